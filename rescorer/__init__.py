@@ -1,0 +1,1 @@
+"""N-best rescoring for speech recognition."""

@@ -1,0 +1,94 @@
+"""Owns the tree of faults; gRPC codes and exit codes are mapped once each, where they are used.
+
+    RescorerError
+    ├── InputError            what the caller sent is wrong; the message says which part, and what was expected
+    │   ├── FormatError       a file or a line of it cannot be read
+    │   ├── InvalidList       one n-best list cannot be scored; other lists are not affected
+    │   └── LimitExceeded     a request is larger than a stated limit
+    ├── ConfigError           options, weights or settings contradict themselves or the models
+    ├── ModelError
+    │   ├── BundleError       a bundle is missing, incomplete or corrupt
+    │   └── ModelNotFound     no such model is served
+    └── ScoringError          the models failed on good input (a fault of ours or of the machine)
+"""
+
+from __future__ import annotations
+
+
+class RescorerError(Exception):
+    """Base of every fault this project raises on purpose."""
+
+
+class InputError(RescorerError):
+    """What the caller sent is wrong."""
+
+
+class FormatError(InputError):
+    """A file cannot be read as the format it was said to be.
+
+    Args:
+        message: what is wrong, and what was expected.
+        file: the file's name as the user gave it.
+        line: 1-based line number, where there is one.
+        field: the offending field, where there is one.
+    """
+
+    def __init__(self, message: str, *, file: str = "", line: int | None = None, field: str = "") -> None:
+        self.file, self.line, self.field = file, line, field
+        place = ":".join(str(part) for part in (file, line) if part not in ("", None))
+        super().__init__(": ".join(part for part in (place, field, message) if part))
+
+
+class InvalidList(InputError):
+    """One n-best list cannot be scored.
+
+    Args:
+        message: what is wrong, and what was expected.
+        list_id: the list's id.
+        hypothesis: 0-based index of the offending hypothesis, where there is one.
+        field: path of the offending field inside the list, such as ``streams["acoustic"]``.
+    """
+
+    def __init__(
+        self, message: str, *, list_id: str = "", hypothesis: int | None = None, field: str = ""
+    ) -> None:
+        self.message, self.list_id, self.hypothesis, self.field = message, list_id, hypothesis, field
+        place = [f"list {list_id!r}"]
+        if hypothesis is not None:
+            place.append(f"hypothesis {hypothesis}")
+        if field:
+            place.append(field)
+        super().__init__(f"{', '.join(place)}: {message}")
+
+
+class LimitExceeded(InputError):
+    """A request is larger than a stated limit.
+
+    Args:
+        message: what was sent, and what the limit is.
+        field: path of the offending field.
+    """
+
+    def __init__(self, message: str, *, field: str = "") -> None:
+        self.message, self.field = message, field
+        super().__init__(f"{field}: {message}" if field else message)
+
+
+class ConfigError(RescorerError):
+    """Options, weights or settings contradict themselves or the models."""
+
+
+class ModelError(RescorerError):
+    """A model cannot be used."""
+
+
+class BundleError(ModelError):
+    """A model bundle is missing, incomplete or corrupt."""
+
+
+class ModelNotFound(ModelError):
+    """No such model is served."""
+
+
+class ScoringError(RescorerError):
+    """The models failed on good input."""

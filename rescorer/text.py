@@ -1,0 +1,157 @@
+"""Owns the step from text to canonical words: pure, one token at a time, the same for lists, references
+and training text; knows nothing of word ids.
+
+A token's canonical words depend on that token alone, never on its neighbours, so that every distinct
+token is normalised once and remembered.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal
+
+from rescorer.errors import ConfigError
+
+DROPPED = (
+    r"</?s>",  # sentence marks
+    r"<(sil|eps|noise|spoken_noise|unintelligible)>",
+    r"!(NULL|ENTER|EXIT|SENT_START|SENT_END)",  # HTK
+    r"\[(NOISE|SPEECH|COUGH|SMACK|UH|LAUGHTER|SILENCE|VOCALIZED-NOISE)\]",
+    r"\+\+[A-Za-z_]+\+\+",  # Sphinx fillers
+    r"-pau-|sil|SIL",
+)
+"""What recognisers write that nobody said; ``sil`` alone is a word in no English list we know."""
+
+HESITATIONS = ("uh", "um", "er", "erm", "eh", "ah", "hm", "hmm", "mm")
+
+
+@dataclass(frozen=True, slots=True)
+class NormaliserSettings:
+    """What ``Normaliser`` does; stored in a bundle as ``text.json``.
+
+    The steps run in the order of the fields.
+    """
+
+    unicode_form: Literal["NFC", "NFKC"] = "NFC"
+    drop: tuple[str, ...] = DROPPED
+    """Regular expressions; a token that one of them matches whole is no word."""
+    variants: bool = True
+    """``to(2)`` is a pronunciation of ``to``."""
+    case: Literal["lower", "upper", "keep"] = "lower"
+    keep: tuple[str, ...] = (r"%\w+", r"<\w+>", r"\[\w+\]")
+    """Regular expressions of tokens that punctuation, hyphens and multiwords leave alone."""
+    multiwords: str = "_"
+    """Characters that join several words into one token: ``we_did``; empty: none."""
+    hyphens: Literal["split", "keep"] = "split"
+    punctuation: Literal["strip", "keep"] = "strip"
+    """``strip`` removes every punctuation mark and symbol but apostrophes (and hyphens that are kept)
+    inside words."""
+    replace: Mapping[str, str] = field(default_factory=dict)
+    """Whole words, after all else: ``{"uh": "%hesitation"}``; an empty value drops the word."""
+
+    def __post_init__(self) -> None:
+        for name in ("drop", "keep"):
+            for pattern in getattr(self, name):
+                try:
+                    re.compile(pattern)
+                except re.error as fault:
+                    raise ConfigError(f"{name}: {pattern!r} is no regular expression: {fault}") from None
+        for name, allowed in (
+            ("unicode_form", ("NFC", "NFKC")),
+            ("case", ("lower", "upper", "keep")),
+            ("hyphens", ("split", "keep")),
+            ("punctuation", ("strip", "keep")),
+        ):
+            if getattr(self, name) not in allowed:
+                raise ConfigError(f"{name} is {getattr(self, name)!r}; expected one of {', '.join(allowed)}")
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=2, ensure_ascii=False)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> NormaliserSettings:
+        """Raises ConfigError on unknown settings, so that a misspelt one is not silently ignored."""
+        known = {each.name for each in fields(cls)}
+        unknown = sorted(set(values) - known)
+        if unknown:
+            raise ConfigError(f"unknown normaliser settings {unknown}; known are {sorted(known)}")
+        return cls(**{key: tuple(v) if isinstance(v, list) else v for key, v in values.items()})
+
+
+class Normaliser:
+    """Turns text into canonical words.
+
+    >>> Normaliser(NormaliserSettings()).words("<s> Here's  to(2) [NOISE] we_did, well-known!")
+    ('here's', 'to', 'we', 'did', 'well', 'known')
+    """
+
+    def __init__(self, settings: NormaliserSettings | None = None) -> None:
+        self.settings = settings or NormaliserSettings()
+        self._drop = re.compile("|".join(f"(?:{p})" for p in self.settings.drop) or r"(?!)")
+        self._keep = re.compile("|".join(f"(?:{p})" for p in self.settings.keep) or r"(?!)")
+        joiners = re.escape(self.settings.multiwords) + (r"\-‐‑–—" if self.settings.hyphens == "split" else "")
+        self._joiners = re.compile(f"[{joiners}]+") if joiners else None
+        self._memory: dict[str, tuple[str, ...]] = {}
+
+    def words(self, text: str) -> tuple[str, ...]:
+        """Canonical words of ``text``; none for an empty or all-filler text."""
+        memory = self._memory
+        out: list[str] = []
+        for token in text.split():
+            words = memory.get(token)
+            out.extend(self.token(token) if words is None else words)
+        return tuple(out)
+
+    def token(self, token: str) -> tuple[str, ...]:
+        """Canonical words of one whitespace-delimited token."""
+        words = self._memory.get(token)
+        if words is None:
+            words = tuple(self._token(token))
+            if len(self._memory) >= MEMORY_TOKENS:
+                self._memory.clear()
+            self._memory[token] = words
+        return words
+
+    def _token(self, token: str) -> list[str]:
+        settings = self.settings
+        token = unicodedata.normalize(settings.unicode_form, token)
+        if self._drop.fullmatch(token):
+            return []
+        if settings.variants:
+            token = VARIANT.sub(r"\1", token)
+            if self._drop.fullmatch(token):
+                return []
+        if settings.case != "keep":
+            token = token.lower() if settings.case == "lower" else token.upper()
+        if self._keep.fullmatch(token):
+            parts = [token]
+        else:
+            parts = self._joiners.split(token) if self._joiners else [token]
+            if settings.punctuation == "strip":
+                parts = [strip_punctuation(part) for part in parts]
+        replaced = (settings.replace.get(part, part) for part in parts if part)
+        return [word for part in replaced for word in part.split()]
+
+
+VARIANT = re.compile(r"(.+)\(\d+\)")
+MEMORY_TOKENS = 2_000_000
+"""The memory of tokens is emptied at this size, so that endless odd input cannot fill the machine."""
+
+TYPOGRAPHIC_APOSTROPHES = str.maketrans({"’": "'", "ʼ": "'", "＇": "'"})
+
+
+def strip_punctuation(word: str) -> str:
+    """Removes punctuation marks and symbols; apostrophes and hyphens stay inside a word.
+
+    A leading apostrophe stays where letters follow (``'tis``, ``'em``) unless the word also ends in one.
+    """
+    word = word.translate(TYPOGRAPHIC_APOSTROPHES)
+    kept = "".join(c for c in word if c in "'-" or unicodedata.category(c)[0] not in "PS")
+    kept = kept.strip("-")
+    if kept.startswith("'") and kept.endswith("'"):
+        kept = kept.strip("'")
+    return kept if kept.strip("'-") else ""

@@ -1,0 +1,29 @@
+"""Fixtures every test may use; skips what this machine cannot run, with the reason."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+DATA = Path(os.environ.get("RESCORER_DATA", REPOSITORY.parent / "shared" / "data"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    import torch
+
+    without_data = pytest.mark.skip(reason=f"no data folder at {DATA} (set RESCORER_DATA)")
+    without_gpu = pytest.mark.skip(reason="no CUDA device")
+    for item in items:
+        if "data" in item.keywords and not DATA.is_dir():
+            item.add_marker(without_data)
+        if "gpu" in item.keywords and not torch.cuda.is_available():
+            item.add_marker(without_gpu)
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The folder of real lists and text; tests that use it are marked ``data``."""
+    return DATA

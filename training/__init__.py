@@ -1,0 +1,1 @@
+"""Makes the language models that ``rescorer`` serves, from text to a verified bundle."""
