@@ -48,8 +48,8 @@ class NormaliserSettings:
     """Characters that join several words into one token: ``we_did``; empty: none."""
     hyphens: Literal["split", "keep"] = "split"
     punctuation: Literal["strip", "keep"] = "strip"
-    """``strip`` removes every punctuation mark and symbol but apostrophes (and hyphens that are kept)
-    inside words."""
+    """``strip`` removes every punctuation mark and symbol but apostrophes, decimal points and hyphens
+    (where those are kept) inside words."""
     replace: Mapping[str, str] = field(default_factory=dict)
     """Whole words, after all else: ``{"uh": "%hesitation"}``; an empty value drops the word."""
 
@@ -68,6 +68,13 @@ class NormaliserSettings:
         ):
             if getattr(self, name) not in allowed:
                 raise ConfigError(f"{name} is {getattr(self, name)!r}; expected one of {', '.join(allowed)}")
+
+    @classmethod
+    def raw(cls) -> NormaliserSettings:
+        """Whitespace splits, nothing else: for text whose tokens are settled, such as Penn Treebank."""
+        return cls(
+            drop=(), variants=False, case="keep", keep=(), multiwords="", hyphens="keep", punctuation="keep"
+        )
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=2, ensure_ascii=False)
@@ -141,17 +148,19 @@ VARIANT = re.compile(r"(.+)\(\d+\)")
 MEMORY_TOKENS = 2_000_000
 """The memory of tokens is emptied at this size, so that endless odd input cannot fill the machine."""
 
+DECIMAL_POINT = re.compile(r"(?<=\d)\.(?=\d)")
 TYPOGRAPHIC_APOSTROPHES = str.maketrans({"’": "'", "ʼ": "'", "＇": "'"})
 
 
 def strip_punctuation(word: str) -> str:
-    """Removes punctuation marks and symbols; apostrophes and hyphens stay inside a word.
+    """Removes punctuation marks and symbols; apostrophes, hyphens and decimal points stay inside a word.
 
     A leading apostrophe stays where letters follow (``'tis``, ``'em``) unless the word also ends in one.
     """
-    word = word.translate(TYPOGRAPHIC_APOSTROPHES)
+    quoted = word.startswith("‘")
+    word = DECIMAL_POINT.sub("\0", word.translate(TYPOGRAPHIC_APOSTROPHES))
     kept = "".join(c for c in word if c in "'-" or unicodedata.category(c)[0] not in "PS")
-    kept = kept.strip("-")
-    if kept.startswith("'") and kept.endswith("'"):
+    kept = kept.replace("\0", ".").strip("-")
+    if kept.endswith("'") and (quoted or kept.startswith("'")):
         kept = kept.strip("'")
     return kept if kept.strip("'-") else ""
