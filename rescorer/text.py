@@ -20,13 +20,11 @@ DROPPED = (
     r"</?s>",  # sentence marks
     r"<(sil|eps|noise|spoken_noise|unintelligible)>",
     r"!(NULL|ENTER|EXIT|SENT_START|SENT_END)",  # HTK
-    r"\[(NOISE|SPEECH|COUGH|SMACK|UH|LAUGHTER|SILENCE|VOCALIZED-NOISE)\]",
+    r"\[(NOISE|SPEECH|COUGH|SMACK|UH|UM|LAUGHTER|SILENCE|VOCALIZED-NOISE)\]",
     r"\+\+[A-Za-z_]+\+\+",  # Sphinx fillers
-    r"-pau-|sil|SIL",
+    r"-pau-|sil",
 )
-"""What recognisers write that nobody said; ``sil`` alone is a word in no English list we know."""
-
-HESITATIONS = ("uh", "um", "er", "erm", "eh", "ah", "hm", "hmm", "mm")
+"""What recognisers write that nobody said, in either case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +40,7 @@ class NormaliserSettings:
     variants: bool = True
     """``to(2)`` is a pronunciation of ``to``."""
     case: Literal["lower", "upper", "keep"] = "lower"
-    keep: tuple[str, ...] = (r"%\w+", r"<\w+>", r"\[\w+\]")
+    keep: tuple[str, ...] = (r"%\w+", r"<\w+>", r"\[(oov|unk)\]")
     """Regular expressions of tokens that punctuation, hyphens and multiwords leave alone."""
     multiwords: str = "_"
     """Characters that join several words into one token: ``we_did``; empty: none."""
@@ -51,7 +49,8 @@ class NormaliserSettings:
     """``strip`` removes every punctuation mark and symbol but apostrophes, decimal points and hyphens
     (where those are kept) inside words."""
     replace: Mapping[str, str] = field(default_factory=dict)
-    """Whole words, after all else: ``{"uh": "%hesitation"}``; an empty value drops the word."""
+    """Words, before and after the splitting: ``{"uh": "%hesitation", "uh-huh": "uh_huh"}``; an empty value
+    drops the word. A replacement is final."""
 
     def __post_init__(self) -> None:
         for name in ("drop", "keep"):
@@ -98,7 +97,7 @@ class Normaliser:
 
     def __init__(self, settings: NormaliserSettings | None = None) -> None:
         self.settings = settings or NormaliserSettings()
-        self._drop = re.compile("|".join(f"(?:{p})" for p in self.settings.drop) or r"(?!)")
+        self._drop = re.compile("|".join(f"(?:{p})" for p in self.settings.drop) or r"(?!)", re.IGNORECASE)
         self._keep = re.compile("|".join(f"(?:{p})" for p in self.settings.keep) or r"(?!)")
         joiners = re.escape(self.settings.multiwords) + (r"\-‐‑–—" if self.settings.hyphens == "split" else "")
         self._joiners = re.compile(f"[{joiners}]+") if joiners else None
@@ -134,7 +133,7 @@ class Normaliser:
                 return []
         if settings.case != "keep":
             token = token.lower() if settings.case == "lower" else token.upper()
-        if self._keep.fullmatch(token):
+        if token in settings.replace or self._keep.fullmatch(token):
             parts = [token]
         else:
             parts = self._joiners.split(token) if self._joiners else [token]
