@@ -1,0 +1,67 @@
+"""Owns a neural model on disk: ``config.json``, ``model.safetensors``, ``vocabulary.txt``; no pickles."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from rescorer.errors import BundleError
+from rescorer.lm.networks import NetworkConfig, NeuralModel
+from rescorer.vocabulary import Vocabulary
+
+CONFIG, WEIGHTS, VOCABULARY = "config.json", "model.safetensors", "vocabulary.txt"
+
+
+def own_parameters(model: NeuralModel) -> dict[str, torch.Tensor]:
+    """Every parameter once: a tied matrix is the network's, the output layer only borrows it."""
+    state = model.state_dict()
+    if model.config.tied:
+        del state["output.word_weight"]
+    return state
+
+
+def save_model(
+    model: NeuralModel, vocabulary: Vocabulary, folder: Path, dtype: torch.dtype = torch.float32
+) -> None:
+    """Writes the three files into ``folder``; ``dtype`` is that of the stored weights."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {name: value.detach().to(dtype).contiguous() for name, value in own_parameters(model).items()}
+    save_file(tensors, folder / WEIGHTS)
+    (folder / CONFIG).write_text(json.dumps(model.config.to_dict()) + "\n", encoding="utf-8")
+    vocabulary.save(folder / VOCABULARY)
+
+
+def load_model(folder: Path) -> tuple[NeuralModel, Vocabulary]:
+    """Builds the model anew, in float32, ready for scoring.
+
+    Raises:
+        BundleError: a file is missing or damaged, or weights, config and vocabulary do not fit together.
+    """
+    try:
+        values = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        tensors = load_file(folder / WEIGHTS)
+    except (OSError, ValueError, SafetensorError) as fault:
+        raise BundleError(f"{folder}: cannot be read as a neural model: {fault}") from None
+    if not isinstance(values, dict):
+        raise BundleError(f"{folder / CONFIG}: expected an object of settings")
+    vocabulary = Vocabulary.load(folder / VOCABULARY)
+    config = NetworkConfig.from_dict(values)
+    if len(vocabulary) != config.vocabulary_size:
+        raise BundleError(
+            f"{folder}: the vocabulary has {len(vocabulary)} words, the network {config.vocabulary_size}"
+        )
+    model = NeuralModel(config)
+    if config.tied and "network.embedding.weight" in tensors:
+        tensors["output.word_weight"] = tensors["network.embedding.weight"]
+    try:
+        model.load_state_dict({name: value.float() for name, value in tensors.items()})
+    except RuntimeError as fault:
+        raise BundleError(f"{folder}: the weights do not fit the network: {fault}") from None
+    for name, value in model.state_dict().items():
+        if not torch.isfinite(value).all():
+            raise BundleError(f"{folder}: {name} has values that are not finite")
+    return model.eval(), vocabulary
