@@ -1,1 +1,57 @@
-"""N-best rescoring for speech recognition."""
+"""N-best rescoring for speech recognition.
+
+from rescorer import Hypothesis, NBestList, Rescorer
+
+rescorer = Rescorer.load("models/starter/1")
+answer = rescorer.rescore([NBestList("u1", (Hypothesis("two be"), Hypothesis("to be")), {"acoustic": (-1.0, -1.1)})])
+"""
+
+from rescorer.errors import (
+    BundleError,
+    ConfigError,
+    FormatError,
+    InputError,
+    InvalidList,
+    LimitExceeded,
+    ModelError,
+    ModelNotFound,
+    RescorerError,
+    ScoringError,
+)
+from rescorer.types import (
+    Hypothesis,
+    NBestList,
+    RescoredHypothesis,
+    RescoredList,
+    TextScore,
+    Weights,
+)
+
+__all__ = [
+    "BundleError",
+    "ConfigError",
+    "FormatError",
+    "Hypothesis",
+    "InputError",
+    "InvalidList",
+    "LimitExceeded",
+    "ModelError",
+    "ModelNotFound",
+    "NBestList",
+    "RescoredHypothesis",
+    "RescoredList",
+    "Rescorer",
+    "RescorerError",
+    "ScoringError",
+    "TextScore",
+    "Weights",
+]
+
+
+def __getattr__(name: str) -> object:
+    # ``Rescorer`` brings torch and kenlm with it; who only talks to a server need not wait for them.
+    if name == "Rescorer":
+        from rescorer.pipeline import Rescorer
+
+        return Rescorer
+    raise AttributeError(name)

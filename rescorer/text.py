@@ -99,7 +99,9 @@ class Normaliser:
         self.settings = settings or NormaliserSettings()
         self._drop = re.compile("|".join(f"(?:{p})" for p in self.settings.drop) or r"(?!)", re.IGNORECASE)
         self._keep = re.compile("|".join(f"(?:{p})" for p in self.settings.keep) or r"(?!)")
-        joiners = re.escape(self.settings.multiwords) + (r"\-‐‑–—" if self.settings.hyphens == "split" else "")
+        joiners = re.escape(self.settings.multiwords) + (
+            r"\-‐‑–—" if self.settings.hyphens == "split" else ""
+        )
         self._joiners = re.compile(f"[{joiners}]+") if joiners else None
         self._memory: dict[str, tuple[str, ...]] = {}
 

@@ -7,10 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
-
-EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +15,7 @@ class Hypothesis:
     """One candidate sentence, as the recogniser wrote it."""
 
     text: str
-    fields: Mapping[str, Any] = EMPTY
+    fields: Mapping[str, Any] = field(default_factory=dict)
     """Whatever else the client sent with it; handed back unread."""
 
 
@@ -28,7 +25,7 @@ class NBestList:
 
     id: str
     hypotheses: tuple[Hypothesis, ...]
-    streams: Mapping[str, tuple[float, ...]] = EMPTY
+    streams: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Named score streams, one value a hypothesis, in nats: ``{"acoustic": (-310.2, -311.9)}``."""
     context: str = ""
     """Words spoken before this utterance in the same sentence; every hypothesis continues them."""
@@ -36,7 +33,7 @@ class NBestList:
     """What was said, where that is known; only evaluation and tuning read it."""
     group: str = ""
     """Speaker, conversation or fold; only evaluation and tuning read it."""
-    fields: Mapping[str, Any] = EMPTY
+    fields: Mapping[str, Any] = field(default_factory=dict)
     """Whatever else the client sent with the list; handed back unread."""
 
 
@@ -49,14 +46,14 @@ class Weights:
     """
 
     name: str = "unnamed"
-    streams: Mapping[str, float] = EMPTY
-    lm: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({"mixture": 1.0}))
+    streams: Mapping[str, float] = field(default_factory=dict)
+    lm: Mapping[str, float] = field(default_factory=lambda: {"mixture": 1.0})
     """Weights of the sentence log-probabilities, by LM name; ``mixture`` is the word-level mixture."""
     word: float = 0.0
     """Added once a canonical word (the word insertion penalty, with its sign)."""
     oov: float = 0.0
     """Added once a word that the mixture's n-gram does not know."""
-    mixture: Mapping[str, float] = EMPTY
+    mixture: Mapping[str, float] = field(default_factory=dict)
     """λ of each component of the word-level mixture; sums to 1. Empty: the bundle's own."""
     tuned_on: tuple[str, ...] = ()
     """Fingerprints of the lists that tuned these weights."""
@@ -75,7 +72,10 @@ class RescoredHypothesis:
     """ln of the total's softmax over the list."""
     components: Mapping[str, float]
     """Unweighted: each stream, each LM's log-probability, and the counts ``words`` and ``oov``."""
-    fields: Mapping[str, Any] = EMPTY
+    merged_ranks: tuple[int, ...] = ()
+    """0-based original places of the hypotheses that were merged into this one, its own among them; empty
+    unless merging was asked for."""
+    fields: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class RescoredList:
     """Name and version of the bundle that scored it, ``name/version``."""
     reference: str | None = None
     group: str = ""
-    fields: Mapping[str, Any] = EMPTY
+    fields: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def best(self) -> RescoredHypothesis:

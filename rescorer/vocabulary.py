@@ -15,6 +15,8 @@ import numpy as np
 from rescorer.errors import BundleError
 
 START, END, UNKNOWN = "<s>", "</s>", "<unk>"
+MARKS = frozenset({START, END, UNKNOWN})
+"""Not words: where a text has one of them as a word, it is a word that nobody knows."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class Vocabulary:
         ids = {word: i for i, word in enumerate(self.words)}
         if len(ids) != len(self.words):
             raise BundleError(f"the vocabulary has {len(self.words) - len(ids)} words twice")
-        missing = [mark for mark in (START, END, UNKNOWN) if mark not in ids]
+        missing = [mark for mark in sorted(MARKS) if mark not in ids]
         if missing:
             raise BundleError(f"the vocabulary lacks {', '.join(missing)}")
         if self.words[-1] != START:
@@ -50,10 +52,14 @@ class Vocabulary:
     def unknown(self) -> int:
         return self.ids[UNKNOWN]
 
+    def knows(self, word: str) -> bool:
+        return word in self.ids and word not in MARKS
+
     def encode(self, words: Iterable[str]) -> np.ndarray:
-        """Ids of ``words``, (n,) int64; ``<unk>``'s where the word is not listed."""
+        """Ids of ``words``, (n,) int64; ``<unk>``'s where the word is not known."""
         unknown = self.unknown
-        return np.array([self.ids.get(word, unknown) for word in words], dtype=np.int64)
+        ids = (self.ids[word] if self.knows(word) else unknown for word in words)
+        return np.fromiter(ids, dtype=np.int64)
 
     def save(self, path: Path) -> None:
         """One word a line, the line number being its id."""

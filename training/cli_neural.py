@@ -27,7 +27,9 @@ def neural(
     validation: Annotated[Path, typer.Option(help="Text that decides when to stop.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the run.")],
     vocabulary: Annotated[Path | None, typer.Option(help="File of words, one a line, to model.")] = None,
-    vocabulary_size: Annotated[int, typer.Option(help="Without --vocabulary: the most frequent words.")] = 50_000,
+    vocabulary_size: Annotated[
+        int, typer.Option(help="Without --vocabulary: the most frequent words.")
+    ] = 50_000,
     normaliser: NormaliserOption = None,
     start_from: Annotated[
         Path | None, typer.Option(help="Run whose best model and vocabulary this one starts from.")
@@ -38,7 +40,9 @@ def neural(
     classes: Annotated[int | None, typer.Option(help="Output classes; default √V.")] = None,
     tied: Annotated[bool, typer.Option(help="One matrix for input embedding and output words.")] = True,
     dropout: Annotated[float, typer.Option(help="Share of values dropped in training.")] = 0.0,
-    epochs: Annotated[int, typer.Option(help="Passes over the text; the learning rate decays over them.")] = 10,
+    epochs: Annotated[
+        int, typer.Option(help="Passes over the text; the learning rate decays over them.")
+    ] = 10,
     batch_words: Annotated[int, typer.Option(help="Words a batch, padding included.")] = 4096,
     learning_rate: Annotated[float, typer.Option(help="Peak of the schedule.")] = 2e-3,
     warmup_steps: Annotated[int, typer.Option(help="Steps up to the peak.")] = 200,
@@ -68,7 +72,9 @@ def neural(
         text = prepared(output, longest)
     else:
         if (output / "train.ids").exists():
-            raise ConfigError(f"{output} already holds a run; continue it with --resume, or choose another folder")
+            raise ConfigError(
+                f"{output} already holds a run; continue it with --resume, or choose another folder"
+            )
         output.mkdir(parents=True, exist_ok=True)
         normalise = read_normaliser(normaliser)
         if start_from:
@@ -102,8 +108,8 @@ def describe(model: NeuralModel, text: PreparedText) -> str:
     parameters = sum(value.numel() for value in model.parameters())
     cut = f", {text.train.n_cut:,} sentences cut" if text.train.n_cut else ""
     return (
-        f"{config.kind} {config.embedding_size}/{config.hidden_size} × {config.layers}, {parameters / 1e6:.1f} M "
-        f"parameters, {config.vocabulary_size:,} words in {len(config.class_sizes)} classes, "
+        f"{config.kind} {config.embedding_size}/{config.hidden_size} × {config.layers}, "
+        f"{parameters / 1e6:.1f} M parameters, {config.vocabulary_size:,} words in {len(config.class_sizes)} classes, "
         f"{text.train.n_words:,} training words in {len(text.train.starts):,} sentences{cut}"
     )
 

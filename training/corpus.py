@@ -53,7 +53,9 @@ def sentences(paths: Sequence[Path], normaliser: Normaliser, progress: str = "")
                     yield words
 
 
-def count_words(paths: Sequence[Path], normaliser: Normaliser, progress: str = "counting words") -> Counter[str]:
+def count_words(
+    paths: Sequence[Path], normaliser: Normaliser, progress: str = "counting words"
+) -> Counter[str]:
     """How often each canonical word occurs."""
     counts: Counter[str] = Counter()
     for words in sentences(paths, normaliser, progress):
@@ -85,7 +87,7 @@ def encode(
     """
     chunks: list[np.ndarray] = []
     buffer: list[int] = []
-    stream = open(to, "wb") if to is not None else None
+    stream = open(to, "wb") if to is not None else None  # noqa: SIM115 (closed below)
     look_up = ids.get
 
     def flush() -> None:

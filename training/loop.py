@@ -113,8 +113,9 @@ class Run:
         torch.manual_seed(options.seed)
 
     def resume(self) -> None:
-        """Goes back to the last state written; raises ConfigError where there is none or the options differ."""
-        self.progress = Progress(**load_state(self.folder, self.model, self.optimiser, asdict(self.options)))
+        """Goes back to the last state written; raises ConfigError where there is none or options differ."""
+        state = load_state(self.folder, self.model, self.optimiser, asdict(self.options))
+        self.progress = Progress(**state)
 
     def train(
         self, text: Sentences, validation: Sentences, report: Callable[[dict[str, Any]], None] | None = None
@@ -145,14 +146,16 @@ class Run:
         self, order: list[np.ndarray], text: Sentences, validation: Sentences, report, bar: tqdm
     ) -> None:
         progress, options = self.progress, self.options
-        checks = {len(order) * (i + 1) // options.validations_an_epoch for i in range(options.validations_an_epoch)}
+        parts = options.validations_an_epoch
+        checks = {len(order) * (i + 1) // parts for i in range(parts)}
         began, saved = time.monotonic() - progress.seconds, time.monotonic()
         for chosen in order[progress.batch :]:
             bar.update(self._update(text, chosen, options.epochs * len(order)))
             progress.batch += 1
             progress.seconds = time.monotonic() - began
             if progress.step % 20 == 0:
-                bar.set_postfix_str(f"perplexity {math.exp(progress.loss / progress.loss_words):.1f}", refresh=False)
+                running = math.exp(progress.loss / progress.loss_words)
+                bar.set_postfix_str(f"perplexity {running:.1f}", refresh=False)
             check = progress.batch in checks
             if check:
                 self._validate(validation, report)
@@ -177,8 +180,8 @@ class Run:
         value = float(loss.detach())
         if not math.isfinite(value):
             raise ScoringError(
-                f"the loss is {value} at step {progress.step}; lower --learning-rate (now "
-                f"{options.learning_rate:g}) or --gradient-clip (now {options.gradient_clip:g}), then --resume"
+                f"the loss is {value} at step {progress.step}; start again with a lower --learning-rate "
+                f"(now {options.learning_rate:g}) or --gradient-clip (now {options.gradient_clip:g})"
             )
         self.optimiser.step()
         progress.loss += value

@@ -100,7 +100,9 @@ class LstmNetwork(nn.Module):
             config.embedding_size, config.hidden_size, config.layers, batch_first=True, dropout=between
         )
         same = config.hidden_size == config.embedding_size
-        self.projection = nn.Identity() if same else nn.Linear(config.hidden_size, config.embedding_size, bias=False)
+        self.projection = (
+            nn.Identity() if same else nn.Linear(config.hidden_size, config.embedding_size, bias=False)
+        )
         self.dropout = nn.Dropout(config.dropout)
         nn.init.normal_(self.embedding.weight, std=config.embedding_size**-0.5)
         with torch.no_grad():

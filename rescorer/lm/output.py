@@ -25,13 +25,19 @@ class ClassFactoredSoftmax(nn.Module):
             an own one.
     """
 
-    def __init__(self, size: int, class_sizes: Sequence[int], word_weight: nn.Parameter | None = None) -> None:
+    def __init__(
+        self, size: int, class_sizes: Sequence[int], word_weight: nn.Parameter | None = None
+    ) -> None:
         super().__init__()
         sizes = torch.tensor(class_sizes, dtype=torch.int64)
         bounds = torch.cat([torch.zeros(1, dtype=torch.int64), sizes.cumsum(0)])
-        self.class_bounds = tuple(bounds.tolist())  # class c holds words class_bounds[c] … class_bounds[c+1]-1
+        self.class_bounds = tuple(
+            bounds.tolist()
+        )  # class c holds words class_bounds[c] … class_bounds[c+1]-1
         n_words = self.class_bounds[-1]
-        self.register_buffer("class_of", torch.repeat_interleave(torch.arange(len(sizes)), sizes), persistent=False)
+        self.register_buffer(
+            "class_of", torch.repeat_interleave(torch.arange(len(sizes)), sizes), persistent=False
+        )
         self.class_layer = nn.Linear(size, len(class_sizes))
         self.word_weight = nn.Parameter(torch.empty(n_words, size)) if word_weight is None else word_weight
         self.word_bias = nn.Parameter(torch.zeros(n_words))
@@ -86,7 +92,9 @@ class ClassFactoredSoftmax(nn.Module):
             if last - first == 1:
                 continue  # the only word of its class
             distinct, place = torch.unique(rows[edges], return_inverse=True)
-            logits = functional.linear(hidden[distinct], self.word_weight[first:last], self.word_bias[first:last])
+            logits = functional.linear(
+                hidden[distinct], self.word_weight[first:last], self.word_bias[first:last]
+            )
             out[edges] += functional.log_softmax(logits, dim=1)[place, words[edges] - first]
         return out
 

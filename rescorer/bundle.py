@@ -1,0 +1,175 @@
+"""Owns a model bundle on disk: manifest, hashes, models, normaliser; and weights, versioned apart.
+
+manifest.json          schema, name, version, sha256 of every model file, how the models came to be
+text.json              normaliser settings
+ngram/model.arpa.gz    or another file that KenLM reads
+neural/                config.json, model.safetensors, vocabulary.txt
+weights/default.json   stream and LM weights, λ, word and OOV terms, what tuned them
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rescorer.combine import MIXTURE, parse_weights
+from rescorer.errors import BundleError, ConfigError
+from rescorer.lm.base import LanguageModel
+from rescorer.lm.checkpoint import load_model
+from rescorer.lm.mixture import align_vocabularies, check_mixture
+from rescorer.lm.neural import NeuralLanguageModel
+from rescorer.lm.ngram import NgramModel
+from rescorer.text import Normaliser, NormaliserSettings
+from rescorer.types import Weights
+
+SCHEMA = 1
+MANIFEST, TEXT, WEIGHTS = "manifest.json", "text.json", "weights"
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Models that belong together, verified and in memory."""
+
+    name: str
+    version: int
+    manifest: Mapping[str, Any]
+    normaliser: Normaliser
+    models: Mapping[str, LanguageModel]
+    weights: Mapping[str, Weights]
+    """By name; ``default`` is always there."""
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}/{self.version}"
+
+    @property
+    def ngram(self) -> str:
+        """Name of the model whose vocabulary decides what counts as an unknown word."""
+        return next((n for n, m in self.models.items() if isinstance(m, NgramModel)), next(iter(self.models)))
+
+
+def load_bundle(folder: Path | str, device: str = "cpu") -> Bundle:
+    """Verifies a bundle and loads its models.
+
+    Raises:
+        BundleError: something is missing, changed since it was made, or does not fit together.
+    """
+    folder = Path(folder)
+    manifest = read_manifest(folder)
+    verify_hashes(folder, manifest)
+    models: dict[str, LanguageModel] = {}
+    for name, entry in manifest["models"].items():
+        path = folder / entry["path"]
+        if entry["kind"] == "ngram":
+            models[name] = NgramModel(path, name)
+        elif entry["kind"] == "neural":
+            models[name] = NeuralLanguageModel(*load_model(path), name=name, device=device)
+        else:
+            raise BundleError(
+                f"{folder}: model {name!r} is of kind {entry['kind']!r}; known are ngram, neural"
+            )
+    if not models:
+        raise BundleError(f"{folder}: the manifest names no models")
+    align_vocabularies(list(models.values()))
+    normaliser = Normaliser(NormaliserSettings.from_dict(_read_json(folder / TEXT)))
+    weights = read_weights(folder, list(models))
+    return Bundle(manifest["name"], manifest["version"], manifest, normaliser, models, weights)
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest; raises BundleError where it is missing, damaged or of another schema."""
+    if not folder.is_dir():
+        raise BundleError(f"{folder}: no such bundle folder")
+    manifest = _read_json(folder / MANIFEST)
+    if manifest.get("schema") != SCHEMA:
+        raise BundleError(f"{folder}: bundle schema {manifest.get('schema')!r}; this version reads {SCHEMA}")
+    for key, kind in (("name", str), ("version", int), ("files", dict), ("models", dict)):
+        if not isinstance(manifest.get(key), kind):
+            raise BundleError(f"{folder / MANIFEST}: {key!r} is missing or no {kind.__name__}")
+    return manifest
+
+
+def verify_hashes(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Raises BundleError where a file is missing or is not the one the bundle was made with."""
+    for name, expected in manifest["files"].items():
+        path = folder / name
+        if not path.resolve().is_relative_to(folder.resolve()):
+            raise BundleError(f"{folder}: {name!r} is outside the bundle")
+        if not path.is_file():
+            raise BundleError(f"{folder}: {name} is missing")
+        found = sha256(path)
+        if found != expected:
+            raise BundleError(f"{path}: damaged: sha256 is {found[:12]}…, the manifest says {expected[:12]}…")
+
+
+def read_weights(folder: Path, models: list[str]) -> dict[str, Weights]:
+    """All weight files of a bundle by name, checked against its models; raises BundleError."""
+    found: dict[str, Weights] = {}
+    for path in sorted((folder / WEIGHTS).glob("*.json")):
+        try:
+            weights = parse_weights({"name": path.stem, **_read_json(path)})
+            check_weights(weights, models)
+        except ConfigError as fault:
+            raise BundleError(f"{path}: {fault}") from None
+        found[path.stem] = weights
+    if "default" not in found:
+        raise BundleError(f"{folder / WEIGHTS}: no default.json")
+    if not found["default"].mixture:
+        raise BundleError(f"{folder / WEIGHTS / 'default.json'}: names no mixture weights")
+    return found
+
+
+def check_weights(weights: Weights, models: list[str]) -> None:
+    """Raises ConfigError where weights name models that are not there, or λ are no shares."""
+    unknown = sorted(set(weights.lm) - {*models, MIXTURE})
+    if unknown:
+        raise ConfigError(f"weights.lm names {unknown}; the bundle has {[*models, MIXTURE]}")
+    if weights.mixture:
+        check_mixture(weights.mixture, models)
+
+
+def publish(folder: Path, fill: Callable[[Path], dict[str, Any]]) -> None:
+    """Makes a bundle beside its final place and moves it there by one rename.
+
+    Args:
+        fill: writes every file into the folder it is given and returns the manifest without ``files``.
+
+    Raises:
+        ConfigError: the place is taken.
+    """
+    if folder.exists():
+        raise ConfigError(f"{folder} exists; bundles are immutable: choose another version")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    try:
+        manifest = fill(partial)
+        models = [p for p in sorted(partial.rglob("*")) if p.is_file() and p.parent.name != WEIGHTS]
+        manifest["files"] = {str(p.relative_to(partial)): sha256(p) for p in models}
+        text = json.dumps({"schema": SCHEMA, **manifest}, indent=2, ensure_ascii=False)
+        (partial / MANIFEST).write_text(text + "\n", encoding="utf-8")
+        os.replace(partial, folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def sha256(path: Path) -> str:
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as fault:
+        raise BundleError(f"{path}: cannot be read as JSON: {fault}") from None
+    if not isinstance(values, dict):
+        raise BundleError(f"{path}: expected an object")
+    return values

@@ -1,0 +1,84 @@
+"""Owns the run of a network over a trie, level by level, on CPU or GPU; knows nothing of training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rescorer.lm.base import EdgeScores
+from rescorer.lm.networks import NeuralModel, State
+from rescorer.trie import HypothesisTrie
+from rescorer.vocabulary import MARKS, Vocabulary
+
+
+class NeuralLanguageModel:
+    """A trained network as a language model."""
+
+    def __init__(
+        self, model: NeuralModel, words: Vocabulary, name: str = "neural", device: str | torch.device = "cpu"
+    ) -> None:
+        self.name = name
+        self.device = torch.device(device)
+        self.model = model.to(self.device).eval()
+        self.words = words
+        self._log_shares: Mapping[str, float] = {}
+        self._default_log_share = 0.0
+
+    def vocabulary(self) -> frozenset[str]:
+        return frozenset(self.words.words) - MARKS
+
+    def share_unknown(self, log_shares: Mapping[str, float], default: float) -> None:
+        """Says what part of P(<unk>) each unknown word has: ln of it, by word, ``default`` for others."""
+        self._log_shares, self._default_log_share = log_shares, default
+
+    def log_share(self, word: str) -> float:
+        """ln of the part of P(<unk>) that is the word's; 0 for words it knows."""
+        if self.words.knows(word):
+            return 0.0
+        return self._log_shares.get(word, self._default_log_share)
+
+    @torch.inference_mode()
+    def score(self, trie: HypothesisTrie) -> EdgeScores:
+        ids = np.append(self.words.encode(trie.words), self.words.end)
+        unknown = np.array([not self.words.knows(word) for word in trie.words] + [False])
+        log_shares = np.array([self.log_share(word) for word in trie.words] + [0.0])
+        vectors = self._node_vectors(trie, self._tensor(ids))  # (N, D)
+        log_probs = self.model.output.log_probs(
+            vectors, self._tensor(trie.edge_parent), self._tensor(ids[trie.edge_word])
+        )
+        values = log_probs.double().cpu().numpy() + log_shares[trie.edge_word]
+        return EdgeScores(values, unknown[trie.edge_word])
+
+    def _tensor(self, array: np.ndarray) -> Tensor:
+        return torch.from_numpy(array).to(self.device)
+
+    def _node_vectors(self, trie: HypothesisTrie, ids: Tensor) -> Tensor:
+        """Context vectors of all nodes, (N, D): recurrent state is advanced once a node, a level a step."""
+        network = self.model.network
+        inputs = network.inputs(ids)  # (W, I): the input projection once a distinct word
+        vectors = torch.empty(trie.n_nodes, network.output_size, device=self.device)
+        vectors[: trie.n_roots], state = self._roots(trie, inputs)
+        parent, word = self._tensor(trie.parent), self._tensor(trie.node_word)
+        above = 0
+        for level in trie.levels():
+            rows = parent[level] - above  # where the parents are in the level above
+            above = level.start
+            vectors[level], state = network.step(inputs[word[level]], tuple(part[rows] for part in state))
+        return vectors
+
+    def _roots(self, trie: HypothesisTrie, inputs: Tensor) -> tuple[Tensor, State]:
+        """Vectors and states after ``<s>`` and the words of each root's context."""
+        network = self.model.network
+        start = network.inputs(torch.tensor([self.words.start], device=self.device))
+        vectors, state = network.step(start.expand(trie.n_roots, -1), network.start(trie.n_roots))
+        for place in range(max((len(context) for context in trie.contexts), default=0)):
+            going = [root for root, context in enumerate(trie.contexts) if len(context) > place]
+            words = self._tensor(np.array([trie.contexts[root][place] for root in going]))
+            rows = torch.tensor(going, device=self.device)
+            new_vectors, new_state = network.step(inputs[words], tuple(part[rows] for part in state))
+            vectors = vectors.index_copy(0, rows, new_vectors)
+            state = tuple(part.index_copy(0, rows, new) for part, new in zip(state, new_state, strict=True))
+        return vectors, state

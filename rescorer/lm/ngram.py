@@ -1,0 +1,123 @@
+"""Owns n-gram scoring by KenLM (Heafield 2011); the only place that knows log10."""
+
+from __future__ import annotations
+
+import gzip
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import kenlm
+import numpy as np
+
+from rescorer.errors import BundleError
+from rescorer.lm.base import EdgeScores
+from rescorer.trie import HypothesisTrie
+from rescorer.vocabulary import END, MARKS, UNKNOWN
+
+LN_10 = math.log(10.0)  # KenLM speaks log10
+
+
+class NgramModel:
+    """A back-off model from an ARPA file (gzip or plain) or a KenLM binary.
+
+    Args:
+        path: the model.
+        words: its vocabulary; needed for a binary, which cannot list its own.
+
+    Raises:
+        BundleError: KenLM cannot read the file, or a binary comes without its words.
+    """
+
+    def __init__(self, path: Path, name: str = "ngram", words: frozenset[str] | None = None) -> None:
+        self.name = name
+        config = kenlm.Config()
+        config.show_progress = False
+        config.arpa_complain = kenlm.ARPALoadComplain.NONE
+        try:
+            self.kenlm = kenlm.Model(str(path), config)
+        except (OSError, RuntimeError) as fault:
+            raise BundleError(f"{path}: cannot be read as an n-gram model: {fault}") from None
+        self._words = frozenset(arpa_words(path)) if words is None else words
+        self._log_shares: Mapping[str, float] = {}
+        self._default_log_share = 0.0
+
+    @property
+    def order(self) -> int:
+        return int(self.kenlm.order)
+
+    def vocabulary(self) -> frozenset[str]:
+        return self._words
+
+    def share_unknown(self, log_shares: Mapping[str, float], default: float) -> None:
+        """Says what part of P(<unk>) each unknown word has: ln of it, by word, ``default`` for others."""
+        self._log_shares, self._default_log_share = log_shares, default
+
+    def log_share(self, word: str) -> float:
+        """ln of the part of P(<unk>) that is the word's; 0 for words it knows."""
+        if word in self._words:
+            return 0.0
+        return self._log_shares.get(word, self._default_log_share)
+
+    def spelling(self, word: str) -> str:
+        """The word as KenLM is asked for it: a mark inside a text is an unknown word, not that mark."""
+        return UNKNOWN if word in MARKS else word
+
+    def unigram_log_probs(self, words: list[str]) -> np.ndarray:
+        """ln P(word) without any context, ``<unk>``'s for words it lacks: (n,) float64."""
+        nothing, after = kenlm.State(), kenlm.State()
+        self.kenlm.NullContextWrite(nothing)
+        base_score = self.kenlm.BaseScore
+        return np.array([base_score(nothing, word, after) for word in words], dtype=np.float64) * LN_10
+
+    def score(self, trie: HypothesisTrie) -> EdgeScores:
+        words = [self.spelling(word) for word in trie.words]
+        unknown = np.array([word not in self._words for word in trie.words] + [False])
+        log_shares = np.array([self.log_share(word) for word in trie.words] + [0.0])
+        states = [self._start(context, words) for context in trie.contexts]
+        states += [kenlm.State() for _ in range(trie.n_nodes - trie.n_roots)]
+        base_score = self.kenlm.BaseScore
+        n_inner = trie.n_nodes - trie.n_roots
+        parents, ids = trie.edge_parent.tolist(), trie.edge_word.tolist()
+        log10_probs = [
+            base_score(states[parent], words[word], state)
+            for parent, word, state in zip(parents, ids, states[trie.n_roots :], strict=False)
+        ]
+        ignored = kenlm.State()
+        log10_probs += [base_score(states[parent], END, ignored) for parent in parents[n_inner:]]
+        log_probs = np.array(log10_probs, dtype=np.float64) * LN_10 + log_shares[trie.edge_word]
+        return EdgeScores(log_probs, unknown[trie.edge_word])
+
+    def _start(self, context: np.ndarray, words: list[str]) -> kenlm.State:
+        """The state after ``<s>`` and the words of a context."""
+        state = kenlm.State()
+        self.kenlm.BeginSentenceWrite(state)
+        for word in context.tolist():
+            after = kenlm.State()
+            self.kenlm.BaseScore(state, words[word], after)
+            state = after
+        return state
+
+
+def arpa_words(path: Path) -> Iterator[str]:
+    """The unigrams of an ARPA file, marks left out.
+
+    Raises:
+        BundleError: it is no ARPA file.
+    """
+    with open(path, "rb") as raw:
+        zipped = raw.read(2) == b"\x1f\x8b"
+    with gzip.open(path, "rb") if zipped else open(path, "rb") as stream:
+        in_unigrams = False
+        for line in stream:
+            if line.startswith(b"\\"):
+                if in_unigrams:
+                    return
+                in_unigrams = line.strip() == b"\\1-grams:"
+            elif in_unigrams and line.strip():
+                word = line.split()[1].decode("utf-8")
+                if word not in MARKS and word != "<UNK>":
+                    yield word
+    raise BundleError(
+        f"{path}: no unigram section; expected an ARPA file, or a binary with its list of words"
+    )

@@ -1,0 +1,235 @@
+"""Owns the one path from lists to answers: normalise, trie, language models, combine, rank.
+
+The gRPC service, the file command, evaluation, tuning and the benchmark all call ``Rescorer``; nothing
+scores text by another route.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from rescorer.bundle import Bundle, check_weights, load_bundle
+from rescorer.combine import MIXTURE, OOV, WORDS, totals
+from rescorer.errors import InputError, InvalidList, ScoringError
+from rescorer.lm.base import EdgeScores
+from rescorer.lm.mixture import mixed_scores
+from rescorer.ranking import best_first, log_posteriors, merge_equal
+from rescorer.trie import HypothesisTrie, Words, build_trie
+from rescorer.types import NBestList, RescoredHypothesis, RescoredList, TextScore, Weights
+
+MAX_BATCH_WORDS = 65_536
+"""Words scored at once. A batch of so many needs about 1 KB a word and network, 64 MB at hidden size 200."""
+MAX_WORDS = 100_000
+"""Words of the longest hypothesis that is taken for one; above it something else was sent."""
+
+
+class Rescorer:
+    """Scores and re-ranks n-best lists with one bundle of models.
+
+    >>> rescorer = Rescorer.load("models/starter/1")       # doctest: +SKIP
+    >>> rescorer.rescore(lists)[0].best.text               # doctest: +SKIP
+    """
+
+    def __init__(self, bundle: Bundle, max_batch_words: int = MAX_BATCH_WORDS) -> None:
+        self.bundle = bundle
+        self.max_batch_words = max_batch_words
+        self._names = frozenset({*bundle.models, MIXTURE, WORDS, OOV})
+
+    @classmethod
+    def load(
+        cls, folder: Path | str, device: str = "cpu", max_batch_words: int = MAX_BATCH_WORDS
+    ) -> Rescorer:
+        """Raises BundleError where the bundle cannot be used."""
+        return cls(load_bundle(folder, device), max_batch_words)
+
+    def rescore(
+        self, lists: Sequence[NBestList], weights: Weights | None = None, *, merge: bool = False
+    ) -> list[RescoredList]:
+        """Re-ranked lists, in the order they came.
+
+        Args:
+            weights: None: the bundle's default.
+            merge: make one of hypotheses whose canonical words are equal, adding their probabilities.
+
+        Raises:
+            InvalidList: the first list that cannot be scored; ``rescore_each`` keeps the others.
+            ConfigError: the weights do not fit the bundle.
+        """
+        answers = self.rescore_each(lists, weights, merge=merge)
+        for answer in answers:
+            if isinstance(answer, InputError):
+                raise answer
+        return answers  # type: ignore[return-value]
+
+    def rescore_each(
+        self, lists: Sequence[NBestList], weights: Weights | None = None, *, merge: bool = False
+    ) -> list[RescoredList | InvalidList]:
+        """As ``rescore``, but a list that cannot be scored is answered by its fault."""
+        weights = self.effective_weights(weights)
+        answers: list[RescoredList | InvalidList | None] = [None] * len(lists)
+        good: list[int] = []
+        for i, nbest in enumerate(lists):
+            try:
+                check_list(nbest, weights, self._names)
+                good.append(i)
+            except InvalidList as fault:
+                answers[i] = fault
+        words = [self._words(h.text) for i in good for h in lists[i].hypotheses]
+        contexts = [self._words(lists[i].context) for i in good for _ in lists[i].hypotheses]
+        scores = self._sentence_scores(words, contexts, weights)
+        begin = 0
+        for i in good:
+            end = begin + len(lists[i].hypotheses)
+            of_list = {name: values[begin:end] for name, values in scores.items()}
+            answers[i] = self._ranked(lists[i], words[begin:end], of_list, weights, merge)
+            begin = end
+        return answers  # type: ignore[return-value]
+
+    def score_text(
+        self, texts: Sequence[str], context: str = "", weights: Weights | None = None
+    ) -> list[TextScore]:
+        """Every model's log-probability of each word of some texts; of the weights only λ matters."""
+        weights = self.effective_weights(weights)
+        words = [self._words(text) for text in texts]
+        contexts = [self._words(context)] * len(texts)
+        answers: list[TextScore] = []
+        for begin, trie, scores in self._scored_batches(words, contexts, weights):
+            for i in range(len(trie.hypothesis_node)):
+                edges = trie.path_edges(i)
+                answers.append(
+                    TextScore(
+                        text=texts[begin + i],
+                        words=words[begin + i],
+                        log_probs={n: tuple(part.log_probs[edges].tolist()) for n, part in scores.items()},
+                        unknown=tuple(scores[self.bundle.ngram].unknown[edges[:-1]].tolist()),
+                    )
+                )
+        return answers
+
+    def effective_weights(self, weights: Weights | None) -> Weights:
+        """The given weights, or the bundle's default; λ are the bundle's where the weights name none.
+
+        Raises:
+            ConfigError: the weights name models that the bundle lacks, or λ are no shares.
+        """
+        default = self.bundle.weights["default"]
+        if weights is None:
+            return default
+        check_weights(weights, list(self.bundle.models))
+        return weights if weights.mixture else replace(weights, mixture=default.mixture)
+
+    def _words(self, text: str) -> Words:
+        return self.bundle.normaliser.words(text)
+
+    def _scored_batches(
+        self, words: Sequence[Words], contexts: Sequence[Words], weights: Weights
+    ) -> Iterator[tuple[int, HypothesisTrie, dict[str, EdgeScores]]]:
+        """Cuts hypotheses into batches within the budget; yields the first one's index, trie and scores."""
+        for begin, end in budget_cuts([len(each) + 1 for each in words], self.max_batch_words):
+            trie = build_trie(words[begin:end], contexts[begin:end])
+            scores = {name: model.score(trie) for name, model in self.bundle.models.items()}
+            unknown = scores[self.bundle.ngram].unknown
+            scores[MIXTURE] = EdgeScores(mixed_scores(scores, weights.mixture), unknown)
+            for name, part in scores.items():
+                if not np.isfinite(part.log_probs).all():
+                    raise ScoringError(
+                        f"model {name!r} of {self.bundle.label} gave a score that is not finite"
+                    )
+            yield begin, trie, scores
+
+    def _sentence_scores(
+        self, words: Sequence[Words], contexts: Sequence[Words], weights: Weights
+    ) -> dict[str, np.ndarray]:
+        """Sums over each hypothesis: every LM by name, and the counts of words and unknown words, (H,)."""
+        names = [*self.bundle.models, MIXTURE, OOV]
+        sums = {name: np.zeros(len(words)) for name in names}
+        for begin, trie, scores in self._scored_batches(words, contexts, weights):
+            rows = slice(begin, begin + len(trie.hypothesis_node))
+            for name, part in scores.items():
+                sums[name][rows] = trie.sum_paths(part.log_probs)
+            # </s> is known to every model, so the path holds unknown words only.
+            sums[OOV][rows] = trie.sum_paths(scores[self.bundle.ngram].unknown)
+        return sums | {WORDS: np.array([len(each) for each in words], dtype=np.float64)}
+
+    def _ranked(
+        self,
+        nbest: NBestList,
+        words: Sequence[Words],
+        scores: dict[str, np.ndarray],
+        weights: Weights,
+        merge: bool,
+    ) -> RescoredList:
+        """One list in its new order."""
+        components = {
+            name: np.array(values, dtype=np.float64) for name, values in nbest.streams.items()
+        } | scores
+        total = totals(components, weights)
+        members: list[tuple[int, ...]] = [()] * len(total)
+        if merge:
+            total, members = merge_equal(words, total)
+        posteriors = log_posteriors(total)
+        ranked = tuple(
+            RescoredHypothesis(
+                text=nbest.hypotheses[i].text,
+                original_rank=i,
+                total=float(total[i]),
+                log_posterior=float(posteriors[i]),
+                components={name: float(values[i]) for name, values in components.items()},
+                merged_ranks=members[i],
+                fields=nbest.hypotheses[i].fields,
+            )
+            for i in best_first(total).tolist()
+            if not merge or members[i]
+        )
+        return RescoredList(
+            nbest.id, ranked, weights, self.bundle.label, nbest.reference, nbest.group, nbest.fields
+        )
+
+
+def budget_cuts(costs: Sequence[int], budget: int) -> Iterator[tuple[int, int]]:
+    """Consecutive ranges whose costs sum to at most ``budget``, or hold one item that alone costs more."""
+    begin = total = 0
+    for i, cost in enumerate(costs):
+        if i > begin and total + cost > budget:
+            yield begin, i
+            begin, total = i, 0
+        total += cost
+    if begin < len(costs):
+        yield begin, len(costs)
+
+
+def check_list(nbest: NBestList, weights: Weights, reserved: frozenset[str] = frozenset()) -> None:
+    """Raises InvalidList, naming the field, where a list cannot be scored under these weights.
+
+    Args:
+        reserved: names of our own components, which no stream may take.
+    """
+
+    def fault(message: str, field: str = "", hypothesis: int | None = None) -> InvalidList:
+        return InvalidList(message, list_id=nbest.id, field=field, hypothesis=hypothesis)
+
+    if not nbest.hypotheses:
+        raise fault("no hypotheses; expected at least one", "hypotheses")
+    for i, hypothesis in enumerate(nbest.hypotheses):
+        if hypothesis.text.count(" ") >= MAX_WORDS:
+            raise fault(f"more than {MAX_WORDS:,} words", "text", i)
+    for name, values in nbest.streams.items():
+        field = f'streams["{name}"]'
+        if len(values) != len(nbest.hypotheses):
+            raise fault(f"{len(values)} scores for {len(nbest.hypotheses)} hypotheses", field)
+        for i, value in enumerate(values):
+            if not math.isfinite(value):
+                raise fault(f"{value}; expected a finite number", field, i)
+    for name, weight in weights.streams.items():
+        if weight != 0 and name not in nbest.streams:
+            have = ", ".join(sorted(nbest.streams)) or "none"
+            missing = f"missing, but weights {weights.name!r} count it; the list has: {have}"
+            raise fault(missing, f'streams["{name}"]')
+    taken = sorted(set(nbest.streams) & reserved)
+    if taken:
+        raise fault(f"the name {taken[0]!r} is one of our own; send the stream under another", "streams")

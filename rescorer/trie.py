@@ -1,0 +1,128 @@
+"""Owns ``HypothesisTrie``: every distinct prefix of a batch once, as flat arrays ordered by depth, over
+canonical words; knows neither scores nor any model's word ids.
+
+    nodes   roots (one a distinct context), then every distinct prefix, shallow before deep
+    edges   first the edge into each node that is no root, in node order; then one ``</s>`` edge out of
+            each node where a hypothesis ends, predicted from that node and never advanced into
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+Words = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class HypothesisTrie:
+    """Distinct prefixes of a batch of hypotheses.
+
+    Attributes:
+        words: the batch's distinct words; an edge's word is an index into it, ``len(words)`` is ``</s>``.
+        contexts: (R,) for each root the words spoken before it, as arrays of word indices.
+        parent: (N,) int64 node above each node; a root is its own.
+        node_word: (N,) int64 word on the edge into each node; of no meaning for roots.
+        level_bounds: level d is nodes ``level_bounds[d]`` … ``level_bounds[d+1]-1``; level 0 is the roots.
+        hypothesis_node: (H,) int64 node where each hypothesis ends; equal hypotheses share it.
+        end_nodes: (M,) int64 the distinct ones, rising.
+    """
+
+    words: Words
+    contexts: tuple[np.ndarray, ...]
+    parent: np.ndarray
+    node_word: np.ndarray
+    level_bounds: tuple[int, ...]
+    hypothesis_node: np.ndarray
+    end_nodes: np.ndarray
+
+    @property
+    def n_nodes(self) -> int:
+        return len(self.parent)
+
+    @property
+    def n_roots(self) -> int:
+        return len(self.contexts)
+
+    @property
+    def n_edges(self) -> int:
+        return self.n_nodes - self.n_roots + len(self.end_nodes)
+
+    @cached_property
+    def edge_parent(self) -> np.ndarray:
+        """(E,) node from whose state each edge is predicted."""
+        return np.concatenate([self.parent[self.n_roots :], self.end_nodes])
+
+    @cached_property
+    def edge_word(self) -> np.ndarray:
+        """(E,) index of the word on each edge; ``len(words)`` is ``</s>``."""
+        ends = np.full(len(self.end_nodes), len(self.words))
+        return np.concatenate([self.node_word[self.n_roots :], ends])
+
+    def levels(self) -> list[slice]:
+        """The nodes of each level below the roots."""
+        return [slice(a, b) for a, b in zip(self.level_bounds[1:], self.level_bounds[2:], strict=False)]
+
+    def sum_paths(self, edge_values: np.ndarray) -> np.ndarray:
+        """Σ of (E,) edge values over every hypothesis's words and its ``</s>``: (H,) float64."""
+        n_inner = self.n_nodes - self.n_roots
+        sums = np.zeros(self.n_nodes)
+        for level in self.levels():
+            edges = slice(level.start - self.n_roots, level.stop - self.n_roots)
+            sums[level] = sums[self.parent[level]] + edge_values[edges]
+        at_end = np.searchsorted(self.end_nodes, self.hypothesis_node)
+        return sums[self.hypothesis_node] + edge_values[n_inner:][at_end]
+
+    def path_edges(self, hypothesis: int) -> np.ndarray:
+        """Edges of one hypothesis from first word to ``</s>``, (n_words + 1,)."""
+        node = int(self.hypothesis_node[hypothesis])
+        edges = [self.n_nodes - self.n_roots + int(np.searchsorted(self.end_nodes, node))]
+        while node >= self.n_roots:
+            edges.append(node - self.n_roots)
+            node = int(self.parent[node])
+        return np.array(edges[::-1])
+
+
+def build_trie(hypotheses: Sequence[Words], contexts: Sequence[Words] | None = None) -> HypothesisTrie:
+    """Builds the trie of a batch, one vectorised step a level.
+
+    Args:
+        hypotheses: canonical words of each hypothesis; none is legal, and so is being equal to another.
+        contexts: words that each hypothesis continues; None: none.
+    """
+    contexts = [()] * len(hypotheses) if contexts is None else contexts
+    root_of_context = {context: root for root, context in enumerate(dict.fromkeys(contexts))}
+    index: dict[str, int] = {}
+    for words in (*root_of_context, *hypotheses):
+        for word in words:
+            index.setdefault(word, len(index))
+    lengths = np.fromiter((len(words) for words in hypotheses), dtype=np.int64, count=len(hypotheses))
+    order = np.argsort(-lengths, kind="stable")  # longest first: those still going are always a prefix
+    flat = np.fromiter((index[w] for words in hypotheses for w in words), dtype=np.int64, count=lengths.sum())
+    first = np.concatenate([[0], np.cumsum(lengths)[:-1]])[order] if len(order) else order
+    node = np.array([root_of_context[contexts[i]] for i in order], dtype=np.int64)  # where each one stands
+    parents = [np.arange(len(root_of_context))]
+    node_words = [np.zeros(len(root_of_context), dtype=np.int64)]
+    bounds = [0, len(root_of_context)]
+    going = np.searchsorted(-lengths[order], -np.arange(1, lengths.max(initial=0) + 1), side="right")
+    for depth, n in enumerate(going):
+        keys = node[:n] * len(index) + flat[first[:n] + depth]
+        distinct, place = np.unique(keys, return_inverse=True)
+        parents.append(distinct // len(index))
+        node_words.append(distinct % len(index))
+        node[:n] = bounds[-1] + place
+        bounds.append(bounds[-1] + len(distinct))
+    hypothesis_node = np.empty_like(node)
+    hypothesis_node[order] = node
+    return HypothesisTrie(
+        words=tuple(index),
+        contexts=tuple(np.array([index[w] for w in context], dtype=np.int64) for context in root_of_context),
+        parent=np.concatenate(parents),
+        node_word=np.concatenate(node_words),
+        level_bounds=tuple(bounds),
+        hypothesis_node=hypothesis_node,
+        end_nodes=np.unique(hypothesis_node),
+    )

@@ -1,0 +1,92 @@
+"""Tiny models that tests make for themselves: an ARPA file written by hand and a random network."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+
+from rescorer.bundle import publish
+from rescorer.combine import weights_to_dict
+from rescorer.lm.checkpoint import save_model
+from rescorer.lm.networks import NetworkConfig, NeuralModel
+from rescorer.text import NormaliserSettings
+from rescorer.types import Weights
+from rescorer.vocabulary import END, START, UNKNOWN, Vocabulary
+
+ARPA = """\
+\\data\\
+ngram 1=9
+ngram 2=6
+ngram 3=2
+
+\\1-grams:
+-1.2\t<unk>\t0
+0\t<s>\t-0.3
+-1.0\t</s>\t0
+-0.9\tthe\t-0.4
+-1.1\tcat\t-0.2
+-1.1\tsat\t-0.1
+-1.3\tmat\t-0.2
+-1.0\ton\t-0.3
+-1.6\tzebra\t0
+
+\\2-grams:
+-0.4\t<s> the\t-0.2
+-0.5\tthe cat\t-0.1
+-0.7\tthe mat\t0
+-0.3\tcat sat\t0
+-0.4\tsat on\t0
+-0.3\ton the\t0
+
+\\3-grams:
+-0.2\t<s> the cat
+-0.2\tcat sat on
+
+\\end\\
+"""
+NETWORK_WORDS = ("the", "cat", "sat", "on", "mat", "dog", "ran", "fast")
+"""What the random network knows; the n-gram lacks dog, ran and fast, and alone knows zebra."""
+
+
+def write_arpa(folder: Path) -> Path:
+    path = folder / "model.arpa"
+    path.write_text(ARPA, encoding="utf-8")
+    return path
+
+
+def random_network(
+    words: tuple[str, ...] = NETWORK_WORDS, *, layers: int = 1, tied: bool = True, seed: int = 0
+) -> tuple[NeuralModel, Vocabulary]:
+    torch.manual_seed(seed)
+    vocabulary = Vocabulary((END, UNKNOWN, *words, START))
+    n_words = len(vocabulary) - 1
+    sizes = (1, 3, n_words - 4)
+    model = NeuralModel(NetworkConfig(len(vocabulary), sizes, "lstm", 6, 8, layers, tied))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3.0).add_(torch.randn_like(parameter) * 0.2)  # far from uniform
+    return model.eval(), vocabulary
+
+
+def write_bundle(folder: Path, weights: Weights | None = None, *, neural: bool = True) -> Path:
+    """A whole bundle in ``folder``/tiny/1."""
+
+    def fill(partial: Path) -> dict:
+        (partial / "ngram").mkdir()
+        write_arpa(partial / "ngram")
+        models = {"ngram": {"kind": "ngram", "path": "ngram/model.arpa"}}
+        mixture = {"ngram": 1.0}
+        if neural:
+            save_model(*random_network(), partial / "neural")
+            models["neural"] = {"kind": "neural", "path": "neural"}
+            mixture = {"ngram": 0.5, "neural": 0.5}
+        (partial / "text.json").write_text(NormaliserSettings().to_json())
+        (partial / "weights").mkdir()
+        default = weights or Weights("default", {"acoustic": 1.0}, {"mixture": 2.0}, 0.1, -1.0, mixture)
+        (partial / "weights" / "default.json").write_text(json.dumps(weights_to_dict(default)))
+        return {"name": "tiny", "version": 1, "models": models}
+
+    publish(folder / "tiny" / "1", fill)
+    return folder / "tiny" / "1"
