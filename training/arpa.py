@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO
+from typing import BinaryIO, cast
 
 import numpy as np
 
@@ -22,8 +22,12 @@ SMALLEST_LOG10 = -99.0
 
 
 def write_arpa(path: Path, model: Sequence[NGramProbabilities], vocabulary: Sequence[str]) -> None:
-    """Writes ``model``, gzip where the name ends in ``.gz``; ``vocabulary`` has the word of each id."""
-    with _open_to_write(path) as stream:
+    """Writes ``model``, gzip where the name ends in ``.gz``; ``vocabulary`` has the word of each id.
+
+    Raises:
+        OSError: as the file system says.
+    """
+    with open_output(path) as stream:
         sizes = "".join(f"ngram {n}={len(table)}\n" for n, table in enumerate(model, start=1))
         stream.write(f"\\data\\\n{sizes}".encode())
         for n in range(1, len(model) + 1):
@@ -33,13 +37,11 @@ def write_arpa(path: Path, model: Sequence[NGramProbabilities], vocabulary: Sequ
         stream.write(b"\n\\end\\\n")
 
 
-def _open_to_write(path: Path) -> IO[bytes]:
-    try:
-        if path.suffix == ".gz":
-            return gzip.open(path, "wb", compresslevel=GZIP_LEVEL)  # type: ignore[return-value]
-        return open(path, "wb")
-    except OSError as fault:
-        raise FormatError(f"cannot be written: {fault.strerror or fault}", file=str(path)) from None
+def open_output(path: Path) -> BinaryIO:
+    """A file to write; gzip where its name ends in ``.gz``."""
+    if path.suffix == ".gz":
+        return cast(BinaryIO, gzip.open(path, "wb", compresslevel=GZIP_LEVEL))
+    return open(path, "wb")
 
 
 def _lines(
@@ -62,4 +64,37 @@ def _lines(
 def log10(probs: np.ndarray) -> np.ndarray:
     """Base-10 logarithms as ARPA files write them: none above 0, ``SMALLEST_LOG10`` for zero."""
     with np.errstate(divide="ignore"):
-        return np.clip(np.log10(probs), SMALLEST_LOG10, 0.0)
+        return np.asarray(np.clip(np.log10(probs), SMALLEST_LOG10, 0.0))
+
+
+def read_arpa(path: Path) -> list[dict[tuple[str, ...], tuple[float, float]]]:
+    """Reads an ARPA file, gzip or plain: per order, each n-gram's log10 probability and back-off (or 0).
+
+    For tests and tools: a large model fills the memory.
+
+    Raises:
+        FormatError: not an ARPA file, or its header announces other sizes; names the file and the line.
+    """
+    announced: dict[int, int] = {}
+    orders: list[dict[tuple[str, ...], tuple[float, float]]] = []
+    for number, raw in enumerate(read_lines(path), start=1):
+        line = raw.strip()
+        if line == "\\end\\":
+            if [len(order) for order in orders] != list(announced.values()):
+                raise FormatError(
+                    "the header announces other numbers of n-grams", file=str(path), line=number
+                )
+            return orders
+        if line.startswith("ngram ") and not orders:
+            n, _, size = line.removeprefix("ngram ").partition("=")
+            announced[int(n)] = int(size)
+        elif line == f"\\{len(orders) + 1}-grams:":
+            orders.append({})
+        elif line and orders:
+            log_prob, *words = line.split()
+            try:
+                backoff = float(words.pop()) if len(words) > len(orders) else 0.0
+                orders[-1][tuple(words)] = float(log_prob), backoff
+            except ValueError:
+                raise FormatError(f"{line!r} is no n-gram", file=str(path), line=number) from None
+    raise FormatError("no \\end\\ in it; expected a whole ARPA file", file=str(path))

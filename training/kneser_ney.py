@@ -26,7 +26,7 @@ FALLBACK_DISCOUNTS = (0.5, 1.0, 1.5)
 
 @dataclass(frozen=True, slots=True)
 class NGramProbabilities:
-    """The n-grams of one order that a model keeps; at order 1 row i is word i, so none is ever dropped."""
+    """The n-grams of one order that a model keeps; at order 1 row i is word i."""
 
     prefix: np.ndarray
     """(N,) int32: row of w_1 … w_{n-1} one order lower; zeros at order 1."""
@@ -44,7 +44,7 @@ class NGramProbabilities:
 
 
 def estimate(
-    counts: Sequence[NGramCounts], cutoffs: Sequence[int], *, begin: int, dropped: Sequence[int] = ()
+    counts: Sequence[NGramCounts], cutoffs: Sequence[int], *, begin: int, n_listed: int
 ) -> list[NGramProbabilities]:
     """Estimates a model of orders 1 to len(counts).
 
@@ -52,9 +52,8 @@ def estimate(
         counts: one table an order, from ``count_ngrams``.
         cutoffs: n-grams of order n with raw counts up to cutoffs[n-1] are dropped.
         begin: id of ``<s>``.
-        dropped: ids of words that stand in the text and are not to be predicted, such as ``<unk>`` for
-            words outside a vocabulary: n-grams with them are dropped, and as unigrams they get what a
-            word that never occurs gets.
+        n_listed: size of the model's vocabulary. Words with this id or a higher one stand in the text
+            only: every n-gram with one of them is dropped, whatever its count.
 
     Raises:
         ConfigError: the cut-offs are not one an order, decrease, or would drop unigrams.
@@ -66,23 +65,19 @@ def estimate(
     adjusted[0][begin] = 0  # nothing predicts <s>
     discounts = [estimate_discounts(each, n) for n, each in enumerate(adjusted, start=1)]
 
-    is_word = np.isin(counts[0].word, dropped, invert=True)  # (V,)
-    prob = unigram_probs(adjusted[0], is_word, discounts[0], begin)
-    prefix = counts[0].prefix
-    kept = np.ones(len(counts[0]), bool)  # (N_{n-1},) which n-grams of the order below the model has
-    row = np.arange(len(kept), dtype=np.int32)  # (N_{n-1},) and where, in the model
-    is_context = is_word
+    prefix = counts[0].prefix[:n_listed]
+    kept = counts[0].word < n_listed  # (N_{n-1},) which n-grams of the order below the model has
+    prob = unigram_probs(adjusted[0], kept, discounts[0], begin)  # (kept,) theirs
     model = []
     for n, table in enumerate(counts[1:], start=2):
-        keep = (table.count > cutoffs[n - 1]) & is_context[table.prefix] & is_word[table.word]
+        row = np.cumsum(kept, dtype=np.int32) - 1  # (N_{n-1},) where the model has them
+        keep = (table.count > cutoffs[n - 1]) & kept[table.prefix] & (table.word < n_listed)
         share, gamma = _split(table.prefix, adjusted[n - 1], keep, discounts[n - 1], len(kept))
         model.append(
             NGramProbabilities(prefix, counts[n - 2].word[kept], prob, gamma[kept], discounts[n - 2])
         )
         prob = share + gamma[table.prefix[keep]] * prob[row[table.suffix[keep]]]
-        prefix = row[table.prefix[keep]]
-        row = np.cumsum(keep, dtype=np.int32) - 1
-        kept = is_context = keep
+        prefix, kept = row[table.prefix[keep]], keep
     model.append(NGramProbabilities(prefix, counts[-1].word[kept], prob, np.ones_like(prob), discounts[-1]))
     return model
 
@@ -131,18 +126,16 @@ def estimate_discounts(adjusted: np.ndarray, n: int) -> tuple[float, float, floa
 
 
 def unigram_probs(
-    adjusted: np.ndarray, is_word: np.ndarray, discounts: tuple[float, float, float], begin: int
+    adjusted: np.ndarray, keep: np.ndarray, discounts: tuple[float, float, float], begin: int
 ) -> np.ndarray:
-    """Unigram probabilities, interpolated with the uniform distribution: (V,) float64, 1 for ``begin``.
+    """Unigram probabilities, interpolated with the uniform distribution: (kept,) float64, 1 for ``begin``.
 
     Args:
         adjusted: (V,) adjusted counts, 0 for ``begin``.
-        is_word: (V,) false for ids that keep nothing of their counts.
+        keep: (V,) which words the model has; the mass of the others is spread evenly over these.
     """
-    context = np.zeros(len(adjusted), np.int32)
-    share, gamma = _split(context, adjusted, is_word, discounts, 1)
-    prob = np.full(len(adjusted), gamma[0] / (len(adjusted) - 1))  # <s> is no outcome
-    prob[is_word] += share
+    share, gamma = _split(np.zeros(len(adjusted), np.int32), adjusted, keep, discounts, 1)
+    prob = share + gamma[0] / (len(share) - 1)  # <s> is no outcome
     prob[begin] = 1.0
     return prob
 

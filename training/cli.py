@@ -1,0 +1,29 @@
+"""Owns the entry point ``rescorer-train``: its commands, and what a fault looks like to its user."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from rescorer.errors import RescorerError
+from training.cli_bundle import bundle
+from training.cli_neural import neural
+from training.cli_ngram import NGramCommand, ngram
+
+app = typer.Typer(help="Make the language models that rescorer serves.", no_args_is_help=True)
+app.command("ngram", cls=NGramCommand)(ngram)
+app.command("neural")(neural)
+app.command("bundle")(bundle)
+
+FAULT = 2
+"""Exit code for bad input or options, the same as the option parser's."""
+
+
+def main() -> None:
+    """Runs a command; a fault of ours is one line on stderr, not a traceback."""
+    try:
+        app()
+    except RescorerError as fault:
+        print(f"rescorer-train: {fault}", file=sys.stderr)
+        sys.exit(FAULT)
