@@ -1,15 +1,15 @@
 """Owns the tree of faults; gRPC codes and exit codes are mapped once each, where they are used.
 
-    RescorerError
-    ├── InputError            what the caller sent is wrong; the message says which part, and what was expected
-    │   ├── FormatError       a file or a line of it cannot be read
-    │   ├── InvalidList       one n-best list cannot be scored; other lists are not affected
-    │   └── LimitExceeded     a request is larger than a stated limit
-    ├── ConfigError           options, weights or settings contradict themselves or the models
-    ├── ModelError
-    │   ├── BundleError       a bundle is missing, incomplete or corrupt
-    │   └── ModelNotFound     no such model is served
-    └── ScoringError          the models failed on good input (a fault of ours or of the machine)
+RescorerError
+├── InputError            what the caller sent is wrong; the message says which part, and what was expected
+│   ├── FormatError       a file or a line of it cannot be read
+│   ├── InvalidList       one n-best list cannot be scored; other lists are not affected
+│   └── LimitExceeded     a request is larger than a stated limit
+├── ConfigError           options, weights or settings contradict themselves or the models
+├── ModelError
+│   ├── BundleError       a bundle is missing, incomplete or corrupt
+│   └── ModelNotFound     no such model is served
+└── ScoringError          the models failed on good input (a fault of ours or of the machine)
 """
 
 from __future__ import annotations
@@ -47,13 +47,24 @@ class InvalidList(InputError):
         list_id: the list's id.
         hypothesis: 0-based index of the offending hypothesis, where there is one.
         field: path of the offending field inside the list, such as ``streams["acoustic"]``.
+        file: the file it was read from, as the user gave it, where there is one.
+        line: 1-based line number, where there is one.
     """
 
     def __init__(
-        self, message: str, *, list_id: str = "", hypothesis: int | None = None, field: str = ""
+        self,
+        message: str,
+        *,
+        list_id: str = "",
+        hypothesis: int | None = None,
+        field: str = "",
+        file: str = "",
+        line: int | None = None,
     ) -> None:
         self.message, self.list_id, self.hypothesis, self.field = message, list_id, hypothesis, field
-        place = [f"list {list_id!r}"]
+        self.file, self.line = file, line
+        place = [":".join(str(part) for part in (file, line) if part not in ("", None))] if file else []
+        place.append(f"list {list_id!r}")
         if hypothesis is not None:
             place.append(f"hypothesis {hypothesis}")
         if field:

@@ -1,0 +1,145 @@
+"""Owns bytes to text lines and back: files, standard input and output, gzip, UTF-8; no format's meaning."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, TextIO
+
+from rescorer.errors import FormatError
+
+Source = str | Path | BinaryIO
+"""A file's name, ``-`` for standard input, or an open binary stream."""
+
+CHUNK_BYTES = 1 << 16
+MAX_LINE_BYTES = 1 << 26
+"""A longer line is an error rather than a full memory; 64 MiB hold a list of 100 000 hypotheses."""
+GZIP_MAGIC = b"\x1f\x8b"
+BYTE_ORDER_MARK = "\ufeff"
+
+
+def source_name(source: Source) -> str:
+    """What errors call the source: the name as the user gave it."""
+    if isinstance(source, (str, Path)):
+        return "<stdin>" if str(source) == "-" else str(source)
+    name = getattr(source, "name", None)
+    return name if isinstance(name, str) else "<stream>"
+
+
+def read_lines(source: Source) -> Iterator[tuple[int, str | FormatError]]:
+    """Yields each line with its 1-based number; a line that is no text is yielded as its error.
+
+    Gzip is known by its first bytes, not by the name. A byte order mark at the start and carriage returns
+    at the ends of lines are taken away. Damaged gzip data end the stream with an error, after the
+    complete lines of a truncated file.
+
+    Raises:
+        FormatError: the source cannot be opened.
+    """
+    name = source_name(source)
+    with _opened(source) as stream:
+        number = 0
+        try:
+            for raw in _split(_chunks(stream)):
+                number += 1
+                yield number, _decode(raw, name, number)
+        except (EOFError, zlib.error) as fault:
+            yield number + 1, FormatError(f"damaged gzip data: {fault}", file=name, line=number + 1)
+        except OSError as fault:
+            reason = f"cannot be read: {fault.strerror or fault}"
+            yield number + 1, FormatError(reason, file=name, line=number + 1)
+
+
+@contextmanager
+def open_output(target: str | Path) -> Iterator[TextIO]:
+    """Text stream to a file, compressed where its name ends in ``.gz``; ``-`` is standard output.
+
+    Raises:
+        FormatError: the file cannot be opened.
+    """
+    if str(target) == "-":
+        yield sys.stdout
+        sys.stdout.flush()
+        return
+    opener: Callable[..., TextIO] = gzip.open if str(target).endswith(".gz") else open
+    try:
+        stream = opener(target, "wt", encoding="utf-8", newline="\n")
+    except OSError as fault:
+        raise FormatError(f"cannot be written: {fault.strerror or fault}", file=str(target)) from None
+    with stream:
+        yield stream
+
+
+@contextmanager
+def _opened(source: Source) -> Iterator[BinaryIO]:
+    """Closes what it opened itself, and only that."""
+    if not isinstance(source, (str, Path)):
+        yield source
+    elif str(source) == "-":
+        yield sys.stdin.buffer
+    else:
+        try:
+            stream = open(source, "rb")  # noqa: SIM115 (closed below, outside this try)
+        except OSError as fault:
+            raise FormatError(f"cannot be read: {fault.strerror or fault}", file=str(source)) from None
+        with stream:
+            yield stream
+
+
+def _chunks(stream: BinaryIO) -> Iterator[bytes]:
+    """Plain bytes as soon as they are there, so that a pipe is served line by line."""
+    read = stream.read1 if isinstance(stream, (io.BufferedReader, io.BytesIO)) else stream.read
+    head = b""
+    while len(head) < len(GZIP_MAGIC) and (chunk := read(CHUNK_BYTES)):
+        head += chunk
+    compressed = head.startswith(GZIP_MAGIC)
+    member = zlib.decompressobj(wbits=31)
+    chunk = head
+    while chunk:
+        if compressed:
+            while chunk:  # one file may hold several gzip members, padded with zeros
+                if member.eof:
+                    chunk = chunk.lstrip(b"\0")
+                    if not chunk:
+                        break
+                    member = zlib.decompressobj(wbits=31)
+                yield member.decompress(chunk)
+                chunk = member.unused_data
+        else:
+            yield chunk
+        chunk = read(CHUNK_BYTES)
+    if compressed and not member.eof:
+        raise EOFError("the file ends early")
+
+
+def _split(chunks: Iterator[bytes]) -> Iterator[bytes | None]:
+    """Lines without their ends; None for a line longer than ``MAX_LINE_BYTES``."""
+    parts: list[bytes] = []
+    size = 0
+    for chunk in chunks:
+        for index, piece in enumerate(chunk.split(b"\n")):
+            if index:
+                yield b"".join(parts) if size <= MAX_LINE_BYTES else None
+                parts, size = [], 0
+            size += len(piece)
+            if size <= MAX_LINE_BYTES:
+                parts.append(piece)
+    if size:
+        yield b"".join(parts) if size <= MAX_LINE_BYTES else None
+
+
+def _decode(raw: bytes | None, name: str, number: int) -> str | FormatError:
+    if raw is None:
+        return FormatError(f"longer than {MAX_LINE_BYTES} bytes", file=name, line=number)
+    try:
+        line = raw.decode("utf-8")
+    except UnicodeDecodeError as fault:
+        return FormatError(f"not UTF-8: {fault.reason} at byte {fault.start + 1}", file=name, line=number)
+    if "\0" in line:
+        return FormatError("holds NUL bytes; expected text", file=name, line=number)
+    return (line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line).rstrip("\r")

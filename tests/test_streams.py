@@ -1,0 +1,71 @@
+"""Scores become nats at one border, whatever base and sign they came in."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rescorer.errors import InvalidList
+from rescorer.formats.streams import NATURAL, Units, stream_to_nats, to_nats
+
+PROBABILITY = 0.0625
+LN_P = math.log(PROBABILITY)
+
+
+@pytest.mark.parametrize(
+    ("value", "base"),
+    [
+        (LN_P, "e"),
+        (-4.0, "2"),
+        (math.log10(PROBABILITY), "10"),
+        (math.log(PROBABILITY, 1.0001), "1.0001"),
+        (LN_P * 10000.5 / 1024, "bytelog"),
+    ],
+)
+def test_every_base_and_sign_says_the_same_probability(value, base):
+    assert to_nats(value, base) == pytest.approx(LN_P, rel=1e-12)
+    assert to_nats(-value, base, "cost") == pytest.approx(LN_P, rel=1e-12)
+
+
+def test_unknown_base_and_sign_are_refused():
+    with pytest.raises(ValueError, match=r"base is .3.; expected one of e, 2, 10, 1\.0001, bytelog"):
+        Units("3")
+    with pytest.raises(ValueError, match="sign is 'prob'; expected one of log_prob, cost"):
+        Units("e", "prob")
+
+
+def test_a_stream_that_no_hypothesis_has_is_absent():
+    assert stream_to_nats("lm", [None, None]) is None
+
+
+def test_positive_log_likelihoods_are_legal():
+    assert stream_to_nats("acoustic", [12, -3.5]) == (12.0, -3.5)
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        (None, "no score, though other hypotheses"),
+        (True, "True is not a number"),
+        ("-1.5", "'-1.5' is not a number"),
+        ([1], r"\[1\] is not a number"),
+        (math.nan, "the score is nan"),
+        (-math.inf, "the score is -inf"),
+        (10**400, "too large for a float64"),
+        (1.7e308, "too large for a float64 in nats"),
+    ],
+)
+def test_a_bad_value_is_named_with_its_place(bad, said):
+    with pytest.raises(InvalidList, match=said) as caught:
+        stream_to_nats("acoustic", [-1.0, bad], Units("10"), list_id="u1")
+    assert (caught.value.list_id, caught.value.hypothesis) == ("u1", 1)
+    assert caught.value.field == 'streams["acoustic"]'
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1), st.sampled_from(["e", "2", "10", "1.0001", "bytelog"]))
+def test_streams_convert_value_by_value(values, base):
+    assert stream_to_nats("s", values, Units(base, "cost")) == tuple(to_nats(v, base, "cost") for v in values)
+    assert stream_to_nats("s", values, NATURAL) == tuple(values)
