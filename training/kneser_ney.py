@@ -156,6 +156,5 @@ def _split(
     np.copyto(taken, adjusted, where=~keep)
     total = np.bincount(context, weights=adjusted, minlength=n_contexts)
     gamma = np.bincount(context, weights=taken, minlength=n_contexts)
-    np.divide(gamma, total, out=gamma, where=total > 0)
-    gamma[total == 0] = 1.0
+    gamma = np.where(total > 0, gamma / np.maximum(total, 1), 1.0)
     return (adjusted[keep] - taken[keep]) / total[context[keep]], gamma

@@ -209,12 +209,13 @@ def _whole(output: Path) -> Iterator[Path]:
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         arpa.touch()  # a place that cannot be written is found out before the work
-        yield arpa
-        if binary:
-            lmplz.build_binary(arpa, made)
-        made.replace(output)
+        try:
+            yield arpa
+            if binary:
+                lmplz.build_binary(arpa, made)
+            made.replace(output)
+        finally:
+            arpa.unlink(missing_ok=True)
+            made.unlink(missing_ok=True)
     except OSError as fault:
         raise FormatError(f"cannot be written: {fault.strerror or fault}", file=str(output)) from None
-    finally:
-        arpa.unlink(missing_ok=True)
-        made.unlink(missing_ok=True)
