@@ -109,7 +109,8 @@ def describe(model: NeuralModel, text: PreparedText) -> str:
     cut = f", {text.train.n_cut:,} sentences cut" if text.train.n_cut else ""
     return (
         f"{config.kind} {config.embedding_size}/{config.hidden_size} × {config.layers}, "
-        f"{parameters / 1e6:.1f} M parameters, {config.vocabulary_size:,} words in {len(config.class_sizes)} classes, "
+        f"{parameters / 1e6:.1f} M parameters, "
+        f"{config.vocabulary_size:,} words in {len(config.class_sizes)} classes, "
         f"{text.train.n_words:,} training words in {len(text.train.starts):,} sentences{cut}"
     )
 

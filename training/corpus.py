@@ -43,7 +43,9 @@ def read_lines(path: Path) -> Iterator[str]:
 
 def sentences(paths: Sequence[Path], normaliser: Normaliser, progress: str = "") -> Iterator[tuple[str, ...]]:
     """Canonical words of each sentence; ``progress`` names the bar that is shown, empty for none."""
-    with tqdm(desc=progress, unit=" lines", unit_scale=True, disable=not progress, leave=False) as bar:
+    with tqdm(
+        desc=progress, unit=" lines", unit_scale=True, disable=None if progress else True, leave=False
+    ) as bar:
         for path in paths:
             for number, line in enumerate(read_lines(path), start=1):
                 if number % 10_000 == 0:

@@ -130,7 +130,9 @@ class Run:
         """
         progress, options = self.progress, self.options
         self.model.train()
-        with tqdm(total=options.epochs * text.n_words, unit=" words", unit_scale=True, smoothing=0.05) as bar:
+        with tqdm(
+            total=options.epochs * text.n_words, unit=" words", unit_scale=True, smoothing=0.05, disable=None
+        ) as bar:
             while not self._finished():
                 order = batches(text, options.batch_words, options.seed, progress.epoch)
                 done = sum(int(text.lengths[chosen].sum()) for chosen in order[: progress.batch])

@@ -1,0 +1,48 @@
+"""Owns the entry point ``rescorer``: its commands and exit codes."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from rescorer.cli.rescore import rescore
+from rescorer.cli.score import score
+from rescorer.errors import ConfigError, InputError, ModelError, RescorerError
+
+EXIT_CODES: tuple[tuple[type[RescorerError], int, str], ...] = (
+    (ConfigError, 2, "options or weights are wrong"),
+    (InputError, 3, "the input cannot be read"),
+    (ModelError, 4, "the model bundle cannot be used"),
+    (RescorerError, 5, "scoring failed"),
+)
+"""The one table from faults to exit codes; 0 is success and 1 says that some lists were rejected."""
+
+EPILOG = "Exit codes: 0 done, 1 some lists rejected, " + ", ".join(
+    f"{code} {meaning}" for _, code, meaning in EXIT_CODES
+)
+
+app = typer.Typer(
+    help="Re-rank the n-best lists of a speech recogniser with language models.",
+    epilog=EPILOG,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+app.command("rescore")(rescore)
+app.command("score")(score)
+
+
+def main() -> None:
+    """Runs a command; a fault of ours is one line on stderr and an exit code, never a traceback."""
+    try:
+        app()
+    except BrokenPipeError:  # the reader of our output has gone, as `head` does
+        sys.stderr.close()
+        sys.exit(141)
+    except RescorerError as fault:
+        print(f"rescorer: {fault}", file=sys.stderr)
+        sys.exit(exit_code(fault))
+
+
+def exit_code(fault: RescorerError) -> int:
+    return next(code for kind, code, _ in EXIT_CODES if isinstance(fault, kind))

@@ -1,0 +1,114 @@
+"""Owns the options that several commands share: how lists are read, and which weights count."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rescorer.combine import parse_weights
+from rescorer.errors import ConfigError, InputError
+from rescorer.formats.fields import parse_field_map
+from rescorer.formats.jsonlines import group_by_pattern, read_lists
+from rescorer.formats.references import read_groups
+from rescorer.types import NBestList, Weights
+
+BundleOption = Annotated[Path, typer.Option("--bundle", "-b", help="Folder of a model bundle, NAME/VERSION.")]
+MapOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--map",
+        metavar="NAME=FIELD,…",
+        help="What the file calls things: hypotheses=hyps,text=text_norm,reference=ref. NAME is one of id, "
+        "hypotheses, text, scores, reference, context, group.",
+    ),
+]
+StreamOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--stream",
+        metavar="NAME=FIELD[:BASE[:SIGN]]",
+        help="A score stream kept in a field of its own: acoustic=am, acoustic=am_log2:2, graph=lmwt:e:cost.",
+    ),
+]
+GroupsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE|PATTERN",
+        help="Speaker of each list: a JSON file with id and speaker, or a regular expression whose one group "
+        r"finds it in the id: '^(\d+)-'.",
+    ),
+]
+WeightOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--weight",
+        "-w",
+        metavar="NAME=VALUE",
+        help="Change one weight: acoustic=1 (a stream), lm:mixture=9.5, mix:neural=0.5, word=-0.6, oov=-3. "
+        "May be given again.",
+    ),
+]
+WeightsOption = Annotated[
+    str, typer.Option("--weights", help="A weight set of the bundle, by name, or a JSON file of weights.")
+]
+
+
+def lists_from(
+    source: str, maps: list[str] | None, streams: list[str] | None, groups: str | None
+) -> Iterator[NBestList | InputError]:
+    """The lists of a file under the shared options."""
+    return read_lists(source, parse_field_map(maps or (), streams or ()), group_finder(groups))
+
+
+def group_finder(groups: str | None) -> Callable[[str], str] | None:
+    """How ``--groups`` finds a list's group."""
+    if groups is None:
+        return None
+    if Path(groups).exists():
+        table = read_groups(groups)
+        return lambda list_id: table.get(list_id, "")
+    return group_by_pattern(groups)
+
+
+def chosen_weights(known: dict[str, Weights], name: str, changes: list[str] | None) -> Weights:
+    """The named weights with ``--weight`` options applied; raises ConfigError where they are malformed."""
+    if name in known:
+        weights = known[name]
+    elif Path(name).is_file():
+        try:
+            weights = parse_weights({"name": Path(name).stem, **json.loads(Path(name).read_text("utf-8"))})
+        except (ValueError, TypeError) as fault:
+            raise ConfigError(f"--weights {name}: cannot be read as JSON weights: {fault}") from None
+    else:
+        raise ConfigError(f"--weights {name}: no such file, and the bundle has {', '.join(sorted(known))}")
+    for change in changes or ():
+        weights = changed(weights, change)
+    return weights
+
+
+def changed(weights: Weights, change: str) -> Weights:
+    """One ``NAME=VALUE`` applied; the weights are then no longer those of their name."""
+    name, equals, text = change.partition("=")
+    try:
+        value = float(text)
+    except ValueError:
+        value = None
+    if not equals or not name or value is None:
+        raise ConfigError(f"--weight {change!r}: expected NAME=NUMBER")
+    label = weights.name if weights.name.endswith("*") else f"{weights.name}*"
+    if name in ("word", "oov"):
+        return parse_weights_like(weights, label, **{name: value})
+    table = {"lm": "lm", "mix": "mixture"}.get(name.split(":")[0], "streams") if ":" in name else "streams"
+    key = name.split(":", 1)[1] if table != "streams" else name
+    return parse_weights_like(weights, label, **{table: {**getattr(weights, table), key: value}})
+
+
+def parse_weights_like(weights: Weights, label: str, **fields: object) -> Weights:
+    """``weights`` with some fields replaced, checked like those of a file."""
+    checked = parse_weights(fields)
+    return replace(weights, name=label, **{name: getattr(checked, name) for name in fields})

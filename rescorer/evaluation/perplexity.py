@@ -1,0 +1,63 @@
+"""Owns log-probability and perplexity of text under every model of a bundle."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from rescorer.errors import FormatError
+from rescorer.types import TextScore
+
+
+@dataclass(frozen=True, slots=True)
+class TextTotals:
+    """Sums over texts; they add, perplexities do not.
+
+    Every word and every ``</s>`` is a token. A word that no model knows is one more symbol, ``<unk>``; the
+    models share a union of vocabularies, so that their perplexities compare with one another.
+    """
+
+    n_sentences: int = 0
+    n_tokens: int = 0
+    n_unknown: int = 0
+    """Words that the bundle's n-gram does not know."""
+    log_probs: Mapping[str, float] = field(default_factory=dict)
+    """Σ ln P of all tokens, by model."""
+
+    @classmethod
+    def of(cls, score: TextScore) -> TextTotals:
+        sums = {name: math.fsum(values) for name, values in score.log_probs.items()}
+        return cls(1, len(score.words) + 1, sum(score.unknown), sums)
+
+    def __add__(self, other: TextTotals) -> TextTotals:
+        names = self.log_probs | other.log_probs
+        return TextTotals(
+            self.n_sentences + other.n_sentences,
+            self.n_tokens + other.n_tokens,
+            self.n_unknown + other.n_unknown,
+            {name: self.log_probs.get(name, 0.0) + other.log_probs.get(name, 0.0) for name in names},
+        )
+
+    def perplexity(self, model: str) -> float:
+        """exp of the mean −ln P a token; raises FormatError where there is no token."""
+        if not self.n_tokens:
+            raise FormatError("no text to measure a perplexity on")
+        return math.exp(-self.log_probs[model] / self.n_tokens)
+
+    def to_dict(self) -> dict[str, object]:
+        return {
+            "sentences": self.n_sentences,
+            "tokens": self.n_tokens,
+            "unknown_words": self.n_unknown,
+            "log_prob": {name: round(value, 4) for name, value in self.log_probs.items()},
+            "perplexity": {name: round(self.perplexity(name), 3) for name in self.log_probs},
+        }
+
+
+def total(scores: Iterable[TextScore]) -> TextTotals:
+    """Adds up the scores of many texts."""
+    totals = TextTotals()
+    for score in scores:
+        totals += TextTotals.of(score)
+    return totals

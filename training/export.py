@@ -1,0 +1,153 @@
+"""Owns the way from trained models to a bundle: copies them, fits λ, measures, publishes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from rescorer.bundle import TEXT, WEIGHTS, Bundle, publish
+from rescorer.combine import MIXTURE, weights_to_dict
+from rescorer.errors import ConfigError
+from rescorer.evaluation.perplexity import TextTotals, total
+from rescorer.lm.base import LanguageModel
+from rescorer.lm.checkpoint import load_model, save_model
+from rescorer.lm.mixture import align_vocabularies
+from rescorer.lm.neural import NeuralLanguageModel
+from rescorer.lm.ngram import NgramModel
+from rescorer.pipeline import Rescorer
+from rescorer.text import Normaliser
+from rescorer.types import TextScore, Weights
+from training.corpus import read_lines
+from training.mixture_weights import fit_mixture
+
+LINES_A_CALL = 2_000
+
+
+@dataclass(frozen=True)
+class BundleParts:
+    """What goes into a bundle."""
+
+    name: str
+    version: int
+    ngram: Path | None
+    neural: Path | None
+    """Folder of a trained model, such as a run's ``best``."""
+    normaliser: Normaliser
+    weights: Weights
+    """λ are fitted where they are empty."""
+    validation: Path
+    """Text that λ are fitted on."""
+    tests: Mapping[str, Path]
+    """Texts to measure, by name."""
+    half: bool = False
+    """Store the network's weights in half precision."""
+    facts: Mapping[str, Any] | None = None
+    """How the models came to be, for the manifest."""
+
+
+def make_bundle(parts: BundleParts, folder: Path) -> dict[str, Any]:
+    """Publishes a bundle and returns its manifest.
+
+    Raises:
+        ConfigError: the folder exists, or there is no model.
+        BundleError: a model cannot be read.
+    """
+    if parts.ngram is None and parts.neural is None:
+        raise ConfigError("a bundle needs a model: give --ngram, --neural or both")
+
+    def fill(partial: Path) -> dict[str, Any]:
+        entries, models = place_models(parts, partial)
+        align_vocabularies(list(models.values()))
+        even = {name: 1 / len(models) for name in models}
+        bundle = Bundle(
+            parts.name,
+            parts.version,
+            {},
+            parts.normaliser,
+            models,
+            {"default": replace(parts.weights, mixture=even)},
+        )
+        rescorer = Rescorer(bundle)
+        held_out = score_file(rescorer, parts.validation, parts.weights)
+        shares = dict(parts.weights.mixture) or fit_mixture(flat_log_probs(held_out, list(models)))
+        weights = replace(parts.weights, name="default", mixture=shares)
+        texts = {"validation": parts.validation, **parts.tests}
+        measured = {name: measure(rescorer, path, weights) for name, path in texts.items()}
+        (partial / TEXT).write_text(parts.normaliser.settings.to_json() + "\n", encoding="utf-8")
+        (partial / WEIGHTS).mkdir()
+        text = json.dumps(weights_to_dict(weights), indent=2) + "\n"
+        (partial / WEIGHTS / "default.json").write_text(text, encoding="utf-8")
+        return {
+            "name": parts.name,
+            "version": parts.version,
+            "models": entries,
+            "measured": measured,
+            "training": dict(parts.facts or {}) | network_facts(parts.neural),
+        }
+
+    publish(folder, fill)
+    return json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+
+
+def place_models(parts: BundleParts, partial: Path) -> tuple[dict[str, Any], dict[str, LanguageModel]]:
+    """Copies the models into the bundle and loads them from there, as they will be served."""
+    entries: dict[str, Any] = {}
+    models: dict[str, LanguageModel] = {}
+    if parts.ngram:
+        suffix = "".join(parts.ngram.suffixes[-2:]) if parts.ngram.suffix == ".gz" else parts.ngram.suffix
+        path = partial / "ngram" / f"model{suffix}"
+        path.parent.mkdir()
+        shutil.copyfile(parts.ngram, path)
+        models["ngram"] = NgramModel(path)
+        entries["ngram"] = {
+            "kind": "ngram",
+            "path": str(path.relative_to(partial)),
+            "order": models["ngram"].order,
+        }
+    if parts.neural:
+        path = partial / "neural"
+        save_model(*load_model(parts.neural), path, torch.float16 if parts.half else torch.float32)
+        models["neural"] = NeuralLanguageModel(*load_model(path))
+        entries["neural"] = {"kind": "neural", "path": "neural"}
+    return entries, models
+
+
+def network_facts(neural: Path | None) -> dict[str, Any]:
+    """What the training run wrote beside its model."""
+    file = neural / "training.json" if neural else None
+    return {"neural": json.loads(file.read_text(encoding="utf-8"))} if file and file.exists() else {}
+
+
+def score_file(rescorer: Rescorer, path: Path, weights: Weights) -> list[TextScore]:
+    """Scores of every line that has words."""
+    lines = [line for line in read_lines(path) if rescorer.bundle.normaliser.words(line)]
+    scores: list[TextScore] = []
+    chosen = weights if weights.mixture else None
+    for begin in tqdm(
+        range(0, len(lines), LINES_A_CALL), desc=f"scoring {path.name}", leave=False, disable=None
+    ):
+        scores += rescorer.score_text(lines[begin : begin + LINES_A_CALL], weights=chosen)
+    return scores
+
+
+def flat_log_probs(scores: Sequence[TextScore], models: Sequence[str]) -> dict[str, np.ndarray]:
+    """ln P of all tokens in a row, (T,), by model."""
+    return {name: np.concatenate([score.log_probs[name] for score in scores]) for name in models}
+
+
+def measure(rescorer: Rescorer, path: Path, weights: Weights) -> dict[str, Any]:
+    """Perplexities of one text, for the manifest."""
+    totals: TextTotals = total(score_file(rescorer, path, weights))
+    facts = totals.to_dict()
+    del facts["log_prob"]
+    ngram, mixture = (facts["perplexity"].get(name) for name in ("ngram", MIXTURE))
+    gain = {"mixture_below_ngram_percent": round(100 * (1 - mixture / ngram), 2)} if ngram else {}
+    return {"text": path.name, **facts, **gain}
