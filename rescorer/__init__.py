@@ -1,9 +1,10 @@
 """N-best rescoring for speech recognition.
 
-from rescorer import Hypothesis, NBestList, Rescorer
+    from rescorer import Hypothesis, NBestList, Rescorer
 
-rescorer = Rescorer.load("models/starter/1")
-answer = rescorer.rescore([NBestList("u1", (Hypothesis("two be"), Hypothesis("to be")), {"acoustic": (-1.0, -1.1)})])
+    rescorer = Rescorer.load("models/starter/1")
+    nbest = NBestList("u1", (Hypothesis("two be"), Hypothesis("to be")), {"acoustic": (-310.0, -310.1)})
+    answer = rescorer.rescore([nbest])[0]
 """
 
 from rescorer.errors import (

@@ -77,9 +77,19 @@ def load_bundle(folder: Path | str, device: str = "cpu") -> Bundle:
     if not models:
         raise BundleError(f"{folder}: the manifest names no models")
     align_vocabularies(list(models.values()))
-    normaliser = Normaliser(NormaliserSettings.from_dict(_read_json(folder / TEXT)))
+    normaliser = read_normaliser(folder / TEXT)
     weights = read_weights(folder, list(models))
     return Bundle(manifest["name"], manifest["version"], manifest, normaliser, models, weights)
+
+
+def read_normaliser(path: Path) -> Normaliser:
+    """The normaliser that a file of settings describes.
+
+    Raises:
+        BundleError: it is no JSON object.
+        ConfigError: it has settings that are unknown or wrong.
+    """
+    return Normaliser(NormaliserSettings.from_dict(_read_json(path)))
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import fields
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -57,8 +56,7 @@ def parse_weights(values: Mapping[str, Any]) -> Weights:
         elif not isinstance(value, Mapping):
             raise ConfigError(f"weights.{name} is {value!r}; expected numbers by name")
         else:
-            table = {str(key): finite(each, f'{name}["{key}"]') for key, each in value.items()}
-            checked[name] = MappingProxyType(table)
+            checked[name] = {str(key): finite(each, f'{name}["{key}"]') for key, each in value.items()}
     return Weights(**checked)
 
 

@@ -6,6 +6,7 @@ import sys
 
 import typer
 
+from rescorer.cli.evaluate import evaluate
 from rescorer.cli.rescore import rescore
 from rescorer.cli.score import score
 from rescorer.errors import ConfigError, InputError, ModelError, RescorerError
@@ -29,6 +30,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("rescore")(rescore)
+app.command("evaluate")(evaluate)
 app.command("score")(score)
 
 

@@ -112,3 +112,17 @@ def parse_weights_like(weights: Weights, label: str, **fields: object) -> Weight
     """``weights`` with some fields replaced, checked like those of a file."""
     checked = parse_weights(fields)
     return replace(weights, name=label, **{name: getattr(checked, name) for name in fields})
+
+
+def named_numbers(text: str) -> dict[str, float]:
+    """``a=1,b=2`` taken apart; raises ConfigError where it is malformed."""
+    out: dict[str, float] = {}
+    for part in text.split(","):
+        name, equals, value = part.partition("=")
+        try:
+            out[name.strip()] = float(value)
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise ConfigError(f"{part!r}: expected NAME=NUMBER")
+    return out

@@ -31,6 +31,7 @@ def save_model(
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: value.detach().to(dtype).contiguous() for name, value in own_parameters(model).items()}
     save_file(tensors, folder / WEIGHTS)
+    (folder / WEIGHTS).chmod(0o644)  # safetensors makes it private; a server may run as someone else
     (folder / CONFIG).write_text(json.dumps(model.config.to_dict()) + "\n", encoding="utf-8")
     vocabulary.save(folder / VOCABULARY)
 

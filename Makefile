@@ -1,0 +1,41 @@
+# One door for commands: people and CI call the same targets. `make` lists them.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+.PHONY: help demo test lint proto clean
+help:  ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+# Each stamp is younger than what it was made from, so that a second `make` installs nothing.
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet --constraint constraints.txt --editable .
+	touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+demo: $(VENV)/.installed  ## start a server on the starter models, send it the demo lists, show what changed
+	$(BIN)/python demo/run.py
+
+test: $(VENV)/.installed-dev  ## set up and run every test, the style and the architecture checks
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.installed-dev  ## style, architecture, protocol and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/buf lint proto
+	$(BIN)/mypy rescorer training
+
+proto: $(VENV)/.installed-dev  ## generate rescorer/service/v1 from proto/
+	$(BIN)/python proto/generate.py
+
+clean:  ## remove the virtual environment and caches
+	rm -rf $(VENV) .pytest_cache .hypothesis .ruff_cache .mypy_cache

@@ -1,0 +1,3 @@
+from rescorer.cli import main
+
+main()

@@ -1,0 +1,138 @@
+"""Owns the command ``rescorer evaluate``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from rescorer.bundle import read_normaliser
+from rescorer.cli.options import (
+    GroupsOption,
+    MapOption,
+    StreamOption,
+    WeightOption,
+    WeightsOption,
+    chosen_weights,
+    lists_from,
+    named_numbers,
+)
+from rescorer.errors import ConfigError, InputError
+from rescorer.evaluation.oracle import evaluate_list
+from rescorer.evaluation.report import Report, render
+from rescorer.evaluation.report import evaluate as report
+from rescorer.evaluation.systems import comparison, reference_perplexities, score_lists, system_weights
+from rescorer.formats.references import read_references
+from rescorer.pipeline import Rescorer
+from rescorer.text import Normaliser
+from rescorer.types import NBestList
+
+SOME_REJECTED = 1
+
+
+def evaluate(
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE...", help="N-best lists, or what `rescore` wrote.")
+    ],
+    reference: Annotated[
+        str | None, typer.Option(help="What was said, by id: `words (id)`, id<TAB>text or JSON lines.")
+    ] = None,
+    bundle: Annotated[
+        Path | None,
+        typer.Option(
+            "--bundle", "-b", help="Also re-rank: a row for each model of this bundle and the mixture."
+        ),
+    ] = None,
+    tune: Annotated[
+        bool,
+        typer.Option("--tune", help="With --bundle: rows with LM and word weight tuned on the other groups."),
+    ] = False,
+    first_pass: Annotated[
+        str | None,
+        typer.Option(metavar="STREAM=WEIGHT,…", help="What made the first pass; default: the lists' order."),
+    ] = None,
+    normaliser: Annotated[
+        Path | None, typer.Option(help="Normaliser settings, JSON; default: the bundle's, or lower case.")
+    ] = None,
+    maps: MapOption = None,
+    streams: StreamOption = None,
+    groups: GroupsOption = None,
+    weights: WeightsOption = "default",
+    weight: WeightOption = None,
+    by_group: Annotated[bool, typer.Option("--by-group", help="One more table: by speaker.")] = False,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …")] = "cpu",
+    as_json: Annotated[bool, typer.Option("--json", help="Plain keys such as wer, in percent.")] = False,
+) -> None:
+    """Word error rate of lists, the best and worst that re-ranking them could give, and the gain of models.
+
+    Example: rescorer evaluate demo/lists.jsonl.gz --bundle models/starter/1 --weights pocketsphinx --tune
+
+    Rows marked "tuned" are leave-one-group-out: no list is judged by weights that its own speaker, or another
+    speaker's same sentence, helped to choose.
+    """
+    if tune and bundle is None:
+        raise ConfigError("--tune compares language models: give --bundle")
+    references = read_references(reference) if reference else {}
+    console = Console(stderr=True)
+    rescorer = Rescorer.load(bundle, device) if bundle else None
+    words = (
+        read_normaliser(normaliser)
+        if normaliser
+        else rescorer.bundle.normaliser
+        if rescorer
+        else Normaliser()
+    )
+    first = named_numbers(first_pass) if first_pass else None
+    rows: dict[str, Report] = {}
+    perplexity: dict[str, Any] = {}
+    rejected = 0
+    for file in files:
+        lists: list[NBestList] = []
+        for item in lists_from(file, maps, streams, groups):
+            if isinstance(item, InputError):
+                rejected += 1
+                console.print(f"rejected: {item}", markup=False, highlight=False)
+            else:
+                lists.append(replace(item, reference=references.get(item.id, item.reference)))
+        if rescorer is None:
+            rows[file] = report(evaluate_list(each, words.words, first) for each in lists)
+            continue
+        chosen = chosen_weights(dict(rescorer.bundle.weights), weights, weight)
+        scored = score_lists(rescorer, lists, chosen, first)
+        perplexity[file] = reference_perplexities(rescorer, scored, chosen).to_dict()
+        prefix = f"{Path(file).name}: " if len(files) > 1 else ""
+        for name, each in comparison(scored, system_weights(rescorer, chosen), tune).items():
+            rows[prefix + name] = each
+    show(rows, perplexity, by_group, as_json, rejected)
+    if rejected:
+        raise typer.Exit(SOME_REJECTED)
+
+
+def show(
+    rows: Mapping[str, Report], perplexity: Mapping[str, Any], by_group: bool, as_json: bool, rejected: int
+) -> None:
+    """The report, for machines or for people."""
+    if as_json:
+        systems = {name: each.to_dict() for name, each in rows.items()}
+        record: dict[str, Any] = {"systems": systems, "rejected": rejected}
+        if len(rows) == 1:
+            record = next(iter(systems.values())) | {"rejected": rejected}
+        if perplexity:
+            record["references"] = perplexity
+        typer.echo(json.dumps(record, indent=2, ensure_ascii=False))
+        return
+    # A pipe has no width of its own; the table needs about so much.
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    console.print(render(rows, by_group))
+    for file, facts in perplexity.items():
+        values = ", ".join(f"{name} {value:,.1f}" for name, value in facts["perplexity"].items())
+        console.print(
+            f"perplexity of the references ({Path(file).name}, {facts['tokens']:,} tokens, "
+            f"{facts['unknown_words']} unknown words): {values}"
+        )

@@ -1,0 +1,140 @@
+"""Owns the comparison of language models on the same lists: first pass, each model alone, the mixture.
+
+Lists are scored once; every row of the comparison is another set of weights over the same components.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rescorer.combine import MIXTURE, WORDS, totals
+from rescorer.errors import ConfigError
+from rescorer.evaluation.alternations import expand_alternations
+from rescorer.evaluation.oracle import EvaluatedList, evaluate_list
+from rescorer.evaluation.perplexity import TextTotals, total
+from rescorer.evaluation.report import Report, evaluate
+from rescorer.evaluation.tuning import TuningList, leave_one_group_out
+from rescorer.pipeline import Rescorer
+from rescorer.ranking import best_first
+from rescorer.types import NBestList, Weights
+
+
+@dataclass(frozen=True)
+class ScoredList:
+    """A list with its errors and its components, both in the list's own order."""
+
+    evaluated: EvaluatedList
+    reference: str
+    components: Mapping[str, np.ndarray]
+    """(H,) float64 by name."""
+
+
+def score_lists(
+    rescorer: Rescorer,
+    lists: Sequence[NBestList],
+    weights: Weights | None = None,
+    first_pass_weights: Mapping[str, float] | None = None,
+) -> list[ScoredList]:
+    """Scores lists that have references.
+
+    Args:
+        weights: λ of the mixture are taken from them.
+        first_pass_weights: stream weights that make the first pass; None takes the order of the list.
+
+    Raises:
+        InvalidList: a list cannot be scored, or has no reference.
+    """
+    words = rescorer.bundle.normaliser.words
+    out: list[ScoredList] = []
+    for nbest, answer in zip(lists, rescorer.rescore(lists, weights), strict=True):
+        in_order = sorted(answer.hypotheses, key=lambda hypothesis: hypothesis.original_rank)
+        names = in_order[0].components
+        components = {name: np.array([h.components[name] for h in in_order]) for name in names}
+        evaluated = evaluate_list(nbest, words, first_pass_weights)
+        out.append(ScoredList(evaluated, nbest.reference or "", components))
+    return out
+
+
+def reranked(scored: ScoredList, weights: Weights) -> EvaluatedList:
+    """The list's errors in the order that some weights give it."""
+    order = best_first(totals(scored.components, weights)).tolist()
+    evaluated = scored.evaluated
+    return replace(
+        evaluated,
+        hypotheses=tuple(evaluated.hypotheses[i] for i in order),
+        first_pass_index=order.index(evaluated.first_pass_index),
+    )
+
+
+def first_pass(scored: ScoredList) -> EvaluatedList:
+    """The list with its first-pass choice on top."""
+    evaluated, first = scored.evaluated, scored.evaluated.first_pass_index
+    others = [h for i, h in enumerate(evaluated.hypotheses) if i != first]
+    return replace(evaluated, hypotheses=(evaluated.hypotheses[first], *others), first_pass_index=0)
+
+
+def system_weights(rescorer: Rescorer, weights: Weights) -> dict[str, Weights]:
+    """The same weights for each model of the bundle alone and for their mixture."""
+    scale = weights.lm.get(MIXTURE, 1.0)
+    names = (
+        [*rescorer.bundle.models, MIXTURE]
+        if len(rescorer.bundle.models) > 1
+        else list(rescorer.bundle.models)
+    )
+    return {name: replace(weights, name=name, lm={name: scale}) for name in names}
+
+
+def reference_perplexities(
+    rescorer: Rescorer, scored: Sequence[ScoredList], weights: Weights | None = None
+) -> TextTotals:
+    """What the models give to what was said; a reference that leaves a choice counts in its first reading."""
+    spoken = [" ".join(expand_alternations(each.reference)[0]) for each in scored]
+    return total(rescorer.score_text(spoken, weights=weights))
+
+
+def cross_validated(scored: Sequence[ScoredList], weights: Weights) -> list[EvaluatedList]:
+    """The lists in the order of weights tuned without the list's own group, or any list of the same words.
+
+    Two numbers are tuned, the weight of the language model and that of a word; all else stays as it is.
+
+    Raises:
+        ConfigError: the weights name several language models, or fewer than two groups.
+    """
+    if len(weights.lm) != 1:
+        raise ConfigError(f"tuning moves one language model's weight, not those of {sorted(weights.lm)}")
+    ((name, scale),) = weights.lm.items()
+    fixed = replace(weights, lm={}, word=0.0)
+    problems = [
+        TuningList(
+            components=np.stack(
+                [totals(each.components, fixed), each.components[name], each.components[WORDS]], 1
+            ),
+            errors=np.array([counts.errors for counts in each.evaluated.hypotheses]),
+        )
+        for each in scored
+    ]
+    groups = [each.evaluated.group for each in scored]
+    if len(set(groups)) < 2:
+        raise ConfigError(
+            "tuning leaves a group out at a time; give the lists' groups with --groups or --map"
+        )
+    references = [each.reference for each in scored]
+    found = leave_one_group_out(problems, groups, (1.0, scale, weights.word), sentences=references)
+    of_group = {fold.group: fold.weights for fold in found.folds}
+    return [
+        reranked(each, replace(weights, lm={name: of_group[group][1]}, word=of_group[group][2]))
+        for each, group in zip(scored, groups, strict=True)
+    ]
+
+
+def comparison(scored: Sequence[ScoredList], systems: Mapping[str, Weights], tune: bool) -> dict[str, Report]:
+    """A row for the first pass and for each system; ``tune`` adds one with cross-validated weights."""
+    rows = {"first pass": evaluate(first_pass(each) for each in scored)}
+    for name, weights in systems.items():
+        rows[name] = evaluate(reranked(each, weights) for each in scored)
+        if tune:
+            rows[f"{name}, tuned"] = evaluate(cross_validated(scored, weights))
+    return rows

@@ -1,0 +1,223 @@
+"""The training loop: it learns, it can be killed, and it goes on as if it had not been."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rescorer.errors import BundleError, ConfigError, FormatError, ScoringError
+from rescorer.lm.checkpoint import load_model
+from rescorer.lm.networks import NetworkConfig, NeuralModel
+from rescorer.lm.neural import NeuralLanguageModel
+from rescorer.lm.plain import plain_log_probs
+from rescorer.text import Normaliser
+from training.batches import Sentences, batches, in_length_order
+from training.classes import frequency_bins, ordered_vocabulary
+from training.corpus import encode, read_lines
+from training.loop import Run, TrainingOptions, perplexity
+from training.mixture_weights import fit_mixture
+from training.prepare import choose_vocabulary, prepare
+
+OPTIONS = TrainingOptions(
+    epochs=3, batch_words=64, warmup_steps=5, validations_an_epoch=2, learning_rate=0.01
+)
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    """A small language that a network can learn: who does what where, in a fixed order."""
+    folder = tmp_path_factory.mktemp("text")
+    generator = np.random.default_rng(0)
+    parts = (
+        ["a", "the", "one"],
+        ["cat", "dog", "ship", "king"],
+        ["sat", "slept", "sank"],
+        ["", "here", "there now"],
+    )
+    for name, n in (("train", 400), ("valid", 60)):
+        lines = [" ".join(generator.choice(part) for part in parts) + "\n" for _ in range(n)]
+        (folder / f"{name}.txt").write_text("".join(lines))
+    vocabulary = choose_vocabulary([folder / "train.txt"], Normaliser(), None, 100)
+    return prepare(folder, [folder / "train.txt"], folder / "valid.txt", Normaliser(), vocabulary, 50)
+
+
+def new_run(folder, text, options=OPTIONS, dropout=0.2):
+    torch.manual_seed(1)
+    sizes = frequency_bins(text.counts(), 4)
+    model = NeuralModel(NetworkConfig(len(text.vocabulary), sizes, "lstm", 8, 12, dropout=dropout))
+    folder.mkdir(exist_ok=True)
+    return Run(folder, model, text.vocabulary, options)
+
+
+def test_training_learns_and_keeps_the_best_model(tmp_path, text):
+    run = new_run(tmp_path, text)
+    before = perplexity(run.model, text.validation)
+    progress = run.train(text.train, text.validation)
+    assert progress.best_perplexity < 0.5 * before
+    log = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert min(entry["validation_perplexity"] for entry in log) == round(progress.best_perplexity, 3)
+    best, vocabulary = load_model(tmp_path / "best")
+    assert perplexity(best, text.validation) == pytest.approx(progress.best_perplexity)
+    # Scoring starts a sentence as training did: the served model gives the same perplexity.
+    ids, end = text.validation.ids, vocabulary.end
+    model, log_prob, words = NeuralLanguageModel(best, vocabulary), 0.0, []
+    for i in ids:
+        if i == end:
+            log_prob += plain_log_probs(model, tuple(words)).sum()
+            words = []
+        else:
+            words.append(vocabulary.words[i])
+    assert math.exp(-log_prob / len(ids)) == pytest.approx(progress.best_perplexity, rel=1e-4)
+
+
+class Killed(Exception):
+    pass
+
+
+@pytest.mark.parametrize("validation_of_death", [1, 3, 4])
+def test_a_killed_run_resumes_exactly(tmp_path, text, validation_of_death):
+    whole = new_run(tmp_path / "whole", text)
+    whole.train(text.train, text.validation)
+
+    killed = new_run(tmp_path / "killed", text)
+    seen = []
+
+    def die(entry):
+        seen.append(entry)
+        if len(seen) == validation_of_death:
+            raise Killed
+
+    with pytest.raises(Killed):
+        killed.train(text.train, text.validation, die)
+    resumed = new_run(tmp_path / "killed", text)
+    if validation_of_death == 1:  # killed before anything was saved
+        with pytest.raises(ConfigError, match="no training state"):
+            resumed.resume()
+        return
+    resumed.resume()
+    resumed.train(text.train, text.validation)
+    without_time = [
+        [{k: v for k, v in e.items() if k != "seconds"} for e in r.progress.reports] for r in (whole, resumed)
+    ]
+    assert without_time[0] == without_time[1]
+    for a, b in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_early_stopping(tmp_path, text):
+    options = TrainingOptions(epochs=50, batch_words=64, learning_rate=1e-9, patience=2)
+    progress = new_run(tmp_path, text, options).train(text.train, text.validation)
+    assert len(progress.reports) < 10
+
+
+def test_divergence_says_what_to_change(tmp_path, text):
+    run = new_run(tmp_path, text)
+    with torch.no_grad():
+        run.model.output.word_bias[5] = float("nan")
+    with pytest.raises(ScoringError, match="--learning-rate"):
+        run.train(text.train, text.validation)
+
+
+def test_resuming_another_run_or_a_damaged_state_is_refused(tmp_path, text):
+    run = new_run(tmp_path, text, TrainingOptions(epochs=1, batch_words=64))
+    run.train(text.train, text.validation)
+    with pytest.raises(ConfigError, match="learning_rate"):
+        new_run(tmp_path, text, TrainingOptions(epochs=1, batch_words=64, learning_rate=1.0)).resume()
+    state = tmp_path / "state.safetensors"
+    state.write_bytes(state.read_bytes()[:1000])
+    with pytest.raises(BundleError, match="damaged"):
+        new_run(tmp_path, text, TrainingOptions(epochs=1, batch_words=64)).resume()
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=80), st.integers(1, 60), st.integers(0, 5))
+def test_batches_hold_every_sentence_once_within_the_budget(lengths, budget, epoch):
+    ids = np.concatenate([[7] * (length - 1) + [0] for length in lengths]).astype(np.int32)
+    sentences = Sentences.of(ids, start=9, end=0, longest=30)
+    assert sentences.n_cut == sum(length > 30 for length in lengths)
+    order = batches(sentences, budget, 3, epoch)
+    assert sorted(np.concatenate(order)) == list(range(len(lengths)))
+    for chosen in order:
+        assert len(chosen) == 1 or len(chosen) * sentences.lengths[chosen].max() <= budget
+        inputs, targets = sentences.rows(chosen)
+        assert (inputs[:, 0] == 9).all()
+        assert (targets >= 0).sum() == sentences.lengths[chosen].sum()
+        assert (inputs[:, 1:][targets[:, 1:] >= 0] == targets[:, :-1][targets[:, 1:] >= 0]).all()
+    again = batches(sentences, budget, 3, epoch)
+    assert all((a == b).all() for a, b in zip(order, again, strict=True))
+
+
+def test_length_order_cuts_nothing_off():
+    lengths = np.array([1, 2, 3, 100])
+    assert [b.tolist() for b in in_length_order(np.arange(4), lengths, 6)] == [[0, 1], [2], [3]]
+
+
+@given(st.lists(st.integers(0, 10_000), min_size=1, max_size=200), st.data())
+def test_frequency_bins_are_whole_classes(counts, data):
+    n_classes = data.draw(st.integers(1, len(counts)))
+    sizes = frequency_bins(np.array(sorted(counts, reverse=True)), n_classes)
+    assert len(sizes) == n_classes
+    assert sum(sizes) == len(counts)
+    assert min(sizes) >= 1
+
+
+def test_frequency_bins_have_about_equal_mass():
+    counts = (1e7 / np.arange(1, 20_001)).astype(np.int64)
+    sizes = frequency_bins(counts, 100)
+    mass = [part.sum() for part in np.split(np.sqrt(counts), np.cumsum(sizes)[:-1])]
+    assert max(mass[20:]) < 1.5 * np.mean(mass)
+
+
+def test_the_vocabulary_is_ordered_by_count():
+    vocabulary = ordered_vocabulary({"b": 2, "a": 2, "c": 9}, ["a", "b", "c", "unseen"])
+    assert vocabulary.words == ("</s>", "<unk>", "c", "a", "b", "unseen", "<s>")
+
+
+def test_encoding_maps_memory_and_marks_unknown_words(tmp_path):
+    with gzip.open(tmp_path / "t.txt.gz", "wt") as file:
+        file.write("The cat.\n\n[NOISE]\nzebra cat\n")
+    ids = encode(
+        [tmp_path / "t.txt.gz"], Normaliser(), {"the": 3, "cat": 4}, unknown=1, end=0, to=tmp_path / "ids"
+    )
+    assert isinstance(ids, np.memmap)
+    assert ids.tolist() == [3, 4, 0, 1, 4, 0]
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "message"),
+    [
+        (b"ok\n\xff\xfe\n", "a.txt", r"a\.txt:2: not UTF-8"),
+        (gzip.compress(b"some words\n" * 1000)[:-30], "a.txt.gz", "damaged gzip"),
+        (b"\n\n", "a.txt", "no words"),
+    ],
+)
+def test_bad_text_is_named(tmp_path, content, name, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(FormatError, match=message):
+        encode([tmp_path / name], Normaliser(), {}, unknown=1, end=0)
+
+
+def test_a_missing_text_is_named(tmp_path):
+    with pytest.raises(FormatError, match="cannot be read"):
+        list(read_lines(tmp_path / "none.txt"))
+
+
+@given(st.integers(1, 3), st.integers(0, 1000))
+def test_fitted_shares_are_no_worse_than_any_other(n_models, seed):
+    generator = np.random.default_rng(seed)
+    columns = {str(m): np.log(generator.uniform(1e-6, 1.0, size=50)) for m in range(n_models)}
+    shares = fit_mixture(columns)
+    assert sum(shares.values()) == pytest.approx(1.0)
+
+    def likelihood(values):
+        return np.mean(np.log(sum(v * np.exp(c) for v, c in zip(values, columns.values(), strict=True))))
+
+    for _ in range(20):
+        other = generator.dirichlet(np.ones(n_models))
+        assert likelihood(shares.values()) >= likelihood(other) - 1e-3
