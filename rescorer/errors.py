@@ -9,7 +9,11 @@ RescorerError
 ├── ModelError
 │   ├── BundleError       a bundle is missing, incomplete or corrupt
 │   └── ModelNotFound     no such model is served
-└── ScoringError          the models failed on good input (a fault of ours or of the machine)
+├── ScoringError          the models failed on good input (a fault of ours or of the machine)
+└── ServiceError          a service gave no answer, though the request may be good
+    ├── Overloaded        too much is in flight; try again later
+    ├── Unavailable       it cannot be reached, is loading its models or shutting down
+    └── DeadlineExceeded  the time allowed is over
 """
 
 from __future__ import annotations
@@ -103,3 +107,19 @@ class ModelNotFound(ModelError):
 
 class ScoringError(RescorerError):
     """The models failed on good input."""
+
+
+class ServiceError(RescorerError):
+    """A service gave no answer, though the request may be good."""
+
+
+class Overloaded(ServiceError):
+    """Too much is in flight; try again later."""
+
+
+class Unavailable(ServiceError):
+    """The service cannot be reached, is loading its models or shutting down."""
+
+
+class DeadlineExceeded(ServiceError):
+    """The time allowed is over."""

@@ -1,0 +1,70 @@
+"""Owns the step from proto/ to the Python code in rescorer/service/v1.
+
+    python proto/generate.py            writes the code
+    python proto/generate.py --check    fails when the code that is there is out of date
+
+Needs grpcio-tools. The code names the version that made it and runs with that version of grpcio or a newer
+one; another version writes other bytes, so one version is pinned for everybody in pyproject.toml.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+PROTO = Path(__file__).resolve().parent
+SOURCE = "rescorer/v1/rescorer.proto"
+TARGET = PROTO.parent / "rescorer" / "service" / "v1"
+
+MOVED = (
+    ("from rescorer.v1 import", "from rescorer.service.v1 import"),
+    ("'rescorer.v1.rescorer_pb2'", "'rescorer.service.v1.rescorer_pb2'"),
+)
+"""protoc derives Python modules from the proto package; ours live inside the installed package."""
+
+
+def generated() -> dict[str, str]:
+    """Text of every generated file, by name."""
+    from importlib.resources import files
+
+    from grpc_tools import protoc
+
+    with tempfile.TemporaryDirectory() as folder:
+        well_known = files("grpc_tools") / "_proto"
+        outputs = [f"--{kind}_out={folder}" for kind in ("python", "pyi", "grpc_python")]
+        if protoc.main(["protoc", f"-I{PROTO}", f"-I{well_known}", *outputs, SOURCE]):
+            raise SystemExit(f"protoc failed on {SOURCE}")
+        made = {
+            path.name: path.read_text(encoding="utf-8") for path in (Path(folder) / SOURCE).parent.glob("*")
+        }
+    for old, new in MOVED:
+        made = {name: text.replace(old, new) for name, text in made.items()}
+    return {"__init__.py": '"""Generated from proto/ by proto/generate.py; never edited."""\n', **made}
+
+
+def stale() -> list[str]:
+    """Names of files that are missing, differ from what protoc writes, or should not be there."""
+    made = generated()
+    there = {path.name: path.read_text(encoding="utf-8") for path in TARGET.glob("*.py*") if path.is_file()}
+    return sorted(name for name in {*made, *there} if made.get(name) != there.get(name))
+
+
+def main(arguments: list[str]) -> None:
+    if arguments == ["--check"]:
+        if out_of_date := stale():
+            names = ", ".join(out_of_date)
+            raise SystemExit(f"{TARGET}: {names} out of date; run: python proto/generate.py")
+    elif arguments:
+        raise SystemExit(__doc__)
+    else:
+        made = generated()
+        TARGET.mkdir(exist_ok=True)
+        for path in TARGET.glob("*.py*"):
+            path.unlink()
+        for name, text in made.items():
+            (TARGET / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,257 @@
+from google.protobuf import struct_pb2 as _struct_pb2
+from google.rpc import status_pb2 as _status_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class LogBase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    LOG_BASE_UNSPECIFIED: _ClassVar[LogBase]
+    LOG_BASE_E: _ClassVar[LogBase]
+    LOG_BASE_2: _ClassVar[LogBase]
+    LOG_BASE_10: _ClassVar[LogBase]
+    LOG_BASE_1_0001: _ClassVar[LogBase]
+    LOG_BASE_BYTELOG: _ClassVar[LogBase]
+
+class ScoreSign(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SCORE_SIGN_UNSPECIFIED: _ClassVar[ScoreSign]
+    SCORE_SIGN_LOG_PROB: _ClassVar[ScoreSign]
+    SCORE_SIGN_COST: _ClassVar[ScoreSign]
+LOG_BASE_UNSPECIFIED: LogBase
+LOG_BASE_E: LogBase
+LOG_BASE_2: LogBase
+LOG_BASE_10: LogBase
+LOG_BASE_1_0001: LogBase
+LOG_BASE_BYTELOG: LogBase
+SCORE_SIGN_UNSPECIFIED: ScoreSign
+SCORE_SIGN_LOG_PROB: ScoreSign
+SCORE_SIGN_COST: ScoreSign
+
+class ScoreStream(_message.Message):
+    __slots__ = ("name", "base", "sign", "values")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    BASE_FIELD_NUMBER: _ClassVar[int]
+    SIGN_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    base: LogBase
+    sign: ScoreSign
+    values: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, name: _Optional[str] = ..., base: _Optional[_Union[LogBase, str]] = ..., sign: _Optional[_Union[ScoreSign, str]] = ..., values: _Optional[_Iterable[float]] = ...) -> None: ...
+
+class Hypothesis(_message.Message):
+    __slots__ = ("text", "fields")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    fields: _struct_pb2.Struct
+    def __init__(self, text: _Optional[str] = ..., fields: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
+
+class NBestList(_message.Message):
+    __slots__ = ("id", "hypotheses", "streams", "context", "fields")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    HYPOTHESES_FIELD_NUMBER: _ClassVar[int]
+    STREAMS_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    hypotheses: _containers.RepeatedCompositeFieldContainer[Hypothesis]
+    streams: _containers.RepeatedCompositeFieldContainer[ScoreStream]
+    context: str
+    fields: _struct_pb2.Struct
+    def __init__(self, id: _Optional[str] = ..., hypotheses: _Optional[_Iterable[_Union[Hypothesis, _Mapping]]] = ..., streams: _Optional[_Iterable[_Union[ScoreStream, _Mapping]]] = ..., context: _Optional[str] = ..., fields: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
+
+class Weights(_message.Message):
+    __slots__ = ("name", "streams", "lm", "word", "oov", "mixture", "tuned_on")
+    class StreamsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    class LmEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    class MixtureEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    STREAMS_FIELD_NUMBER: _ClassVar[int]
+    LM_FIELD_NUMBER: _ClassVar[int]
+    WORD_FIELD_NUMBER: _ClassVar[int]
+    OOV_FIELD_NUMBER: _ClassVar[int]
+    MIXTURE_FIELD_NUMBER: _ClassVar[int]
+    TUNED_ON_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    streams: _containers.ScalarMap[str, float]
+    lm: _containers.ScalarMap[str, float]
+    word: float
+    oov: float
+    mixture: _containers.ScalarMap[str, float]
+    tuned_on: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., streams: _Optional[_Mapping[str, float]] = ..., lm: _Optional[_Mapping[str, float]] = ..., word: _Optional[float] = ..., oov: _Optional[float] = ..., mixture: _Optional[_Mapping[str, float]] = ..., tuned_on: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class RescoreRequest(_message.Message):
+    __slots__ = ("lists", "weights", "weights_name", "merge", "model")
+    LISTS_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_NAME_FIELD_NUMBER: _ClassVar[int]
+    MERGE_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    lists: _containers.RepeatedCompositeFieldContainer[NBestList]
+    weights: Weights
+    weights_name: str
+    merge: bool
+    model: str
+    def __init__(self, lists: _Optional[_Iterable[_Union[NBestList, _Mapping]]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., weights_name: _Optional[str] = ..., merge: _Optional[bool] = ..., model: _Optional[str] = ...) -> None: ...
+
+class RescoreResponse(_message.Message):
+    __slots__ = ("lists", "weights", "model", "timing")
+    LISTS_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    TIMING_FIELD_NUMBER: _ClassVar[int]
+    lists: _containers.RepeatedCompositeFieldContainer[RescoredList]
+    weights: Weights
+    model: str
+    timing: Timing
+    def __init__(self, lists: _Optional[_Iterable[_Union[RescoredList, _Mapping]]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., model: _Optional[str] = ..., timing: _Optional[_Union[Timing, _Mapping]] = ...) -> None: ...
+
+class RescoreStreamRequest(_message.Message):
+    __slots__ = ("lists", "weights", "weights_name", "merge", "model")
+    LISTS_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_NAME_FIELD_NUMBER: _ClassVar[int]
+    MERGE_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    lists: _containers.RepeatedCompositeFieldContainer[NBestList]
+    weights: Weights
+    weights_name: str
+    merge: bool
+    model: str
+    def __init__(self, lists: _Optional[_Iterable[_Union[NBestList, _Mapping]]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., weights_name: _Optional[str] = ..., merge: _Optional[bool] = ..., model: _Optional[str] = ...) -> None: ...
+
+class RescoreStreamResponse(_message.Message):
+    __slots__ = ("lists", "weights", "model", "timing")
+    LISTS_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    TIMING_FIELD_NUMBER: _ClassVar[int]
+    lists: _containers.RepeatedCompositeFieldContainer[RescoredList]
+    weights: Weights
+    model: str
+    timing: Timing
+    def __init__(self, lists: _Optional[_Iterable[_Union[RescoredList, _Mapping]]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., model: _Optional[str] = ..., timing: _Optional[_Union[Timing, _Mapping]] = ...) -> None: ...
+
+class RescoredList(_message.Message):
+    __slots__ = ("id", "status", "hypotheses", "fields")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    HYPOTHESES_FIELD_NUMBER: _ClassVar[int]
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    status: _status_pb2.Status
+    hypotheses: _containers.RepeatedCompositeFieldContainer[RescoredHypothesis]
+    fields: _struct_pb2.Struct
+    def __init__(self, id: _Optional[str] = ..., status: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., hypotheses: _Optional[_Iterable[_Union[RescoredHypothesis, _Mapping]]] = ..., fields: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
+
+class RescoredHypothesis(_message.Message):
+    __slots__ = ("text", "rank", "original_rank", "total", "log_posterior", "components", "merged_ranks", "fields")
+    class ComponentsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    ORIGINAL_RANK_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    LOG_POSTERIOR_FIELD_NUMBER: _ClassVar[int]
+    COMPONENTS_FIELD_NUMBER: _ClassVar[int]
+    MERGED_RANKS_FIELD_NUMBER: _ClassVar[int]
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    rank: int
+    original_rank: int
+    total: float
+    log_posterior: float
+    components: _containers.ScalarMap[str, float]
+    merged_ranks: _containers.RepeatedScalarFieldContainer[int]
+    fields: _struct_pb2.Struct
+    def __init__(self, text: _Optional[str] = ..., rank: _Optional[int] = ..., original_rank: _Optional[int] = ..., total: _Optional[float] = ..., log_posterior: _Optional[float] = ..., components: _Optional[_Mapping[str, float]] = ..., merged_ranks: _Optional[_Iterable[int]] = ..., fields: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
+
+class Timing(_message.Message):
+    __slots__ = ("queue_ms", "compute_ms")
+    QUEUE_MS_FIELD_NUMBER: _ClassVar[int]
+    COMPUTE_MS_FIELD_NUMBER: _ClassVar[int]
+    queue_ms: float
+    compute_ms: float
+    def __init__(self, queue_ms: _Optional[float] = ..., compute_ms: _Optional[float] = ...) -> None: ...
+
+class ScoreTextRequest(_message.Message):
+    __slots__ = ("texts", "context", "weights", "weights_name", "model")
+    TEXTS_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_NAME_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    texts: _containers.RepeatedScalarFieldContainer[str]
+    context: str
+    weights: Weights
+    weights_name: str
+    model: str
+    def __init__(self, texts: _Optional[_Iterable[str]] = ..., context: _Optional[str] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., weights_name: _Optional[str] = ..., model: _Optional[str] = ...) -> None: ...
+
+class ScoreTextResponse(_message.Message):
+    __slots__ = ("scores", "weights", "model", "timing")
+    SCORES_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    TIMING_FIELD_NUMBER: _ClassVar[int]
+    scores: _containers.RepeatedCompositeFieldContainer[TextScore]
+    weights: Weights
+    model: str
+    timing: Timing
+    def __init__(self, scores: _Optional[_Iterable[_Union[TextScore, _Mapping]]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., model: _Optional[str] = ..., timing: _Optional[_Union[Timing, _Mapping]] = ...) -> None: ...
+
+class TextScore(_message.Message):
+    __slots__ = ("text", "words", "log_probs", "unknown")
+    class LogProbsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: WordLogProbs
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[WordLogProbs, _Mapping]] = ...) -> None: ...
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    WORDS_FIELD_NUMBER: _ClassVar[int]
+    LOG_PROBS_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    words: _containers.RepeatedScalarFieldContainer[str]
+    log_probs: _containers.MessageMap[str, WordLogProbs]
+    unknown: _containers.RepeatedScalarFieldContainer[bool]
+    def __init__(self, text: _Optional[str] = ..., words: _Optional[_Iterable[str]] = ..., log_probs: _Optional[_Mapping[str, WordLogProbs]] = ..., unknown: _Optional[_Iterable[bool]] = ...) -> None: ...
+
+class WordLogProbs(_message.Message):
+    __slots__ = ("values",)
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    values: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, values: _Optional[_Iterable[float]] = ...) -> None: ...
