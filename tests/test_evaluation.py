@@ -266,7 +266,7 @@ def test_normalising_the_tagged_lists_gives_the_rate_of_the_clean_ones(data_dir)
 
 NOT_MINIMAL = {"test-other.s4.s3+nnlm.biasing_100": 1}
 """Errors published beyond the fewest possible. Aligning with sclite's costs, 4 for a substitution and 3 for
-the others, gives exactly the published 2431 + 404 + 566: utterance 2609-156975-0032 then has 13 errors, not 12."""
+the others, gives exactly the published 2431 + 404 + 566, with 13 errors for 12 in 2609-156975-0032."""
 
 
 @pytest.mark.data
