@@ -1,0 +1,30 @@
+"""The shape of the project: arrows point one way, modules stay small."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+from importlinter.cli import lint_imports
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = [p for folder in ("rescorer", "training", "demo") for p in sorted((ROOT / folder).rglob("*.py"))]
+WRITTEN = [p for p in SOURCES if "_pb2" not in p.name]
+LONGEST_MODULE, LONGEST_FUNCTION = 320, 80
+
+
+def test_arrows_point_one_way(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    assert lint_imports(no_cache=True) == 0
+
+
+@pytest.mark.parametrize("path", WRITTEN, ids=lambda p: str(p.relative_to(ROOT)))
+def test_modules_say_what_they_own_and_stay_small(path):
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= LONGEST_MODULE
+    tree = ast.parse(text)
+    assert path.name == "__main__.py" or not text.strip() or ast.get_docstring(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            assert node.end_lineno - node.lineno < LONGEST_FUNCTION, node.name

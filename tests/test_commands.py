@@ -1,0 +1,197 @@
+"""The commands as their users meet them: files in and out, exit codes, messages."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from models import write_bundle
+
+from rescorer.cli import main
+from rescorer.formats.jsonlines import read_lists
+from rescorer.pipeline import Rescorer
+from training.cli import main as train_main
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory) -> Path:
+    return write_bundle(tmp_path_factory.mktemp("bundle"))
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Runs a command in this process; gives its exit code, output and error output."""
+
+    def call(*arguments, command=main):
+        monkeypatch.setattr(sys, "argv", ["command", *map(str, arguments)])
+        code = 0
+        try:
+            command()
+        except SystemExit as stop:
+            code = stop.code or 0
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+def record(name: str, *texts: str, **fields) -> str:
+    hypotheses = [{"text": text, "scores": {"acoustic": -1.0 - i}} for i, text in enumerate(texts)]
+    return json.dumps({"id": name, "hypotheses": hypotheses, **fields})
+
+
+GOOD = [record("u1", "the cat", "the mat", reference="the mat", group="s1", note="kept"),
+        record("u2", "on the cat", "", reference="on the mat", group="s2")]  # fmt: skip
+
+
+def write(path: Path, *lines: str) -> Path:
+    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def test_rescore_equals_the_library(run, bundle, tmp_path):
+    source = write(tmp_path / "in.jsonl", *GOOD)
+    code, _, err = run("rescore", source, "-o", tmp_path / "out.jsonl.gz", "--bundle", bundle)
+    assert (code, "2 lists, 4 hypotheses" in err) == (0, True)
+    with gzip.open(tmp_path / "out.jsonl.gz", "rt") as file:
+        written = [json.loads(line) for line in file]
+    answers = Rescorer.load(bundle).rescore(list(read_lists(source)))
+    for record_, answer in zip(written, answers, strict=True):
+        assert record_["id"] == answer.id
+        assert record_["model"] == "tiny/1"
+        for hypothesis, expected in zip(record_["hypotheses"], answer.hypotheses, strict=True):
+            assert hypothesis["text"] == expected.text
+            assert hypothesis["total"] == pytest.approx(expected.total, abs=1e-5)
+            assert hypothesis["original_rank"] == expected.original_rank + 1
+    assert written[0]["note"] == "kept"
+    assert not (tmp_path / "out.jsonl.gz.rejects").exists()
+
+
+def test_a_bad_list_goes_to_the_rejects_and_the_rest_goes_on(run, bundle, tmp_path):
+    no_score = json.dumps({"id": "u3", "hypotheses": [{"text": "the"}]})
+    nan = '{"id": "u4", "hypotheses": [{"text": "the", "scores": {"acoustic": NaN}}]}'
+    empty = '{"id": "u5", "hypotheses": []}'
+    source = write(tmp_path / "in.jsonl", GOOD[0], no_score, nan, "{broken", empty, GOOD[1])
+    code, out, err = run("rescore", source, "--bundle", bundle, "--rejects", tmp_path / "bad.jsonl", "--json")
+    assert code == 1
+    assert [json.loads(line)["id"] for line in out.splitlines()] == ["u1", "u2"]
+    rejects = [json.loads(line) for line in (tmp_path / "bad.jsonl").read_text().splitlines()]
+    assert json.loads(err.splitlines()[-1])["rejected"] == len(rejects) == 4
+    assert rejects[0]["list"]["id"] == "u3"  # what could be read comes back
+    assert 'streams["acoustic"]' in rejects[0]["reason"]
+    assert [reject["reason"].count("in.jsonl:") for reject in rejects[1:]] == [1, 1, 1]
+
+
+def test_a_pipe_works_as_a_real_process(bundle):
+    command = [sys.executable, "-m", "rescorer.cli", "rescore", "-", "--bundle", str(bundle), "--quiet"]
+    done = subprocess.run(command, input="\n".join(GOOD), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 2
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["rescore", "/no/such/file", "--bundle", "BUNDLE"], 3, "/no/such/file"),
+        (["rescore", "IN", "--bundle", "/no/such/bundle"], 4, "no such bundle folder"),
+        (["rescore", "IN", "--bundle", "BUNDLE", "-w", "word=much"], 2, "expected NAME=NUMBER"),
+        (["rescore", "IN", "--bundle", "BUNDLE", "-w", "lm:gpt=1"], 2, "gpt"),
+        (["rescore", "IN", "--bundle", "BUNDLE", "--weights", "other"], 2, "other"),
+        (["rescore", "IN", "--bundle", "BUNDLE", "--map", "txt=a"], 2, "txt"),
+        (["rescore", "IN", "--bundle", "BUNDLE", "--stream", "a=b:7"], 2, "a=b:7"),
+        (["evaluate", "IN", "--tune"], 2, "--bundle"),
+        (["score", "/no/such/file", "--bundle", "BUNDLE"], 3, "/no/such/file"),
+    ],
+)
+def test_faults_are_one_line_and_an_exit_code(run, bundle, tmp_path, arguments, code, message):
+    source = write(tmp_path / "in.jsonl", *GOOD)
+    places = {"BUNDLE": bundle, "IN": source}
+    found, _, err = run(*(places.get(argument, argument) for argument in arguments))
+    assert (found, message in err, len(err.splitlines())) == (code, True, 1)
+
+
+def test_evaluate_counts_and_compares(run, bundle, tmp_path):
+    source = write(tmp_path / "in.jsonl", *GOOD)
+    code, out, _ = run("evaluate", source, "--json")
+    report = json.loads(out)
+    assert (code, report["wer"], report["oracle_wer"], report["errors"]) == (0, 40.0, 20.0, 2)
+    assert set(report["groups"]) == {"s1", "s2"}
+    code, out, _ = run("evaluate", source, "--bundle", bundle, "--tune", "--json")
+    compared = json.loads(out)
+    assert set(compared["systems"]) == {
+        "first pass", "ngram", "ngram, tuned", "neural", "neural, tuned", "mixture", "mixture, tuned",
+    }  # fmt: skip
+    assert compared["systems"]["first pass"]["wer"] == 40.0
+    assert compared["references"][str(source)]["tokens"] == 7
+    run("rescore", source, "-o", tmp_path / "out.jsonl", "--bundle", bundle)
+    _, out, _ = run("evaluate", tmp_path / "out.jsonl", "--json")
+    rescored = json.loads(out)
+    assert rescored["wer"] == compared["systems"]["mixture"]["wer"]
+    assert rescored["first_pass_wer"] == 40.0
+
+
+def test_evaluate_takes_references_from_elsewhere(run, tmp_path):
+    source = write(tmp_path / "in.jsonl", record("u1", "the cat"), record("u2", "the mat"))
+    trn = write(tmp_path / "ref.trn", "the cat (u1)", "the { mat / rug } (u2)")
+    code, out, _ = run("evaluate", source, "--reference", trn, "--json")
+    assert (code, json.loads(out)["wer"]) == (0, 0.0)
+    code, _, err = run("evaluate", source)
+    assert (code, "u1" in err, "reference" in err) == (3, True, True)
+
+
+def test_score_prints_words_and_perplexity(run, bundle, tmp_path):
+    text = write(tmp_path / "t.txt", "The cat sat.", "zork on")
+    code, out, _ = run("score", text, "--bundle", bundle, "--words", "--json")
+    *sentences, totals = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert sentences[1]["words"] == ["zork", "on", "</s>"]
+    assert sentences[1]["unknown"] == [True, False, False]
+    assert totals["tokens"] == 7
+    summed = sum(sum(each["word_log_probs"]["mixture"]) for each in sentences)
+    assert totals["log_prob"]["mixture"] == pytest.approx(summed, abs=1e-3)
+    code, out, _ = run("score", text, "--bundle", bundle, "--words")
+    assert "zork (unknown)" in out
+
+
+@pytest.mark.parametrize("command", [main, train_main])
+def test_every_command_teaches(run, command):
+    _, out, _ = run("--help", command=command)
+    names = [
+        line.split()[1]
+        for line in out.split("Commands")[1].splitlines()
+        if line.startswith("│ ") and line[2] != " "
+    ]
+    assert len(names) >= 3
+    for name in names:
+        code, out, _ = run(name, "--help", command=command)
+        assert (code, "Example:" in out) == (0, True), name
+
+
+def test_training_commands_end_in_a_bundle_that_serves(run, tmp_path):
+    text = write(tmp_path / "t.txt", *("the cat sat on the mat", "a dog ran", "the dog sat on a mat") * 20)
+    held_out = write(tmp_path / "v.txt", *("a cat sat on the mat", "the dog ran", "a zebra sat") * 5)
+    arpa, neural = tmp_path / "m.arpa.gz", tmp_path / "run"
+    assert run("ngram", text, "-o", arpa, "--order", 3, command=train_main)[0] == 0
+    sizes = ("--embedding", 8, "--hidden", 12, "--epochs", 2, "--batch-words", 64)
+    assert run("neural", text, "--validation", held_out, "-o", neural, *sizes, command=train_main)[0] == 0
+    code, _, err = run("neural", text, "--validation", held_out, "-o", neural, *sizes, command=train_main)
+    assert (code, "--resume" in err) == (2, True)
+    made = tmp_path / "models" / "mine" / "3"
+    parts = ("--ngram", arpa, "--neural", neural / "best", "--validation", held_out, "--half", "--json")
+    code, out, _ = run("bundle", made, *parts, "--note", "text=ours", command=train_main)
+    manifest = json.loads(out)
+    assert (code, manifest["name"], manifest["version"], manifest["training"]["text"]) == (
+        0,
+        "mine",
+        3,
+        "ours",
+    )
+    measured = manifest["measured"]["validation"]["perplexity"]
+    assert measured["mixture"] <= min(measured["ngram"], measured["neural"]) + 1e-6
+    assert Rescorer.load(made).bundle.label == "mine/3"
+    assert run("bundle", made, *parts, command=train_main)[0] == 2  # immutable
