@@ -98,7 +98,8 @@ def choose(components: np.ndarray, weights: Sequence[float] | np.ndarray) -> np.
     Returns:
         (...,) int64.
     """
-    return np.round(components @ np.asarray(weights, dtype=np.float64), TIE).argmax(axis=-1)
+    chosen: np.ndarray = np.round(components @ np.asarray(weights, dtype=np.float64), TIE).argmax(axis=-1)
+    return chosen
 
 
 def tune(
@@ -183,7 +184,8 @@ class _Problem:
 
     def errors_of(self, weights: np.ndarray) -> np.ndarray:
         """Of the hypothesis on top of each list, (L,)."""
-        return self.errors[np.arange(len(self.errors)), choose(self.components, weights)]
+        errors: np.ndarray = self.errors[np.arange(len(self.errors)), choose(self.components, weights)]
+        return errors
 
     def cost(self, weights: np.ndarray, stay: float) -> float:
         """Errors, and what the way from the start costs."""

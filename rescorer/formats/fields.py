@@ -75,7 +75,7 @@ def parse_field_map(maps: Iterable[str] = (), streams: Iterable[str] = ()) -> Fi
         if name in by_stream:
             raise ConfigError(f"--stream: {name} is given twice")
         by_stream[name] = stream
-    return FieldMap(**names, streams=by_stream)  # type: ignore[arg-type]  # streams is no plain name
+    return FieldMap(**names, streams=by_stream)
 
 
 def _parse_stream(option: str) -> tuple[str, StreamField]:
