@@ -1,10 +1,10 @@
 """N-best rescoring for speech recognition.
 
-    from rescorer import Hypothesis, NBestList, Rescorer
+from rescorer import Hypothesis, NBestList, Rescorer
 
-    rescorer = Rescorer.load("models/starter/1")
-    nbest = NBestList("u1", (Hypothesis("two be"), Hypothesis("to be")), {"acoustic": (-310.0, -310.1)})
-    answer = rescorer.rescore([nbest])[0]
+rescorer = Rescorer.load("models/starter/1")
+nbest = NBestList("u1", (Hypothesis("two be"), Hypothesis("to be")), {"acoustic": (-310.0, -310.1)})
+answer = rescorer.rescore([nbest])[0]
 """
 
 from rescorer.errors import (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, TextIO
+from typing import Any, Protocol
 
 from tqdm import tqdm
 
@@ -17,6 +17,12 @@ from rescorer.errors import FormatError, InputError, InvalidList
 from rescorer.formats.jsonlines import nbest_line, rescored_line
 from rescorer.pipeline import Rescorer
 from rescorer.types import NBestList, Weights
+
+
+class Writer(Protocol):
+    """Takes text; a file, or something that acts like one."""
+
+    def write(self, text: str, /) -> object: ...
 
 
 @dataclass(slots=True)
@@ -38,8 +44,8 @@ class FileSummary:
 def rescore_lists(
     rescorer: Rescorer,
     lists: Iterable[NBestList | InputError],
-    output: TextIO,
-    rejects: TextIO | None,
+    output: Writer,
+    rejects: Writer | None,
     weights: Weights | None = None,
     *,
     merge: bool = False,

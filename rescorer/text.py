@@ -85,7 +85,8 @@ class NormaliserSettings:
         unknown = sorted(set(values) - known)
         if unknown:
             raise ConfigError(f"unknown normaliser settings {unknown}; known are {sorted(known)}")
-        return cls(**{key: tuple(v) if isinstance(v, list) else v for key, v in values.items()})
+        arguments: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+        return cls(**arguments)
 
 
 class Normaliser:

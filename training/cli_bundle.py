@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -79,7 +80,7 @@ def number(value: str) -> float:
         raise ConfigError(f"{value!r} is no number") from None
 
 
-def table(manifest: dict[str, Any], shares: dict[str, float]) -> Table:
+def table(manifest: dict[str, Any], shares: Mapping[str, float]) -> Table:
     """Perplexities by text and model."""
     names = [*manifest["models"], "mixture"]
     lambdas = ", ".join(f"{name} {share:.3f}" for name, share in shares.items())

@@ -106,11 +106,12 @@ def place_models(parts: BundleParts, partial: Path) -> tuple[dict[str, Any], dic
         path = partial / "ngram" / f"model{suffix}"
         path.parent.mkdir()
         shutil.copyfile(parts.ngram, path)
-        models["ngram"] = NgramModel(path)
+        ngram = NgramModel(path)
+        models["ngram"] = ngram
         entries["ngram"] = {
             "kind": "ngram",
             "path": str(path.relative_to(partial)),
-            "order": models["ngram"].order,
+            "order": ngram.order,
         }
     if parts.neural:
         path = partial / "neural"

@@ -54,9 +54,9 @@ def prepare(
 ) -> PreparedText:
     """Encodes the texts into ``folder``."""
     vocabulary.save(folder / "vocabulary.txt")
-    marks = {"unknown": vocabulary.unknown, "end": vocabulary.end}
-    encode(texts, normaliser, vocabulary.ids, **marks, to=folder / "train.ids")
-    encode([validation], normaliser, vocabulary.ids, **marks, to=folder / "validation.ids")
+    for paths, name in ((texts, "train.ids"), ([validation], "validation.ids")):
+        to = folder / name
+        encode(paths, normaliser, vocabulary.ids, unknown=vocabulary.unknown, end=vocabulary.end, to=to)
     return prepared(folder, longest)
 
 

@@ -6,7 +6,7 @@ import json
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 
@@ -84,7 +84,7 @@ class LazyFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._stream = None
+        self._stream: TextIO | None = None
         path.unlink(missing_ok=True)  # those of an earlier run would be taken for this one's
 
     def __enter__(self) -> LazyFile:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from rescorer.errors import FormatError
 from rescorer.types import TextScore
@@ -31,7 +32,7 @@ class TextTotals:
         return cls(1, len(score.words) + 1, sum(score.unknown), sums)
 
     def __add__(self, other: TextTotals) -> TextTotals:
-        names = self.log_probs | other.log_probs
+        names = {**self.log_probs, **other.log_probs}
         return TextTotals(
             self.n_sentences + other.n_sentences,
             self.n_tokens + other.n_tokens,
@@ -45,7 +46,7 @@ class TextTotals:
             raise FormatError("no text to measure a perplexity on")
         return math.exp(-self.log_probs[model] / self.n_tokens)
 
-    def to_dict(self) -> dict[str, object]:
+    def to_dict(self) -> dict[str, Any]:
         return {
             "sentences": self.n_sentences,
             "tokens": self.n_tokens,

@@ -5,6 +5,7 @@ Lists are scored once; every row of the comparison is another set of weights ove
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,7 +17,7 @@ from rescorer.evaluation.alternations import expand_alternations
 from rescorer.evaluation.oracle import EvaluatedList, evaluate_list
 from rescorer.evaluation.perplexity import TextTotals, total
 from rescorer.evaluation.report import Report, evaluate
-from rescorer.evaluation.tuning import TuningList, leave_one_group_out
+from rescorer.evaluation.tuning import TuningList, TuningSettings, leave_one_group_out
 from rescorer.pipeline import Rescorer
 from rescorer.ranking import best_first
 from rescorer.types import NBestList, Weights
@@ -98,7 +99,8 @@ def reference_perplexities(
 def cross_validated(scored: Sequence[ScoredList], weights: Weights) -> list[EvaluatedList]:
     """The lists in the order of weights tuned without the list's own group, or any list of the same words.
 
-    Two numbers are tuned, the weight of the language model and that of a word; all else stays as it is.
+    Two numbers are tuned, the weight of the language model (never below 0) and that of a word; all else
+    stays as it is.
 
     Raises:
         ConfigError: the weights name several language models, or fewer than two groups.
@@ -122,7 +124,9 @@ def cross_validated(scored: Sequence[ScoredList], weights: Weights) -> list[Eval
             "tuning leaves a group out at a time; give the lists' groups with --groups or --map"
         )
     references = [each.reference for each in scored]
-    found = leave_one_group_out(problems, groups, (1.0, scale, weights.word), sentences=references)
+    settings = TuningSettings(bounds=((1.0, 1.0), (0.0, math.inf), (-math.inf, math.inf)))
+    start = (1.0, scale, weights.word)
+    found = leave_one_group_out(problems, groups, start, settings, sentences=references)
     of_group = {fold.group: fold.weights for fold in found.folds}
     return [
         reranked(each, replace(weights, lm={name: of_group[group][1]}, word=of_group[group][2]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -27,6 +28,9 @@ class LanguageModel(Protocol):
 
     def score(self, trie: HypothesisTrie) -> EdgeScores:
         """Scores every edge; safe to call from one thread at a time."""
+
+    def share_unknown(self, log_shares: Mapping[str, float], default: float) -> None:
+        """Says what part of P(<unk>) each unknown word has: ln of it, by word, ``default`` for others."""
 
     def vocabulary(self) -> frozenset[str]:
         """The words it knows, without ``<s>``, ``</s>`` and ``<unk>``."""

@@ -60,7 +60,8 @@ class NetworkConfig:
         if unknown:
             raise BundleError(f"unknown network settings {unknown}; was the model made by a newer version?")
         try:
-            return cls(**{key: tuple(v) if isinstance(v, list) else v for key, v in values.items()})
+            arguments: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+            return cls(**arguments)
         except TypeError as fault:
             raise BundleError(f"network settings are incomplete: {fault}") from None
 
@@ -150,7 +151,7 @@ class NeuralModel(nn.Module):
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
         self.config = config
-        self.network = NETWORKS[config.kind](config)
+        self.network: LstmNetwork = NETWORKS[config.kind](config)
         tied = self.network.embedding.weight if config.tied else None
         self.output = ClassFactoredSoftmax(self.network.output_size, config.class_sizes, tied)
 

@@ -26,7 +26,7 @@ class ClassFactoredSoftmax(nn.Module):
     """
 
     def __init__(
-        self, size: int, class_sizes: Sequence[int], word_weight: nn.Parameter | None = None
+        self, size: int, class_sizes: Sequence[int], word_weight: Tensor | None = None
     ) -> None:
         super().__init__()
         sizes = torch.tensor(class_sizes, dtype=torch.int64)
@@ -35,6 +35,7 @@ class ClassFactoredSoftmax(nn.Module):
             bounds.tolist()
         )  # class c holds words class_bounds[c] … class_bounds[c+1]-1
         n_words = self.class_bounds[-1]
+        self.class_of: Tensor
         self.register_buffer(
             "class_of", torch.repeat_interleave(torch.arange(len(sizes)), sizes), persistent=False
         )

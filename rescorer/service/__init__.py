@@ -1,0 +1,1 @@
+"""The gRPC service: proto ↔ types, faults ↔ status codes, limits and server wiring; scores nothing itself."""
