@@ -1,0 +1,129 @@
+"""Owns the one table between the tree of faults and gRPC's status codes, in both directions.
+
+A status carries a ``google.rpc.ErrorInfo`` whose reason names the fault, so that a client raises the same
+class again, and a ``google.rpc.BadRequest`` where a field of the request is to blame.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import grpc
+from google.rpc.error_details_pb2 import BadRequest, ErrorInfo
+from google.rpc.status_pb2 import Status
+
+from rescorer.errors import (
+    ConfigError,
+    DeadlineExceeded,
+    InputError,
+    InvalidList,
+    LimitExceeded,
+    ModelError,
+    ModelNotFound,
+    Overloaded,
+    RescorerError,
+    ScoringError,
+    ServiceError,
+    Unavailable,
+)
+
+DOMAIN = "rescorer"
+
+
+class Kind(NamedTuple):
+    """How one class of faults looks on the wire."""
+
+    fault: type[RescorerError]
+    code: grpc.StatusCode
+    reason: str
+    hidden: bool = False
+    """The text stays on the server, as it may tell of its inside."""
+
+
+KINDS = (  # the first that fits counts, so children come before their parents
+    Kind(LimitExceeded, grpc.StatusCode.INVALID_ARGUMENT, "LIMIT_EXCEEDED"),
+    Kind(InvalidList, grpc.StatusCode.INVALID_ARGUMENT, "INVALID_LIST"),
+    Kind(InputError, grpc.StatusCode.INVALID_ARGUMENT, "INVALID_INPUT"),
+    Kind(ConfigError, grpc.StatusCode.INVALID_ARGUMENT, "INVALID_CONFIG"),
+    Kind(ModelNotFound, grpc.StatusCode.NOT_FOUND, "MODEL_NOT_FOUND"),
+    Kind(ModelError, grpc.StatusCode.INTERNAL, "MODEL_BROKEN", hidden=True),
+    Kind(Overloaded, grpc.StatusCode.RESOURCE_EXHAUSTED, "OVERLOADED"),
+    Kind(Unavailable, grpc.StatusCode.UNAVAILABLE, "UNAVAILABLE"),
+    Kind(DeadlineExceeded, grpc.StatusCode.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED"),
+    Kind(ScoringError, grpc.StatusCode.INTERNAL, "SCORING_FAILED", hidden=True),
+    Kind(ServiceError, grpc.StatusCode.UNKNOWN, "UNKNOWN", hidden=True),
+)
+BUG = Kind(ScoringError, grpc.StatusCode.INTERNAL, "INTERNAL", hidden=True)
+"""Whatever nobody foresaw."""
+
+FAULT_OF_REASON = {kind.reason: kind.fault for kind in (*KINDS, BUG)}
+FAULT_OF_CODE = {kind.code.value[0]: kind.fault for kind in reversed((*KINDS, BUG))} | {
+    grpc.StatusCode.INVALID_ARGUMENT.value[0]: InputError,
+    grpc.StatusCode.INTERNAL.value[0]: ScoringError,
+}
+"""For a status that does not say its reason, such as one that gRPC itself or a proxy made."""
+
+
+def kind_of(fault: Exception) -> Kind:
+    return next((kind for kind in KINDS if isinstance(fault, kind.fault)), BUG)
+
+
+def status_of(fault: Exception, request_id: str = "", path: str = "") -> Status:
+    """What the client is told of a fault.
+
+    Args:
+        request_id: the name under which the server's log has the rest.
+        path: where in the request the offending list is, such as ``lists[2]``.
+    """
+    kind = kind_of(fault)
+    message = (
+        f"internal fault; the server's log has it as request {request_id}" if kind.hidden else str(fault)
+    )
+    info = ErrorInfo(reason=kind.reason, domain=DOMAIN)
+    if request_id:
+        info.metadata["request_id"] = request_id
+    for name in ("message", "list_id", "hypothesis", "field"):
+        value = getattr(fault, name, None)
+        if value not in (None, "") and not kind.hidden:
+            info.metadata[name] = str(value)
+    status = Status(code=kind.code.value[0], message=message)
+    status.details.add().Pack(info)
+    if place := field_path(fault, path):
+        violation = BadRequest.FieldViolation(field=place, description=getattr(fault, "message", message))
+        status.details.add().Pack(BadRequest(field_violations=[violation]))
+    return status
+
+
+def field_path(fault: Exception, path: str) -> str:
+    """The offending field of the request; empty where no field is to blame.
+
+    >>> field_path(InvalidList("nan", hypothesis=3, field='streams["acoustic"]'), "lists[2]")
+    'lists[2].streams["acoustic"].values[3]'
+    """
+    field = getattr(fault, "field", "")
+    hypothesis = getattr(fault, "hypothesis", None)
+    if hypothesis is not None:
+        if re.fullmatch(r'streams\[".*"\]', field):
+            field = f"{field}.values[{hypothesis}]"
+        else:
+            field = f"hypotheses[{hypothesis}].{field}".rstrip(".")
+    return ".".join(part for part in (path, field) if part)
+
+
+def fault_of(status: Status) -> RescorerError:
+    """The fault that a status tells of, as an instance of the tree's own class."""
+    info = ErrorInfo()
+    if not any(detail.Unpack(info) for detail in status.details if detail.Is(ErrorInfo.DESCRIPTOR)):
+        info = ErrorInfo()
+    known = info.domain == DOMAIN and info.reason in FAULT_OF_REASON
+    kind = FAULT_OF_REASON[info.reason] if known else FAULT_OF_CODE.get(status.code, ServiceError)
+    about = info.metadata
+    message = about.get("message", status.message)
+    if kind is InvalidList:
+        hypothesis = int(about["hypothesis"]) if "hypothesis" in about else None
+        list_id, field = about.get("list_id", ""), about.get("field", "")
+        return InvalidList(message, list_id=list_id, hypothesis=hypothesis, field=field)
+    if kind is LimitExceeded:
+        return LimitExceeded(message, field=about.get("field", ""))
+    return kind(message)

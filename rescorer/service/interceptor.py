@@ -1,0 +1,120 @@
+"""Owns what surrounds every call: decoding, the request id, one log line, and faults turned into statuses.
+
+Without it gRPC would send the text of any exception to the client, as UNKNOWN.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import structlog
+from google.protobuf.message import DecodeError
+from grpc_status import rpc_status
+
+from rescorer.errors import InputError
+from rescorer.service.faults import kind_of, status_of
+
+REQUEST_ID = "x-request-id"
+"""Metadata by which a client names its request."""
+ACCEPTED_ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)
+"""Others would be a way to write into our logs."""
+
+log = structlog.get_logger()
+
+
+class FaultInterceptor(grpc.aio.ServerInterceptor):
+    """Guards the methods of one service; health and reflection are left alone.
+
+    Args:
+        service: full name of the proto service.
+    """
+
+    def __init__(self, service: str) -> None:
+        self._prefix = f"/{service}/"
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        handler = await continuation(handler_call_details)
+        method = handler_call_details.method
+        if handler is None or not method.startswith(self._prefix):
+            return handler
+        method = method.removeprefix(self._prefix)
+        # Messages arrive here as bytes: decoding is inside the guard, too.
+        if handler.request_streaming:
+            return grpc.stream_stream_rpc_method_handler(
+                guarded_stream(handler, method), None, handler.response_serializer
+            )
+        return grpc.unary_unary_rpc_method_handler(
+            guarded_unary(handler, method), None, handler.response_serializer
+        )
+
+
+def guarded_unary(handler: Any, method: str) -> Callable[..., Awaitable[Any]]:
+    async def call(data: bytes, context: grpc.aio.ServicerContext) -> Any:
+        async with guard(context, method):
+            return await handler.unary_unary(decoded(handler, data), context)
+
+    return call
+
+
+def guarded_stream(handler: Any, method: str) -> Callable[..., AsyncIterator[Any]]:
+    async def call(stream: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
+        async with guard(context, method):
+            requests = (decoded(handler, data) async for data in stream)
+            async for response in handler.stream_stream(requests, context):
+                yield response
+
+    return call
+
+
+def decoded(handler: Any, data: bytes) -> Any:
+    try:
+        return handler.request_deserializer(data)
+    except DecodeError:
+        raise InputError(
+            "the request cannot be decoded; expected a message of rescorer.v1, texts in UTF-8"
+        ) from None
+
+
+@asynccontextmanager
+async def guard(context: grpc.aio.ServicerContext, method: str) -> AsyncIterator[None]:
+    """Ends the call with the status of whatever fault is raised inside."""
+    request_id = request_id_of(context)
+    began = time.perf_counter()
+    call_log = log.bind(request_id=request_id, method=method)
+
+    def ms() -> float:
+        return round((time.perf_counter() - began) * 1e3, 3)
+
+    try:
+        yield
+    except asyncio.CancelledError:
+        call_log.info("call is gone", ms=ms())
+        raise
+    except Exception as fault:
+        kind = kind_of(fault)
+        if kind.hidden:
+            call_log.error("call failed", code=kind.code.name, ms=ms(), exc_info=fault)
+        else:
+            call_log.info("call refused", code=kind.code.name, ms=ms(), reason=kind.reason, fault=str(fault))
+        await context.abort_with_status(rpc_status.to_status(status_of(fault, request_id)))
+    else:
+        call_log.info("call answered", code="OK", ms=ms())
+
+
+def request_id_of(context: grpc.aio.ServicerContext) -> str:
+    """The client's own id of the request, or a new one."""
+    for key, value in context.invocation_metadata() or ():
+        if key == REQUEST_ID and isinstance(value, str) and ACCEPTED_ID.fullmatch(value):
+            return value
+    return uuid.uuid4().hex
