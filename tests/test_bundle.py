@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from models import random_network, write_bundle
 
+from models import random_network, write_bundle
 from rescorer.bundle import load_bundle, publish
 from rescorer.errors import BundleError, ConfigError
 from rescorer.lm.checkpoint import load_model, save_model

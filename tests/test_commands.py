@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from models import write_bundle
 
+from models import write_bundle
 from rescorer.cli import main
 from rescorer.formats.jsonlines import read_lists
 from rescorer.pipeline import Rescorer

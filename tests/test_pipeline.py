@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from models import write_bundle
 
+from models import write_bundle
 from rescorer import ConfigError, Hypothesis, InvalidList, NBestList, Rescorer, Weights
 from rescorer.combine import parse_weights, weights_to_dict
 from rescorer.lm.plain import plain_log_probs, plain_mixture

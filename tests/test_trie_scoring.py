@@ -9,8 +9,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from models import NETWORK_WORDS, random_network, write_arpa
 
+from models import NETWORK_WORDS, random_network, write_arpa
 from rescorer.lm.mixture import align_vocabularies, mixed_scores
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.ngram import NgramModel

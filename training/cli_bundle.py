@@ -31,6 +31,9 @@ def bundle(
     lm_weight: Annotated[float, typer.Option(help="Weight of the mixture's log-probability.")] = 1.0,
     word: Annotated[float, typer.Option(help="Added once a word.")] = 0.0,
     oov: Annotated[float, typer.Option(help="Added once a word that the n-gram does not know.")] = 0.0,
+    weight_set: Annotated[
+        list[Path] | None, typer.Option(help="JSON file of further weights to offer; may be given again.")
+    ] = None,
     half: Annotated[bool, typer.Option(help="Store the network in half precision.")] = False,
     note: Annotated[
         list[str] | None, typer.Option(help="KEY=TEXT for the manifest: commands, text, licence.")
@@ -54,6 +57,7 @@ def bundle(
         weights=Weights("default", streams, {"mixture": lm_weight}, word, oov),
         validation=validation,
         tests={path.name.split(".")[0]: path for path in test or []},
+        weight_sets=weight_set or (),
         half=half,
         facts=dict(pairs(note or [])),
     )

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from rescorer.bundle import TEXT, WEIGHTS, Bundle, publish
+from rescorer.bundle import TEXT, WEIGHTS, Bundle, publish, read_weights
 from rescorer.combine import MIXTURE, weights_to_dict
 from rescorer.errors import ConfigError
 from rescorer.evaluation.perplexity import TextTotals, total
@@ -47,6 +47,8 @@ class BundleParts:
     """Text that λ are fitted on."""
     tests: Mapping[str, Path]
     """Texts to measure, by name."""
+    weight_sets: Sequence[Path] = ()
+    """Further weights to offer beside the default, JSON, called as their files are."""
     half: bool = False
     """Store the network's weights in half precision."""
     facts: Mapping[str, Any] | None = None
@@ -85,6 +87,9 @@ def make_bundle(parts: BundleParts, folder: Path) -> dict[str, Any]:
         (partial / WEIGHTS).mkdir()
         text = json.dumps(weights_to_dict(weights), indent=2) + "\n"
         (partial / WEIGHTS / "default.json").write_text(text, encoding="utf-8")
+        for path in parts.weight_sets:
+            shutil.copyfile(path, partial / WEIGHTS / path.name)
+        read_weights(partial, list(models))
         return {
             "name": parts.name,
             "version": parts.version,

@@ -9,6 +9,7 @@ import typer
 from rescorer.cli.evaluate import evaluate
 from rescorer.cli.rescore import rescore
 from rescorer.cli.score import score
+from rescorer.cli.serve import serve
 from rescorer.errors import ConfigError, InputError, ModelError, RescorerError
 
 EXIT_CODES: tuple[tuple[type[RescorerError], int, str], ...] = (
@@ -30,6 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("rescore")(rescore)
+app.command("serve")(serve)
 app.command("evaluate")(evaluate)
 app.command("score")(score)
 

@@ -25,9 +25,7 @@ class ClassFactoredSoftmax(nn.Module):
             an own one.
     """
 
-    def __init__(
-        self, size: int, class_sizes: Sequence[int], word_weight: Tensor | None = None
-    ) -> None:
+    def __init__(self, size: int, class_sizes: Sequence[int], word_weight: Tensor | None = None) -> None:
         super().__init__()
         sizes = torch.tensor(class_sizes, dtype=torch.int64)
         bounds = torch.cat([torch.zeros(1, dtype=torch.int64), sizes.cumsum(0)])

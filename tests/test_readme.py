@@ -1,0 +1,60 @@
+"""Every block of the README runs: commands in a scratch folder that sees the project, in their order."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rescorer.formats.jsonlines import read_lists
+
+ROOT = Path(__file__).resolve().parent.parent
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
+ITSELF = "make test\n"
+"""Is running when this test does."""
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory) -> Path:
+    """A folder where everything of the project is at hand and nothing of it can be overwritten."""
+    folder = tmp_path_factory.mktemp("readme")
+    for entry in ROOT.iterdir():
+        (folder / entry.name).symlink_to(entry)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("language", "block"), BLOCKS, ids=[b.splitlines()[0][:40] for _, b in BLOCKS])
+def test_a_block_runs(language, block, scratch):
+    if block == ITSELF:
+        return
+    if language == "json":
+        for line in block.splitlines():
+            json.loads(line)
+        return
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    command = (
+        [sys.executable, "-c", block] if language == "python" else ["bash", "-euo", "pipefail", "-c", block]
+    )
+    done = subprocess.run(
+        command,
+        cwd=scratch,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_example_list_is_read(tmp_path):
+    header, example = (next(b for _, b in BLOCKS if b.startswith(start)) for start in ('{"format"', '{"id"'))
+    (tmp_path / "a.jsonl").write_text(header + example)
+    (nbest,) = read_lists(tmp_path / "a.jsonl")
+    assert nbest.streams["acoustic"][0] == pytest.approx(310.2 * 2.302585, rel=1e-6)
