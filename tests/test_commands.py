@@ -135,6 +135,16 @@ def test_evaluate_counts_and_compares(run, bundle, tmp_path):
     assert rescored["first_pass_wer"] == 40.0
 
 
+def test_tuned_weights_say_which_lists_tuned_them(run, bundle, tmp_path):
+    source = write(tmp_path / "in.jsonl", *GOOD)
+    assert run("tune", source, "--bundle", bundle, "-o", tmp_path / "w.json")[0] == 0
+    _, _, err = run("evaluate", source, "--bundle", bundle, "--weights", tmp_path / "w.json")
+    assert "2 of 2 lists tuned the weights 'w'" in err
+    other = write(tmp_path / "other.jsonl", record("u9", "the cat", "the mat", reference="the mat"))
+    _, _, err = run("evaluate", other, "--bundle", bundle, "--weights", tmp_path / "w.json")
+    assert err == ""
+
+
 def test_evaluate_takes_references_from_elsewhere(run, tmp_path):
     source = write(tmp_path / "in.jsonl", record("u1", "the cat"), record("u2", "the mat"))
     trn = write(tmp_path / "ref.trn", "the cat (u1)", "the { mat / rug } (u2)")

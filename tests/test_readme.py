@@ -37,13 +37,15 @@ def test_a_block_runs(language, block, scratch):
         for line in block.splitlines():
             json.loads(line)
         return
+    # What make sets up belongs to the place it was set up in.
+    folder = ROOT if block.startswith("make ") else scratch
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     command = (
         [sys.executable, "-c", block] if language == "python" else ["bash", "-euo", "pipefail", "-c", block]
     )
     done = subprocess.run(
         command,
-        cwd=scratch,
+        cwd=folder,
         env={**os.environ, "PATH": path},
         capture_output=True,
         text=True,

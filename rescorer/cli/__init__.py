@@ -10,6 +10,7 @@ from rescorer.cli.evaluate import evaluate
 from rescorer.cli.rescore import rescore
 from rescorer.cli.score import score
 from rescorer.cli.serve import serve
+from rescorer.cli.tune import tune
 from rescorer.errors import ConfigError, InputError, ModelError, RescorerError
 
 EXIT_CODES: tuple[tuple[type[RescorerError], int, str], ...] = (
@@ -33,6 +34,7 @@ app = typer.Typer(
 app.command("rescore")(rescore)
 app.command("serve")(serve)
 app.command("evaluate")(evaluate)
+app.command("tune")(tune)
 app.command("score")(score)
 
 

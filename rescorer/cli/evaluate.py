@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from rescorer.bundle import read_normaliser
 from rescorer.cli.options import (
+    FirstPassOption,
     GroupsOption,
     MapOption,
     StreamOption,
     WeightOption,
     WeightsOption,
     chosen_weights,
-    lists_from,
+    good_lists,
     named_numbers,
+    print_reports,
 )
-from rescorer.errors import ConfigError, InputError
+from rescorer.errors import ConfigError
+from rescorer.evaluation.fingerprint import tuned_on
 from rescorer.evaluation.oracle import evaluate_list
-from rescorer.evaluation.report import Report, render
+from rescorer.evaluation.report import Report
 from rescorer.evaluation.report import evaluate as report
 from rescorer.evaluation.systems import comparison, reference_perplexities, score_lists, system_weights
 from rescorer.formats.references import read_references
 from rescorer.pipeline import Rescorer
 from rescorer.text import Normaliser
-from rescorer.types import NBestList
 
 SOME_REJECTED = 1
 
@@ -53,10 +53,7 @@ def evaluate(
         bool,
         typer.Option("--tune", help="With --bundle: rows with LM and word weight tuned on the other groups."),
     ] = False,
-    first_pass: Annotated[
-        str | None,
-        typer.Option(metavar="STREAM=WEIGHT,…", help="What made the first pass; default: the lists' order."),
-    ] = None,
+    first_pass: FirstPassOption = None,
     normaliser: Annotated[
         Path | None, typer.Option(help="Normaliser settings, JSON; default: the bundle's, or lower case.")
     ] = None,
@@ -79,7 +76,6 @@ def evaluate(
     if tune and bundle is None:
         raise ConfigError("--tune compares language models: give --bundle")
     references = read_references(reference) if reference else {}
-    console = Console(stderr=True)
     rescorer = Rescorer.load(bundle, device) if bundle else None
     words = (
         read_normaliser(normaliser)
@@ -93,18 +89,17 @@ def evaluate(
     perplexity: dict[str, Any] = {}
     rejected = 0
     for file in files:
-        lists: list[NBestList] = []
-        for item in lists_from(file, maps, streams, groups):
-            if isinstance(item, InputError):
-                rejected += 1
-                console.print(f"rejected: {item}", markup=False, highlight=False)
-            else:
-                lists.append(replace(item, reference=references.get(item.id, item.reference)))
+        found, bad = good_lists(file, maps, streams, groups)
+        rejected += bad
+        lists = [replace(each, reference=references.get(each.id, each.reference)) for each in found]
         if rescorer is None:
             rows[file] = report(evaluate_list(each, words.words, first) for each in lists)
             continue
         chosen = chosen_weights(dict(rescorer.bundle.weights), weights, weight)
         scored = score_lists(rescorer, lists, chosen, first)
+        if seen := tuned_on(chosen, lists):
+            warning = f"{file}: {seen} of {len(lists)} lists tuned the weights {chosen.name!r}: optimistic"
+            typer.echo(warning, err=True)
         perplexity[file] = reference_perplexities(rescorer, scored, chosen).to_dict()
         prefix = f"{Path(file).name}: " if len(files) > 1 else ""
         for name, each in comparison(scored, system_weights(rescorer, chosen), tune).items():
@@ -127,12 +122,10 @@ def show(
             record["references"] = perplexity
         typer.echo(json.dumps(record, indent=2, ensure_ascii=False))
         return
-    # A pipe has no width of its own; the table needs about so much.
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    console.print(render(rows, by_group))
+    print_reports(rows, by_group)
     for file, facts in perplexity.items():
         values = ", ".join(f"{name} {value:,.1f}" for name, value in facts["perplexity"].items())
-        console.print(
+        typer.echo(
             f"perplexity of the references ({Path(file).name}, {facts['tokens']:,} tokens, "
             f"{facts['unknown_words']} unknown words): {values}"
         )

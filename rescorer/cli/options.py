@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from rescorer.combine import parse_weights
 from rescorer.errors import ConfigError, InputError
+from rescorer.evaluation.report import Report, render
 from rescorer.formats.fields import parse_field_map
 from rescorer.formats.jsonlines import group_by_pattern, read_lists
 from rescorer.formats.references import read_groups
@@ -58,11 +61,41 @@ WeightsOption = Annotated[
 ]
 
 
+FirstPassOption = Annotated[
+    str | None,
+    typer.Option(
+        "--first-pass",
+        metavar="STREAM=WEIGHT,…",
+        help="What made the first pass; default: the lists' order.",
+    ),
+]
+
+
 def lists_from(
     source: str, maps: list[str] | None, streams: list[str] | None, groups: str | None
 ) -> Iterator[NBestList | InputError]:
     """The lists of a file under the shared options."""
     return read_lists(source, parse_field_map(maps or (), streams or ()), group_finder(groups))
+
+
+def good_lists(
+    source: str, maps: list[str] | None, streams: list[str] | None, groups: str | None
+) -> tuple[list[NBestList], int]:
+    """The lists that could be read, and how many could not: those are told on stderr."""
+    lists: list[NBestList] = []
+    rejected = 0
+    for item in lists_from(source, maps, streams, groups):
+        if isinstance(item, NBestList):
+            lists.append(item)
+        else:
+            rejected += 1
+            typer.echo(f"rejected: {item}", err=True)
+    return lists, rejected
+
+
+def print_reports(rows: Mapping[str, Report], by_group: bool = False) -> None:
+    """A table on the screen, or on a pipe, which has no width of its own; the table needs about so much."""
+    Console(width=None if sys.stdout.isatty() else 130).print(render(rows, by_group))
 
 
 def group_finder(groups: str | None) -> Callable[[str], str] | None:

@@ -17,7 +17,7 @@ from rescorer.evaluation.alternations import expand_alternations
 from rescorer.evaluation.oracle import EvaluatedList, evaluate_list
 from rescorer.evaluation.perplexity import TextTotals, total
 from rescorer.evaluation.report import Report, evaluate
-from rescorer.evaluation.tuning import TuningList, TuningSettings, leave_one_group_out
+from rescorer.evaluation.tuning import TuningList, TuningSettings, leave_one_group_out, tune
 from rescorer.pipeline import Rescorer
 from rescorer.ranking import best_first
 from rescorer.types import NBestList, Weights
@@ -96,20 +96,28 @@ def reference_perplexities(
     return total(rescorer.score_text(spoken, weights=weights))
 
 
-def cross_validated(scored: Sequence[ScoredList], weights: Weights) -> list[EvaluatedList]:
-    """The lists in the order of weights tuned without the list's own group, or any list of the same words.
+@dataclass(frozen=True)
+class TuningProblem:
+    """What tuning sees: two numbers may move, the weight of the language model (never below 0) and that of
+    a word; all else stays as it is."""
 
-    Two numbers are tuned, the weight of the language model (never below 0) and that of a word; all else
-    stays as it is.
+    lists: list[TuningList]
+    start: tuple[float, float, float]
+    settings: TuningSettings
+    lm: str
 
-    Raises:
-        ConfigError: the weights name several language models, or fewer than two groups.
-    """
+    def weights(self, found: Sequence[float], weights: Weights) -> Weights:
+        """``weights`` with what tuning found."""
+        return replace(weights, lm={self.lm: found[1]}, word=found[2])
+
+
+def tuning_problem(scored: Sequence[ScoredList], weights: Weights) -> TuningProblem:
+    """Raises ConfigError where the weights name several language models."""
     if len(weights.lm) != 1:
         raise ConfigError(f"tuning moves one language model's weight, not those of {sorted(weights.lm)}")
     ((name, scale),) = weights.lm.items()
     fixed = replace(weights, lm={}, word=0.0)
-    problems = [
+    lists = [
         TuningList(
             components=np.stack(
                 [totals(each.components, fixed), each.components[name], each.components[WORDS]], 1
@@ -118,27 +126,41 @@ def cross_validated(scored: Sequence[ScoredList], weights: Weights) -> list[Eval
         )
         for each in scored
     ]
+    settings = TuningSettings(bounds=((1.0, 1.0), (0.0, math.inf), (-math.inf, math.inf)))
+    return TuningProblem(lists, (1.0, scale, weights.word), settings, name)
+
+
+def tuned(scored: Sequence[ScoredList], weights: Weights) -> Weights:
+    """Weights tuned on all the lists; what they do to these very lists is optimistic."""
+    problem = tuning_problem(scored, weights)
+    return problem.weights(tune(problem.lists, problem.start, problem.settings).weights, weights)
+
+
+def cross_validated(scored: Sequence[ScoredList], weights: Weights) -> list[EvaluatedList]:
+    """The lists in the order of weights tuned without the list's own group, or any list of the same words.
+
+    Raises:
+        ConfigError: the weights name several language models, or there are fewer than two groups.
+    """
     groups = [each.evaluated.group for each in scored]
     if len(set(groups)) < 2:
         raise ConfigError(
             "tuning leaves a group out at a time; give the lists' groups with --groups or --map"
         )
+    problem = tuning_problem(scored, weights)
     references = [each.reference for each in scored]
-    settings = TuningSettings(bounds=((1.0, 1.0), (0.0, math.inf), (-math.inf, math.inf)))
-    start = (1.0, scale, weights.word)
-    found = leave_one_group_out(problems, groups, start, settings, sentences=references)
-    of_group = {fold.group: fold.weights for fold in found.folds}
-    return [
-        reranked(each, replace(weights, lm={name: of_group[group][1]}, word=of_group[group][2]))
-        for each, group in zip(scored, groups, strict=True)
-    ]
+    found = leave_one_group_out(problem.lists, groups, problem.start, problem.settings, sentences=references)
+    of_group = {fold.group: problem.weights(fold.weights, weights) for fold in found.folds}
+    return [reranked(each, of_group[group]) for each, group in zip(scored, groups, strict=True)]
 
 
-def comparison(scored: Sequence[ScoredList], systems: Mapping[str, Weights], tune: bool) -> dict[str, Report]:
-    """A row for the first pass and for each system; ``tune`` adds one with cross-validated weights."""
+def comparison(
+    scored: Sequence[ScoredList], systems: Mapping[str, Weights], with_tuning: bool
+) -> dict[str, Report]:
+    """A row for the first pass and for each system, and one more each with cross-validated weights."""
     rows = {"first pass": evaluate(first_pass(each) for each in scored)}
     for name, weights in systems.items():
         rows[name] = evaluate(reranked(each, weights) for each in scored)
-        if tune:
+        if with_tuning:
             rows[f"{name}, tuned"] = evaluate(cross_validated(scored, weights))
     return rows

@@ -1,0 +1,66 @@
+"""Owns the command ``rescorer tune``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rescorer.cli.options import (
+    BundleOption,
+    FirstPassOption,
+    GroupsOption,
+    MapOption,
+    StreamOption,
+    WeightOption,
+    WeightsOption,
+    chosen_weights,
+    good_lists,
+    named_numbers,
+    print_reports,
+)
+from rescorer.combine import weights_to_dict
+from rescorer.evaluation.fingerprint import fingerprint
+from rescorer.evaluation.report import evaluate
+from rescorer.evaluation.systems import cross_validated, first_pass, reranked, score_lists, tuned
+from rescorer.pipeline import Rescorer
+
+
+def tune(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="N-best lists with references.")],
+    bundle: BundleOption,
+    output: Annotated[Path, typer.Option("-o", "--output", help="JSON file of weights, for --weights.")],
+    first: FirstPassOption = None,
+    maps: MapOption = None,
+    streams: StreamOption = None,
+    groups: GroupsOption = None,
+    weights: WeightsOption = "default",
+    weight: WeightOption = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …")] = "cpu",
+) -> None:
+    """Find the language-model weight and the word weight with the fewest errors.
+
+    Example: rescorer tune demo/lists.jsonl.gz --bundle models/starter/1 --weights pocketsphinx -o mine.json
+
+    Small sets overfit: the row to believe is "held out", leave-one-group-out. The weights record the lists
+    that tuned them, and `rescorer evaluate` says so when it meets those lists again.
+    """
+    rescorer = Rescorer.load(bundle, device)
+    start = chosen_weights(dict(rescorer.bundle.weights), weights, weight)
+    lists, rejected = good_lists(file, maps, streams, groups)
+    scored = score_lists(rescorer, lists, start, named_numbers(first) if first else None)
+    found = tuned(scored, start)
+    rows = {
+        "first pass": evaluate(first_pass(each) for each in scored),
+        "as it was": evaluate(reranked(each, start) for each in scored),
+        "held out": evaluate(cross_validated(scored, start)),
+        "tuned, on its own lists (optimistic)": evaluate(reranked(each, found) for each in scored),
+    }
+    print_reports(rows)
+    record = replace(found, name=output.stem, tuned_on=tuple(fingerprint(each) for each in lists))
+    output.write_text(json.dumps(weights_to_dict(record), indent=2) + "\n", encoding="utf-8")
+    ((name, scale),) = found.lm.items()
+    typer.echo(f"lm:{name}={scale:.4g} word={found.word:.4g} written to {output}; {rejected} lists rejected")
