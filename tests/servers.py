@@ -1,0 +1,101 @@
+"""Real servers for tests: one in a thread of this process, whose rescorer can be held up or made to fail."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rescorer import Rescorer
+from rescorer.service.server import Server
+from rescorer.service.settings import load_settings
+
+
+class Switchable(Rescorer):
+    """A real rescorer with two switches."""
+
+    fault: Exception | None = None
+    """Raised instead of scoring."""
+    calls = 0
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.gate = threading.Event()
+        """Scoring waits until it is set."""
+        self.gate.set()
+        self.entered = threading.Event()
+
+    def rescore_each(self, *args: Any, **kwargs: Any) -> list:
+        self.calls += 1
+        self.entered.set()
+        self.gate.wait(20)
+        if self.fault is not None:
+            raise self.fault
+        return super().rescore_each(*args, **kwargs)
+
+
+class RunningServer:
+    """A server in an event loop of its own thread."""
+
+    def __init__(self, bundle: Path, load: Callable | None = None, **settings: Any) -> None:
+        self.rescorer: Switchable | None = None
+        self._load = load or Switchable.load
+        self.settings = load_settings(bundle=bundle, port=0, threads=1, **settings)
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever)
+        self._thread.start()
+        self.server = self.run(self._made())
+        self.port = self.run(self.server.start())
+
+    @property
+    def in_flight(self) -> int:
+        """Lists accepted and not yet answered."""
+        return self.server._worker._in_flight
+
+    @property
+    def target(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def load(self) -> None:
+        self.run(self.server.load())
+
+    def submit(self, coroutine: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+
+    def run(self, coroutine: Any) -> Any:
+        return self.submit(coroutine).result(30)
+
+    def close(self) -> None:
+        self.run(self.server.stop())
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+
+    async def _made(self) -> Server:
+        def load(folder: Path, device: str) -> Rescorer:
+            self.rescorer = self._load(folder, device)
+            return self.rescorer
+
+        return Server(self.settings, load)
+
+
+@contextmanager
+def running(bundle: Path, *, load: bool = True, **settings: Any) -> Iterator[RunningServer]:
+    server = RunningServer(bundle, **settings)
+    try:
+        if load:
+            server.load()
+        yield server
+    finally:
+        server.close()
+
+
+def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.01)

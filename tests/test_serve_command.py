@@ -1,0 +1,91 @@
+"""The command ``rescorer serve`` as a process: it starts, says where, drains on a signal, and exits."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from servers import until
+
+from models import write_bundle
+from rescorer import Hypothesis, NBestList, RescoredList
+from rescorer.client import Client
+
+COMMAND = (sys.executable, "-m", "rescorer.cli", "serve", "--threads", "1")
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory) -> Path:
+    return write_bundle(tmp_path_factory.mktemp("bundle"))
+
+
+@contextmanager
+def serving(bundle: Path, folder: Path) -> Iterator[tuple[subprocess.Popen, Client]]:
+    port_file = folder / "port"
+    options = ("--bundle", bundle, "--port", "0", "--port-file", port_file)
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen([*COMMAND, *options], stderr=log)
+    try:
+        until(port_file.exists, 60)
+        with Client(f"127.0.0.1:{port_file.read_text().strip()}") as client:
+            client.wait_ready(60)
+            yield process, client
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_sigterm_lets_calls_in_flight_finish_and_exits_with_0(bundle, tmp_path):
+    # Enough work that it is under way when the signal comes, and not done.
+    texts = tuple(Hypothesis(f"the cat sat on the mat number {i} of many") for i in range(400))
+    lists = [NBestList(f"u{i}", texts, {"acoustic": (-1.0,) * len(texts)}) for i in range(64)]
+    with serving(bundle, tmp_path) as (process, client), ThreadPoolExecutor(1) as caller:
+        client.rescore(lists[:1])
+        call = caller.submit(client.rescore, lists)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGTERM)
+        answers = call.result(60)
+        assert all(isinstance(each, RescoredList) for each in answers)
+        assert [each.id for each in answers] == [f"u{i}" for i in range(64)]
+        assert process.wait(30) == 0
+    lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    events = [line["event"] for line in lines]
+    assert [each for each in events if not each.startswith("call")] == [
+        "listening",
+        "serving",
+        "stopping",
+        "stopped",
+    ]
+    assert lines[0]["port"] == int((tmp_path / "port").read_text())
+    assert all(line["request_id"] for line in lines if line["event"].startswith("call"))
+
+
+@pytest.mark.slow
+def test_sigint_stops_a_server_too(bundle, tmp_path):
+    with serving(bundle, tmp_path) as (process, _):
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "part"),
+    [
+        (("--host", "0.0.0.0"), 2, "allow_insecure"),
+        (("--bundle", "nowhere", "--port", "0"), 4, "nowhere: no such bundle folder"),
+    ],
+)
+def test_what_cannot_be_served_is_one_line_and_an_exit_code(bundle, options, code, part):
+    environment = {**os.environ, "RESCORER_BUNDLE": str(bundle)}
+    done = subprocess.run([*COMMAND, *options], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == code
+    assert part in done.stderr
+    assert "Traceback" not in done.stderr
