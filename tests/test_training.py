@@ -5,6 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -221,3 +225,49 @@ def test_fitted_shares_are_no_worse_than_any_other(n_models, seed):
     for _ in range(20):
         other = generator.dirichlet(np.ones(n_models))
         assert likelihood(shares.values()) >= likelihood(other) - 1e-3
+
+
+@pytest.mark.slow
+def test_a_process_killed_outright_goes_on_with_the_same_losses(tmp_path):
+    """kill -9 in mid-run, then --resume: the log ends as that of a run left alone."""
+    generator = np.random.default_rng(0)
+    lines = [
+        " ".join(generator.choice(["red", "blue", "green", "ships", "sail"], size=8)) for _ in range(3000)
+    ]
+    (tmp_path / "t.txt").write_text("\n".join(lines))
+    (tmp_path / "v.txt").write_text("\n".join(lines[:50]))
+
+    def command(folder, *more):
+        tool = Path(sys.executable).parent / "rescorer-train"
+        sizes = (
+            "--embedding",
+            "8",
+            "--hidden",
+            "8",
+            "--epochs",
+            "4",
+            "--batch-words",
+            "256",
+            "--dropout",
+            "0.1",
+        )
+        often = ("--validations-an-epoch", "4", "--patience", "99", "--threads", "1")
+        texts = (str(tmp_path / "t.txt"), "--validation", str(tmp_path / "v.txt"))
+        return [str(tool), "neural", *texts, "-o", str(tmp_path / folder), *sizes, *often, *more]
+
+    def log(folder):
+        path = tmp_path / folder / "log.jsonl"
+        entries = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return [{key: value for key, value in entry.items() if key != "seconds"} for entry in entries]
+
+    subprocess.run(command("whole"), check=True, capture_output=True)
+    process = subprocess.Popen(command("killed"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while len(log("killed")) < 3 and process.poll() is None:
+        time.sleep(0.01)
+    process.kill()
+    assert process.wait() == -9
+    subprocess.run(command("killed", "--resume"), check=True, capture_output=True)
+    by_step = {
+        entry["step"]: entry for entry in log("killed")
+    }  # a validation may have been logged, not saved
+    assert list(by_step.values()) == log("whole")
