@@ -22,16 +22,15 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 demo: $(VENV)/.installed  ## start a server on the starter models, send it the demo lists, show what changed
 	$(BIN)/python demo/run.py
 
-test: $(VENV)/.installed-dev  ## set up and run every test, the style and the architecture checks
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+test: lint  ## set up, check style, architecture, protocol and types, and run every test
 	$(BIN)/python -m pytest
 
 lint: $(VENV)/.installed-dev  ## style, architecture, protocol and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
-	$(BIN)/buf lint proto
+	$(BIN)/buf lint
+	$(BIN)/python proto/generate.py --check
 	$(BIN)/mypy rescorer training
 
 proto: $(VENV)/.installed-dev  ## generate rescorer/service/v1 from proto/

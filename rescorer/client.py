@@ -75,7 +75,7 @@ class Client:
     def wait_ready(self, timeout_s: float = 30.0) -> None:
         """Returns when the server serves; raises DeadlineExceeded where it does not in time."""
         with raising_faults():
-            states = self._health.Watch(HealthCheckRequest(), timeout=timeout_s, wait_for_ready=True)
+            states = self._health.Watch(HealthCheckRequest(), timeout=timeout_s, wait_for_ready=True)  # type: ignore[attr-defined]  # missing from the stubs
             for state in states:
                 if state.status == HealthCheckResponse.SERVING:
                     states.cancel()

@@ -86,7 +86,10 @@ class Rescorer:
         for i in good:
             end = begin + len(lists[i].hypotheses)
             of_list = {name: values[begin:end] for name, values in scores.items()}
-            answers[i] = self._ranked(lists[i], words[begin:end], of_list, weights, merge)
+            try:
+                answers[i] = self._ranked(lists[i], words[begin:end], of_list, weights, merge)
+            except InvalidList as fault:
+                answers[i] = fault
             begin = end
         return answers  # type: ignore[return-value]
 
@@ -164,11 +167,15 @@ class Rescorer:
         weights: Weights,
         merge: bool,
     ) -> RescoredList:
-        """One list in its new order."""
+        """One list in its new order; raises InvalidList where a total is not finite."""
         components = {
             name: np.array(values, dtype=np.float64) for name, values in nbest.streams.items()
         } | scores
-        total = totals(components, weights)
+        with np.errstate(over="ignore", invalid="ignore"):  # answered below
+            total = totals(components, weights)
+        for i in np.flatnonzero(~np.isfinite(total))[:1]:
+            message = f"the total is {total[i]}; the scores or weights are too large"
+            raise InvalidList(message, list_id=nbest.id, hypothesis=int(i), field="streams")
         members: list[tuple[int, ...]] = [()] * len(total)
         if merge:
             total, members = merge_equal(words, total)

@@ -138,6 +138,14 @@ def test_a_bad_list_is_an_answer_and_its_neighbours_are_served(rescorer, bad, fi
         rescorer.rescore([good, bad])
 
 
+def test_scores_that_overflow_are_the_fault_of_their_list(rescorer):
+    huge = nbest("the cat", "the mat", acoustic=[1.0, 1e308])
+    weights = Weights("w", {"acoustic": 10.0})
+    fault, answer = rescorer.rescore_each([huge, nbest("the cat")], weights)
+    assert (fault.hypothesis, "too large" in str(fault)) == (1, True)
+    assert answer.best.text == "the cat"
+
+
 def test_a_stream_with_weight_zero_may_be_missing(rescorer):
     weights = dataclasses.replace(rescorer.bundle.weights["default"], streams={"acoustic": 0.0})
     assert rescorer.rescore([NBestList("u", (Hypothesis("the cat"),))], weights)[0].best.text == "the cat"

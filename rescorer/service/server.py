@@ -101,7 +101,7 @@ class Server:
         self._worker.close()
         log.info("stopped")
 
-    async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
+    async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:  # type: ignore[valid-type]  # an alias in the stubs
         for name in HEALTH_NAMES:
             await self._health.set(name, status)
 
