@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+# Tests are many and small: one thread each is faster than several that wait for one another, and a busy
+# machine does not stall them. Set before torch is imported, for this process and those it starts.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 DATA = Path(os.environ.get("RESCORER_DATA", REPOSITORY.parent / "shared" / "data"))
 
