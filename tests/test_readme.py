@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from rescorer.cli import EXIT_CODES
 from rescorer.formats.jsonlines import read_lists
+from rescorer.service.faults import BUG, KINDS
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
@@ -60,3 +62,12 @@ def test_the_example_list_is_read(tmp_path):
     (tmp_path / "a.jsonl").write_text(header + example)
     (nbest,) = read_lists(tmp_path / "a.jsonl")
     assert nbest.streams["acoustic"][0] == pytest.approx(310.2 * 2.302585, rel=1e-6)
+
+
+def test_the_tables_of_codes_are_those_of_the_code():
+    rows = [line.split("|") for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in row[1:-1]] for row in rows]
+    for kind in (*KINDS, BUG):
+        assert any(row[0] == kind.code.name and kind.reason in row[1].split(", ") for row in cells), kind
+    for _, code, meaning in EXIT_CODES:
+        assert [str(code), meaning] in cells
