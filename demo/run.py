@@ -61,7 +61,7 @@ def server(bundle: Path) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         port_file = Path(folder) / "port"
         command = [sys.executable, "-m", "rescorer.cli", "serve", "--bundle", str(bundle), "--port", "0"]
-        command += ["--threads", "1"]  # matrices are small here, and threads that wait for a busy core are slow
+        command += ["--threads", "1"]  # small matrices; threads that wait for a busy core are slow
         with open(Path(folder) / "log", "w+") as log:
             process = subprocess.Popen([*command, "--port-file", str(port_file)], stdout=log, stderr=log)
             try:
