@@ -21,9 +21,7 @@ from typing import Any
 from rescorer.combine import MIXTURE, parse_weights
 from rescorer.errors import BundleError, ConfigError
 from rescorer.lm.base import LanguageModel
-from rescorer.lm.checkpoint import load_model
 from rescorer.lm.mixture import align_vocabularies, check_mixture
-from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.ngram import NgramModel
 from rescorer.text import Normaliser, NormaliserSettings
 from rescorer.types import Weights
@@ -69,7 +67,7 @@ def load_bundle(folder: Path | str, device: str = "cpu") -> Bundle:
         if entry["kind"] == "ngram":
             models[name] = NgramModel(path, name)
         elif entry["kind"] == "neural":
-            models[name] = NeuralLanguageModel(*load_model(path), name=name, device=device)
+            models[name] = load_network(path, name, device)
         else:
             raise BundleError(
                 f"{folder}: model {name!r} is of kind {entry['kind']!r}; known are ngram, neural"
@@ -80,6 +78,14 @@ def load_bundle(folder: Path | str, device: str = "cpu") -> Bundle:
     normaliser = read_normaliser(folder / TEXT)
     weights = read_weights(folder, list(models))
     return Bundle(manifest["name"], manifest["version"], manifest, normaliser, models, weights)
+
+
+def load_network(folder: Path, name: str, device: str) -> LanguageModel:
+    """A neural model; torch, which takes seconds to import, is only waited for by who needs it."""
+    from rescorer.lm.checkpoint import load_model
+    from rescorer.lm.neural import NeuralLanguageModel
+
+    return NeuralLanguageModel(*load_model(folder), name=name, device=device)
 
 
 def read_normaliser(path: Path) -> Normaliser:

@@ -14,7 +14,6 @@ from rich.table import Table
 from rescorer.bundle import load_bundle
 from rescorer.errors import ConfigError
 from rescorer.types import Weights
-from training.export import BundleParts, make_bundle
 from training.options import NormaliserOption, read_normaliser
 
 
@@ -45,6 +44,8 @@ def bundle(
     Example: rescorer-train bundle models/mine/1 --ngram mine.arpa.gz --neural runs/lstm/best --validation
     valid.txt
     """
+    from training.export import BundleParts, make_bundle  # torch takes seconds to import
+
     if not output.name.isdecimal():
         raise ConfigError(f"{output}: the last part is the version, a number: {output}/1")
     streams = {name: number(value) for name, value in pairs(stream or ["acoustic=1"])}
