@@ -17,6 +17,7 @@ from typing import Any
 from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
 from rescorer.formats.fields import FieldMap
 from rescorer.formats.records import json_kind, parse_object
+from rescorer.formats.rows import placed
 from rescorer.formats.source import Source, read_lines, source_name
 from rescorer.formats.streams import NATURAL, Units, stream_to_nats
 from rescorer.types import Hypothesis, NBestList, RescoredHypothesis, RescoredList
@@ -126,14 +127,7 @@ def _list_or_error(
     try:
         return _list(record, names, declared, group_of, line)
     except InvalidList as fault:
-        return InvalidList(
-            fault.message,
-            list_id=fault.list_id,
-            hypothesis=fault.hypothesis,
-            field=fault.field,
-            file=file,
-            line=line,
-        )
+        return placed(fault, file, line)
 
 
 def _list(

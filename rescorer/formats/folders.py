@@ -1,0 +1,89 @@
+"""Owns folders that hold one file an utterance, whose name is the utterance's id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from rescorer.errors import FormatError, InvalidList
+from rescorer.formats.source import Source, source_name
+
+LONGEST_NAME_BYTES = 240
+"""File systems stop at 255; some room is left for endings."""
+
+
+def utterance_files(source: Source, suffixes: Sequence[str] = ()) -> Iterator[tuple[str, Path]]:
+    """Id and path of one file, or of every file of a folder by name (hidden ones and folders left out).
+
+    Args:
+        suffixes: endings that are no part of the id, beside ``.gz``; a folder's other files are left out.
+
+    Raises:
+        FormatError: the source has no name or is not there, or a folder has nothing to read.
+    """
+    if not isinstance(source, (str, Path)) or str(source) == "-":
+        raise FormatError(
+            "the file's name is the utterance's id: give a file or a folder", file=source_name(source)
+        )
+    path = Path(source)
+    if not path.exists():
+        raise FormatError("cannot be read: No such file or directory", file=str(source))
+    if not path.is_dir():
+        yield _id(path.name, suffixes) or path.name, path
+        return
+    names = sorted(each.name for each in path.iterdir() if not each.name.startswith(".") and each.is_file())
+    found = [(list_id, path / name) for name in names if (list_id := _id(name, suffixes))]
+    if not found:
+        raise FormatError(
+            f"an empty folder; expected a file an utterance{_named(suffixes)}", file=str(source)
+        )
+    yield from found
+
+
+def _id(name: str, suffixes: Sequence[str]) -> str:
+    """The name without its endings; empty where it has none of those asked for."""
+    stem = name.removesuffix(".gz")
+    if not suffixes:
+        return stem
+    return next((stem.removesuffix(suffix) for suffix in suffixes if stem.endswith(suffix)), "")
+
+
+def _named(suffixes: Sequence[str]) -> str:
+    return f" ({', '.join(suffixes)}, or those with .gz)" if suffixes else ""
+
+
+def make_folder(target: str | Path) -> Path:
+    """The folder to write to, made where there is none.
+
+    Raises:
+        FormatError: it is no folder and cannot be made one.
+    """
+    try:
+        Path(target).mkdir(parents=True, exist_ok=True)
+    except OSError as fault:
+        raise FormatError(f"no folder can be made: {fault.strerror}", file=str(target)) from None
+    return Path(target)
+
+
+@contextmanager
+def new_file(folder: Path, list_id: str) -> Iterator[TextIO]:
+    """A file that did not exist before, called as the list is.
+
+    Raises:
+        InvalidList: the id can be no file name, or the file exists.
+    """
+    fits = len(list_id.encode("utf-8")) <= LONGEST_NAME_BYTES and not list_id.endswith(".gz")
+    if not fits or not list_id or "/" in list_id or "\0" in list_id or list_id.startswith("."):
+        message = "cannot be a file's name; expected no slash, no dot in front, no .gz, up to 240 bytes"
+        raise InvalidList(message, list_id=list_id, field="id")
+    try:
+        stream = open(folder / list_id, "x", encoding="utf-8", newline="\n")  # noqa: SIM115 (closed below)
+    except FileExistsError:
+        message = f"{folder / list_id} exists: the id is there twice, or the folder is not new"
+        raise InvalidList(message, list_id=list_id, field="id") from None
+    except OSError as fault:
+        raise FormatError(f"cannot be written: {fault.strerror}", file=str(folder / list_id)) from None
+    with stream:
+        yield stream
