@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nbest_lists import nbest_lists, same, several, write_truncated_gzip
 
-from rescorer.errors import ConfigError, FormatError, InvalidList
-from rescorer.formats.srilm import read_lists, writer
+from rescorer.errors import FormatError, InvalidList
+from rescorer.formats.srilm import fused_writer, read_lists, writer
 from rescorer.types import Hypothesis, NBestList
 
 COLUMNS = "-2301.5 -18.42 4 yeah well my sue\n-2310 -17.25 3 yeah well -pau-\n-2400.25 -3 0\n"
@@ -35,7 +35,7 @@ def only(path: Path) -> NBestList:
     return nbest
 
 
-def write(lists, target, **options) -> None:
+def write(lists, target, writer=writer, **options) -> None:
     with writer(target, **options) as put:
         for nbest in lists:
             put(nbest)
@@ -103,7 +103,7 @@ def test_columns_that_are_written_are_read_back(lists):
 )
 def test_whole_bytelogs_that_are_written_are_read_back(lists):
     with tempfile.TemporaryDirectory() as folder:
-        write(lists, Path(folder), version="1.0")
+        write(lists, Path(folder), fused_writer)
         assert same(list(read_lists(folder)), lists)
 
 
@@ -175,11 +175,9 @@ def test_what_a_file_cannot_hold_is_refused_whole(tmp_path, change, said):
     assert list((tmp_path / "new").iterdir()) == []
 
 
-def test_nothing_is_overwritten_and_versions_are_known(tmp_path):
+def test_nothing_is_overwritten(tmp_path):
     nbest = NBestList("u1", (Hypothesis("a"),), {"acoustic": (-1.0,)})
     write([nbest], tmp_path, missing=0.0)
     assert (tmp_path / "u1").read_text().endswith(" 0.0 1 a\n")
     with pytest.raises(InvalidList, match="exists: the id is there twice, or the folder is not new"):
         write([nbest], tmp_path, missing=0.0)
-    with pytest.raises(ConfigError, match=r"can write columns, 1\.0"):
-        write([], tmp_path, version="2.0")

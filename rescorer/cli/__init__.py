@@ -6,6 +6,7 @@ import sys
 
 import typer
 
+from rescorer.cli.convert import convert
 from rescorer.cli.evaluate import evaluate
 from rescorer.cli.rescore import rescore
 from rescorer.cli.score import score
@@ -35,6 +36,7 @@ app.command("rescore")(rescore)
 app.command("serve")(serve)
 app.command("evaluate")(evaluate)
 app.command("tune")(tune)
+app.command("convert")(convert)
 app.command("score")(score)
 
 

@@ -13,6 +13,7 @@ import typer
 from rescorer.bundle import read_normaliser
 from rescorer.cli.options import (
     FirstPassOption,
+    FormatOption,
     GroupsOption,
     MapOption,
     StreamOption,
@@ -59,6 +60,7 @@ def evaluate(
     ] = None,
     maps: MapOption = None,
     streams: StreamOption = None,
+    format_: FormatOption = None,
     groups: GroupsOption = None,
     weights: WeightsOption = "default",
     weight: WeightOption = None,
@@ -89,7 +91,7 @@ def evaluate(
     perplexity: dict[str, Any] = {}
     rejected = 0
     for file in files:
-        found, bad = good_lists(file, maps, streams, groups)
+        found, bad = good_lists(file, maps, streams, groups, format_)
         rejected += bad
         lists = [replace(each, reference=references.get(each.id, each.reference)) for each in found]
         if rescorer is None:

@@ -18,6 +18,7 @@ from rescorer.evaluation.report import Report, render
 from rescorer.formats.fields import parse_field_map
 from rescorer.formats.jsonlines import group_by_pattern, read_lists
 from rescorer.formats.references import read_groups
+from rescorer.formats.registry import choose, detect, with_groups
 from rescorer.types import NBestList, Weights
 
 BundleOption = Annotated[Path, typer.Option("--bundle", "-b", help="Folder of a model bundle, NAME/VERSION.")]
@@ -36,6 +37,14 @@ StreamOption = Annotated[
         "--stream",
         metavar="NAME=FIELD[:BASE[:SIGN]]",
         help="A score stream kept in a field of its own: acoustic=am, acoustic=am_log2:2, graph=lmwt:e:cost.",
+    ),
+]
+FormatOption = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="NAME[:OPTION=VALUE,…]",
+        help="Format of the lists; default: what they look like. `rescorer convert --formats` lists them.",
     ),
 ]
 GroupsOption = Annotated[
@@ -72,19 +81,35 @@ FirstPassOption = Annotated[
 
 
 def lists_from(
-    source: str, maps: list[str] | None, streams: list[str] | None, groups: str | None
+    source: str,
+    maps: list[str] | None,
+    streams: list[str] | None,
+    groups: str | None,
+    format_: str | None = None,
 ) -> Iterator[NBestList | InputError]:
-    """The lists of a file under the shared options."""
-    return read_lists(source, parse_field_map(maps or (), streams or ()), group_finder(groups))
+    """The lists of a file under the shared options; field names of a file's own mean JSON lines."""
+    named = bool(maps or streams)
+    choice = choose(format_ or ("jsonl" if named else detect(source)[0]))
+    group_of = group_finder(groups)
+    if choice.format.name == "jsonl" and not choice.options:
+        return read_lists(source, parse_field_map(maps or (), streams or ()), group_of)
+    if named:
+        raise ConfigError(f"--map and --stream are for JSON lines, not for {choice.format.name}")
+    lists = choice.read(source)
+    return with_groups(lists, group_of) if group_of else lists
 
 
 def good_lists(
-    source: str, maps: list[str] | None, streams: list[str] | None, groups: str | None
+    source: str,
+    maps: list[str] | None,
+    streams: list[str] | None,
+    groups: str | None,
+    format_: str | None = None,
 ) -> tuple[list[NBestList], int]:
     """The lists that could be read, and how many could not: those are told on stderr."""
     lists: list[NBestList] = []
     rejected = 0
-    for item in lists_from(source, maps, streams, groups):
+    for item in lists_from(source, maps, streams, groups, format_):
         if isinstance(item, NBestList):
             lists.append(item)
         else:

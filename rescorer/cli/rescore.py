@@ -12,6 +12,7 @@ import typer
 
 from rescorer.cli.options import (
     BundleOption,
+    FormatOption,
     GroupsOption,
     MapOption,
     StreamOption,
@@ -39,6 +40,7 @@ def rescore(
     ] = None,
     maps: MapOption = None,
     streams: StreamOption = None,
+    format_: FormatOption = None,
     groups: GroupsOption = None,
     weights: WeightsOption = "default",
     weight: WeightOption = None,
@@ -59,7 +61,7 @@ def rescore(
     rescorer = Rescorer.load(bundle, device, batch_words)
     effective = chosen_weights(dict(rescorer.bundle.weights), weights, weight)
     rescorer.effective_weights(effective)  # a fault in them shows before any output
-    lists = lists_from(source, maps, streams, groups)
+    lists = lists_from(source, maps, streams, groups, format_)
     reject_file = rejects or (Path(f"{output}.rejects") if output != "-" else None)
     with ExitStack() as stack:
         out = stack.enter_context(open_output(output))

@@ -12,6 +12,7 @@ import typer
 from rescorer.cli.options import (
     BundleOption,
     FirstPassOption,
+    FormatOption,
     GroupsOption,
     MapOption,
     StreamOption,
@@ -36,6 +37,7 @@ def tune(
     first: FirstPassOption = None,
     maps: MapOption = None,
     streams: StreamOption = None,
+    format_: FormatOption = None,
     groups: GroupsOption = None,
     weights: WeightsOption = "default",
     weight: WeightOption = None,
@@ -50,7 +52,7 @@ def tune(
     """
     rescorer = Rescorer.load(bundle, device)
     start = chosen_weights(dict(rescorer.bundle.weights), weights, weight)
-    lists, rejected = good_lists(file, maps, streams, groups)
+    lists, rejected = good_lists(file, maps, streams, groups, format_)
     scored = score_lists(rescorer, lists, start, named_numbers(first) if first else None)
     found = tuned(scored, start)
     rows = {

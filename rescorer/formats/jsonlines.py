@@ -12,13 +12,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
 from rescorer.formats.fields import FieldMap
 from rescorer.formats.records import json_kind, parse_object
-from rescorer.formats.rows import placed
-from rescorer.formats.source import Source, read_lines, source_name
+from rescorer.formats.rows import Write, placed
+from rescorer.formats.sample import Sample
+from rescorer.formats.source import Source, open_output, read_lines, source_name
 from rescorer.formats.streams import NATURAL, Units, stream_to_nats
 from rescorer.types import Hypothesis, NBestList, RescoredHypothesis, RescoredList
 
@@ -62,6 +65,24 @@ def read_lists(
         else:
             continue
         first = False
+
+
+@contextmanager
+def writer(target: str | Path) -> Iterator[Write]:
+    """Writes a list a line; a name that ends in ``.gz`` is compressed, ``-`` is standard output."""
+    with open_output(target) as stream:
+        yield lambda nbest: print(nbest_line(nbest), file=stream)
+
+
+def looks_like(sample: Sample) -> str:
+    """What says that a file is of this format; empty where nothing does."""
+    record = sample.record
+    if record.get("format") == FORMAT:
+        return f"a header line with the format {FORMAT!r}"
+    if isinstance(record.get("hypotheses"), list):
+        return 'a JSON object a line, with "hypotheses"'
+    named = sample.path.name.removesuffix(".gz").endswith(".jsonl")
+    return "a file name that ends in .jsonl" if named and not sample.is_folder else ""
 
 
 def group_by_pattern(pattern: str) -> Callable[[str], str]:

@@ -18,6 +18,7 @@ from typing import NamedTuple, TextIO
 from rescorer.errors import FormatError, InputError, InvalidList
 from rescorer.formats.folders import make_folder
 from rescorer.formats.rows import Row, Write, line_texts, list_of, number, words_of
+from rescorer.formats.sample import Sample
 from rescorer.formats.source import Source, open_output, read_lines, source_name
 from rescorer.formats.streams import Units
 from rescorer.types import NBestList
@@ -75,6 +76,11 @@ def read_lists(source: Source) -> Iterator[NBestList | InputError]:
                 file,
             )
         seen.add(list_id)
+
+
+def looks_like(sample: Sample) -> str:
+    """What says that a folder is of this format; empty where nothing does."""
+    return f"a folder with {TEXTS}" if TEXTS in sample.names else ""
 
 
 def archives(folder: Path) -> dict[str, Path]:

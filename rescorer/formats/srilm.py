@@ -14,21 +14,21 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, get_args
 
-from rescorer.errors import ConfigError, FormatError, InputError
+from rescorer.errors import FormatError, InputError
 from rescorer.formats.folders import make_folder, new_file, utterance_files
 from rescorer.formats.rows import Row, Write, line_texts, list_of, number, stream_of, words_of
+from rescorer.formats.sample import Sample
 from rescorer.formats.source import Source, read_lines
 from rescorer.formats.streams import Units
 from rescorer.types import NBestList
 
-Version = Literal["columns", "1.0"]
 LOG10, BYTELOG = Units("10"), Units("bytelog")
 COLUMNS = {"acoustic": LOG10, "lm": LOG10}
 BYTELOGS = {"first_pass": BYTELOG, "acoustic": BYTELOG, "lm": BYTELOG}
-HEADERS = ("NBestList1.0", "NBestList2.0")
+FUSED_HEADER, WORDS_HEADER = "NBestList1.0", "NBestList2.0"
 
+COUNT = re.compile("[0-9]{1,9}")
 FUSED = re.compile(r"\s*\(\s*(\S+?)\s*\)\s*(.*)")
 TOKEN_FIELDS = 11
 """Of a word in 2.0: ``yeah ( st: 0.49 et: 0.94 g: -320 a: -8634 )``."""
@@ -65,7 +65,7 @@ def _read_file(list_id: str, path: Path) -> NBestList | InputError:
     for line, text in read_lines(path):
         if isinstance(text, FormatError):
             return text
-        if line == 1 and text.strip() in HEADERS:
+        if line == 1 and text.strip() in _parsers:
             header = text.strip()
         elif text.strip():
             try:
@@ -75,9 +75,30 @@ def _read_file(list_id: str, path: Path) -> NBestList | InputError:
     return list_of(list_id, rows, BYTELOGS if header else COLUMNS, str(path))
 
 
+def looks_fused(sample: Sample) -> str:
+    """What says that a file or folder is NBestList1.0; empty where nothing does."""
+    return f"the first line {FUSED_HEADER}" if sample.first == FUSED_HEADER else ""
+
+
+def looks_like_words(sample: Sample) -> str:
+    """What says that a file or folder is NBestList2.0; empty where nothing does."""
+    return f"the first line {WORDS_HEADER}" if sample.first == WORDS_HEADER else ""
+
+
+def looks_like_columns(sample: Sample) -> str:
+    """What says that a file or folder has three columns; empty where nothing does."""
+    columns = [words_of(line)[:3] for line in sample.lines]
+    for each in columns:
+        if len(each) < 3 or isinstance(number(each[0]), str) or isinstance(number(each[1]), str):
+            return ""
+        if not COUNT.fullmatch(each[2]):
+            return ""
+    return "lines of two scores, a count and words" if columns else ""
+
+
 def _columns(text: str, line: int) -> Row:
     columns = words_of(text)
-    if len(columns) < 3 or not re.fullmatch("[0-9]{1,9}", columns[2]):
+    if len(columns) < 3 or not COUNT.fullmatch(columns[2]):
         raise ValueError("expected log10 acoustic, log10 LM, number of words, words")
     acoustic, lm, nwords, *words = columns
     scores = {"acoustic": number(acoustic), "lm": number(lm)}
@@ -114,34 +135,30 @@ def _tokens(text: str, line: int) -> Row:
     return Row(" ".join(str(word["word"]) for word in words), scores, {"words": words}, line)
 
 
-_parsers = {"": _columns, HEADERS[0]: _fused, HEADERS[1]: _tokens}
+_parsers = {"": _columns, FUSED_HEADER: _fused, WORDS_HEADER: _tokens}
 
 
 @contextmanager
-def writer(
-    target: str | Path, *, version: Version = "columns", missing: float | None = None
-) -> Iterator[Write]:
-    """Writes a file a list into a folder.
+def writer(target: str | Path, *, missing: float | None = None) -> Iterator[Write]:
+    """Writes a file of three columns a list into a folder, from the streams ``acoustic`` and ``lm``.
 
     Args:
-        version: ``columns``, from the streams ``acoustic`` and ``lm``; ``1.0``, from ``first_pass``, rounded
-            to whole bytelogs.
-        missing: score where a list has no such stream; None: it is refused.
-
-    Raises:
-        ConfigError: no such version.
+        missing: log10 score where a list has no such stream; None: it is refused.
     """
-    if version not in get_args(Version):
-        raise ConfigError(f"SRILM version {version!r}: can write {', '.join(get_args(Version))}")
     folder = make_folder(target)
-    lines = _column_lines if version == "columns" else _fused_lines
+    yield lambda nbest: _write(folder, nbest, list(_column_lines(nbest, missing)))
 
-    def write(nbest: NBestList) -> None:
-        whole = "".join(f"{line}\n" for line in lines(nbest, missing))
-        with new_file(folder, nbest.id) as stream:
-            stream.write(whole)
 
-    yield write
+@contextmanager
+def fused_writer(target: str | Path) -> Iterator[Write]:
+    """Writes a file of NBestList1.0 a list into a folder, from ``first_pass``, rounded to whole bytelogs."""
+    folder = make_folder(target)
+    yield lambda nbest: _write(folder, nbest, list(_fused_lines(nbest)))
+
+
+def _write(folder: Path, nbest: NBestList, lines: list[str]) -> None:
+    with new_file(folder, nbest.id) as stream:
+        stream.writelines(f"{line}\n" for line in lines)
 
 
 def _column_lines(nbest: NBestList, missing: float | None) -> Iterator[str]:
@@ -153,8 +170,7 @@ def _column_lines(nbest: NBestList, missing: float | None) -> Iterator[str]:
         yield f"{acoustic!r} {lm!r} {nwords} {text}".rstrip(" ")
 
 
-def _fused_lines(nbest: NBestList, missing: float | None) -> Iterator[str]:
-    yield HEADERS[0]
-    scores = stream_of(nbest, "first_pass", BYTELOG, missing)
-    for text, score in zip(line_texts(nbest), scores, strict=True):
+def _fused_lines(nbest: NBestList) -> Iterator[str]:
+    yield FUSED_HEADER
+    for text, score in zip(line_texts(nbest), stream_of(nbest, "first_pass", BYTELOG), strict=True):
         yield f"({round(score)}) {text}".rstrip(" ")

@@ -1,0 +1,198 @@
+"""Owns the table of list formats, the choice among them, and the telling of a format from a file.
+
+A choice is written ``NAME`` or ``NAME:OPTION=VALUE,…``; a file whose format is not told is looked at, and
+refused where two formats fit or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from rescorer.errors import ConfigError, FormatError, InputError
+from rescorer.formats import jsonlines, kaldi, srilm
+from rescorer.formats.rows import Write
+from rescorer.formats.sample import Sample, sample_of
+from rescorer.types import NBestList
+
+Options = Mapping[str, Callable[[str], Any]]
+"""How the text of an option is read, by its name; ValueError where it cannot be."""
+EVERYTHING = frozenset({"context", "reference", "group", "fields", "streams"})
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One way to keep n-best lists in files."""
+
+    name: str
+    description: str
+    units: str
+    """Base and sign of its scores, and whether the format fixes them."""
+    read: Callable[..., Iterator[NBestList | InputError]]
+    looks_like: Callable[[Sample], str]
+    """What says that a file is of this format; empty where nothing does."""
+    writer: Callable[..., AbstractContextManager[Write]] | None = None
+    read_options: Options = field(default_factory=dict)
+    write_options: Options = field(default_factory=dict)
+    folder: bool = False
+    """It is written as a folder."""
+    holds: frozenset[str] = frozenset()
+    """Parts of a list, beside ids and texts, that it can hold whole: some of ``EVERYTHING``."""
+    streams: frozenset[str] = frozenset()
+    """Streams that it holds, where it does not hold any."""
+    hypothesis_fields: frozenset[str] = frozenset()
+    """Fields of hypotheses that it holds, where it does not hold any."""
+
+    def lost(self, nbest: NBestList) -> set[str]:
+        """Parts of a list that it cannot hold."""
+        parts = {
+            "context": nbest.context,
+            "reference": nbest.reference is not None,
+            "group": nbest.group,
+            "fields": nbest.fields,
+        }
+        lost = {part for part, there in parts.items() if there and part not in self.holds}
+        if "streams" not in self.holds:
+            lost |= {f"stream {name}" for name in nbest.streams if name not in self.streams}
+        if "fields" not in self.holds:
+            names = {name for hypothesis in nbest.hypotheses for name in hypothesis.fields}
+            lost |= {f"field {name} of hypotheses" for name in names - self.hypothesis_fields}
+        return lost
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A format and the options told with it."""
+
+    format: Format
+    options: Mapping[str, str]
+
+    def read(self, source: str | Path) -> Iterator[NBestList | InputError]:
+        """Raises ConfigError where an option is not known or does not make sense."""
+        return self.format.read(source, **self._parsed(self.format.read_options, "reading"))
+
+    def writer(self, target: str | Path) -> AbstractContextManager[Write]:
+        """Raises ConfigError as ``read`` does, and where the format is only read."""
+        if self.format.writer is None:
+            raise ConfigError(f"the format {self.format.name} is only read, not written")
+        if self.format.folder and str(target) == "-":
+            raise ConfigError(f"the format {self.format.name} is written as a folder, not to a pipe")
+        return self.format.writer(target, **self._parsed(self.format.write_options, "writing"))
+
+    def _parsed(self, known: Options, what: str) -> dict[str, Any]:
+        parsed = {}
+        for name, text in self.options.items():
+            if name not in known:
+                names = ", ".join(known) or "none"
+                raise ConfigError(f"{self.format.name}: no option {name!r} for {what}; there is {names}")
+            try:
+                parsed[name] = known[name](text)
+            except ValueError as fault:
+                raise ConfigError(f"{self.format.name}: {name}={text!r}: {fault}") from None
+        return parsed
+
+
+_TABLE = (
+    Format(
+        "jsonl",
+        "JSON lines of this project, one list a line",
+        "natural log-probabilities, or as the header line declares",
+        jsonlines.read_lists,
+        jsonlines.looks_like,
+        jsonlines.writer,
+        holds=EVERYTHING,
+    ),
+    Format(
+        "srilm",
+        "SRILM: a file an utterance, with the columns acoustic score, LM score, number of words, words",
+        "fixed: log10",
+        srilm.read_lists,
+        srilm.looks_like_columns,
+        srilm.writer,
+        write_options={"missing": float},
+        folder=True,
+        streams=frozenset(srilm.COLUMNS),
+        hypothesis_fields=frozenset({"nwords"}),
+    ),
+    Format(
+        "nbestlist1",
+        "SRILM's NBestList1.0: a file an utterance, one score",
+        "fixed: bytelogs",
+        srilm.read_lists,
+        srilm.looks_fused,
+        srilm.fused_writer,
+        folder=True,
+        streams=frozenset({"first_pass"}),
+    ),
+    Format(
+        "nbestlist2",
+        "SRILM's NBestList2.0: a file an utterance, words with times and scores",
+        "fixed: bytelogs",
+        srilm.read_lists,
+        srilm.looks_like_words,
+    ),
+    Format(
+        "kaldi",
+        "Kaldi: a folder with the text archives words_text, acwt, lmwt",
+        "fixed: natural-log costs",
+        kaldi.read_lists,
+        kaldi.looks_like,
+        kaldi.writer,
+        folder=True,
+        streams=frozenset(kaldi.STREAMS.values()),
+    ),
+)
+FORMATS: Mapping[str, Format] = MappingProxyType({each.name: each for each in _TABLE})
+
+
+def choose(choice: str) -> Choice:
+    """The format that ``NAME[:OPTION=VALUE,…]`` names.
+
+    Raises:
+        ConfigError: no such format, or the options are malformed.
+    """
+    name, colon, rest = choice.partition(":")
+    if name not in FORMATS:
+        raise ConfigError(f"no format {name!r}; there is {', '.join(FORMATS)}")
+    options: dict[str, str] = {}
+    for part in rest.split(",") if colon else ():
+        option, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or not option or option in options:
+            raise ConfigError(f"{choice!r}: expected {name}:OPTION=VALUE,… with each option once")
+        options[option] = value
+    return Choice(FORMATS[name], options)
+
+
+def detect(path: str | Path) -> tuple[str, str]:
+    """Name of the format of a file or folder, and what says so; a pipe is JSON lines.
+
+    Raises:
+        FormatError: no format fits, or more than one: it names them and what speaks for each.
+    """
+    place = Path(path)
+    if str(path) == "-" or (place.exists() and not place.is_file() and not place.is_dir()):
+        return "jsonl", "a pipe, which can be read only once, is JSON lines unless told"
+    sample = sample_of(place)
+    seen = {name: saw for name, each in FORMATS.items() if (saw := each.looks_like(sample))}
+    if len(seen) == 1:
+        return next(iter(seen.items()))
+    if seen:
+        both = " and ".join(f"{name} ({saw})" for name, saw in seen.items())
+        raise FormatError(f"could be {both}; say which with --format", file=str(path))
+    begins = f"it begins {sample.first[:60]!r}" if sample.first else "it has no text"
+    known = ", ".join(FORMATS)
+    raise FormatError(f"no format known fits: {begins}; say one with --format: {known}", file=str(path))
+
+
+def with_groups(
+    lists: Iterator[NBestList | InputError], group_of: Callable[[str], str]
+) -> Iterator[NBestList | InputError]:
+    """The lists, those that do not say their group with the one that their id tells."""
+    for item in lists:
+        if isinstance(item, NBestList) and not item.group:
+            item = replace(item, group=group_of(item.id))
+        yield item

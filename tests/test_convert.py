@@ -1,0 +1,122 @@
+"""The command ``convert``, and other formats in the commands that read lists."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from rescorer.cli import app
+from rescorer.errors import ConfigError, FormatError
+from rescorer.formats.jsonlines import read_lists
+
+TEXTS = [("the cat", "a cat"), ("the mat", "")]
+LISTS = [
+    {
+        "id": f"u{i}",
+        "hypotheses": [{"text": text, "scores": {"acoustic": -1.5 * i, "lm": -2.0}} for text in texts],
+        "reference": "the cat",
+    }
+    for i, texts in enumerate(TEXTS)
+]
+
+
+def run(*arguments: object):
+    return CliRunner().invoke(app, ["convert", *map(str, arguments)])
+
+
+@pytest.fixture
+def source(tmp_path) -> Path:
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(json.dumps(each) + "\n" for each in LISTS))
+    return path
+
+
+@pytest.mark.parametrize("name", ["srilm", "kaldi"])
+def test_there_and_back(tmp_path, source, name):
+    done = run(source, tmp_path / "out", "--to", name)
+    assert done.exit_code == 0, done.output
+    assert f"{name} cannot hold it: reference of 2 lists left out" in done.stderr
+    assert f"2 lists written as {name}; 0 rejected" in done.stderr
+    back = run(tmp_path / "out", tmp_path / "back.jsonl.gz")
+    assert f"out: {name} (" in back.stderr
+    for found, expected in zip(read_lists(tmp_path / "back.jsonl.gz"), read_lists(source), strict=True):
+        assert found.id == expected.id
+        assert [each.text for each in found.hypotheses] == [each.text for each in expected.hypotheses]
+        assert found.streams == {name: pytest.approx(values) for name, values in expected.streams.items()}
+    assert not (tmp_path / "out.rejects").exists()
+
+
+def test_streams_can_be_renamed_and_pipes_written(tmp_path, source):
+    done = run(source, "-", "--rename", "acoustic=first_pass")
+    assert list(json.loads(done.stdout.splitlines()[0])["hypotheses"][0]["scores"]) == ["first_pass", "lm"]
+    done = run(source, tmp_path / "out", "--to", "nbestlist1", "--rename", "acoustic=first_pass")
+    assert "nbestlist1 cannot hold it: stream lm of 2 lists left out" in done.stderr
+    assert (tmp_path / "out" / "u1").read_text() == "NBestList1.0\n(-15) the mat\n(-15)\n"
+    done = run(source, "-", "--rename", "acoustic=lm")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "--rename gives two streams one name" in done.stderr
+
+
+def test_foreign_fields_and_groups_are_read(tmp_path):
+    (tmp_path / "in.jsonl").write_text('{"id": "s1-u1", "hyps": [{"text": "a", "am": 10}]}\n')
+    options = ["--map", "hypotheses=hyps", "--stream", "acoustic=am:10:cost", "--groups", "^(s1)-"]
+    done = run(tmp_path / "in.jsonl", "-", *options)
+    (record,) = map(json.loads, done.stdout.splitlines())
+    assert record["group"] == "s1"
+    assert record["hypotheses"][0]["scores"] == {"acoustic": pytest.approx(-10 * math.log(10))}
+
+
+def test_lists_that_do_not_fit_go_to_the_rejects(tmp_path, source):
+    with source.open("a") as file:
+        file.write(json.dumps(LISTS[0] | {"id": "a/b"}) + "\n{broken\n")
+    done = run(source, tmp_path / "out", "--to", "srilm")
+    assert done.exit_code == 1
+    assert "2 lists written as srilm; 2 rejected" in done.stderr
+    unfit, broken = map(json.loads, (tmp_path / "out.rejects").read_text().splitlines())
+    assert (unfit["id"], unfit["list"]["id"]) == ("a/b", "a/b")
+    assert broken["line"] == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "said"),
+    [
+        (["--to", "sphinx"], ConfigError, "no format 'sphinx'"),
+        (["--from", "sphinx"], ConfigError, "no format 'sphinx'"),
+        (["--from", "kaldi"], FormatError, "expected a folder with words_text"),
+        (
+            ["--from", "srilm", "--map", "text=x"],
+            ConfigError,
+            "--map and --stream are for JSON lines",
+        ),
+        (["--rename", "a"], ConfigError, "expected OLD=NEW"),
+        (["--rename", "a=b", "--rename", "c=b"], ConfigError, "each name once"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(source, options, kind, said):
+    done = run(source, "-", *options)
+    assert isinstance(done.exception, kind)
+    assert said in str(done.exception)
+
+
+def test_a_folder_is_not_written_to_a_pipe(source):
+    assert "written as a folder, not to a pipe" in str(run(source, "-", "--to", "kaldi").exception)
+
+
+def test_the_formats_are_listed():
+    done = run("--formats")
+    assert done.exit_code == 0
+    assert all(name in done.stdout for name in ("jsonl", "srilm", "kaldi", "(only read)", "fixed: log10"))
+
+
+def test_evaluate_reads_other_formats(tmp_path, source):
+    run(source, tmp_path / "out", "--to", "kaldi")
+    common = ["evaluate", str(tmp_path / "out"), "--json", "--reference", str(source), "--groups", "^(u)"]
+    plain = CliRunner().invoke(app, common)
+    told = CliRunner().invoke(app, [*common, "--format", "kaldi"])
+    assert plain.exit_code == 0
+    assert plain.stdout == told.stdout
+    assert json.loads(told.stdout)["wer"] == 25.0

@@ -1,0 +1,142 @@
+"""The choice among formats, and telling them from what is in a file."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import threading
+
+import pytest
+
+from rescorer.errors import ConfigError, FormatError
+from rescorer.formats import registry
+from rescorer.formats.registry import FORMATS, choose, detect
+from rescorer.types import Hypothesis, NBestList
+
+FILES = {
+    "jsonl": '{"id": "u1", "hypotheses": ["a"]}\n',
+    "srilm": "-1.5 -2.5 2 a b\n-3 -4 0\n",
+    "nbestlist1": "NBestList1.0\n(-12) a b\n",
+    "nbestlist2": "NBestList2.0\n(-12) a ( st: 0.00 et: 0.48 g: -1 a: -4 )\n",
+}
+"""The smallest file of each format that is told from a file."""
+FOLDERS = {
+    "kaldi": {"words_text": "u1-1 a\n", "acwt": "u1-1 3\n"},
+    "srilm": {"u1": FILES["srilm"], "u2": "no list"},
+    "nbestlist1": {"u1": FILES["nbestlist1"]},
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("encode", [str.encode, lambda text: gzip.compress(text.encode())])
+def test_a_file_is_told_by_its_beginning(tmp_path, name, encode):
+    (tmp_path / "u1").write_bytes(encode("\n" * (name == "jsonl") + FILES[name]))
+    found, saw = detect(tmp_path / "u1")
+    assert (found, bool(saw)) == (name, True)
+    assert all(isinstance(each, NBestList) for each in choose(found).read(tmp_path / "u1"))
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_folder_is_told_by_its_names_or_its_first_file(tmp_path, name):
+    for file, text in FOLDERS[name].items():
+        (tmp_path / file).write_text(text)
+    assert detect(tmp_path)[0] == name
+
+
+def test_every_format_is_tried():
+    assert set(FILES) | set(FOLDERS) == set(FORMATS)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "saw"),
+    [
+        ("a.jsonl", "{broken\n", "a file name that ends in .jsonl"),
+        ("a.jsonl.gz", '{"id": "u1", "hyps": ["a"]}\n', "a file name that ends in .jsonl"),
+        (
+            "a",
+            '{"format": "rescorer-nbest", "version": 1}\n',
+            "a header line with the format",
+        ),
+    ],
+)
+def test_json_lines_are_told_by_name_and_header_too(tmp_path, name, text, saw):
+    (tmp_path / name).write_text(text)
+    found, seen = detect(tmp_path / name)
+    assert (found, seen.startswith(saw)) == ("jsonl", True)
+
+
+def test_a_pipe_is_not_looked_at(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    writing = threading.Thread(target=lambda: (tmp_path / "pipe").write_text(FILES["srilm"]), daemon=True)
+    writing.start()
+    assert detect("-")[0] == detect(tmp_path / "pipe")[0] == "jsonl"
+    assert (tmp_path / "pipe").read_text() == FILES["srilm"]
+    writing.join(10)
+
+
+def test_two_formats_that_fit_are_both_named(tmp_path):
+    folder = tmp_path / "both"
+    folder.mkdir()
+    (folder / "acwt").write_text(FILES["srilm"])
+    (folder / "words_text").write_text("u1-1 a\n")
+    said = r"srilm \(lines of two scores, a count and words\) and kaldi \(a folder with words_text\)"
+    with pytest.raises(FormatError, match=f"both: could be {said}; say which"):
+        detect(folder)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [(b"some words\n", "it begins 'some words'"), (b"", "it has no text"), (b"\xff\n", "it has no text")],
+)
+def test_what_is_not_known_is_refused(tmp_path, data, said):
+    (tmp_path / "u1").write_bytes(data)
+    with pytest.raises(FormatError, match=f"u1: no format known fits: {said}"):
+        detect(tmp_path / "u1")
+    with pytest.raises(FormatError, match="No such file"):
+        detect(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("choice", "said"),
+    [
+        ("sphinx", "no format 'sphinx'; there is jsonl, srilm"),
+        ("srilm:missing", "expected srilm:OPTION=VALUE,… with each option once"),
+        ("srilm:missing=1,missing=2", "with each option once"),
+        ("srilm:missing=much", "srilm: missing='much': could not convert"),
+        ("srilm:colour=red", "srilm: no option 'colour' for writing; there is missing"),
+        ("kaldi:missing=0", "kaldi: no option 'missing' for writing; there is none"),
+        ("nbestlist2", "nbestlist2 is only read, not written"),
+    ],
+)
+def test_a_choice_that_makes_no_sense_is_refused(tmp_path, choice, said):
+    with pytest.raises(ConfigError) as caught:
+        choose(choice).writer(tmp_path)
+    assert said in str(caught.value)
+
+
+def test_what_a_format_cannot_hold_is_named():
+    hypothesis = Hypothesis("a", {"nwords": 1, "note": 2})
+    nbest = NBestList("u1", (hypothesis,), {"lm": (-1.0,), "x": (0.0,)}, "c", "r", "g", {"f": 1})
+    assert FORMATS["jsonl"].lost(nbest) == set()
+    assert FORMATS["srilm"].lost(nbest) == {
+        "context", "reference", "group", "fields", "stream x", "field note of hypotheses"
+    }  # fmt: skip
+
+
+def test_groups_come_from_ids_where_lists_have_none():
+    lists = [NBestList("s1-u1", (Hypothesis("a"),)), NBestList("s1-u2", (Hypothesis("a"),), group="own")]
+    fault = FormatError("bad")
+    found = list(registry.with_groups(iter([*lists, fault]), lambda list_id: list_id[:2]))
+    assert [each.group for each in found[:2]] == ["s1", "own"]
+    assert found[2] is fault
+
+
+def test_what_is_written_is_told_and_read_again(tmp_path):
+    scores = dict.fromkeys(("acoustic", "lm", "first_pass"), (-1.0, -2.0))
+    nbest = NBestList("u1", (Hypothesis("a b"), Hypothesis("")), scores)
+    for name in (name for name, each in FORMATS.items() if each.writer):
+        with choose(name).writer(tmp_path / name) as write:
+            write(nbest)
+        assert detect(tmp_path / name)[0] == name
+        (found,) = choose(name).read(tmp_path / name)
+        assert [hypothesis.text for hypothesis in found.hypotheses] == ["a b", ""]
