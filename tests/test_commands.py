@@ -154,6 +154,29 @@ def test_evaluate_takes_references_from_elsewhere(run, tmp_path):
     assert (code, "u1" in err, "reference" in err) == (3, True, True)
 
 
+def test_evaluate_counts_as_sclite_does(run, tmp_path):
+    source = write(
+        tmp_path / "in.jsonl",
+        record("u1", "b c d a", reference="d a b a c"),
+        record("u2", "word on", reference="(uh) wo- on"),
+    )
+
+    def errors(*options):
+        code, out, _ = run("evaluate", source, "--json", *options)
+        result = json.loads(out)
+        assert code == 0
+        return result["counting"], result["unit"], result["errors"], result["reference_words"]
+
+    assert errors() == ("levenshtein", "word", 6, 8)
+    assert errors("--counting", "sclite") == ("sclite", "word", 7, 8)
+    assert errors("--counting", "sclite", "--optional-words", "--fragments") == ("sclite", "word", 5, 8)
+    assert errors("--characters") == ("levenshtein", "character", 8, 11)
+    _, out, _ = run("evaluate", source, "--characters")
+    assert "CER %" in out.splitlines()[0]
+    code, _, err = run("evaluate", source, "--fragments")
+    assert (code, "count with sclite" in err) == (2, True)
+
+
 def test_score_prints_words_and_perplexity(run, bundle, tmp_path):
     text = write(tmp_path / "t.txt", "The cat sat.", "zork on")
     code, out, _ = run("score", text, "--bundle", bundle, "--words", "--json")

@@ -25,6 +25,7 @@ from rescorer.cli.options import (
     print_reports,
 )
 from rescorer.errors import ConfigError
+from rescorer.evaluation.counting import Counting, Method
 from rescorer.evaluation.fingerprint import tuned_on
 from rescorer.evaluation.oracle import evaluate_list
 from rescorer.evaluation.report import Report
@@ -35,6 +36,23 @@ from rescorer.pipeline import Rescorer
 from rescorer.text import Normaliser
 
 SOME_REJECTED = 1
+
+CountingOption = Annotated[
+    Method,
+    typer.Option(
+        help="levenshtein: the fewest errors that explain a hypothesis; sclite: those of the alignment that "
+        "NIST's sclite makes, at times one more."
+    ),
+]
+CharactersOption = Annotated[
+    bool, typer.Option("--characters", help="Count characters, spaces left out, not words (sclite -c).")
+]
+OptionalWordsOption = Annotated[
+    bool, typer.Option("--optional-words", help="With sclite: (word) may be left out (its -D).")
+]
+FragmentsOption = Annotated[
+    bool, typer.Option("--fragments", help="With sclite: wo- is right for what begins so (its -F).")
+]
 
 
 def evaluate(
@@ -64,6 +82,10 @@ def evaluate(
     groups: GroupsOption = None,
     weights: WeightsOption = "default",
     weight: WeightOption = None,
+    counting: CountingOption = "levenshtein",
+    characters: CharactersOption = False,
+    optional_words: OptionalWordsOption = False,
+    fragments: FragmentsOption = False,
     by_group: Annotated[bool, typer.Option("--by-group", help="One more table: by speaker.")] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …")] = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Plain keys such as wer, in percent.")] = False,
@@ -77,6 +99,7 @@ def evaluate(
     """
     if tune and bundle is None:
         raise ConfigError("--tune compares language models: give --bundle")
+    how = Counting(counting, characters, optional_words, fragments)
     references = read_references(reference) if reference else {}
     rescorer = Rescorer.load(bundle, device) if bundle else None
     words = (
@@ -95,10 +118,10 @@ def evaluate(
         rejected += bad
         lists = [replace(each, reference=references.get(each.id, each.reference)) for each in found]
         if rescorer is None:
-            rows[file] = report(evaluate_list(each, words.words, first) for each in lists)
+            rows[file] = report(evaluate_list(each, words.words, first, how) for each in lists)
             continue
         chosen = chosen_weights(dict(rescorer.bundle.weights), weights, weight)
-        scored = score_lists(rescorer, lists, chosen, first)
+        scored = score_lists(rescorer, lists, chosen, first, how)
         if seen := tuned_on(chosen, lists):
             warning = f"{file}: {seen} of {len(lists)} lists tuned the weights {chosen.name!r}: optimistic"
             typer.echo(warning, err=True)
@@ -106,13 +129,18 @@ def evaluate(
         prefix = f"{Path(file).name}: " if len(files) > 1 else ""
         for name, each in comparison(scored, system_weights(rescorer, chosen), tune).items():
             rows[prefix + name] = each
-    show(rows, perplexity, by_group, as_json, rejected)
+    show(rows, perplexity, by_group, as_json, rejected, how)
     if rejected:
         raise typer.Exit(SOME_REJECTED)
 
 
 def show(
-    rows: Mapping[str, Report], perplexity: Mapping[str, Any], by_group: bool, as_json: bool, rejected: int
+    rows: Mapping[str, Report],
+    perplexity: Mapping[str, Any],
+    by_group: bool,
+    as_json: bool,
+    rejected: int,
+    counting: Counting,
 ) -> None:
     """The report, for machines or for people."""
     if as_json:
@@ -122,6 +150,7 @@ def show(
             record = next(iter(systems.values())) | {"rejected": rejected}
         if perplexity:
             record["references"] = perplexity
+        record |= {"counting": counting.method, "unit": counting.unit}
         typer.echo(json.dumps(record, indent=2, ensure_ascii=False))
         return
     print_reports(rows, by_group)

@@ -2,12 +2,68 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from typing import TypeAlias, Union
+
 from rescorer.errors import InvalidList
 
 OPEN, OR, CLOSE, NOTHING = "{", "/", "}", "@"
 MAX_ALTERNATIVES = 256
+MAX_DEPTH = 50
+
+TOKEN = re.compile(r"\{|\S+")
+TOKEN_IN_BRACES = re.compile(r"[{}/]|[^\s{}/]+")
 
 Words = tuple[str, ...]
+Part: TypeAlias = Union[str, tuple[tuple["Part", ...], ...]]  # noqa: UP007 (names itself)
+"""A word as it is written, or a choice between alternatives, each a sequence of parts."""
+
+
+def parse_alternations(reference: str, list_id: str = "") -> tuple[Part, ...]:
+    """Takes braces apart, as sclite does.
+
+    >>> parse_alternations("{ uh / { a / @ } } i see")
+    ((('uh',), ((('a',), ('@',)),)), 'i', 'see')
+
+    A brace opens where a word begins; inside, braces and slashes need no spaces around them, and an
+    alternative in which nothing is written, not even ``@``, is none.
+
+    Raises:
+        InvalidList: braces do not match, or are more than ``MAX_DEPTH`` deep.
+    """
+
+    if OPEN not in reference and CLOSE not in reference:
+        return tuple(reference.split())
+
+    def fault(message: str) -> InvalidList:
+        return InvalidList(message, list_id=list_id, field="reference")
+
+    done: list[tuple[Part, ...]] = []  # alternatives of the innermost open brace that are complete
+    current: list[Part] = []  # the alternative being read
+    around: list[tuple[list[tuple[Part, ...]], list[Part]]] = []  # the same two of every brace around it
+    place = 0
+    while match := (TOKEN_IN_BRACES if around else TOKEN).search(reference, place):
+        token, place = match[0], match.end()
+        if token == OPEN:
+            if len(around) == MAX_DEPTH:
+                raise fault(f"braces are more than {MAX_DEPTH} deep")
+            around.append((done, current))
+            done, current = [], []
+        elif around and token in (OR, CLOSE):
+            done += [tuple(current)] if current else []
+            current = []
+            if token == CLOSE:
+                choice = tuple(done)
+                done, current = around.pop()
+                current += [choice] if choice else []
+        elif token == CLOSE:
+            raise fault('"}" without a "{" before it')
+        else:
+            current.append(token)
+    if around:
+        raise fault('"{" without a "}" after it')
+    return tuple(current)
 
 
 def expand_alternations(reference: str, list_id: str = "") -> tuple[Words, ...]:
@@ -16,35 +72,23 @@ def expand_alternations(reference: str, list_id: str = "") -> tuple[Words, ...]:
     >>> expand_alternations("{ { -uh / @ } / a } i see")
     (('-uh', 'i', 'see'), ('i', 'see'), ('a', 'i', 'see'))
 
-    Marks count only as tokens of their own; a slash or ``@`` outside braces is a word like any other.
+    Outside braces a slash or ``@`` is a word like any other.
 
     Raises:
         InvalidList: braces do not match, or there are more than ``MAX_ALTERNATIVES`` readings.
     """
 
-    def fault(message: str) -> InvalidList:
-        return InvalidList(message, list_id=list_id, field="reference")
+    def readings(parts: Sequence[Part], nothing: str = "") -> list[Words]:
+        found: list[Words] = [()]
+        for part in parts:
+            if isinstance(part, str):
+                found = found if part == nothing else [(*words, part) for words in found]
+                continue
+            choices = list(dict.fromkeys(way for each in part for way in readings(each, NOTHING)))
+            if len(choices) * len(found) > MAX_ALTERNATIVES:
+                message = f"alternations give more than {MAX_ALTERNATIVES} readings"
+                raise InvalidList(message, list_id=list_id, field="reference")
+            found = [left + right for left in found for right in choices]
+        return found
 
-    done: list[Words] = []  # alternatives of the innermost open brace that are complete
-    current: list[Words] = [()]  # readings of the alternative being read
-    around: list[tuple[list[Words], list[Words]]] = []  # the same two of every brace around it
-    for token in reference.split():
-        if token == OPEN:
-            around.append((done, current))
-            done, current = [], [()]
-        elif around and token in (OR, CLOSE):
-            done += current
-            current = [()]
-            if token == CLOSE:
-                choices = list(dict.fromkeys(done))
-                done, before = around.pop()
-                if len(choices) * len(before) > MAX_ALTERNATIVES:
-                    raise fault(f"alternations give more than {MAX_ALTERNATIVES} readings")
-                current = [left + right for left in before for right in choices]
-        elif token == CLOSE:
-            raise fault('"}" without a "{" before it')
-        elif not (around and token == NOTHING):
-            current = [(*words, token) for words in current]
-    if around:
-        raise fault('"{" without a "}" after it')
-    return tuple(dict.fromkeys(current))
+    return tuple(dict.fromkeys(readings(parse_alternations(reference, list_id))))

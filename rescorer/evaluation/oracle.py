@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from rescorer.errors import InvalidList
-from rescorer.evaluation.alternations import expand_alternations
-from rescorer.evaluation.counts import WordErrors, fewest_errors
+from rescorer.evaluation.counting import PLAIN, Counting
+from rescorer.evaluation.counts import WordErrors
 from rescorer.ranking import best_first
 from rescorer.types import NBestList
 
@@ -23,6 +23,8 @@ class EvaluatedList:
     hypotheses: tuple[WordErrors, ...]
     first_pass_index: int = 0
     """Which of them the recogniser itself put first."""
+    unit: str = "word"
+    """What was counted: ``word`` or ``character``."""
 
     @property
     def system(self) -> WordErrors:
@@ -48,10 +50,11 @@ def evaluate_list(
     nbest: NBestList,
     words: Callable[[str], tuple[str, ...]],
     first_pass_weights: Mapping[str, float] | None = None,
+    counting: Counting = PLAIN,
 ) -> EvaluatedList:
     """Counts the errors of every hypothesis against the list's reference.
 
-    A reference with alternations counts, for each hypothesis, as the reading with the fewest errors.
+    A reference with alternations counts, for each hypothesis, as the reading that fits it best.
 
     Args:
         words: text to canonical words, the same for reference and hypotheses: ``Normaliser.words``.
@@ -64,16 +67,10 @@ def evaluate_list(
         raise InvalidList(
             "no reference; errors cannot be counted without", list_id=nbest.id, field="reference"
         )
-    readings = expand_alternations(nbest.reference, nbest.id)
-    references = tuple(dict.fromkeys(words(" ".join(reading)) for reading in readings))
-    known: dict[tuple[str, ...], WordErrors] = {}
-    counts = []
-    for hypothesis in nbest.hypotheses:
-        spoken = words(hypothesis.text)
-        if spoken not in known:
-            known[spoken] = fewest_errors(references, spoken)
-        counts.append(known[spoken])
-    return EvaluatedList(nbest.id, nbest.group, tuple(counts), first_pass_index(nbest, first_pass_weights))
+    errors = counting.against(nbest.reference, words, nbest.id)
+    counts = tuple(errors(hypothesis.text) for hypothesis in nbest.hypotheses)
+    first = first_pass_index(nbest, first_pass_weights)
+    return EvaluatedList(nbest.id, nbest.group, counts, first, counting.unit)
 
 
 def first_pass_index(nbest: NBestList, weights: Mapping[str, float] | None = None) -> int:

@@ -87,6 +87,8 @@ class Report:
     total: Totals
     groups: Mapping[str, Totals]
     """By speaker or other group, in the order they came; one key, the empty string, where no list says."""
+    unit: str = "word"
+    """What was counted: ``word`` or ``character``."""
 
     def to_dict(self) -> dict[str, Any]:
         """``Totals.to_dict`` of all lists, and of each group under ``groups`` where lists say one."""
@@ -95,11 +97,13 @@ class Report:
 
 
 def evaluate(lists: Iterable[EvaluatedList]) -> Report:
-    """Adds up the errors of one system's lists."""
+    """Adds up the errors of one system's lists, all counted in one unit."""
     groups: dict[str, Totals] = {}
+    unit = "word"
     for each in lists:
+        unit = each.unit
         groups[each.group] = groups.get(each.group, Totals.zero()) + Totals.of(each)
-    return Report(sum(groups.values(), Totals.zero()), groups)
+    return Report(sum(groups.values(), Totals.zero()), groups, unit)
 
 
 def render(reports: Mapping[str, Report], by_group: bool = False) -> RenderableType:
@@ -108,19 +112,21 @@ def render(reports: Mapping[str, Report], by_group: bool = False) -> RenderableT
     Args:
         reports: by the name of the system, such as the file it came from.
     """
-    tables: list[RenderableType] = [_table("system", {name: each.total for name, each in reports.items()})]
+    unit = next((each.unit for each in reports.values()), "word")
+    totals = {name: each.total for name, each in reports.items()}
+    tables: list[RenderableType] = [_table("system", totals, unit)]
     if by_group:
         for name, report in reports.items():
             named = {group or NO_GROUP: totals for group, totals in report.groups.items()}
-            tables.append(_table("group", named, title=name))
+            tables.append(_table("group", named, report.unit, title=name))
     return Group(*tables)
 
 
-def _table(heading: str, rows: Mapping[str, Totals], title: str | None = None) -> Table:
+def _table(heading: str, rows: Mapping[str, Totals], unit: str, title: str | None = None) -> Table:
     columns = {
         "lists": "lists",
-        "words": "reference_words",
-        "WER %": "wer",
+        f"{unit}s": "reference_words",
+        f"{unit[0].upper()}ER %": "wer",
         "accuracy %": "word_accuracy",
         "sub": "substitutions",
         "del": "deletions",

@@ -14,6 +14,7 @@ import numpy as np
 from rescorer.combine import MIXTURE, WORDS, totals
 from rescorer.errors import ConfigError
 from rescorer.evaluation.alternations import expand_alternations
+from rescorer.evaluation.counting import PLAIN, Counting
 from rescorer.evaluation.oracle import EvaluatedList, evaluate_list
 from rescorer.evaluation.perplexity import TextTotals, total
 from rescorer.evaluation.report import Report, evaluate
@@ -38,6 +39,7 @@ def score_lists(
     lists: Sequence[NBestList],
     weights: Weights | None = None,
     first_pass_weights: Mapping[str, float] | None = None,
+    counting: Counting = PLAIN,
 ) -> list[ScoredList]:
     """Scores lists that have references.
 
@@ -54,7 +56,7 @@ def score_lists(
         in_order = sorted(answer.hypotheses, key=lambda hypothesis: hypothesis.original_rank)
         names = in_order[0].components
         components = {name: np.array([h.components[name] for h in in_order]) for name in names}
-        evaluated = evaluate_list(nbest, words, first_pass_weights)
+        evaluated = evaluate_list(nbest, words, first_pass_weights, counting)
         out.append(ScoredList(evaluated, nbest.reference or "", components))
     return out
 

@@ -1,0 +1,236 @@
+"""sclite's alignment: the fast path, the table and the network against slow and obvious twins."""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rescorer.errors import ConfigError, InvalidList
+from rescorer.evaluation.alignment import Token, align_network, align_table, align_words, same
+from rescorer.evaluation.alternations import MAX_DEPTH, expand_alternations, parse_alternations
+from rescorer.evaluation.counting import Counting, build_network
+from rescorer.evaluation.counts import WordErrors, count_errors
+from rescorer.text import Normaliser
+
+Kinds = tuple[int, int, int, int]  # substitutions, deletions, insertions, reference words
+
+SENTENCES = st.lists(st.sampled_from(["a", "b", "c", "dd"]), max_size=9)
+
+
+def kinds(counts: WordErrors) -> Kinds:
+    return counts.substitutions, counts.deletions, counts.insertions, counts.reference_words
+
+
+def split(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+def tokens(text: str) -> list[Token]:
+    return [Token(word) for word in text.split()]
+
+
+def first_choice(reference: list[str], hypothesis: list[str]) -> Kinds:
+    """sclite's table with its rules as its source has them: a pair unless a gap is cheaper, then an
+    insertion unless a deletion is cheaper."""
+
+    @cache
+    def best(i: int, j: int) -> tuple[int, Kinds]:
+        if not i or not j:
+            return 3 * (i + j), (0, i, j, i)
+        wrong = reference[i - 1] != hypothesis[j - 1]
+        cost, (s, d, n, w) = best(i - 1, j - 1)
+        pair = cost + 4 * wrong, (s + wrong, d, n, w + 1)
+        cost, (s, d, n, w) = best(i - 1, j)
+        deleted = cost + 3, (s, d + 1, n, w + 1)
+        cost, (s, d, n, w) = best(i, j - 1)
+        inserted = cost + 3, (s, d, n + 1, w)
+        if pair[0] <= deleted[0] and pair[0] <= inserted[0]:
+            return pair
+        return deleted if deleted[0] < inserted[0] else inserted
+
+    return best(len(reference), len(hypothesis))[1]
+
+
+def all_cheapest(reference: list[Token], hypothesis: list[Token]) -> tuple[int, set[Kinds]]:
+    """The lowest cost of any alignment, and the counts of every alignment that costs no more."""
+
+    def price(token: Token) -> int:
+        return 2 if token.optional else 3
+
+    @cache
+    def best(i: int, j: int) -> tuple[int, frozenset[Kinds]]:
+        ways: list[tuple[int, frozenset[Kinds]]] = []
+        if i:
+            cost, found = best(i - 1, j)
+            gap = not reference[i - 1].optional
+            ways.append(
+                (
+                    cost + price(reference[i - 1]),
+                    frozenset((s, d + gap, n, w + 1) for s, d, n, w in found),
+                )
+            )
+        if j:
+            cost, found = best(i, j - 1)
+            free = hypothesis[j - 1].optional
+            more = frozenset((s, d, n + (not free), w + free) for s, d, n, w in found)
+            ways.append((cost + price(hypothesis[j - 1]), more))
+        if i and j:
+            cost, found = best(i - 1, j - 1)
+            wrong = not same(reference[i - 1], hypothesis[j - 1])
+            ways.append((cost + 4 * wrong, frozenset((s + wrong, d, n, w + 1) for s, d, n, w in found)))
+        if not ways:
+            return 0, frozenset({(0, 0, 0, 0)})
+        lowest = min(cost for cost, _ in ways)
+        return lowest, frozenset().union(*(found for cost, found in ways if cost == lowest))
+
+    cost, found = best(len(reference), len(hypothesis))
+    return cost, set(found)
+
+
+MORE_THAN_FEWEST = ("d a b a c", "b c d a", (0, 3, 2, 5))
+
+
+@given(SENTENCES, SENTENCES)
+def test_words_agree_with_the_table_the_network_and_the_rules(reference, hypothesis):
+    expected = first_choice(reference, hypothesis)
+    assert kinds(align_words(reference, hypothesis)) == expected
+    assert kinds(align_table(reference, hypothesis)) == expected
+    network = build_network(reference, tokens)
+    assert kinds(align_network(network, [Token(word) for word in hypothesis])) == expected
+
+
+@pytest.mark.parametrize(
+    ("reference", "hypothesis", "expected"),
+    [
+        ("a b c", "a b c", (0, 0, 0, 3)),
+        ("", "", (0, 0, 0, 0)),
+        ("", "a", (0, 0, 1, 0)),
+        ("a b", "", (0, 2, 0, 2)),
+        ("a x y z b", "a u v w b", (3, 0, 0, 5)),
+        ("a b c", "c x y", (3, 0, 0, 3)),  # as dear as two deletions and two insertions
+        ("a b c d", "b x c y", (1, 1, 1, 4)),
+        ("a b c d", "x a y b", (0, 2, 2, 4)),
+        MORE_THAN_FEWEST,
+    ],
+)
+def test_kinds_of_errors(reference, hypothesis, expected):
+    assert kinds(align_words(reference.split(), hypothesis.split())) == expected
+
+
+def test_sclite_counts_at_times_an_error_more_than_needed():
+    reference, hypothesis, expected = MORE_THAN_FEWEST
+    assert count_errors(reference.split(), hypothesis.split()).errors == sum(expected[:3]) - 1
+
+
+WORDS = st.sampled_from(["a", "b", "ab", "(a)", "(b)", "a-", "-b", "(ab-)"])
+PARTS = st.recursive(
+    WORDS | st.just("@"),
+    lambda parts: st.lists(st.lists(parts, min_size=1, max_size=2).map(" ".join), min_size=1, max_size=3).map(
+        lambda ways: "{ " + " / ".join(ways) + " }"
+    ),
+    max_leaves=5,
+)
+EVERYTHING = Counting("sclite", optional_words=True, fragments=True)
+
+
+def marked(word: str) -> Token:
+    """What the marks of a word mean, spelt out."""
+    optional = word.startswith("(")
+    text = word.strip("()")
+    return Token(text, optional, text.endswith("-") or (text.startswith("-") and not optional))
+
+
+@given(st.lists(PARTS, max_size=4).map(" ".join), st.lists(WORDS, max_size=5))
+def test_networks_agree_with_brute_force(reference, hypothesis):
+    heard = [marked(word) for word in hypothesis]
+    readings = expand_alternations(reference)
+    spoken = [[marked(word) for word in reading if word != "@"] for reading in readings]
+    cheapest = [all_cheapest(reading, heard) for reading in spoken]
+    lowest = min(cost for cost, _ in cheapest)
+    possible = set().union(*(found for cost, found in cheapest if cost == lowest))
+    assert kinds(EVERYTHING.against(reference, split)(" ".join(hypothesis))) in possible
+
+
+@pytest.mark.parametrize(
+    ("reference", "hypothesis", "expected"),
+    [
+        ("{ uh / @ } a", "a", (0, 0, 0, 1)),
+        ("{ uh / @ } a", "uh a", (0, 0, 0, 2)),
+        ("{ uh / @ } a", "b a", (0, 0, 1, 1)),
+        ("{ uh / @ } a", "b", (1, 0, 0, 1)),
+        ("{ a b c / d } e", "d", (0, 1, 0, 2)),
+        ("{ { -uh / @ } / um } a", "um a", (0, 0, 0, 2)),
+        ("{wanna/want to}go", "want to go", (0, 0, 0, 3)),
+        ("{ / a / }", "", (0, 1, 0, 1)),
+        ("@ a", "a", (0, 0, 0, 1)),
+        ("(uh) a", "a", (0, 0, 0, 2)),
+        ("(uh) a", "uh a", (0, 0, 0, 2)),
+        ("(uh) a", "um a", (1, 0, 0, 2)),
+        ("wo- -rd x", "word word x", (0, 0, 0, 3)),
+        ("word - x", "wo- - x", (0, 0, 0, 3)),
+        ("(wo-) x", "would x", (0, 0, 0, 2)),
+    ],
+)
+def test_marks_of_transcripts(reference, hypothesis, expected):
+    assert kinds(EVERYTHING.against(reference, split)(hypothesis)) == expected
+
+
+def test_marks_mean_nothing_unless_asked_for():
+    plain = Counting("sclite")
+    assert kinds(plain.against("(uh) a", split)("a")) == (0, 1, 0, 2)
+    assert kinds(plain.against("wo- a", split)("word a")) == (1, 0, 0, 2)
+
+
+def test_the_normaliser_sees_words_without_their_marks():
+    words = Normaliser().words
+    assert kinds(EVERYTHING.against("(Uh) I wo- { [NOISE] / We'll } go", words)("i word GO")) == (0, 0, 0, 4)
+    assert kinds(Counting("sclite").against("{ [NOISE] / Uh } { <sil> } go", words)("go")) == (0, 0, 0, 1)
+    assert kinds(EVERYTHING.against("- <sil>-", words)("")) == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("method", ["levenshtein", "sclite"])
+def test_characters_are_counted_without_spaces(method):
+    counting = Counting(method, characters=True)
+    assert counting.unit == "character"
+    assert kinds(counting.against("{ ab c / 你好 }", split)("你 吗")) == (1, 0, 0, 2)
+    assert kinds(counting.against("ab c", split)("a b c d")) == (0, 0, 1, 3)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"method": "wer"},
+        {"optional_words": True},
+        {"fragments": True},
+        {"method": "sclite", "characters": True, "fragments": True},
+    ],
+)
+def test_counting_that_contradicts_itself_is_refused(settings):
+    with pytest.raises(ConfigError):
+        Counting(**settings)
+
+
+def test_malformed_references_are_refused():
+    with pytest.raises(InvalidList, match=r'list \'u1\', reference: "}" without'):
+        Counting("sclite").against("a }", split, "u1")
+    with pytest.raises(InvalidList, match=f"more than {MAX_DEPTH} deep"):
+        parse_alternations("{ " * (MAX_DEPTH + 1))
+
+
+def test_many_alternations_are_aligned_without_being_spelt_out():
+    assert kinds(Counting("sclite").against("{ a / b / @ } " * 200, split)("b " * 150)) == (0, 0, 0, 150)
+
+
+@pytest.mark.slow
+def test_speed():
+    """100,000 pairs of 20 words; stated are 3 seconds, checked generously for busy machines."""
+    reference = [f"w{number}" for number in range(20)]
+    hypothesis = ["x", *reference[1:9], "y", "z", *reference[10:18], "u"]
+    start = time.process_time()
+    for _ in range(100_000):
+        align_words(reference, hypothesis)
+    assert time.process_time() - start < 6
