@@ -57,6 +57,7 @@ def load_bundle(folder: Path | str, device: str = "cpu") -> Bundle:
 
     Raises:
         BundleError: something is missing, changed since it was made, or does not fit together.
+        ConfigError: torch does not have the device here.
     """
     folder = Path(folder)
     manifest = read_manifest(folder)
@@ -83,9 +84,11 @@ def load_bundle(folder: Path | str, device: str = "cpu") -> Bundle:
 def load_network(folder: Path, name: str, device: str) -> LanguageModel:
     """A neural model; torch, which takes seconds to import, is only waited for by who needs it."""
     from rescorer.lm.checkpoint import load_model
+    from rescorer.lm.device import torch_device
     from rescorer.lm.neural import NeuralLanguageModel
 
-    return NeuralLanguageModel(*load_model(folder), name=name, device=device)
+    place = torch_device(device)
+    return NeuralLanguageModel(*load_model(folder), name=name, device=place)
 
 
 def read_normaliser(path: Path) -> Normaliser:

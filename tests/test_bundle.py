@@ -80,6 +80,13 @@ def test_a_missing_folder_is_told(tmp_path):
         load_bundle(tmp_path / "nothing")
 
 
+def test_a_device_that_is_not_here_is_told(folder):
+    for device in ("foo", "", "meta", "cuda:99"):
+        with pytest.raises(ConfigError, match=rf"device is '{device}'; torch has here: cpu"):
+            load_bundle(folder, device)
+    assert load_bundle(folder, "cpu").models["neural"].device.type == "cpu"
+
+
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_network_survives_the_disk(tmp_path, tied):
     model, vocabulary = random_network(tied=tied, layers=2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from models import write_bundle
 from rescorer.cli import main
 from rescorer.formats.jsonlines import read_lists
 from rescorer.pipeline import Rescorer
+from rescorer.service.settings import ServiceSettings
 from training.cli import main as train_main
 
 
@@ -205,12 +207,25 @@ def test_every_command_teaches(run, command):
         assert (code, "Example:" in out) == (0, True), name
 
 
+def test_serve_shows_the_defaults_of_its_settings(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")  # one line an option
+    _, out, _ = run("serve", "--help")
+    shown = dict(re.findall(r"--([a-z-]+) .*\(default (.+?)\)", out))
+    assert len(shown) == 9
+    for option, default in shown.items():
+        setting = ServiceSettings.model_fields[option.replace("-", "_")].default
+        assert type(setting)(default) == setting, option
+
+
 def test_training_commands_end_in_a_bundle_that_serves(run, tmp_path):
     text = write(tmp_path / "t.txt", *("the cat sat on the mat", "a dog ran", "the dog sat on a mat") * 20)
     held_out = write(tmp_path / "v.txt", *("a cat sat on the mat", "the dog ran", "a zebra sat") * 5)
     arpa, neural = tmp_path / "m.arpa.gz", tmp_path / "run"
     assert run("ngram", text, "-o", arpa, "--order", 3, command=train_main)[0] == 0
     sizes = ("--embedding", 8, "--hidden", 12, "--epochs", 2, "--batch-words", 64)
+    elsewhere = (*sizes, "--device", "foo")
+    code, _, err = run("neural", text, "--validation", held_out, "-o", neural, *elsewhere, command=train_main)
+    assert (code, err) == (2, "rescorer-train: device is 'foo'; torch has here: cpu\n")
     assert run("neural", text, "--validation", held_out, "-o", neural, *sizes, command=train_main)[0] == 0
     code, _, err = run("neural", text, "--validation", held_out, "-o", neural, *sizes, command=train_main)
     assert (code, "--resume" in err) == (2, True)

@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from rescorer.errors import ConfigError
 from rescorer.lm.checkpoint import load_model
+from rescorer.lm.device import torch_device, use_threads
 from rescorer.lm.networks import NetworkConfig, NeuralModel
 from rescorer.text import Normaliser
 from rescorer.vocabulary import Vocabulary
@@ -95,12 +96,16 @@ def train(
     threads: int | None,
     resume: bool,
 ) -> dict[str, Any]:
-    """Trains, telling each validation on stderr; returns the facts it leaves beside the best model."""
-    if threads:
-        torch.set_num_threads(threads)
+    """Trains, telling each validation on stderr; returns the facts it leaves beside the best model.
+
+    Raises:
+        ConfigError: torch does not have the device here, or a run does not fit what it is to go on from.
+    """
+    place = torch_device(device)
+    use_threads(threads or 0)
     torch.manual_seed(options.seed)
     model = make_network(places, text, network)
-    run = Run(places.folder, model.to(device), text.vocabulary, options)
+    run = Run(places.folder, model.to(place), text.vocabulary, options)
     if resume:
         run.resume()
     typer.echo(describe(model, text), err=True)

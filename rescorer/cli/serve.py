@@ -14,22 +14,22 @@ def serve(
     bundle: Annotated[
         Path | None, typer.Option("--bundle", "-b", help="Folder of the bundle to serve.")
     ] = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on. [default: 127.0.0.1]")] = None,
-    port: Annotated[int | None, typer.Option(help="Port; 0 takes a free one. [default: 50051]")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on. (default 127.0.0.1)")] = None,
+    port: Annotated[int | None, typer.Option(help="Port; 0 takes a free one. (default 50051)")] = None,
     port_file: Annotated[Path | None, typer.Option(help="Write the bound port there, for scripts.")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, … [default: cpu]")] = None,
-    threads: Annotated[int | None, typer.Option(help="CPU threads; 0: one a core. [default: 0]")] = None,
-    max_lists: Annotated[int | None, typer.Option(help="Lists a message. [default: 128]")] = None,
-    max_hypotheses: Annotated[int | None, typer.Option(help="Hypotheses a list. [default: 2000]")] = None,
-    max_words: Annotated[int | None, typer.Option(help="Words a hypothesis. [default: 1000]")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, … (default cpu)")] = None,
+    threads: Annotated[int | None, typer.Option(help="CPU threads; 0: one a core. (default 0)")] = None,
+    max_lists: Annotated[int | None, typer.Option(help="Lists a message. (default 128)")] = None,
+    max_hypotheses: Annotated[int | None, typer.Option(help="Hypotheses a list. (default 2000)")] = None,
+    max_words: Annotated[int | None, typer.Option(help="Words a hypothesis. (default 1000)")] = None,
     max_in_flight_lists: Annotated[
-        int | None, typer.Option(help="Lists accepted and not yet answered. [default: 512]")
+        int | None, typer.Option(help="Lists accepted and not yet answered. (default 512)")
     ] = None,
     allow_insecure: Annotated[
         bool | None, typer.Option("--allow-insecure", help="Listen beyond this machine in plain text.")
     ] = None,
     grace_s: Annotated[
-        float | None, typer.Option(help="Seconds to finish calls at the end. [default: 30]")
+        float | None, typer.Option(help="Seconds to finish calls at the end. (default 30)")
     ] = None,
 ) -> None:
     """Answer n-best lists over gRPC until SIGTERM or SIGINT.

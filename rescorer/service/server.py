@@ -17,7 +17,7 @@ from grpc_health.v1.health import aio as health_aio
 from grpc_reflection.v1alpha import reflection
 
 from rescorer.errors import ConfigError
-from rescorer.lm.threads import use_threads
+from rescorer.lm.device import use_threads
 from rescorer.pipeline import Rescorer
 from rescorer.service.answers import Answers
 from rescorer.service.interceptor import FaultInterceptor

@@ -1,0 +1,30 @@
+"""Owns where the neural models run: on which device, and on how many CPU threads."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import torch
+
+from rescorer.errors import ConfigError
+
+
+def torch_device(name: str) -> torch.device:
+    """The device of that name.
+
+    Raises:
+        ConfigError: it is not to be had here; the message says what is.
+    """
+    n_cuda = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    with suppress(RuntimeError):  # it is no name of any device
+        device = torch.device(name)
+        if device.type == "cpu" or (device.type == "cuda" and (device.index or 0) < n_cuda):
+            return device
+    have = ", ".join(["cpu", *(f"cuda:{index}" for index in range(n_cuda))])
+    raise ConfigError(f"device is {name!r}; torch has here: {have}")
+
+
+def use_threads(count: int) -> None:
+    """For the whole process; 0 leaves torch's own choice, one a core."""
+    if count:
+        torch.set_num_threads(count)
