@@ -20,12 +20,14 @@ from typing import TYPE_CHECKING
 
 import kenlm
 import numpy as np
-from lattices import Candidate, n_best, parse_lattice
+from lattices import Candidate, n_best
 from tqdm import tqdm
 
 from rescorer.evaluation.counts import WordErrors
 from rescorer.evaluation.oracle import evaluate_list
+from rescorer.formats.htk import read_lattice
 from rescorer.formats.jsonlines import nbest_line
+from rescorer.formats.lattice import Lattice
 from rescorer.text import Normaliser
 from rescorer.types import Hypothesis, NBestList
 
@@ -102,8 +104,8 @@ def recogniser(arpa: Path) -> Decoder:
     return Decoder(lm=str(arpa), samprate=SAMPLE_RATE_HZ, loglevel="FATAL")
 
 
-def recognise(decoder: Decoder, samples: np.ndarray) -> str:
-    """The lattice of one utterance, as PocketSphinx writes it in HTK's standard lattice format."""
+def recognise(decoder: Decoder, samples: np.ndarray) -> Lattice:
+    """The lattice of one utterance, which PocketSphinx writes in HTK's standard lattice format."""
     decoder.reinit_feat()  # forgets the noise of utterances before: a list does not depend on its company
     decoder.start_utt()
     decoder.process_raw(samples.tobytes(), full_utt=True)
@@ -111,7 +113,7 @@ def recognise(decoder: Decoder, samples: np.ndarray) -> str:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "lattice.slf"
         decoder.get_lattice().write_htk(str(path))
-        return path.read_text(encoding="utf-8")
+        return read_lattice(path)[0]
 
 
 def nbest_list(sentence: Sentence, candidates: Sequence[Candidate]) -> NBestList:
@@ -137,8 +139,7 @@ def make_lists(sentences: Sequence[Sentence], arpa: Path, depth: int, seed: int)
         samples = with_noise(
             synthesise(sentence.text, voice), voice.snr_db, np.random.default_rng((seed, number))
         )
-        lattice = parse_lattice(recognise(decoder, samples))
-        yield nbest_list(sentence, n_best(lattice, model, depth))
+        yield nbest_list(sentence, n_best(recognise(decoder, samples), model, depth))
 
 
 def report(lists: Sequence[NBestList]) -> str:

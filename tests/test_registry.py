@@ -17,6 +17,7 @@ FILES = {
     "jsonl": '{"id": "u1", "hypotheses": ["a"]}\n',
     "srilm": "-1.5 -2.5 2 a b\n-3 -4 0\n",
     "nbestlist1": "NBestList1.0\n(-12) a b\n",
+    "htk": "# by hand\nVERSION=1.0\nN=2 L=1\nI=0 W=!NULL\nI=1 W=a\nJ=0 S=0 E=1 a=-3\n",
     "nbestlist2": "NBestList2.0\n(-12) a ( st: 0.00 et: 0.48 g: -1 a: -4 )\n",
 }
 """The smallest file of each format that is told from a file."""
@@ -24,6 +25,7 @@ FOLDERS = {
     "kaldi": {"words_text": "u1-1 a\n", "acwt": "u1-1 3\n"},
     "srilm": {"u1": FILES["srilm"], "u2": "no list"},
     "nbestlist1": {"u1": FILES["nbestlist1"]},
+    "htk": {"README": "no lattice", "u1.slf": FILES["htk"]},
 }
 
 
@@ -105,6 +107,7 @@ def test_what_is_not_known_is_refused(tmp_path, data, said):
         ("srilm:missing=much", "srilm: missing='much': could not convert"),
         ("srilm:colour=red", "srilm: no option 'colour' for writing; there is missing"),
         ("kaldi:missing=0", "kaldi: no option 'missing' for writing; there is none"),
+        ("srilm:missing=nan", "missing='nan': expected a finite number"),
         ("nbestlist2", "nbestlist2 is only read, not written"),
     ],
 )
@@ -112,6 +115,13 @@ def test_a_choice_that_makes_no_sense_is_refused(tmp_path, choice, said):
     with pytest.raises(ConfigError) as caught:
         choose(choice).writer(tmp_path)
     assert said in str(caught.value)
+
+
+def test_options_of_reading_are_handed_on(tmp_path):
+    (tmp_path / "u1").write_text(FILES["htk"])
+    assert [each.id for each in choose("htk:depth=2, lmscale=3.5").read(tmp_path / "u1")] == ["u1"]
+    with pytest.raises(ConfigError, match="htk: depth='0': expected a number from 1"):
+        choose("htk:depth=0").read(tmp_path / "u1")
 
 
 def test_what_a_format_cannot_hold_is_named():

@@ -31,7 +31,7 @@ def utterance_files(source: Source, suffixes: Sequence[str] = ()) -> Iterator[tu
     if not path.exists():
         raise FormatError("cannot be read: No such file or directory", file=str(source))
     if not path.is_dir():
-        yield _id(path.name, suffixes) or path.name, path
+        yield _id(path.name, suffixes) or path.name.removesuffix(".gz"), path
         return
     names = sorted(each.name for each in path.iterdir() if not each.name.startswith(".") and each.is_file())
     found = [(list_id, path / name) for name in names if (list_id := _id(name, suffixes))]

@@ -6,6 +6,7 @@ refused where two formats fit or none.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from rescorer.errors import ConfigError, FormatError, InputError
-from rescorer.formats import jsonlines, kaldi, srilm
+from rescorer.formats import htk, jsonlines, kaldi, srilm
 from rescorer.formats.rows import Write
 from rescorer.formats.sample import Sample, sample_of
 from rescorer.types import NBestList
@@ -96,6 +97,20 @@ class Choice:
         return parsed
 
 
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError("expected a number from 1")
+    return value
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError("expected a finite number")
+    return value
+
+
 _TABLE = (
     Format(
         "jsonl",
@@ -113,7 +128,7 @@ _TABLE = (
         srilm.read_lists,
         srilm.looks_like_columns,
         srilm.writer,
-        write_options={"missing": float},
+        write_options={"missing": _finite},
         folder=True,
         streams=frozenset(srilm.COLUMNS),
         hypothesis_fields=frozenset({"nwords"}),
@@ -144,6 +159,14 @@ _TABLE = (
         kaldi.writer,
         folder=True,
         streams=frozenset(kaldi.STREAMS.values()),
+    ),
+    Format(
+        "htk",
+        "HTK lattices (SLF): a file an utterance, expanded to its best word sequences",
+        "log-probabilities; base e, or as the file's base= says",
+        htk.read_with,
+        htk.looks_like,
+        read_options={"depth": _count, "max_paths": _count, **dict.fromkeys(htk.OPTIONS, _finite)},
     ),
 )
 FORMATS: Mapping[str, Format] = MappingProxyType({each.name: each for each in _TABLE})
