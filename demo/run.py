@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rescorer import NBestList, RescoredHypothesis, RescoredList, Weights
+from rescorer.bundle import read_normaliser
 from rescorer.client import Client
 from rescorer.combine import parse_weights
 from rescorer.evaluation.counts import WordErrors, count_errors
@@ -51,8 +52,9 @@ def main() -> None:
         f"\n{len(lists)} lists, {hypotheses:,} hypotheses; server ready after {ready - began:.1f} s, "
         f"all lists re-ranked in {took_ms:,.0f} ms a pass (gRPC included)\n"
     )
-    console.print(error_table(lists, answers))
-    show_changes(console, lists, answers)
+    normaliser = read_normaliser(options.bundle / "text.json")
+    console.print(error_table(lists, answers, normaliser))
+    show_changes(console, lists, answers, normaliser)
 
 
 @contextmanager
@@ -98,9 +100,10 @@ def best_words(answers: Sequence[RescoredList], normaliser: Normaliser) -> list[
     return [normaliser.words(each.best.text) for each in answers]
 
 
-def error_table(lists: Sequence[NBestList], answers: Mapping[str, Sequence[RescoredList]]) -> Table:
+def error_table(
+    lists: Sequence[NBestList], answers: Mapping[str, Sequence[RescoredList]], normaliser: Normaliser
+) -> Table:
     """Word errors of each system and of the best hypothesis in each list."""
-    normaliser = Normaliser()
     references = [normaliser.words(each.reference or "") for each in lists]
     rows: dict[str, WordErrors] = {}
     for name, answer in answers.items():
@@ -129,10 +132,12 @@ def error_table(lists: Sequence[NBestList], answers: Mapping[str, Sequence[Resco
 
 
 def show_changes(
-    console: Console, lists: Sequence[NBestList], answers: Mapping[str, Sequence[RescoredList]]
+    console: Console,
+    lists: Sequence[NBestList],
+    answers: Mapping[str, Sequence[RescoredList]],
+    normaliser: Normaliser,
 ) -> None:
     """A few lists whose best hypothesis changed: those that gained most, and the one that lost most."""
-    normaliser = Normaliser()
     final = list(answers)[-1]
     gains = []
     for i, (before, after) in enumerate(zip(answers[next(iter(answers))], answers[final], strict=True)):

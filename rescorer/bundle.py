@@ -59,14 +59,14 @@ def load_bundle(folder: Path | str, device: str = "cpu") -> Bundle:
         BundleError: something is missing, changed since it was made, or does not fit together.
         ConfigError: torch does not have the device here.
     """
-    folder = Path(folder)
+    folder = newest_version(Path(folder))
     manifest = read_manifest(folder)
     verify_hashes(folder, manifest)
     models: dict[str, LanguageModel] = {}
     for name, entry in manifest["models"].items():
         path = folder / entry["path"]
         if entry["kind"] == "ngram":
-            models[name] = NgramModel(path, name)
+            models[name] = load_ngram(folder, name, entry)
         elif entry["kind"] == "neural":
             models[name] = load_network(path, name, device)
         else:
@@ -79,6 +79,12 @@ def load_bundle(folder: Path | str, device: str = "cpu") -> Bundle:
     normaliser = read_normaliser(folder / TEXT)
     weights = read_weights(folder, list(models))
     return Bundle(manifest["name"], manifest["version"], manifest, normaliser, models, weights)
+
+
+def load_ngram(folder: Path, name: str, entry: Mapping[str, Any]) -> NgramModel:
+    """An n-gram; ``words`` in its manifest entry names the list that a KenLM binary cannot give itself."""
+    words = frozenset(read_words(folder / entry["words"])) if "words" in entry else None
+    return NgramModel(folder / entry["path"], name, words)
 
 
 def load_network(folder: Path, name: str, device: str) -> LanguageModel:
@@ -101,6 +107,14 @@ def read_normaliser(path: Path) -> Normaliser:
     return Normaliser(NormaliserSettings.from_dict(_read_json(path)))
 
 
+def newest_version(folder: Path) -> Path:
+    """``name/3`` for ``name`` where that holds versions, folders called by numbers; else the folder."""
+    if (folder / MANIFEST).exists() or not folder.is_dir():
+        return folder
+    versions = [each for each in folder.iterdir() if each.name.isdecimal() and (each / MANIFEST).exists()]
+    return max(versions, key=lambda each: int(each.name), default=folder)
+
+
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest; raises BundleError where it is missing, damaged or of another schema."""
     if not folder.is_dir():
@@ -111,6 +125,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     for key, kind in (("name", str), ("version", int), ("files", dict), ("models", dict)):
         if not isinstance(manifest.get(key), kind):
             raise BundleError(f"{folder / MANIFEST}: {key!r} is missing or no {kind.__name__}")
+    for name, entry in manifest["models"].items():
+        if not isinstance(entry, dict) or not all(isinstance(entry.get(k), str) for k in ("kind", "path")):
+            raise BundleError(f"{folder / MANIFEST}: model {name!r} lacks its kind or path")
     return manifest
 
 
@@ -125,6 +142,18 @@ def verify_hashes(folder: Path, manifest: Mapping[str, Any]) -> None:
         found = sha256(path)
         if found != expected:
             raise BundleError(f"{path}: damaged: sha256 is {found[:12]}…, the manifest says {expected[:12]}…")
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_file() and path.parent.name != WEIGHTS and name not in (*manifest["files"], MANIFEST):
+            raise BundleError(f"{path}: no part of the bundle; the manifest does not name it")
+
+
+def read_words(path: Path) -> list[str]:
+    """A list of words, one a line; raises BundleError where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8").split()
+    except (OSError, UnicodeDecodeError) as fault:
+        raise BundleError(f"{path}: cannot be read as a list of words: {fault}") from None
 
 
 def read_weights(folder: Path, models: list[str]) -> dict[str, Weights]:

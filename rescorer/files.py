@@ -45,7 +45,7 @@ def rescore_lists(
     rescorer: Rescorer,
     lists: Iterable[NBestList | InputError],
     output: Writer,
-    rejects: Writer | None,
+    rejects: Writer,
     weights: Weights | None = None,
     *,
     merge: bool = False,
@@ -55,7 +55,7 @@ def rescore_lists(
 
     Args:
         lists: what a reader yields: lists, and faults in their places.
-        rejects: one JSON line a rejected list; None: they are only counted.
+        rejects: takes one JSON line a rejected list.
         progress: show a bar on stderr.
 
     Raises:
@@ -70,14 +70,13 @@ def rescore_lists(
                 answer = item if isinstance(item, InputError) else next(answers)
                 if isinstance(answer, InputError):
                     summary.rejected += 1
-                    if rejects is not None:
-                        rejects.write(reject_line(answer, item) + "\n")
+                    rejects.write(reject_line(answer, item) + "\n")
                     continue
                 output.write(rescored_line(answer) + "\n")
                 summary.lists += 1
                 summary.hypotheses += len(answer.hypotheses)
                 summary.words += sum(int(h.components["words"]) for h in answer.hypotheses)
-                summary.changed += answer.best.original_rank != 0
+                summary.changed += 0 not in (answer.best.merged_ranks or (answer.best.original_rank,))
             bar.update(len(batch))
             bar.set_postfix_str(f"{summary.words:,} words", refresh=False)
     return summary

@@ -73,21 +73,27 @@ class Rescorer:
         weights = self.effective_weights(weights)
         answers: list[RescoredList | InvalidList | None] = [None] * len(lists)
         good: list[int] = []
+        words: list[Words] = []
+        contexts: list[Words] = []
         for i, nbest in enumerate(lists):
             try:
                 check_list(nbest, weights, self._names)
-                good.append(i)
+                of_list = [self._words(hypothesis.text) for hypothesis in nbest.hypotheses]
+                context = self._words(nbest.context)
+                check_lengths(nbest.id, of_list, context)
             except InvalidList as fault:
                 answers[i] = fault
-        words = [self._words(h.text) for i in good for h in lists[i].hypotheses]
-        contexts = [self._words(lists[i].context) for i in good for _ in lists[i].hypotheses]
+                continue
+            good.append(i)
+            words += of_list
+            contexts += [context] * len(of_list)
         scores = self._sentence_scores(words, contexts, weights)
         begin = 0
         for i in good:
             end = begin + len(lists[i].hypotheses)
-            of_list = {name: values[begin:end] for name, values in scores.items()}
+            parts = {name: values[begin:end] for name, values in scores.items()}
             try:
-                answers[i] = self._ranked(lists[i], words[begin:end], of_list, weights, merge)
+                answers[i] = self._ranked(lists[i], words[begin:end], parts, weights, merge)
             except InvalidList as fault:
                 answers[i] = fault
             begin = end
@@ -133,7 +139,11 @@ class Rescorer:
         self, words: Sequence[Words], contexts: Sequence[Words], weights: Weights
     ) -> Iterator[tuple[int, HypothesisTrie, dict[str, EdgeScores]]]:
         """Cuts hypotheses into batches within the budget; yields the first one's index, trie and scores."""
-        for begin, end in budget_cuts([len(each) + 1 for each in words], self.max_batch_words):
+        costs = [len(each) + 1 for each in words]
+        for i, context in enumerate(contexts):  # a context is run through once for all that share it
+            if i == 0 or context is not contexts[i - 1]:
+                costs[i] += len(context)
+        for begin, end in budget_cuts(costs, self.max_batch_words):
             trie = build_trie(words[begin:end], contexts[begin:end])
             scores = {name: model.score(trie) for name, model in self.bundle.models.items()}
             unknown = scores[self.bundle.ngram].unknown
@@ -194,7 +204,14 @@ class Rescorer:
             if not merge or members[i]
         )
         return RescoredList(
-            nbest.id, ranked, weights, self.bundle.label, nbest.reference, nbest.group, nbest.fields
+            nbest.id,
+            ranked,
+            weights,
+            self.bundle.label,
+            nbest.reference,
+            nbest.group,
+            nbest.fields,
+            nbest.context,
         )
 
 
@@ -210,6 +227,17 @@ def budget_cuts(costs: Sequence[int], budget: int) -> Iterator[tuple[int, int]]:
         yield begin, len(costs)
 
 
+def check_lengths(list_id: str, words: Sequence[Words], context: Words) -> None:
+    """Raises InvalidList where a hypothesis or the context is longer than any sentence."""
+    for i, each in enumerate(words):
+        if len(each) > MAX_WORDS:
+            message = f"{len(each):,} words; expected at most {MAX_WORDS:,}"
+            raise InvalidList(message, list_id=list_id, hypothesis=i, field="text")
+    if len(context) > MAX_WORDS:
+        message = f"{len(context):,} words; expected at most {MAX_WORDS:,}"
+        raise InvalidList(message, list_id=list_id, field="context")
+
+
 def check_list(nbest: NBestList, weights: Weights, reserved: frozenset[str] = frozenset()) -> None:
     """Raises InvalidList, naming the field, where a list cannot be scored under these weights.
 
@@ -222,9 +250,6 @@ def check_list(nbest: NBestList, weights: Weights, reserved: frozenset[str] = fr
 
     if not nbest.hypotheses:
         raise fault("no hypotheses; expected at least one", "hypotheses")
-    for i, hypothesis in enumerate(nbest.hypotheses):
-        if hypothesis.text.count(" ") >= MAX_WORDS:
-            raise fault(f"more than {MAX_WORDS:,} words", "text", i)
     for name, values in nbest.streams.items():
         field = f'streams["{name}"]'
         if len(values) != len(nbest.hypotheses):

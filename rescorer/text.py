@@ -20,7 +20,7 @@ DROPPED = (
     r"</?s>",  # sentence marks
     r"<(sil|eps|noise|spoken_noise|unintelligible)>",
     r"!(NULL|ENTER|EXIT|SENT_START|SENT_END)",  # HTK
-    r"\[(NOISE|SPEECH|COUGH|SMACK|UH|UM|LAUGHTER|SILENCE|VOCALIZED-NOISE)\]",
+    r"\[(NOISE|SPEECH|COUGH|SMACK|UH|UM|LAUGHTER|BREATH|SILENCE|VOCALIZED-NOISE|INAUDIBLE)\]",
     r"\+\+[A-Za-z_]+\+\+",  # Sphinx fillers
     r"-pau-|sil",
 )
@@ -99,7 +99,7 @@ class Normaliser:
     def __init__(self, settings: NormaliserSettings | None = None) -> None:
         self.settings = settings or NormaliserSettings()
         self._drop = re.compile("|".join(f"(?:{p})" for p in self.settings.drop) or r"(?!)", re.IGNORECASE)
-        self._keep = re.compile("|".join(f"(?:{p})" for p in self.settings.keep) or r"(?!)")
+        self._keep = re.compile("|".join(f"(?:{p})" for p in self.settings.keep) or r"(?!)", re.IGNORECASE)
         joiners = re.escape(self.settings.multiwords) + (
             r"\-‐‑–—" if self.settings.hyphens == "split" else ""
         )
@@ -127,26 +127,34 @@ class Normaliser:
 
     def _token(self, token: str) -> list[str]:
         settings = self.settings
-        token = unicodedata.normalize(settings.unicode_form, token)
-        if self._drop.fullmatch(token):
-            return []
+        token = INVISIBLE.sub("", unicodedata.normalize(settings.unicode_form, token))
         if settings.variants:
             token = VARIANT.sub(r"\1", token)
-            if self._drop.fullmatch(token):
-                return []
+        strip = settings.punctuation == "strip"
+        # A mark or a word to replace may have a comma behind it: "<sil>," and "Uh-huh."
+        forms = [token, token.strip(EDGES)] if strip else [token]
+        if any(self._drop.fullmatch(form) for form in forms):
+            return []
         if settings.case != "keep":
-            token = token.lower() if settings.case == "lower" else token.upper()
-        if token in settings.replace or self._keep.fullmatch(token):
-            parts = [token]
+            forms = [form.lower() if settings.case == "lower" else form.upper() for form in forms]
+        settled = [form for form in forms if form in settings.replace or self._keep.fullmatch(form)]
+        if settled:
+            parts = settled[:1]
         else:
-            parts = self._joiners.split(token) if self._joiners else [token]
-            if settings.punctuation == "strip":
-                parts = [strip_punctuation(part) for part in parts]
+            text = INNER.sub(" ", THOUSANDS.sub("", forms[0])) if strip else forms[0]
+            text = self._joiners.sub(" ", text) if self._joiners else text
+            parts = [strip_punctuation(part) if strip else part for part in text.split()]
         replaced = (settings.replace.get(part, part) for part in parts if part)
         return [word for part in replaced for word in part.split()]
 
 
-VARIANT = re.compile(r"(.+)\(\d+\)")
+VARIANT = re.compile(r"(.+)\(\d+\)(?=\W*$)")
+INVISIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")
+"""Control and format characters that nobody sees and every look-up does."""
+EDGES = '.,!?;:…"“”'
+INNER = re.compile(r"(?<=[^\W_])(?:[/,;:!?…()\[\]\"“”]|\.{2,})+(?=[^\W_])")
+"""Punctuation that stands between two words without a blank: ``and/or``, ``wait...what``."""
+THOUSANDS = re.compile(r"(?<=\d),(?=\d)")
 MEMORY_TOKENS = 2_000_000
 """The memory of tokens is emptied at this size, so that endless odd input cannot fill the machine."""
 

@@ -90,6 +90,7 @@ class RescoredList:
     reference: str | None = None
     group: str = ""
     fields: Mapping[str, Any] = field(default_factory=dict)
+    context: str = ""
 
     @property
     def best(self) -> RescoredHypothesis:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
 from models import random_network, write_bundle
-from rescorer.bundle import load_bundle, publish
+from rescorer.bundle import load_bundle, newest_version, publish
 from rescorer.errors import BundleError, ConfigError
 from rescorer.lm.checkpoint import load_model, save_model
 from rescorer.lm.ngram import NgramModel
@@ -67,12 +68,37 @@ def test_a_damaged_bundle_is_refused_with_its_reason(folder, file, harm):
     assert str(folder) in str(fault.value)
 
 
+@pytest.mark.parametrize("forgotten", ["ngram/model.arpa", "text.json"])
+def test_every_file_must_be_vouched_for(folder, forgotten):
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest["files"][forgotten]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(BundleError, match="does not name it"):
+        load_bundle(folder)
+
+
+def test_a_model_without_a_path_is_told(folder):
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest["models"]["ngram"]["path"]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(BundleError, match="lacks its kind or path"):
+        load_bundle(folder)
+
+
 def test_a_manifest_cannot_reach_outside(folder):
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["files"]["../../../etc/passwd"] = "0" * 64
     (folder / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(BundleError, match="outside"):
         load_bundle(folder)
+
+
+def test_the_newest_version_serves_where_none_is_named(folder):
+    shutil.copytree(folder, folder.parent / "10")
+    shutil.copytree(folder, folder.parent / "9")
+    (folder.parent / "11").mkdir()  # half copied: no manifest yet
+    assert newest_version(folder.parent) == folder.parent / "10"
+    assert load_bundle(folder.parent).label == "tiny/1"
 
 
 def test_a_missing_folder_is_told(tmp_path):

@@ -229,6 +229,16 @@ def test_training_commands_end_in_a_bundle_that_serves(run, tmp_path):
     assert run("neural", text, "--validation", held_out, "-o", neural, *sizes, command=train_main)[0] == 0
     code, _, err = run("neural", text, "--validation", held_out, "-o", neural, *sizes, command=train_main)
     assert (code, "--resume" in err) == (2, True)
+    # A resumed run must be the same run, and an inherited network has its own sizes.
+    code, _, err = run(
+        "neural", held_out, "--validation", held_out, "-o", neural, *sizes, "--resume", command=train_main
+    )
+    assert (code, "texts was" in err) == (2, True)
+    other = ("neural", text, "--validation", held_out, "-o", tmp_path / "run2", "--start-from", neural)
+    code, _, err = run(*other, "--hidden", 64, command=train_main)
+    assert (code, "hidden_size" in err) == (2, True)
+    assert run(*other, "--epochs", 1, "--dropout", 0.3, command=train_main)[0] == 0
+    assert json.loads((tmp_path / "run2" / "best" / "config.json").read_text())["dropout"] == 0.3
     made = tmp_path / "models" / "mine" / "3"
     parts = ("--ngram", arpa, "--neural", neural / "best", "--validation", held_out, "--half", "--json")
     code, out, _ = run("bundle", made, *parts, "--note", "text=ours", command=train_main)

@@ -165,7 +165,7 @@ def scored(*values: object) -> dict:
         ('{"id": ' + "[" * 200_000, FormatError, "not readable JSON"),
         (r'{"id": "u1", "hypotheses": ["\ud800"]}', FormatError, "half a surrogate pair"),
         ({"hypotheses": ["a"]}, InvalidList, "id: expected a non-empty string, not nothing"),
-        ({"id": 7, "hypotheses": ["a"]}, InvalidList, "id: expected a non-empty string, not a number"),
+        ({"id": 7.5, "hypotheses": ["a"]}, InvalidList, "id: expected a non-empty string, not a number"),
         ({"id": "u1"}, InvalidList, "hypotheses: expected a non-empty array, not nothing"),
         ({"id": "u1", "hypotheses": []}, InvalidList, "non-empty array, not an empty array"),
         (
@@ -245,7 +245,14 @@ def test_a_rescored_list_is_one_line_with_ranks_from_one_and_short_numbers():
     assert json.loads(rescored_line(rescored)) == {
         "id": "u1",
         "model": "demo/3",
-        "weights": "tuned",
+        "weights": {
+            "name": "tuned",
+            "streams": {},
+            "lm": {"mixture": 1.0},
+            "word": 0.0,
+            "oov": 0.0,
+            "mixture": {},
+        },
         "hypotheses": [
             {
                 "text": "b",

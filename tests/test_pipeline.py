@@ -124,7 +124,8 @@ NAN = float("nan")
             'streams["acoustic"]',
             1,
         ),
-        (NBestList("b", (Hypothesis("a " * 100_001),), {"acoustic": (1.0,)}), "text", 0),
+        (NBestList("b", (Hypothesis("a\t" * 100_001),), {"acoustic": (1.0,)}), "text", 0),
+        (NBestList("b", (Hypothesis("a"),), {"acoustic": (1.0,)}, "a " * 100_001), "context", None),
         (NBestList("b", (Hypothesis("a"),), {"acoustic": (1.0,), "mixture": (1.0,)}), "streams", None),
     ],
 )

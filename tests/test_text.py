@@ -28,9 +28,12 @@ CONVERSATION = NormaliserSettings(
         ("don’t ‘quoted’ 'quoted' 'tis boys'", "don't quoted quoted 'tis boys'"),
         ("3.5 times 1,000 U.S.A. $5", "3.5 times 1000 usa 5"),
         ("%hesitation <unk> [oov]", "%hesitation <unk> [oov]"),
+        ("[noise], <sil>, [laughter]. [breath]", ""),
+        ("and/or yes,no wait...what 10:30 1,000,000", "and or yes no wait what 10 30 1000000"),
+        ("se\u200ba \u00adso\ufeff to(2), to(2).", "sea so to to"),
         ("-- ' \" … — !", ""),
         ("Cafe\u0301", "café"),
-        ("to(2)to(3) (to)", "to2to to"),
+        ("to(2) (to)", "to to"),
     ],
 )
 def test_the_default_normaliser(text, words):
@@ -38,9 +41,13 @@ def test_the_default_normaliser(text, words):
 
 
 def test_hesitations_become_one_class():
-    assert Normaliser(CONVERSATION).words("Uh um uh-huh uh_huh %hesitation") == (
-        "%hesitation", "%hesitation", "uh_huh", "uh_huh", "%hesitation",
+    assert Normaliser(CONVERSATION).words("Uh um, uh-huh Uh-huh. uh_huh, %hesitation") == (
+        "%hesitation", "%hesitation", "uh_huh", "uh_huh", "uh_huh", "%hesitation",
     )  # fmt: skip
+
+
+def test_upper_case_keeps_its_marks():
+    assert Normaliser(NormaliserSettings(case="upper")).words("to be [oov]") == ("TO", "BE", "[OOV]")
 
 
 def test_raw_text_is_only_split():

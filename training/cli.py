@@ -11,7 +11,11 @@ from training.cli_bundle import bundle
 from training.cli_neural import neural
 from training.cli_ngram import NGramCommand, ngram
 
-app = typer.Typer(help="Make the language models that rescorer serves.", no_args_is_help=True)
+app = typer.Typer(
+    help="Make the language models that rescorer serves.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
 app.command("ngram", cls=NGramCommand)(ngram)
 app.command("neural")(neural)
 app.command("bundle")(bundle)

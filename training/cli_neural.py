@@ -24,11 +24,14 @@ def neural(
     start_from: Annotated[
         Path | None, typer.Option(help="Run whose best model and vocabulary this one starts from.")
     ] = None,
-    embedding: Annotated[int, typer.Option(help="Size of the word vectors.")] = 200,
-    hidden: Annotated[int, typer.Option(help="Size of the recurrent state.")] = 200,
-    layers: Annotated[int, typer.Option(help="LSTM layers.")] = 1,
-    classes: Annotated[int | None, typer.Option(help="Output classes; default √V.")] = None,
-    tied: Annotated[bool, typer.Option(help="One matrix for input embedding and output words.")] = True,
+    embedding: Annotated[int | None, typer.Option(help="Size of the word vectors (default 200).")] = None,
+    hidden: Annotated[int | None, typer.Option(help="Size of the recurrent state (default 200).")] = None,
+    layers: Annotated[int | None, typer.Option(help="LSTM layers (default 1).")] = None,
+    classes: Annotated[int | None, typer.Option(help="Output classes (default √V).")] = None,
+    tied: Annotated[
+        bool | None,
+        typer.Option("--tied/--untied", help="One matrix for input embedding and output words (default)."),
+    ] = None,
     dropout: Annotated[float, typer.Option(help="Share of values dropped in training.")] = 0.0,
     epochs: Annotated[
         int, typer.Option(help="Passes over the text; the learning rate decays over them.")
@@ -61,13 +64,11 @@ def neural(
         patience, bfloat16, seed,
     )  # fmt: skip
     network = neural_run.NetworkOptions(embedding, hidden, layers, classes, tied, dropout)
-    places = neural_run.Places(texts, validation, output, start_from)
+    inputs = neural_run.RunInputs(texts, validation, output, read_normaliser(normaliser), longest, start_from)
     if resume:
         text = prepared(output, longest)
     else:
-        text = neural_run.prepare_run(
-            places, read_normaliser(normaliser), vocabulary, vocabulary_size, longest
-        )
-    facts = neural_run.train(places, text, network, options, device=device, threads=threads, resume=resume)
+        text = neural_run.prepare_run(inputs, vocabulary, vocabulary_size)
+    facts = neural_run.train(inputs, text, network, options, device=device, threads=threads, resume=resume)
     best = facts["validation_perplexity"]
     typer.echo(json.dumps(facts) if as_json else f"best validation perplexity {best:.2f}")

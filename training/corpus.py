@@ -6,8 +6,6 @@ canonical words is no sentence and is left out.
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +14,7 @@ import numpy as np
 from tqdm import tqdm
 
 from rescorer.errors import FormatError
+from rescorer.formats import source
 from rescorer.text import Normaliser
 
 FLUSH_IDS = 4_000_000
@@ -23,22 +22,15 @@ FLUSH_IDS = 4_000_000
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """Lines of a UTF-8 text file, gzip or plain.
+    """Lines of a text file, read as lists are: gzip or plain, UTF-8.
 
     Raises:
-        FormatError: the file is missing, truncated or not UTF-8; names the file and the line.
+        FormatError: the file is missing, damaged or not UTF-8; names the file and the line.
     """
-    number = 0
-    try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as stream:
-            for number, line in enumerate(stream, start=1):  # noqa: B007 (the fault handler names it)
-                yield line.decode("utf-8")
-    except UnicodeDecodeError as fault:
-        raise FormatError(f"not UTF-8 ({fault.reason})", file=str(path), line=number) from None
-    except (EOFError, zlib.error, gzip.BadGzipFile) as fault:
-        raise FormatError(f"damaged gzip data: {fault}", file=str(path), line=number + 1) from None
-    except OSError as fault:
-        raise FormatError(f"cannot be read: {fault.strerror or fault}", file=str(path)) from None
+    for _, line in source.read_lines(path):
+        if isinstance(line, FormatError):
+            raise line
+        yield line
 
 
 def sentences(paths: Sequence[Path], normaliser: Normaliser, progress: str = "") -> Iterator[tuple[str, ...]]:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from rescorer.bundle import TEXT, WEIGHTS, Bundle, publish, read_weights
+from rescorer.bundle import TEXT, WEIGHTS, Bundle, load_ngram, publish, read_weights
 from rescorer.combine import MIXTURE, weights_to_dict
 from rescorer.errors import ConfigError
 from rescorer.evaluation.perplexity import TextTotals, total
@@ -21,7 +21,7 @@ from rescorer.lm.base import LanguageModel
 from rescorer.lm.checkpoint import load_model, save_model
 from rescorer.lm.mixture import align_vocabularies
 from rescorer.lm.neural import NeuralLanguageModel
-from rescorer.lm.ngram import NgramModel
+from rescorer.lm.ngram import is_arpa
 from rescorer.pipeline import Rescorer
 from rescorer.text import Normaliser
 from rescorer.types import TextScore, Weights
@@ -111,13 +111,16 @@ def place_models(parts: BundleParts, partial: Path) -> tuple[dict[str, Any], dic
         path = partial / "ngram" / f"model{suffix}"
         path.parent.mkdir()
         shutil.copyfile(parts.ngram, path)
-        ngram = NgramModel(path)
+        entries["ngram"] = {"kind": "ngram", "path": str(path.relative_to(partial))}
+        if not is_arpa(path):
+            words = parts.ngram.with_suffix(".words.txt")  # `rescorer-train ngram` leaves it there
+            if not words.exists():
+                raise ConfigError(f"{parts.ngram}: a KenLM binary cannot list its words; {words} is missing")
+            shutil.copyfile(words, path.parent / "words.txt")
+            entries["ngram"]["words"] = "ngram/words.txt"
+        ngram = load_ngram(partial, "ngram", entries["ngram"])
         models["ngram"] = ngram
-        entries["ngram"] = {
-            "kind": "ngram",
-            "path": str(path.relative_to(partial)),
-            "order": ngram.order,
-        }
+        entries["ngram"]["order"] = ngram.order
     if parts.neural:
         path = partial / "neural"
         save_model(*load_model(parts.neural), path, torch.float16 if parts.half else torch.float32)

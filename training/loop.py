@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -91,6 +91,8 @@ class Run:
     """One training run in its folder.
 
     Args:
+        inputs: what else makes the run what it is, as plain data, such as its texts; kept with the options,
+            and like them compared when the run is resumed.
         checkpoint_every_s: write the state at least so often; validations write it too.
     """
 
@@ -101,10 +103,12 @@ class Run:
         vocabulary: Vocabulary,
         options: TrainingOptions,
         *,
+        inputs: Mapping[str, Any] | None = None,
         checkpoint_every_s: float = 300.0,
     ) -> None:
         self.folder, self.model, self.vocabulary, self.options = folder, model, vocabulary, options
         self.checkpoint_every_s = checkpoint_every_s
+        self.identity = {**asdict(options), **(inputs or {})}
         self.device = next(model.parameters()).device
         self.optimiser = torch.optim.AdamW(
             model.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay, fused=True
@@ -114,7 +118,7 @@ class Run:
 
     def resume(self) -> None:
         """Goes back to the last state written; raises ConfigError where there is none or options differ."""
-        state = load_state(self.folder, self.model, self.optimiser, asdict(self.options))
+        state = load_state(self.folder, self.model, self.optimiser, self.identity)
         self.progress = Progress(**state)
 
     def train(
@@ -162,7 +166,7 @@ class Run:
             if check:
                 self._validate(validation, report)
             if check or time.monotonic() - saved > self.checkpoint_every_s:
-                save_state(self.folder, self.model, self.optimiser, asdict(options), asdict(progress))
+                save_state(self.folder, self.model, self.optimiser, self.identity, asdict(progress))
                 saved = time.monotonic()
             if self._finished():
                 return

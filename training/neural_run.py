@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,62 +23,82 @@ from training.loop import Progress, Run, TrainingOptions
 from training.prepare import PreparedText, choose_vocabulary, prepare
 from training.run_state import STATE
 
+DEFAULT_SIZE = 200
+"""Of embedding and hidden state; the classic small language model."""
+
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """Where a run takes from and leaves to."""
+class RunInputs:
+    """What a run takes, and where it leaves what it makes."""
 
     texts: list[Path]
     validation: Path
     folder: Path
+    normaliser: Normaliser
+    longest: int
+    """Words after which a training sentence is cut."""
     start_from: Path | None
     """Another run, whose best model and vocabulary this one starts from."""
+
+    def identity(self) -> dict[str, Any]:
+        """What must be the same when the run is resumed, as plain data."""
+        return {
+            "texts": [[path.name, path.stat().st_size] for path in self.texts],
+            "validation_text": [self.validation.name, self.validation.stat().st_size],
+            "normaliser": json.loads(self.normaliser.settings.to_json()),
+            "longest": self.longest,
+            "start_from": str(self.start_from) if self.start_from else None,
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkOptions:
-    """The network to make; of an inherited one only the dropout is taken from here."""
+    """The network to make. One that is inherited has its own sizes: those given here must be None."""
 
-    embedding_size: int
-    hidden_size: int
-    layers: int
-    n_classes: int | None
+    embedding_size: int | None = None
+    hidden_size: int | None = None
+    layers: int | None = None
+    n_classes: int | None = None
     """None: √V."""
-    tied: bool
-    dropout: float
+    tied: bool | None = None
+    dropout: float = 0.0
 
 
-def prepare_run(
-    places: Places, normaliser: Normaliser, vocabulary: Path | None, vocabulary_size: int, longest: int
-) -> PreparedText:
+def prepare_run(inputs: RunInputs, vocabulary: Path | None, vocabulary_size: int) -> PreparedText:
     """Chooses the vocabulary and encodes the text; raises ConfigError where a run is under way."""
-    if (places.folder / STATE).exists():
-        raise ConfigError(
-            f"{places.folder} already holds a run; go on with --resume, or choose another folder"
-        )
-    places.folder.mkdir(parents=True, exist_ok=True)
-    if places.start_from:
-        words = Vocabulary.load(places.start_from / "best" / "vocabulary.txt")
+    folder = inputs.folder
+    if (folder / STATE).exists():
+        raise ConfigError(f"{folder} already holds a run; go on with --resume, or choose another folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    if inputs.start_from:
+        words = Vocabulary.load(inputs.start_from / "best" / "vocabulary.txt")
     else:
-        words = choose_vocabulary(places.texts, normaliser, vocabulary, vocabulary_size)
-    return prepare(places.folder, places.texts, places.validation, normaliser, words, longest)
+        words = choose_vocabulary(inputs.texts, inputs.normaliser, vocabulary, vocabulary_size)
+    return prepare(folder, inputs.texts, inputs.validation, inputs.normaliser, words, inputs.longest)
 
 
-def make_network(places: Places, text: PreparedText, network: NetworkOptions) -> NeuralModel:
-    """A new network that starts from the unigram distribution, or an inherited one."""
-    if places.start_from:
-        model, _ = load_model(places.start_from / "best")
-        model.network.dropout.p = network.dropout
+def make_network(start_from: Path | None, text: PreparedText, network: NetworkOptions) -> NeuralModel:
+    """A new network that starts from the unigram distribution, or an inherited one.
+
+    Raises:
+        ConfigError: sizes are given for a network that is inherited.
+    """
+    if start_from:
+        sizes = asdict(replace(network, dropout=0.0))
+        given = sorted(name for name, value in sizes.items() if value not in (None, 0.0))
+        if given:
+            raise ConfigError(f"--start-from brings its own network; {', '.join(given)} cannot be given too")
+        model, _ = load_model(start_from / "best")
+        model.set_dropout(network.dropout)
         return model
     counts = text.counts()
-    sizes = frequency_bins(counts, network.n_classes or default_n_classes(len(counts)))
     config = NetworkConfig(
         vocabulary_size=len(text.vocabulary),
-        class_sizes=sizes,
-        embedding_size=network.embedding_size,
-        hidden_size=network.hidden_size,
-        layers=network.layers,
-        tied=network.tied,
+        class_sizes=frequency_bins(counts, network.n_classes or default_n_classes(len(counts))),
+        embedding_size=network.embedding_size or DEFAULT_SIZE,
+        hidden_size=network.hidden_size or DEFAULT_SIZE,
+        layers=network.layers or 1,
+        tied=network.tied is not False,
         dropout=network.dropout,
     )
     model = NeuralModel(config)
@@ -87,7 +107,7 @@ def make_network(places: Places, text: PreparedText, network: NetworkOptions) ->
 
 
 def train(
-    places: Places,
+    inputs: RunInputs,
     text: PreparedText,
     network: NetworkOptions,
     options: TrainingOptions,
@@ -104,13 +124,14 @@ def train(
     place = torch_device(device)
     use_threads(threads or 0)
     torch.manual_seed(options.seed)
-    model = make_network(places, text, network)
-    run = Run(places.folder, model.to(place), text.vocabulary, options)
+    model = make_network(inputs.start_from, text, network)
+    identity = inputs.identity() | {"network": asdict(network)}
+    run = Run(inputs.folder, model.to(place), text.vocabulary, options, inputs=identity)
     if resume:
         run.resume()
     typer.echo(describe(model, text), err=True)
     progress = run.train(text.train, text.validation, lambda entry: tqdm.write(line(entry), file=sys.stderr))
-    return write_facts(run, progress, places)
+    return write_facts(run, progress, inputs)
 
 
 def describe(model: NeuralModel, text: PreparedText) -> str:
@@ -135,13 +156,13 @@ def line(entry: dict[str, Any]) -> str:
     )
 
 
-def write_facts(run: Run, progress: Progress, places: Places) -> dict[str, Any]:
+def write_facts(run: Run, progress: Progress, inputs: RunInputs) -> dict[str, Any]:
     """Records how the model came to be beside it, for the bundle's manifest."""
     facts = {
         "network": run.model.config.to_dict() | {"class_sizes": len(run.model.config.class_sizes)},
         "options": asdict(run.options),
-        "texts": [path.name for path in places.texts],
-        "validation_text": places.validation.name,
+        "texts": [path.name for path in inputs.texts],
+        "validation_text": inputs.validation.name,
         "state": "reset at every sentence",
         "validation_perplexity": round(progress.best_perplexity, 3),
         "epochs": progress.epoch,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rescorer.errors import FormatError
+from rescorer.errors import ConfigError, FormatError
 from rescorer.text import Normaliser
 from rescorer.vocabulary import Vocabulary
 from training.batches import Sentences
@@ -54,14 +54,21 @@ def prepare(
 ) -> PreparedText:
     """Encodes the texts into ``folder``."""
     vocabulary.save(folder / "vocabulary.txt")
+    known = {word: i for word, i in vocabulary.ids.items() if vocabulary.knows(word)}  # marks are no words
     for paths, name in ((texts, "train.ids"), ([validation], "validation.ids")):
         to = folder / name
-        encode(paths, normaliser, vocabulary.ids, unknown=vocabulary.unknown, end=vocabulary.end, to=to)
+        encode(paths, normaliser, known, unknown=vocabulary.unknown, end=vocabulary.end, to=to)
     return prepared(folder, longest)
 
 
 def prepared(folder: Path, longest: int) -> PreparedText:
-    """Maps what ``prepare`` left in ``folder``; ``longest`` cuts training sentences only."""
+    """Maps what ``prepare`` left in ``folder``; ``longest`` cuts training sentences only.
+
+    Raises:
+        ConfigError: nothing was prepared there.
+    """
+    if not (folder / "validation.ids").exists():
+        raise ConfigError(f"{folder} holds no run; start one without --resume")
     vocabulary = Vocabulary.load(folder / "vocabulary.txt")
     marks = {"start": vocabulary.start, "end": vocabulary.end}
     train = Sentences.of(read_encoded(folder / "train.ids"), **marks, longest=longest)

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rescorer.cli.options import GroupsOption, MapOption, StreamOption, lists_from
-from rescorer.cli.rescore import LazyFile
+from rescorer.cli.rescore import Rejects
 from rescorer.errors import ConfigError, InputError, InvalidList
 from rescorer.files import reject_line
 from rescorer.formats.registry import FORMATS, choose, detect
@@ -72,7 +72,7 @@ def convert(
     written, rejected = 0, 0
     lost: Counter[str] = Counter()
     with ExitStack() as stack:
-        reject_out = stack.enter_context(LazyFile(reject_file)) if reject_file else None
+        reject_out = stack.enter_context(Rejects(reject_file)) if reject_file else None
         write = stack.enter_context(output.writer(target))
         for item in lists:
             fault = item if isinstance(item, InputError) else None

@@ -163,7 +163,17 @@ def changed(weights: Weights, change: str) -> Weights:
         return parse_weights_like(weights, label, **{name: value})
     table = {"lm": "lm", "mix": "mixture"}.get(name.split(":")[0], "streams") if ":" in name else "streams"
     key = name.split(":", 1)[1] if table != "streams" else name
+    if table == "mixture":
+        return parse_weights_like(weights, label, mixture=shares_with(weights.mixture, key, value))
     return parse_weights_like(weights, label, **{table: {**getattr(weights, table), key: value}})
+
+
+def shares_with(shares: Mapping[str, float], name: str, value: float) -> dict[str, float]:
+    """λ with one of them changed and the others scaled to what is left."""
+    others = {key: share for key, share in shares.items() if key != name}
+    left, sum_of_others = 1.0 - value, sum(others.values())
+    scaled = {key: share * left / sum_of_others if sum_of_others else 0.0 for key, share in others.items()}
+    return {**scaled, name: value}
 
 
 def parse_weights_like(weights: Weights, label: str, **fields: object) -> Weights:

@@ -21,6 +21,7 @@ from rescorer.cli.options import (
     chosen_weights,
     lists_from,
 )
+from rescorer.errors import ConfigError
 from rescorer.files import rescore_lists
 from rescorer.formats.source import open_output
 from rescorer.pipeline import MAX_BATCH_WORDS, Rescorer
@@ -36,7 +37,9 @@ def rescore(
     output: Annotated[str, typer.Option("-o", "--output", help="Re-ranked lists; .gz compresses.")] = "-",
     rejects: Annotated[
         Path | None,
-        typer.Option(help="Lists that could not be scored, with the reason. Default: OUT.rejects."),
+        typer.Option(
+            help="Lists that could not be scored, with the reason. Default: OUT.rejects; stderr for a pipe."
+        ),
     ] = None,
     maps: MapOption = None,
     streams: StreamOption = None,
@@ -54,7 +57,8 @@ def rescore(
 ) -> None:
     """Re-rank a file of n-best lists.
 
-    Example: rescorer rescore demo/lists.jsonl.gz -o out.jsonl --bundle models/starter/1
+    Example: rescorer rescore demo/lists.jsonl.gz -o out.jsonl --bundle models/starter/1 --weights
+    pocketsphinx
 
     Memory stays bounded whatever the file's length. Exit code 1 says that some lists went to the rejects.
     """
@@ -63,9 +67,11 @@ def rescore(
     rescorer.effective_weights(effective)  # a fault in them shows before any output
     lists = lists_from(source, maps, streams, groups, format_)
     reject_file = rejects or (Path(f"{output}.rejects") if output != "-" else None)
+    if reject_file and not reject_file.parent.is_dir():
+        raise ConfigError(f"--rejects {reject_file}: no such folder")
     with ExitStack() as stack:
         out = stack.enter_context(open_output(output))
-        reject_out = stack.enter_context(LazyFile(reject_file)) if reject_file else None
+        reject_out = stack.enter_context(Rejects(reject_file))
         show = not quiet and sys.stderr.isatty()
         summary = rescore_lists(rescorer, lists, out, reject_out, effective, merge=merge, progress=show)
     if as_json:
@@ -81,22 +87,29 @@ def rescore(
         raise typer.Exit(SOME_REJECTED)
 
 
-class LazyFile:
-    """A text file that is made when something is first written to it."""
+class Rejects:
+    """Where rejected lists go: a file made when the first one comes, or stderr where there is no file.
 
-    def __init__(self, path: Path) -> None:
+    What an earlier run left in the file is taken away, so that it is not taken for this one's.
+    """
+
+    def __init__(self, path: Path | None) -> None:
         self._path = path
         self._stream: TextIO | None = None
-        path.unlink(missing_ok=True)  # those of an earlier run would be taken for this one's
 
-    def __enter__(self) -> LazyFile:
+    def __enter__(self) -> Rejects:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         if self._stream is not None:
             self._stream.close()
+        elif self._path is not None and kind is None:
+            self._path.unlink(missing_ok=True)
 
     def write(self, text: str) -> None:
+        if self._path is None:
+            sys.stderr.write(text)
+            return
         if self._stream is None:
             self._stream = open(self._path, "w", encoding="utf-8")  # noqa: SIM115 (closed in __exit__)
         self._stream.write(text)

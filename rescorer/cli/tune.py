@@ -24,6 +24,7 @@ from rescorer.cli.options import (
     print_reports,
 )
 from rescorer.combine import weights_to_dict
+from rescorer.errors import ConfigError
 from rescorer.evaluation.fingerprint import fingerprint
 from rescorer.evaluation.report import evaluate
 from rescorer.evaluation.systems import cross_validated, first_pass, reranked, score_lists, tuned
@@ -50,6 +51,8 @@ def tune(
     Small sets overfit: the row to believe is "held out", leave-one-group-out. The weights record the lists
     that tuned them, and `rescorer evaluate` says so when it meets those lists again.
     """
+    if not output.absolute().parent.is_dir():
+        raise ConfigError(f"-o {output}: no such folder")
     rescorer = Rescorer.load(bundle, device)
     start = chosen_weights(dict(rescorer.bundle.weights), weights, weight)
     lists, rejected = good_lists(file, maps, streams, groups, format_)

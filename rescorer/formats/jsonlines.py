@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rescorer.combine import weights_to_dict
 from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
 from rescorer.formats.fields import FieldMap
 from rescorer.formats.records import json_kind, parse_object
@@ -159,7 +160,7 @@ def _list(
     line: int,
 ) -> NBestList:
     """Takes the known fields out of ``record``; what is left is the client's."""
-    list_id = _text(record.pop(names.id, None), names.id, "", required=True) if names.id else str(line)
+    list_id = _text(_id(record.pop(names.id, None)), names.id, "", required=True) if names.id else str(line)
     items = record.pop(names.hypotheses, None)
     if not isinstance(items, list) or not items:
         raise InvalidList(
@@ -231,6 +232,11 @@ def _streams(
     return streams
 
 
+def _id(value: Any) -> Any:
+    """Many files number their lists; a number is as good a name as any."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
 def _text(value: Any, field: str, list_id: str, required: bool = False) -> Any:
     """``value`` where it is a string, or None where it may be missing."""
     if value is None and not required:
@@ -257,12 +263,9 @@ def nbest_line(nbest: NBestList) -> str:
 def rescored_line(rescored: RescoredList) -> str:
     """One line without its end; ranks count from 1, scores have ``SCORE_DECIMALS`` decimals."""
     hypotheses = [_rescored_hypothesis(each, rank) for rank, each in enumerate(rescored.hypotheses, start=1)]
-    own = {
-        "id": rescored.id,
-        "model": rescored.model,
-        "weights": rescored.weights.name,
-        "hypotheses": hypotheses,
-    }
+    weights = {key: value for key, value in weights_to_dict(rescored.weights).items() if key != "tuned_on"}
+    own = {"id": rescored.id, "model": rescored.model, "weights": weights, "hypotheses": hypotheses}
+    own |= {"context": rescored.context} if rescored.context else {}
     return _dump(_with_client_fields(own | _known(rescored.reference, rescored.group), rescored.fields))
 
 

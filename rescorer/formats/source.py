@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import sys
 import zlib
 from collections.abc import Callable, Iterator
@@ -59,20 +60,32 @@ def read_lines(source: Source) -> Iterator[tuple[int, str | FormatError]]:
 def open_output(target: str | Path) -> Iterator[TextIO]:
     """Text stream to a file, compressed where its name ends in ``.gz``; ``-`` is standard output.
 
+    A file appears, or is replaced, when it is complete: a fault on the way leaves what was there, and an
+    input may be its own output. Devices and pipes are written as they are.
+
     Raises:
-        FormatError: the file cannot be opened.
+        FormatError: the file cannot be written.
     """
     if str(target) == "-":
         yield sys.stdout
         sys.stdout.flush()
         return
-    opener: Callable[..., TextIO] = gzip.open if str(target).endswith(".gz") else open
+    path = Path(target)
+    special = path.exists() and not path.is_file()
+    partial = path if special else path.with_name(f".{path.name}.partial")
+    opener: Callable[..., TextIO] = gzip.open if path.suffix == ".gz" else open
     try:
-        stream = opener(target, "wt", encoding="utf-8", newline="\n")
+        stream = opener(partial, "wt", encoding="utf-8", newline="\n")
     except OSError as fault:
         raise FormatError(f"cannot be written: {fault.strerror or fault}", file=str(target)) from None
-    with stream:
-        yield stream
+    try:
+        with stream:
+            yield stream
+        if not special:
+            os.replace(partial, path)
+    finally:
+        if not special:
+            partial.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ A sentence starts from the zero state with ``<s>`` as its first input, in traini
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Protocol
 
 import torch
@@ -154,6 +154,12 @@ class NeuralModel(nn.Module):
         self.network: LstmNetwork = NETWORKS[config.kind](config)
         tied = self.network.embedding.weight if config.tied else None
         self.output = ClassFactoredSoftmax(self.network.output_size, config.class_sizes, tied)
+
+    def set_dropout(self, dropout: float) -> None:
+        """Changes the share of values dropped in further training."""
+        self.config = replace(self.config, dropout=dropout)
+        self.network.dropout.p = dropout
+        self.network.lstm.dropout = dropout if self.config.layers > 1 else 0.0
 
     def loss(self, inputs: Tensor, targets: Tensor, bfloat16: bool = False) -> Tensor:
         """Σ −ln P over the targets that are not negative (padding); inputs, targets: (B, T).

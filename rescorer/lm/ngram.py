@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import math
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 import kenlm
 import numpy as np
@@ -99,15 +101,22 @@ class NgramModel:
         return state
 
 
+def is_arpa(path: Path) -> bool:
+    """Whether a file, gzip or plain, begins as ARPA files do."""
+    try:
+        with _opened(path) as stream:
+            return stream.read(64).lstrip().startswith(b"\\data\\")
+    except (OSError, EOFError, zlib.error):
+        return False
+
+
 def arpa_words(path: Path) -> Iterator[str]:
     """The unigrams of an ARPA file, marks left out.
 
     Raises:
         BundleError: it is no ARPA file.
     """
-    with open(path, "rb") as raw:
-        zipped = raw.read(2) == b"\x1f\x8b"
-    with gzip.open(path, "rb") if zipped else open(path, "rb") as stream:
+    with _opened(path) as stream:
         in_unigrams = False
         for line in stream:
             if line.startswith(b"\\"):
@@ -121,3 +130,9 @@ def arpa_words(path: Path) -> Iterator[str]:
     raise BundleError(
         f"{path}: no unigram section; expected an ARPA file, or a binary with its list of words"
     )
+
+
+def _opened(path: Path) -> BinaryIO:
+    with open(path, "rb") as raw:
+        zipped = raw.read(2) == b"\x1f\x8b"
+    return gzip.open(path, "rb") if zipped else open(path, "rb")  # type: ignore[return-value]

@@ -153,7 +153,9 @@ def rescored_from_proto(
         )
         for each in message.hypotheses
     )
-    return RescoredList(message.id, hypotheses, weights, model, sent.reference, sent.group, sent.fields)
+    return RescoredList(
+        message.id, hypotheses, weights, model, sent.reference, sent.group, sent.fields, sent.context
+    )
 
 
 def text_score_to_proto(score: TextScore) -> pb.TextScore:
