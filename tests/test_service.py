@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -16,7 +18,7 @@ from servers import running, until
 
 from models import write_bundle
 from rescorer import BundleError, ConfigError, Rescorer
-from rescorer.service.server import SERVICE
+from rescorer.service.server import SERVICE, SETTLE_S
 from rescorer.service.v1 import rescorer_pb2 as pb
 from rescorer.service.v1.rescorer_pb2_grpc import RescorerServiceStub
 
@@ -314,7 +316,7 @@ def test_health_says_serving_only_from_loaded_to_told_to_stop(bundle):
         assert server.rescorer.entered.wait(5)
         stopping = server.submit(server.server.stop())
         assert next(states).status == NOT_SERVING
-        states.cancel()
+        time.sleep(2 * SETTLE_S)
         assert not stopping.done()
         assert refused(stub.Rescore, pb.RescoreRequest())[0] == grpc.StatusCode.UNAVAILABLE
         server.rescorer.gate.set()
@@ -334,6 +336,51 @@ def test_a_stream_in_progress_ends_when_the_server_stops(bundle):
                 list(responses)
             stopping.result(10)
         assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
+
+
+def test_a_server_told_to_stop_does_not_wait_for_clients_that_say_nothing(bundle):
+    over = threading.Event()
+
+    def one_then_silence():
+        yield pb.RescoreStreamRequest(lists=[a_list()])
+        over.wait(20)
+
+    with running(bundle, grace_s=20) as server, grpc.insecure_channel(server.target) as channel:
+        states = HealthStub(channel).Watch(HealthCheckRequest())
+        responses = RescorerServiceStub(channel).RescoreStream(one_then_silence())
+        assert (next(states).status, len(next(responses).lists)) == (SERVING, 1)
+        began = time.monotonic()
+        server.run(server.server.stop())
+        assert time.monotonic() - began < 5
+        assert next(states).status == NOT_SERVING
+        assert refused(lambda: states)[0] == grpc.StatusCode.UNAVAILABLE
+        code, text, *_ = refused(lambda: responses)
+        assert (code, text.split(";")[0]) == (grpc.StatusCode.UNAVAILABLE, "shutting down")
+        over.set()
+
+
+def test_a_stream_whose_last_message_is_in_hand_ends_well_when_the_server_stops(bundle):
+    with running(bundle) as server, grpc.insecure_channel(server.target) as channel:
+        server.rescorer.gate.clear()
+        responses = RescorerServiceStub(channel).RescoreStream(
+            iter([pb.RescoreStreamRequest(lists=[a_list()])])
+        )
+        until(lambda: server.in_flight == 1)
+        stopping = server.submit(server.server.stop())
+        time.sleep(2 * SETTLE_S)
+        server.rescorer.gate.set()
+        assert [len(each.lists) for each in responses] == [1]
+        stopping.result(10)
+
+
+def test_after_the_grace_time_a_call_is_given_up(bundle):
+    with running(bundle, grace_s=0.2) as server, grpc.insecure_channel(server.target) as channel:
+        server.rescorer.gate.clear()
+        call = RescorerServiceStub(channel).Rescore.future(pb.RescoreRequest(lists=[a_list()]))
+        until(lambda: server.in_flight == 1)
+        server.run(server.server.stop())
+        assert refused(call.result)[0] == grpc.StatusCode.UNAVAILABLE
+        server.rescorer.gate.set()
 
 
 def test_a_bundle_that_cannot_be_loaded_never_serves(tmp_path):

@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError
 from grpc_status import rpc_status
 
 from rescorer.errors import InputError
+from rescorer.service.drain import Drain
 from rescorer.service.faults import kind_of, status_of
 
 REQUEST_ID = "x-request-id"
@@ -34,10 +35,12 @@ class FaultInterceptor(grpc.aio.ServerInterceptor):
 
     Args:
         service: full name of the proto service.
+        drain: counts the calls.
     """
 
-    def __init__(self, service: str) -> None:
+    def __init__(self, service: str, drain: Drain) -> None:
         self._prefix = f"/{service}/"
+        self._drain = drain
 
     async def intercept_service(
         self,
@@ -52,23 +55,25 @@ class FaultInterceptor(grpc.aio.ServerInterceptor):
         # Messages arrive here as bytes: decoding is inside the guard, too.
         if handler.request_streaming:
             return grpc.stream_stream_rpc_method_handler(
-                guarded_stream(handler, method), None, handler.response_serializer
+                guarded_stream(handler, method, self._drain), None, handler.response_serializer
             )
         return grpc.unary_unary_rpc_method_handler(
-            guarded_unary(handler, method), None, handler.response_serializer
+            guarded_unary(handler, method, self._drain), None, handler.response_serializer
         )
 
 
-def guarded_unary(handler: Any, method: str) -> Callable[..., Awaitable[Any]]:
+def guarded_unary(handler: Any, method: str, drain: Drain) -> Callable[..., Awaitable[Any]]:
     async def call(data: bytes, context: grpc.aio.ServicerContext) -> Any:
+        drain.opened(context)
         async with guard(context, method):
             return await handler.unary_unary(decoded(handler, data), context)
 
     return call
 
 
-def guarded_stream(handler: Any, method: str) -> Callable[..., AsyncIterator[Any]]:
+def guarded_stream(handler: Any, method: str, drain: Drain) -> Callable[..., AsyncIterator[Any]]:
     async def call(stream: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
+        drain.opened(context)
         async with guard(context, method):
             requests = (decoded(handler, data) async for data in stream)
             async for response in handler.stream_stream(requests, context):

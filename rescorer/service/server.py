@@ -20,6 +20,7 @@ from rescorer.errors import ConfigError
 from rescorer.lm.device import use_threads
 from rescorer.pipeline import Rescorer
 from rescorer.service.answers import Answers
+from rescorer.service.drain import Drain
 from rescorer.service.interceptor import FaultInterceptor
 from rescorer.service.service import RescorerService
 from rescorer.service.settings import ServiceSettings
@@ -30,6 +31,9 @@ from rescorer.service.worker import Worker
 SERVICE = pb.DESCRIPTOR.services_by_name["RescorerService"].full_name
 HEALTH_NAMES = ("", SERVICE)
 """What health can be asked about: the server as a whole, and the service."""
+
+SETTLE_S = 0.5
+"""For calls that have come but not begun, and for watchers of health to hear of the end."""
 
 log = structlog.get_logger()
 
@@ -47,10 +51,11 @@ class Server:
         self._settings = settings
         self._load = load
         self._worker = Worker(settings.max_in_flight_lists)
-        self._service = RescorerService(settings, self._worker)
+        self._drain = Drain()
+        self._service = RescorerService(settings, self._worker, self._drain)
         self._health = health_aio.HealthServicer()
         self._server = grpc.aio.server(
-            interceptors=[FaultInterceptor(SERVICE)],
+            interceptors=[FaultInterceptor(SERVICE, self._drain)],
             options=[
                 ("grpc.max_receive_message_length", settings.max_message_bytes),
                 # Without it two servers would share a port in silence.
@@ -95,9 +100,15 @@ class Server:
     async def stop(self) -> None:
         """Says NOT_SERVING, lets calls finish for the grace time, and ends."""
         log.info("stopping", grace_s=self._settings.grace_s)
-        self._service.draining = True
         await self._health.enter_graceful_shutdown()
-        await self._server.stop(self._settings.grace_s)
+        self._drain.begin()
+        stopping = asyncio.create_task(self._server.stop(self._settings.grace_s))
+        await asyncio.wait((stopping,), timeout=SETTLE_S)
+        answered = asyncio.create_task(self._drain.answered())
+        await asyncio.wait((stopping, answered), return_when=asyncio.FIRST_COMPLETED)
+        answered.cancel()
+        await self._server.stop(None)  # what is open now only listens, as watchers of health do
+        await stopping
         self._worker.close()
         log.info("stopped")
 

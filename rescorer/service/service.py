@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 
 import grpc
 
 from rescorer.errors import Unavailable
 from rescorer.service.answers import Answers, RescoreAnswer
+from rescorer.service.drain import Drain
 from rescorer.service.limits import check_request, check_texts
 from rescorer.service.settings import ServiceSettings
 from rescorer.service.v1 import rescorer_pb2 as pb
@@ -18,13 +20,12 @@ from rescorer.service.worker import Timed, Worker
 class RescorerService(RescorerServiceServicer):
     """Faults are raised as they are; the interceptor turns them into statuses."""
 
-    def __init__(self, settings: ServiceSettings, worker: Worker) -> None:
+    def __init__(self, settings: ServiceSettings, worker: Worker, drain: Drain) -> None:
         self._settings = settings
         self._worker = worker
+        self._drain = drain
         self.answers: Answers | None = None
         """None until the models are loaded."""
-        self.draining = False
-        """Streams end after the message in hand."""
 
     async def Rescore(  # noqa: N802 (the name in the proto)
         self, request: pb.RescoreRequest, context: grpc.aio.ServicerContext
@@ -34,10 +35,9 @@ class RescorerService(RescorerServiceServicer):
     async def RescoreStream(  # noqa: N802
         self, requests: AsyncIterator[pb.RescoreStreamRequest], context: grpc.aio.ServicerContext
     ) -> AsyncIterator[pb.RescoreStreamResponse]:
-        async for request in requests:
-            if self.draining:
-                raise Unavailable("shutting down; send what is not answered to another server")
-            yield await self._rescore(request, pb.RescoreStreamResponse(), wait=True)
+        async with aclosing(self._drain.messages(requests)) as messages:
+            async for request in messages:
+                yield await self._rescore(request, pb.RescoreStreamResponse(), wait=True)
 
     async def ScoreText(  # noqa: N802
         self, request: pb.ScoreTextRequest, context: grpc.aio.ServicerContext
