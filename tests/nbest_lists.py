@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rescorer.types import Hypothesis, NBestList
 
-LETTERS = st.characters(exclude_categories=["Cs", "Cc", "Zs", "Zl", "Zp"], exclude_characters="\ufeff/")
+LETTERS = st.characters(exclude_categories=["Cs", "Cc", "Zs", "Zl", "Zp"], exclude_characters="\ufeff/▁")
 WORD = st.text(LETTERS, min_size=1, max_size=5)
 TEXT = st.lists(WORD | st.just("a b"), max_size=4).map(" ".join)
 ID = st.text("abc-_.:7", min_size=1, max_size=8).filter(

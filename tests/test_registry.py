@@ -17,6 +17,8 @@ FILES = {
     "jsonl": '{"id": "u1", "hypotheses": ["a"]}\n',
     "srilm": "-1.5 -2.5 2 a b\n-3 -4 0\n",
     "nbestlist1": "NBestList1.0\n(-12) a b\n",
+    "mlm": '{"u1": {"hyp_1": {"score": -1, "text": "a"}}}\n',
+    "espnet1": '{\n  "utts": {\n    "u1": {"output": [{"rec_text": "a", "score": -1}]}\n  }\n}\n',
     "htk": "# by hand\nVERSION=1.0\nN=2 L=1\nI=0 W=!NULL\nI=1 W=a\nJ=0 S=0 E=1 a=-3\n",
     "nbestlist2": "NBestList2.0\n(-12) a ( st: 0.00 et: 0.48 g: -1 a: -4 )\n",
 }

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from rescorer.errors import ConfigError, FormatError, InputError
-from rescorer.formats import htk, jsonlines, kaldi, srilm
+from rescorer.formats import espnet1, htk, jsonlines, kaldi, mlm, srilm
 from rescorer.formats.rows import Write
 from rescorer.formats.sample import Sample, sample_of
 from rescorer.types import NBestList
@@ -159,6 +159,26 @@ _TABLE = (
         kaldi.writer,
         folder=True,
         streams=frozenset(kaldi.STREAMS.values()),
+    ),
+    Format(
+        "mlm",
+        "mlm-scoring: one JSON object of utterances with hyp_1, hyp_2, …, ref",
+        "fixed: natural log-probabilities",
+        mlm.read_lists,
+        mlm.looks_like,
+        mlm.writer,
+        holds=frozenset({"reference", "fields"}),
+        streams=frozenset({mlm.STREAM}),
+    ),
+    Format(
+        "espnet1",
+        "ESPnet 1: data.json with recognition results",
+        "fixed: natural log-probabilities",
+        espnet1.read_lists,
+        espnet1.looks_like,
+        espnet1.writer,
+        holds=frozenset({"reference", "group", "fields"}),
+        streams=frozenset({espnet1.STREAM}),
     ),
     Format(
         "htk",

@@ -49,6 +49,7 @@ def list_of(
     file: str,
     *,
     reference: str | None = None,
+    group: str = "",
     fields: Mapping[str, Any] | None = None,
 ) -> NBestList | InvalidList:
     """The rows as one list, or what is wrong with it; a stream without units of its own is in nats."""
@@ -64,7 +65,7 @@ def list_of(
     except InvalidList as fault:
         return placed(fault, file, rows[fault.hypothesis].line if fault.hypothesis is not None else None)
     hypotheses = tuple(Hypothesis(row.text, row.fields) for row in rows)
-    return NBestList(list_id, hypotheses, streams, reference=reference, fields=fields or {})
+    return NBestList(list_id, hypotheses, streams, reference=reference, group=group, fields=fields or {})
 
 
 def placed(fault: InvalidList, file: str, line: int | None) -> InvalidList:
