@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -31,12 +31,22 @@ from rescorer.evaluation.oracle import evaluate_list
 from rescorer.evaluation.report import Report
 from rescorer.evaluation.report import evaluate as report
 from rescorer.evaluation.systems import comparison, reference_perplexities, score_lists, system_weights
+from rescorer.evaluation.timed import lists_by_time
+from rescorer.formats.nist import is_stm, read_ctm, read_stm
 from rescorer.formats.references import read_references
 from rescorer.pipeline import Rescorer
 from rescorer.text import Normaliser
+from rescorer.types import NBestList
 
 SOME_REJECTED = 1
 
+ReferenceOption = Annotated[
+    str | None,
+    typer.Option(
+        help="What was said, by id: `words (id)`, id<TAB>text or JSON lines; or by time, where its name ends "
+        "in .stm and FILE is a ctm."
+    ),
+]
 CountingOption = Annotated[
     Method,
     typer.Option(
@@ -59,9 +69,7 @@ def evaluate(
     files: Annotated[
         list[str], typer.Argument(metavar="FILE...", help="N-best lists, or what `rescore` wrote.")
     ],
-    reference: Annotated[
-        str | None, typer.Option(help="What was said, by id: `words (id)`, id<TAB>text or JSON lines.")
-    ] = None,
+    reference: ReferenceOption = None,
     bundle: Annotated[
         Path | None,
         typer.Option(
@@ -100,7 +108,7 @@ def evaluate(
     if tune and bundle is None:
         raise ConfigError("--tune compares language models: give --bundle")
     how = Counting(counting, characters, optional_words, fragments)
-    references = read_references(reference) if reference else {}
+    lists_in = lists_reader(reference, maps, streams, groups, format_)
     rescorer = Rescorer.load(bundle, device) if bundle else None
     words = (
         read_normaliser(normaliser)
@@ -114,9 +122,8 @@ def evaluate(
     perplexity: dict[str, Any] = {}
     rejected = 0
     for file in files:
-        found, bad = good_lists(file, maps, streams, groups, format_)
+        lists, bad = lists_in(file)
         rejected += bad
-        lists = [replace(each, reference=references.get(each.id, each.reference)) for each in found]
         if rescorer is None:
             rows[file] = report(evaluate_list(each, words.words, first, how) for each in lists)
             continue
@@ -132,6 +139,30 @@ def evaluate(
     show(rows, perplexity, by_group, as_json, rejected, how)
     if rejected:
         raise typer.Exit(SOME_REJECTED)
+
+
+def lists_reader(
+    reference: str | None,
+    maps: list[str] | None,
+    streams: list[str] | None,
+    groups: str | None,
+    format_: str | None,
+) -> Callable[[str], tuple[list[NBestList], int]]:
+    """Reads a file's lists with their references, by id or, from an stm, by time; and counts the rejected."""
+    if reference and is_stm(reference):
+        if maps or streams or groups or format_:
+            raise ConfigError(
+                "an stm scores a ctm and names its speakers: no --map, --stream, --groups, --format"
+            )
+        segments = list(read_stm(reference))
+        return lambda file: (lists_by_time(read_ctm(file), segments), 0)
+    references = read_references(reference) if reference else {}
+
+    def read(file: str) -> tuple[list[NBestList], int]:
+        found, bad = good_lists(file, maps, streams, groups, format_)
+        return [replace(each, reference=references.get(each.id, each.reference)) for each in found], bad
+
+    return read
 
 
 def show(

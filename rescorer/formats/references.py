@@ -1,7 +1,8 @@
 r"""Owns files that say something about utterances by id: what was said, or who spoke.
 
 References come as ``words (id)`` lines (NIST trn), as ``id<TAB>text`` (further columns are not read) or as
-JSON; the first line that is not blank tells which. JSON is an object a line, or one array of objects.
+JSON; the first line that is neither blank nor a comment (``;;``) tells which. JSON is an object a line, or
+one array of objects.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from rescorer.errors import FormatError
+from rescorer.formats.nist import COMMENT, parse_trn
 from rescorer.formats.records import json_kind, parse_object
 from rescorer.formats.source import Source, read_lines, source_name
 
-TRN = re.compile(r"(.*)\(([^()]+)\)\s*")
 Entry = tuple[int, str, str]
 """Line, id, value."""
 
@@ -31,7 +32,7 @@ def read_references(source: Source, id_field: str = "id", text_field: str = "ref
     first = lines[0][1] if lines else ""
     if _is_json(first):
         return _by_id(_json_entries(lines, file, id_field, text_field), file)
-    parse = _tsv if "\t" in first else _trn
+    parse = _tsv if "\t" in first else parse_trn
     return _by_id(_entries(lines, parse, file), file)
 
 
@@ -46,19 +47,19 @@ def read_groups(source: Source, id_field: str = "id", group_field: str = "speake
 
 
 def _text_lines(source: Source) -> list[tuple[int, str]]:
-    """The lines that are not blank, with their numbers."""
+    """The lines that are neither blank nor comments, with their numbers."""
     lines = []
     for line, text in read_lines(source):
         if isinstance(text, FormatError):
             raise text
-        if text.strip():
+        if text.strip() and not text.startswith(COMMENT):
             lines.append((line, text))
     return lines
 
 
 def _is_json(first: str) -> bool:
     """A trn line may begin with a brace too: ``{ uh / @ } yes (u1)``."""
-    return bool(re.match(r'\s*(\[|\{\s*("|$))', first)) and not TRN.fullmatch(first)
+    return bool(re.match(r'\s*(\[|\{\s*("|$))', first)) and parse_trn(first) is None
 
 
 def _entries(
@@ -70,11 +71,6 @@ def _entries(
             expected = "id<TAB>text" if parse is _tsv else "words (id), id<TAB>text or JSON"
             raise FormatError(f"expected {expected}", file=file, line=line)
         yield line, *entry
-
-
-def _trn(text: str) -> tuple[str, str] | None:
-    match = TRN.fullmatch(text)
-    return (match[2].strip(), match[1].strip()) if match else None
 
 
 def _tsv(text: str) -> tuple[str, str] | None:

@@ -1,0 +1,216 @@
+"""NIST's files: transcripts, words with times and references with times, and what is scored against what."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rescorer.errors import FormatError, InputError, InvalidList
+from rescorer.evaluation.timed import lists_by_time
+from rescorer.formats.nist import (
+    Segment,
+    TimedWord,
+    ctm_writer,
+    looks_like_ctm,
+    looks_like_trn,
+    parse_trn,
+    read_ctm,
+    read_ctm_lists,
+    read_stm,
+    read_trn_lists,
+    trn_writer,
+)
+from rescorer.formats.references import read_references
+from rescorer.formats.sample import sample_of
+from rescorer.types import Hypothesis, NBestList
+
+CTM = """\
+;; made by hand
+call 1 0.10 0.30 hello 0.91
+ call 1 0.55 .2 there NA
+
+call 2 3 0.5 bye
+"""
+STM = """\
+;; LABEL "o" "overall" ""
+call 1 ann 0.0 2.0 <o,f0> { hello / hi } there
+call 1 ann 2.0 4.5
+call 2 bob 0 5.0 IGNORE_TIME_SEGMENT_IN_SCORING
+"""
+
+
+def stream(text: str) -> io.BytesIO:
+    return io.BytesIO(text.encode())
+
+
+def test_a_ctm_is_read():
+    assert list(read_ctm(stream(CTM))) == [
+        TimedWord("call", "1", 0.1, 0.3, "hello", 0.91),
+        TimedWord("call", "1", 0.55, 0.2, "there"),
+        TimedWord("call", "2", 3.0, 0.5, "bye"),
+    ]
+
+
+def test_an_stm_is_read():
+    assert list(read_stm(stream(STM))) == [
+        Segment("call", "1", "ann", 0.0, 2.0, "{ hello / hi } there", "<o,f0>"),
+        Segment("call", "1", "ann", 2.0, 4.5, ""),
+        Segment("call", "2", "bob", 0.0, 5.0, "IGNORE_TIME_SEGMENT_IN_SCORING"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "entry"),
+    [
+        ("a b (s1-u1)", ("s1-u1", "a b")),
+        ("(uh) { a / @ } (u 1) ", ("u 1", "(uh) { a / @ }")),
+        ("(u1)", ("u1", "")),
+        ("a b", None),
+        ("a ( )", None),
+        ("a (u1) b", None),
+    ],
+)
+def test_a_line_of_a_trn(line, entry):
+    assert parse_trn(line) == entry
+
+
+def test_comments_are_no_references():
+    assert read_references(stream(";; a comment\na b (u1)\n;; c (u2)\n")) == {"u1": "a b"}
+
+
+@pytest.mark.parametrize(
+    ("read", "line", "said"),
+    [
+        (read_ctm, "call 1 0.1 0.2", "<stream>:2: expected file, channel, start, .*not 4 columns"),
+        (read_ctm, "call 1 0.1 0.2 a 1 x y", "not 8 columns"),
+        (read_ctm, "call 1 now 0.2 a", "<stream>:2: start: expected a number, not 'now'"),
+        (read_ctm, "call 1 0.1 nan a", "<stream>:2: duration: expected a number"),
+        (read_ctm, "call 1 -0.1 0.2 a", "<stream>:2: start: expected seconds, 0 or more"),
+        (read_ctm, "call 1 0.1 0.2 a high", "<stream>:2: confidence: expected a number"),
+        (read_ctm, "call 1 * * <ALT_BEGIN>", "<stream>:2: word: alternatives in a ctm are not read"),
+        (read_stm, "call 1 ann 0.1", "<stream>:2: expected file, channel, speaker, .*not 4 columns"),
+        (read_stm, "call 1 ann 0 1_0 a", "<stream>:2: end: expected a number, not '1_0'"),
+        (read_stm, "call 1 ann 2 1 a", "<stream>:2: end: 1 is before the start, 2"),
+    ],
+)
+def test_a_bad_line_is_refused_with_its_place(read, line, said):
+    with pytest.raises(FormatError, match=said):
+        list(read(stream(f";; first\n{line}\n")))
+
+
+def test_a_line_that_is_no_text_is_refused():
+    with pytest.raises(FormatError, match=r"<stream>:1: not UTF-8"):
+        list(read_ctm(io.BytesIO(b"\xff")))
+
+
+def test_lists_of_a_trn_are_one_a_line():
+    found = list(read_trn_lists(io.BytesIO(b";; c\na b (u1)\nc\n\xff\n(u2)\n")))
+    assert found[0] == NBestList("u1", (Hypothesis("a b"),))
+    assert [str(each) for each in found[1:3]] == [
+        "<stream>:3: expected words (id)",
+        "<stream>:4: not UTF-8: invalid start byte at byte 1",
+    ]
+    assert found[3] == NBestList("u2", (Hypothesis(""),))
+
+
+def test_lists_of_a_ctm_are_channels():
+    first, second, fault = read_ctm_lists(stream(CTM + "dial 1 0 0 x\ncall\n"))
+    assert (first.id, first.hypotheses[0].text) == ("call 1", "hello there")
+    assert first.hypotheses[0].fields["words"][0] == {
+        "word": "hello", "start_s": 0.1, "duration_s": 0.3, "confidence": 0.91
+    }  # fmt: skip
+    assert second.id == "call 2"
+    assert isinstance(fault, FormatError)
+
+
+NAMES = st.text("ab1-_.é", min_size=1, max_size=4)
+NUMBERS = st.floats(0, 1e6, allow_nan=False)
+TIMED = st.builds(
+    lambda word, start, duration, confidence: (
+        {"word": word, "start_s": start, "duration_s": duration}
+        | ({} if confidence is None else {"confidence": confidence})
+    ),
+    NAMES,
+    NUMBERS,
+    NUMBERS,
+    st.none() | st.floats(0, 1),
+)
+
+
+@given(st.dictionaries(st.tuples(NAMES, NAMES), st.lists(TIMED, min_size=1, max_size=4), max_size=3))
+def test_a_ctm_that_was_written_is_read_again(tmp_path_factory, channels):
+    lists = [
+        NBestList(" ".join(name), (Hypothesis(" ".join(each["word"] for each in words), {"words": words}),))
+        for name, words in channels.items()
+    ]
+    path = tmp_path_factory.mktemp("ctm") / "a.ctm.gz"
+    with ctm_writer(path) as write:
+        for each in lists:
+            write(each)
+    assert list(read_ctm_lists(path)) == lists
+    assert bool(looks_like_ctm(sample_of(path)))
+
+
+@given(
+    st.dictionaries(
+        st.text("ab -1é", min_size=1).map(str.strip).filter(bool), st.lists(NAMES | st.just("(a)"))
+    )
+)
+def test_a_trn_that_was_written_is_read_again(tmp_path_factory, texts):
+    lists = [NBestList(name, (Hypothesis(" ".join(words)),)) for name, words in texts.items()]
+    path = tmp_path_factory.mktemp("trn") / "a"
+    with trn_writer(path) as write:
+        for each in lists:
+            write(each)
+    assert list(read_trn_lists(path)) == lists
+    assert bool(looks_like_trn(sample_of(path))) == bool(lists)
+
+
+@pytest.mark.parametrize(
+    ("writer", "list_id", "fields", "said"),
+    [
+        (trn_writer, "u(1)", {}, "id: expected an id without parentheses"),
+        (trn_writer, " ", {}, "id: expected an id without"),
+        (ctm_writer, "a b c", {}, "id: expected a file's name"),
+        (ctm_writer, "a", {}, "hypothesis 0, words: expected the words with their times"),
+        (ctm_writer, "a", {"words": [3]}, r"words\[0\].word: expected a word"),
+        (ctm_writer, "a", {"words": [{"word": "x y", "start_s": 0, "duration_s": 0}]}, "expected a word"),
+        (
+            ctm_writer,
+            "a",
+            {"words": [{"word": "x", "start_s": 0}]},
+            r"words\[0\]: expected start_s, duration",
+        ),
+        (ctm_writer, "a", {"words": [{"word": "x", "start_s": 0, "duration_s": True}]}, "as numbers"),
+    ],
+)
+def test_what_cannot_be_written_is_refused(tmp_path, writer, list_id, fields, said):
+    with pytest.raises(InvalidList, match=said), writer(tmp_path / "out") as write:
+        write(NBestList(list_id, (Hypothesis("x", fields),)))
+
+
+def words(*middles: float) -> list[TimedWord]:
+    return [TimedWord("f", "1", middle - 0.1, 0.2, f"w{middle:g}") for middle in middles]
+
+
+def test_words_belong_to_the_segment_that_their_middle_is_in():
+    segments = [
+        Segment("f", "1", "ann", 0, 1, "a"),
+        Segment("f", "1", "bob", 1, 2, "ignore_time_segment_in_scoring"),
+        Segment("f", "1", "ann", 3, 4, "b"),
+        Segment("f", "2", "bob", 0, 9, "c"),
+    ]
+    lists = lists_by_time(words(0.5, 0.99, 1, 1.5, 2.5, 3.5, 8), segments)
+    assert [(each.id, each.group, each.reference, each.hypotheses[0].text) for each in lists] == [
+        ("ann-000", "ann", "a", "w0.5 w0.99"),
+        ("ann-001", "ann", "b", "w2.5 w3.5 w8"),
+        ("bob-000", "bob", "c", ""),
+    ]
+
+
+def test_words_without_a_reference_are_refused():
+    with pytest.raises(InputError, match="words of file 'f', channel '1', of which there is no reference"):
+        lists_by_time(words(1), [Segment("f", "2", "ann", 0, 1, "a")])
