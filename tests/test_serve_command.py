@@ -50,6 +50,7 @@ def test_sigterm_lets_calls_in_flight_finish_and_exits_with_0(bundle, tmp_path):
     lists = [NBestList(f"u{i}", texts, {"acoustic": (-1.0,) * len(texts)}) for i in range(64)]
     with serving(bundle, tmp_path) as (process, client), ThreadPoolExecutor(1) as caller:
         client.rescore(lists[:1])
+        port = int((tmp_path / "port").read_text())
         call = caller.submit(client.rescore, lists)
         time.sleep(0.5)
         process.send_signal(signal.SIGTERM)
@@ -65,7 +66,7 @@ def test_sigterm_lets_calls_in_flight_finish_and_exits_with_0(bundle, tmp_path):
         "stopping",
         "stopped",
     ]
-    assert lines[0]["port"] == int((tmp_path / "port").read_text())
+    assert lines[0]["port"] == port
     assert all(line["request_id"] for line in lines if line["event"].startswith("call"))
 
 
@@ -88,4 +89,12 @@ def test_what_cannot_be_served_is_one_line_and_an_exit_code(bundle, options, cod
     done = subprocess.run([*COMMAND, *options], env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == code
     assert part in done.stderr
-    assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_device_that_is_not_here_ends_the_server_with_its_reason(bundle):
+    options = ("--bundle", bundle, "--port", "0", "--device", "foo")
+    done = subprocess.run([*COMMAND, *options], capture_output=True, text=True, timeout=60)
+    *logged, told = done.stderr.splitlines()
+    assert (done.returncode, told) == (2, "rescorer: device is 'foo'; torch has here: cpu")
+    assert [json.loads(line)["event"] for line in logged] == ["listening", "stopping", "stopped"]

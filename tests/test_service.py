@@ -18,7 +18,7 @@ from servers import running, until
 
 from models import write_bundle
 from rescorer import BundleError, ConfigError, Rescorer
-from rescorer.service.server import SERVICE, SETTLE_S
+from rescorer.service.server import SERVICE, SETTLE_S, Server
 from rescorer.service.v1 import rescorer_pb2 as pb
 from rescorer.service.v1.rescorer_pb2_grpc import RescorerServiceStub
 
@@ -384,21 +384,33 @@ def test_after_the_grace_time_a_call_is_given_up(bundle):
 
 
 def test_a_bundle_that_cannot_be_loaded_never_serves(tmp_path):
-    with running(tmp_path / "none", load=False) as server:
+    bundle = write_bundle(tmp_path)
+    (bundle / "text.json").write_text("{}")
+    with running(bundle, load=False) as server:
         with pytest.raises(BundleError):
             server.load()
         with grpc.insecure_channel(server.target) as channel:
             assert HealthStub(channel).Check(HealthCheckRequest()).status == NOT_SERVING
 
 
-def test_a_port_that_is_taken_is_refused(bundle, server):
-    from rescorer.service.server import Server
+def test_a_port_that_is_taken_is_refused(server, tmp_path):
+    of_a_killed_server = tmp_path / "port"
+    of_a_killed_server.write_text("1\n")
 
     async def second() -> None:
-        await Server(server.settings.model_copy(update={"port": server.port}), Rescorer.load).start()
+        update = {"port": server.port, "port_file": of_a_killed_server}
+        await Server(server.settings.model_copy(update=update), Rescorer.load).start()
 
     with pytest.raises(ConfigError, match="cannot listen"):
         server.run(second())
+    assert not of_a_killed_server.exists()
+
+
+def test_the_port_file_is_there_only_while_it_is_true(bundle, tmp_path):
+    port_file = tmp_path / "port"
+    with running(bundle, load=False, port_file=port_file) as server:
+        assert port_file.read_text() == f"{server.port}\n"
+    assert not port_file.exists()
 
 
 def test_reflection_tells_the_service_and_its_methods(channel):

@@ -33,7 +33,7 @@ class Drain:
         """Counts a call until its answer is sent or its client is gone."""
         self._open += 1
         self._none_open.clear()
-        context.add_done_callback(self._closed)
+        context.add_done_callback(self._closed)  # type: ignore[arg-type]  # the stubs lack Protocol
 
     def _closed(self, _: Any) -> None:
         self._open -= 1

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import grpc
@@ -16,6 +17,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio
 from grpc_reflection.v1alpha import reflection
 
+from rescorer.bundle import newest_version, read_manifest
 from rescorer.errors import ConfigError
 from rescorer.lm.device import use_threads
 from rescorer.pipeline import Rescorer
@@ -64,8 +66,16 @@ class Server:
         )
 
     async def start(self) -> int:
-        """Listens, not yet serving; returns the port. Raises ConfigError where the address is taken."""
+        """Listens, not yet serving; returns the port.
+
+        Raises:
+            BundleError: there is no bundle where the settings say.
+            ConfigError: the address is taken, or the port file cannot be written.
+        """
         settings = self._settings
+        read_manifest(newest_version(settings.bundle))  # a mistake in its name is told at once
+        if settings.port_file is not None:
+            remove_port(settings.port_file)  # one that a killed server left is not to be believed
         add_RescorerServiceServicer_to_server(self._service, self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection(
@@ -100,6 +110,9 @@ class Server:
     async def stop(self) -> None:
         """Says NOT_SERVING, lets calls finish for the grace time, and ends."""
         log.info("stopping", grace_s=self._settings.grace_s)
+        if self._settings.port_file is not None:
+            with suppress(ConfigError):  # no reason not to stop
+                remove_port(self._settings.port_file)
         await self._health.enter_graceful_shutdown()
         self._drain.begin()
         stopping = asyncio.create_task(self._server.stop(self._settings.grace_s))
@@ -121,7 +134,7 @@ def serve(settings: ServiceSettings) -> None:
     """Serves until SIGTERM or SIGINT.
 
     Raises:
-        ConfigError: the address cannot be had.
+        ConfigError: the address, the port file or the device cannot be had.
         BundleError: the models cannot be loaded.
     """
     log_to_stderr()
@@ -168,3 +181,10 @@ def write_port(path: Path, port: int) -> None:
         os.replace(partial, path)
     except OSError as fault:
         raise ConfigError(f"port_file {path} cannot be written: {fault.strerror}") from None
+
+
+def remove_port(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as fault:
+        raise ConfigError(f"port_file {path} cannot be removed: {fault.strerror}") from None
