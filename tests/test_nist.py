@@ -192,6 +192,30 @@ def test_what_cannot_be_written_is_refused(tmp_path, writer, list_id, fields, sa
         write(NBestList(list_id, (Hypothesis("x", fields),)))
 
 
+LINES = st.lists(
+    st.lists(
+        st.sampled_from(["f", "1", "0.5", "-1", "nan", "1e999", "<o>", "(u)", "(", ";;", "\t", "\0", "é"])
+    )
+    .map(" ".join)
+    .map(str.encode)
+    | st.binary(max_size=12)
+).map(b"\n".join)
+
+
+@given(LINES)
+def test_any_bytes_are_read_or_refused_with_their_place(data):
+    for read in (read_ctm, read_stm, read_references):
+        faults = []
+        try:
+            list(read(io.BytesIO(data)))
+        except FormatError as fault:
+            faults.append(str(fault))
+        assert all(said.startswith("<stream>:") for said in faults)
+    for read in (read_trn_lists, read_ctm_lists):
+        for each in read(io.BytesIO(data)):
+            assert isinstance(each, NBestList) or str(each).startswith("<stream>:")
+
+
 def words(*middles: float) -> list[TimedWord]:
     return [TimedWord("f", "1", middle - 0.1, 0.2, f"w{middle:g}") for middle in middles]
 
