@@ -119,7 +119,7 @@ def test_anything_else_is_refused(tmp_path):
 def test_what_an_archive_cannot_hold_is_refused(tmp_path):
     with writer(tmp_path) as put:
         put(NBestList("u1", (Hypothesis("a"),), {"lm": (-1.0,), "other": (-1.0,)}))
-        with pytest.raises(InvalidList, match="key cannot hold white space"):
+        with pytest.raises(InvalidList, match="a line's key cannot hold white space"):
             put(NBestList("u 2", (Hypothesis("a"),), {"lm": (-1.0,)}))
         with pytest.raises(InvalidList, match="lm: no such stream, though earlier lists have one"):
             put(NBestList("u2", (Hypothesis("a"),)))

@@ -27,6 +27,7 @@ FOLDERS = {
     "kaldi": {"words_text": "u1-1 a\n", "acwt": "u1-1 3\n"},
     "srilm": {"u1": FILES["srilm"], "u2": "no list"},
     "nbestlist1": {"u1": FILES["nbestlist1"]},
+    "espnet2": {"1best_recog/text": "u1 a\n", "1best_recog/score": "u1 -1\n"},
     "htk": {"README": "no lattice", "u1.slf": FILES["htk"]},
 }
 
@@ -43,6 +44,7 @@ def test_a_file_is_told_by_its_beginning(tmp_path, name, encode):
 @pytest.mark.parametrize("name", FOLDERS)
 def test_a_folder_is_told_by_its_names_or_its_first_file(tmp_path, name):
     for file, text in FOLDERS[name].items():
+        (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).write_text(text)
     assert detect(tmp_path)[0] == name
 

@@ -17,7 +17,7 @@ from typing import NamedTuple, TextIO
 
 from rescorer.errors import FormatError, InputError, InvalidList
 from rescorer.formats.folders import make_folder
-from rescorer.formats.rows import Row, Write, line_texts, list_of, number, words_of
+from rescorer.formats.rows import Row, Write, key_of, line_texts, list_of, number, words_of
 from rescorer.formats.sample import Sample
 from rescorer.formats.source import Source, open_output, read_lines, source_name
 from rescorer.formats.streams import Units
@@ -147,8 +147,7 @@ def writer(target: str | Path) -> Iterator[Write]:
     with ExitStack() as stack:
 
         def write(nbest: NBestList) -> None:
-            if not nbest.id or words_of(nbest.id) != [nbest.id] or "\n" in nbest.id or "\0" in nbest.id:
-                raise InvalidList("an archive's key cannot hold white space", list_id=nbest.id, field="id")
+            key = key_of(nbest)
             texts = line_texts(nbest)
             wanted = files or [TEXTS, *(name for name, stream in STREAMS.items() if stream in nbest.streams)]
             missing = [
@@ -163,7 +162,7 @@ def writer(target: str | Path) -> Iterator[Write]:
                     files[name] = stack.enter_context(open_output(folder / name))
                 values = texts if name == TEXTS else [repr(-score) for score in nbest.streams[STREAMS[name]]]
                 files[name].writelines(
-                    f"{nbest.id}-{rank} {value}\n" for rank, value in enumerate(values, start=1)
+                    f"{key}-{rank} {value}\n" for rank, value in enumerate(values, start=1)
                 )
 
         yield write

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from rescorer.errors import ConfigError, FormatError, InputError
-from rescorer.formats import espnet1, htk, jsonlines, kaldi, mlm, srilm
+from rescorer.formats import espnet1, espnet2, htk, jsonlines, kaldi, mlm, srilm
 from rescorer.formats.rows import Write
 from rescorer.formats.sample import Sample, sample_of
 from rescorer.types import NBestList
@@ -179,6 +179,16 @@ _TABLE = (
         espnet1.writer,
         holds=frozenset({"reference", "group", "fields"}),
         streams=frozenset({espnet1.STREAM}),
+    ),
+    Format(
+        "espnet2",
+        "ESPnet 2: a folder with 1best_recog, 2best_recog, …",
+        "fixed: natural log-probabilities",
+        espnet2.read_lists,
+        espnet2.looks_like,
+        espnet2.writer,
+        folder=True,
+        streams=frozenset({espnet2.STREAM}),
     ),
     Format(
         "htk",

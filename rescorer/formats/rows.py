@@ -97,6 +97,17 @@ def line_texts(nbest: NBestList) -> list[str]:
     return [" ".join(words_of(hypothesis.text)) for hypothesis in nbest.hypotheses]
 
 
+def key_of(nbest: NBestList) -> str:
+    """The id, where a line can begin with it.
+
+    Raises:
+        InvalidList: it is empty or holds white space.
+    """
+    if words_of(nbest.id) != [nbest.id] or BREAKS.search(nbest.id):
+        raise InvalidList("a line's key cannot hold white space", list_id=nbest.id, field="id")
+    return nbest.id
+
+
 def stream_of(nbest: NBestList, name: str, units: Units, missing: float | None = None) -> list[float]:
     """A stream's values in the units of a file.
 
