@@ -126,6 +126,23 @@ def test_lists_of_a_ctm_are_channels():
     assert isinstance(fault, FormatError)
 
 
+@pytest.mark.parametrize(
+    ("text", "trn", "ctm"),
+    [
+        (CTM, False, True),
+        (";; c\na (u1)\n(u2)\n", True, False),
+        ("-1.5 -2.5 2 a b\n", False, False),
+        ("1.5 2.5 2 3 4\n", False, False),
+        ("a b\n", False, False),
+        (";; c\n", False, False),
+    ],
+)
+def test_files_are_told_by_their_lines(tmp_path, text, trn, ctm):
+    (tmp_path / "a").write_text(text)
+    sample = sample_of(tmp_path / "a")
+    assert (bool(looks_like_trn(sample)), bool(looks_like_ctm(sample))) == (trn, ctm)
+
+
 NAMES = st.text("ab1-_.é", min_size=1, max_size=4)
 NUMBERS = st.floats(0, 1e6, allow_nan=False)
 TIMED = st.builds(
@@ -151,7 +168,6 @@ def test_a_ctm_that_was_written_is_read_again(tmp_path_factory, channels):
         for each in lists:
             write(each)
     assert list(read_ctm_lists(path)) == lists
-    assert bool(looks_like_ctm(sample_of(path)))
 
 
 @given(

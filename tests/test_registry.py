@@ -21,6 +21,8 @@ FILES = {
     "espnet1": '{\n  "utts": {\n    "u1": {"output": [{"rec_text": "a", "score": -1}]}\n  }\n}\n',
     "htk": "# by hand\nVERSION=1.0\nN=2 L=1\nI=0 W=!NULL\nI=1 W=a\nJ=0 S=0 E=1 a=-3\n",
     "nbestlist2": "NBestList2.0\n(-12) a ( st: 0.00 et: 0.48 g: -1 a: -4 )\n",
+    "trn": "a b (u1)\n",
+    "ctm": "u1 1 0.5 0.25 a\n",
 }
 """The smallest file of each format that is told from a file."""
 FOLDERS = {
@@ -137,6 +139,13 @@ def test_what_a_format_cannot_hold_is_named():
     }  # fmt: skip
 
 
+def test_formats_of_one_hypothesis_lose_the_others():
+    times = {"words": [{"word": "a", "start_s": 0.5, "duration_s": 0.25}]}
+    nbest = NBestList("u1", (Hypothesis("a", times), Hypothesis("b")))
+    assert FORMATS["trn"].lost(nbest) == {"hypotheses after the first", "field words of hypotheses"}
+    assert FORMATS["ctm"].lost(nbest) == {"hypotheses after the first"}
+
+
 def test_groups_come_from_ids_where_lists_have_none():
     lists = [NBestList("s1-u1", (Hypothesis("a"),)), NBestList("s1-u2", (Hypothesis("a"),), group="own")]
     fault = FormatError("bad")
@@ -147,10 +156,12 @@ def test_groups_come_from_ids_where_lists_have_none():
 
 def test_what_is_written_is_told_and_read_again(tmp_path):
     scores = dict.fromkeys(("acoustic", "lm", "first_pass"), (-1.0, -2.0))
-    nbest = NBestList("u1", (Hypothesis("a b"), Hypothesis("")), scores)
+    times = {"words": [{"word": word, "start_s": 0.5, "duration_s": 0.25} for word in "ab"]}
+    nbest = NBestList("u1", (Hypothesis("a b", times), Hypothesis("")), scores)
     for name in (name for name, each in FORMATS.items() if each.writer):
         with choose(name).writer(tmp_path / name) as write:
             write(nbest)
         assert detect(tmp_path / name)[0] == name
         (found,) = choose(name).read(tmp_path / name)
-        assert [hypothesis.text for hypothesis in found.hypotheses] == ["a b", ""]
+        texts = ["a b"] if FORMATS[name].one_best else ["a b", ""]
+        assert [hypothesis.text for hypothesis in found.hypotheses] == texts

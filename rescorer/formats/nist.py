@@ -23,6 +23,8 @@ from rescorer.types import Hypothesis, NBestList
 COMMENT = ";;"
 IGNORED = "ignore_time_segment_in_scoring"
 TRN = re.compile(r"(.*)\(([^()]+)\)\s*")
+CTM = re.compile(r"\s*\S+(\s+\S+)(\s+[\d.]+(e-?\d+)?){2}\s+[^\s\d]\S*(\s+\S+){0,2}\s*")
+"""Told from a line of scores by its word, which begins with no digit."""
 LABELS = re.compile(r"<\S*(\s+|$)")
 WORDS_FIELD = "words"
 """Field of a hypothesis with its words' times: objects with word, start_s, duration_s and confidence."""
@@ -233,8 +235,9 @@ def looks_like_trn(sample: Sample) -> str:
 
 def looks_like_ctm(sample: Sample) -> str:
     """What says that a file is a ctm; empty where nothing does."""
-    name = sample.path.name.removesuffix(".gz")
-    return "a file name that ends in .ctm" if name.endswith(".ctm") and not sample.is_folder else ""
+    lines = [text for text in sample.lines if not text.startswith(";")]
+    fits = lines and not sample.is_folder and all(CTM.fullmatch(text) for text in lines)
+    return "lines of file, channel, start, duration and word" if fits else ""
 
 
 def _is_finite(value: object) -> bool:

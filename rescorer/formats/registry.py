@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from rescorer.errors import ConfigError, FormatError, InputError
-from rescorer.formats import espnet1, espnet2, htk, jsonlines, kaldi, mlm, srilm
+from rescorer.formats import espnet1, espnet2, htk, jsonlines, kaldi, mlm, nist, srilm
 from rescorer.formats.rows import Write
 from rescorer.formats.sample import Sample, sample_of
 from rescorer.types import NBestList
@@ -47,6 +47,8 @@ class Format:
     """Streams that it holds, where it does not hold any."""
     hypothesis_fields: frozenset[str] = frozenset()
     """Fields of hypotheses that it holds, where it does not hold any."""
+    one_best: bool = False
+    """It holds the first hypothesis of a list alone."""
 
     def lost(self, nbest: NBestList) -> set[str]:
         """Parts of a list that it cannot hold."""
@@ -57,6 +59,8 @@ class Format:
             "fields": nbest.fields,
         }
         lost = {part for part, there in parts.items() if there and part not in self.holds}
+        if self.one_best and len(nbest.hypotheses) > 1:
+            lost.add("hypotheses after the first")
         if "streams" not in self.holds:
             lost |= {f"stream {name}" for name in nbest.streams if name not in self.streams}
         if "fields" not in self.holds:
@@ -197,6 +201,25 @@ _TABLE = (
         htk.read_with,
         htk.looks_like,
         read_options={"depth": _count, "max_paths": _count, **dict.fromkeys(htk.OPTIONS, _finite)},
+    ),
+    Format(
+        "trn",
+        "NIST's transcripts, words (id): one hypothesis a list",
+        "no scores",
+        nist.read_trn_lists,
+        nist.looks_like_trn,
+        nist.trn_writer,
+        one_best=True,
+    ),
+    Format(
+        "ctm",
+        "NIST's words with times: a list a file and channel, one hypothesis",
+        "no scores",
+        nist.read_ctm_lists,
+        nist.looks_like_ctm,
+        nist.ctm_writer,
+        hypothesis_fields=frozenset({nist.WORDS_FIELD}),
+        one_best=True,
     ),
 )
 FORMATS: Mapping[str, Format] = MappingProxyType({each.name: each for each in _TABLE})
