@@ -131,27 +131,32 @@ def evaluate(monkeypatch, capsys, *arguments) -> dict:
     return json.loads(capsys.readouterr().out)
 
 
+FLAGS = {"": [], "-D": ["--optional-words"], "-F": ["--fragments"], "-c": ["--characters"]}
+
+
+@pytest.mark.parametrize("options", FLAGS)
 @pytest.mark.parametrize(
-    ("options", "flags"), [("", []), ("-D", ["--optional-words"]), ("-c", ["--characters"])]
+    ("kind", "files"),
+    [
+        ("trn", ["hyp.trn", "ref.trn", "--groups", "^(.*)-"]),
+        ("ctm", ["hyp.ctm", "ref.stm"]),
+    ],
 )
-def test_the_command_gives_sclite_s_table_of_speakers(monkeypatch, capsys, tmp_path, figures, options, flags):
-    settings = {"case": "lower", "punctuation": "keep", "hyphens": "keep"}
-    (tmp_path / "text.json").write_text(json.dumps(settings))
+def test_the_command_gives_sclite_s_table_of_speakers(
+    monkeypatch, capsys, tmp_path, figures, kind, files, options
+):
+    (tmp_path / "text.json").write_text(json.dumps({"punctuation": "keep", "hyphens": "keep"}))
+    hypothesis, reference, *more = files
     result = evaluate(
-        monkeypatch, capsys, GOLDEN / "hyp.ctm", "--reference", GOLDEN / "ref.stm",
-        "--normaliser", tmp_path / "text.json", "--counting", "sclite", *flags,
+        monkeypatch, capsys, GOLDEN / hypothesis, "--reference", GOLDEN / reference, *more,
+        "--normaliser", tmp_path / "text.json", "--counting", "sclite", *FLAGS[options],
     )  # fmt: skip
-    names = (
-        "lists",
-        "reference_words",
-        "substitutions",
-        "deletions",
-        "insertions",
-        "errors",
-        "sentences_wrong",
-    )
+    names = ["lists", "reference_words", "substitutions", "deletions", "insertions", "errors"]
+    names.append("sentences_wrong")
     rows = {name: [group[key] for key in names] for name, group in result["groups"].items()}
-    expected = {name: [n, w, *rest] for name, (n, w, _, *rest) in figures["ctm speakers"][options].items()}
+    expected = {
+        name: [n, w, *rest] for name, (n, w, _, *rest) in figures[f"{kind} speakers"][options].items()
+    }
     assert rows == expected
 
 
