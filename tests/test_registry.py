@@ -19,12 +19,16 @@ FILES = {
     "nbestlist1": "NBestList1.0\n(-12) a b\n",
     "mlm": '{"u1": {"hyp_1": {"score": -1, "text": "a"}}}\n',
     "espnet1": '{\n  "utts": {\n    "u1": {"output": [{"rec_text": "a", "score": -1}]}\n  }\n}\n',
+    "nemo": "yeah well\t-3.5\n\t-4\n",
+    "cued": "u1 -1 -2 1 <s> a </s>\n",
     "htk": "# by hand\nVERSION=1.0\nN=2 L=1\nI=0 W=!NULL\nI=1 W=a\nJ=0 S=0 E=1 a=-3\n",
     "nbestlist2": "NBestList2.0\n(-12) a ( st: 0.00 et: 0.48 g: -1 a: -4 )\n",
     "trn": "a b (u1)\n",
     "ctm": "u1 1 0.5 0.25 a\n",
 }
 """The smallest file of each format that is told from a file."""
+TOLD = {"nemo": "nemo:beam=2", "cued": "cued:base=10"}
+"""How formats are chosen that do not say everything themselves."""
 FOLDERS = {
     "kaldi": {"words_text": "u1-1 a\n", "acwt": "u1-1 3\n"},
     "srilm": {"u1": FILES["srilm"], "u2": "no list"},
@@ -40,7 +44,7 @@ def test_a_file_is_told_by_its_beginning(tmp_path, name, encode):
     (tmp_path / "u1").write_bytes(encode("\n" * (name == "jsonl") + FILES[name]))
     found, saw = detect(tmp_path / "u1")
     assert (found, bool(saw)) == (name, True)
-    assert all(isinstance(each, NBestList) for each in choose(found).read(tmp_path / "u1"))
+    assert all(isinstance(each, NBestList) for each in choose(TOLD.get(found, found)).read(tmp_path / "u1"))
 
 
 @pytest.mark.parametrize("name", FOLDERS)
@@ -52,7 +56,7 @@ def test_a_folder_is_told_by_its_names_or_its_first_file(tmp_path, name):
 
 
 def test_every_format_is_tried():
-    assert set(FILES) | set(FOLDERS) == set(FORMATS)
+    assert set(FILES) | set(FOLDERS) == set(FORMATS) - {"mikolov"}
 
 
 @pytest.mark.parametrize(
@@ -134,6 +138,7 @@ def test_what_a_format_cannot_hold_is_named():
     hypothesis = Hypothesis("a", {"nwords": 1, "note": 2})
     nbest = NBestList("u1", (hypothesis,), {"lm": (-1.0,), "x": (0.0,)}, "c", "r", "g", {"f": 1})
     assert FORMATS["jsonl"].lost(nbest) == set()
+    assert "id" in FORMATS["nemo"].lost(nbest)
     assert FORMATS["srilm"].lost(nbest) == {
         "context", "reference", "group", "fields", "stream x", "field note of hypotheses"
     }  # fmt: skip
@@ -159,9 +164,10 @@ def test_what_is_written_is_told_and_read_again(tmp_path):
     times = {"words": [{"word": word, "start_s": 0.5, "duration_s": 0.25} for word in "ab"]}
     nbest = NBestList("u1", (Hypothesis("a b", times), Hypothesis("")), scores)
     for name in (name for name, each in FORMATS.items() if each.writer):
-        with choose(name).writer(tmp_path / name) as write:
+        choice = choose(TOLD.get(name, name))
+        with choice.writer(tmp_path / name) as write:
             write(nbest)
-        assert detect(tmp_path / name)[0] == name
-        (found,) = choose(name).read(tmp_path / name)
+        assert name == "mikolov" or detect(tmp_path / name)[0] == name
+        (found,) = choice.read(tmp_path / name)
         texts = ["a b"] if FORMATS[name].one_best else ["a b", ""]
         assert [hypothesis.text for hypothesis in found.hypotheses] == texts

@@ -108,6 +108,14 @@ def key_of(nbest: NBestList) -> str:
     return nbest.id
 
 
+def nwords_of(hypothesis: Hypothesis) -> int:
+    """The number of words as it came, or else as the text has them."""
+    nwords = hypothesis.fields.get("nwords")
+    if isinstance(nwords, int) and not isinstance(nwords, bool) and 0 <= nwords < 10**9:
+        return nwords
+    return len(words_of(hypothesis.text))
+
+
 def stream_of(nbest: NBestList, name: str, units: Units, missing: float | None = None) -> list[float]:
     """A stream's values in the units of a file.
 

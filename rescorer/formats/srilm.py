@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rescorer.errors import FormatError, InputError
 from rescorer.formats.folders import make_folder, new_file, utterance_files
-from rescorer.formats.rows import Row, Write, line_texts, list_of, number, stream_of, words_of
+from rescorer.formats.rows import Row, Write, line_texts, list_of, number, nwords_of, stream_of, words_of
 from rescorer.formats.sample import Sample
 from rescorer.formats.source import Source, read_lines
 from rescorer.formats.streams import Units
@@ -164,10 +164,7 @@ def _write(folder: Path, nbest: NBestList, lines: list[str]) -> None:
 def _column_lines(nbest: NBestList, missing: float | None) -> Iterator[str]:
     scores = (stream_of(nbest, name, units, missing) for name, units in COLUMNS.items())
     for hypothesis, text, acoustic, lm in zip(nbest.hypotheses, line_texts(nbest), *scores, strict=True):
-        nwords = hypothesis.fields.get("nwords")
-        if not isinstance(nwords, int) or isinstance(nwords, bool) or nwords < 0:
-            nwords = len(words_of(text))
-        yield f"{acoustic!r} {lm!r} {nwords} {text}".rstrip(" ")
+        yield f"{acoustic!r} {lm!r} {nwords_of(hypothesis)} {text}".rstrip(" ")
 
 
 def _fused_lines(nbest: NBestList) -> Iterator[str]:
