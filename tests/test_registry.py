@@ -19,6 +19,7 @@ FILES = {
     "nbestlist1": "NBestList1.0\n(-12) a b\n",
     "mlm": '{"u1": {"hyp_1": {"score": -1, "text": "a"}}}\n',
     "espnet1": '{\n  "utts": {\n    "u1": {"output": [{"rec_text": "a", "score": -1}]}\n  }\n}\n',
+    "alternatives": '{"results": [\n{"alternatives": [{"transcript": "a", "confidence": 0.9}]}]}\n',
     "nemo": "yeah well\t-3.5\n\t-4\n",
     "cued": "u1 -1 -2 1 <s> a </s>\n",
     "htk": "# by hand\nVERSION=1.0\nN=2 L=1\nI=0 W=!NULL\nI=1 W=a\nJ=0 S=0 E=1 a=-3\n",

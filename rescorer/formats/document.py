@@ -19,8 +19,7 @@ def read_document(source: Source) -> Any:
     """The value of the whole file.
 
     Raises:
-        FormatError: it cannot be read, is no JSON, has a key twice in one object, or holds half a surrogate
-            pair; names the line where JSON has one.
+        FormatError: it cannot be read, or as ``parse_document``.
     """
     file = source_name(source)
     lines = []
@@ -28,14 +27,23 @@ def read_document(source: Source) -> Any:
         if isinstance(text, FormatError):
             raise text
         lines.append(text)
-    whole = "\n".join(lines)
+    return parse_document("\n".join(lines), file)
+
+
+def parse_document(text: str, file: str, line: int = 1) -> Any:
+    """The value of a text that begins at ``line`` of a file.
+
+    Raises:
+        FormatError: it is no JSON, has a key twice in one object, or holds half a surrogate pair; names the
+            line where JSON has one.
+    """
     try:
-        value = json.loads(whole, object_pairs_hook=_object)
-        if SURROGATE.search(whole):
+        value = json.loads(text, object_pairs_hook=_object)
+        if SURROGATE.search(text):
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except json.JSONDecodeError as fault:
         message = f"not JSON: {fault.msg} at column {fault.colno}"
-        raise FormatError(message, file=file, line=fault.lineno) from None
+        raise FormatError(message, file=file, line=line + fault.lineno - 1) from None
     except UnicodeEncodeError:
         raise FormatError("half a surrogate pair; expected Unicode text", file=file) from None
     except (ValueError, RecursionError) as fault:  # thousands of digits or of brackets, a key twice

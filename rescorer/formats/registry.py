@@ -13,7 +13,19 @@ from pathlib import Path
 from types import MappingProxyType
 
 from rescorer.errors import ConfigError, FormatError, InputError
-from rescorer.formats import espnet1, espnet2, htk, jsonlines, kaldi, mlm, nemo, nist, rnnlm, srilm
+from rescorer.formats import (
+    alternatives,
+    espnet1,
+    espnet2,
+    htk,
+    jsonlines,
+    kaldi,
+    mlm,
+    nemo,
+    nist,
+    rnnlm,
+    srilm,
+)
 from rescorer.formats.format import EVERYTHING, Choice, Format
 from rescorer.formats.sample import sample_of
 from rescorer.types import NBestList
@@ -111,6 +123,17 @@ _TABLE = (
         espnet2.writer,
         folder=True,
         streams=frozenset({espnet2.STREAM}),
+    ),
+    Format(
+        "alternatives",
+        "JSON answers of speech services: arrays called alternatives, NBest, nbest or choices",
+        "no scores, or base and sign as told: score=FIELD,base=e,sign=log_prob",
+        alternatives.read_lists,
+        alternatives.looks_like,
+        alternatives.writer,
+        read_options=dict.fromkeys(("text", "score", "base", "sign"), str),
+        holds=frozenset({"fields"}),
+        streams=frozenset({alternatives.STREAM}),
     ),
     Format(
         "nemo",
