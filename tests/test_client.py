@@ -309,7 +309,7 @@ def test_library_file_and_service_agree_on_real_lists(data_dir, library, client)
         assert_same(found, wanted)
         assert found.best.text == wanted.best.text
     written = io.StringIO()
-    summary = rescore_lists(library, some, written, None)
+    summary = rescore_lists(library, some, written, io.StringIO())
     assert (summary.lists, summary.rejected) == (100, 0)
     for line, answer in zip(written.getvalue().splitlines(), client.rescore(some), strict=True):
         assert_close(json.loads(rescored_line(answer)), json.loads(line))

@@ -156,6 +156,30 @@ def test_evaluate_takes_references_from_elsewhere(run, tmp_path):
     assert (code, "u1" in err, "reference" in err) == (3, True, True)
 
 
+def test_a_list_that_cannot_be_evaluated_does_not_stop_the_others(run, bundle, tmp_path):
+    source = write(tmp_path / "in.jsonl", GOOD[0], record("u3", "no reference"), GOOD[1])
+    for options in ((), ("--bundle", bundle)):
+        code, out, err = run("evaluate", source, "--json", *options)
+        report = json.loads(out)
+        assert (code, report["rejected"], "'u3'" in err) == (1, 1, True)
+        assert report.get("systems", {"x": report}).popitem()[1]["lists"] == 2
+    code, out, _ = run("tune", source, "--bundle", bundle, "-o", tmp_path / "w.json")
+    assert (code, "1 lists rejected" in out) == (0, True)
+
+
+def test_merged_hypotheses_keep_their_first_pass(run, bundle, tmp_path):
+    """The recogniser's first choice lives on in the hypothesis that it was merged into."""
+    first = record("u1", "the cat", "the mat", "The CAT", reference="the cat")
+    scores = json.loads(first)
+    for hypothesis, score in zip(scores["hypotheses"], (-1.0, -50.0, -0.5), strict=True):
+        hypothesis["scores"]["acoustic"] = score
+    source = write(tmp_path / "in.jsonl", json.dumps(scores))
+    _, _, err = run("rescore", source, "-o", tmp_path / "out.jsonl", "--bundle", bundle, "--merge")
+    assert "changed in 0" in err
+    _, out, _ = run("evaluate", tmp_path / "out.jsonl", "--json")
+    assert (json.loads(out)["first_pass_wer"], json.loads(out)["wer"]) == (0.0, 0.0)
+
+
 def test_evaluate_counts_as_sclite_does(run, tmp_path):
     source = write(
         tmp_path / "in.jsonl",

@@ -23,8 +23,9 @@ from rescorer.cli.options import (
     good_lists,
     named_numbers,
     print_reports,
+    tell_rejected,
 )
-from rescorer.errors import ConfigError
+from rescorer.errors import ConfigError, FormatError, InvalidList
 from rescorer.evaluation.counting import Counting, Method
 from rescorer.evaluation.fingerprint import tuned_on
 from rescorer.evaluation.oracle import evaluate_list
@@ -125,20 +126,40 @@ def evaluate(
         lists, bad = lists_in(file)
         rejected += bad
         if rescorer is None:
-            rows[file] = report(evaluate_list(each, words.words, first, how) for each in lists)
+            rows[file], bad = plain_report(lists, words, first, how)
+            rejected += bad
             continue
         chosen = chosen_weights(dict(rescorer.bundle.weights), weights, weight)
-        scored = score_lists(rescorer, lists, chosen, first, how)
+        scored, faults = score_lists(rescorer, lists, chosen, first, how)
+        rejected += sum(tell_rejected(fault) for fault in faults)
+        if not scored:
+            continue
         if seen := tuned_on(chosen, lists):
             warning = f"{file}: {seen} of {len(lists)} lists tuned the weights {chosen.name!r}: optimistic"
             typer.echo(warning, err=True)
         perplexity[file] = reference_perplexities(rescorer, scored, chosen).to_dict()
         prefix = f"{Path(file).name}: " if len(files) > 1 else ""
-        for name, each in comparison(scored, system_weights(rescorer, chosen), tune).items():
-            rows[prefix + name] = each
+        for name, row in comparison(scored, system_weights(rescorer, chosen), tune).items():
+            rows[prefix + name] = row
+    if not any(each.total.lists for each in rows.values()):
+        raise FormatError("no list could be evaluated", file=", ".join(files))
     show(rows, perplexity, by_group, as_json, rejected, how)
     if rejected:
         raise typer.Exit(SOME_REJECTED)
+
+
+def plain_report(
+    lists: list[NBestList], words: Normaliser, first: Mapping[str, float] | None, how: Counting
+) -> tuple[Report, int]:
+    """What the lists are as they stand, and how many could not be evaluated."""
+    evaluated = []
+    rejected = 0
+    for each in lists:
+        try:
+            evaluated.append(evaluate_list(each, words.words, first, how))
+        except InvalidList as fault:
+            rejected += tell_rejected(fault)
+    return report(evaluated), rejected
 
 
 def lists_reader(

@@ -113,9 +113,14 @@ def good_lists(
         if isinstance(item, NBestList):
             lists.append(item)
         else:
-            rejected += 1
-            typer.echo(f"rejected: {item}", err=True)
+            rejected += tell_rejected(item)
     return lists, rejected
+
+
+def tell_rejected(fault: InputError) -> int:
+    """One line on stderr; returns 1, the number of lists it stands for."""
+    typer.echo(f"rejected: {fault}", err=True)
+    return 1
 
 
 def print_reports(rows: Mapping[str, Report], by_group: bool = False) -> None:

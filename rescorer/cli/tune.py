@@ -22,9 +22,10 @@ from rescorer.cli.options import (
     good_lists,
     named_numbers,
     print_reports,
+    tell_rejected,
 )
 from rescorer.combine import weights_to_dict
-from rescorer.errors import ConfigError
+from rescorer.errors import ConfigError, FormatError
 from rescorer.evaluation.fingerprint import fingerprint
 from rescorer.evaluation.report import evaluate
 from rescorer.evaluation.systems import cross_validated, first_pass, reranked, score_lists, tuned
@@ -56,7 +57,10 @@ def tune(
     rescorer = Rescorer.load(bundle, device)
     start = chosen_weights(dict(rescorer.bundle.weights), weights, weight)
     lists, rejected = good_lists(file, maps, streams, groups, format_)
-    scored = score_lists(rescorer, lists, start, named_numbers(first) if first else None)
+    scored, faults = score_lists(rescorer, lists, start, named_numbers(first) if first else None)
+    rejected += sum(tell_rejected(fault) for fault in faults)
+    if not scored:
+        raise FormatError("no list could be tuned on", file=file)
     found = tuned(scored, start)
     rows = {
         "first pass": evaluate(first_pass(each) for each in scored),
@@ -65,7 +69,9 @@ def tune(
         "tuned, on its own lists (optimistic)": evaluate(reranked(each, found) for each in scored),
     }
     print_reports(rows)
-    record = replace(found, name=output.stem, tuned_on=tuple(fingerprint(each) for each in lists))
+    used = {each.evaluated.id for each in scored}
+    prints = tuple(fingerprint(each) for each in lists if each.id in used)
+    record = replace(found, name=output.stem, tuned_on=prints)
     output.write_text(json.dumps(weights_to_dict(record), indent=2) + "\n", encoding="utf-8")
     ((name, scale),) = found.lm.items()
     typer.echo(f"lm:{name}={scale:.4g} word={found.word:.4g} written to {output}; {rejected} lists rejected")

@@ -102,5 +102,6 @@ def first_pass_index(nbest: NBestList, weights: Mapping[str, float] | None = Non
                 hypothesis=index,
                 field="original_rank",
             )
-        ranks.append(rank)
+        merged = hypothesis.fields.get("merged_ranks") or (rank,)  # a merged one stands for all its members
+        ranks.append(min(merged))
     return ranks.index(min(ranks))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rescorer.combine import MIXTURE, WORDS, totals
-from rescorer.errors import ConfigError
+from rescorer.errors import ConfigError, InvalidList
 from rescorer.evaluation.alternations import expand_alternations
 from rescorer.evaluation.counting import PLAIN, Counting
 from rescorer.evaluation.oracle import EvaluatedList, evaluate_list
@@ -40,25 +40,30 @@ def score_lists(
     weights: Weights | None = None,
     first_pass_weights: Mapping[str, float] | None = None,
     counting: Counting = PLAIN,
-) -> list[ScoredList]:
-    """Scores lists that have references.
+) -> tuple[list[ScoredList], list[InvalidList]]:
+    """Scores lists that have references; those that cannot be scored, or have none, are told apart.
 
     Args:
         weights: λ of the mixture are taken from them.
         first_pass_weights: stream weights that make the first pass; None takes the order of the list.
-
-    Raises:
-        InvalidList: a list cannot be scored, or has no reference.
     """
     words = rescorer.bundle.normaliser.words
     out: list[ScoredList] = []
-    for nbest, answer in zip(lists, rescorer.rescore(lists, weights), strict=True):
+    faults: list[InvalidList] = []
+    for nbest, answer in zip(lists, rescorer.rescore_each(lists, weights), strict=True):
+        if isinstance(answer, InvalidList):
+            faults.append(answer)
+            continue
         in_order = sorted(answer.hypotheses, key=lambda hypothesis: hypothesis.original_rank)
         names = in_order[0].components
         components = {name: np.array([h.components[name] for h in in_order]) for name in names}
-        evaluated = evaluate_list(nbest, words, first_pass_weights, counting)
+        try:
+            evaluated = evaluate_list(nbest, words, first_pass_weights, counting)
+        except InvalidList as fault:
+            faults.append(fault)
+            continue
         out.append(ScoredList(evaluated, nbest.reference or "", components))
-    return out
+    return out, faults
 
 
 def reranked(scored: ScoredList, weights: Weights) -> EvaluatedList:
