@@ -56,6 +56,11 @@ def test_mlm_hypotheses_come_by_number():
     assert second == NBestList("u2", (Hypothesis("a"),))
 
 
+def test_an_id_is_not_empty():
+    (fault,) = read(mlm, {"": MLM["u2"]})
+    assert "list '', id: is empty; expected an id" in str(fault)
+
+
 def test_espnet_pieces_become_words():
     first, second = read(espnet1, ESPNET)
     assert [each.text for each in first.hypotheses] == ["HELLO YOU", "HELLO"]

@@ -53,6 +53,8 @@ def list_of(
     fields: Mapping[str, Any] | None = None,
 ) -> NBestList | InvalidList:
     """The rows as one list, or what is wrong with it; a stream without units of its own is in nats."""
+    if not list_id:
+        return InvalidList("is empty; expected an id", field="id", file=file)
     if not rows:
         return InvalidList("no hypotheses; expected one at least", list_id=list_id, file=file)
     streams = {}
