@@ -7,16 +7,16 @@ the rejects with its reason, and the rest goes on.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from tqdm import tqdm
 
 from rescorer.errors import FormatError, InputError, InvalidList
-from rescorer.formats.jsonlines import nbest_line, rescored_line
+from rescorer.formats.jsonlines import nbest_line
 from rescorer.pipeline import Rescorer
-from rescorer.types import NBestList, Weights
+from rescorer.types import NBestList, RescoredList, Weights
 
 
 class Writer(Protocol):
@@ -44,7 +44,7 @@ class FileSummary:
 def rescore_lists(
     rescorer: Rescorer,
     lists: Iterable[NBestList | InputError],
-    output: Writer,
+    write: Callable[[RescoredList], object],
     rejects: Writer,
     weights: Weights | None = None,
     *,
@@ -55,6 +55,8 @@ def rescore_lists(
 
     Args:
         lists: what a reader yields: lists, and faults in their places.
+        write: takes each re-ranked list; where its format cannot hold it, raises InvalidList and writes none
+            of it.
         rejects: takes one JSON line a rejected list.
         progress: show a bar on stderr.
 
@@ -67,12 +69,11 @@ def rescore_lists(
             good = [item for item in batch if isinstance(item, NBestList)]
             answers = iter(rescorer.rescore_each(good, weights, merge=merge))
             for item in batch:
-                answer = item if isinstance(item, InputError) else next(answers)
+                answer = item if isinstance(item, InputError) else _written(next(answers), write)
                 if isinstance(answer, InputError):
                     summary.rejected += 1
                     rejects.write(reject_line(answer, item) + "\n")
                     continue
-                output.write(rescored_line(answer) + "\n")
                 summary.lists += 1
                 summary.hypotheses += len(answer.hypotheses)
                 summary.words += sum(int(h.components["words"]) for h in answer.hypotheses)
@@ -80,6 +81,18 @@ def rescore_lists(
             bar.update(len(batch))
             bar.set_postfix_str(f"{summary.words:,} words", refresh=False)
     return summary
+
+
+def _written(
+    answer: RescoredList | InputError, write: Callable[[RescoredList], object]
+) -> RescoredList | InputError:
+    """The answer, or why it could not be written."""
+    if isinstance(answer, RescoredList):
+        try:
+            write(answer)
+        except InvalidList as unfit:
+            return unfit
+    return answer
 
 
 def word_batches(

@@ -201,11 +201,23 @@ def test_a_trn_that_was_written_is_read_again(tmp_path_factory, texts):
             r"words\[0\]: expected start_s, duration",
         ),
         (ctm_writer, "a", {"words": [{"word": "x", "start_s": 0, "duration_s": True}]}, "as numbers"),
+        (
+            ctm_writer,
+            "a",
+            {"words": [{"word": "x", "start_s": 0, "duration_s": -0.1}]},
+            r"words\[0\].duration_s: expected seconds, 0 or more, not -0.1",
+        ),
     ],
 )
 def test_what_cannot_be_written_is_refused(tmp_path, writer, list_id, fields, said):
     with pytest.raises(InvalidList, match=said), writer(tmp_path / "out") as write:
         write(NBestList(list_id, (Hypothesis("x", fields),)))
+
+
+def test_no_words_need_no_times(tmp_path):
+    with ctm_writer(tmp_path / "a.ctm") as write:
+        write(NBestList("u1", (Hypothesis(" "),)))
+    assert (tmp_path / "a.ctm").read_text() == ""
 
 
 LINES = st.lists(

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from nbest_lists import nbest_lists, same, several, write_truncated_gzip
 
 from rescorer.errors import FormatError, InvalidList
+from rescorer.formats.nist import ctm_writer
 from rescorer.formats.srilm import fused_writer, read_lists, writer
 from rescorer.types import Hypothesis, NBestList
 
@@ -78,7 +79,14 @@ def test_version_2_leaves_phones_and_states_out_and_sums_the_words(tmp_path):
     assert nbest.streams["lm"] == pytest.approx((-512 * BYTELOG, -1 * BYTELOG))
     assert nbest.streams["first_pass"][0] == -103298 * BYTELOG
     words = nbest.hypotheses[0].fields["words"]
-    assert words[1] == {"word": "yeah", "start": 0.49, "end": 0.94, "lm": -320, "acoustic": -8634}
+    assert words[1] == {"word": "yeah", "start_s": 0.49, "duration_s": 0.46, "lm": -320, "acoustic": -8634}
+
+
+def test_version_2_comes_out_as_ctm(tmp_path):
+    (tmp_path / "u1").write_text(TWO)
+    with ctm_writer(tmp_path / "out.ctm") as put:
+        put(only(tmp_path / "u1"))
+    assert (tmp_path / "out.ctm").read_text() == "u1 1 0.0 0.49 -pau-\nu1 1 0.49 0.46 yeah\n"
 
 
 def test_a_folder_is_read_in_the_order_of_names_and_an_id_twice_is_told(tmp_path):

@@ -23,7 +23,7 @@ from rescorer.cli.options import (
 )
 from rescorer.errors import ConfigError
 from rescorer.files import rescore_lists
-from rescorer.formats.source import open_output
+from rescorer.formats.rescored import rescored_writer
 from rescorer.pipeline import MAX_BATCH_WORDS, Rescorer
 
 SOME_REJECTED = 1
@@ -35,10 +35,20 @@ def rescore(
     ],
     bundle: BundleOption,
     output: Annotated[str, typer.Option("-o", "--output", help="Re-ranked lists; .gz compresses.")] = "-",
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="FORMAT",
+            help="jsonl: whole lists; trn or ctm: the best hypothesis of each, ctm by the times in its field "
+            "words.",
+        ),
+    ] = "jsonl",
     rejects: Annotated[
         Path | None,
         typer.Option(
-            help="Lists that could not be scored, with the reason. Default: OUT.rejects; stderr for a pipe."
+            help="Lists that could not be scored or written, with the reason. Default: OUT.rejects; stderr "
+            "for a pipe."
         ),
     ] = None,
     maps: MapOption = None,
@@ -70,10 +80,10 @@ def rescore(
     if reject_file and not reject_file.parent.is_dir():
         raise ConfigError(f"--rejects {reject_file}: no such folder")
     with ExitStack() as stack:
-        out = stack.enter_context(open_output(output))
+        write = stack.enter_context(rescored_writer(to, output))
         reject_out = stack.enter_context(Rejects(reject_file))
         show = not quiet and sys.stderr.isatty()
-        summary = rescore_lists(rescorer, lists, out, reject_out, effective, merge=merge, progress=show)
+        summary = rescore_lists(rescorer, lists, write, reject_out, effective, merge=merge, progress=show)
     if as_json:
         typer.echo(json.dumps(summary.to_dict()), err=True)
     elif not quiet:

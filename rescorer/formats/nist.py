@@ -28,7 +28,8 @@ CTM = re.compile(r"\s*\S+(\s+\S+)(\s+[\d.]+(e-?\d+)?){2}\s+[^\s\d]\S*(\s+\S+){0,
 LABELS = re.compile(r"<\S*(\s+|$)")
 WORDS_FIELD = "words"
 """Field of a hypothesis with its words' times: objects with word, start_s, duration_s and confidence."""
-NUMBERS = ("start_s", "duration_s", "confidence")
+TIMES = ("start_s", "duration_s")
+NUMBERS = (*TIMES, "confidence")
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +200,8 @@ def timed_words(nbest: NBestList) -> list[TimedWord]:
     """The words of the first hypothesis with their times.
 
     Raises:
-        InvalidList: it has no field ``words``, or one that is no list of words with times; or the id is not
-            one or two words.
+        InvalidList: it has words and no field ``words``, or one that is no list of words with times; or the
+            id is not one or two words.
     """
 
     def fault(message: str, field: str) -> InvalidList:
@@ -210,7 +211,8 @@ def timed_words(nbest: NBestList) -> list[TimedWord]:
     place = words_of(nbest.id)
     if not 1 <= len(place) <= 2 or BREAKS.search(nbest.id) or place[0].startswith(";"):
         raise fault("expected a file's name, or that and a channel's", "id")
-    times = nbest.hypotheses[0].fields.get(WORDS_FIELD)
+    best = nbest.hypotheses[0]
+    times = best.fields.get(WORDS_FIELD, None if words_of(best.text) else [])
     if not isinstance(times, list):
         raise fault("expected the words with their times; a ctm cannot do without", WORDS_FIELD)
     found = []
@@ -220,8 +222,12 @@ def timed_words(nbest: NBestList) -> list[TimedWord]:
         if not (isinstance(word, str) and words_of(word) == [word] and not BREAKS.search(word)):
             raise fault("expected a word", f"{WORDS_FIELD}[{number}].word")
         numbers = {name: values[name] for name in NUMBERS if values.get(name) is not None}
-        if not {*NUMBERS[:2]} <= numbers.keys() or not all(map(_is_finite, numbers.values())):
+        if not {*TIMES} <= numbers.keys() or not all(map(_is_finite, numbers.values())):
             raise fault("expected start_s, duration_s and confidence as numbers", f"{WORDS_FIELD}[{number}]")
+        for name in TIMES:
+            if numbers[name] < 0:
+                wrong = f"expected seconds, 0 or more, not {numbers[name]!r}"
+                raise fault(wrong, f"{WORDS_FIELD}[{number}].{name}")
         found.append(TimedWord(place[0], place[1] if place[1:] else "1", word=word, **numbers))
     return found
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from rescorer.errors import FormatError, InputError
 from rescorer.formats.folders import make_folder, new_file, utterance_files
+from rescorer.formats.nist import WORDS_FIELD
 from rescorer.formats.rows import Row, Write, line_texts, list_of, number, nwords_of, stream_of, words_of
 from rescorer.formats.sample import Sample
 from rescorer.formats.source import Source, read_lines
@@ -33,6 +34,9 @@ FUSED = re.compile(r"\s*\(\s*(\S+?)\s*\)\s*(.*)")
 TOKEN_FIELDS = 11
 """Of a word in 2.0: ``yeah ( st: 0.49 et: 0.94 g: -320 a: -8634 )``."""
 TOKEN_FRAME = ("(", "st:", "et:", "g:", "a:", ")")
+FRAME_S = 0.01
+"""``et:`` is where a word's last frame begins (SRILM's NBest.cc)."""
+TIME_DECIMALS = 6
 STATE = re.compile(r"-[0-9]$")
 """What HMM states end in, which 2.0 writes among the words."""
 
@@ -41,8 +45,8 @@ def read_lists(source: Source) -> Iterator[NBestList | InputError]:
     """Yields each file's list, or what is wrong with it.
 
     Streams are ``acoustic`` and ``lm``; in 1.0 ``first_pass``, the fused score; in 2.0 all three. The third
-    column stays in the hypothesis as ``nwords`` (it may count pauses), the words of 2.0 with their times (s)
-    and bytelog scores as ``words``. An id may hold spaces.
+    column stays in the hypothesis as ``nwords`` (it may count pauses), the words of 2.0 as ``words``, with
+    their times as a ctm has them and their bytelog scores. An id may hold spaces.
 
     Raises:
         FormatError: the source cannot be opened, or has no name.
@@ -128,11 +132,12 @@ def _tokens(text: str, line: int) -> Row:
         if STATE.search(token[0]) or start <= end_s:
             continue
         end_s = end
-        words.append({"word": token[0], "start": start, "end": end, "lm": lm, "acoustic": acoustic})
+        times = {"start_s": start, "duration_s": round(end - start + FRAME_S, TIME_DECIMALS)}
+        words.append({"word": token[0], **times, "lm": lm, "acoustic": acoustic})
     scores = dict(fused.scores)
     for name in ("acoustic", "lm"):
         scores[name] = math.fsum(float(word[name]) for word in words)
-    return Row(" ".join(str(word["word"]) for word in words), scores, {"words": words}, line)
+    return Row(" ".join(str(word["word"]) for word in words), scores, {WORDS_FIELD: words}, line)
 
 
 _parsers = {"": _columns, FUSED_HEADER: _fused, WORDS_HEADER: _tokens}
