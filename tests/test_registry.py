@@ -23,6 +23,7 @@ FILES = {
     "nemo": "yeah well\t-3.5\n\t-4\n",
     "cued": "u1 -1 -2 1 <s> a </s>\n",
     "htk": "# by hand\nVERSION=1.0\nN=2 L=1\nI=0 W=!NULL\nI=1 W=a\nJ=0 S=0 E=1 a=-3\n",
+    "kaldi-lattice": "u1\n0 1 yeah 3.5,14,2_4\n1 0.5,1,\n\n",
     "nbestlist2": "NBestList2.0\n(-12) a ( st: 0.00 et: 0.48 g: -1 a: -4 )\n",
     "trn": "a b (u1)\n",
     "ctm": "u1 1 0.5 0.25 a\n",

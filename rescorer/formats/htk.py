@@ -12,7 +12,8 @@ from typing import Any
 
 from rescorer.errors import FormatError, InputError, InvalidList, LimitExceeded
 from rescorer.formats.folders import utterance_files
-from rescorer.formats.lattice import MAX_PATHS, Lattice, Link, Path, Step, n_best
+from rescorer.formats.lattice import MAX_PATHS, Lattice, Path
+from rescorer.formats.lattice import best_paths as lattice_paths
 from rescorer.formats.rows import Row, list_of
 from rescorer.formats.sample import Sample
 from rescorer.formats.slf import log_of_base, nats_of, read_lattice
@@ -104,20 +105,8 @@ def best_paths(lattice: Lattice, scales: Scales, depth: int, max_paths: int = MA
         ValueError: the lattice has circles, or no way from its start to its end.
         LimitExceeded: the search needs more than ``max_paths`` partial paths.
     """
-    of_stream = [getattr(scales, name) for name in lattice.streams]
-    penalty = scales.word_penalty or 0.0
-
-    def total(link: Link) -> float:
-        return sum(w * s for w, s in zip(of_stream, link.scores, strict=True)) + penalty * bool(link.word)
-
-    steps = {
-        node: [Step(link.target, link.word, total(link), link.scores) for link in lattice.links[node]]
-        for node in lattice.topological_order()
-    }
-    found = n_best(steps, lattice.start, lambda node: node == lattice.end, depth, max_paths)
-    if not found:
-        raise ValueError("no way leads from the start to the end")
-    return found
+    of_stream = {name: getattr(scales, name) for name in lattice.streams}
+    return lattice_paths(lattice, of_stream, scales.word_penalty or 0.0, depth, max_paths)
 
 
 def looks_like(sample: Sample) -> str:

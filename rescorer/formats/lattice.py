@@ -136,6 +136,40 @@ def n_best(
     return sorted(found, key=lambda path: -path.total)
 
 
+def best_paths(
+    lattice: Lattice,
+    scales: Mapping[str, float],
+    word_penalty: float,
+    depth: int,
+    max_paths: int = MAX_PATHS,
+) -> list[Path]:
+    """The ``depth`` best distinct word sequences of a lattice, best first.
+
+    Args:
+        scales: of every stream; a path's total is Σ scale · score + ``word_penalty`` · words.
+        word_penalty: in nats, with its sign.
+
+    Raises:
+        ValueError: the lattice has circles, or no way from its start to its end.
+        LimitExceeded: the search needs more than ``max_paths`` partial paths.
+    """
+    of_stream = [scales[name] for name in lattice.streams]
+
+    def total(link: Link) -> float:
+        return sum(w * s for w, s in zip(of_stream, link.scores, strict=True)) + word_penalty * bool(
+            link.word
+        )
+
+    steps = {
+        node: [Step(link.target, link.word, total(link), link.scores) for link in lattice.links[node]]
+        for node in lattice.topological_order()
+    }
+    found = n_best(steps, lattice.start, lambda node: node == lattice.end, depth, max_paths)
+    if not found:
+        raise ValueError("no way leads from the start to the end")
+    return found
+
+
 def _extended(path: Path, step: Step[Place]) -> Path:
     words = (*path.words, step.word) if step.word else path.words
     scores = tuple(a + b for a, b in zip(path.scores, step.scores, strict=True))

@@ -20,6 +20,7 @@ from rescorer.formats import (
     htk,
     jsonlines,
     kaldi,
+    kaldi_lattice,
     mlm,
     nemo,
     nist,
@@ -174,6 +175,19 @@ _TABLE = (
         htk.read_with,
         htk.looks_like,
         read_options={"depth": _count, "max_paths": _count, **dict.fromkeys(htk.OPTIONS, _finite)},
+    ),
+    Format(
+        "kaldi-lattice",
+        "Kaldi's compact lattices in text form, expanded to their best word sequences",
+        "fixed: natural-log costs",
+        kaldi_lattice.read_lists,
+        kaldi_lattice.looks_like,
+        read_options={
+            "words": str,
+            "depth": _count,
+            "max_paths": _count,
+            **dict.fromkeys(("acscale", "lmscale", "wdpenalty"), _finite),
+        },
     ),
     Format(
         "trn",
