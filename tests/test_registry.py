@@ -117,7 +117,7 @@ def test_what_is_not_known_is_refused(tmp_path, data, said):
         ("srilm:missing", "expected srilm:OPTION=VALUE,… with each option once"),
         ("srilm:missing=1,missing=2", "with each option once"),
         ("srilm:missing=much", "srilm: missing='much': could not convert"),
-        ("srilm:colour=red", "srilm: no option 'colour' for writing; there is missing"),
+        ("srilm:colour=red", "srilm: no option 'colour' for writing; there is missing, scores"),
         ("kaldi:missing=0", "kaldi: no option 'missing' for writing; there is none"),
         ("srilm:missing=nan", "missing='nan': expected a finite number"),
         ("nbestlist2", "nbestlist2 is only read, not written"),

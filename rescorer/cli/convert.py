@@ -80,7 +80,7 @@ def convert(
                 try:
                     write(item)
                     written += 1
-                    lost.update(output.format.lost(item))
+                    lost.update(output.lost(item))
                 except InvalidList as unfit:
                     fault = unfit
             if fault is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TextIO
 
@@ -87,3 +87,22 @@ def new_file(folder: Path, list_id: str) -> Iterator[TextIO]:
         raise FormatError(f"cannot be written: {fault.strerror}", file=str(folder / list_id)) from None
     with stream:
         yield stream
+
+
+@contextmanager
+def new_files(folders: Sequence[Path], list_id: str) -> Iterator[list[TextIO]]:
+    """A list's new file in each of some folders; none is left where one of them cannot be made.
+
+    Raises:
+        InvalidList: as ``new_file``.
+    """
+    with ExitStack() as stack:
+        streams: list[TextIO] = []
+        try:
+            for folder in folders:
+                streams.append(stack.enter_context(new_file(folder, list_id)))
+        except (FormatError, InvalidList):
+            for folder, _ in zip(folders, streams, strict=False):
+                (folder / list_id).unlink()
+            raise
+        yield streams

@@ -42,6 +42,8 @@ class Format:
     """Streams that it holds, where it does not hold any."""
     hypothesis_fields: frozenset[str] = frozenset()
     """Fields of hypotheses that it holds, where it does not hold any."""
+    stream_option: str = ""
+    """The option of writing whose value is a mapping from further streams that it then holds."""
     one_best: bool = False
     """It holds the first hypothesis of a list alone."""
 
@@ -83,6 +85,11 @@ class Choice:
         if self.format.folder and str(target) == "-":
             raise ConfigError(f"the format {self.format.name} is written as a folder, not to a pipe")
         return self.format.writer(target, **self._parsed(self.format.write_options, "writing"))
+
+    def lost(self, nbest: NBestList) -> set[str]:
+        """Parts of a list that a file written with these options does not hold; ConfigError as ``writer``."""
+        further = self._parsed(self.format.write_options, "writing").get(self.format.stream_option, ())
+        return self.format.lost(nbest) - {f"stream {name}" for name in further}
 
     def _parsed(self, known: Options, what: str) -> dict[str, Any]:
         parsed = {}

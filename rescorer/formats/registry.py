@@ -29,6 +29,7 @@ from rescorer.formats import (
 )
 from rescorer.formats.format import EVERYTHING, Choice, Format
 from rescorer.formats.sample import sample_of
+from rescorer.formats.score_folders import score_folders
 from rescorer.types import NBestList
 
 
@@ -63,7 +64,9 @@ _TABLE = (
         srilm.read_lists,
         srilm.looks_like_columns,
         srilm.writer,
-        write_options={"missing": _finite},
+        read_options={"scores": score_folders},
+        write_options={"missing": _finite, "scores": score_folders},
+        stream_option="scores",
         folder=True,
         streams=frozenset(srilm.COLUMNS),
         hypothesis_fields=frozenset({"nwords"}),
@@ -75,6 +78,7 @@ _TABLE = (
         srilm.read_lists,
         srilm.looks_fused,
         srilm.fused_writer,
+        read_options={"scores": score_folders},
         folder=True,
         streams=frozenset({"first_pass"}),
     ),
@@ -84,6 +88,7 @@ _TABLE = (
         "fixed: bytelogs",
         srilm.read_lists,
         srilm.looks_like_words,
+        read_options={"scores": score_folders},
     ),
     Format(
         "kaldi",

@@ -4,22 +4,26 @@
     NBestList1.0, then (-103298) yeah well my sue                  one fused score in bytelogs
     NBestList2.0, then (-103298) yeah ( st: 0.49 et: 0.94 g: -320 a: -8634 ) …     and those of words
 
-The first line tells which. A bytelog b is ln p = b·1024/10000.5 (SRILM's Prob.h).
+The first line tells which. A bytelog b is ln p = b·1024/10000.5 (SRILM's Prob.h). Further scores may
+lie in folders beside (``score_folders.py``).
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
-from rescorer.errors import FormatError, InputError
-from rescorer.formats.folders import make_folder, new_file, utterance_files
+from rescorer.errors import ConfigError, FormatError, InputError
+from rescorer.formats.folders import make_folder, new_files, utterance_files
 from rescorer.formats.nist import WORDS_FIELD
 from rescorer.formats.rows import Row, Write, line_texts, list_of, number, nwords_of, stream_of, words_of
 from rescorer.formats.sample import Sample
+from rescorer.formats.score_folders import ScoreFolder, read_scores, score_lines
 from rescorer.formats.source import Source, read_lines
 from rescorer.formats.streams import Units
 from rescorer.types import NBestList
@@ -27,6 +31,7 @@ from rescorer.types import NBestList
 LOG10, BYTELOG = Units("10"), Units("bytelog")
 COLUMNS = {"acoustic": LOG10, "lm": LOG10}
 BYTELOGS = {"first_pass": BYTELOG, "acoustic": BYTELOG, "lm": BYTELOG}
+NO_SCORES: Mapping[str, ScoreFolder] = MappingProxyType({})
 FUSED_HEADER, WORDS_HEADER = "NBestList1.0", "NBestList2.0"
 
 COUNT = re.compile("[0-9]{1,9}")
@@ -41,16 +46,25 @@ STATE = re.compile(r"-[0-9]$")
 """What HMM states end in, which 2.0 writes among the words."""
 
 
-def read_lists(source: Source) -> Iterator[NBestList | InputError]:
+def read_lists(
+    source: Source, *, scores: Mapping[str, ScoreFolder] = NO_SCORES
+) -> Iterator[NBestList | InputError]:
     """Yields each file's list, or what is wrong with it.
 
     Streams are ``acoustic`` and ``lm``; in 1.0 ``first_pass``, the fused score; in 2.0 all three. The third
     column stays in the hypothesis as ``nwords`` (it may count pauses), the words of 2.0 as ``words``, with
     their times as a ctm has them and their bytelog scores. An id may hold spaces.
 
+    Args:
+        scores: further streams, each from a folder with a file a list.
+
     Raises:
-        FormatError: the source cannot be opened, or has no name.
+        ConfigError: ``scores`` has a name that the lists use themselves.
+        FormatError: the source cannot be opened, or has no name; a folder of ``scores`` is not there.
     """
+    for each in scores.values():
+        if not each.folder.is_dir():
+            raise FormatError("no such folder of scores", file=str(each.folder))
     seen: dict[str, Path] = {}
     for list_id, path in utterance_files(source):
         if list_id in seen:
@@ -58,12 +72,12 @@ def read_lists(source: Source) -> Iterator[NBestList | InputError]:
             continue
         seen[list_id] = path
         try:
-            yield _read_file(list_id, path)
+            yield _read_file(list_id, path, scores)
         except FormatError as fault:
             yield fault
 
 
-def _read_file(list_id: str, path: Path) -> NBestList | InputError:
+def _read_file(list_id: str, path: Path, scores: Mapping[str, ScoreFolder]) -> NBestList | InputError:
     rows: list[Row] = []
     header = ""
     for line, text in read_lines(path):
@@ -76,7 +90,13 @@ def _read_file(list_id: str, path: Path) -> NBestList | InputError:
                 rows.append(_parsers[header](text, line))
             except ValueError as fault:
                 raise FormatError(str(fault), file=str(path), line=line) from None
-    return list_of(list_id, rows, BYTELOGS if header else COLUMNS, str(path))
+    units = BYTELOGS if header else COLUMNS
+    if twice := units.keys() & scores.keys():
+        raise ConfigError(f"{path}: has a stream {min(twice)} of its own; give scores= another name")
+    further = read_scores(scores, list_id, len(rows)) if rows else {}
+    for name, values in further.items():
+        rows = [replace(row, scores={**row.scores, name: v}) for row, v in zip(rows, values, strict=True)]
+    return list_of(list_id, rows, units | {name: each.units for name, each in scores.items()}, str(path))
 
 
 def looks_fused(sample: Sample) -> str:
@@ -144,26 +164,34 @@ _parsers = {"": _columns, FUSED_HEADER: _fused, WORDS_HEADER: _tokens}
 
 
 @contextmanager
-def writer(target: str | Path, *, missing: float | None = None) -> Iterator[Write]:
+def writer(
+    target: str | Path, *, missing: float | None = None, scores: Mapping[str, ScoreFolder] = NO_SCORES
+) -> Iterator[Write]:
     """Writes a file of three columns a list into a folder, from the streams ``acoustic`` and ``lm``.
 
     Args:
         missing: log10 score where a list has no such stream; None: it is refused.
+        scores: folders for further streams, which every list must have.
     """
     folder = make_folder(target)
-    yield lambda nbest: _write(folder, nbest, list(_column_lines(nbest, missing)))
+    for each in scores.values():
+        make_folder(each.folder)
+    yield lambda nbest: _write(
+        nbest, {folder: list(_column_lines(nbest, missing))} | score_lines(scores, nbest)
+    )
 
 
 @contextmanager
 def fused_writer(target: str | Path) -> Iterator[Write]:
     """Writes a file of NBestList1.0 a list into a folder, from ``first_pass``, rounded to whole bytelogs."""
     folder = make_folder(target)
-    yield lambda nbest: _write(folder, nbest, list(_fused_lines(nbest)))
+    yield lambda nbest: _write(nbest, {folder: list(_fused_lines(nbest))})
 
 
-def _write(folder: Path, nbest: NBestList, lines: list[str]) -> None:
-    with new_file(folder, nbest.id) as stream:
-        stream.writelines(f"{line}\n" for line in lines)
+def _write(nbest: NBestList, lines: Mapping[Path, list[str]]) -> None:
+    with new_files(list(lines), nbest.id) as streams:
+        for stream, text in zip(streams, lines.values(), strict=True):
+            stream.writelines(f"{line}\n" for line in text)
 
 
 def _column_lines(nbest: NBestList, missing: float | None) -> Iterator[str]:
