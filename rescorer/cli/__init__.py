@@ -10,6 +10,7 @@ import typer
 
 from rescorer.cli.convert import convert
 from rescorer.cli.evaluate import evaluate
+from rescorer.cli.inspect import inspect
 from rescorer.cli.rescore import rescore
 from rescorer.cli.score import score
 from rescorer.cli.serve import serve
@@ -57,6 +58,7 @@ app.command("evaluate")(evaluate)
 app.command("tune")(tune)
 app.command("convert")(convert)
 app.command("score")(score)
+app.command("inspect")(inspect)
 
 
 def main() -> None:
