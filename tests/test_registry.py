@@ -24,17 +24,19 @@ FILES = {
     "cued": "u1 -1 -2 1 <s> a </s>\n",
     "htk": "# by hand\nVERSION=1.0\nN=2 L=1\nI=0 W=!NULL\nI=1 W=a\nJ=0 S=0 E=1 a=-3\n",
     "kaldi-lattice": "u1\n0 1 yeah 3.5,14,2_4\n1 0.5,1,\n\n",
+    "srinterp": "am=-1.5 lm=-2 a b\nam=-3 lm=-4\n",
     "nbestlist2": "NBestList2.0\n(-12) a ( st: 0.00 et: 0.48 g: -1 a: -4 )\n",
     "trn": "a b (u1)\n",
     "ctm": "u1 1 0.5 0.25 a\n",
 }
 """The smallest file of each format that is told from a file."""
-TOLD = {"nemo": "nemo:beam=2", "cued": "cued:base=10"}
+TOLD = {"nemo": "nemo:beam=2", "cued": "cued:base=10", "srinterp": "srinterp:base=10"}
 """How formats are chosen that do not say everything themselves."""
 FOLDERS = {
     "kaldi": {"words_text": "u1-1 a\n", "acwt": "u1-1 3\n"},
     "srilm": {"u1": FILES["srilm"], "u2": "no list"},
     "nbestlist1": {"u1": FILES["nbestlist1"]},
+    "srinterp": {"u1": FILES["srinterp"]},
     "espnet2": {"1best_recog/text": "u1 a\n", "1best_recog/score": "u1 -1\n"},
     "htk": {"README": "no lattice", "u1.slf": FILES["htk"]},
 }

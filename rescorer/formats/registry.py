@@ -26,6 +26,7 @@ from rescorer.formats import (
     nist,
     rnnlm,
     srilm,
+    srinterp,
 )
 from rescorer.formats.format import EVERYTHING, Choice, Format
 from rescorer.formats.sample import sample_of
@@ -89,6 +90,18 @@ _TABLE = (
         srilm.read_lists,
         srilm.looks_like_words,
         read_options={"scores": score_folders},
+    ),
+    Format(
+        "srinterp",
+        "SRILM's SRInterp: a file an utterance, with features NAME=VALUE before the words",
+        "the base is told, the sign may be: base=10,sign=log_prob",
+        srinterp.read_lists,
+        srinterp.looks_like,
+        srinterp.writer,
+        read_options=dict.fromkeys(("base", "sign"), str),
+        write_options=dict.fromkeys(("base", "sign"), str),
+        folder=True,
+        holds=frozenset({"streams"}),
     ),
     Format(
         "kaldi",
