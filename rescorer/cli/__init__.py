@@ -25,7 +25,7 @@ EXIT_CODES: tuple[tuple[type[RescorerError], int, str], ...] = (
 )
 """The one table from faults to exit codes; 0 is success and 1 says that some lists were rejected."""
 
-EPILOG = "Exit codes: 0 done, 1 some lists rejected, " + ", ".join(
+EPILOG = "Exit codes: 0 done, 1 some lists rejected or `inspect` found something wrong, " + ", ".join(
     f"{code} {meaning}" for _, code, meaning in EXIT_CODES
 )
 
