@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,9 +23,9 @@ from rescorer import NBestList, RescoredHypothesis, RescoredList, Weights
 from rescorer.bundle import read_normaliser
 from rescorer.client import Client
 from rescorer.combine import parse_weights
-from rescorer.evaluation.counts import WordErrors, count_errors
+from rescorer.evaluation.counts import WordErrors
+from rescorer.evaluation.oracle import EvaluatedList, evaluate_list
 from rescorer.formats.jsonlines import read_lists
-from rescorer.text import Normaliser
 
 ROOT = Path(__file__).resolve().parent.parent
 START_LIMIT_S = 60.0
@@ -53,8 +53,9 @@ def main() -> None:
         f"all lists re-ranked in {took_ms:,.0f} ms a pass (gRPC included)\n"
     )
     normaliser = read_normaliser(options.bundle / "text.json")
-    console.print(error_table(lists, answers, normaliser))
-    show_changes(console, lists, answers, normaliser)
+    evaluated = [evaluate_list(each, normaliser.words) for each in lists]
+    console.print(error_table(evaluated, answers))
+    show_changes(console, lists, evaluated, answers)
 
 
 @contextmanager
@@ -96,28 +97,13 @@ def systems(bundle: Path) -> dict[str, Weights]:
     }
 
 
-def best_words(answers: Sequence[RescoredList], normaliser: Normaliser) -> list[tuple[str, ...]]:
-    return [normaliser.words(each.best.text) for each in answers]
-
-
-def error_table(
-    lists: Sequence[NBestList], answers: Mapping[str, Sequence[RescoredList]], normaliser: Normaliser
-) -> Table:
+def error_table(evaluated: Sequence[EvaluatedList], answers: Mapping[str, Sequence[RescoredList]]) -> Table:
     """Word errors of each system and of the best hypothesis in each list."""
-    references = [normaliser.words(each.reference or "") for each in lists]
-    rows: dict[str, WordErrors] = {}
-    for name, answer in answers.items():
-        pairs = zip(references, best_words(answer, normaliser), strict=True)
-        rows[name] = sum((count_errors(*pair) for pair in pairs), WordErrors.zero())
-    rows["oracle (best of each list)"] = sum(
-        (
-            min(
-                (count_errors(ref, normaliser.words(h.text)) for h in each.hypotheses), key=lambda e: e.errors
-            )
-            for ref, each in zip(references, lists, strict=True)
-        ),
-        WordErrors.zero(),
-    )
+    rows = {
+        name: total(errors_of(*pair) for pair in zip(evaluated, answer, strict=True))
+        for name, answer in answers.items()
+    }
+    rows["oracle (best of each list)"] = total(each.oracle for each in evaluated)
     table = Table(title="Word error rate on the demo lists", title_justify="left")
     for column in ("system", "WER %", "errors / words", "sub", "del", "ins"):
         table.add_column(column, justify="left" if column == "system" else "right")
@@ -131,22 +117,28 @@ def error_table(
     return table
 
 
+def errors_of(evaluated: EvaluatedList, answer: RescoredList) -> WordErrors:
+    """Of the hypothesis that an answer has first."""
+    return evaluated.hypotheses[answer.best.original_rank]
+
+
+def total(errors: Iterable[WordErrors]) -> WordErrors:
+    return sum(errors, WordErrors.zero())
+
+
 def show_changes(
     console: Console,
     lists: Sequence[NBestList],
+    evaluated: Sequence[EvaluatedList],
     answers: Mapping[str, Sequence[RescoredList]],
-    normaliser: Normaliser,
 ) -> None:
     """A few lists whose best hypothesis changed: those that gained most, and the one that lost most."""
-    final = list(answers)[-1]
+    first, final = next(iter(answers)), list(answers)[-1]
     gains = []
-    for i, (before, after) in enumerate(zip(answers[next(iter(answers))], answers[final], strict=True)):
-        reference = normaliser.words(lists[i].reference or "")
-        old, new = (
-            count_errors(reference, normaliser.words(each.best.text)).errors for each in (before, after)
-        )
+    for i, (before, after) in enumerate(zip(answers[first], answers[final], strict=True)):
         if before.best.original_rank != after.best.original_rank:
-            gains.append((old - new, i))
+            gain = errors_of(evaluated[i], before).errors - errors_of(evaluated[i], after).errors
+            gains.append((gain, i))
     gains.sort(key=lambda gain: (-gain[0], gain[1]))
     chosen = gains[: SHOWN - 1] + (gains[-1:] if len(gains) >= SHOWN else [])
     console.print(f"\nThe best hypothesis changed in {len(gains)} lists. Gained most, and lost most:\n")

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from rescorer.pipeline import Rescorer
 
 # Tests are many and small: one thread each is faster than several that wait for one another, and a busy
 # machine does not stall them. Set before torch is imported, for this process and those it starts.
@@ -25,6 +29,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(without_data)
         if "gpu" in item.keywords and not torch.cuda.is_available():
             item.add_marker(without_gpu)
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of the tiny bundle of ``models.py``."""
+    from models import write_bundle
+
+    return write_bundle(tmp_path_factory.mktemp("bundle"))
+
+
+@pytest.fixture(scope="module")
+def library(bundle: Path) -> Rescorer:
+    """The library on the tiny bundle."""
+    from rescorer.pipeline import Rescorer
+
+    return Rescorer.load(bundle)
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from servers import running, until
 
-from models import write_bundle
 from rescorer import (
     ConfigError,
     FormatError,
@@ -27,7 +26,6 @@ from rescorer import (
     ModelNotFound,
     NBestList,
     RescoredList,
-    Rescorer,
     ScoringError,
     Weights,
 )
@@ -40,16 +38,6 @@ from rescorer.service.calls import STREAM_LISTS
 
 TOLERANCE = 1e-4
 """float32 products change in the last digits with the batch; ranking looks no closer either."""
-
-
-@pytest.fixture(scope="module")
-def bundle(tmp_path_factory):
-    return write_bundle(tmp_path_factory.mktemp("bundle"))
-
-
-@pytest.fixture(scope="module")
-def library(bundle):
-    return Rescorer.load(bundle)
 
 
 @pytest.fixture(scope="module")

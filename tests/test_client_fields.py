@@ -12,14 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from servers import running
 
-from models import write_bundle
 from rescorer import (
     Hypothesis,
     InvalidList,
     NBestList,
     RescoredHypothesis,
     RescoredList,
-    Rescorer,
     Weights,
 )
 from rescorer.cli import main
@@ -56,16 +54,6 @@ def timed_lists(draw) -> NBestList:
     hypotheses = tuple(draw(st.lists(timed_hypotheses(), min_size=1, max_size=4)))
     scores = tuple(-1.0 - index for index in range(len(hypotheses)))
     return NBestList("call 2", hypotheses, {"acoustic": scores}, fields=draw(FIELDS))
-
-
-@pytest.fixture(scope="module")
-def bundle(tmp_path_factory):
-    return write_bundle(tmp_path_factory.mktemp("bundle"))
-
-
-@pytest.fixture(scope="module")
-def library(bundle):
-    return Rescorer.load(bundle)
 
 
 @pytest.fixture(scope="module")

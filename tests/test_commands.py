@@ -11,17 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from models import write_bundle
 from rescorer.cli import main
 from rescorer.formats.jsonlines import read_lists
 from rescorer.pipeline import Rescorer
 from rescorer.service.settings import ServiceSettings
 from training.cli import main as train_main
-
-
-@pytest.fixture(scope="module")
-def bundle(tmp_path_factory) -> Path:
-    return write_bundle(tmp_path_factory.mktemp("bundle"))
 
 
 @pytest.fixture

@@ -16,16 +16,10 @@ from pathlib import Path
 import pytest
 from servers import until
 
-from models import write_bundle
 from rescorer import Hypothesis, NBestList, RescoredList
 from rescorer.client import Client
 
 COMMAND = (sys.executable, "-m", "rescorer.cli", "serve", "--threads", "1")
-
-
-@pytest.fixture(scope="module")
-def bundle(tmp_path_factory) -> Path:
-    return write_bundle(tmp_path_factory.mktemp("bundle"))
 
 
 @contextmanager

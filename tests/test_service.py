@@ -33,11 +33,6 @@ SERVING, NOT_SERVING = HealthCheckResponse.SERVING, HealthCheckResponse.NOT_SERV
 
 
 @pytest.fixture(scope="module")
-def bundle(tmp_path_factory):
-    return write_bundle(tmp_path_factory.mktemp("bundle"))
-
-
-@pytest.fixture(scope="module")
 def server(bundle):
     with running(bundle, **LIMITS) as server:
         yield server

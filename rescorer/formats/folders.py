@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from rescorer.errors import FormatError, InvalidList
+from rescorer.errors import FormatError, InputError, InvalidList
 from rescorer.formats.source import Source, source_name
+from rescorer.types import NBestList
 
 LONGEST_NAME_BYTES = 240
 """File systems stop at 255; some room is left for endings."""
@@ -40,6 +41,26 @@ def utterance_files(source: Source, suffixes: Sequence[str] = ()) -> Iterator[tu
             f"an empty folder; expected a file an utterance{_named(suffixes)}", file=str(source)
         )
     yield from found
+
+
+def lists_of_files(
+    source: Source, read_file: Callable[[str, Path], NBestList | InputError]
+) -> Iterator[NBestList | InputError]:
+    """What ``read_file`` makes of each file's id and path, or its FormatError; an id twice is one too.
+
+    Raises:
+        FormatError: as ``utterance_files``.
+    """
+    seen: dict[str, Path] = {}
+    for list_id, path in utterance_files(source):
+        if list_id in seen:
+            yield FormatError(f"the list {list_id!r} is in {seen[list_id]} too", file=str(path))
+            continue
+        seen[list_id] = path
+        try:
+            yield read_file(list_id, path)
+        except FormatError as fault:
+            yield fault
 
 
 def _id(name: str, suffixes: Sequence[str]) -> str:

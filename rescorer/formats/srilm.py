@@ -19,7 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from rescorer.errors import ConfigError, FormatError, InputError
-from rescorer.formats.folders import make_folder, new_files, utterance_files
+from rescorer.formats.folders import lists_of_files, make_folder, new_files
 from rescorer.formats.nist import WORDS_FIELD
 from rescorer.formats.rows import Row, Write, line_texts, list_of, number, nwords_of, stream_of, words_of
 from rescorer.formats.sample import Sample
@@ -65,16 +65,7 @@ def read_lists(
     for each in scores.values():
         if not each.folder.is_dir():
             raise FormatError("no such folder of scores", file=str(each.folder))
-    seen: dict[str, Path] = {}
-    for list_id, path in utterance_files(source):
-        if list_id in seen:
-            yield FormatError(f"the list {list_id!r} is in {seen[list_id]} too", file=str(path))
-            continue
-        seen[list_id] = path
-        try:
-            yield _read_file(list_id, path, scores)
-        except FormatError as fault:
-            yield fault
+    yield from lists_of_files(source, lambda list_id, path: _read_file(list_id, path, scores))
 
 
 def _read_file(list_id: str, path: Path, scores: Mapping[str, ScoreFolder]) -> NBestList | InputError:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
-from rescorer.formats.folders import make_folder, new_file, utterance_files
+from rescorer.formats.folders import lists_of_files, make_folder, new_file
 from rescorer.formats.rows import BREAKS, SPACES, Row, Write, line_texts, list_of, number, stream_of, words_of
 from rescorer.formats.sample import Sample
 from rescorer.formats.source import Source, read_lines
@@ -39,17 +39,8 @@ def read_lists(source: Source, *, base: str = "", sign: str = "log_prob") -> Ite
         ConfigError: no base is given, or a base or sign that is none.
         FormatError: the source cannot be opened, or has no name.
     """
-    return _lists(source, _units(base, sign))
-
-
-def _lists(source: Source, units: Units) -> Iterator[NBestList | InputError]:
-    seen: dict[str, Path] = {}
-    for list_id, path in utterance_files(source):
-        if list_id in seen:
-            yield FormatError(f"the list {list_id!r} is in {seen[list_id]} too", file=str(path))
-            continue
-        seen[list_id] = path
-        yield _read_file(list_id, path, units)
+    units = _units(base, sign)  # a wrong one shows before the first list is asked for
+    return lists_of_files(source, lambda list_id, path: _read_file(list_id, path, units))
 
 
 def _read_file(list_id: str, path: Path, units: Units) -> NBestList | InputError:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rescorer.lm.base import EdgeScores
-from rescorer.lm.networks import NeuralModel, State
+from rescorer.lm.networks import ContextNetwork, NeuralModel, State
 from rescorer.trie import HypothesisTrie
 from rescorer.vocabulary import MARKS, Vocabulary
 
@@ -57,7 +57,7 @@ class NeuralLanguageModel:
 
     def _node_vectors(self, trie: HypothesisTrie, ids: Tensor) -> Tensor:
         """Context vectors of all nodes, (N, D): recurrent state is advanced once a node, a level a step."""
-        network = self.model.network
+        network: ContextNetwork = self.model.network
         inputs = network.inputs(ids)  # (W, I): the input projection once a distinct word
         vectors = torch.empty(trie.n_nodes, network.output_size, device=self.device)
         vectors[: trie.n_roots], state = self._roots(trie, inputs)
@@ -71,7 +71,7 @@ class NeuralLanguageModel:
 
     def _roots(self, trie: HypothesisTrie, inputs: Tensor) -> tuple[Tensor, State]:
         """Vectors and states after ``<s>`` and the words of each root's context."""
-        network = self.model.network
+        network: ContextNetwork = self.model.network
         start = network.inputs(torch.tensor([self.words.start], device=self.device))
         vectors, state = network.step(start.expand(trie.n_roots, -1), network.start(trie.n_roots))
         for place in range(max((len(context) for context in trie.contexts), default=0)):
