@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from rescorer.pipeline import Rescorer
@@ -14,6 +15,12 @@ if TYPE_CHECKING:
 # Tests are many and small: one thread each is faster than several that wait for one another, and a busy
 # machine does not stall them. Set before torch is imported, for this process and those it starts.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# No deadlines: a busy machine is not a fault of ours. CI draws the same examples every time, so that main is
+# red for its own changes only; people's runs go on searching.
+settings.register_profile("search", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "search")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 DATA = Path(os.environ.get("RESCORER_DATA", REPOSITORY.parent / "shared" / "data"))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import InvalidList
-from rescorer.formats.streams import NATURAL, Units, stream_to_nats, to_nats
+from rescorer.formats.streams import NATURAL, Units, stream_to_nats
 
 PROBABILITY = 0.0625
 LN_P = math.log(PROBABILITY)
@@ -26,8 +26,8 @@ LN_P = math.log(PROBABILITY)
     ],
 )
 def test_every_base_and_sign_says_the_same_probability(value, base):
-    assert to_nats(value, base) == pytest.approx(LN_P, rel=1e-12)
-    assert to_nats(-value, base, "cost") == pytest.approx(LN_P, rel=1e-12)
+    assert value * Units(base).nats == pytest.approx(LN_P, rel=1e-12)
+    assert -value * Units(base, "cost").nats == pytest.approx(LN_P, rel=1e-12)
 
 
 def test_unknown_base_and_sign_are_refused():
@@ -67,5 +67,7 @@ def test_a_bad_value_is_named_with_its_place(bad, said):
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1), st.sampled_from(["e", "2", "10", "1.0001", "bytelog"]))
 def test_streams_convert_value_by_value(values, base):
-    assert stream_to_nats("s", values, Units(base, "cost")) == tuple(to_nats(v, base, "cost") for v in values)
+    assert stream_to_nats("s", values, Units(base, "cost")) == tuple(
+        v * Units(base, "cost").nats for v in values
+    )
     assert stream_to_nats("s", values, NATURAL) == tuple(values)

@@ -13,14 +13,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from rescorer.cli.options import GroupsOption, MapOption, StreamOption, lists_from
+from rescorer.cli.options import SOME_REJECTED, GroupsOption, MapOption, StreamOption, lists_from
 from rescorer.cli.rescore import Rejects
 from rescorer.errors import ConfigError, InputError, InvalidList
 from rescorer.files import reject_line
 from rescorer.formats.registry import FORMATS, choose, detect
 from rescorer.types import NBestList
-
-SOME_REJECTED = 1
 
 
 def show_formats(wanted: bool) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +11,7 @@ import typer
 
 from rescorer.bundle import read_normaliser
 from rescorer.cli.options import (
+    SOME_REJECTED,
     FirstPassOption,
     FormatOption,
     GroupsOption,
@@ -38,8 +38,6 @@ from rescorer.formats.references import read_references
 from rescorer.pipeline import Rescorer
 from rescorer.text import Normaliser
 from rescorer.types import NBestList
-
-SOME_REJECTED = 1
 
 ReferenceOption = Annotated[
     str | None,
@@ -178,12 +176,7 @@ def lists_reader(
         segments = list(read_stm(reference))
         return lambda file: (lists_by_time(read_ctm(file), segments), 0)
     references = read_references(reference) if reference else {}
-
-    def read(file: str) -> tuple[list[NBestList], int]:
-        found, bad = good_lists(file, maps, streams, groups, format_)
-        return [replace(each, reference=references.get(each.id, each.reference)) for each in found], bad
-
-    return read
+    return lambda file: good_lists(file, maps, streams, groups, format_, references)
 
 
 def show(

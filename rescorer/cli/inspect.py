@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -21,14 +19,13 @@ from rescorer.cli.options import (
     StreamOption,
     lists_from,
     named_numbers,
+    with_references,
 )
-from rescorer.errors import InputError
 from rescorer.evaluation.audit import audit
 from rescorer.evaluation.audit_report import render
 from rescorer.evaluation.counting import Counting
 from rescorer.formats.references import read_references
 from rescorer.text import Normaliser
-from rescorer.types import NBestList
 
 SUSPICIOUS = 1
 PIPE_WIDTH = 120
@@ -87,13 +84,3 @@ def inspect(
         Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).print(render(audits))
     if any(each.suspicious or each.facts.rejected for each in audits.values()):
         raise typer.Exit(SUSPICIOUS)
-
-
-def with_references(
-    lists: Iterator[NBestList | InputError], references: Mapping[str, str]
-) -> Iterator[NBestList | InputError]:
-    """The lists, with what was said where the references tell it."""
-    for item in lists:
-        if isinstance(item, NBestList) and item.id in references:
-            item = replace(item, reference=references[item.id])
-        yield item

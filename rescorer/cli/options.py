@@ -21,6 +21,9 @@ from rescorer.formats.references import read_groups
 from rescorer.formats.registry import choose, detect, with_groups
 from rescorer.types import NBestList, Weights
 
+SOME_REJECTED = 1
+"""Exit code where some lists could not be read, scored or written, and the others were."""
+
 BundleOption = Annotated[Path, typer.Option("--bundle", "-b", help="Folder of a model bundle, NAME/VERSION.")]
 MapOption = Annotated[
     list[str] | None,
@@ -99,17 +102,29 @@ def lists_from(
     return with_groups(lists, group_of) if group_of else lists
 
 
+def with_references(
+    lists: Iterator[NBestList | InputError], references: Mapping[str, str]
+) -> Iterator[NBestList | InputError]:
+    """The lists, with what was said where the references tell it."""
+    for item in lists:
+        if isinstance(item, NBestList) and item.id in references:
+            item = replace(item, reference=references[item.id])
+        yield item
+
+
 def good_lists(
     source: str,
     maps: list[str] | None,
     streams: list[str] | None,
     groups: str | None,
     format_: str | None = None,
+    references: Mapping[str, str] | None = None,
 ) -> tuple[list[NBestList], int]:
     """The lists that could be read, and how many could not: those are told on stderr."""
     lists: list[NBestList] = []
     rejected = 0
-    for item in lists_from(source, maps, streams, groups, format_):
+    found = lists_from(source, maps, streams, groups, format_)
+    for item in with_references(found, references or {}):
         if isinstance(item, NBestList):
             lists.append(item)
         else:

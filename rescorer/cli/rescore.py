@@ -11,6 +11,7 @@ from typing import Annotated, TextIO
 import typer
 
 from rescorer.cli.options import (
+    SOME_REJECTED,
     BundleOption,
     FormatOption,
     GroupsOption,
@@ -25,8 +26,6 @@ from rescorer.errors import ConfigError
 from rescorer.files import rescore_lists
 from rescorer.formats.rescored import rescored_writer
 from rescorer.pipeline import MAX_BATCH_WORDS, Rescorer
-
-SOME_REJECTED = 1
 
 
 def rescore(

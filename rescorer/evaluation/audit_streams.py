@@ -109,6 +109,8 @@ class StreamTally:
 
 def correlation(left: np.ndarray, right: np.ndarray) -> float | None:
     """Pearson's r; None where one side does not vary."""
+    if not (np.ptp(left) > 0 and np.ptp(right) > 0):
+        return None  # asked before the mean is taken off, whose rounding looks like variation
     with np.errstate(over="ignore", invalid="ignore"):
         x, y = left - left.mean(), right - right.mean()
         x, y = (each / peak if (peak := np.abs(each).max()) > 0 else each for each in (x, y))

@@ -51,11 +51,6 @@ class Units:
 NATURAL = Units()
 
 
-def to_nats(value: float, base: Base = "e", sign: Sign = "log_prob") -> float:
-    """One score as a natural-log log-probability, higher is better."""
-    return value * Units(base, sign).nats
-
-
 def stream_to_nats(
     name: str, values: Sequence[Any], units: Units = NATURAL, *, list_id: str = "", field: str = ""
 ) -> tuple[float, ...] | None:
