@@ -76,7 +76,7 @@ def test_forward_and_step_are_twins(layers, tied):
     model, vocabulary = random_network(layers=layers, tied=tied)
     network, ids = model.network, torch.randint(0, len(vocabulary), (4, 9))
     with torch.no_grad():
-        whole = network(ids)
+        whole, _ = network(ids)
         state = network.start(4)
         for t in range(9):
             vectors, state = network.step(network.inputs(ids[:, t]), state)

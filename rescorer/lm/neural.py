@@ -27,6 +27,11 @@ class NeuralLanguageModel:
         self._log_shares: Mapping[str, float] = {}
         self._default_log_share = 0.0
 
+    @property
+    def start_word(self) -> int:
+        """What stands before a sentence's first word, as in training."""
+        return self.words.end if self.model.config.carried else self.words.start
+
     def vocabulary(self) -> frozenset[str]:
         return frozenset(self.words.words) - MARKS
 
@@ -70,9 +75,9 @@ class NeuralLanguageModel:
         return vectors
 
     def _roots(self, trie: HypothesisTrie, inputs: Tensor) -> tuple[Tensor, State]:
-        """Vectors and states after ``<s>`` and the words of each root's context."""
+        """Vectors and states after the start word and the words of each root's context."""
         network: ContextNetwork = self.model.network
-        start = network.inputs(torch.tensor([self.words.start], device=self.device))
+        start = network.inputs(torch.tensor([self.start_word], device=self.device))
         vectors, state = network.step(start.expand(trie.n_roots, -1), network.start(trie.n_roots))
         for place in range(max((len(context) for context in trie.contexts), default=0)):
             going = [root for root, context in enumerate(trie.contexts) if len(context) > place]

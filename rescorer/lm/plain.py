@@ -41,9 +41,9 @@ def _ngram(model: NgramModel, words: Words, context: Words) -> np.ndarray:
 def _neural(model: NeuralLanguageModel, words: Words, context: Words) -> np.ndarray:
     network = copy.deepcopy(model.model).cpu().double()
     ids = [*model.words.encode((*context, *words)), model.words.end]
-    inputs = torch.tensor([[model.words.start, *ids[:-1]]])  # (1, T)
+    inputs = torch.tensor([[model.start_word, *ids[:-1]]])  # (1, T)
     with torch.no_grad():
-        distribution = network.output.distribution(network.network(inputs)[0])  # (T, V)
+        distribution = network.output.distribution(network.network(inputs)[0][0])  # (T, V)
     log_probs = np.array([float(distribution[t, i]) for t, i in enumerate(ids)])
     return log_probs[len(context) :] + _shares(model, words)
 

@@ -1,4 +1,4 @@
-"""Owns the output layers: from a context vector to normalised log-probabilities of words, in nats."""
+"""Owns the class-factored softmax: a word is its class, then itself within the class."""
 
 from __future__ import annotations
 

@@ -1,0 +1,6 @@
+"""Output layers of language models: from a context vector to the log-probability of a word."""
+
+from rescorer.lm.output.base import OutputLayer
+from rescorer.lm.output.classes import ClassFactoredSoftmax
+
+__all__ = ["ClassFactoredSoftmax", "OutputLayer"]
