@@ -8,6 +8,7 @@ import typer
 
 from rescorer.errors import RescorerError
 from training.cli_bundle import bundle
+from training.cli_complete import complete_command
 from training.cli_neural import neural
 from training.cli_ngram import NGramCommand, ngram
 
@@ -19,6 +20,7 @@ app = typer.Typer(
 app.command("ngram", cls=NGramCommand)(ngram)
 app.command("neural")(neural)
 app.command("bundle")(bundle)
+app.command("complete")(complete_command)
 
 FAULT = 2
 """Exit code for bad input or options, the same as the option parser's."""

@@ -14,7 +14,7 @@ from rich.table import Table
 from rescorer.bundle import load_bundle
 from rescorer.errors import ConfigError
 from rescorer.types import Weights
-from training.options import NormaliserOption, read_normaliser
+from training.options import NormaliserOption, number, pairs, read_normaliser
 
 
 def bundle(
@@ -68,21 +68,6 @@ def bundle(
         typer.echo(json.dumps(manifest, indent=2, ensure_ascii=False))
     else:
         Console().print(table(manifest, shares))
-
-
-def pairs(values: list[str]) -> list[tuple[str, str]]:
-    """NAME=VALUE options taken apart."""
-    for value in values:
-        if "=" not in value:
-            raise ConfigError(f"{value!r}: expected NAME=VALUE")
-    return [tuple(value.split("=", 1)) for value in values]  # type: ignore[misc]
-
-
-def number(value: str) -> float:
-    try:
-        return float(value)
-    except ValueError:
-        raise ConfigError(f"{value!r} is no number") from None
 
 
 def table(manifest: dict[str, Any], shares: Mapping[str, float]) -> Table:

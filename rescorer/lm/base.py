@@ -32,5 +32,8 @@ class LanguageModel(Protocol):
     def share_unknown(self, log_shares: Mapping[str, float], default: float) -> None:
         """Says what part of P(<unk>) each unknown word has: ln of it, by word, ``default`` for others."""
 
+    def log_share(self, word: str) -> float:
+        """ln of the part of P(<unk>) that is the word's; 0 for words it knows."""
+
     def vocabulary(self) -> frozenset[str]:
         """The words it knows, without ``<s>``, ``</s>`` and ``<unk>``."""
