@@ -1,0 +1,272 @@
+"""Training objectives: each against its formula written out word by word, and against its own theory."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rescorer.errors import ConfigError
+from rescorer.lm.networks import NetworkConfig, NeuralModel
+from rescorer.lm.output.classes import ClassFactoredSoftmax
+from rescorer.lm.output.full import FullSoftmax
+from training.batches import Sentences
+from training.noise import Noise
+from training.objectives import (
+    MaximumLikelihood,
+    NegativeSampling,
+    NoiseContrastive,
+    SampledSoftmax,
+    normaliser_error,
+)
+
+SAMPLED = (NoiseContrastive, NegativeSampling, SampledSoftmax)
+
+
+class Listed(Noise):
+    """Noise whose draws are what the test says."""
+
+    def __init__(self, counts, ids, power=1.0):
+        super().__init__(counts, power)
+        self.ids = ids
+
+    def draw(self, *shape):
+        return self.ids.view(shape)
+
+
+def problem(n_words=7, size=5, rows=6, seed=0, scale=1.0):
+    """An output layer tied to a larger matrix, context vectors, targets and counts, in float64."""
+    generator = torch.Generator().manual_seed(seed)
+    weight = torch.nn.Parameter(scale * torch.randn(n_words + 1, size, generator=generator).double())
+    layer = FullSoftmax(size, n_words, weight).double()
+    with torch.no_grad():
+        layer.word_bias.copy_(torch.randn(n_words, generator=generator))
+    hidden = torch.randn(rows, size, generator=generator).double().requires_grad_()
+    words = torch.randint(n_words, (rows,), generator=generator)
+    counts = torch.randint(1, 100, (n_words,), generator=generator)
+    return layer, hidden, words, counts
+
+
+def gradients(loss, layer, hidden):
+    return torch.autograd.grad(loss, [layer.word_weight, layer.word_bias, hidden])
+
+
+def score(layer, hidden, row, word):
+    return hidden[row] @ layer.word_weight[word] + layer.word_bias[word]
+
+
+def sigmoid_loss(x):
+    return -torch.log(torch.sigmoid(x))
+
+
+def one_by_one(kind, layer, hidden, words, noise, log_q, k, constant):
+    """The objective as its paper writes it: one position and one noise word after the other."""
+    total = torch.zeros((), dtype=torch.float64)
+    for row, word in enumerate(words.tolist()):
+        target = score(layer, hidden, row, word)
+        drawn = noise[row].tolist()
+        if kind is NoiseContrastive:
+            total = total + sigmoid_loss(target - constant - (math.log(k) + log_q[word]))
+            for other in drawn:
+                delta = score(layer, hidden, row, other) - constant - (math.log(k) + log_q[other])
+                total = total + sigmoid_loss(-delta)
+        elif kind is NegativeSampling:
+            total = total + sigmoid_loss(target)
+            for other in drawn:
+                if other != word:
+                    total = total + sigmoid_loss(-score(layer, hidden, row, other))
+        else:
+            z = torch.exp(target)
+            for other in drawn:
+                if other != word:
+                    z = z + torch.exp(score(layer, hidden, row, other)) / (k * torch.exp(log_q[other]))
+            total = total + torch.log(z) - target
+    return total
+
+
+@given(
+    st.sampled_from(SAMPLED),
+    st.booleans(),
+    st.integers(1, 9),
+    st.sampled_from((0.0, 0.75, 1.0)),
+    st.integers(0, 999),
+)
+def test_loss_and_gradient_are_those_of_the_formula(kind, per_word, k, power, seed):
+    layer, hidden, words, counts = problem(seed=seed)
+    shape = (len(words), k) if per_word else (k,)
+    ids = torch.randint(len(counts), shape, generator=torch.Generator().manual_seed(seed))
+    noise = Listed(counts, ids, power)
+    constant = {"log_normaliser": 0.7} if kind is NoiseContrastive else {}
+    objective = kind(noise, k, per_word, **constant)
+    loss = objective.loss(layer, hidden, words)
+    each = ids if per_word else ids.expand(len(words), k)
+    expected = one_by_one(kind, layer, hidden, words, each, noise.log_probs.double(), k, 0.7)
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
+    for ours, theirs in zip(gradients(loss, layer, hidden), gradients(expected, layer, hidden), strict=True):
+        assert torch.allclose(ours, theirs, rtol=1e-5, atol=1e-7)
+
+
+def normalised(layer, hidden):
+    """The same layer with ln Z = 0 for the one context vector that all rows are."""
+    hidden = hidden.detach()[:1].expand(len(hidden), -1).clone().requires_grad_()
+    with torch.no_grad():
+        logits = hidden[0] @ layer.word_weight[: layer.n_words].t() + layer.word_bias
+        layer.word_bias -= logits.logsumexp(0)
+    return hidden
+
+
+def test_the_gradient_of_noise_contrastive_estimation_tends_to_maximum_likelihoods():
+    """Uniform noise that draws every word equally often is its own expectation."""
+    layer, hidden, words, counts = problem()
+    hidden = normalised(layer, hidden)
+    exact = gradients(MaximumLikelihood().loss(layer, hidden, words), layer, hidden)
+    errors = []
+    for times in (1, 10, 100, 1000):
+        ids = torch.arange(len(counts)).repeat(times)
+        objective = NoiseContrastive(Listed(counts, ids, power=0.0), len(ids))
+        found = gradients(objective.loss(layer, hidden, words), layer, hidden)
+        errors.append(max(float((a - b).abs().max()) for a, b in zip(found, exact, strict=True)))
+    assert errors == sorted(errors, reverse=True)
+    assert errors[-1] < 5e-3 < 0.5 < errors[0]
+    assert errors[-2] / errors[-1] == pytest.approx(10, rel=0.1)  # the error falls as 1 / k
+
+
+def test_drawn_noise_agrees_with_its_expectation():
+    torch.manual_seed(1)
+    layer, hidden, words, counts = problem()
+    noise, k = Noise(counts), 4
+    q = noise.log_probs.double().exp()
+    scores = hidden @ layer.word_weight[: layer.n_words].t() + layer.word_bias  # (N, V)
+    delta = scores - torch.log(k * q)
+    target = delta.gather(1, words.unsqueeze(1))
+    expected = sigmoid_loss(target).sum() + (k * q * sigmoid_loss(-delta)).sum()
+    drawn = torch.stack([NoiseContrastive(noise, k).loss(layer, hidden, words) for _ in range(4000)])
+    assert drawn.mean().item() == pytest.approx(expected.item(), abs=4 * drawn.std().item() / 4000**0.5)
+
+
+def test_sampled_softmax_has_the_right_normaliser_on_average_and_tends_to_the_softmax():
+    torch.manual_seed(1)
+    layer, hidden, words, counts = problem(rows=1)
+    noise = Noise(counts)
+    scores = hidden[0] @ layer.word_weight[: layer.n_words].t() + layer.word_bias
+    exact = MaximumLikelihood().loss(layer, hidden, words).item()
+    alone = [
+        SampledSoftmax(Listed(counts, torch.tensor([w])), 1).loss(layer, hidden, words).item()
+        for w in range(len(counts))
+    ]
+    q = noise.log_probs.double().exp()
+    z = ((q * torch.tensor(alone).double().exp()).sum() * scores[words[0]].exp()).item()
+    assert math.log(z) == pytest.approx(scores.logsumexp(0).item(), abs=1e-6)  # E[Ẑ] = Z, k = 1 enumerated
+    means = []
+    for k in (1, 10, 1000):
+        drawn = torch.stack([SampledSoftmax(noise, k).loss(layer, hidden, words) for _ in range(500)])
+        means.append(drawn.mean().item())
+    assert means == sorted(means)  # a lower bound that closes
+    assert means[-1] == pytest.approx(exact, abs=0.01)
+
+
+def test_noise_contrastive_estimation_learns_the_distribution_and_its_normaliser():
+    torch.manual_seed(1)
+    counts = torch.tensor([50.0, 30.0, 15.0, 5.0])
+    layer = FullSoftmax(1, 4)
+    hidden, words = torch.zeros(100, 1), torch.repeat_interleave(torch.arange(4), counts.long())
+    objective = NoiseContrastive(Noise(counts, power=0.5), samples=50)
+    for _ in range(800):
+        (gradient,) = torch.autograd.grad(objective.loss(layer, hidden, words), layer.word_bias)
+        with torch.no_grad():
+            layer.word_bias -= 0.005 * gradient
+    assert torch.allclose(layer.word_bias.exp(), counts / 100, atol=0.03)
+    assert layer.word_bias.logsumexp(0).item() == pytest.approx(0.0, abs=0.03)
+
+
+@pytest.mark.parametrize("kind", SAMPLED)
+@pytest.mark.parametrize("scale", [1e3, 1e18])
+def test_extreme_scores_stay_finite(kind, scale):
+    layer, hidden, words, counts = problem(scale=scale)
+    layer, hidden = layer.float(), hidden.detach().float().requires_grad_()
+    loss = kind(Noise(counts), 8).loss(layer, hidden, words)
+    assert torch.isfinite(loss)
+    assert all(torch.isfinite(part).all() for part in gradients(loss, layer, hidden))
+
+
+def test_noise_that_is_always_the_target():
+    layer, hidden, _, counts = problem(rows=3)
+    words, noise = torch.full((3,), 2), Listed(counts, torch.tensor([2, 2]))
+    log_kq = math.log(2) + noise.log_probs[2]
+    target = torch.stack([score(layer, hidden, row, 2) for row in range(3)])
+    assert SampledSoftmax(noise, 2).loss(layer, hidden, words).item() == pytest.approx(0.0)
+    assert torch.allclose(NegativeSampling(noise, 2).loss(layer, hidden, words), sigmoid_loss(target).sum())
+    both = sigmoid_loss(target - log_kq).sum() + 2 * sigmoid_loss(log_kq - target).sum()
+    assert torch.allclose(NoiseContrastive(noise, 2).loss(layer, hidden, words), both)
+
+
+@pytest.mark.parametrize("power", [0.0, 0.75, 1.0])
+def test_noise_follows_the_counts(power):
+    torch.manual_seed(3)
+    counts = torch.tensor([0, 1, 5, 10, 40, 200, 1000, 3, 3, 7])
+    noise, n = Noise(counts, power), 200_000
+    mass = np.maximum(counts.numpy(), 0.5) ** power
+    expected = n * mass / mass.sum()
+    assert torch.allclose(noise.log_probs.double(), torch.from_numpy(np.log(expected / n)), atol=1e-6)
+    drawn = torch.bincount(noise.draw(n // 10, 10).flatten(), minlength=len(counts)).numpy()
+    assert ((drawn - expected) ** 2 / expected).sum() < 27.9  # χ², 9 degrees of freedom, 0.1 %
+
+
+def test_noise_goes_on_from_the_state_of_the_global_generator():
+    noise = Noise(torch.arange(1, 1000))
+    state = torch.get_rng_state()
+    first = noise.draw(50)
+    torch.set_rng_state(state)
+    assert torch.equal(noise.draw(50), first)
+
+
+def test_what_cannot_be_noise_is_refused():
+    for counts in (torch.tensor([]), torch.tensor([1.0, -1.0]), torch.tensor([1.0, math.nan]), torch.eye(2)):
+        with pytest.raises(ConfigError, match="count of every word"):
+            Noise(counts)
+    with pytest.raises(ConfigError, match="power of the noise is 2"):
+        Noise(torch.ones(3), power=2.0)
+
+
+@pytest.mark.parametrize("kind", SAMPLED)
+def test_what_a_sampled_objective_cannot_do_is_refused(kind):
+    layer, hidden, words, counts = problem()
+    with pytest.raises(ConfigError, match="0 noise samples"):
+        kind(Noise(counts), 0)
+    with pytest.raises(ConfigError, match="noise over 3 words; the model predicts 7"):
+        kind(Noise(counts[:3])).loss(layer, hidden, words)
+    classes = ClassFactoredSoftmax(5, (3, 4)).double()
+    with pytest.raises(ConfigError, match="full softmax; the model has ClassFactoredSoftmax"):
+        kind(Noise(counts)).loss(classes, hidden, words)
+
+
+def test_the_normaliser_error_is_that_of_all_words_summed():
+    torch.manual_seed(0)
+    ids = np.array([3, 4, 5, 0, 7, 0, 9, 3, 4, 8, 2, 0], dtype=np.int32)
+    text = Sentences.of(ids, start=11, end=0, longest=100)
+    model = NeuralModel(NetworkConfig(12, (4, 7), embedding_size=4, hidden_size=4, dropout=0.5))
+    with pytest.raises(ConfigError, match="full softmax; the model has ClassFactoredSoftmax"):
+        normaliser_error(model, text)
+    model.output = FullSoftmax(4, 11, model.network.embedding.weight)
+    with torch.no_grad():
+        model.output.word_bias.normal_()
+    found = normaliser_error(model, text, log_normaliser=0.3, batch_words=5)
+    assert model.training  # as it was before
+    model.eval()
+    each = []
+    with torch.no_grad():
+        for begin, length in zip(text.starts, text.lengths, strict=True):
+            words = [11, *ids[begin : begin + length - 1]]
+            hidden, _ = model.context_vectors(torch.tensor([words]))
+            for vector in hidden[0]:
+                scores = [
+                    float(vector @ model.output.word_weight[w] + model.output.word_bias[w]) for w in range(11)
+                ]
+                each.append(math.log(sum(math.exp(s) for s in scores)) - 0.3)
+    assert found.n_words == len(each) == 12
+    assert found.mean == pytest.approx(np.mean(each), abs=1e-5)
+    assert found.deviation == pytest.approx(np.std(each), abs=1e-5)
