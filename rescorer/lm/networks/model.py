@@ -10,13 +10,15 @@ from torch import Tensor, nn
 from rescorer.lm.networks.base import ContextNetwork, State
 from rescorer.lm.networks.config import NetworkConfig
 from rescorer.lm.networks.recurrent import LstmNetwork
-from rescorer.lm.output import ClassFactoredSoftmax, OutputLayer
+from rescorer.lm.output import ClassFactoredSoftmax, FullSoftmax, OutputLayer
 
 NETWORKS = {"lstm": LstmNetwork}
 
 
 def make_output(config: NetworkConfig, size: int, word_weight: Tensor | None) -> OutputLayer:
     """The layer that a config asks for, over vectors of ``size``; ``word_weight`` is the tied embedding."""
+    if config.output == "full":
+        return FullSoftmax(size, config.n_words, word_weight)
     return ClassFactoredSoftmax(size, config.class_sizes, word_weight)
 
 

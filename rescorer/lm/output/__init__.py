@@ -2,5 +2,6 @@
 
 from rescorer.lm.output.base import OutputLayer
 from rescorer.lm.output.classes import ClassFactoredSoftmax
+from rescorer.lm.output.full import FullSoftmax
 
-__all__ = ["ClassFactoredSoftmax", "OutputLayer"]
+__all__ = ["ClassFactoredSoftmax", "FullSoftmax", "OutputLayer"]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-NODES_A_CHUNK = 8192
+from rescorer.lm.output.edges import row_blocks, runs
+
+ROWS_A_BLOCK = 8192
 """Rows for which class scores are held at once: 8192 × 256 classes × 4 bytes = 8 MB."""
 
 
@@ -78,14 +80,11 @@ class ClassFactoredSoftmax(nn.Module):
         """
         classes = self.class_of[words]
         out = torch.empty(len(words), dtype=hidden.dtype, device=hidden.device)
-        by_row = torch.argsort(rows)
-        for begin in range(0, len(hidden), NODES_A_CHUNK):
-            block = hidden[begin : begin + NODES_A_CHUNK]
-            edges = by_row[_between(rows[by_row], begin, begin + len(block))]
-            scores = functional.log_softmax(self.class_layer(block), dim=1)  # (n, C)
-            out[edges] = scores[rows[edges] - begin, classes[edges]]
+        for block, edges, places in row_blocks(rows, len(hidden), ROWS_A_BLOCK):
+            scores = functional.log_softmax(self.class_layer(hidden[block]), dim=1)  # (n, C)
+            out[edges] = scores[places, classes[edges]]
         by_class = torch.argsort(classes, stable=True)
-        for c, begin, end in _runs(classes[by_class]):
+        for c, begin, end in runs(classes[by_class]):
             edges = by_class[begin:end]
             first, last = self.class_bounds[c], self.class_bounds[c + 1]
             if last - first == 1:
@@ -121,7 +120,7 @@ class _WithinClassLoss(torch.autograd.Function):
         weight_grad = torch.zeros_like(weight)
         bias_grad = torch.zeros_like(bias)
         loss = hidden.new_zeros((), dtype=torch.float64)
-        for c, begin, end in _runs(classes):
+        for c, begin, end in runs(classes):
             first, last = class_bounds[c], class_bounds[c + 1]
             if last - first == 1:
                 continue
@@ -140,18 +139,3 @@ class _WithinClassLoss(torch.autograd.Function):
     def backward(ctx, grad):  # type: ignore[no-untyped-def]
         hidden_grad, weight_grad, bias_grad = ctx.saved_tensors
         return hidden_grad.mul_(grad), weight_grad.mul_(grad), bias_grad.mul_(grad), None, None, None
-
-
-def _between(values: Tensor, low: int, high: int) -> slice:
-    """The part of the sorted ``values`` with low ≤ value < high."""
-    bounds = torch.searchsorted(values, torch.tensor([low, high], device=values.device))
-    return slice(int(bounds[0]), int(bounds[1]))
-
-
-def _runs(values: Tensor) -> Iterator[tuple[int, int, int]]:
-    """(value, begin, end) of each run of equal values."""
-    distinct, counts = torch.unique_consecutive(values, return_counts=True)
-    end = 0
-    for value, count in zip(distinct.tolist(), counts.tolist(), strict=True):
-        begin, end = end, end + count
-        yield value, begin, end

@@ -1,0 +1,93 @@
+"""Every output layer: normalised, the same in all its ways of asking, with the gradient of its plain twin."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from rescorer.lm.output import ClassFactoredSoftmax, FullSoftmax, OutputLayer, full
+
+N_WORDS, SIZE = 23, 6
+LAYERS = {
+    "full": lambda tied: FullSoftmax(SIZE, N_WORDS, tied),
+    "classes": lambda tied: ClassFactoredSoftmax(SIZE, (1, 3, 1, 11, 7), tied),
+    "one class": lambda tied: ClassFactoredSoftmax(SIZE, (N_WORDS,), tied),
+    "a class a word": lambda tied: ClassFactoredSoftmax(SIZE, (1,) * N_WORDS, tied),
+}
+every_layer = pytest.mark.parametrize(
+    ("kind", "tied"), [(kind, tied) for kind in LAYERS for tied in (False, True)]
+)
+words_and_rows = st.lists(st.tuples(st.integers(0, N_WORDS - 1), st.integers(0, 8)), max_size=60)
+
+
+def make(kind: str, tied: bool) -> OutputLayer:
+    """A layer in float64 with weights far from uniform; the tied matrix has a row for ``<s>`` too."""
+    torch.manual_seed(3)
+    layer = LAYERS[kind](nn.Parameter(torch.randn(N_WORDS + 1, SIZE)) if tied else None)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.add_(torch.randn_like(parameter))
+    return layer.double()
+
+
+@every_layer
+def test_probabilities_sum_to_one(kind, tied):
+    total = make(kind, tied).float().distribution(torch.randn(7, SIZE)).exp().sum(dim=1)
+    torch.testing.assert_close(total, torch.ones(7), atol=1e-5, rtol=0)
+
+
+@every_layer
+@given(words_and_rows, st.sampled_from([2, 1 << 20]))
+def test_edges_have_the_log_probs_of_the_whole_distribution(kind, tied, edges, scores_a_block):
+    layer = make(kind, tied)
+    hidden = torch.randn(9, SIZE, dtype=torch.float64)
+    words, rows = (
+        torch.tensor(column, dtype=torch.int64) for column in zip(*(edges or [(0, 0)]), strict=True)
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(full, "FEWEST_ROWS", 1)
+        patch.setitem(full.SCORES_A_BLOCK, "cpu", scores_a_block)
+        found = layer.log_probs(hidden, rows, words)
+    torch.testing.assert_close(found, layer.distribution(hidden)[rows, words])
+
+
+@every_layer
+@given(st.lists(st.integers(0, N_WORDS - 1), min_size=1, max_size=40), st.sampled_from([60, 1 << 20]))
+def test_the_loss_and_its_gradient_are_those_of_the_plain_twin(kind, tied, words, scores_a_block):
+    layer = make(kind, tied)
+    target = torch.tensor(words)
+    hidden = torch.randn(len(words), SIZE, dtype=torch.float64, requires_grad=True)
+    inputs = [hidden, *layer.parameters()]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(full, "FEWEST_ROWS", 1)
+        patch.setitem(full.SCORES_A_BLOCK, "cpu", scores_a_block)
+        loss = layer.loss(hidden, target)
+        found = torch.autograd.grad(loss * 0.25, inputs)
+    with torch.enable_grad():
+        distribution = type(layer).distribution.__wrapped__(layer, hidden)
+        twin = -distribution[torch.arange(len(words)), target].sum()
+    expected = torch.autograd.grad(twin * 0.25, inputs, materialize_grads=True)
+    torch.testing.assert_close(loss, twin)
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@every_layer
+def test_the_loss_without_gradient_is_the_same(kind, tied):
+    layer, hidden = make(kind, tied), torch.randn(5, SIZE, dtype=torch.float64)
+    words = torch.randint(0, N_WORDS, (5,))
+    with torch.no_grad():
+        alone = layer.loss(hidden, words)
+    torch.testing.assert_close(alone, layer.loss(hidden, words).detach())
+
+
+@every_layer
+def test_it_starts_from_the_unigram_distribution(kind, tied):
+    layer = make(kind, tied)
+    counts = torch.arange(N_WORDS, 0, -1)
+    layer.start_from_unigrams(counts)
+    found = layer.distribution(torch.zeros(1, SIZE, dtype=torch.float64)).exp()[0]
+    torch.testing.assert_close(found, counts.double() / counts.sum(), atol=1e-6, rtol=0)
