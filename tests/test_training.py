@@ -25,7 +25,9 @@ from rescorer.text import Normaliser
 from training.batches import Sentences, batches, in_length_order
 from training.classes import frequency_bins, ordered_vocabulary
 from training.corpus import encode, read_lines
-from training.loop import Run, TrainingOptions, perplexity
+from training.loop import Run
+from training.run_options import TrainingOptions
+from training.validation import perplexity
 from training.mixture_weights import fit_mixture
 from training.prepare import choose_vocabulary, prepare
 

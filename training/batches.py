@@ -1,17 +1,33 @@
-"""Owns the order in which sentences become training batches: bucketed by length, the same for a seed.
+"""Owns the order in which text becomes training batches, sentence by sentence: bucketed by length, the same for
+a seed.
 
-Each sentence is one row that starts from the start state, as in scoring.
+Each sentence is one row that starts from the start state, as in scoring. ``streams`` is the other way: the
+whole text in order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 POOL_SENTENCES = 65_536
 """Sentences shuffled together, sorted by length and cut into batches: large enough for little padding."""
+
+
+class Batches(Protocol):
+    """The batches of one epoch."""
+
+    def __len__(self) -> int: ...
+
+    def n_words(self, number: int) -> int:
+        """Targets in a batch."""
+
+    def rows(self, number: int, part: int = 0, n_parts: int = 1) -> tuple[np.ndarray, np.ndarray]:
+        """Inputs and targets, both (B, T) int64, of every ``n_parts``-th row from row ``part`` on; padding has
+        the target -1. A part may have no rows."""
 
 
 @dataclass(frozen=True)
@@ -29,28 +45,74 @@ class Sentences:
     """(S,) ids to predict in each sentence, ``</s>`` included unless the sentence was cut."""
     start_id: int
     n_cut: int
+    corpora: tuple[tuple[int, float], ...] = ()
+    """Sentences and weight of each corpus, in their order: an epoch draws weight × sentences of each, none of
+    them twice before all others once. Empty: every sentence once."""
 
     @classmethod
-    def of(cls, ids: np.ndarray, *, start: int, end: int, longest: int) -> Sentences:
+    def of(
+        cls,
+        ids: np.ndarray,
+        *,
+        start: int,
+        end: int,
+        longest: int,
+        corpora: tuple[tuple[int, float], ...] = (),
+    ) -> Sentences:
         ends = np.flatnonzero(ids == end) + 1
         starts = np.concatenate([[0], ends[:-1]])
         lengths = ends - starts
-        return cls(ids, starts, np.minimum(lengths, longest), start, int((lengths > longest).sum()))
+        n_cut = int((lengths > longest).sum())
+        return cls(ids, starts, np.minimum(lengths, longest), start, n_cut, corpora)
 
     @property
     def n_words(self) -> int:
-        """Targets an epoch."""
+        """Targets in the text."""
         return int(self.lengths.sum())
+
+    def draw(self, random: np.random.Generator) -> np.ndarray:
+        """Sentence numbers of an epoch in random order."""
+        if not self.corpora:
+            return random.permutation(len(self.starts))
+        drawn, first = [], 0
+        for n_sentences, weight in self.corpora:
+            left = round(weight * n_sentences)
+            while left > 0:
+                drawn.append(first + random.permutation(n_sentences)[:left])
+                left -= n_sentences
+            first += n_sentences
+        return random.permutation(np.concatenate(drawn))
 
     def rows(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Inputs and targets of some sentences, both (B, T) int64; padding is ``<s>`` and -1."""
-        lengths = self.lengths[chosen]
-        targets = np.full((len(chosen), int(lengths.max())), -1, dtype=np.int64)
-        for row, (start, length) in enumerate(zip(self.starts[chosen], lengths, strict=True)):
-            targets[row, :length] = self.ids[start : start + length]
+        lengths = self.lengths[chosen, None]
+        columns = np.arange(int(lengths.max(initial=0)))
+        places = np.minimum(self.starts[chosen, None] + columns, len(self.ids) - 1)
+        targets = np.where(columns < lengths, self.ids[places], -1).astype(np.int64)
         inputs = np.full_like(targets, self.start_id)
         inputs[:, 1:] = np.where(targets[:, :-1] >= 0, targets[:, :-1], self.start_id)
         return inputs, targets
+
+
+@dataclass(frozen=True)
+class SentenceBatches:
+    """The batches of an epoch, every sentence a row."""
+
+    sentences: Sentences
+    order: list[np.ndarray]
+
+    @classmethod
+    def of(cls, sentences: Sentences, batch_words: int, seed: int, epoch: int) -> SentenceBatches:
+        return cls(sentences, batches(sentences, batch_words, seed, epoch))
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def n_words(self, number: int) -> int:
+        return int(self.sentences.lengths[self.order[number]].sum())
+
+    def rows(self, number: int, part: int = 0, n_parts: int = 1) -> tuple[np.ndarray, np.ndarray]:
+        return self.sentences.rows(self.order[number][part::n_parts])
 
 
 def batches(sentences: Sentences, batch_words: int, seed: int, epoch: int) -> list[np.ndarray]:
@@ -59,7 +121,7 @@ def batches(sentences: Sentences, batch_words: int, seed: int, epoch: int) -> li
     A batch holds at most ``batch_words`` words, padding included (or one sentence that is longer).
     """
     random = np.random.default_rng([seed, epoch])
-    order = random.permutation(len(sentences.starts))
+    order = sentences.draw(random)
     out: list[np.ndarray] = []
     for begin in range(0, len(order), POOL_SENTENCES):
         pool = order[begin : begin + POOL_SENTENCES]

@@ -1,13 +1,15 @@
-"""Owns the training loop of the neural models: batches, updates, validation, early stopping, resume.
+"""Owns the training loop of the neural models: epochs of updates, validation, early stopping, resume.
 
-Maximum likelihood by Adam (Kingma & Ba 2015) with warm-up and a cosine decay to zero. A run lives in a
-folder: ``best/`` the model with the lowest validation perplexity, ``state.*`` everything needed to go on
-exactly where a killed run stopped, ``log.jsonl`` one line a report.
+Truncated back-propagation through time (Williams & Peng 1990): over one sentence, or over ``bptt`` words with the
+state carried on. A run lives in a folder: ``best/`` the model with the lowest validation perplexity, ``state.*``
+everything needed to go on exactly where a killed run stopped, ``log.jsonl`` one line a validation.
+
+``torch.compile`` is not offered: the recurrence is one fused kernel already and the output layer's shapes change
+with every batch.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -17,47 +19,33 @@ from typing import Any
 
 import numpy as np
 import torch
-from tqdm import tqdm
+from torch import Tensor
 
-from rescorer.errors import ConfigError, ScoringError
-from rescorer.lm.checkpoint import save_model
-from rescorer.lm.networks import NeuralModel
+from rescorer.errors import ScoringError
+from rescorer.lm.networks import NeuralModel, State
 from rescorer.vocabulary import Vocabulary
-from training.batches import Sentences, batches, in_length_order
-from training.run_state import load_state, save_state
+from training.averaging import WeightAverage
+from training.batches import Batches, SentenceBatches, Sentences
+from training.distributed import Workers
+from training.monitor import Monitor
+from training.run_options import TrainingOptions
+from training.run_state import Parts, load_state, random_state, save_best, save_state
+from training.schedule import learning_rate, make_optimiser, reduces
+from training.streams import StreamBatches
+from training.validation import perplexity
 
+LOOK_EVERY = 20
+"""Steps between looks at the loss, which make a GPU wait, and at the clock."""
+DIVERGED = math.log(10.0)
+"""Nats a word above the unigram distribution's; a network that starts as that distribution gets there only when
+its updates are too large."""
 
-@dataclass(frozen=True, slots=True)
-class TrainingOptions:
-    """How a run trains; stored with it, and compared when it is resumed."""
-
-    epochs: int = 10
-    batch_words: int = 4096
-    """Words a batch, padding included."""
-    learning_rate: float = 2e-3
-    warmup_steps: int = 200
-    gradient_clip: float = 1.0
-    """Largest norm of the gradient of the mean loss."""
-    weight_decay: float = 0.0
-    validations_an_epoch: int = 1
-    patience: int = 4
-    """Stop after so many validations in a row without a new best."""
-    bfloat16: bool = False
-    """Multiply the network's matrices in bfloat16 (twice as fast on processors that have it)."""
-    seed: int = 1
-
-    def __post_init__(self) -> None:
-        for name in ("epochs", "batch_words", "validations_an_epoch", "patience"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}; expected at least 1")
-        for name in ("learning_rate", "gradient_clip"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} is {getattr(self, name)}; expected a positive number")
+Report = Callable[[dict[str, Any]], None]
 
 
 @dataclass
 class Progress:
-    """Where a run stands; what ``state.json`` holds beside the options."""
+    """Where a run stands; what the state holds beside tensors and options."""
 
     epoch: int = 0
     batch: int = 0
@@ -65,26 +53,15 @@ class Progress:
     step: int = 0
     best_perplexity: float = math.inf
     validations_without_gain: int = 0
+    reductions: int = 0
+    """How often plateau has lowered the learning rate."""
+    averaged_steps: int = 0
     seconds: float = 0.0
     reports: list[dict[str, Any]] = field(default_factory=list)
     """One entry a validation: step, epoch, training and validation perplexity, seconds."""
     loss: float = 0.0
-    """Σ −ln P since the last validation, over ``loss_words`` words."""
+    """Σ of the objective (−ln P in maximum likelihood) since the last validation, over ``loss_words`` words."""
     loss_words: int = 0
-
-
-def perplexity(model: NeuralModel, sentences: Sentences, batch_words: int = 8192) -> float:
-    """exp of the mean −ln P a word, ``</s>`` counted, every sentence from the start state."""
-    order = np.argsort(sentences.lengths, kind="stable")
-    device = next(model.parameters()).device
-    total, was_training = 0.0, model.training
-    model.eval()
-    with torch.no_grad():
-        for chosen in in_length_order(order, sentences.lengths, batch_words):
-            inputs, targets = (torch.from_numpy(rows).to(device) for rows in sentences.rows(chosen))
-            total += float(model.loss(inputs, targets))
-    model.train(was_training)
-    return math.exp(total / sentences.n_words)
 
 
 class Run:
@@ -93,6 +70,8 @@ class Run:
     Args:
         inputs: what else makes the run what it is, as plain data, such as its texts; kept with the options,
             and like them compared when the run is resumed.
+        workers: the processes that share the run.
+        monitor: whom to tell; None: a bar and ``log.jsonl``.
         checkpoint_every_s: write the state at least so often; validations write it too.
     """
 
@@ -104,101 +83,169 @@ class Run:
         options: TrainingOptions,
         *,
         inputs: Mapping[str, Any] | None = None,
+        workers: Workers = Workers(),  # noqa: B008 (frozen)
+        monitor: Monitor | None = None,
         checkpoint_every_s: float = 300.0,
     ) -> None:
         self.folder, self.model, self.vocabulary, self.options = folder, model, vocabulary, options
+        self.workers = workers
+        self.monitor = monitor or Monitor(folder, quiet=not workers.first)
         self.checkpoint_every_s = checkpoint_every_s
         self.identity = {**asdict(options), **(inputs or {})}
         self.device = next(model.parameters()).device
-        self.optimiser = torch.optim.AdamW(
-            model.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay, fused=True
-        )
+        self.parameters = [each for each in model.parameters() if each.requires_grad]
+        self.optimiser = make_optimiser(options, self.parameters)
+        self.average = WeightAverage(self.parameters, options)
         self.progress = Progress()
-        torch.manual_seed(options.seed)
+        self.states: list[State | None] = [None] * options.accumulate
+        """Carried by the rows of each part of a batch."""
+        self.losses: list[tuple[Tensor, int]] = []
+        """Of steps since the last look: Σ of the objective, on the device, and words."""
+        torch.manual_seed(options.seed + workers.rank)
 
     def resume(self) -> None:
         """Goes back to the last state written; raises ConfigError where there is none or options differ."""
-        state = load_state(self.folder, self.model, self.optimiser, self.identity)
-        self.progress = Progress(**state)
+        progress, carried = load_state(
+            self.folder, self.model, self.optimiser, self.average, self.identity, self.workers.rank
+        )
+        self.progress = Progress(**progress)
+        self.average.n_steps = self.progress.averaged_steps
+        if carried is not None:
+            whole = tuple(part.to(self.device) for part in carried)
+            self.states = [tuple(part[p :: self.n_parts] for part in whole) for p in self._parts]
 
-    def train(
-        self, text: Sentences, validation: Sentences, report: Callable[[dict[str, Any]], None] | None = None
-    ) -> Progress:
+    @property
+    def n_parts(self) -> int:
+        """Parts that a batch's rows are dealt out to: those of every process."""
+        return self.workers.count * self.options.accumulate
+
+    @property
+    def _parts(self) -> range:
+        first = self.workers.rank * self.options.accumulate
+        return range(first, first + self.options.accumulate)
+
+    def train(self, text: Sentences, validation: Sentences, report: Report | None = None) -> Progress:
         """Trains to the end, or until validation stops improving; returns where it ended.
 
         Args:
             report: called with each validation's entry of ``Progress.reports``.
 
         Raises:
-            ScoringError: the loss became NaN or infinite.
+            ScoringError: the loss became NaN or far worse than the unigram distribution's, or the disk is full.
         """
-        progress, options = self.progress, self.options
+        progress = self.progress
+        limit = unigram_entropy(text.ids) + DIVERGED
         self.model.train()
-        with tqdm(
-            total=options.epochs * text.n_words, unit=" words", unit_scale=True, smoothing=0.05, disable=None
-        ) as bar:
+        batches = self._batches(text)
+        an_epoch = sum(map(batches.n_words, range(len(batches))))
+        done = sum(map(batches.n_words, range(progress.batch)))
+        self.monitor.begin(self.options.epochs * an_epoch, progress.epoch * an_epoch + done)
+        try:
             while not self._finished():
-                order = batches(text, options.batch_words, options.seed, progress.epoch)
-                done = sum(int(text.lengths[chosen].sum()) for chosen in order[: progress.batch])
-                bar.update(progress.epoch * text.n_words + done - bar.n)
-                self._epoch(order, text, validation, report, bar)
+                self._epoch(self._batches(text), validation, limit, report)
+        finally:
+            self.monitor.end()
         return progress
+
+    def _batches(self, text: Sentences) -> Batches:
+        """Those of the current epoch."""
+        options, epoch = self.options, self.progress.epoch
+        if self.model.config.carried:
+            return StreamBatches.of(text.ids, options.batch_rows, options.bptt, options.seed, epoch)
+        return SentenceBatches.of(text, options.batch_words, options.seed, epoch)
 
     def _finished(self) -> bool:
         progress, options = self.progress, self.options
         return progress.epoch >= options.epochs or progress.validations_without_gain >= options.patience
 
-    def _epoch(  # type: ignore[no-untyped-def]
-        self, order: list[np.ndarray], text: Sentences, validation: Sentences, report, bar: tqdm
-    ) -> None:
+    def _epoch(self, batches: Batches, validation: Sentences, limit: float, report: Report | None) -> None:
         progress, options = self.progress, self.options
         parts = options.validations_an_epoch
-        checks = {len(order) * (i + 1) // parts for i in range(parts)}
+        checks = {len(batches) * (i + 1) // parts for i in range(parts)}
         began, saved = time.monotonic() - progress.seconds, time.monotonic()
-        for chosen in order[progress.batch :]:
-            bar.update(self._update(text, chosen, options.epochs * len(order)))
+        for number in range(progress.batch, len(batches)):
+            self.monitor.step(self._update(batches, number, options.epochs * len(batches)))
             progress.batch += 1
             progress.seconds = time.monotonic() - began
-            if progress.step % 20 == 0:
-                running = math.exp(progress.loss / progress.loss_words)
-                bar.set_postfix_str(f"perplexity {running:.1f}", refresh=False)
-            check = progress.batch in checks
+            check, save = progress.batch in checks, False
+            if check or progress.step % LOOK_EVERY == 0:
+                self._look(limit)
+                save = bool(self.workers.agree(time.monotonic() - saved > self.checkpoint_every_s))
             if check:
                 self._validate(validation, report)
-            if check or time.monotonic() - saved > self.checkpoint_every_s:
-                save_state(self.folder, self.model, self.optimiser, self.identity, asdict(progress))
+            if check or save:
+                self._save()
                 saved = time.monotonic()
             if self._finished():
                 return
         progress.epoch, progress.batch = progress.epoch + 1, 0
+        self.states = [None] * options.accumulate
 
-    def _update(self, text: Sentences, chosen: np.ndarray, total_steps: int) -> int:
-        """One step of the optimiser on one batch; returns the words it predicted."""
+    def _update(self, batches: Batches, number: int, total_steps: int) -> int:
+        """One step of the optimiser on one batch; returns the words it predicted, in all processes."""
         progress, options = self.progress, self.options
-        inputs, targets = (torch.from_numpy(rows).to(self.device) for rows in text.rows(chosen))
-        words = int(text.lengths[chosen].sum())
+        words = batches.n_words(number)
         for group in self.optimiser.param_groups:
-            group["lr"] = learning_rate(options, progress.step, total_steps)
+            group["lr"] = learning_rate(options, progress.step, total_steps, progress.reductions)
         self.optimiser.zero_grad(set_to_none=True)
-        loss = self.model.loss(inputs, targets, options.bfloat16)
-        (loss / words).backward()
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), options.gradient_clip)
-        value = float(loss.detach())
-        if not math.isfinite(value):
-            raise ScoringError(
-                f"the loss is {value} at step {progress.step}; start again with a lower --learning-rate "
-                f"(now {options.learning_rate:g}) or --gradient-clip (now {options.gradient_clip:g})"
-            )
+        total = torch.zeros((), device=self.device)
+        for index, part in enumerate(self._parts):
+            inputs, targets = batches.rows(number, part, self.n_parts)
+            if len(inputs):
+                loss, state = self._loss(inputs, targets, self.states[index])
+                (loss / words).backward()
+                total += loss.detach()
+                if self.model.config.carried:
+                    self.states[index] = tuple(each.detach() for each in state)
+        total = self.workers.sum_gradients(self.parameters, total)
+        torch.nn.utils.clip_grad_norm_(self.parameters, options.gradient_clip)
         self.optimiser.step()
-        progress.loss += value
-        progress.loss_words += words
+        self.average.update()
+        self.losses.append((total, words))
         progress.step += 1
         return words
 
-    def _validate(self, validation: Sentences, report) -> None:  # type: ignore[no-untyped-def]
-        """Measures, keeps the best model, and writes one line to the log."""
+    def _loss(self, inputs: np.ndarray, targets: np.ndarray, state: State | None) -> tuple[Tensor, State]:
+        """Σ of the objective over some rows, and the state after them."""
+        real = torch.from_numpy(np.flatnonzero(targets >= 0)).to(self.device)
+        words = torch.from_numpy(targets[targets >= 0]).to(self.device)  # (N,)
+        hidden, state = self.model.context_vectors(
+            torch.from_numpy(inputs).to(self.device), state, bfloat16=self.options.bfloat16
+        )
+        return self.model.output.loss(hidden.flatten(0, 1).index_select(0, real), words), state
+
+    def _look(self, limit: float) -> None:
+        """Adds up the losses since the last look; raises ScoringError where they say that training has failed."""
+        progress, options = self.progress, self.options
+        if not self.losses:
+            return
+        loss = sum(float(value) for value, _ in self.losses)
+        words = sum(n for _, n in self.losses)
+        self.losses.clear()
+        mean = loss / words
+        if not math.isfinite(mean) or mean > limit:
+            what = f"{mean:.3g} nats a word" if math.isfinite(mean) else str(mean)
+            raise ScoringError(
+                f"the loss is {what} before step {progress.step}; word frequencies alone give {limit - DIVERGED:.3g}. "
+                f"Start again with a lower --learning-rate (now {options.learning_rate:g}) or --gradient-clip "
+                f"(now {options.gradient_clip:g}), or more --warmup-steps (now {options.warmup_steps})"
+            )
+        progress.loss += loss
+        progress.loss_words += words
+        self.monitor.losses(progress.step, mean, self.optimiser.param_groups[0]["lr"])
+
+    def _validate(self, validation: Sentences, report: Report | None) -> None:
+        """Measures, keeps the best model, lowers the learning rate, and tells."""
         progress = self.progress
-        measured = perplexity(self.model, validation)
+        with self.average.in_place():
+            first = self.workers.first
+            measured = self.workers.agree(perplexity(self.model, validation) if first else 0.0)
+            better = measured < progress.best_perplexity
+            if better and first:
+                save_best(self.folder, self.model, self.vocabulary, asdict(progress))
+        progress.reductions += reduces(self.options, measured, progress.best_perplexity)
+        progress.best_perplexity = min(measured, progress.best_perplexity)
+        progress.validations_without_gain = 0 if better else progress.validations_without_gain + 1
         entry = {
             "step": progress.step,
             "epoch": progress.epoch + 1,
@@ -208,18 +255,39 @@ class Run:
         }
         progress.loss, progress.loss_words = 0.0, 0
         progress.reports.append(entry)
-        if measured < progress.best_perplexity:
-            progress.best_perplexity, progress.validations_without_gain = measured, 0
-            save_model(self.model, self.vocabulary, self.folder / "best")
-        else:
-            progress.validations_without_gain += 1
-        with open(self.folder / "log.jsonl", "a", encoding="utf-8") as log:
-            log.write(json.dumps(entry) + "\n")
+        self.average.consider(
+            progress.epoch + 1, [each["validation_perplexity"] for each in progress.reports]
+        )
+        self.monitor.validated(entry)
         if report is not None:
             report(entry)
 
+    def _save(self) -> None:
+        """Writes the state of all processes."""
+        workers, progress = self.workers, self.progress
+        carried = [None if state is None else tuple(each.cpu() for each in state) for state in self.states]
+        gathered = workers.gather((random_state(), carried))
+        if workers.first:
+            progress.averaged_steps = self.average.n_steps
+            whole = interleaved([state for _, states in gathered for state in states])
+            parts = Parts(self.model, self.optimiser, self.average, [random for random, _ in gathered], whole)
+            save_state(self.folder, parts, self.identity, asdict(progress))
 
-def learning_rate(options: TrainingOptions, step: int, total_steps: int) -> float:
-    """Linear warm-up, then a cosine to zero at ``total_steps`` (Loshchilov & Hutter 2017)."""
-    warm = min(1.0, (step + 1) / max(1, options.warmup_steps))
-    return options.learning_rate * warm * 0.5 * (1 + math.cos(math.pi * min(1.0, step / total_steps)))
+
+def interleaved(parts: list[State | None]) -> State | None:
+    """The state of all rows, row i from part i modulo the number of parts; None where there is none."""
+    if parts[0] is None:
+        return None
+    n_rows = sum(len(part[0]) for part in parts if part is not None)
+    whole = tuple(each.new_empty(n_rows, *each.shape[1:]) for each in parts[0])
+    for number, part in enumerate(parts):
+        for into, rows in zip(whole, part or (), strict=bool(part)):
+            into[number :: len(parts)] = rows
+    return whole
+
+
+def unigram_entropy(ids: np.ndarray) -> float:
+    """Mean −ln P a word under the text's own word frequencies."""
+    counts = np.bincount(ids)
+    shares = counts[counts > 0] / len(ids)
+    return float(-(shares * np.log(shares)).sum())

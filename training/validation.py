@@ -1,0 +1,73 @@
+"""Owns the perplexity of a neural model on encoded text, sentence starts treated as its training did."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rescorer.lm.networks import NeuralModel, State
+from training.batches import Sentences, in_length_order
+from training.streams import StreamBatches
+
+PIECE = 64
+"""Columns computed at once, the state carried between them; a very long sentence needs no more memory."""
+STREAMS, WARM_UP = 16, 256
+"""Places at which text with carried state is read in parallel, and the words read unscored before each, from
+which the state is what the whole text before would have left; a text has a stream for every so many times
+those words."""
+SHORT = 8
+
+
+@torch.no_grad()
+def perplexity(model: NeuralModel, text: Sentences, batch_words: int = 8192, streams: int = STREAMS) -> float:
+    """exp of the mean −ln P a word, ``</s>`` counted, exactly normalised whatever the training objective.
+
+    A model whose state is reset starts every sentence from the start state. One whose state is carried reads
+    the text in order and starts it from the start state and ``</s>``; ``streams`` 1 reads it in one piece.
+    """
+    was_training, total = model.training, 0.0
+    model.eval()
+    if model.config.carried:
+        total = _carried(model, text.ids, max(1, min(streams, len(text.ids) // (SHORT * WARM_UP))))
+    else:
+        order = np.argsort(text.lengths, kind="stable")
+        for chosen in in_length_order(order, text.lengths, batch_words):
+            total += _rows(model, *text.rows(chosen), None)
+    model.train(was_training)
+    return math.exp(total / (len(text.ids) if model.config.carried else text.n_words))
+
+
+def _carried(model: NeuralModel, ids: np.ndarray, streams: int) -> float:
+    """Σ −ln P of the whole text."""
+    state = model.network.start(1)
+    text = StreamBatches(ids, streams, -(-len(ids) // streams))
+    if streams > 1:
+        behind = np.arange(1, streams)[:, None] * text.length + np.arange(-WARM_UP, 0)  # (streams - 1, W)
+        warm = torch.from_numpy(ids[behind - 1].astype(np.int64)).to(_device(model))
+        _, warmed = model.context_vectors(warm)
+        state = tuple(torch.cat(pair) for pair in zip(state, warmed, strict=True))
+    return _rows(model, *text.rows(0), state)
+
+
+def _rows(model: NeuralModel, inputs: np.ndarray, targets: np.ndarray, state: State | None) -> float:
+    """Σ −ln P of (B, T) targets, column by column."""
+    total = 0.0
+    for piece_inputs, piece_targets in _pieces(inputs, targets, _device(model)):
+        hidden, state = model.context_vectors(piece_inputs, state)
+        real = piece_targets >= 0
+        total += float(model.output.loss(hidden[real], piece_targets[real]))
+    return total
+
+
+def _pieces(inputs: np.ndarray, targets: np.ndarray, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
+    for begin in range(0, inputs.shape[1], PIECE):
+        piece = slice(begin, begin + PIECE)
+        yield torch.from_numpy(inputs[:, piece]).to(device), torch.from_numpy(targets[:, piece]).to(device)
+
+
+def _device(model: NeuralModel) -> torch.device:
+    return next(model.parameters()).device
