@@ -17,7 +17,8 @@ from rescorer.lm.plain import plain_log_probs, plain_mixture
 from training.cli import app
 from training.complete import complete, read_questions
 from training.model_set import load_models
-from training.token_scores import perplexity, score_tokens
+from training.perplexity import perplexity
+from training.token_scores import score_tokens
 
 HEADER = "id,question,a,b,c,d,e,answer\n"
 QUESTIONS = HEADER + (

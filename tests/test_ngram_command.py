@@ -16,8 +16,10 @@ from rescorer.text import Normaliser, NormaliserSettings
 from training.arpa import read_arpa
 from training.cli import main
 from training.corpus import sentences
+from training.model_set import open_ngram
 from training.ngram import NGramOptions, train_ngram
-from training.perplexity import perplexity
+from training.perplexity import TextPerplexity, measure
+from training.token_scores import score_tokens
 
 GOLDEN = Path(__file__).parent / "golden" / "kneser-ney"
 TEXT = str(GOLDEN / "text.txt")
@@ -209,6 +211,11 @@ def test_a_damaged_arpa_file_is_refused(content: str, message: str, tmp_path: Pa
         read_arpa(tmp_path / "model.arpa")
 
 
+def perplexity_of(model: Path, text: Path) -> TextPerplexity:
+    words = list(sentences([text], Normaliser(NormaliserSettings.raw())))
+    return measure(score_tokens({"ngram": open_ngram(model)}, words))
+
+
 @pytest.mark.data
 @pytest.mark.parametrize(("order", "including", "excluding"), [(3, 232.18, 174.95), (5, 226.09, 170.21)])
 def test_perplexity_is_kenlms(
@@ -216,10 +223,10 @@ def test_perplexity_is_kenlms(
 ) -> None:
     raw, folder = Normaliser(NormaliserSettings.raw()), data_dir / "kneser-ney"
     train_ngram([folder / "small.txt"], raw, tmp_path / "model.arpa", NGramOptions(order))
-    found = perplexity(tmp_path / "model.arpa", sentences([folder / "small-heldout.txt"], raw))
-    assert (found.n_tokens, found.n_unknown) == (7992, 380)
-    assert found.including_unknown == pytest.approx(including, abs=0.01)
-    assert found.excluding_unknown == pytest.approx(excluding, abs=0.01)
+    found = perplexity_of(tmp_path / "model.arpa", folder / "small-heldout.txt")
+    assert (found.n_tokens, found.n_excluded, found.models["ngram"].n_unknown) == (7992, 380, 380)
+    assert found.models["ngram"].counted == pytest.approx(including, abs=0.01)
+    assert found.models["ngram"].excluded == pytest.approx(excluding, abs=0.01)
 
 
 @pytest.mark.data
@@ -228,6 +235,6 @@ def test_penn_treebank(data_dir: Path, tmp_path: Path) -> None:
     raw, folder = Normaliser(NormaliserSettings.raw()), data_dir / "text" / "ptb"
     options = NGramOptions(order=5, count_unknown=True)
     train_ngram([folder / "ptb.train.txt"], raw, tmp_path / "ptb.arpa", options)
-    found = perplexity(tmp_path / "ptb.arpa", sentences([folder / "ptb.test.txt"], raw))
+    found = perplexity_of(tmp_path / "ptb.arpa", folder / "ptb.test.txt")
     assert found.n_tokens == 82430
-    assert found.including_unknown == pytest.approx(141.19, abs=0.02)
+    assert found.models["ngram"].counted == pytest.approx(141.19, abs=0.02)

@@ -11,6 +11,7 @@ from training.cli_bundle import bundle
 from training.cli_complete import complete_command
 from training.cli_neural import neural
 from training.cli_ngram import NGramCommand, ngram
+from training.cli_perplexity import perplexity_command
 
 app = typer.Typer(
     help="Make the language models that rescorer serves.",
@@ -20,6 +21,7 @@ app = typer.Typer(
 app.command("ngram", cls=NGramCommand)(ngram)
 app.command("neural")(neural)
 app.command("bundle")(bundle)
+app.command("perplexity")(perplexity_command)
 app.command("complete")(complete_command)
 
 FAULT = 2

@@ -14,9 +14,11 @@ from typer.core import TyperCommand
 
 from rescorer.errors import ConfigError
 from training.corpus import sentences
+from training.model_set import open_ngram
 from training.ngram import NGramOptions, NGramSummary, train_ngram
 from training.options import NormaliserOption, read_normaliser
-from training.perplexity import NGramPerplexity, perplexity
+from training.perplexity import TextPerplexity, measure
+from training.token_scores import score_tokens
 
 
 class NGramCommand(TyperCommand):
@@ -80,7 +82,10 @@ def ngram(
     normalise = read_normaliser(normaliser)
     options = NGramOptions(order, read_cutoffs(prune), vocabulary, vocabulary_size, count_unk)
     summary = train_ngram(texts, normalise, output, options, engine=engine, memory=memory)
-    measured = perplexity(output, sentences([validation], normalise)) if validation else None
+    measured = None
+    if validation:
+        words = list(sentences([validation], normalise))
+        measured = measure(score_tokens({"ngram": open_ngram(output)}, words, "measuring"))
     if as_json:
         typer.echo(json.dumps(asdict(summary) | {"validation": measured and facts(measured)}))
     else:
@@ -95,14 +100,17 @@ def read_cutoffs(text: str) -> tuple[int, ...]:
         raise ConfigError(f"--prune {text!r}; expected whole numbers such as 0 0 1 1") from None
 
 
-def facts(measured: NGramPerplexity) -> dict[str, Any]:
-    return asdict(measured) | {
-        "perplexity": measured.including_unknown,
-        "perplexity_excluding_unknown": measured.excluding_unknown,
+def facts(measured: TextPerplexity) -> dict[str, Any]:
+    ngram = measured.models["ngram"]
+    return {
+        "n_tokens": measured.n_tokens,
+        "n_unknown": ngram.n_unknown,
+        "perplexity": ngram.counted,
+        "perplexity_excluding_unknown": ngram.excluded,
     }
 
 
-def show(summary: NGramSummary, measured: NGramPerplexity | None) -> None:
+def show(summary: NGramSummary, measured: TextPerplexity | None) -> None:
     """Prints what was made, for people."""
     table = Table(box=None, pad_edge=False)
     for name in ("order", "n-grams", "counted", "D1", "D2", "D3+"):
@@ -119,7 +127,9 @@ def show(summary: NGramSummary, measured: NGramPerplexity | None) -> None:
         markup=False,
     )
     if measured:
+        ngram = measured.models["ngram"]
+        without = f"; {ngram.excluded:.2f} without them" if ngram.excluded else ""
         console.print(
-            f"perplexity {measured.including_unknown:.2f}; {measured.excluding_unknown:.2f} without "
-            f"{measured.n_unknown:,} unknown of {measured.n_tokens:,} tokens"
+            f"perplexity {ngram.counted:.2f}, {ngram.n_unknown:,} unknown of {measured.n_tokens:,} tokens"
+            f"{without}"
         )

@@ -9,26 +9,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from tqdm import tqdm
 
-from rescorer.bundle import TEXT, WEIGHTS, Bundle, load_ngram, publish, read_weights
+from rescorer.bundle import TEXT, WEIGHTS, load_ngram, publish, read_weights
 from rescorer.combine import MIXTURE, weights_to_dict
 from rescorer.errors import ConfigError
-from rescorer.evaluation.perplexity import TextTotals, total
 from rescorer.lm.base import LanguageModel
 from rescorer.lm.checkpoint import load_model, save_model
 from rescorer.lm.mixture import align_vocabularies
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.ngram import is_arpa
-from rescorer.pipeline import Rescorer
 from rescorer.text import Normaliser
-from rescorer.types import TextScore, Weights
-from training.corpus import read_lines
+from rescorer.types import Weights
+from training.corpus import sentences
 from training.mixture_weights import fit_mixture
-
-LINES_A_CALL = 2_000
+from training.perplexity import measure
+from training.token_scores import TokenScores, score_tokens
 
 
 @dataclass(frozen=True)
@@ -68,21 +64,11 @@ def make_bundle(parts: BundleParts, folder: Path) -> dict[str, Any]:
     def fill(partial: Path) -> dict[str, Any]:
         entries, models = place_models(parts, partial)
         align_vocabularies(list(models.values()))
-        even = {name: 1 / len(models) for name in models}
-        bundle = Bundle(
-            parts.name,
-            parts.version,
-            {},
-            parts.normaliser,
-            models,
-            {"default": replace(parts.weights, mixture=even)},
-        )
-        rescorer = Rescorer(bundle)
-        held_out = score_file(rescorer, parts.validation, parts.weights)
-        shares = dict(parts.weights.mixture) or fit_mixture(flat_log_probs(held_out, list(models)))
-        weights = replace(parts.weights, name="default", mixture=shares)
         texts = {"validation": parts.validation, **parts.tests}
-        measured = {name: measure(rescorer, path, weights) for name, path in texts.items()}
+        scores = {name: scored_text(models, parts.normaliser, path) for name, path in texts.items()}
+        shares = dict(parts.weights.mixture) or fit_mixture(scores["validation"].log_probs)
+        weights = replace(parts.weights, name="default", mixture=shares)
+        measured = {name: measure_text(scores[name], path, shares) for name, path in texts.items()}
         (partial / TEXT).write_text(parts.normaliser.settings.to_json() + "\n", encoding="utf-8")
         (partial / WEIGHTS).mkdir()
         text = json.dumps(weights_to_dict(weights), indent=2) + "\n"
@@ -135,28 +121,23 @@ def network_facts(neural: Path | None) -> dict[str, Any]:
     return {"neural": json.loads(file.read_text(encoding="utf-8"))} if file and file.exists() else {}
 
 
-def score_file(rescorer: Rescorer, path: Path, weights: Weights) -> list[TextScore]:
-    """Scores of every line that has words."""
-    lines = [line for line in read_lines(path) if rescorer.bundle.normaliser.words(line)]
-    scores: list[TextScore] = []
-    chosen = weights if weights.mixture else None
-    for begin in tqdm(
-        range(0, len(lines), LINES_A_CALL), desc=f"scoring {path.name}", leave=False, disable=None
-    ):
-        scores += rescorer.score_text(lines[begin : begin + LINES_A_CALL], weights=chosen)
-    return scores
+def scored_text(models: Mapping[str, LanguageModel], normaliser: Normaliser, path: Path) -> TokenScores:
+    """Scores of every token of a text, each sentence from its start, as it will be served."""
+    return score_tokens(models, list(sentences([path], normaliser)), f"scoring {path.name}")
 
 
-def flat_log_probs(scores: Sequence[TextScore], models: Sequence[str]) -> dict[str, np.ndarray]:
-    """ln P of all tokens in a row, (T,), by model."""
-    return {name: np.concatenate([score.log_probs[name] for score in scores]) for name in models}
-
-
-def measure(rescorer: Rescorer, path: Path, weights: Weights) -> dict[str, Any]:
+def measure_text(scores: TokenScores, path: Path, shares: Mapping[str, float]) -> dict[str, Any]:
     """Perplexities of one text, for the manifest."""
-    totals: TextTotals = total(score_file(rescorer, path, weights))
-    facts = totals.to_dict()
-    del facts["log_prob"]
-    ngram, mixture = (facts["perplexity"].get(name) for name in ("ngram", MIXTURE))
-    gain = {"mixture_below_ngram_percent": round(100 * (1 - mixture / ngram), 2)} if ngram else {}
-    return {"text": path.name, **facts, **gain}
+    measured = measure(scores, shares)
+    values = {name: round(each.shared, 3) for name, each in measured.models.items()}
+    ngram = measured.models.get("ngram")
+    decides = ngram or next(iter(measured.models.values()))  # whose vocabulary says what is unknown
+    gain = 100 * (1 - measured.models[MIXTURE].shared / ngram.shared) if ngram else None
+    return {
+        "text": path.name,
+        "sentences": measured.n_sentences,
+        "tokens": measured.n_tokens,
+        "unknown_words": decides.n_unknown,
+        "perplexity": values,
+        **({"mixture_below_ngram_percent": round(gain, 2)} if gain is not None else {}),
+    }

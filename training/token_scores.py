@@ -3,14 +3,13 @@ rescoring works on."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from tqdm import tqdm
 
-from rescorer.errors import FormatError
+from rescorer.errors import FormatError, ScoringError
 from rescorer.lm.base import LanguageModel
 from rescorer.lm.mixture import mix
 from rescorer.pipeline import MAX_BATCH_WORDS, budget_cuts
@@ -36,45 +35,69 @@ class TokenScores:
         return mix([self.log_probs[name] for name in shares], list(shares.values()))
 
     def of_sentences(self, log_probs: np.ndarray) -> np.ndarray:
-        """Sums over each sentence of (T,) values, (S,) float64."""
+        """Sums over each sentence of (T,) values, (S,)."""
         return np.add.reduceat(log_probs, np.cumsum(self.lengths) - self.lengths)
 
 
 def score_tokens(
-    models: Mapping[str, LanguageModel], sentences: Sequence[Words], progress: str = ""
+    models: Mapping[str, LanguageModel],
+    sentences: Sequence[Words],
+    progress: str = "",
+    *,
+    in_order: bool = False,
 ) -> TokenScores:
-    """Scores every sentence from its start, by every model.
+    """Scores a text by every model.
 
     Args:
         progress: names the bar that is shown, empty for none.
+        in_order: networks whose state was carried over sentence ends in training go through the text in its
+            order, the state going on; else, and every other model anyway, each sentence starts anew.
 
     Raises:
         FormatError: there is no sentence.
+        ScoringError: a score is not finite.
     """
     if not sentences:
         raise FormatError("no words in the text to score")
-    costs = [len(words) + 1 for words in sentences]
-    parts: dict[str, list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = {name: [] for name in models}
+    lengths = np.array([len(words) + 1 for words in sentences])
+    index = {word: i for i, word in enumerate(dict.fromkeys(word for words in sentences for word in words))}
+    tokens = np.array(
+        [i for words in sentences for i in (*map(index.__getitem__, words), len(index))]
+    )  # (T,)
+    log_probs, unknown, log_shares = {}, {}, {}
     with tqdm(
-        desc=progress, total=sum(costs), unit=" words", unit_scale=True, leave=False,
+        desc=progress, total=len(tokens) * len(models), unit=" words", unit_scale=True, leave=False,
         disable=None if progress else True,
     ) as bar:  # fmt: skip
-        for begin, end in budget_cuts(costs, MAX_BATCH_WORDS):
-            trie = build_trie(sentences[begin:end])
-            edges = np.concatenate([trie.path_edges(i) for i in range(end - begin)])
-            words = trie.edge_word[edges]
-            for name, model in models.items():
-                scores = model.score(trie)
-                shares = np.array([*(model.log_share(word) for word in trie.words), 0.0])
-                parts[name].append((scores.log_probs[edges], scores.unknown[edges], shares[words]))
-            bar.update(len(edges))
-    joined = {
-        name: [np.concatenate(column) for column in zip(*rows, strict=True)] for name, rows in parts.items()
-    }
-    by_column = [{name: columns[i] for name, columns in joined.items()} for i in range(3)]
-    return TokenScores(np.array(costs), *by_column)
+        for name, model in models.items():
+            known = model.vocabulary()
+            unknown[name] = np.array([word not in known for word in index] + [False])[tokens]
+            log_shares[name] = np.array([*map(model.log_share, index), 0.0])[tokens]
+            log_probs[name] = _scored(model, sentences, lengths, log_shares[name], in_order, bar)
+            if not np.isfinite(log_probs[name]).all():
+                raise ScoringError(f"model {name!r} gave a score that is not finite")
+    return TokenScores(lengths, log_probs, unknown, log_shares)
 
 
-def perplexity(log_probs: np.ndarray) -> float:
-    """exp of the mean −ln P."""
-    return math.exp(-math.fsum(log_probs) / len(log_probs))
+def _scored(  # type: ignore[no-untyped-def]
+    model: LanguageModel,
+    sentences: Sequence[Words],
+    lengths: np.ndarray,
+    shares: np.ndarray,
+    in_order: bool,
+    bar: tqdm,
+) -> np.ndarray:
+    """ln P of every token by one model, (T,)."""
+    if in_order:
+        from training.carried import carried_log_probs, carries_state  # torch takes seconds to import
+
+        if carries_state(model):
+            bar.update(len(shares))
+            return carried_log_probs(model, sentences) + shares
+    parts = []
+    for begin, end in budget_cuts(lengths.tolist(), MAX_BATCH_WORDS):
+        trie = build_trie(sentences[begin:end])
+        edges = np.concatenate([trie.path_edges(i) for i in range(end - begin)])
+        parts.append(model.score(trie).log_probs[edges])
+        bar.update(len(edges))
+    return np.concatenate(parts)
