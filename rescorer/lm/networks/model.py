@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from rescorer.lm.networks.base import ContextNetwork, State
 from rescorer.lm.networks.config import NetworkConfig
-from rescorer.lm.networks.recurrent import LstmNetwork
+from rescorer.lm.networks.recurrent import RecurrentNetwork
 from rescorer.lm.output import ClassFactoredSoftmax, FullSoftmax, OutputLayer
 
-NETWORKS = {"lstm": LstmNetwork}
+NETWORKS = {"lstm": RecurrentNetwork, "gru": RecurrentNetwork, "elman": RecurrentNetwork}
 
 
 def make_output(config: NetworkConfig, size: int, word_weight: Tensor | None) -> OutputLayer:
