@@ -79,16 +79,25 @@ def expand_alternations(reference: str, list_id: str = "") -> tuple[Words, ...]:
     """
 
     def readings(parts: Sequence[Part], nothing: str = "") -> list[Words]:
-        found: list[Words] = [()]
+        found: list[list[str]] = [[]]
         for part in parts:
-            if isinstance(part, str):
-                found = found if part == nothing else [(*words, part) for words in found]
+            ways = ways_of(part, nothing, MAX_ALTERNATIVES // len(found))
+            if len(ways) > 1:
+                found = [[*left, *right] for left in found for right in ways]
                 continue
-            choices = list(dict.fromkeys(way for each in part for way in readings(each, NOTHING)))
-            if len(choices) * len(found) > MAX_ALTERNATIVES:
+            for words in found:  # in place, for most parts are words
+                words.extend(ways[0])
+        return [tuple(words) for words in found]
+
+    def ways_of(part: Part, nothing: str, most: int) -> list[Words]:
+        if isinstance(part, str):
+            return [() if part == nothing else (part,)]
+        ways: dict[Words, None] = {}
+        for each in part:
+            ways |= dict.fromkeys(readings(each, NOTHING))
+            if len(ways) > most:
                 message = f"alternations give more than {MAX_ALTERNATIVES} readings"
                 raise InvalidList(message, list_id=list_id, field="reference")
-            found = [left + right for left in found for right in choices]
-        return found
+        return list(ways)
 
     return tuple(dict.fromkeys(readings(parse_alternations(reference, list_id))))

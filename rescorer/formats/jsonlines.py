@@ -20,7 +20,7 @@ from rescorer.combine import weights_to_dict
 from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
 from rescorer.formats.fields import FieldMap
 from rescorer.formats.records import json_kind, parse_object
-from rescorer.formats.rows import Write, placed
+from rescorer.formats.rows import Write, named, placed
 from rescorer.formats.sample import Sample
 from rescorer.formats.source import Source, open_output, read_lines, source_name
 from rescorer.formats.streams import NATURAL, Units, stream_to_nats
@@ -218,7 +218,7 @@ def _streams(
 ) -> dict[str, tuple[float, ...]]:
     """Converts the streams that at least one hypothesis has a value for."""
     streams = {}
-    for name in dict.fromkeys(name for scores in raw for name in scores):
+    for name in named(raw):
         mapped = names.streams.get(name)
         values = stream_to_nats(
             name,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,7 +59,7 @@ def list_of(
         return InvalidList("no hypotheses; expected one at least", list_id=list_id, file=file)
     streams = {}
     try:
-        for name in dict.fromkeys(name for row in rows for name in row.scores):
+        for name in named(row.scores for row in rows):
             values = [row.scores.get(name) for row in rows]
             nats = stream_to_nats(name, values, units.get(name, NATURAL), list_id=list_id, field=name)
             if nats is not None:
@@ -68,6 +68,11 @@ def list_of(
         return placed(fault, file, rows[fault.hypothesis].line if fault.hypothesis is not None else None)
     hypotheses = tuple(Hypothesis(row.text, row.fields) for row in rows)
     return NBestList(list_id, hypotheses, streams, reference=reference, group=group, fields=fields or {})
+
+
+def named(scores: Iterable[Mapping[str, Any]]) -> Iterable[str]:
+    """Streams that at least one hypothesis has a value for; others need no look at every hypothesis."""
+    return dict.fromkeys(name for each in scores for name, value in each.items() if value is not None)
 
 
 def placed(fault: InvalidList, file: str, line: int | None) -> InvalidList:
