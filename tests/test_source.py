@@ -7,12 +7,13 @@ import io
 import os
 import subprocess
 import sys
+import tracemalloc
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer.errors import FormatError
+from rescorer.errors import ConfigError, FormatError
 from rescorer.formats import source
 from rescorer.formats.source import open_output, read_lines
 
@@ -75,6 +76,27 @@ def test_an_endless_line_does_not_fill_the_memory(monkeypatch):
     assert [numbered[0], numbered[2]] == [(1, "ok"), (3, "ok")]
     assert "longer than 10 bytes" in str(numbered[1][1])
     assert "longer than 10 bytes" in str(numbered[3][1])
+
+
+def test_the_limit_of_a_line_can_be_told(monkeypatch):
+    monkeypatch.setenv(source.MAX_LINE_VARIABLE, "5")
+    assert lines_of(b"12345\n")[0] == (1, "12345")
+    assert "longer than 5 bytes; RESCORER_MAX_LINE_BYTES sets the limit" in str(lines_of(b"123456\n")[0][1])
+    for wrong in ("0", "-1", "64M"):
+        monkeypatch.setenv(source.MAX_LINE_VARIABLE, wrong)
+        with pytest.raises(ConfigError, match=f"RESCORER_MAX_LINE_BYTES='{wrong}': expected a number of"):
+            lines_of(b"")
+
+
+def test_what_is_compressed_a_thousand_times_does_not_fill_the_memory():
+    data = gzip.compress((b" " * 9999 + b"\n") * 4000)
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in read_lines(io.BytesIO(data))) == 4000
+    finally:
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak_bytes < 1 << 20
 
 
 def test_a_source_that_cannot_be_opened_is_named(tmp_path):

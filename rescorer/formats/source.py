@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
-from rescorer.errors import FormatError
+from rescorer.errors import ConfigError, FormatError
 
 Source = str | Path | BinaryIO
 """A file's name, ``-`` for standard input, or an open binary stream."""
@@ -20,6 +20,8 @@ Source = str | Path | BinaryIO
 CHUNK_BYTES = 1 << 16
 MAX_LINE_BYTES = 1 << 26
 """A longer line is an error rather than a full memory; 64 MiB hold a list of 100 000 hypotheses."""
+MAX_LINE_VARIABLE = "RESCORER_MAX_LINE_BYTES"
+"""Environment variable that sets another limit."""
 GZIP_MAGIC = b"\x1f\x8b"
 BYTE_ORDER_MARK = "\ufeff"
 
@@ -39,16 +41,19 @@ def read_lines(source: Source) -> Iterator[tuple[int, str | FormatError]]:
     at the ends of lines are taken away. Damaged gzip data end the stream with an error, after the
     complete lines of a truncated file.
 
+    A line longer than ``MAX_LINE_BYTES``, or what ``MAX_LINE_VARIABLE`` says, is never held whole.
+
     Raises:
         FormatError: the source cannot be opened.
+        ConfigError: the variable is no number of bytes.
     """
-    name = source_name(source)
+    name, limit = source_name(source), _max_line_bytes()
     with _opened(source) as stream:
         number = 0
         try:
-            for raw in _split(_chunks(stream)):
+            for raw in _split(_chunks(stream), limit):
                 number += 1
-                yield number, _decode(raw, name, number)
+                yield number, _decode(raw, name, number, limit)
         except (EOFError, zlib.error) as fault:
             yield number + 1, FormatError(f"damaged gzip data: {fault}", file=name, line=number + 1)
         except OSError as fault:
@@ -121,34 +126,49 @@ def _chunks(stream: BinaryIO) -> Iterator[bytes]:
                     if not chunk:
                         break
                     member = zlib.decompressobj(wbits=31)
-                yield member.decompress(chunk)
-                chunk = member.unused_data
+                yield member.decompress(chunk, CHUNK_BYTES)  # a few bytes may stand for a thousand times more
+                chunk = member.unconsumed_tail or member.unused_data
         else:
             yield chunk
         chunk = read(CHUNK_BYTES)
     if compressed and not member.eof:
+        yield member.flush()
         raise EOFError("the file ends early")
 
 
-def _split(chunks: Iterator[bytes]) -> Iterator[bytes | None]:
-    """Lines without their ends; None for a line longer than ``MAX_LINE_BYTES``."""
+def _max_line_bytes() -> int:
+    told = os.environ.get(MAX_LINE_VARIABLE, str(MAX_LINE_BYTES))
+    try:
+        limit = int(told)
+    except ValueError:
+        limit = 0
+    if limit < 1:
+        raise ConfigError(f"{MAX_LINE_VARIABLE}={told!r}: expected a number of bytes, 1 or more")
+    return limit
+
+
+def _split(chunks: Iterator[bytes], limit: int) -> Iterator[bytes | None]:
+    """Lines without their ends; None for a line longer than ``limit``."""
     parts: list[bytes] = []
     size = 0
     for chunk in chunks:
         for index, piece in enumerate(chunk.split(b"\n")):
             if index:
-                yield b"".join(parts) if size <= MAX_LINE_BYTES else None
+                yield b"".join(parts) if size <= limit else None
                 parts, size = [], 0
             size += len(piece)
-            if size <= MAX_LINE_BYTES:
+            if size <= limit:
                 parts.append(piece)
+            else:
+                parts.clear()
     if size:
-        yield b"".join(parts) if size <= MAX_LINE_BYTES else None
+        yield b"".join(parts) if size <= limit else None
 
 
-def _decode(raw: bytes | None, name: str, number: int) -> str | FormatError:
+def _decode(raw: bytes | None, name: str, number: int, limit: int) -> str | FormatError:
     if raw is None:
-        return FormatError(f"longer than {MAX_LINE_BYTES} bytes", file=name, line=number)
+        message = f"longer than {limit} bytes; {MAX_LINE_VARIABLE} sets the limit"
+        return FormatError(message, file=name, line=number)
     try:
         line = raw.decode("utf-8")
     except UnicodeDecodeError as fault:
