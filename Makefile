@@ -2,9 +2,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+SECONDS ?= 600
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo test lint proto clean
+.PHONY: help demo test lint fuzz proto clean
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
@@ -17,6 +18,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+$(VENV)/.installed-fuzz: $(VENV)/.installed
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[fuzz]'
 	touch $@
 
 demo: $(VENV)/.installed  ## start a server on the starter models, send it the demo lists, show what changed
@@ -32,6 +37,9 @@ lint: $(VENV)/.installed-dev  ## style, architecture, protocol and types
 	$(BIN)/buf lint
 	$(BIN)/python proto/generate.py --check
 	$(BIN)/mypy rescorer training
+
+fuzz: $(VENV)/.installed-fuzz  ## look for bytes that break a reader, SECONDS=600 for each
+	$(BIN)/python tests/fuzz/readers.py --all --seconds $(SECONDS) --folder runs/fuzz
 
 proto: $(VENV)/.installed-dev  ## generate rescorer/service/v1 from proto/
 	$(BIN)/python proto/generate.py

@@ -1,36 +1,21 @@
-"""Whatever bytes come, every format's reader answers with lists and faults of ours, and nothing else."""
+"""Whatever bytes come, every reader answers with lists and faults of ours, and nothing else."""
 
 from __future__ import annotations
 
 import gzip
+import re
+import subprocess
+import sys
 import tempfile
-from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from fuzz.targets import ODDITIES, SEPARATOR, TARGETS
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from test_registry import FILES, FOLDERS, TOLD
 
-from rescorer.errors import InputError, RescorerError
-from rescorer.formats.registry import FORMATS, choose, detect
-from rescorer.types import NBestList
-
-PLACES = {
-    "kaldi": ["words_text", "acwt"],
-    "espnet2": ["1best_recog/text", "1best_recog/score", "2best_recog/text"],
-    "htk": ["u1.slf"],
-}
-"""The files of formats that are folders, or that look at names."""
-SEEDS = {name: text.encode() for name, text in FILES.items()} | {
-    name: "".join(files.values()).encode() for name, files in FOLDERS.items() if name in ("kaldi", "espnet2")
-}
-
-
-PIECES = (
-    *(b"", b"\0", b"\xff", b"\xef\xbb\xbf", b"\n", b"\r", b"\t", b" ", b'"', b"{", b"[", b"-", b"=", b"_"),
-    *(b"nan", b"inf", b"1e999", b"tensor(-12.9)", b"null", b"9" * 30, b"9" * 5000),
-)
+FUZZER = Path(__file__).parent / "fuzz" / "readers.py"
 
 
 @st.composite
@@ -41,41 +26,37 @@ def mutations(draw: st.DrawFn, seed: bytes) -> bytes:
         start = draw(st.integers(0, len(data)))
         end = min(len(data), start + draw(st.integers(0, 8)))
         twice = st.just(bytes(data[start:end]) * 2)
-        data[start:end] = draw(st.sampled_from(PIECES) | twice | st.binary(max_size=4))
+        data[start:end] = draw(st.sampled_from(ODDITIES) | twice | st.binary(max_size=4))
     if draw(st.booleans()):
         return gzip.compress(bytes(data))[: draw(st.none() | st.integers(0, 60))]
     return bytes(data)
 
 
-def read_all(name: str, folder: Path, parts: list[bytes]) -> None:
-    for place, data in zip(PLACES.get(name, ["u1"]), parts, strict=False):
-        (folder / place).parent.mkdir(exist_ok=True)
-        (folder / place).write_bytes(data)
-    try:
-        outcomes = list(choose(TOLD.get(name, name)).read(folder if name in PLACES else folder / "u1"))
-    except RescorerError:
-        outcomes = []
-    for each in outcomes:
-        assert isinstance(each, NBestList | InputError)
-        if isinstance(each, NBestList):
-            assert all(len(values) == len(each.hypotheses) > 0 for values in each.streams.values())
-            assert each.id
+def run(name: str, data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        TARGETS[name].run(data, Path(folder))
 
 
-@pytest.mark.parametrize("name", [name for name in FORMATS if name != "mikolov"])
+@pytest.mark.parametrize("name", TARGETS)
 @settings(max_examples=60)
 @given(data=st.data())
 def test_a_damaged_file_is_read_or_refused(name, data):
-    parts = [data.draw(mutations(SEEDS[name]) | st.binary(max_size=40)) for _ in PLACES.get(name, ["u1"])]
-    with tempfile.TemporaryDirectory() as folder:
-        read_all(name, Path(folder), parts)
+    parts = data.draw(st.sampled_from(TARGETS[name].seeds)).split(SEPARATOR, len(TARGETS[name].places) - 1)
+    run(name, SEPARATOR.join(data.draw(mutations(part) | st.binary(max_size=40)) for part in parts))
 
 
-@given(st.binary(max_size=200) | st.sampled_from(sorted(SEEDS)).flatmap(lambda name: mutations(SEEDS[name])))
+@given(st.binary(max_size=200))
 @example(b"[" * 100_000)
 @example(b"{" + b'"a":{' * 50_000)
 def test_any_file_is_told_or_refused(data):
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "u1").write_bytes(data)
-        with suppress(InputError):
-            assert detect(Path(folder) / "u1")[0] in FORMATS
+    run("detect", data)
+
+
+@pytest.mark.skipif(find_spec("atheris") is None, reason="atheris is not installed: make fuzz installs it")
+def test_the_fuzzer_runs_on_every_reader(tmp_path):
+    command = [sys.executable, FUZZER, "--all", "--runs", "300", "--folder", tmp_path]
+    ran = subprocess.run(command, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    found = dict(re.findall(r"^(\S+) +(\d+) executions .* ok$", ran.stdout, re.MULTILINE))
+    assert found.keys() == TARGETS.keys()
+    assert all(int(executions) >= 300 for executions in found.values())
