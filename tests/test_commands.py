@@ -161,6 +161,25 @@ def test_a_list_that_cannot_be_evaluated_does_not_stop_the_others(run, bundle, t
     assert (code, "1 lists rejected" in out) == (0, True)
 
 
+def test_many_rejected_lists_are_summed_up(run, tmp_path):
+    """The first few of each kind of fault by name, and how many more; all of them in the JSON."""
+    unsaid = [record(f"u{i}", "the cat") for i in range(100, 150)]
+    source = write(
+        tmp_path / "in.jsonl", *GOOD, *unsaid, "{broken", json.dumps({"id": "e", "hypotheses": []})
+    )
+    code, out, err = run("evaluate", source, "--json")
+    assert code == 1
+    assert len(err.splitlines()) == 3 + 1 + 1 + 1
+    assert all(f"'u{i}'" in err for i in (100, 101, 102))
+    assert "rejected: 47 more lists for their reference; --json names them all" in err
+    assert "in.jsonl:53" in err  # faults of another kind do not drown
+    report = json.loads(out)
+    assert report["rejected"] == len(report["rejected_lists"]) == 52
+    assert sum("no reference" in reason for reason in report["rejected_lists"]) == 50
+    _, out, err = run("inspect", write(tmp_path / "bad.jsonl", GOOD[0], *["{broken"] * 9), "--json")
+    assert (len(json.loads(out)["rejected_lists"]), len(err.splitlines())) == (9, 4)
+
+
 def test_merged_hypotheses_keep_their_first_pass(run, bundle, tmp_path):
     """The recogniser's first choice lives on in the hypothesis that it was merged into."""
     first = record("u1", "the cat", "the mat", "The CAT", reference="the cat")

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from rescorer.bundle import read_normaliser
+from rescorer.cli.counting import (
+    CharactersOption,
+    CountingOption,
+    FragmentsOption,
+    OptionalWordsOption,
+    ReferenceOption,
+    good_lists,
+    lists_reader,
+)
 from rescorer.cli.options import (
     SOME_REJECTED,
     FirstPassOption,
@@ -20,48 +29,20 @@ from rescorer.cli.options import (
     WeightOption,
     WeightsOption,
     chosen_weights,
-    good_lists,
     named_numbers,
     print_reports,
-    tell_rejected,
 )
+from rescorer.cli.rejections import NAMED_IN_JSON, Rejections
 from rescorer.errors import ConfigError, FormatError, InvalidList
-from rescorer.evaluation.counting import Counting, Method
+from rescorer.evaluation.counting import Counting
 from rescorer.evaluation.fingerprint import tuned_on
 from rescorer.evaluation.oracle import evaluate_list
 from rescorer.evaluation.report import Report
 from rescorer.evaluation.report import evaluate as report
 from rescorer.evaluation.systems import comparison, reference_perplexities, score_lists, system_weights
-from rescorer.evaluation.timed import lists_by_time
-from rescorer.formats.nist import is_stm, read_ctm, read_stm
-from rescorer.formats.references import read_references
 from rescorer.pipeline import Rescorer
 from rescorer.text import Normaliser
 from rescorer.types import NBestList
-
-ReferenceOption = Annotated[
-    str | None,
-    typer.Option(
-        help="What was said, by id: `words (id)`, id<TAB>text or JSON lines; or by time, where its name ends "
-        "in .stm and FILE is a ctm."
-    ),
-]
-CountingOption = Annotated[
-    Method,
-    typer.Option(
-        help="levenshtein: the fewest errors that explain a hypothesis; sclite: those of the alignment that "
-        "NIST's sclite makes, at times one more."
-    ),
-]
-CharactersOption = Annotated[
-    bool, typer.Option("--characters", help="Count characters, spaces left out, not words (sclite -c).")
-]
-OptionalWordsOption = Annotated[
-    bool, typer.Option("--optional-words", help="With sclite: (word) may be left out (its -D).")
-]
-FragmentsOption = Annotated[
-    bool, typer.Option("--fragments", help="With sclite: wo- is right for what begins so (its -F).")
-]
 
 
 def evaluate(
@@ -108,6 +89,7 @@ def evaluate(
         raise ConfigError("--tune compares language models: give --bundle")
     how = Counting(counting, characters, optional_words, fragments)
     lists_in = lists_reader(reference, maps, streams, groups, format_)
+    rejected = Rejections()
     rescorer = Rescorer.load(bundle, device) if bundle else None
     words = (
         read_normaliser(normaliser)
@@ -119,17 +101,15 @@ def evaluate(
     first = named_numbers(first_pass) if first_pass else None
     rows: dict[str, Report] = {}
     perplexity: dict[str, Any] = {}
-    rejected = 0
     for file in files:
-        lists, bad = lists_in(file)
-        rejected += bad
+        lists = good_lists(lists_in(file), rejected)
         if rescorer is None:
-            rows[file], bad = plain_report(lists, words, first, how)
-            rejected += bad
+            rows[file] = plain_report(lists, words, first, how, rejected)
             continue
         chosen = chosen_weights(dict(rescorer.bundle.weights), weights, weight)
         scored, faults = score_lists(rescorer, lists, chosen, first, how)
-        rejected += sum(tell_rejected(fault) for fault in faults)
+        for fault in faults:
+            rejected.add(fault)
         if not scored:
             continue
         if seen := tuned_on(chosen, lists):
@@ -139,6 +119,7 @@ def evaluate(
         prefix = f"{Path(file).name}: " if len(files) > 1 else ""
         for name, row in comparison(scored, system_weights(rescorer, chosen), tune).items():
             rows[prefix + name] = row
+    rejected.tell(NAMED_IN_JSON)
     if not any(each.total.lists for each in rows.values()):
         raise FormatError("no list could be evaluated", file=", ".join(files))
     show(rows, perplexity, by_group, as_json, rejected, how)
@@ -147,36 +128,20 @@ def evaluate(
 
 
 def plain_report(
-    lists: list[NBestList], words: Normaliser, first: Mapping[str, float] | None, how: Counting
-) -> tuple[Report, int]:
-    """What the lists are as they stand, and how many could not be evaluated."""
+    lists: list[NBestList],
+    words: Normaliser,
+    first: Mapping[str, float] | None,
+    how: Counting,
+    rejected: Rejections,
+) -> Report:
+    """What the lists are as they stand; those that cannot be evaluated are added to the rejected."""
     evaluated = []
-    rejected = 0
     for each in lists:
         try:
             evaluated.append(evaluate_list(each, words.words, first, how))
         except InvalidList as fault:
-            rejected += tell_rejected(fault)
-    return report(evaluated), rejected
-
-
-def lists_reader(
-    reference: str | None,
-    maps: list[str] | None,
-    streams: list[str] | None,
-    groups: str | None,
-    format_: str | None,
-) -> Callable[[str], tuple[list[NBestList], int]]:
-    """Reads a file's lists with their references, by id or, from an stm, by time; and counts the rejected."""
-    if reference and is_stm(reference):
-        if maps or streams or groups or format_:
-            raise ConfigError(
-                "an stm scores a ctm and names its speakers: no --map, --stream, --groups, --format"
-            )
-        segments = list(read_stm(reference))
-        return lambda file: (lists_by_time(read_ctm(file), segments), 0)
-    references = read_references(reference) if reference else {}
-    return lambda file: good_lists(file, maps, streams, groups, format_, references)
+            rejected.add(fault)
+    return report(evaluated)
 
 
 def show(
@@ -184,15 +149,14 @@ def show(
     perplexity: Mapping[str, Any],
     by_group: bool,
     as_json: bool,
-    rejected: int,
+    rejected: Rejections,
     counting: Counting,
 ) -> None:
     """The report, for machines or for people."""
     if as_json:
         systems = {name: each.to_dict() for name, each in rows.items()}
-        record: dict[str, Any] = {"systems": systems, "rejected": rejected}
-        if len(rows) == 1:
-            record = next(iter(systems.values())) | {"rejected": rejected}
+        record: dict[str, Any] = next(iter(systems.values())) if len(rows) == 1 else {"systems": systems}
+        record |= {"rejected": len(rejected), "rejected_lists": rejected.reasons}
         if perplexity:
             record["references"] = perplexity
         record |= {"counting": counting.method, "unit": counting.unit}

@@ -10,21 +10,33 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from rescorer.bundle import load_bundle, read_normaliser
+from rescorer.bundle import read_normaliser
+from rescorer.cli.counting import (
+    CharactersOption,
+    CountingOption,
+    FragmentsOption,
+    OptionalWordsOption,
+    ReferenceOption,
+    lists_reader,
+)
 from rescorer.cli.options import (
     FirstPassOption,
     FormatOption,
     GroupsOption,
     MapOption,
     StreamOption,
-    lists_from,
+    WeightOption,
+    WeightsOption,
+    chosen_weights,
     named_numbers,
-    with_references,
 )
+from rescorer.cli.rejections import NAMED_IN_JSON, Rejections
+from rescorer.errors import ConfigError
 from rescorer.evaluation.audit import audit
+from rescorer.evaluation.audit_models import ModelTally
 from rescorer.evaluation.audit_report import render
 from rescorer.evaluation.counting import Counting
-from rescorer.formats.references import read_references
+from rescorer.pipeline import Rescorer
 from rescorer.text import Normaliser
 
 SUSPICIOUS = 1
@@ -33,11 +45,15 @@ PIPE_WIDTH = 120
 
 def inspect(
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="N-best lists.")],
-    reference: Annotated[
-        str | None, typer.Option(help="What was said, by id: `words (id)`, id<TAB>text or JSON lines.")
-    ] = None,
+    reference: ReferenceOption = None,
     bundle: Annotated[
-        Path | None, typer.Option("--bundle", "-b", help="Tell the words that this bundle does not know.")
+        Path | None,
+        typer.Option(
+            "--bundle",
+            "-b",
+            help="Also compare with this bundle: words that it does not know, its n-gram beside the "
+            "scores of the lists, what its weights would do.",
+        ),
     ] = None,
     first_pass: FirstPassOption = None,
     normaliser: Annotated[
@@ -47,37 +63,48 @@ def inspect(
     streams: StreamOption = None,
     format_: FormatOption = None,
     groups: GroupsOption = None,
-    characters: Annotated[
-        bool, typer.Option("--characters", help="Count errors in characters, spaces left out.")
-    ] = False,
+    weights: WeightsOption = "default",
+    weight: WeightOption = None,
+    counting: CountingOption = "levenshtein",
+    characters: CharactersOption = False,
+    optional_words: OptionalWordsOption = False,
+    fragments: FragmentsOption = False,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …")] = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Plain keys; rates in percent.")] = False,
 ) -> None:
     """Audit lists before anyone trusts them: what is in them, and what looks wrong.
 
-    Example: rescorer inspect demo/lists.jsonl.gz --bundle models/starter/1
+    Example: rescorer inspect demo/lists.jsonl.gz --bundle models/starter/1 --weights pocketsphinx
 
     Exit code 1 says that something is probably wrong, or that some lists were rejected.
     """
-    models = load_bundle(bundle) if bundle else None
-    known = models.models[models.ngram].vocabulary() if models else None
-    default = models.normaliser if models else Normaliser()
-    words = read_normaliser(normaliser) if normaliser else default
+    if bundle is None and (weights != "default" or weight):
+        raise ConfigError("--weights and --weight are of a bundle: give --bundle")
+    how = Counting(counting, characters, optional_words, fragments)
+    lists_in = lists_reader(reference, maps, streams, groups, format_)
     first = named_numbers(first_pass) if first_pass else None
-    counting = Counting(characters=characters)
-    references = read_references(reference) if reference else {}
-    audits = {
-        file: audit(
-            with_references(lists_from(file, maps, streams, groups, format_), references),
+    rescorer = Rescorer.load(bundle, device) if bundle else None
+    default = rescorer.bundle.normaliser if rescorer else Normaliser()
+    words = read_normaliser(normaliser) if normaliser else default
+    rejected: dict[str, Rejections] = {file: Rejections() for file in files}
+    audits = {}
+    for file in files:
+        models = None
+        if rescorer:
+            models = ModelTally(rescorer, chosen_weights(dict(rescorer.bundle.weights), weights, weight))
+        audits[file] = audit(
+            lists_in(file),
             words,
-            known=known,
+            models=models,
             first_pass=first,
-            counting=counting,
-            told=lambda fault: typer.echo(f"rejected: {fault}", err=True),
+            counting=how,
+            told=rejected[file].add,
         )
-        for file in files
-    }
+        rejected[file].tell(NAMED_IN_JSON)
     if as_json:
-        records = {file: each.to_dict() for file, each in audits.items()}
+        records = {
+            file: each.to_dict() | {"rejected_lists": rejected[file].reasons} for file, each in audits.items()
+        }
         record = next(iter(records.values())) if len(records) == 1 else {"files": records}
         typer.echo(json.dumps(record, indent=2, ensure_ascii=False))
     else:

@@ -102,42 +102,6 @@ def lists_from(
     return with_groups(lists, group_of) if group_of else lists
 
 
-def with_references(
-    lists: Iterator[NBestList | InputError], references: Mapping[str, str]
-) -> Iterator[NBestList | InputError]:
-    """The lists, with what was said where the references tell it."""
-    for item in lists:
-        if isinstance(item, NBestList) and item.id in references:
-            item = replace(item, reference=references[item.id])
-        yield item
-
-
-def good_lists(
-    source: str,
-    maps: list[str] | None,
-    streams: list[str] | None,
-    groups: str | None,
-    format_: str | None = None,
-    references: Mapping[str, str] | None = None,
-) -> tuple[list[NBestList], int]:
-    """The lists that could be read, and how many could not: those are told on stderr."""
-    lists: list[NBestList] = []
-    rejected = 0
-    found = lists_from(source, maps, streams, groups, format_)
-    for item in with_references(found, references or {}):
-        if isinstance(item, NBestList):
-            lists.append(item)
-        else:
-            rejected += tell_rejected(item)
-    return lists, rejected
-
-
-def tell_rejected(fault: InputError) -> int:
-    """One line on stderr; returns 1, the number of lists it stands for."""
-    typer.echo(f"rejected: {fault}", err=True)
-    return 1
-
-
 def print_reports(rows: Mapping[str, Report], by_group: bool = False) -> None:
     """A table on the screen, or on a pipe, which has no width of its own; the table needs about so much."""
     Console(width=None if sys.stdout.isatty() else 130).print(render(rows, by_group))

@@ -9,6 +9,15 @@ from typing import Annotated
 
 import typer
 
+from rescorer.cli.counting import (
+    CharactersOption,
+    CountingOption,
+    FragmentsOption,
+    OptionalWordsOption,
+    ReferenceOption,
+    good_lists,
+    lists_reader,
+)
 from rescorer.cli.options import (
     BundleOption,
     FirstPassOption,
@@ -19,13 +28,13 @@ from rescorer.cli.options import (
     WeightOption,
     WeightsOption,
     chosen_weights,
-    good_lists,
     named_numbers,
     print_reports,
-    tell_rejected,
 )
+from rescorer.cli.rejections import Rejections
 from rescorer.combine import weights_to_dict
 from rescorer.errors import ConfigError, FormatError
+from rescorer.evaluation.counting import Counting
 from rescorer.evaluation.fingerprint import fingerprint
 from rescorer.evaluation.report import evaluate
 from rescorer.evaluation.systems import cross_validated, first_pass, reranked, score_lists, tuned
@@ -33,9 +42,12 @@ from rescorer.pipeline import Rescorer
 
 
 def tune(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="N-best lists with references.")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="N-best lists of which it is known what was said.")
+    ],
     bundle: BundleOption,
     output: Annotated[Path, typer.Option("-o", "--output", help="JSON file of weights, for --weights.")],
+    reference: ReferenceOption = None,
     first: FirstPassOption = None,
     maps: MapOption = None,
     streams: StreamOption = None,
@@ -43,22 +55,32 @@ def tune(
     groups: GroupsOption = None,
     weights: WeightsOption = "default",
     weight: WeightOption = None,
+    counting: CountingOption = "levenshtein",
+    characters: CharactersOption = False,
+    optional_words: OptionalWordsOption = False,
+    fragments: FragmentsOption = False,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …")] = "cpu",
 ) -> None:
     """Find the language-model weight and the word weight with the fewest errors.
 
     Example: rescorer tune demo/lists.jsonl.gz --bundle models/starter/1 --weights pocketsphinx -o mine.json
 
+    Errors are those that `rescorer evaluate` counts under the same options: of characters with --characters.
     Small sets overfit: the row to believe is "held out", leave-one-group-out. The weights record the lists
     that tuned them, and `rescorer evaluate` says so when it meets those lists again.
     """
     if not output.absolute().parent.is_dir():
         raise ConfigError(f"-o {output}: no such folder")
+    how = Counting(counting, characters, optional_words, fragments)
+    lists_in = lists_reader(reference, maps, streams, groups, format_)
     rescorer = Rescorer.load(bundle, device)
     start = chosen_weights(dict(rescorer.bundle.weights), weights, weight)
-    lists, rejected = good_lists(file, maps, streams, groups, format_)
-    scored, faults = score_lists(rescorer, lists, start, named_numbers(first) if first else None)
-    rejected += sum(tell_rejected(fault) for fault in faults)
+    rejected = Rejections()
+    lists = good_lists(lists_in(file), rejected)
+    scored, faults = score_lists(rescorer, lists, start, named_numbers(first) if first else None, how)
+    for fault in faults:
+        rejected.add(fault)
+    rejected.tell()
     if not scored:
         raise FormatError("no list could be tuned on", file=file)
     found = tuned(scored, start)
@@ -74,4 +96,6 @@ def tune(
     record = replace(found, name=output.stem, tuned_on=prints)
     output.write_text(json.dumps(weights_to_dict(record), indent=2) + "\n", encoding="utf-8")
     ((name, scale),) = found.lm.items()
-    typer.echo(f"lm:{name}={scale:.4g} word={found.word:.4g} written to {output}; {rejected} lists rejected")
+    typer.echo(
+        f"lm:{name}={scale:.4g} word={found.word:.4g} written to {output}; {len(rejected)} lists rejected"
+    )

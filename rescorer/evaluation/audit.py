@@ -9,10 +9,12 @@ from typing import Any
 
 from rescorer.errors import InputError
 from rescorer.evaluation.audit_facts import Collector, ErrorFacts, Facts
-from rescorer.evaluation.audit_findings import Finding, judge
+from rescorer.evaluation.audit_findings import judge
+from rescorer.evaluation.audit_models import ModelFacts, ModelTally
 from rescorer.evaluation.audit_streams import StreamFacts
 from rescorer.evaluation.audit_words import WordFacts
 from rescorer.evaluation.counting import PLAIN, Counting
+from rescorer.evaluation.finding import Finding
 from rescorer.text import Normaliser
 from rescorer.types import NBestList
 
@@ -29,6 +31,8 @@ class Audit:
     words: WordFacts
     errors: ErrorFacts | None
     """None without references."""
+    models: ModelFacts | None
+    """None without a bundle."""
     findings: tuple[Finding, ...]
     """Warnings first."""
 
@@ -45,6 +49,7 @@ class Audit:
             "streams": {stream.name: stream.to_dict() for stream in self.streams},
             **self.words.to_dict(),
             **(errors_to_dict(self.errors) if self.errors else {}),
+            **(self.models.to_dict() if self.models else {}),
             "findings": [asdict(finding) for finding in self.findings],
             "suspicious": self.suspicious,
         }
@@ -55,6 +60,7 @@ def audit(
     normaliser: Normaliser,
     *,
     known: frozenset[str] | None = None,
+    models: ModelTally | None = None,
     first_pass: Mapping[str, float] | None = None,
     counting: Counting = PLAIN,
     told: Callable[[InputError], object] = lambda fault: None,
@@ -63,12 +69,13 @@ def audit(
 
     Args:
         lists: what a reader yields; faults are counted.
-        known: the words of a bundle's n-gram; None: nothing is said of unknown words.
+        known: words that are not unknown; None: those of the bundle, and without one nothing is said of them.
+        models: a bundle that scores the lists; None: nothing is said of its weights, nor of its n-gram.
         first_pass: stream weights that made the first pass; None: the order of the lists, and the only stream
             where they have one.
         told: called with each list that was rejected.
     """
-    collector = Collector(normaliser, first_pass, counting)
+    collector = Collector(normaliser, first_pass, counting, models)
     for item in lists:
         fault = item if isinstance(item, InputError) else None
         if isinstance(item, NBestList):
@@ -79,7 +86,9 @@ def audit(
         if fault is not None:
             collector.reject()
             told(fault)
-    parts = collector.facts(), collector.streams(), collector.words(known), collector.errors()
+    of_models = models.facts() if models else None
+    known = models.known if models and known is None else known
+    parts = collector.facts(), collector.streams(), collector.words(known), collector.errors(), of_models
     return Audit(*parts, findings=judge(*parts))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import numpy as np
 
 from rescorer.errors import InvalidList
 from rescorer.evaluation.alternations import expand_alternations
+from rescorer.evaluation.audit_models import ModelTally
 from rescorer.evaluation.audit_streams import StreamFacts, StreamTally
 from rescorer.evaluation.audit_words import WordFacts, WordTally
 from rescorer.evaluation.counting import PLAIN, Counting
@@ -24,6 +26,10 @@ from rescorer.types import Hypothesis, NBestList, Weights
 
 NEAR_NATS = 3.0
 """An empty hypothesis so close below the best other one is one weight away from winning."""
+SCORE_FIELD = re.compile(
+    r"(?:^|[^a-z])(?:am|[a-z]{0,3}lm|ac|tot)(?:[^a-z]|$)|score|prob|acoustic|cost|nll", re.I
+)
+"""What a client calls a score that we were not told to read."""
 RANK_FIELDS = ("original_rank", "rank")
 FIRST_PASS = "first pass"
 """What the weighted sum of the streams is called among the streams."""
@@ -88,6 +94,9 @@ class Facts:
     prefixes: int = 0
     """Distinct prefixes, list by list, ``</s>`` counted as a word."""
 
+    unread: tuple[tuple[str, int], ...] = ()
+    """Fields of hypotheses that look like scores, and in how many lists without any stream they are."""
+
     @property
     def sharing(self) -> float:
         """Words and ``</s>`` of all hypotheses over distinct prefixes: what a trie saves."""
@@ -102,11 +111,14 @@ class Collector:
         normaliser: Normaliser,
         first_pass: Mapping[str, float] | None = None,
         counting: Counting = PLAIN,
+        models: ModelTally | None = None,
     ) -> None:
         self.normaliser, self.first_pass, self.counting = normaliser, first_pass, counting
+        self._models = models
         self._counts: Counter[str] = Counter()
         self._longest = 0
         self._ids: set[str] = set()
+        self._unread: Counter[str] = Counter()
         self._lowest_ranks: Counter[int] = Counter()
         self._streams: dict[str, StreamTally] = {}
         self._words = WordTally()
@@ -134,6 +146,8 @@ class Collector:
         self._add_texts(nbest, words)
         self._add_empty(words, total)
         self._add_ranks(nbest.hypotheses)
+        if not nbest.streams:
+            self._unread.update(score_fields(nbest.hypotheses))
         errors = None
         if evaluated is not None:
             in_order = np.array([counts.errors for counts in evaluated.hypotheses])
@@ -147,11 +161,14 @@ class Collector:
             streams[FIRST_PASS] = total
         for name, scores in streams.items():
             self._streams.setdefault(name, StreamTally(name)).add(scores, n_words, errors)
+        if self._models is not None:
+            self._models.add(nbest, errors, order[0])
 
     def facts(self) -> Facts:
         lowest = min(self._lowest_ranks, default=0)
         late = sum(lists for rank, lists in self._lowest_ranks.items() if rank > min(lowest, 1))
-        return Facts(**self._counts, longest_list=self._longest, without_first=late)
+        unread = tuple(self._unread.most_common())
+        return Facts(**self._counts, longest_list=self._longest, without_first=late, unread=unread)
 
     def streams(self) -> tuple[StreamFacts, ...]:
         return tuple(tally.facts() for tally in self._streams.values())
@@ -247,6 +264,12 @@ class Collector:
         heard = set(words)
         if not spoken & heard and any(each[1:] in heard for each in spoken if each[1:]):
             self._without_first_word += 1
+
+
+def score_fields(hypotheses: Sequence[Hypothesis]) -> list[str]:
+    """Fields that are called as scores are, and hold a number with decimals in every hypothesis."""
+    names = [name for name in hypotheses[0].fields if SCORE_FIELD.search(name)]
+    return [name for name in names if all(type(each.fields.get(name)) is float for each in hypotheses)]
 
 
 def ranks_of(hypotheses: Sequence[Hypothesis]) -> set[int]:

@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator, Sequence
 
-from rescorer.evaluation.audit_facts import FIRST_PASS, NEAR_NATS, ErrorFacts, Facts
+from rescorer.evaluation.audit_facts import NEAR_NATS, ErrorFacts, Facts
+from rescorer.evaluation.audit_models import ModelFacts, WeightFacts
+from rescorer.evaluation.audit_stream_findings import FEW, of_order, of_stream
 from rescorer.evaluation.audit_streams import StreamFacts
 from rescorer.evaluation.audit_words import WordFacts
+from rescorer.evaluation.finding import Finding, Severity
 
-Severity = Literal["warning", "note"]
-
-FEW = 0.05
-"""Share of lists, or of hypotheses, that may be odd without a warning."""
-MOST = 0.8
-"""Share of lists that makes a habit."""
 MANY_DUPLICATES = 0.1
-LM_NAME = re.compile(r"(?:^|[^a-z])(?:[a-z]{0,3}lm|ngram|graph|language)(?:[^a-z]|$)", re.IGNORECASE)
-"""Streams so called hold language model scores, whose size a word is known."""
-LM_LEAST, LM_MOST = 3.0, 12.0
-"""Nats a word of a language model: perplexities 20 and 160,000."""
-PER_WORD_MOST = 2400.0
-"""Nats a word of an acoustic model: 30 frames of 80 nats."""
-LENGTH_R = 0.3
-"""Costs and log-probabilities grow with length; so does a sum of densities above 1, which is legal."""
-ERROR_R, ERROR_T = 0.05, 3.0
-"""How far above 0, and how many standard errors, the correlation with errors is wrong."""
 UNCOVERED = 0.001
 """Share of all tokens that may be marks of one kind."""
 OOV_NOTE, OOV_WARNING = 0.02, 0.15
+ADDED_T = 2.0
+"""Standard errors that weights may add to the first pass's errors; more is no chance."""
+SPREADS = 4.0
+"""How many times as far as the other one of two terms may spread: of a sum of both, it alone decides."""
 ADVICE_ON_TOKENS = {
     "filler": "Give --normaliser settings whose `drop` or `replace` takes them away.",
     "variant": 'Set `variants` of the normaliser, or write them word(2), or name them in its "replace".',
@@ -40,27 +27,20 @@ ADVICE_ON_TOKENS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Something odd about some lists."""
-
-    severity: Severity
-    """``warning``: something is probably wrong; ``note``: worth knowing."""
-    code: str
-    """What it is, for programs."""
-    message: str
-    advice: str = ""
-    stream: str = ""
-    """The stream that it is about, where it is about one."""
-
-
 def judge(
-    facts: Facts, streams: Sequence[StreamFacts], words: WordFacts, errors: ErrorFacts | None
+    facts: Facts,
+    streams: Sequence[StreamFacts],
+    words: WordFacts,
+    errors: ErrorFacts | None,
+    models: ModelFacts | None = None,
 ) -> tuple[Finding, ...]:
     """All findings, warnings first."""
-    found = [*_of_lists(facts), *_of_order(facts, streams), *_of_words(words)]
-    found += [finding for stream in streams for finding in _of_stream(stream, facts.lists)]
+    likeness = models.likeness if models else {}
+    found = [*_of_lists(facts), *of_order(facts, streams), *_of_words(words)]
+    for stream in streams:
+        found += of_stream(stream, facts.lists, likeness.get(stream.name))
     found += _of_errors(errors) if errors else ()
+    found += _of_weights(models.weights, errors) if models else ()
     return tuple(sorted(found, key=lambda finding: finding.severity == "note"))
 
 
@@ -94,6 +74,11 @@ def _of_lists(facts: Facts) -> Iterator[Finding]:
         more = facts.duplicates_normalised - facts.duplicates
         message = f"{_share(more, hypotheses)} more repeat another's words once normalised"
         yield Finding("note", "duplicates_normalised", message, "--merge adds up their probabilities.")
+    if facts.unread:
+        names = ", ".join(name for name, _ in facts.unread)
+        message = f"{facts.unread[0][1]:,} lists without scores carry numbers that look like some: {names}"
+        advice = "Read them: --stream NAME=FIELD, or the options of --format."
+        yield Finding("warning", "unread_scores", message, advice)
     if facts.empty_near_best:
         message = (
             f"in {facts.empty_near_best:,} lists the empty hypothesis is within {NEAR_NATS:g} nats of the "
@@ -104,88 +89,6 @@ def _of_lists(facts: Facts) -> Iterator[Finding]:
     elif facts.empty:
         message = f"{facts.empty:,} hypotheses in {facts.with_empty:,} lists have no words"
         yield Finding("note", "empty", message + f"; {facts.only_empty:,} lists have no others")
-
-
-def _of_order(facts: Facts, streams: Sequence[StreamFacts]) -> Iterator[Finding]:
-    """Judges the order by what the first pass ranked by, where that is known."""
-    if not streams and facts.lists:
-        yield Finding("note", "no_streams", "no scores, only an order: weights can count the language models")
-        return
-    total = next((each for each in streams if each.name == FIRST_PASS), streams[0] if streams else None)
-    if total is None or (len(streams) > 1 and total.name != FIRST_PASS) or not total.compared:
-        return
-    if backwards(total):
-        message = f"{total.name}: {total.ascending:,} of {total.compared:,} lists begin with the lowest score"
-        advice = "A cost read as a log-probability? Declare it: --stream NAME=FIELD:e:cost."
-        yield Finding("warning", "backwards", message, advice, total.name)
-        return
-    wrong = total.compared - total.first_is_best
-    if wrong > FEW * total.compared:
-        message = f"{total.name}: in {wrong:,} of {total.compared:,} lists the first has not the best score"
-        advice = "The order is not this score's: give --first-pass, or check the score's sign."
-        if total.name == FIRST_PASS:
-            advice = "Check the base and sign of each stream, and the weights given with --first-pass."
-        yield Finding("warning", "unsorted", message, advice, total.name)
-
-
-def _of_stream(stream: StreamFacts, lists: int) -> Iterator[Finding]:
-    def warning(code: str, message: str, advice: str) -> Finding:
-        return Finding("warning", code, f"{stream.name}: {message}", advice, stream.name)
-
-    if stream.lists < lists:
-        message = f"{lists - stream.lists:,} of {lists:,} lists lack it"
-        yield warning("stream_missing", message, "Weights that count it refuse those lists.")
-    if stream.minimum == stream.maximum:
-        if stream.lists > 1:
-            message = f"every score is {stream.minimum:g}: it says nothing"
-            yield warning("constant", message, "Look for the field that holds the scores.")
-        return
-    if stream.minimum >= 0.0 and stream.maximum <= 1.0:
-        advice = "Send its natural logarithm."
-        yield warning("probability", "all scores are in 0 … 1, as probabilities or confidences are", advice)
-    elif looks_like_cost(stream):
-        message = (
-            f"scores are {stream.per_word:+.3g} a word and grow with length, as costs do; as a cost it would "
-            f"be {stream.per_word_as('e', -1.0):+.3g}"
-        )
-        advice = "Declare it: --stream NAME=FIELD:e:cost. Leave it where densities above 1 are summed."
-        yield warning("cost", message, advice)
-    else:
-        yield from _of_size(stream, warning)
-    if stream.error_correlation is not None and stream.error_t is not None:
-        r, t = stream.error_correlation, stream.error_t
-        if r > ERROR_R and t > ERROR_T:
-            message = f"higher scores go with more errors (r {r:+.2f}, {t:.1f} standard errors)"
-            yield warning("error_sign", message, "Check its sign: higher must be better.")
-
-
-def _of_size(stream: StreamFacts, warning: Callable[[str, str, str], Finding]) -> Iterator[Finding]:
-    size = abs(stream.per_word)
-    if LM_NAME.search(stream.name) and stream.name != FIRST_PASS:
-        if size < LM_LEAST:
-            message = (
-                f"{stream.per_word:.3g} nats a word, perplexity {math.exp(size):,.3g}, is little for a "
-                f"language model; were it log10, it would be {stream.per_word_as('10'):.3g}, perplexity "
-                f"{math.exp(-stream.per_word_as('10')):,.3g}"
-            )
-            advice = "Declare the base, --stream NAME=FIELD:10, unless the domain is narrow."
-            yield warning("base", message, advice)
-        elif size > LM_MOST:
-            message = (
-                f"{stream.per_word:.3g} nats a word is much for a language model; were it log2, it would be "
-                f"{stream.per_word_as('2'):.3g}, bytelogs {stream.per_word_as('bytelog'):.3g}"
-            )
-            advice = "Declare the base, or divide by the LM weight that was already multiplied in."
-            yield warning("scale", message, advice)
-    elif size > PER_WORD_MOST:
-        message = (
-            f"{stream.per_word:,.0f} nats a word is much for any model; were it log2, it would be "
-            f"{stream.per_word_as('2'):,.0f}, bytelogs {stream.per_word_as('bytelog'):,.0f}, Sphinx's 1.0001 "
-            f"{stream.per_word_as('1.0001'):.3g}"
-        )
-        whole = "whole numbers are often Sphinx's or bytelogs. " if stream.whole_numbers else ""
-        advice = f"Declare the base ({whole}--stream NAME=FIELD:BASE), or tune its weight."
-        yield warning("scale", message, advice)
 
 
 def _of_words(words: WordFacts) -> Iterator[Finding]:
@@ -223,21 +126,33 @@ def _of_errors(errors: ErrorFacts) -> Iterator[Finding]:
         yield Finding("note", "no_gain", "no list holds anything better than its first hypothesis")
 
 
-def backwards(stream: StreamFacts) -> bool:
-    """Lists stand in the order of this score, lowest first."""
-    return stream.ascending > MOST * stream.compared and stream.descending < stream.ascending
-
-
-def looks_like_cost(stream: StreamFacts) -> bool:
-    """Above 0 and growing with length, and neither the order of the lists nor their errors say otherwise."""
-    if stream.per_word <= 0.0 or stream.minimum < 0.0:
-        return False
-    if LM_NAME.search(stream.name):
-        return True
-    in_order = stream.compared > 0 and stream.descending > MOST * stream.compared
-    helps = stream.error_t is not None and stream.error_t < -ERROR_T
-    grows = stream.length_correlation is not None and stream.length_correlation > LENGTH_R
-    return grows and not in_order and not helps
+def _of_weights(weights: WeightFacts, errors: ErrorFacts | None) -> Iterator[Finding]:
+    if weights.refused:
+        message = f"the weights {weights.name!r} refuse {weights.refused:,} lists: {weights.reason}"
+        advice = (
+            "Read the stream under the name that they know, --stream NAME=FIELD, or give --weights or -w."
+        )
+        yield Finding("note", "weights_refuse", message, advice)
+    advice = "Find better ones on lists with references: rescorer tune FILE --bundle BUNDLE -o mine.json."
+    if weights.others:
+        advice += f" The bundle also has --weights {', '.join(weights.others)}."
+    t = weights.added_t or 0.0
+    if errors and t > ADDED_T:
+        message = (
+            f"the weights {weights.name!r} make {weights.errors:,} {errors.unit} errors, the first pass "
+            f"{weights.first_errors:,} ({t:.1f} standard errors)"
+        )
+        yield Finding("warning", "weights", message, advice)
+    if abs(t) > ADDED_T:
+        return
+    models, streams = weights.model_spread, weights.stream_spread
+    if not (models > 0.0 and streams > 0.0) or 1 / SPREADS <= models / streams <= SPREADS:
+        return
+    message = (
+        f"under the weights {weights.name!r} the language model moves a list's totals by {models:.3g} nats, "
+        f"the streams by {streams:.3g}: {'it' if models > streams else 'they'} alone would decide"
+    )
+    yield Finding("warning", "weights", message, advice)
 
 
 def _share(count: int, of: int) -> str:

@@ -10,6 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from rescorer.evaluation.audit import Audit, errors_to_dict
+from rescorer.evaluation.audit_models import ModelFacts
+from rescorer.evaluation.audit_stream_findings import LIKE_R
 from rescorer.evaluation.audit_words import Tokens
 
 EXAMPLES = 10
@@ -57,12 +59,32 @@ def _lists(audit: Audit) -> Table:
         rows[unit] = ", ".join(rates) + f" ({found['with_reference']:,} lists with references)"
         depth = found["depth_for_90_percent_of_oracle"]
         rows["depth"] = f"the first {depth:,} hypotheses give 90 % of the oracle's gain"
+    if audit.models:
+        rows |= _models(audit.models)
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in rows.items():
         table.add_row(name, value)
     return table
+
+
+def _models(models: ModelFacts) -> dict[str, str | Text]:
+    """What the bundle says: how streams go with its n-gram, and what the weights do."""
+    weights = models.weights
+    alike = []
+    for name, each in models.likeness.items():
+        low, high = each.units
+        units = f", {low:.3g} to {high:.3g} units a nat" if each.r >= LIKE_R else ""
+        alike.append(f"{name} r {each.r:+.2f}{units}")
+    rows: dict[str, str | Text] = {"like the n-gram": Text("; ".join(alike))} if alike else {}
+    if weights.lists:
+        errors = f"{weights.errors:,} errors, the first pass {weights.first_errors:,}; "
+        spreads = (
+            f"language model ± {_number(weights.model_spread)}, streams ± {_number(weights.stream_spread)}"
+        )
+        rows[f"weights {weights.name}"] = (errors if weights.referenced else "") + spreads
+    return rows
 
 
 def _streams(audit: Audit) -> Table:

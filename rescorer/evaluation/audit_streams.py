@@ -88,7 +88,7 @@ class StreamTally:
             self._correlations.append(r)
 
     def facts(self) -> StreamFacts:
-        mean, t = _mean_and_t(self._correlations)
+        mean, t = mean_and_t(self._correlations)
         return StreamFacts(
             name=self.name,
             lists=self._lists,
@@ -128,7 +128,8 @@ def _correlation_of_moments(moments: np.ndarray) -> float | None:
     return max(-1.0, min(1.0, r)) if math.isfinite(r) else None
 
 
-def _mean_and_t(values: Sequence[float]) -> tuple[float | None, float | None]:
+def mean_and_t(values: Sequence[float]) -> tuple[float | None, float | None]:
+    """The mean, and that over its standard error; None where there are too few values, or all are one."""
     if len(values) < 2:
         return (values[0] if values else None), None
     mean, deviation = float(np.mean(values)), float(np.std(values, ddof=1))

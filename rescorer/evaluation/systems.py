@@ -21,7 +21,7 @@ from rescorer.evaluation.report import Report, evaluate
 from rescorer.evaluation.tuning import TuningList, TuningSettings, leave_one_group_out, tune
 from rescorer.pipeline import Rescorer
 from rescorer.ranking import best_first
-from rescorer.types import NBestList, Weights
+from rescorer.types import NBestList, RescoredList, Weights
 
 
 @dataclass(frozen=True)
@@ -54,16 +54,19 @@ def score_lists(
         if isinstance(answer, InvalidList):
             faults.append(answer)
             continue
-        in_order = sorted(answer.hypotheses, key=lambda hypothesis: hypothesis.original_rank)
-        names = in_order[0].components
-        components = {name: np.array([h.components[name] for h in in_order]) for name in names}
         try:
             evaluated = evaluate_list(nbest, words, first_pass_weights, counting)
         except InvalidList as fault:
             faults.append(fault)
             continue
-        out.append(ScoredList(evaluated, nbest.reference or "", components))
+        out.append(ScoredList(evaluated, nbest.reference or "", components_of(answer)))
     return out, faults
+
+
+def components_of(answer: RescoredList) -> dict[str, np.ndarray]:
+    """The components of a list that was not merged, each (H,) in the order it came in."""
+    in_order = sorted(answer.hypotheses, key=lambda hypothesis: hypothesis.original_rank)
+    return {name: np.array([h.components[name] for h in in_order]) for name in in_order[0].components}
 
 
 def reranked(scored: ScoredList, weights: Weights) -> EvaluatedList:

@@ -28,7 +28,7 @@ class TuningList:
     components: np.ndarray
     """(N, K) float64, unweighted: streams, LM log-probabilities, word and OOV counts."""
     errors: np.ndarray
-    """(N,) int64, word errors of each hypothesis."""
+    """(N,) int64, errors of each hypothesis, in words or characters."""
 
 
 @dataclass(frozen=True, slots=True)
