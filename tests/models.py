@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -57,13 +58,15 @@ def write_arpa(folder: Path) -> Path:
 
 
 def random_network(
-    words: tuple[str, ...] = NETWORK_WORDS, *, layers: int = 1, tied: bool = True, seed: int = 0
+    words: tuple[str, ...] = NETWORK_WORDS, *, seed: int = 0, **settings: Any
 ) -> tuple[NeuralModel, Vocabulary]:
+    """``settings``: of the config; left out, an LSTM with three classes and a projection."""
     torch.manual_seed(seed)
     vocabulary = Vocabulary((END, UNKNOWN, *words, START))
     n_words = len(vocabulary) - 1
     sizes = (1, 3, n_words - 4)
-    model = NeuralModel(NetworkConfig(len(vocabulary), sizes, "lstm", 6, 8, layers, tied))
+    config = {"class_sizes": sizes, "embedding_size": 6, "hidden_size": 8, **settings}
+    model = NeuralModel(NetworkConfig(len(vocabulary), **config))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(3.0).add_(torch.randn_like(parameter) * 0.2)  # far from uniform

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from rescorer.lm.base import EdgeScores
-from rescorer.lm.networks import ContextNetwork, NeuralModel, State
+from rescorer.lm.networks import ContextNetwork, NeuralModel, State, WindowedNetwork
+from rescorer.lm.windows import distinct_rows, node_windows
 from rescorer.trie import HypothesisTrie
 from rescorer.vocabulary import MARKS, Vocabulary
 
@@ -50,17 +51,26 @@ class NeuralLanguageModel:
         ids = np.append(self.words.encode(trie.words), self.words.end)
         unknown = np.array([not self.words.knows(word) for word in trie.words] + [False])
         log_shares = np.array([self.log_share(word) for word in trie.words] + [0.0])
-        vectors = self._node_vectors(trie, self._tensor(ids))  # (N, D)
-        log_probs = self.model.output.log_probs(
-            vectors, self._tensor(trie.edge_parent), self._tensor(ids[trie.edge_word])
-        )
+        vectors, row_of_node = self._vectors(trie, self._tensor(ids))  # (U, D), (N,)
+        rows, words = row_of_node[trie.edge_parent], ids[trie.edge_word]
+        log_probs = self.model.output.log_probs(vectors, self._tensor(rows), self._tensor(words))
         values = log_probs.double().cpu().numpy() + log_shares[trie.edge_word]
         return EdgeScores(values, unknown[trie.edge_word])
 
     def _tensor(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(array).to(self.device)
 
-    def _node_vectors(self, trie: HypothesisTrie, ids: Tensor) -> Tensor:
+    def _vectors(self, trie: HypothesisTrie, ids: Tensor) -> tuple[Tensor, np.ndarray]:
+        """Context vectors, and which of them is each node's."""
+        network = self.model.network
+        if not isinstance(network, WindowedNetwork):
+            return self._recurrent_vectors(trie, ids), np.arange(trie.n_nodes)
+        words = torch.cat([ids, torch.tensor([self.start_word], device=self.device)])
+        windows = node_windows(trie, network.window, start_word=len(ids))
+        distinct, row_of_node = distinct_rows(windows, len(words))
+        return network.contexts(words, self._tensor(distinct)), row_of_node
+
+    def _recurrent_vectors(self, trie: HypothesisTrie, ids: Tensor) -> Tensor:
         """Context vectors of all nodes, (N, D): recurrent state is advanced once a node, a level a step."""
         network: ContextNetwork = self.model.network
         inputs = network.inputs(ids)  # (W, I): the input projection once a distinct word

@@ -3,5 +3,6 @@
 from rescorer.lm.networks.base import ContextNetwork, State
 from rescorer.lm.networks.config import NetworkConfig
 from rescorer.lm.networks.model import NeuralModel
+from rescorer.lm.networks.windowed import WindowedNetwork
 
-__all__ = ["ContextNetwork", "NetworkConfig", "NeuralModel", "State"]
+__all__ = ["ContextNetwork", "NetworkConfig", "NeuralModel", "State", "WindowedNetwork"]

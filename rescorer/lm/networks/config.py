@@ -59,6 +59,10 @@ class NetworkConfig:
                 raise BundleError(f"{name} is {getattr(self, name)}; expected at least 1")
         if (self.window > 0) != (self.kind in WINDOWED):
             raise BundleError(f"window is {self.window} for {self.kind}; expected 0 for recurrent kinds only")
+        if self.kind == "lbl" and self.layers > 1:
+            raise BundleError(f"layers is {self.layers} for lbl; expected 1 (feedforward may have more)")
+        if self.weight_dropout and self.kind in WINDOWED:
+            raise BundleError(f"weight_dropout is {self.weight_dropout} for {self.kind}; expected 0")
         for name in ("dropout", "weight_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise BundleError(f"{name} is {getattr(self, name)}; expected 0 ≤ {name} < 1")

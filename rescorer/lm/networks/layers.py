@@ -1,4 +1,4 @@
-"""Owns stacks of recurrent layers of one kind: parameters, ``sequence`` over all positions, ``step`` over one.
+"""Owns stacks of recurrent layers of one kind: parameters, ``sequence`` over positions, ``step`` over one.
 
 Parameters have the names, shapes and order of gates of ``torch.nn``'s own, whose fast functions are used
 where they are the fastest: for the LSTM everywhere, for the others on GPUs.

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from rescorer.lm.networks.base import ContextNetwork, State
-from rescorer.lm.networks.config import NetworkConfig
+from rescorer.lm.networks.config import KINDS, WINDOWED, NetworkConfig
 from rescorer.lm.networks.recurrent import RecurrentNetwork
+from rescorer.lm.networks.windowed import WindowedNetwork
 from rescorer.lm.output import ClassFactoredSoftmax, FullSoftmax, OutputLayer
 
-NETWORKS = {"lstm": RecurrentNetwork, "gru": RecurrentNetwork, "elman": RecurrentNetwork}
+NETWORKS = {kind: WindowedNetwork if kind in WINDOWED else RecurrentNetwork for kind in KINDS}
 
 
 def make_output(config: NetworkConfig, size: int, word_weight: Tensor | None) -> OutputLayer:
