@@ -7,6 +7,7 @@ import sys
 import typer
 
 from rescorer.errors import RescorerError
+from training.cli_bench import bench
 from training.cli_bundle import bundle
 from training.cli_complete import complete_command
 from training.cli_neural import neural
@@ -20,6 +21,7 @@ app = typer.Typer(
 )
 app.command("ngram", cls=NGramCommand)(ngram)
 app.command("neural")(neural)
+app.command("bench")(bench)
 app.command("bundle")(bundle)
 app.command("perplexity")(perplexity_command)
 app.command("complete")(complete_command)

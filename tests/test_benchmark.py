@@ -1,0 +1,70 @@
+"""The benchmark of training: it runs, and its counts are right; how fast anything is, no test says."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from rescorer.errors import ConfigError
+from rescorer.lm.networks import NetworkConfig
+from training.benchmark import BenchmarkOptions, zipf_text
+from training.cli import app
+from training.gemm_floor import flops, network_products, output_products
+
+TINY = [f"--{name}={value}" for name, value in (
+    ("size", 8), ("classes", 4), ("vocabulary-size", 40), ("batch-words", 64), ("noise-samples", 5),
+    ("seconds", 0), ("rounds", 2), ("threads", 1),
+)]  # fmt: skip
+
+
+def test_every_model_trains_beside_the_baseline():
+    done = CliRunner().invoke(app, ["bench", *TINY, "--json"], catch_exceptions=False)
+    facts = json.loads(done.stdout)
+    names = [speed["name"] for speed in facts["speeds"]]
+    assert names == ["plain PyTorch, LSTM, full softmax", *BenchmarkOptions().models]
+    assert facts["speeds"][0]["ratio"] == 1
+    for speed in facts["speeds"]:
+        assert min(value for key, value in speed.items() if key != "name") > 0
+
+
+def test_a_text_file_and_the_table(tmp_path):
+    (tmp_path / "t.txt").write_text("the cat sat\nthe dog ran off\n" * 40)
+    done = CliRunner().invoke(
+        app, ["bench", *TINY, "--text", str(tmp_path / "t.txt"), "--model", "lstm"], catch_exceptions=False
+    )
+    lines = done.stdout.splitlines()
+    assert lines[0].split()[:2] == ["model", "words/s"]
+    assert [line.split()[0] for line in lines[1:]] == ["plain", "lstm", "9"]  # six words and three marks
+
+
+def test_what_cannot_be_measured_is_refused():
+    with pytest.raises(ConfigError, match="no such model in the benchmark: transformer; there are lstm"):
+        BenchmarkOptions(models=("transformer",))
+    with pytest.raises(ConfigError, match="rounds is 0"):
+        BenchmarkOptions(rounds=0)
+
+
+def test_the_products_of_a_step_are_counted():
+    lstm = NetworkConfig(101, (40, 60), embedding_size=10, hidden_size=20, layers=2)
+    per_word = 8 * 20 * (10 + 20) + 8 * 20 * (20 + 20) + 2 * 20 * 10
+    assert flops(network_products(lstm, 5, 7)) == 35 * per_word
+    words = torch.tensor([0, 1, 50, 50, 50])
+    assert flops(output_products(lstm, words)) == 2 * 10 * (5 * 2 + 2 * 40 + 3 * 60)
+    full = NetworkConfig(101, embedding_size=10, output="full")
+    assert flops(output_products(full, words)) == 2 * 10 * 5 * 100
+    assert flops(output_products(full, words, samples=7)) == 2 * 10 * 5 * 7
+    feedforward = NetworkConfig(101, (100,), "feedforward", embedding_size=10, hidden_size=20, window=3)
+    assert flops(network_products(feedforward, 5, 7)) == 35 * 2 * (30 * 20 + 20 * 10)
+
+
+def test_random_text_follows_zipfs_law():
+    text, size = zipf_text(1000)
+    assert size == 1000
+    counts = np.bincount(text.ids, minlength=size)
+    assert counts[[1, size - 1]].tolist() == [0, 0]
+    assert counts[2] / counts[11] == pytest.approx(10 / 1, rel=0.9)
+    assert counts[0] == len(text.starts)
