@@ -10,6 +10,7 @@ from rescorer.errors import RescorerError
 from training.cli_bench import bench
 from training.cli_bundle import bundle
 from training.cli_complete import complete_command
+from training.cli_interpolate import interpolate_command
 from training.cli_neural import neural
 from training.cli_ngram import NGramCommand, ngram
 from training.cli_perplexity import perplexity_command
@@ -24,6 +25,7 @@ app.command("neural")(neural)
 app.command("bench")(bench)
 app.command("bundle")(bundle)
 app.command("perplexity")(perplexity_command)
+app.command("interpolate")(interpolate_command)
 app.command("complete")(complete_command)
 
 FAULT = 2

@@ -111,7 +111,7 @@ def train_ngram(
         lmplz.tool("lmplz")  # better said before hours of work than after
         if options.count_unknown:
             raise ConfigError("lmplz cannot count <unk> as a word; use our own engine")
-    with _whole(output) as arpa:
+    with whole_file(output) as arpa:
         counts = count_words(texts, normaliser)
         listed, others = choose_words(counts, options)
         if engine == "ours":
@@ -199,7 +199,7 @@ def _run_lmplz(
 
 
 @contextmanager
-def _whole(output: Path) -> Iterator[Path]:
+def whole_file(output: Path) -> Iterator[Path]:
     """Where to write the ARPA file that becomes ``output``, in its place only once it is complete."""
     binary = output.suffix in BINARY_SUFFIXES
     if binary:
