@@ -26,10 +26,10 @@ from training.batches import Sentences, batches, in_length_order
 from training.classes import frequency_bins, ordered_vocabulary
 from training.corpus import encode, read_lines
 from training.loop import Run
+from training.mixture_weights import fit_mixture
+from training.prepare import prepare
 from training.run_options import TrainingOptions
 from training.validation import perplexity
-from training.mixture_weights import fit_mixture
-from training.prepare import choose_vocabulary, prepare
 
 OPTIONS = TrainingOptions(
     epochs=3, batch_words=64, warmup_steps=5, validations_an_epoch=2, learning_rate=0.01
@@ -50,8 +50,7 @@ def text(tmp_path_factory):
     for name, n in (("train", 400), ("valid", 60)):
         lines = [" ".join(generator.choice(part) for part in parts) + "\n" for _ in range(n)]
         (folder / f"{name}.txt").write_text("".join(lines))
-    vocabulary = choose_vocabulary([folder / "train.txt"], Normaliser(), None, 100)
-    return prepare(folder, [folder / "train.txt"], folder / "valid.txt", Normaliser(), vocabulary, 50)
+    return prepare(folder, [folder / "train.txt"], folder / "valid.txt", Normaliser(), size=100, longest=50)
 
 
 def new_run(folder, text, options=OPTIONS, dropout=0.2):

@@ -17,8 +17,8 @@ NO_GAIN_OVER = 5
 class WeightAverage:
     """The weights that validation and the kept model use, beside those that training moves.
 
-    ``ema``: Polyak's exponential average, its decay rising as (1 + n) / (10 + n) at the start so that the random
-    start is soon forgotten. ``uniform``: the plain mean over steps (Polyak & Juditsky 1992), started after a
+    ``ema``: Polyak's exponential average, its decay rising as (1 + n) / (10 + n) so that the random start
+    is soon forgotten. ``uniform``: the plain mean over steps (Polyak & Juditsky 1992), started after a
     given epoch (SWA, Izmailov et al. 2018) or when validation stops improving (NT-ASGD, Merity et al. 2018).
     ``none``: the weights themselves.
     """

@@ -1,5 +1,5 @@
-"""Owns the order in which text becomes training batches, sentence by sentence: bucketed by length, the same for
-a seed.
+"""Owns the order in which text becomes training batches, sentence by sentence: bucketed by length, the same
+for a seed.
 
 Each sentence is one row that starts from the start state, as in scoring. ``streams`` is the other way: the
 whole text in order.
@@ -26,8 +26,8 @@ class Batches(Protocol):
         """Targets in a batch."""
 
     def rows(self, number: int, part: int = 0, n_parts: int = 1) -> tuple[np.ndarray, np.ndarray]:
-        """Inputs and targets, both (B, T) int64, of every ``n_parts``-th row from row ``part`` on; padding has
-        the target -1. A part may have no rows."""
+        """Inputs and targets, both (B, T) int64, of every ``n_parts``-th row from row ``part`` on; padding
+        has the target -1. A part may have no rows."""
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
+from rescorer.errors import ConfigError
 from training.option_fields import takes
-from training.options import NormaliserOption, read_normaliser
+from training.options import NormaliserOption, number, read_normaliser
 from training.prepare import prepared
 from training.run_options import NetworkOptions, TrainingOptions
 
@@ -18,7 +19,13 @@ from training.run_options import NetworkOptions, TrainingOptions
 def neural(
     network: NetworkOptions,
     options: TrainingOptions,
-    texts: Annotated[list[Path], typer.Argument(help="Training text, one sentence a line; gzip or plain.")],
+    texts: Annotated[
+        list[str],
+        typer.Argument(
+            help="Training text, one sentence a line; gzip or plain. TEXT:0.5 takes half of its sentences an "
+            "epoch, others each time, TEXT:2 each twice."
+        ),
+    ],
     validation: Annotated[Path, typer.Option(help="Text that decides when to stop.")],
     output_folder: Annotated[Path, typer.Option("-o", "--output", help="Folder of the run.")],
     vocabulary: Annotated[Path | None, typer.Option(help="File of words, one a line, to model.")] = None,
@@ -29,8 +36,8 @@ def neural(
     start_from: Annotated[
         Path | None,
         typer.Option(
-            help="Run whose best model and vocabulary this one starts from; to adapt a model, train it on all "
-            "text, then start from it on the text of the domain."
+            help="Run whose best model and vocabulary this one starts from; to adapt a model, train it on "
+            "all text, then start from it on the text of the domain."
         ),
     ] = None,
     longest: Annotated[int, typer.Option(help="Words after which a training sentence is cut.")] = 200,
@@ -42,7 +49,7 @@ def neural(
 ) -> None:
     """Train a neural language model.
 
-    Several processes or GPUs share a run that torchrun starts: torchrun --nproc-per-node 2 -m training neural …
+    Several processes or GPUs share a run: torchrun --nproc-per-node 2 -m training neural …
 
     Example: rescorer-train neural train.txt.gz --validation valid.txt -o runs/lstm --hidden 200
     """
@@ -51,11 +58,12 @@ def neural(
     from training.distributed import Workers
 
     workers = Workers.join()
+    paths, weights = zip(*map(weighted, texts), strict=True)
     inputs = neural_run.RunInputs(
-        texts, validation, output_folder, read_normaliser(normaliser), longest, start_from
+        list(paths), validation, output_folder, read_normaliser(normaliser), longest, start_from, weights
     )
     if workers.first and not resume:
-        neural_run.prepare_run(inputs, vocabulary, vocabulary_size)
+        neural_run.prepare_run(inputs, vocabulary, vocabulary_size, network)
     workers.wait()
     text = prepared(output_folder, longest)
     facts = neural_run.train(
@@ -66,3 +74,13 @@ def neural(
     if workers.first:
         best = facts["validation_perplexity"]
         typer.echo(json.dumps(facts) if as_json else f"best validation perplexity {best:.2f}")
+
+
+def weighted(text: str) -> tuple[Path, float]:
+    """TEXT or TEXT:WEIGHT; raises ConfigError where the weight is not above 0."""
+    name, colon, weight = text.rpartition(":")
+    if not colon or Path(text).exists():
+        return Path(text), 1.0
+    if not number(weight) > 0:
+        raise ConfigError(f"{text!r}: expected a weight above 0")
+    return Path(name), number(weight)

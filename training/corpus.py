@@ -1,4 +1,4 @@
-"""Owns the way from text files to word ids: reading (plain or gzip), counting words, encoding once.
+"""Owns the way from text files to word ids: reading (plain or gzip), counting words, numbering and encoding.
 
 One sentence a line. Text passes through the same normaliser as lists and references do; a line without
 canonical words is no sentence and is left out.
@@ -6,8 +6,9 @@ canonical words is no sentence and is left out.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,8 @@ from rescorer.text import Normaliser
 
 FLUSH_IDS = 4_000_000
 """Ids held in memory while a corpus is encoded to disk (16 MB)."""
+SENTENCE_END = 0
+"""What ``number_words`` closes every sentence with."""
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -106,6 +109,62 @@ def encode(
     if not len(encoded):
         raise FormatError("no words in the text", file=", ".join(str(path) for path in paths))
     return encoded
+
+
+def number_words(
+    paths: Sequence[Path], normaliser: Normaliser, to: Path, progress: str = "reading"
+) -> tuple[list[str], list[int]]:
+    """Numbers words from 1 on as they first occur, and writes the whole text as these numbers, flat int32,
+    every sentence closed by 0. Counting, choosing a vocabulary and ``renumber`` then need no second reading.
+
+    Returns:
+        The words by number - 1; how many sentences each path has.
+
+    Raises:
+        FormatError: a file cannot be read, or there is no word in one of them.
+    """
+    numbers: defaultdict[str, int] = defaultdict(itertools.count(SENTENCE_END + 1).__next__)
+    n_sentences = [0] * len(paths)
+
+    def numbered() -> Iterator[Iterable[int]]:
+        for place, path in enumerate(paths):
+            for words in sentences([path], normaliser, progress):
+                n_sentences[place] += 1
+                yield itertools.chain(map(numbers.__getitem__, words), (SENTENCE_END,))
+            if not n_sentences[place]:
+                raise FormatError("no words in the text", file=str(path))
+
+    with open(to, "wb") as stream:
+        buffer: list[int] = []
+        for ids in numbered():
+            buffer.extend(ids)
+            if len(buffer) >= FLUSH_IDS:
+                stream.write(np.array(buffer, dtype=np.int32).tobytes())
+                buffer.clear()
+        stream.write(np.array(buffer, dtype=np.int32).tobytes())
+    return list(numbers), n_sentences
+
+
+def blocks(ids: np.ndarray) -> Iterator[np.ndarray]:
+    """A long array by parts, so that what is computed from it is never as long."""
+    for begin in range(0, len(ids), FLUSH_IDS):
+        yield ids[begin : begin + FLUSH_IDS]
+
+
+def count_ids(ids: np.ndarray, n: int) -> np.ndarray:
+    """How often each of the ids 0 … n-1 occurs, (n,) int64."""
+    counts = np.zeros(n, dtype=np.int64)
+    for block in blocks(ids):
+        counts += np.bincount(block, minlength=n)
+    return counts
+
+
+def renumber(path: Path, new_ids: np.ndarray) -> None:
+    """Replaces each id i of an encoded text on disk by ``new_ids[i]``."""
+    ids = np.memmap(path, dtype=np.int32, mode="r+")
+    for block in blocks(ids):
+        block[:] = new_ids[block]
+    ids.flush()
 
 
 def read_encoded(path: Path) -> np.ndarray:

@@ -1,11 +1,8 @@
 """Owns the training loop of the neural models: epochs of updates, validation, early stopping, resume.
 
-Truncated back-propagation through time (Williams & Peng 1990): over one sentence, or over ``bptt`` words with the
-state carried on. A run lives in a folder: ``best/`` the model with the lowest validation perplexity, ``state.*``
-everything needed to go on exactly where a killed run stopped, ``log.jsonl`` one line a validation.
-
-``torch.compile`` is not offered: the recurrence is one fused kernel already and the output layer's shapes change
-with every batch.
+Truncated back-propagation through time (Williams & Peng 1990): over one sentence, or over ``bptt`` words
+with the state carried on. A run lives in a folder: ``best/`` the model with the lowest validation perplexity,
+``state.*`` everything needed to go on exactly where a killed run stopped, ``log.jsonl`` a line a validation.
 """
 
 from __future__ import annotations
@@ -21,13 +18,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rescorer.errors import ScoringError
+from rescorer.errors import ConfigError, ScoringError
 from rescorer.lm.networks import NeuralModel, State
 from rescorer.vocabulary import Vocabulary
 from training.averaging import WeightAverage
 from training.batches import Batches, SentenceBatches, Sentences
 from training.distributed import Workers
 from training.monitor import Monitor
+from training.objectives import MaximumLikelihood, Objective
 from training.run_options import TrainingOptions
 from training.run_state import Parts, load_state, random_state, save_best, save_state
 from training.schedule import learning_rate, make_optimiser, reduces
@@ -37,8 +35,8 @@ from training.validation import perplexity
 LOOK_EVERY = 20
 """Steps between looks at the loss, which make a GPU wait, and at the clock."""
 DIVERGED = math.log(10.0)
-"""Nats a word above the unigram distribution's; a network that starts as that distribution gets there only when
-its updates are too large."""
+"""Nats a word above the unigram distribution's; a network that starts as that distribution gets there only
+when its updates are too large."""
 
 Report = Callable[[dict[str, Any]], None]
 
@@ -60,8 +58,10 @@ class Progress:
     reports: list[dict[str, Any]] = field(default_factory=list)
     """One entry a validation: step, epoch, training and validation perplexity, seconds."""
     loss: float = 0.0
-    """Σ of the objective (−ln P in maximum likelihood) since the last validation, over ``loss_words`` words."""
+    """Σ of the objective since the last validation, over ``loss_words`` words."""
     loss_words: int = 0
+    words: int = 0
+    """Trained on so far, over all epochs."""
 
 
 class Run:
@@ -70,6 +70,7 @@ class Run:
     Args:
         inputs: what else makes the run what it is, as plain data, such as its texts; kept with the options,
             and like them compared when the run is resumed.
+        objective: what to minimise, −ln P if nothing else is said.
         workers: the processes that share the run.
         monitor: whom to tell; None: a bar and ``log.jsonl``.
         checkpoint_every_s: write the state at least so often; validations write it too.
@@ -83,12 +84,13 @@ class Run:
         options: TrainingOptions,
         *,
         inputs: Mapping[str, Any] | None = None,
+        objective: Objective = MaximumLikelihood(),  # noqa: B008 (has no state)
         workers: Workers = Workers(),  # noqa: B008 (frozen)
         monitor: Monitor | None = None,
         checkpoint_every_s: float = 300.0,
     ) -> None:
         self.folder, self.model, self.vocabulary, self.options = folder, model, vocabulary, options
-        self.workers = workers
+        self.objective, self.workers = objective, workers
         self.monitor = monitor or Monitor(folder, quiet=not workers.first)
         self.checkpoint_every_s = checkpoint_every_s
         self.identity = {**asdict(options), **(inputs or {})}
@@ -131,7 +133,7 @@ class Run:
             report: called with each validation's entry of ``Progress.reports``.
 
         Raises:
-            ScoringError: the loss became NaN or far worse than the unigram distribution's, or the disk is full.
+            ScoringError: the loss became NaN or far worse than word frequencies alone, or the disk is full.
         """
         progress = self.progress
         limit = unigram_entropy(text.ids) + DIVERGED
@@ -151,6 +153,10 @@ class Run:
         """Those of the current epoch."""
         options, epoch = self.options, self.progress.epoch
         if self.model.config.carried:
+            if text.corpora:
+                raise ConfigError(
+                    "texts have weights, which draw single sentences; a carried state needs all"
+                )
             return StreamBatches.of(text.ids, options.batch_rows, options.bptt, options.seed, epoch)
         return SentenceBatches.of(text, options.batch_words, options.seed, epoch)
 
@@ -172,7 +178,7 @@ class Run:
                 self._look(limit)
                 save = bool(self.workers.agree(time.monotonic() - saved > self.checkpoint_every_s))
             if check:
-                self._validate(validation, report)
+                self._validate(validation, limit, report)
             if check or save:
                 self._save()
                 saved = time.monotonic()
@@ -212,34 +218,46 @@ class Run:
         hidden, state = self.model.context_vectors(
             torch.from_numpy(inputs).to(self.device), state, bfloat16=self.options.bfloat16
         )
-        return self.model.output.loss(hidden.flatten(0, 1).index_select(0, real), words), state
+        hidden = hidden.flatten(0, 1).index_select(0, real)  # (N, D)
+        return self.objective.loss(self.model.output, hidden, words), state
 
     def _look(self, limit: float) -> None:
-        """Adds up the losses since the last look; raises ScoringError where they say that training has failed."""
-        progress, options = self.progress, self.options
+        """Adds up the losses since the last look, and stops where they say that training has failed."""
+        progress = self.progress
         if not self.losses:
             return
         loss = sum(float(value) for value, _ in self.losses)
         words = sum(n for _, n in self.losses)
         self.losses.clear()
-        mean = loss / words
-        if not math.isfinite(mean) or mean > limit:
-            what = f"{mean:.3g} nats a word" if math.isfinite(mean) else str(mean)
-            raise ScoringError(
-                f"the loss is {what} before step {progress.step}; word frequencies alone give {limit - DIVERGED:.3g}. "
-                f"Start again with a lower --learning-rate (now {options.learning_rate:g}) or --gradient-clip "
-                f"(now {options.gradient_clip:g}), or more --warmup-steps (now {options.warmup_steps})"
-            )
+        self._check(loss / words, limit if self._is_likelihood else math.inf)
         progress.loss += loss
         progress.loss_words += words
-        self.monitor.losses(progress.step, mean, self.optimiser.param_groups[0]["lr"])
+        progress.words += words
+        self.monitor.losses(progress.step, loss / words, self.optimiser.param_groups[0]["lr"])
 
-    def _validate(self, validation: Sentences, report: Report | None) -> None:
+    @property
+    def _is_likelihood(self) -> bool:
+        """Whether the objective's mean is the logarithm of a perplexity."""
+        return isinstance(self.objective, MaximumLikelihood)
+
+    def _check(self, mean: float, limit: float) -> None:
+        """Raises ScoringError where a mean −ln P is not finite or above the limit."""
+        options = self.options
+        if not math.isfinite(mean) or mean > limit:
+            raise ScoringError(
+                f"the loss is {mean:.4g} nats a word at step {self.progress.step}, far above what word "
+                f"frequencies alone give. Start again with a lower --learning-rate (now "
+                f"{options.learning_rate:g}), --gradient-clip (now {options.gradient_clip:g}) or more "
+                f"--warmup-steps (now {options.warmup_steps})"
+            )
+
+    def _validate(self, validation: Sentences, limit: float, report: Report | None) -> None:
         """Measures, keeps the best model, lowers the learning rate, and tells."""
         progress = self.progress
         with self.average.in_place():
             first = self.workers.first
             measured = self.workers.agree(perplexity(self.model, validation) if first else 0.0)
+            self._check(math.log(measured), limit)
             better = measured < progress.best_perplexity
             if better and first:
                 save_best(self.folder, self.model, self.vocabulary, asdict(progress))
@@ -249,7 +267,7 @@ class Run:
         entry = {
             "step": progress.step,
             "epoch": progress.epoch + 1,
-            "training_perplexity": round(math.exp(progress.loss / progress.loss_words), 3),
+            **self._training_loss(),
             "validation_perplexity": round(measured, 3),
             "seconds": round(progress.seconds, 1),
         }
@@ -261,6 +279,13 @@ class Run:
         self.monitor.validated(entry)
         if report is not None:
             report(entry)
+
+    def _training_loss(self) -> dict[str, float]:
+        """Since the last validation; a perplexity where the objective has one."""
+        mean = self.progress.loss / self.progress.loss_words
+        if self._is_likelihood:
+            return {"training_perplexity": round(math.exp(mean), 3)}
+        return {"training_loss": round(mean, 4)}
 
     def _save(self) -> None:
         """Writes the state of all processes."""

@@ -60,8 +60,7 @@ class Monitor:
         with open(self.folder / "log.jsonl", "a", encoding="utf-8") as log:
             log.write(json.dumps(entry) + "\n")
         if self.scalars is not None:
-            for name in ("training_perplexity", "validation_perplexity"):
-                self.scalars.add_scalar(name.replace("_", "/"), entry[name], entry["step"])
+            self.scalars.add_scalar("validation/perplexity", entry["validation_perplexity"], entry["step"])
 
     def end(self) -> None:
         if self.bar is not None:

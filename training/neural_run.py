@@ -14,22 +14,18 @@ import typer
 from tqdm import tqdm
 
 from rescorer.errors import ConfigError
-from rescorer.lm.checkpoint import load_model
 from rescorer.lm.device import torch_device, use_threads
-from rescorer.lm.networks import NetworkConfig, NeuralModel
-from rescorer.lm.networks.config import WINDOWED
+from rescorer.lm.networks import NeuralModel
 from rescorer.text import Normaliser
 from rescorer.vocabulary import Vocabulary
-from training.classes import default_n_classes, frequency_bins
 from training.distributed import Workers
 from training.loop import Progress, Run
 from training.monitor import Monitor
-from training.prepare import PreparedText, choose_vocabulary, prepare
+from training.new_network import make_network, make_objective, order_by_classes
+from training.prepare import PreparedText, prepare, prepared
 from training.run_options import NetworkOptions, TrainingOptions
 from training.run_state import STATE
 
-DEFAULT_WINDOW = 4
-"""Words that a feed-forward network sees: a 5-gram's."""
 STATE_AT_STARTS = {False: "reset at every sentence", True: "carried over sentence ends"}
 
 
@@ -45,11 +41,14 @@ class RunInputs:
     """Words after which a training sentence is cut."""
     start_from: Path | None
     """Another run, whose best model and vocabulary this one starts from."""
+    weights: tuple[float, ...] = ()
+    """How often an epoch draws each sentence of each text; none: once."""
 
     def identity(self) -> dict[str, Any]:
         """What must be the same when the run is resumed, as plain data."""
         return {
             "texts": [[path.name, path.stat().st_size] for path in self.texts],
+            "text_weights": list(self.weights),
             "validation_text": [self.validation.name, self.validation.stat().st_size],
             "normaliser": json.loads(self.normaliser.settings.to_json()),
             "longest": self.longest,
@@ -57,50 +56,29 @@ class RunInputs:
         }
 
 
-def prepare_run(inputs: RunInputs, vocabulary: Path | None, vocabulary_size: int) -> PreparedText:
-    """Chooses the vocabulary and encodes the text; raises ConfigError where a run is under way."""
+def prepare_run(
+    inputs: RunInputs,
+    vocabulary: Path | None,
+    vocabulary_size: int,
+    network: NetworkOptions = NetworkOptions(),  # noqa: B008 (frozen)
+) -> PreparedText:
+    """Chooses the vocabulary, encodes the text, and orders the words by the classes of the network to come.
+
+    Raises:
+        ConfigError: a run is under way in the folder, or the classes cannot be made.
+        FormatError: a text cannot be used.
+    """
     folder = inputs.folder
     if (folder / STATE).exists():
         raise ConfigError(f"{folder} already holds a run; go on with --resume, or choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
-    if inputs.start_from:
-        words = Vocabulary.load(inputs.start_from / "best" / "vocabulary.txt")
-    else:
-        words = choose_vocabulary(inputs.texts, inputs.normaliser, vocabulary, vocabulary_size)
-    return prepare(folder, inputs.texts, inputs.validation, inputs.normaliser, words, inputs.longest)
-
-
-def make_network(start_from: Path | None, text: PreparedText, options: NetworkOptions) -> NeuralModel:
-    """A new network that starts from the unigram distribution, or an inherited one.
-
-    Raises:
-        ConfigError: the network is inherited and settings are given that it has already.
-    """
-    given = {
-        name: value for name, value in asdict(options).items() if value is not None and name != "dropout"
-    }
-    if start_from:
-        if given:
-            raise ConfigError(
-                f"--start-from brings its own network; {', '.join(sorted(given))} cannot be given too"
-            )
-        model, _ = load_model(start_from / "best")
-        model.set_dropout(options.dropout)
-        return model
-    counts = text.counts()
-    n_classes = given.pop("n_classes", default_n_classes(len(counts)))
-    with_classes = given.get("output", "classes") == "classes"
-    if given.get("kind") in WINDOWED:
-        given.setdefault("window", DEFAULT_WINDOW)
-    config = NetworkConfig(
-        vocabulary_size=len(text.vocabulary),
-        class_sizes=frequency_bins(counts, n_classes) if with_classes else (),
-        dropout=options.dropout,
-        **given,
-    )
-    model = NeuralModel(config)
-    model.output.start_from_unigrams(torch.from_numpy(counts))
-    return model
+    inherited = inputs.start_from and Vocabulary.load(inputs.start_from / "best" / "vocabulary.txt")
+    text = prepare(
+        folder, inputs.texts, inputs.validation, inputs.normaliser, inherited or vocabulary,
+        size=vocabulary_size, longest=inputs.longest, weights=inputs.weights,
+    )  # fmt: skip
+    order_by_classes(folder, text, network)
+    return prepared(folder, inputs.longest)
 
 
 def train(
@@ -123,12 +101,12 @@ def train(
     place = workers.device(torch_device(device))
     use_threads(threads or 0)
     torch.manual_seed(options.seed)
-    model = make_network(inputs.start_from, text, network)
+    model = make_network(inputs.folder, inputs.start_from, text, network, options.objective).to(place)
     identity = inputs.identity() | {"network": asdict(network), "vocabulary": fingerprint(text.vocabulary)}
     monitor = Monitor(inputs.folder, quiet=not workers.first, tensorboard=tensorboard)
     run = Run(
-        inputs.folder, model.to(place), text.vocabulary, options,
-        inputs=identity, workers=workers, monitor=monitor,
+        inputs.folder, model, text.vocabulary, options, inputs=identity, workers=workers, monitor=monitor,
+        objective=make_objective(options, text.counts(), place),
     )  # fmt: skip
     if resume:
         run.resume()
@@ -161,10 +139,11 @@ def describe(model: NeuralModel, text: PreparedText) -> str:
 
 def line(entry: dict[str, Any]) -> str:
     """One validation for the screen."""
+    names = {"training_perplexity": "training perplexity", "training_loss": "training loss"}
+    training = next(f"{names[name]} {entry[name]:8.2f}" for name in names if name in entry)
     return (
-        f"epoch {entry['epoch']:3d}  step {entry['step']:7,}  training perplexity "
-        f"{entry['training_perplexity']:8.2f}  validation {entry['validation_perplexity']:8.2f}  "
-        f"{entry['seconds'] / 60:6.1f} min"
+        f"epoch {entry['epoch']:3d}  step {entry['step']:7,}  {training}  "
+        f"validation {entry['validation_perplexity']:8.2f}  {entry['seconds'] / 60:6.1f} min"
     )
 
 
@@ -179,6 +158,7 @@ def write_facts(run: Run, progress: Progress, inputs: RunInputs) -> dict[str, An
         "validation_perplexity": round(progress.best_perplexity, 3),
         "epochs": progress.epoch,
         "steps": progress.step,
+        "words": progress.words,
         "seconds": round(progress.seconds, 1),
         "threads": torch.get_num_threads(),
         "processes": run.workers.count,

@@ -24,7 +24,7 @@ def option(default: Any, panel: str, help: str, *names: str, **more: Any) -> Any
 
 
 def takes(*groups: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorates a command whose first parameters are instances of dataclasses: their fields become its options."""
+    """Decorates a command whose first parameters are dataclasses: their fields become its options."""
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         own = list(inspect.signature(function, eval_str=True).parameters.values())[len(groups) :]

@@ -11,6 +11,9 @@ OPTIMISERS = ("adamw", "sgd")
 SCHEDULES = ("cosine", "plateau", "constant")
 AVERAGES = ("none", "ema", "uniform")
 
+OBJECTIVES = ("ml", "nce", "negative", "sampled")
+NOISE_PER = ("batch", "word")
+
 TEXT, NETWORK, OPTIMISER, REGULARISATION, RUN = "Text", "Network", "Optimiser", "Regularisation", "Run"
 
 
@@ -26,9 +29,7 @@ class TrainingOptions:
     weight_decay: float = option(0.0, REGULARISATION, "AdamW's, or the L2 penalty of sgd.")
     validations_an_epoch: int = option(1, RUN, "How often to measure.")
     patience: int = option(4, RUN, "Validations in a row without a new best before stopping.")
-    bfloat16: bool = option(
-        False, RUN, "Multiply the network's matrices in bfloat16: twice as fast, where had."
-    )
+    bfloat16: bool = option(False, RUN, "Multiply the network's matrices in bfloat16.")
     seed: int = option(1, RUN, "Of weights, batches and dropout.")
     batch_rows: int = option(20, TEXT, "Carried state: places of the text read in parallel.")
     bptt: int = option(35, TEXT, "Carried state: words after which the gradient is cut (truncated BPTT).")
@@ -54,19 +55,38 @@ class TrainingOptions:
         0, REGULARISATION, "uniform: epoch it starts after; 0: once 5 validations bring no new best."
     )
 
+    objective: str = option(
+        "ml",
+        OPTIMISER,
+        "Maximum likelihood; with a full softmax also noise contrast, negative sampling, sampled softmax.",
+        metavar="ml|nce|negative|sampled",
+    )
+    noise_samples: int = option(512, OPTIMISER, "Sampled objectives: words drawn for a batch or a word.")
+    noise_power: float = option(1.0, OPTIMISER, "Sampled objectives: words are drawn by count to this power.")
+    noise_per: str = option("batch", OPTIMISER, "Sampled objectives: draw for.", metavar="batch|word")
+
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_words", "validations_an_epoch", "patience", "batch_rows", "bptt"):
+        for name in (
+            "epochs",
+            "batch_words",
+            "validations_an_epoch",
+            "patience",
+            "batch_rows",
+            "bptt",
+            "accumulate",
+        ):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; expected at least 1")
-        if self.accumulate < 1:
-            raise ConfigError(f"accumulate is {self.accumulate}; expected at least 1")
         for name in ("learning_rate", "gradient_clip"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}; expected a positive number")
         for name in ("momentum", "average_decay", "plateau_factor"):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; expected 0 ≤ {name} < 1")
-        for name, known in (("optimiser", OPTIMISERS), ("schedule", SCHEDULES), ("average", AVERAGES)):
+        for name, known in (
+            ("optimiser", OPTIMISERS), ("schedule", SCHEDULES), ("average", AVERAGES),
+            ("objective", OBJECTIVES), ("noise_per", NOISE_PER),
+        ):  # fmt: skip
             if getattr(self, name) not in known:
                 raise ConfigError(f"{name} is {getattr(self, name)!r}; expected one of {', '.join(known)}")
         if self.momentum and self.optimiser != "sgd":
@@ -77,7 +97,7 @@ class TrainingOptions:
 
 @dataclass(frozen=True, slots=True)
 class NetworkOptions:
-    """The network to make. One that is inherited has its own: what is given here must be None, dropouts apart."""
+    """The network to make. One that is inherited has its own: all but dropout must be None."""
 
     kind: str | None = option(
         None, NETWORK, "The network; default lstm.", "--network", metavar="lstm|gru|elman|feedforward|lbl"
@@ -108,6 +128,13 @@ class NetworkOptions:
         metavar="classes|full",
     )
     n_classes: int | None = option(None, NETWORK, "Output classes; default √V.", "--classes")
+    class_by: str | None = option(
+        None,
+        NETWORK,
+        "Classes of equal mass of √count (default) or count, of words with like neighbours, or by --vectors.",
+        metavar="sqrt|mass|brown|kmeans",
+    )
+    vectors: str | None = option(None, NETWORK, "kmeans: run whose output words are clustered.")
     dropout: float = option(0.0, REGULARISATION, "Share of values dropped in training.")
     locked_dropout: bool | None = option(
         None, REGULARISATION, "One dropout mask for a whole sequence.", "--locked-dropout/--free-dropout"

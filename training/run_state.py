@@ -29,8 +29,8 @@ MAY_CHANGE = {"epochs", "patience"}
 
 @dataclass
 class Parts:
-    """What moves in training and is stored: the model, its optimiser and average, and of each process the random
-    state and the carried state."""
+    """What moves in training and is stored: the model, its optimiser and average, and of each process the
+    random state and the carried state."""
 
     model: NeuralModel
     optimiser: torch.optim.Optimizer
@@ -98,8 +98,8 @@ def save_best(folder: Path, model: NeuralModel, vocabulary: Vocabulary, progress
 
 def _not_written(path: Path, fault: Exception, progress: Mapping[str, Any]) -> str:
     return (
-        f"{path} cannot be written at step {progress['step']}: {fault}; what was saved before is untouched: make "
-        f"room, then go on from there with --resume"
+        f"{path} cannot be written at step {progress['step']}: {fault}; what was saved before is untouched. "
+        f"Make room, then go on from there with --resume"
     )
 
 

@@ -30,5 +30,5 @@ def learning_rate(options: TrainingOptions, step: int, total_steps: int, reducti
 
 
 def reduces(options: TrainingOptions, perplexity: float, best_perplexity: float) -> bool:
-    """Whether a validation's perplexity gains too little over the best before it, so that the rate goes down."""
+    """Whether a validation gains too little over the best before it, so that the rate goes down."""
     return options.schedule == "plateau" and perplexity > best_perplexity * (1 - options.plateau_gain)

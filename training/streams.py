@@ -12,12 +12,12 @@ from rescorer.errors import ConfigError
 
 @dataclass(frozen=True)
 class StreamBatches:
-    """The text as a ring, cut into ``batch_rows`` streams of equal length; batch n has the n-th ``bptt`` words of
-    each, so that a row goes on where the same row of the batch before ended.
+    """The text as a ring, cut into ``batch_rows`` streams of equal length; batch n has the n-th ``bptt``
+    words of each, so that a row goes on where the same row of the batch before ended.
 
     A word's input is the word before it in the text. The first word's is the last of the text, ``</s>``: with
-    the start state, what scoring starts a text from. The ring begins at ``offset``, another one each epoch, or
-    every epoch would cut the gradient at the same words.
+    the start state, what scoring starts a text from. The ring begins at ``offset``, another one each epoch,
+    or every epoch would cut the gradient at the same words.
     """
 
     ids: np.ndarray
