@@ -179,3 +179,54 @@ def test_real_logs_are_read_whole(data_dir):
     assert len(lists) == 1376
     distinct = {(tuple(h.text for h in each.hypotheses), each.streams["first_pass"]) for each in lists}
     assert len(distinct) == 689  # logged twice, most of them
+
+
+def test_a_folder_has_a_file_an_utterance(tmp_path):
+    (tmp_path / "u2.json.gz").write_bytes(gzip.compress(json.dumps(OPENAI).encode()))
+    (tmp_path / "u1.json").write_text(json.dumps(AZURE, indent=1))
+    (tmp_path / "u3.json").write_text(json.dumps(GOOGLE))
+    (tmp_path / "u4.json").write_text("{broken")
+    (tmp_path / "u5.json").write_text("{}")
+    (tmp_path / "u6.json").write_text('{\n"NBest": [{"hyp": "a"}, 3]}')
+    (tmp_path / "README").write_text("no answer")
+    azure, openai, first, second, broken, none, fault = read_lists(tmp_path)
+    assert (azure.id, azure.fields) == ("u1", {"RecognitionStatus": "Success"})
+    assert (openai.id, openai.fields) == ("u2", {"id": "cmpl-1"})
+    assert (first.id, second.id) == ("u3.1.results[0].alternatives", "u3.1.results[1].alternatives")
+    assert "u4.json:1: not JSON" in str(broken)
+    assert "u5.json: no lists; expected an array, alternatives, NBest" in str(none)
+    assert "u6.json, list 'u6', hypothesis 1: expected an object, not a number" in str(fault)
+    with writer(tmp_path / "out") as put:
+        put(openai)
+    assert list(read_lists(tmp_path / "out")) == [openai]
+
+
+def test_a_name_twice_in_a_folder_is_told(tmp_path):
+    (tmp_path / "u1.json").write_text(json.dumps(AZURE))
+    (tmp_path / "u1.json.gz").write_bytes(gzip.compress(json.dumps(AZURE).encode()))
+    good, fault = read_lists(tmp_path)
+    assert good.id == "u1"
+    assert "u1.json.gz: the list 'u1' is in" in str(fault)
+
+
+def test_other_keys_of_ids_are_fields():
+    (nbest,) = read({"requestId": "77", "id": "u1", "nbest": [{"hyp": "a"}]})
+    assert (nbest.id, nbest.fields) == ("u1", {"requestId": "77"})
+
+
+def test_lists_in_arrays_come_before_what_else_a_document_has():
+    document = {
+        "NBest": [{"hyp": "a"}],
+        "parts": [{"nbest": [{"hyp": "b"}]}, 3],
+        "more": {"nbest": [{"hyp": "c"}]},
+    }
+    lists = read(document)
+    assert [each.id for each in lists] == ["parts[0].nbest", "NBest", "more.nbest"]
+    assert lists[1].fields == {"parts": [3], "more": document["more"]}
+
+
+def test_lists_before_a_fault_are_read():
+    first, second, fault = read(json.dumps([AZURE, AZURE], indent=1)[:-1] + "; ")
+    assert (first.id, second.id) == ("[0].NBest", "[1].NBest")
+    assert isinstance(fault, FormatError)
+    assert "not JSON: Expecting ',' delimiter" in str(fault)

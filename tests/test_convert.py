@@ -109,7 +109,7 @@ def test_a_folder_is_not_written_to_a_pipe(source):
 def test_the_formats_are_listed():
     done = run("--formats")
     assert done.exit_code == 0
-    assert all(name in done.stdout for name in ("jsonl", "srilm", "kaldi", "(only read)", "fixed: log10"))
+    assert all(name in done.stdout for name in ("jsonl", "srilm", "kaldi", "everything", "fixed: log10"))
 
 
 def test_evaluate_reads_other_formats(tmp_path, source):

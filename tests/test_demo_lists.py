@@ -169,7 +169,7 @@ def every_sentence(lattice, model: kenlm.Model) -> dict[tuple[str, ...], tuple[f
             lm = model.score(" ".join(words)) * math.log(10)
             total = acoustic + lattices.LM_SCALE * lm + lattices.WORD_INSERTION * (len(words) + 1)
             found[words] = max(found.get(words, (-math.inf, -math.inf)), (total, acoustic))
-        for target, word, (score,) in lattice.links[node]:
+        for target, word, (score,), _ in lattice.links[node]:
             paths.append((target, (*words, word) if word else words, acoustic + score))
     return found
 

@@ -117,9 +117,9 @@ def test_byte_order_marks_and_carriage_returns_do_no_harm(module):
     [
         ("[1]", "<stream>: expected a JSON object, not an array"),
         ('{\n"u1": {,', "<stream>:2: not JSON: Expecting property name"),
-        ('{"utts": {"u1": {}, "u1": {}}}', "the key 'u1' is there twice in one object"),
+        ('{"utts": {"u1": {"a": 1, "a": 2}}}', "the key 'a' is there twice in one object"),
         ('{"u1": "\\ud800"}', "half a surrogate pair"),
-        ("[" * 200_000, "not readable JSON"),
+        ('{"utts": {"u1": ' + "[" * 200_000, "not readable JSON"),
         ('{"u1": ' + "9" * 5000 + "}", "not readable JSON"),
     ],
 )
@@ -127,6 +127,38 @@ def test_a_file_that_is_no_such_document_is_refused(module, text, said):
     with pytest.raises(FormatError) as caught:
         read(module, text)
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("module", [mlm, espnet1])
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        (', "u1": 1}', "3: not readable JSON: the key 'u1' is there twice in one object"),
+        (', "u3": {"a": 1, "a": 2}}', "3: not readable JSON: the key 'a' is there twice in one object"),
+        (",}", "3: not JSON: Expecting property name enclosed in double quotes at column 2"),
+        ('; "u3": 1}', "3: not JSON: Expecting ',' delimiter at column 1"),
+        (', "u3" 1}', "3: not JSON: Expecting ':' delimiter at column 8"),
+        (', "u3": "\\udc00"}', "3: half a surrogate pair"),
+        ("}}1", "3: not JSON: Extra data at column "),
+        ("", "not JSON: Expecting ',' delimiter"),
+        (', "u3": "', "3: not JSON: Unterminated string starting at at column 9"),
+    ],
+)
+def test_lists_before_a_fault_are_read(module, end, said):
+    record = {mlm: MLM["u2"], espnet1: ESPNET["utts"]["u2"]}[module]
+    inside = f'"u1": {json.dumps(record)},\n"u2": {json.dumps(record)}\n{end}'
+    first, second, fault = read(module, f"{{{inside}" if module is mlm else f'{{"utts": {{{inside}}}')
+    assert (first.id, second.id) == ("u1", "u2")
+    assert isinstance(fault, FormatError)
+    assert said in str(fault)
+
+
+def test_espnet_keys_around_the_utterances_are_passed_over():
+    document = {"version": [1], **ESPNET, "end": {"utts": {}}}
+    assert read(espnet1, document) == read(espnet1, ESPNET)
+    for text in ("{}", '{"utts": 3}', '{"utts": []}'):
+        with pytest.raises(FormatError, match="<stream>: utts: expected a JSON object, not "):
+            read(espnet1, text)
 
 
 @pytest.mark.parametrize("module", [mlm, espnet1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -28,6 +29,7 @@ FILES = {
     "nbestlist2": "NBestList2.0\n(-12) a ( st: 0.00 et: 0.48 g: -1 a: -4 )\n",
     "trn": "a b (u1)\n",
     "ctm": "u1 1 0.5 0.25 a\n",
+    "stm": ";; a comment\nu1 1 ann 0.5 0.75 <o,f0> a\nu1 1 ann 1 2\n",
 }
 """The smallest file of each format that is told from a file."""
 TOLD = {"nemo": "nemo:beam=2", "cued": "cued:base=10", "srinterp": "srinterp:base=10"}
@@ -39,6 +41,8 @@ FOLDERS = {
     "srinterp": {"u1": FILES["srinterp"]},
     "espnet2": {"1best_recog/text": "u1 a\n", "1best_recog/score": "u1 -1\n"},
     "htk": {"README": "no lattice", "u1.slf": FILES["htk"]},
+    "nbestlist2": {"u1": FILES["nbestlist2"]},
+    "alternatives": {"u1.json": FILES["alternatives"], "u2.json": "{}"},
 }
 
 
@@ -122,7 +126,6 @@ def test_what_is_not_known_is_refused(tmp_path, data, said):
         ("srilm:colour=red", "srilm: no option 'colour' for writing; there is missing, scores"),
         ("kaldi:missing=0", "kaldi: no option 'missing' for writing; there is none"),
         ("srilm:missing=nan", "missing='nan': expected a finite number"),
-        ("nbestlist2", "nbestlist2 is only read, not written"),
     ],
 )
 def test_a_choice_that_makes_no_sense_is_refused(tmp_path, choice, said):
@@ -153,6 +156,18 @@ def test_formats_of_one_hypothesis_lose_the_others():
     nbest = NBestList("u1", (Hypothesis("a", times), Hypothesis("b")))
     assert FORMATS["trn"].lost(nbest) == {"hypotheses after the first", "field words of hypotheses"}
     assert FORMATS["ctm"].lost(nbest) == {"hypotheses after the first"}
+    confident = {"words": [times["words"][0] | {"confidence": 0.5}]}
+    nbest = NBestList("u1", (Hypothesis("a", confident),), fields={"file": "u1", "note": 1})
+    assert FORMATS["ctm"].lost(nbest) == {"fields"}
+    assert FORMATS["nbestlist2"].lost(nbest) == {"fields", "confidence of words"}
+    assert FORMATS["stm"].lost(replace(nbest, fields={"file": "u1"})) == {"id", "field words of hypotheses"}
+
+
+def test_what_formats_can_hold_is_said():
+    assert FORMATS["jsonl"].held() == "everything"
+    assert FORMATS["nemo"].held() == "texts, first_pass"
+    assert FORMATS["nbestlist2"].held() == "ids, texts, acoustic, first_pass, lm, times of words"
+    assert all(each.held() for each in FORMATS.values())
 
 
 def test_groups_come_from_ids_where_lists_have_none():
@@ -163,15 +178,22 @@ def test_groups_come_from_ids_where_lists_have_none():
     assert found[2] is fault
 
 
+TIMED = (("a", 0.5), ("b", 0.75))
+
+
 def test_what_is_written_is_told_and_read_again(tmp_path):
-    scores = dict.fromkeys(("acoustic", "lm", "first_pass"), (-1.0, -2.0))
-    times = {"words": [{"word": word, "start_s": 0.5, "duration_s": 0.25} for word in "ab"]}
-    nbest = NBestList("u1", (Hypothesis("a b", times), Hypothesis("")), scores)
-    for name in (name for name, each in FORMATS.items() if each.writer):
+    scores = dict.fromkeys(("acoustic", "lm", "graph", "first_pass"), (-1.0, -2.0))
+    times = {"words": [{"word": word, "start_s": start, "duration_s": 0.25} for word, start in TIMED]}
+    nbest = NBestList(
+        "u1", (Hypothesis("a b", times), Hypothesis("b", {"words": times["words"][1:]})), scores
+    )
+    place = {"file": "u1", "channel": "1", "start_s": 0.0, "end_s": 1.0}
+    nbest = replace(nbest, group="ann", fields=place)
+    for name in FORMATS:
         choice = choose(TOLD.get(name, name))
         with choice.writer(tmp_path / name) as write:
             write(nbest)
         assert name == "mikolov" or detect(tmp_path / name)[0] == name
         (found,) = choice.read(tmp_path / name)
-        texts = ["a b"] if FORMATS[name].one_best else ["a b", ""]
+        texts = ["a b"] if FORMATS[name].one_best else ["a b", "b"]
         assert [hypothesis.text for hypothesis in found.hypotheses] == texts

@@ -6,6 +6,7 @@ import gzip
 import io
 import math
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from nbest_lists import nbest_lists, same, several, write_truncated_gzip
 
 from rescorer.errors import FormatError, InvalidList
 from rescorer.formats.nist import ctm_writer
-from rescorer.formats.srilm import fused_writer, read_lists, writer
+from rescorer.formats.srilm import fused_writer, read_lists, words_writer, writer
 from rescorer.types import Hypothesis, NBestList
 
 COLUMNS = "-2301.5 -18.42 4 yeah well my sue\n-2310 -17.25 3 yeah well -pau-\n-2400.25 -3 0\n"
@@ -113,6 +114,75 @@ def test_whole_bytelogs_that_are_written_are_read_back(lists):
     with tempfile.TemporaryDirectory() as folder:
         write(lists, Path(folder), fused_writer)
         assert same(list(read_lists(folder)), lists)
+
+
+SCORE = st.integers(-9000, 100)
+
+
+@st.composite
+def timed_lists(draw: st.DrawFn) -> NBestList:
+    """Lists as version 2.0 has them: words one after another, scores those of the words."""
+    scores = st.integers(-200_000, 0).map(lambda b: b * BYTELOG)
+    nbest = draw(nbest_lists(["first_pass"], numbers=scores))
+    hypotheses, streams = [], {"acoustic": [], "lm": []}
+    for each in nbest.hypotheses:
+        frame, words = 0, []
+        for word in (f"{word}x" for word in each.text.split(" ") if word):
+            start, frames = frame + draw(st.integers(0, 30)), draw(st.integers(1, 99))
+            frame = start + frames
+            times = {"start_s": start / 100, "duration_s": frames / 100}
+            words.append({"word": word, **times, "lm": draw(SCORE), "acoustic": draw(SCORE)})
+        hypotheses.append(Hypothesis(" ".join(each["word"] for each in words), {"words": words}))
+        for name, values in streams.items():
+            values.append(sum(each[name] for each in words) * BYTELOG)
+    return replace(nbest, hypotheses=tuple(hypotheses), streams={**nbest.streams, **streams})
+
+
+@given(several(timed_lists()))
+def test_words_with_times_that_are_written_are_read_back(lists):
+    with tempfile.TemporaryDirectory() as folder:
+        write(lists, Path(folder), words_writer)
+        assert same(list(read_lists(folder)), lists)
+
+
+def test_scores_of_words_that_have_none_are_those_of_the_first(tmp_path):
+    words = [
+        {"word": word, "start_s": start, "duration_s": 0.25} for word, start in (("a", 0.5), ("b", 0.75))
+    ]
+    scores = {"first_pass": (-1.0,), "acoustic": (-100.0,)}
+    nbest = NBestList("u1", (Hypothesis("a b", {"words": words}),), scores)
+    write([nbest], tmp_path, words_writer, missing=0.0)
+    assert (tmp_path / "u1").read_text() == (
+        "NBestList2.0\n(-10) a ( st: 0.5 et: 0.74 g: 0 a: -977 ) b ( st: 0.75 et: 0.99 g: 0 a: 0 )\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "said"),
+    [
+        ("a", None, "words: expected the words with their times; the format cannot do without"),
+        ("a", [("b", 0.5)], "words: are not the words of the text; expected the same"),
+        ("a b", [("a", 0.5), ("b", 0.6)], "words: 'b' at 0.6 s would be read as a phone of the word before"),
+        ("a-1", [("a-1", 0.5)], "words: 'a-1' at 0.5 s would be read as a phone"),
+        ("", [], "acoustic: the words' scores are 0 bytelogs together, the hypothesis's -19.5"),
+        (
+            "a",
+            [("a", 0.5, -3)],
+            "acoustic: the words' scores are -3 bytelogs together, the hypothesis's -19.5",
+        ),
+    ],
+)
+def test_what_version_2_cannot_hold_is_refused(tmp_path, text, words, said):
+    fields = {}
+    if words is not None:
+        names = ("word", "start_s", "acoustic")
+        timed = [dict(zip(names, each, strict=False)) | {"duration_s": 0.25} for each in words]
+        fields = {"words": timed}
+    scores = {"first_pass": (-1.0,), "acoustic": (-2.0,), "lm": (0.0,)}
+    with pytest.raises(InvalidList) as caught:
+        write([NBestList("u1", (Hypothesis(text, fields),), scores)], tmp_path / "new", words_writer)
+    assert said in str(caught.value)
+    assert list((tmp_path / "new").iterdir()) == []
 
 
 @pytest.mark.parametrize(

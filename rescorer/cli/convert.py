@@ -25,11 +25,10 @@ def show_formats(wanted: bool) -> None:
     """The table of formats, and the end."""
     if not wanted:
         return
-    table = Table("name", "what", "base and sign", "options")
+    table = Table("name", "what", "base and sign", "can hold", "options")
     for each in FORMATS.values():
         options = ", ".join(dict.fromkeys([*each.read_options, *each.write_options]))
-        only_read = "" if each.writer else " (only read)"
-        table.add_row(each.name, each.description + only_read, each.units, options)
+        table.add_row(each.name, each.description, each.units, each.held(), options)
     Console(width=130).print(table)
     raise typer.Exit
 

@@ -5,8 +5,9 @@
     {"choices": [{"text": "a b"}, {"message": {"content": "a c"}}]}                          OpenAI
     [[{"text": "a b", "nbest": [{"hyp": "a b", "score": -45.7}, ...]}]]                      dialogue logs
 
-One document a file, or one a line. A confidence is no log-probability: it stays a field of its hypothesis,
-as all else does; a score is read where its field, base and sign are told.
+One document a file, or one a line; or a folder with a file an utterance, ``u1.json``. A confidence is no
+log-probability: it stays a field of its hypothesis, as all else does; a score is read where its field, base
+and sign are told.
 """
 
 from __future__ import annotations
@@ -15,11 +16,15 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
 from rescorer.formats.document import parse_document
+from rescorer.formats.folders import lists_in_files
+from rescorer.formats.json_stream import JsonStream, or_last
 from rescorer.formats.records import json_kind
 from rescorer.formats.rows import Row, Write, list_of, placed
 from rescorer.formats.sample import Sample
@@ -32,8 +37,11 @@ LISTS = ("alternatives", "NBest", "nBest", "nbest", "choices")
 """Keys whose arrays of objects are lists."""
 TEXTS = ("transcript", "Lexical", "lexical", "text", "hyp")
 """Keys of a hypothesis's text, the first of them that it has."""
-IDS = ("id", "utterance_id", "RequestId", "requestId")
-"""Keys of the object around a list whose text is the list's id."""
+IDS = ("utterance_id", "id", "RequestId", "requestId")
+"""Keys of the object around a list whose text is the list's id, the first of them that has one."""
+SUFFIX = ".json"
+DEEPEST = 8
+"""Arrays in one another that are read element by element; those further inside are read whole."""
 
 
 class Found(NamedTuple):
@@ -48,8 +56,12 @@ class Found(NamedTuple):
 def read_lists(
     source: Source, *, text: str = "", score: str = "", base: str = "", sign: str = "log_prob"
 ) -> Iterator[NBestList | InputError]:
-    """Yields every list found, in the order of the document; the id is that of the object around it, or else
-    its path, such as ``results[0].alternatives``; the object's other keys are the list's fields.
+    """Yields every list found; the id is that of the object around it, or else its path, such as
+    ``results[0].alternatives``; the object's other keys are the list's fields.
+
+    A document is read element by element of its outer arrays, and of those in the object that it is, which
+    come before what else that has. In a folder the id is the file's name, with the path behind it where there
+    are several lists in a file. Nothing is read of a document after a fault of its own.
 
     Args:
         text: the field of the text, instead of the usual ones: ``Display``.
@@ -67,52 +79,107 @@ def read_lists(
         units = {STREAM: Units(base or "e", sign)}  # type: ignore[arg-type]  # checked by Units
     except ValueError as fault:
         raise ConfigError(str(fault)) from None
-    return _lists(source, (text,) if text else TEXTS, score, units)
+    reader = _Reader((text,) if text else TEXTS, score, units)
+    if isinstance(source, (str, Path)) and Path(source).is_dir():
+        return lists_in_files(source, lambda name, path: or_last(reader.file(path, name)), (SUFFIX,))
+    return or_last(reader.file(source))
 
 
-def _lists(
-    source: Source, texts: tuple[str, ...], score: str, units: dict[str, Units]
-) -> Iterator[NBestList | InputError]:
-    file = source_name(source)
-    seen: set[str] = set()
-    for line, document in _documents(source, file):
-        if isinstance(document, FormatError):
-            yield document
-            continue
-        for found in _found(document, f"{line}." if line else ""):
-            list_id = next((v for v in map(found.around.get, IDS) if v and isinstance(v, str)), found.path)
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """What is told about the lists to read."""
+
+    texts: tuple[str, ...]
+    score: str
+    units: dict[str, Units]
+
+    def file(self, source: Source, name: str = "") -> Iterator[NBestList | InputError]:
+        """The lists of a file; ``name`` is what the only one is called, and several begin with."""
+        file = source_name(source)
+        places = _places(source, file)
+        first = list(islice(places, 2 if name else 0))
+        if name and not first:
+            yield FormatError(f"no lists; expected an array, {', '.join(LISTS)}", file=file)
+        seen: set[str] = set()
+        for line, found in chain(first, places):
+            if isinstance(found, FormatError):
+                yield found
+                continue
+            key = "" if name else _id_key(found.around)
+            list_id = found.around[key] if key else found.path
+            if name:
+                list_id = name if len(first) == 1 else f"{name}.{found.path}"
             try:
-                rows = [_row(item, list_id, i, texts, score, line) for i, item in enumerate(found.items)]
+                rows = [self._row(item, list_id, i, line) for i, item in enumerate(found.items)]
                 if list_id in seen:
                     raise InvalidList("is here a second time", list_id=list_id)
             except InvalidList as fault:
                 yield placed(fault, file, line)
             else:
-                fields = {key: value for key, value in found.around.items() if key not in LISTS + IDS}
-                yield list_of(list_id, rows, units, file, fields=fields)
+                fields = {k: value for k, value in found.around.items() if k not in LISTS and k != key}
+                yield list_of(list_id, rows, self.units, file, fields=fields)
             seen.add(list_id)
 
+    def _row(self, item: Any, list_id: str, index: int, line: int | None) -> Row:
+        def fault(message: str, field: str) -> InvalidList:
+            return InvalidList(message, list_id=list_id, hypothesis=index, field=field)
 
-def _documents(source: Source, file: str) -> Iterator[tuple[int | None, Any]]:
-    """Each line's document with the line's number, where the first is one by itself; or that of the file."""
-    by_line = False
-    begun: list[str] = []
-    for line, text in read_lines(source):
+        if not isinstance(item, dict):
+            raise fault(f"expected an object, not {json_kind(item)}", "")
+        key = next((key for key in self.texts if key in item), "message")
+        value = item.get(key)
+        if key == "message" and isinstance(value, dict):
+            value = value.get("content")
+        if not isinstance(value, str):
+            raise fault(f"no text in {', '.join(self.texts)}; expected a string, not {json_kind(value)}", key)
+        rest = {name: each for name, each in item.items() if name not in (key, self.score)}
+        return Row(value, {STREAM: item.get(self.score)} if self.score else {}, rest, line)
+
+
+def _id_key(around: dict[str, Any]) -> str:
+    """The key of a list's id; empty where it has none."""
+    return next((key for key in IDS if isinstance(value := around.get(key), str) and value), "")
+
+
+def _places(source: Source, file: str) -> Iterator[tuple[int | None, Found | FormatError]]:
+    """Each list with the number of its line, where the first line is a document by itself; or without."""
+    lines = read_lines(source)
+    begun = []
+    for line, text in lines:
         if isinstance(text, FormatError):
-            if not by_line:
-                raise text
+            raise text
+        if _is_json(text):
+            for number, document in _documents(chain([(line, text)], lines), file):
+                if isinstance(document, FormatError):
+                    yield number, document
+                else:
+                    yield from ((number, found) for found in _found(document, f"{number}."))
+            return
+        begun.append(text)
+        if text.strip():
+            break
+    document = JsonStream(chain(["\n".join(begun)], _texts(lines)), file)
+    yield from ((None, found) for found in _found_on_the_way(document))
+    document.end()
+
+
+def _documents(lines: Iterator[tuple[int, str | FormatError]], file: str) -> Iterator[tuple[int, Any]]:
+    """Each line's document, or what is wrong with it."""
+    for line, text in lines:
+        if isinstance(text, FormatError):
             yield line, text
         elif text.strip():
-            by_line = by_line or (not begun and _is_json(text))
-            if by_line:
-                try:
-                    yield line, parse_document(text, file, line)
-                except FormatError as fault:
-                    yield line, fault
-        if isinstance(text, str) and not by_line:
-            begun.append(text)
-    if not by_line:
-        yield None, parse_document("\n".join(begun), file)
+            try:
+                yield line, parse_document(text, file, line)
+            except FormatError as fault:
+                yield line, fault
+
+
+def _texts(lines: Iterator[tuple[int, str | FormatError]]) -> Iterator[str]:
+    for _, text in lines:
+        if isinstance(text, FormatError):
+            raise text
+        yield f"\n{text}"
 
 
 def _is_json(text: str) -> bool:
@@ -121,6 +188,28 @@ def _is_json(text: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
+
+
+def _found_on_the_way(document: JsonStream, path: str = "", depth: int = 0) -> Iterator[Found]:
+    """The lists of the value that comes next, those of outer arrays as soon as they are read."""
+    if document.next() == "[" and depth < DEEPEST:
+        for index in document.elements():
+            yield from _found_on_the_way(document, f"{path}[{index}]", depth + 1)
+    elif document.next() == "{" and depth == 0:
+        around: dict[str, Any] = {}
+        for key in document.members():
+            if document.next() != "[" or key in LISTS:
+                around[key] = document.value()
+                continue
+            around[key] = []
+            for index in document.elements():
+                element = document.value()
+                inside = list(_found(element, f"{key}[{index}]"))
+                around[key] += [] if inside else [element]
+                yield from inside
+        yield from _found(around, path)
+    else:
+        yield from _found(document.value(), path)
 
 
 def _found(document: Any, prefix: str) -> Iterator[Found]:
@@ -140,22 +229,6 @@ def _found(document: Any, prefix: str) -> Iterator[Found]:
         stack.extend(each for each in reversed(inside) if isinstance(each[1], (list, dict)))
 
 
-def _row(item: Any, list_id: str, index: int, texts: tuple[str, ...], score: str, line: int | None) -> Row:
-    def fault(message: str, field: str) -> InvalidList:
-        return InvalidList(message, list_id=list_id, hypothesis=index, field=field)
-
-    if not isinstance(item, dict):
-        raise fault(f"expected an object, not {json_kind(item)}", "")
-    key = next((key for key in texts if key in item), "message")
-    value = item.get(key)
-    if key == "message" and isinstance(value, dict):
-        value = value.get("content")
-    if not isinstance(value, str):
-        raise fault(f"no text in {', '.join(texts)}; expected a string, not {json_kind(value)}", key)
-    rest = {name: each for name, each in item.items() if name not in (key, score)}
-    return Row(value, {STREAM: item.get(score)} if score else {}, rest, line)
-
-
 @contextmanager
 def writer(target: str | Path) -> Iterator[Write]:
     """Writes one document of ``results`` with ``id`` and ``alternatives``.
@@ -167,11 +240,14 @@ def writer(target: str | Path) -> Iterator[Write]:
         stream.write('{"results": [')
 
         def write(nbest: NBestList) -> None:
-            if nbest.id in written or nbest.fields.keys() & {*LISTS, *IDS}:
-                message = f"the id is there a second time, or a field is called like one of {LISTS + IDS}"
+            key = IDS[0] if IDS[1] in nbest.fields else IDS[1]
+            if nbest.id in written or nbest.fields.keys() & {*LISTS, IDS[0]}:
+                message = (
+                    f"the id is there a second time, or a field is called like one of {(*LISTS, IDS[0])}"
+                )
                 raise InvalidList(message, list_id=nbest.id)
             alternatives = [_alternative(nbest, index) for index in range(len(nbest.hypotheses))]
-            record = {"id": nbest.id, "alternatives": alternatives, **nbest.fields}
+            record = {key: nbest.id, "alternatives": alternatives, **nbest.fields}
             stream.write(f"{',' if written else ''}\n{json.dumps(record, ensure_ascii=False)}")
             written.add(nbest.id)
 
@@ -189,8 +265,9 @@ def _alternative(nbest: NBestList, index: int) -> dict[str, Any]:
 
 
 def looks_like(sample: Sample) -> str:
-    """What says that a file is of this format; empty where nothing does."""
-    if sample.is_folder or not sample.first.startswith(("{", "[")):
+    """What says that a file or folder is of this format; empty where nothing does."""
+    named = not sample.is_folder or any(name.endswith(SUFFIX) for name in sample.names)
+    if not named or not sample.first.startswith(("{", "[")):
         return ""
     match = re.search(rf'"({"|".join(LISTS)})"\s*:\s*\[', sample.text)
     return f"JSON with an array {match[1]!r}" if match else ""

@@ -1,4 +1,4 @@
-"""Owns files that are one JSON document: read whole, as their own tools do, and written a member a line."""
+"""Owns files that are one JSON object: read and written member by member."""
 
 from __future__ import annotations
 
@@ -9,25 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from rescorer.errors import FormatError, InvalidList
-from rescorer.formats.records import SURROGATE, json_kind
-from rescorer.formats.source import Source, open_output, read_lines, source_name
+from rescorer.formats.json_stream import JsonStream, object_of
+from rescorer.formats.records import SURROGATE
+from rescorer.formats.source import Source, open_output, read_pieces, source_name
 
 WriteMember = Callable[[str, Any], None]
-
-
-def read_document(source: Source) -> Any:
-    """The value of the whole file.
-
-    Raises:
-        FormatError: it cannot be read, or as ``parse_document``.
-    """
-    file = source_name(source)
-    lines = []
-    for _, text in read_lines(source):
-        if isinstance(text, FormatError):
-            raise text
-        lines.append(text)
-    return parse_document("\n".join(lines), file)
 
 
 def parse_document(text: str, file: str, line: int = 1) -> Any:
@@ -38,7 +24,7 @@ def parse_document(text: str, file: str, line: int = 1) -> Any:
             line where JSON has one.
     """
     try:
-        value = json.loads(text, object_pairs_hook=_object)
+        value = json.loads(text, object_pairs_hook=object_of)
         if SURROGATE.search(text):
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except json.JSONDecodeError as fault:
@@ -51,21 +37,24 @@ def parse_document(text: str, file: str, line: int = 1) -> Any:
     return value
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Two values of one key would lose one of them in silence."""
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {twice!r} is there twice in one object")
-    return value
+def open_document(source: Source) -> JsonStream:
+    """The beginning of a file that is one object, whose ``members`` come next.
+
+    Raises:
+        FormatError: it cannot be opened, or is something else.
+    """
+    file = source_name(source)
+    document = JsonStream(read_pieces(source), file)
+    expect_object(document, file)
+    return document
 
 
-def members(value: Any, file: str, field: str = "") -> dict[str, Any]:
-    """``value`` where it is an object; raises FormatError where it is something else."""
-    if not isinstance(value, dict):
-        raise FormatError(f"expected a JSON object, not {json_kind(value)}", file=file, field=field)
-    return value
+def expect_object(document: JsonStream, file: str, field: str = "") -> None:
+    """Raises FormatError where something else than an object comes next."""
+    if document.next() != "{":
+        if not document.next() or document.kind() == "a number":
+            document.value()  # where it is none, this says why
+        raise FormatError(f"expected a JSON object, not {document.kind()}", file=file, field=field)
 
 
 @contextmanager

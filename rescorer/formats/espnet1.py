@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rescorer.errors import InputError, InvalidList
-from rescorer.formats.document import members, object_writer, read_document
+from rescorer.errors import FormatError, InputError, InvalidList
+from rescorer.formats.document import expect_object, object_writer, open_document
+from rescorer.formats.json_stream import or_last
 from rescorer.formats.records import json_kind
 from rescorer.formats.rows import Row, Write, list_of, number, words_of
 from rescorer.formats.sample import Sample
@@ -33,16 +34,32 @@ def read_lists(source: Source) -> Iterator[NBestList | InputError]:
     Where ``▁`` marks the starts of words, pieces are put together; sentence marks are left out. ``rec_text``
     stays with a hypothesis whose text is not the same, other keys in any case. ``utt2spk`` is the group.
 
+    Nothing is read after a fault of the document's, which is the last that is yielded.
+
     Raises:
-        FormatError: the file cannot be read, or is no object with ``utts``.
+        FormatError: the file cannot be read, or is no object with ``utts``, before there is a list.
     """
+    return or_last(_lists(source))
+
+
+def _lists(source: Source) -> Iterator[NBestList | InputError]:
     file = source_name(source)
-    utterances = members(members(read_document(source), file).get("utts"), file, "utts")
-    for list_id, record in utterances.items():
-        try:
-            yield _list(list_id, record, file)
-        except InvalidList as fault:
-            yield fault
+    document = open_document(source)
+    found = False
+    for key in document.members():
+        if key != "utts":
+            document.value()
+            continue
+        found = True
+        expect_object(document, file, key)
+        for list_id in document.members():
+            try:
+                yield _list(list_id, document.value(), file)
+            except InvalidList as fault:
+                yield fault
+    document.end()
+    if not found:
+        raise FormatError("expected a JSON object, not nothing", file=file, field="utts")
 
 
 def plain_text(text: str) -> str:

@@ -46,19 +46,28 @@ def utterance_files(source: Source, suffixes: Sequence[str] = ()) -> Iterator[tu
 def lists_of_files(
     source: Source, read_file: Callable[[str, Path], NBestList | InputError]
 ) -> Iterator[NBestList | InputError]:
-    """What ``read_file`` makes of each file's id and path, or its FormatError; an id twice is one too.
+    """What ``read_file`` makes of each file's id and path, as ``lists_in_files``."""
+    return lists_in_files(source, lambda list_id, path: iter([read_file(list_id, path)]))
+
+
+def lists_in_files(
+    source: Source,
+    read_file: Callable[[str, Path], Iterator[NBestList | InputError]],
+    suffixes: Sequence[str] = (),
+) -> Iterator[NBestList | InputError]:
+    """All that ``read_file`` makes of each file's id and path, or its FormatError; an id twice is one too.
 
     Raises:
         FormatError: as ``utterance_files``.
     """
     seen: dict[str, Path] = {}
-    for list_id, path in utterance_files(source):
+    for list_id, path in utterance_files(source, suffixes):
         if list_id in seen:
             yield FormatError(f"the list {list_id!r} is in {seen[list_id]} too", file=str(path))
             continue
         seen[list_id] = path
         try:
-            yield read_file(list_id, path)
+            yield from read_file(list_id, path)
         except FormatError as fault:
             yield fault
 
@@ -89,23 +98,24 @@ def make_folder(target: str | Path) -> Path:
 
 
 @contextmanager
-def new_file(folder: Path, list_id: str) -> Iterator[TextIO]:
-    """A file that did not exist before, called as the list is.
+def new_file(folder: Path, list_id: str, suffix: str = "") -> Iterator[TextIO]:
+    """A file that did not exist before, called as the list is, with an ending that is no part of the id.
 
     Raises:
         InvalidList: the id can be no file name, or the file exists.
     """
+    path = folder / f"{list_id}{suffix}"
     fits = len(list_id.encode("utf-8")) <= LONGEST_NAME_BYTES and not list_id.endswith(".gz")
     if not fits or not list_id or "/" in list_id or "\0" in list_id or list_id.startswith("."):
         message = "cannot be a file's name; expected no slash, no dot in front, no .gz, up to 240 bytes"
         raise InvalidList(message, list_id=list_id, field="id")
     try:
-        stream = open(folder / list_id, "x", encoding="utf-8", newline="\n")  # noqa: SIM115 (closed below)
+        stream = open(path, "x", encoding="utf-8", newline="\n")  # noqa: SIM115 (closed below)
     except FileExistsError:
-        message = f"{folder / list_id} exists: the id is there twice, or the folder is not new"
+        message = f"{path} exists: the id is there twice, or the folder is not new"
         raise InvalidList(message, list_id=list_id, field="id") from None
     except OSError as fault:
-        raise FormatError(f"cannot be written: {fault.strerror}", file=str(folder / list_id)) from None
+        raise FormatError(f"cannot be written: {fault.strerror}", file=str(path)) from None
     with stream:
         yield stream
 

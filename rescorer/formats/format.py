@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rescorer.errors import ConfigError, InputError
+from rescorer.formats.nist import WORDS_FIELD
 from rescorer.formats.rows import Write
 from rescorer.formats.sample import Sample
 from rescorer.types import NBestList
@@ -29,7 +30,7 @@ class Format:
     read: Callable[..., Iterator[NBestList | InputError]]
     looks_like: Callable[[Sample], str]
     """What says that a file is of this format; empty where nothing does."""
-    writer: Callable[..., AbstractContextManager[Write]] | None = None
+    writer: Callable[..., AbstractContextManager[Write]]
     read_options: Options = field(default_factory=dict)
     write_options: Options = field(default_factory=dict)
     folder: bool = False
@@ -40,8 +41,14 @@ class Format:
     """Parts of a list, beside ids and texts, that it can hold whole: some of ``EVERYTHING``."""
     streams: frozenset[str] = frozenset()
     """Streams that it holds, where it does not hold any."""
+    list_fields: frozenset[str] = frozenset()
+    """Fields of lists that it holds, where it does not hold any."""
     hypothesis_fields: frozenset[str] = frozenset()
     """Fields of hypotheses that it holds, where it does not hold any."""
+    word_fields: frozenset[str] = frozenset()
+    """What it holds of each object in a hypothesis's field ``words``."""
+    changes: Callable[..., set[str]] | None = None
+    """What it does not keep of hypotheses that it holds, by the options of writing."""
     stream_option: str = ""
     """The option of writing whose value is a mapping from further streams that it then holds."""
     one_best: bool = False
@@ -53,7 +60,7 @@ class Format:
             "context": nbest.context,
             "reference": nbest.reference is not None,
             "group": nbest.group,
-            "fields": nbest.fields,
+            "fields": nbest.fields.keys() - self.list_fields,
         }
         lost = {part for part, there in parts.items() if there and part not in self.holds}
         if self.one_best and len(nbest.hypotheses) > 1:
@@ -64,7 +71,28 @@ class Format:
         if "fields" not in self.holds:
             names = {name for hypothesis in nbest.hypotheses for name in hypothesis.fields}
             lost |= {f"field {name} of hypotheses" for name in names - self.hypothesis_fields}
+            if WORDS_FIELD in self.hypothesis_fields:
+                lost |= {f"{name} of words" for name in _names_in_words(nbest) - self.word_fields}
         return lost
+
+    def held(self) -> str:
+        """What it can hold of a list, in words."""
+        if self.holds == EVERYTHING:
+            return "everything"
+        texts = "the first text" if self.one_best else "texts"
+        streams = "any stream" if "streams" in self.holds else ", ".join(sorted(self.streams))
+        fields = [f"{name} of hypotheses" for name in sorted(self.hypothesis_fields - {WORDS_FIELD})]
+        times = ["times of words"] if WORDS_FIELD in self.hypothesis_fields else []
+        parts = [*sorted(self.holds - {"streams"}), *sorted(self.list_fields)]
+        ids = [] if self.numbered else ["ids"]
+        return ", ".join(filter(None, [*ids, texts, streams, *fields, *times, *parts]))
+
+
+def _names_in_words(nbest: NBestList) -> set[str]:
+    """The keys of the objects in the field ``words``."""
+    fields = (hypothesis.fields.get(WORDS_FIELD) for hypothesis in nbest.hypotheses)
+    words = (word for each in fields if isinstance(each, list) for word in each if isinstance(word, dict))
+    return {name for word in words for name in word}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,17 +107,17 @@ class Choice:
         return self.format.read(source, **self._parsed(self.format.read_options, "reading"))
 
     def writer(self, target: str | Path) -> AbstractContextManager[Write]:
-        """Raises ConfigError as ``read`` does, and where the format is only read."""
-        if self.format.writer is None:
-            raise ConfigError(f"the format {self.format.name} is only read, not written")
+        """Raises ConfigError as ``read`` does, and where a folder would go to a pipe."""
         if self.format.folder and str(target) == "-":
             raise ConfigError(f"the format {self.format.name} is written as a folder, not to a pipe")
         return self.format.writer(target, **self._parsed(self.format.write_options, "writing"))
 
     def lost(self, nbest: NBestList) -> set[str]:
         """Parts of a list that a file written with these options does not hold; ConfigError as ``writer``."""
-        further = self._parsed(self.format.write_options, "writing").get(self.format.stream_option, ())
-        return self.format.lost(nbest) - {f"stream {name}" for name in further}
+        options = self._parsed(self.format.write_options, "writing")
+        further = options.get(self.format.stream_option, ())
+        changed = self.format.changes(nbest, **options) if self.format.changes else set()
+        return self.format.lost(nbest) - {f"stream {name}" for name in further} | changed
 
     def _parsed(self, known: Options, what: str) -> dict[str, Any]:
         parsed = {}

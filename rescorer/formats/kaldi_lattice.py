@@ -5,7 +5,8 @@
     1 0.5,12.1,                             a final state with its costs, or without where they are 0
 
 Costs are natural-log, lower is better; the first line's state is the start. The words are numbers of a
-symbol table (``words.txt``: ``yeah 7`` a line) unless ``int2sym.pl -f 3`` has replaced them.
+symbol table (``words.txt``: ``yeah 7`` a line) unless ``int2sym.pl -f 3`` has replaced them. A list is
+written as the prefix tree of its words.
 """
 
 from __future__ import annotations
@@ -13,17 +14,23 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from rescorer.errors import FormatError, InputError, InvalidList, LimitExceeded
 from rescorer.formats.lattice import MAX_PATHS, Lattice, Link, best_paths
-from rescorer.formats.rows import Row, list_of, number, words_of
+from rescorer.formats.prefix_tree import lost_in_lattice, prefix_tree
+from rescorer.formats.rows import Row, Write, key_of, list_of, number, stream_of, words_of
 from rescorer.formats.sample import Sample
-from rescorer.formats.source import Source, read_lines, source_name
+from rescorer.formats.source import Source, open_output, read_lines, source_name
+from rescorer.formats.streams import Units
 from rescorer.types import NBestList
 
 STREAMS = ("graph", "acoustic")
 """In the order of a weight."""
+COST = Units("e", "cost")
 SILENT = frozenset({"<eps>", "<s>", "</s>"})
 EPSILON = "0"
 DEFAULT_DEPTH = 100
@@ -88,6 +95,55 @@ def read_lists(
             rows = [Row(" ".join(p.words), dict(zip(STREAMS, p.scores, strict=True))) for p in best]
             yield list_of(parsed.list_id, rows, {}, file)
         seen.add(parsed.list_id)
+
+
+@contextmanager
+def writer(target: str | Path, *, words: str = "", missing: float | None = None) -> Iterator[Write]:
+    """Writes a lattice a list from the streams ``graph`` and ``acoustic``, without transition ids.
+
+    A list is refused whose id holds white space or was there before, or with a word that is no word here.
+    More than ``DEFAULT_DEPTH`` hypotheses are read back where ``depth`` says so.
+
+    Args:
+        words: the symbol table whose numbers are written; none: words.
+        missing: cost where a list has no such stream; None: it is refused.
+    """
+    numbers = {word: key for key, word in read_symbols(words).items()} if words else None
+    written: set[str] = set()
+    with open_output(target) as stream:
+
+        def write(nbest: NBestList) -> None:
+            lines = list(_lines(nbest, numbers, missing))
+            if nbest.id in written:
+                raise InvalidList(
+                    "is there a second time; expected each id once", list_id=nbest.id, field="id"
+                )
+            written.add(nbest.id)
+            stream.writelines(f"{line}\n" for line in lines)
+
+        yield write
+
+
+def _lines(nbest: NBestList, numbers: Mapping[str, str] | None, missing: float | None) -> Iterator[str]:
+    tree = prefix_tree(nbest, SILENT)
+    costs = list(zip(*(stream_of(nbest, name, COST, missing) for name in STREAMS), strict=True))
+    yield key_of(nbest)
+    for source, target, word, of in tree.arcs:
+        said = word or "<eps>"
+        if numbers is not None:
+            said = numbers.get(word, "") if word else EPSILON
+            if not said:
+                message = f"{word!r} is not in the symbol table"
+                raise InvalidList(message, list_id=nbest.id, field="text")
+        graph, acoustic = (0.0, 0.0) if of is None else costs[of]
+        yield f"{source} {target} {said} {graph + 0.0!r},{acoustic + 0.0!r},"
+    yield f"{tree.end}"
+    yield ""
+
+
+def lost(nbest: NBestList, **options: Any) -> set[str]:
+    """What a list does not keep of its hypotheses, whatever the options."""
+    return lost_in_lattice(nbest, dict.fromkeys(STREAMS, 1.0), 0.0)
 
 
 def read_symbols(path: str) -> Mapping[str, str]:

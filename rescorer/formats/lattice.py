@@ -14,7 +14,9 @@ Place = TypeVar("Place", bound=Hashable)
 """All that what follows depends on: a node, or a node and the state of a language model."""
 
 MAX_PATHS = 2_000_000
-"""Partial paths that a search may keep; about a gigabyte at twenty words each."""
+"""Partial paths that a search may keep; about a gigabyte at twenty words each, more with times."""
+Span = tuple[float, float]
+"""When a word begins and ends, in seconds."""
 TIE_DECIMALS = 9
 """Of estimates, whose last digits depend on the order of additions."""
 
@@ -27,6 +29,8 @@ class Link(NamedTuple):
     """Empty for fillers and sentence marks."""
     scores: tuple[float, ...]
     """One of each of the lattice's streams, in nats."""
+    span: Span | None = None
+    """Of the word, where the lattice tells it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,7 @@ class Step(NamedTuple, Generic[Place]):
     """Weighted; what the search adds up."""
     scores: tuple[float, ...]
     """Unweighted; summed along a path."""
+    span: Span | None = None
 
 
 class Path(NamedTuple):
@@ -82,6 +87,8 @@ class Path(NamedTuple):
     words: tuple[str, ...]
     total: float
     scores: tuple[float, ...]
+    spans: tuple[Span, ...] = ()
+    """Of the words that have one; as many as words where all of them do."""
 
 
 def n_best(
@@ -161,7 +168,9 @@ def best_paths(
         )
 
     steps = {
-        node: [Step(link.target, link.word, total(link), link.scores) for link in lattice.links[node]]
+        node: [
+            Step(link.target, link.word, total(link), link.scores, link.span) for link in lattice.links[node]
+        ]
         for node in lattice.topological_order()
     }
     found = n_best(steps, lattice.start, lambda node: node == lattice.end, depth, max_paths)
@@ -173,4 +182,5 @@ def best_paths(
 def _extended(path: Path, step: Step[Place]) -> Path:
     words = (*path.words, step.word) if step.word else path.words
     scores = tuple(a + b for a, b in zip(path.scores, step.scores, strict=True))
-    return Path(words, path.total + step.total, scores)
+    spans = (*path.spans, step.span) if step.word and step.span else path.spans
+    return Path(words, path.total + step.total, scores, spans)

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from rescorer.errors import InputError, InvalidList
-from rescorer.formats.document import members, object_writer, read_document
+from rescorer.formats.document import object_writer, open_document
+from rescorer.formats.json_stream import or_last
 from rescorer.formats.records import json_kind
 from rescorer.formats.rows import Row, Write, list_of
 from rescorer.formats.sample import Sample
@@ -26,15 +27,22 @@ HYPOTHESIS = re.compile(r"hyp_([0-9]{1,9})")
 def read_lists(source: Source) -> Iterator[NBestList | InputError]:
     """Yields each utterance's list, hypotheses by their numbers, with the stream ``first_pass``.
 
+    Nothing is read after a fault of the document's, which is the last that is yielded.
+
     Raises:
-        FormatError: the file cannot be read, or is no JSON object.
+        FormatError: the file cannot be read, or is no JSON object, before there is a list.
     """
-    file = source_name(source)
-    for list_id, record in members(read_document(source), file).items():
+    return or_last(_lists(source))
+
+
+def _lists(source: Source) -> Iterator[NBestList | InputError]:
+    document = open_document(source)
+    for list_id in document.members():
         try:
-            yield _list(list_id, record, file)
+            yield _list(list_id, document.value(), source_name(source))
         except InvalidList as fault:
             yield fault
+    document.end()
 
 
 def _list(list_id: str, record: Any, file: str) -> NBestList | InvalidList:

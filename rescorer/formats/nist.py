@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rescorer.errors import FormatError, InputError, InvalidList
 from rescorer.formats.rows import BREAKS, SPACES, Write, line_texts, words_of
@@ -29,6 +30,8 @@ LABELS = re.compile(r"<\S*(\s+|$)")
 WORDS_FIELD = "words"
 """Field of a hypothesis with its words' times: objects with word, start_s, duration_s and confidence."""
 TIMES = ("start_s", "duration_s")
+TIME_DECIMALS = 6
+"""Of durations, which are differences of times."""
 NUMBERS = (*TIMES, "confidence")
 
 
@@ -105,19 +108,23 @@ def read_stm(source: Source) -> Iterator[Segment]:
     """
     name = source_name(source)
     for line, text in _lines(source):
-        columns = SPACES.split(text.strip(), 5)
-        if len(columns) < 5:
-            message = f"expected file, channel, speaker, start, end, words, not {len(columns)} columns"
-            raise FormatError(message, file=name, line=line)
-        file, channel, speaker = columns[:3]
-        start = _seconds(columns[3], name, line, "start")
-        end = _seconds(columns[4], name, line, "end")
-        if end < start:
-            raise FormatError(f"{end:g} is before the start, {start:g}", file=name, line=line, field="end")
-        words = columns[5].strip() if len(columns) > 5 else ""
-        labels = LABELS.match(words)
-        cut = labels.end() if labels else 0
-        yield Segment(file, channel, speaker, start, end, words[cut:], words[:cut].strip())
+        yield parse_stm(text, name, line)
+
+
+def parse_stm(text: str, file: str, line: int) -> Segment:
+    """The segment of a line; raises FormatError as ``read_stm``."""
+    columns = SPACES.split(text.strip(), 5)
+    if len(columns) < 5:
+        message = f"expected file, channel, speaker, start, end, words, not {len(columns)} columns"
+        raise FormatError(message, file=file, line=line)
+    start = _seconds(columns[3], file, line, "start")
+    end = _seconds(columns[4], file, line, "end")
+    if end < start:
+        raise FormatError(f"{end:g} is before the start, {start:g}", file=file, line=line, field="end")
+    words = columns[5].strip() if len(columns) > 5 else ""
+    labels = LABELS.match(words)
+    cut = labels.end() if labels else 0
+    return Segment(columns[0], columns[1], columns[2], start, end, words[cut:], words[:cut].strip())
 
 
 def is_stm(name: str) -> bool:
@@ -183,8 +190,7 @@ def trn_writer(target: str | Path) -> Iterator[Write]:
 
 @contextmanager
 def ctm_writer(target: str | Path) -> Iterator[Write]:
-    """Writes the first hypothesis of each list by its field ``words``; a list's id is its file and channel,
-    the channel 1 where it has one word."""
+    """Writes the first hypothesis of each list by its field ``words``; the id is its file and channel."""
     with open_output(target) as stream:
 
         def write(nbest: NBestList) -> None:
@@ -196,40 +202,68 @@ def ctm_writer(target: str | Path) -> Iterator[Write]:
         yield write
 
 
+def channel_of(nbest: NBestList) -> tuple[str, str]:
+    """File and channel that a list's id tells, the channel 1 where it has one word.
+
+    Raises:
+        InvalidList: it is not one or two words.
+    """
+    place = words_of(nbest.id)
+    if not 1 <= len(place) <= 2 or BREAKS.search(nbest.id) or place[0].startswith(";"):
+        message = "expected a file's name, or that and a channel's"
+        raise InvalidList(message, list_id=nbest.id, field="id")
+    return place[0], place[1] if place[1:] else "1"
+
+
 def timed_words(nbest: NBestList) -> list[TimedWord]:
     """The words of the first hypothesis with their times.
 
     Raises:
-        InvalidList: it has words and no field ``words``, or one that is no list of words with times; or the
-            id is not one or two words.
+        InvalidList: as ``channel_of`` and ``times_of``.
+    """
+    file, channel = channel_of(nbest)
+    found = []
+    for each in times_of(nbest):
+        numbers = {name: each[name] for name in NUMBERS if each.get(name) is not None}
+        found.append(TimedWord(file, channel, word=each["word"], **numbers))
+    return found
+
+
+def times_of(nbest: NBestList, index: int = 0) -> list[dict[str, Any]]:
+    """The objects in a hypothesis's field ``words``, each with word, start_s and duration_s at least.
+
+    Raises:
+        InvalidList: it has words and no such field, or one that is no list of words with times.
     """
 
     def fault(message: str, field: str) -> InvalidList:
-        index = None if field == "id" else 0
         return InvalidList(message, list_id=nbest.id, hypothesis=index, field=field)
 
-    place = words_of(nbest.id)
-    if not 1 <= len(place) <= 2 or BREAKS.search(nbest.id) or place[0].startswith(";"):
-        raise fault("expected a file's name, or that and a channel's", "id")
-    best = nbest.hypotheses[0]
-    times = best.fields.get(WORDS_FIELD, None if words_of(best.text) else [])
+    hypothesis = nbest.hypotheses[index]
+    times = hypothesis.fields.get(WORDS_FIELD, None if words_of(hypothesis.text) else [])
     if not isinstance(times, list):
-        raise fault("expected the words with their times; a ctm cannot do without", WORDS_FIELD)
-    found = []
+        raise fault("expected the words with their times; the format cannot do without", WORDS_FIELD)
     for number, each in enumerate(times):
         values = each if isinstance(each, dict) else {}
         word = values.get("word")
         if not (isinstance(word, str) and words_of(word) == [word] and not BREAKS.search(word)):
             raise fault("expected a word", f"{WORDS_FIELD}[{number}].word")
         numbers = {name: values[name] for name in NUMBERS if values.get(name) is not None}
-        if not {*TIMES} <= numbers.keys() or not all(map(_is_finite, numbers.values())):
+        if not {*TIMES} <= numbers.keys() or not all(map(is_finite, numbers.values())):
             raise fault("expected start_s, duration_s and confidence as numbers", f"{WORDS_FIELD}[{number}]")
         for name in TIMES:
             if numbers[name] < 0:
                 wrong = f"expected seconds, 0 or more, not {numbers[name]!r}"
                 raise fault(wrong, f"{WORDS_FIELD}[{number}].{name}")
-        found.append(TimedWord(place[0], place[1] if place[1:] else "1", word=word, **numbers))
-    return found
+    return times
+
+
+def words_with_times(words: Sequence[str], spans: Sequence[tuple[float, float]]) -> list[dict[str, Any]]:
+    """What the field ``words`` holds of words that begin and end at these seconds."""
+    return [
+        {"word": word, "start_s": start, "duration_s": round(end - start, TIME_DECIMALS)}
+        for word, (start, end) in zip(words, spans, strict=True)
+    ]
 
 
 def looks_like_trn(sample: Sample) -> str:
@@ -246,7 +280,7 @@ def looks_like_ctm(sample: Sample) -> str:
     return "lines of file, channel, start, duration and word" if fits else ""
 
 
-def _is_finite(value: object) -> bool:
+def is_finite(value: object) -> bool:
     return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import os
@@ -59,6 +60,33 @@ def read_lines(source: Source) -> Iterator[tuple[int, str | FormatError]]:
         except OSError as fault:
             reason = f"cannot be read: {fault.strerror or fault}"
             yield number + 1, FormatError(reason, file=name, line=number + 1)
+
+
+def read_pieces(source: Source) -> Iterator[str]:
+    """Yields the text in pieces of any length, for documents whose lines may be long; otherwise as
+    ``read_lines``.
+
+    Raises:
+        FormatError: the source cannot be opened; after what could be read, that it is damaged or not UTF-8.
+    """
+    name = source_name(source)
+    line = 1
+    decoder = codecs.getincrementaldecoder("utf-8-sig")()
+    with _opened(source) as stream:
+        try:
+            for chunk in _chunks(stream):
+                text = decoder.decode(chunk)
+                line += text.count("\n")
+                yield text
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError as fault:
+            line += fault.object.count(b"\n", 0, fault.start)
+            raise FormatError(f"not UTF-8: {fault.reason}", file=name, line=line) from None
+        except (EOFError, zlib.error) as fault:
+            raise FormatError(f"damaged gzip data: {fault}", file=name, line=line) from None
+        except OSError as fault:
+            reason = f"cannot be read: {fault.strerror or fault}"
+            raise FormatError(reason, file=name, line=line) from None
 
 
 @contextmanager

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
-from rescorer.errors import ConfigError, FormatError, InputError
+from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
 from rescorer.formats.folders import lists_of_files, make_folder, new_files
-from rescorer.formats.nist import WORDS_FIELD
+from rescorer.formats.nist import TIME_DECIMALS, WORDS_FIELD, is_finite, times_of
 from rescorer.formats.rows import Row, Write, line_texts, list_of, number, nwords_of, stream_of, words_of
 from rescorer.formats.sample import Sample
 from rescorer.formats.score_folders import ScoreFolder, read_scores, score_lines
@@ -41,7 +41,6 @@ TOKEN_FIELDS = 11
 TOKEN_FRAME = ("(", "st:", "et:", "g:", "a:", ")")
 FRAME_S = 0.01
 """``et:`` is where a word's last frame begins (SRILM's NBest.cc)."""
-TIME_DECIMALS = 6
 STATE = re.compile(r"-[0-9]$")
 """What HMM states end in, which 2.0 writes among the words."""
 
@@ -154,29 +153,51 @@ def _tokens(text: str, line: int) -> Row:
 _parsers = {"": _columns, FUSED_HEADER: _fused, WORDS_HEADER: _tokens}
 
 
-@contextmanager
 def writer(
     target: str | Path, *, missing: float | None = None, scores: Mapping[str, ScoreFolder] = NO_SCORES
-) -> Iterator[Write]:
+) -> AbstractContextManager[Write]:
     """Writes a file of three columns a list into a folder, from the streams ``acoustic`` and ``lm``.
 
     Args:
         missing: log10 score where a list has no such stream; None: it is refused.
         scores: folders for further streams, which every list must have.
     """
-    folder = make_folder(target)
-    for each in scores.values():
-        make_folder(each.folder)
-    yield lambda nbest: _write(
-        nbest, {folder: list(_column_lines(nbest, missing))} | score_lines(scores, nbest)
-    )
+    return _writer(target, scores, lambda nbest: _column_lines(nbest, missing))
+
+
+def fused_writer(
+    target: str | Path, *, scores: Mapping[str, ScoreFolder] = NO_SCORES
+) -> AbstractContextManager[Write]:
+    """Writes a file of NBestList1.0 a list into a folder, from ``first_pass``, rounded to whole bytelogs."""
+    return _writer(target, scores, _fused_lines)
+
+
+def words_writer(
+    target: str | Path, *, missing: float | None = None, scores: Mapping[str, ScoreFolder] = NO_SCORES
+) -> AbstractContextManager[Write]:
+    """Writes a file of NBestList2.0 a list into a folder, in whole bytelogs, from the streams ``first_pass``,
+    ``acoustic`` and ``lm`` and the times in the field ``words``.
+
+    Where words have no scores of their own there, the first of them gets that of the hypothesis. A list is
+    refused whose words have no times, overlap, or are called like HMM states; or whose scores are not the
+    sums of its words'.
+
+    Args:
+        missing: bytelog score where a list has no such stream; None: it is refused.
+    """
+    return _writer(target, scores, lambda nbest: _token_lines(nbest, missing))
 
 
 @contextmanager
-def fused_writer(target: str | Path) -> Iterator[Write]:
-    """Writes a file of NBestList1.0 a list into a folder, from ``first_pass``, rounded to whole bytelogs."""
+def _writer(
+    target: str | Path,
+    scores: Mapping[str, ScoreFolder],
+    lines_of: Callable[[NBestList], Iterator[str]],
+) -> Iterator[Write]:
     folder = make_folder(target)
-    yield lambda nbest: _write(nbest, {folder: list(_fused_lines(nbest))})
+    for each in scores.values():
+        make_folder(each.folder)
+    yield lambda nbest: _write(nbest, {folder: list(lines_of(nbest))} | score_lines(scores, nbest))
 
 
 def _write(nbest: NBestList, lines: Mapping[Path, list[str]]) -> None:
@@ -195,3 +216,37 @@ def _fused_lines(nbest: NBestList) -> Iterator[str]:
     yield FUSED_HEADER
     for text, score in zip(line_texts(nbest), stream_of(nbest, "first_pass", BYTELOG), strict=True):
         yield f"({round(score)}) {text}".rstrip(" ")
+
+
+def _token_lines(nbest: NBestList, missing: float | None) -> Iterator[str]:
+    yield WORDS_HEADER
+    texts = line_texts(nbest)
+    scores = {name: stream_of(nbest, name, units, missing) for name, units in BYTELOGS.items()}
+    for index, text in enumerate(texts):
+        words = times_of(nbest, index)
+        if " ".join(each["word"] for each in words) != text:
+            message = "are not the words of the text; expected the same"
+            raise InvalidList(message, list_id=nbest.id, hypothesis=index, field=WORDS_FIELD)
+        of_words = [_of_words(nbest, index, name, scores[name][index]) for name in ("lm", "acoustic")]
+        tokens = []
+        end_s = -math.inf
+        for each, lm, acoustic in zip(words, *of_words, strict=True):
+            start = round(float(each["start_s"]), TIME_DECIMALS)
+            if STATE.search(each["word"]) or start <= end_s:
+                message = f"{each['word']!r} at {start!r} s would be read as a phone of the word before"
+                raise InvalidList(message, list_id=nbest.id, hypothesis=index, field=WORDS_FIELD)
+            end_s = round(start + each["duration_s"] - FRAME_S, TIME_DECIMALS)
+            tokens.append(f"{each['word']} ( st: {start!r} et: {end_s!r} g: {lm} a: {acoustic} )")
+        yield " ".join([f"({round(scores['first_pass'][index])})", *tokens])
+
+
+def _of_words(nbest: NBestList, index: int, name: str, total: float) -> list[int]:
+    """A stream's scores of the words, in whole bytelogs."""
+    own = [each.get(name) for each in times_of(nbest, index)]
+    numbers = [round(value) for value in own if value is not None and is_finite(value)]
+    if len(numbers) < len(own):
+        numbers = [round(total)] + [0] * (len(own) - 1)
+    if abs(sum(numbers) - total) > (len(numbers) + 1) / 2:
+        message = f"the words' scores are {sum(numbers)} bytelogs together, the hypothesis's {total:g}"
+        raise InvalidList(message, list_id=nbest.id, hypothesis=index, field=name)
+    return numbers

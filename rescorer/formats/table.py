@@ -1,0 +1,257 @@
+"""Owns the table of list formats: what reads and writes each, its options, and what it can hold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from rescorer.formats import (
+    alternatives,
+    espnet1,
+    espnet2,
+    htk,
+    jsonlines,
+    kaldi,
+    kaldi_lattice,
+    mlm,
+    nemo,
+    nist,
+    rnnlm,
+    slf,
+    srilm,
+    srinterp,
+    stm,
+)
+from rescorer.formats.format import EVERYTHING, Format
+from rescorer.formats.score_folders import score_folders
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError("expected a number from 1")
+    return value
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError("expected a finite number")
+    return value
+
+
+_TABLE = (
+    Format(
+        "jsonl",
+        "JSON lines of this project, one list a line",
+        "natural log-probabilities, or as the header line declares",
+        jsonlines.read_lists,
+        jsonlines.looks_like,
+        jsonlines.writer,
+        holds=EVERYTHING,
+    ),
+    Format(
+        "srilm",
+        "SRILM: a file an utterance, with the columns acoustic score, LM score, number of words, words",
+        "fixed: log10",
+        srilm.read_lists,
+        srilm.looks_like_columns,
+        srilm.writer,
+        read_options={"scores": score_folders},
+        write_options={"missing": _finite, "scores": score_folders},
+        stream_option="scores",
+        folder=True,
+        streams=frozenset(srilm.COLUMNS),
+        hypothesis_fields=frozenset({"nwords"}),
+    ),
+    Format(
+        "nbestlist1",
+        "SRILM's NBestList1.0: a file an utterance, one score",
+        "fixed: bytelogs",
+        srilm.read_lists,
+        srilm.looks_fused,
+        srilm.fused_writer,
+        read_options={"scores": score_folders},
+        write_options={"scores": score_folders},
+        stream_option="scores",
+        folder=True,
+        streams=frozenset({"first_pass"}),
+    ),
+    Format(
+        "nbestlist2",
+        "SRILM's NBestList2.0: a file an utterance, words with times and scores",
+        "fixed: bytelogs",
+        srilm.read_lists,
+        srilm.looks_like_words,
+        srilm.words_writer,
+        read_options={"scores": score_folders},
+        write_options={"missing": _finite, "scores": score_folders},
+        stream_option="scores",
+        folder=True,
+        streams=frozenset(srilm.BYTELOGS),
+        hypothesis_fields=frozenset({nist.WORDS_FIELD}),
+        word_fields=frozenset({"word", *nist.TIMES, "acoustic", "lm"}),
+    ),
+    Format(
+        "srinterp",
+        "SRILM's SRInterp: a file an utterance, with features NAME=VALUE before the words",
+        "the base is told, the sign may be: base=10,sign=log_prob",
+        srinterp.read_lists,
+        srinterp.looks_like,
+        srinterp.writer,
+        read_options=dict.fromkeys(("base", "sign"), str),
+        write_options=dict.fromkeys(("base", "sign"), str),
+        folder=True,
+        holds=frozenset({"streams"}),
+    ),
+    Format(
+        "kaldi",
+        "Kaldi: a folder with the text archives words_text, acwt, lmwt",
+        "fixed: natural-log costs",
+        kaldi.read_lists,
+        kaldi.looks_like,
+        kaldi.writer,
+        folder=True,
+        streams=frozenset(kaldi.STREAMS.values()),
+    ),
+    Format(
+        "mlm",
+        "mlm-scoring: one JSON object of utterances with hyp_1, hyp_2, …, ref",
+        "fixed: natural log-probabilities",
+        mlm.read_lists,
+        mlm.looks_like,
+        mlm.writer,
+        holds=frozenset({"reference", "fields"}),
+        streams=frozenset({mlm.STREAM}),
+    ),
+    Format(
+        "espnet1",
+        "ESPnet 1: data.json with recognition results",
+        "fixed: natural log-probabilities",
+        espnet1.read_lists,
+        espnet1.looks_like,
+        espnet1.writer,
+        holds=frozenset({"reference", "group", "fields"}),
+        streams=frozenset({espnet1.STREAM}),
+    ),
+    Format(
+        "espnet2",
+        "ESPnet 2: a folder with 1best_recog, 2best_recog, …",
+        "fixed: natural log-probabilities",
+        espnet2.read_lists,
+        espnet2.looks_like,
+        espnet2.writer,
+        folder=True,
+        streams=frozenset({espnet2.STREAM}),
+    ),
+    Format(
+        "alternatives",
+        "JSON answers of speech services, a file or a folder of them: arrays called alternatives, NBest, …",
+        "no scores, or base and sign as told: score=FIELD,base=e,sign=log_prob",
+        alternatives.read_lists,
+        alternatives.looks_like,
+        alternatives.writer,
+        read_options=dict.fromkeys(("text", "score", "base", "sign"), str),
+        holds=frozenset({"fields"}),
+        streams=frozenset({alternatives.STREAM}),
+    ),
+    Format(
+        "nemo",
+        "NeMo: text and score by a tab, no ids, always one number of lines an utterance",
+        "fixed: natural log-probabilities",
+        nemo.read_lists,
+        nemo.looks_like,
+        nemo.writer,
+        read_options={"beam": _count},
+        write_options={"beam": _count},
+        numbered=True,
+        streams=frozenset({nemo.STREAM}),
+    ),
+    Format(
+        "cued",
+        "CUED-RNNLM's -nbest: id, acoustic score, LM score, number of words, words",
+        "log-probabilities; the base is told: base=e or base=10",
+        rnnlm.read_cued,
+        rnnlm.looks_like_cued,
+        rnnlm.cued_writer,
+        read_options={"base": str},
+        write_options={"base": str, "missing": _finite},
+        streams=frozenset(rnnlm.STREAMS),
+        hypothesis_fields=frozenset({"nwords"}),
+    ),
+    Format(
+        "mikolov",
+        "Mikolov's rnnlm -nbest: id and words; never told from a file",
+        "no scores",
+        rnnlm.read_mikolov,
+        rnnlm.looks_like_mikolov,
+        rnnlm.mikolov_writer,
+    ),
+    Format(
+        "htk",
+        "HTK lattices (SLF): a file an utterance, expanded to its best word sequences",
+        "log-probabilities; base e, or as the file's base= says",
+        htk.read_with,
+        htk.looks_like,
+        htk.writer,
+        read_options={"depth": _count, "max_paths": _count, **dict.fromkeys(htk.OPTIONS, _finite)},
+        write_options=dict.fromkeys(htk.OPTIONS, _finite),
+        folder=True,
+        streams=frozenset(slf.STREAMS.values()),
+        list_fields=frozenset({htk.NAME_FIELD}),
+        hypothesis_fields=frozenset({nist.WORDS_FIELD}),
+        word_fields=frozenset({"word", *nist.TIMES}),
+        changes=htk.lost,
+    ),
+    Format(
+        "kaldi-lattice",
+        "Kaldi's compact lattices in text form, expanded to their best word sequences",
+        "fixed: natural-log costs",
+        kaldi_lattice.read_lists,
+        kaldi_lattice.looks_like,
+        kaldi_lattice.writer,
+        read_options={
+            "words": str,
+            "depth": _count,
+            "max_paths": _count,
+            **dict.fromkeys(("acscale", "lmscale", "wdpenalty"), _finite),
+        },
+        write_options={"words": str, "missing": _finite},
+        streams=frozenset(kaldi_lattice.STREAMS),
+        changes=kaldi_lattice.lost,
+    ),
+    Format(
+        "trn",
+        "NIST's transcripts, words (id): one hypothesis a list",
+        "no scores",
+        nist.read_trn_lists,
+        nist.looks_like_trn,
+        nist.trn_writer,
+        one_best=True,
+    ),
+    Format(
+        "ctm",
+        "NIST's words with times: a list a file and channel, one hypothesis",
+        "no scores",
+        nist.read_ctm_lists,
+        nist.looks_like_ctm,
+        nist.ctm_writer,
+        hypothesis_fields=frozenset({nist.WORDS_FIELD}),
+        word_fields=frozenset({"word", *nist.NUMBERS}),
+        one_best=True,
+    ),
+    Format(
+        "stm",
+        "NIST's segments with times and speakers: a list a segment, one hypothesis",
+        "no scores",
+        stm.read_lists,
+        stm.looks_like,
+        stm.writer,
+        numbered=True,
+        holds=frozenset({"group"}),
+        list_fields=stm.FIELDS,
+        one_best=True,
+    ),
+)
+FORMATS: Mapping[str, Format] = MappingProxyType({each.name: each for each in _TABLE})

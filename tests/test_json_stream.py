@@ -1,0 +1,110 @@
+"""Documents read piece by piece: the same values and faults as Python's json, in the memory of one value."""
+
+from __future__ import annotations
+
+import io
+import json
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rescorer.errors import FormatError
+from rescorer.formats import alternatives, json_stream, mlm
+from rescorer.formats.json_stream import JsonStream
+from rescorer.formats.source import read_pieces
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just("😀"),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def stream(text: str, size: int) -> JsonStream:
+    return JsonStream((text[start : start + size] for start in range(0, len(text), size)), "a.json")
+
+
+def walked(document: JsonStream, depth: int) -> object:
+    """The value that comes next, its outer arrays and objects taken apart."""
+    if depth and document.next() == "[":
+        return [walked(document, depth - 1) for _ in document.elements()]
+    if depth and document.next() == "{":
+        return {key: walked(document, depth - 1) for key in document.members()}
+    return document.value()
+
+
+def outcome(text: str, size: int, depth: int) -> str:
+    """The value as text, or what is wrong; cut into pieces of ``size`` characters."""
+    document = stream(text, size)
+    try:
+        value = walked(document, depth)
+        document.end()
+    except FormatError as fault:
+        return str(fault)
+    return repr(value)
+
+
+@pytest.fixture(autouse=True)
+def short_pieces(monkeypatch):
+    monkeypatch.setattr(json_stream, "PIECE_CHARACTERS", 1)
+
+
+@given(VALUES, st.booleans(), st.none() | st.just(1), st.integers(1, 40), st.integers(0, 3))
+def test_the_pieces_make_no_difference(value, ascii_only, indent, size, depth):
+    text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
+    if not isinstance(value, str) or value.encode("utf-8", "ignore").decode() == value:
+        assert outcome(text, size, depth) == repr(json.loads(text))
+
+
+@given(VALUES, st.data())
+def test_faults_are_found_where_json_finds_them(value, data):
+    text = json.dumps(value, indent=1, ensure_ascii=False)
+    place = data.draw(st.integers(0, len(text)))
+    text = (
+        text[:place]
+        + data.draw(st.sampled_from(["", "x", ",", "]", '"', "\\", ":", "\n"]))
+        + text[place + 1 :]
+    )
+    found = outcome(text, data.draw(st.integers(1, 40)), 0)
+    assert found == expected(text)
+
+
+def expected(text: str) -> str:
+    try:
+        return repr(json.loads(text))
+    except json.JSONDecodeError as fault:
+        return f"a.json:{fault.lineno}: not JSON: {fault.msg} at column {fault.colno}"
+
+
+@pytest.mark.parametrize("number", ["12345", "-0.5e-3", "-Infinity", "NaN", "123456789012345678901234567890"])
+def test_numbers_are_not_cut(number):
+    assert outcome(f'{{"a": {number}}}', 1, 1) == repr({"a": json.loads(number)})
+    assert outcome(number, 1, 1) == repr(json.loads(number))
+
+
+def test_text_that_is_none_says_where():
+    with pytest.raises(FormatError, match=r"<stream>:3: not UTF-8: invalid start byte"):
+        list(read_pieces(io.BytesIO(b'{"a": 1,\n\n"\xff"}')))
+    with pytest.raises(FormatError, match=r"<stream>:2: not UTF-8: unexpected end of data"):
+        list(read_pieces(io.BytesIO(b'{"a": 1,\n"\xc3')))
+
+
+@pytest.mark.parametrize(("module", "indent"), [(mlm, None), (mlm, 1), (alternatives, 1)])
+def test_memory_is_that_of_one_list(module, indent, tmp_path, monkeypatch):
+    monkeypatch.undo()
+    hypotheses = {f"hyp_{n}": {"text": "a b c d e f g h " * 20, "score": -n} for n in range(1, 20)}
+    lists = {f"u{n}": hypotheses for n in range(1_000)}
+    if module is alternatives:
+        lists = {"results": [{"id": key, "alternatives": [*hypotheses.values()]} for key in lists]}
+    path = tmp_path / "lists.json"
+    with path.open("w") as file:
+        json.dump(lists, file, indent=indent)
+    del lists
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in module.read_lists(path)) == 1_000
+        assert tracemalloc.get_traced_memory()[1] < path.stat().st_size / 4
+    finally:
+        tracemalloc.stop()
