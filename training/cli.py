@@ -14,6 +14,7 @@ from training.cli_interpolate import interpolate_command
 from training.cli_neural import neural
 from training.cli_ngram import NGramCommand, ngram
 from training.cli_perplexity import perplexity_command
+from training.cli_prune import prune_command
 
 app = typer.Typer(
     help="Make the language models that rescorer serves.",
@@ -26,6 +27,7 @@ app.command("bench")(bench)
 app.command("bundle")(bundle)
 app.command("perplexity")(perplexity_command)
 app.command("interpolate")(interpolate_command)
+app.command("prune")(prune_command)
 app.command("complete")(complete_command)
 
 FAULT = 2
