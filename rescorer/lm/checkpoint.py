@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from rescorer.errors import BundleError
 from rescorer.lm.networks import NetworkConfig, NeuralModel
+from rescorer.lm.quantisation import quantised, restored
 from rescorer.vocabulary import Vocabulary
 
 CONFIG, WEIGHTS, VOCABULARY = "config.json", "model.safetensors", "vocabulary.txt"
@@ -27,9 +28,11 @@ def own_parameters(model: NeuralModel) -> dict[str, torch.Tensor]:
 def save_model(
     model: NeuralModel, vocabulary: Vocabulary, folder: Path, dtype: torch.dtype = torch.float32
 ) -> None:
-    """Writes the three files into ``folder``; ``dtype`` is that of the stored weights."""
+    """Writes the three files into ``folder``; weights are stored as ``dtype``, int8 with a scale a row."""
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = {name: value.detach().to(dtype).contiguous() for name, value in own_parameters(model).items()}
+    own = {name: value.detach().contiguous() for name, value in own_parameters(model).items()}
+    is_int8 = dtype == torch.int8
+    tensors = quantised(own) if is_int8 else {name: value.to(dtype) for name, value in own.items()}
     save_file(tensors, folder / WEIGHTS)
     (folder / WEIGHTS).chmod(0o644)  # safetensors makes it private; a server may run as someone else
     (folder / CONFIG).write_text(json.dumps(model.config.to_dict()) + "\n", encoding="utf-8")
@@ -44,8 +47,8 @@ def load_model(folder: Path) -> tuple[NeuralModel, Vocabulary]:
     """
     try:
         values = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-        tensors = load_file(folder / WEIGHTS)
-    except (OSError, ValueError, SafetensorError) as fault:
+        tensors = restored(load_file(folder / WEIGHTS))
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as fault:
         raise BundleError(f"{folder}: cannot be read as a neural model: {fault}") from None
     if not isinstance(values, dict):
         raise BundleError(f"{folder / CONFIG}: expected an object of settings")
