@@ -15,6 +15,8 @@ from training.cli_neural import neural
 from training.cli_ngram import NGramCommand, ngram
 from training.cli_perplexity import perplexity_command
 from training.cli_prune import prune_command
+from training.cli_sample import sample_command
+from training.cli_weights import average_command, quantise_command
 
 app = typer.Typer(
     help="Make the language models that rescorer serves.",
@@ -28,6 +30,9 @@ app.command("bundle")(bundle)
 app.command("perplexity")(perplexity_command)
 app.command("interpolate")(interpolate_command)
 app.command("prune")(prune_command)
+app.command("sample")(sample_command)
+app.command("quantise")(quantise_command)
+app.command("average")(average_command)
 app.command("complete")(complete_command)
 
 FAULT = 2
