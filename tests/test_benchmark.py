@@ -34,18 +34,23 @@ def test_every_model_trains_beside_the_baseline():
 def test_a_text_file_and_the_table(tmp_path):
     (tmp_path / "t.txt").write_text("the cat sat\nthe dog ran off\n" * 40)
     done = CliRunner().invoke(
-        app, ["bench", *TINY, "--text", str(tmp_path / "t.txt"), "--model", "lstm"], catch_exceptions=False
+        app,
+        ["bench", *TINY, "--text", str(tmp_path / "t.txt"), "--model", "lstm", "--processor-time"],
+        catch_exceptions=False,
     )
     lines = done.stdout.splitlines()
     assert lines[0].split()[:2] == ["model", "words/s"]
     assert [line.split()[0] for line in lines[1:]] == ["plain", "lstm", "9"]  # six words and three marks
 
 
-def test_what_cannot_be_measured_is_refused():
+def test_what_cannot_be_measured_is_refused(monkeypatch):
     with pytest.raises(ConfigError, match="no such model in the benchmark: transformer; there are lstm"):
         BenchmarkOptions(models=("transformer",))
     with pytest.raises(ConfigError, match="rounds is 0"):
         BenchmarkOptions(rounds=0)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    with pytest.raises(ConfigError, match="of one thread; torch has 2"):
+        BenchmarkOptions(processor_time=True)
 
 
 def test_the_products_of_a_step_are_counted():

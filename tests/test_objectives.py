@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError
 from rescorer.lm.networks import NetworkConfig, NeuralModel
-from rescorer.lm.output.classes import ClassFactoredSoftmax
-from rescorer.lm.output.full import FullSoftmax
+from rescorer.lm.output import ClassFactoredSoftmax, FullSoftmax
 from training.batches import Sentences
 from training.noise import Noise
 from training.objectives import (

@@ -55,6 +55,9 @@ class BenchmarkOptions:
     """For each model in each round."""
     rounds: int = 3
     """All models take turns, so that what else the machine does hits all of them; the median round counts."""
+    processor_time: bool = False
+    """Count seconds of the processor, not of the wall clock: figures of one thread that hold on a machine
+    that does other work too."""
 
     def __post_init__(self) -> None:
         unknown = sorted(set(self.models) - set(MODELS))
@@ -65,6 +68,12 @@ class BenchmarkOptions:
         for name in ("size", "n_classes", "window", "noise_samples", "batch_words", "rounds"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; expected at least 1")
+        if self.processor_time and torch.get_num_threads() > 1:
+            raise ConfigError(f"processor time is of one thread; torch has {torch.get_num_threads()}")
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        return time.process_time if self.processor_time else time.perf_counter
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +125,7 @@ class Contestant:
     """Forward matrix products of ``typical`` batches."""
     product_words: int
     """Words of these batches."""
+    clock: Callable[[], float]
     words_per_second: list[float] = field(default_factory=list)
     """Of each round."""
     product_seconds: list[float] = field(default_factory=list)
@@ -125,12 +135,12 @@ class Contestant:
     def run(self, seconds: float) -> None:
         """One round: trains for a while, one batch at least, going on where the round before ended; then the
         products alone, for the machine may be busier in the next round."""
-        words, began = 0, time.perf_counter()
-        while (spent := time.perf_counter() - began) < seconds or not words:
+        words, began = 0, self.clock()
+        while (spent := self.clock() - began) < seconds or not words:
             words += self.step(self.order[self.done % len(self.order)])
             self.done += 1
         self.words_per_second.append(words / spent)
-        self.product_seconds.append(seconds_alone(self.products))
+        self.product_seconds.append(seconds_alone(self.products, self.clock))
 
     def speed(self, base: Contestant) -> Speed:
         """What the rounds come to."""
@@ -174,7 +184,7 @@ def baseline(text: Sentences, vocabulary_size: int, options: BenchmarkOptions) -
         return int((targets >= 0).sum())
 
     parts = np.array_split(order, -(-len(order) // SENTENCES_A_BATCH))
-    return make_contestant(config, BASELINE, step, text, parts)
+    return make_contestant(config, BASELINE, step, text, parts, options.clock)
 
 
 def contestant(name: str, text: Sentences, vocabulary_size: int, options: BenchmarkOptions) -> Contestant:
@@ -201,7 +211,7 @@ def contestant(name: str, text: Sentences, vocabulary_size: int, options: Benchm
         return len(words)
 
     order = batches(text, options.batch_words, seed=1, epoch=0)
-    return make_contestant(config, name, step, text, order, samples)
+    return make_contestant(config, name, step, text, order, options.clock, samples)
 
 
 def network_config(name: str, counts: np.ndarray, options: BenchmarkOptions) -> NetworkConfig:
@@ -225,6 +235,7 @@ def make_contestant(
     step: Callable[[np.ndarray], int],
     text: Sentences,
     order: list[np.ndarray],
+    clock: Callable[[], float],
     samples: int | None = None,
 ) -> Contestant:
     """With the products of a short, a medium and a long batch."""
@@ -235,4 +246,4 @@ def make_contestant(
         words = torch.from_numpy(targets[targets >= 0])
         products += network_products(config, *targets.shape) + output_products(config, words, samples)
         n_words += len(words)
-    return Contestant(name, step, order, products, n_words)
+    return Contestant(name, step, order, products, n_words, clock)

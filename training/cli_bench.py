@@ -37,6 +37,10 @@ def bench(
     seconds: Annotated[float, typer.Option(help="For each model in each round.")] = 5.0,
     rounds: Annotated[int, typer.Option(help="All take turns; the median round counts.")] = 3,
     threads: Annotated[int | None, typer.Option(help="CPU threads; default: all.")] = None,
+    processor_time: Annotated[
+        bool,
+        typer.Option("--processor-time", help="With --threads 1, on a busy machine: time of the processor."),
+    ] = False,
     normaliser: NormaliserOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
@@ -49,11 +53,11 @@ def bench(
     from rescorer.lm.device import use_threads
     from training import benchmark
 
+    use_threads(threads or 0)
     chosen = tuple(models) if models else tuple(benchmark.MODELS)
     options = benchmark.BenchmarkOptions(
-        chosen, size, classes, window, noise_samples, batch_words, seconds, rounds
+        chosen, size, classes, window, noise_samples, batch_words, seconds, rounds, processor_time
     )
-    use_threads(threads or 0)
     encoded, n_words = (
         benchmark.file_text(text, read_normaliser(normaliser), vocabulary_size)
         if text

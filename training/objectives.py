@@ -17,8 +17,7 @@ from torch.nn import functional
 
 from rescorer.errors import ConfigError
 from rescorer.lm.networks import NeuralModel
-from rescorer.lm.output import OutputLayer
-from rescorer.lm.output.full import FullSoftmax
+from rescorer.lm.output import FullSoftmax, OutputLayer
 from training.batches import Sentences, in_length_order
 from training.noise import Noise
 
