@@ -133,7 +133,6 @@ def test_a_file_that_is_no_such_document_is_refused(module, text, said):
 @pytest.mark.parametrize(
     ("end", "said"),
     [
-        (', "u1": 1}', "3: not readable JSON: the key 'u1' is there twice in one object"),
         (', "u3": {"a": 1, "a": 2}}', "3: not readable JSON: the key 'a' is there twice in one object"),
         (",}", "3: not JSON: Expecting property name enclosed in double quotes at column 2"),
         ('; "u3": 1}', "3: not JSON: Expecting ',' delimiter at column 1"),
@@ -151,6 +150,15 @@ def test_lists_before_a_fault_are_read(module, end, said):
     assert (first.id, second.id) == ("u1", "u2")
     assert isinstance(fault, FormatError)
     assert said in str(fault)
+
+
+@pytest.mark.parametrize("module", [mlm, espnet1])
+def test_an_id_met_before_is_a_fault_and_the_next_list_is_read(module):
+    record = json.dumps({mlm: MLM["u2"], espnet1: ESPNET["utts"]["u2"]}[module])
+    text = f'{{"u1": {record}, "u1": {record}, "u2": {record}}}'
+    first, again, second = read(module, text if module is mlm else f'{{"utts": {text}}}')
+    assert (first.id, second.id) == ("u1", "u2")
+    assert "<stream>, list 'u1': is here a second time" in str(again)
 
 
 def test_espnet_keys_around_the_utterances_are_passed_over():

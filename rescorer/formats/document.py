@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rescorer.errors import FormatError, InvalidList
+from rescorer.errors import FormatError, InputError, InvalidList
 from rescorer.formats.json_stream import JsonStream, object_of
 from rescorer.formats.records import SURROGATE
 from rescorer.formats.source import Source, open_output, read_pieces, source_name
+from rescorer.types import NBestList
 
 WriteMember = Callable[[str, Any], None]
 
@@ -55,6 +56,22 @@ def expect_object(document: JsonStream, file: str, field: str = "") -> None:
         if not document.next() or document.kind() == "a number":
             document.value()  # where it is none, this says why
         raise FormatError(f"expected a JSON object, not {document.kind()}", file=file, field=field)
+
+
+def member_lists(
+    document: JsonStream, list_of: Callable[[str, Any, str], NBestList | InvalidList], file: str
+) -> Iterator[NBestList | InputError]:
+    """What ``list_of`` makes of each member of the object that comes next, by key, value and file."""
+    seen: set[str] = set()
+    for list_id in document.members(twice=True):
+        record = document.value()
+        try:
+            if list_id in seen:
+                raise InvalidList("is here a second time", list_id=list_id, file=file)
+            yield list_of(list_id, record, file)
+        except InvalidList as fault:
+            yield fault
+        seen.add(list_id)
 
 
 @contextmanager

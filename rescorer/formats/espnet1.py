@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rescorer.errors import FormatError, InputError, InvalidList
-from rescorer.formats.document import expect_object, object_writer, open_document
+from rescorer.formats.document import expect_object, member_lists, object_writer, open_document
 from rescorer.formats.json_stream import or_last
 from rescorer.formats.records import json_kind
 from rescorer.formats.rows import Row, Write, list_of, number, words_of
@@ -52,11 +52,7 @@ def _lists(source: Source) -> Iterator[NBestList | InputError]:
             continue
         found = True
         expect_object(document, file, key)
-        for list_id in document.members():
-            try:
-                yield _list(list_id, document.value(), file)
-            except InvalidList as fault:
-                yield fault
+        yield from member_lists(document, _list, file)
     document.end()
     if not found:
         raise FormatError("expected a JSON object, not nothing", file=file, field="utts")

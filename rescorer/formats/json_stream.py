@@ -88,8 +88,12 @@ class JsonStream:
         self._at = end
         return value
 
-    def members(self) -> Iterator[str]:
-        """The keys of the object that comes next; the caller takes the value of each."""
+    def members(self, twice: bool = False) -> Iterator[str]:
+        """The keys of the object that comes next; the caller takes the value of each.
+
+        Args:
+            twice: a key may come again.
+        """
         seen: set[str] = set()
         self._take("{", "Expecting an object")
         closed = self._took("}")
@@ -97,7 +101,7 @@ class JsonStream:
             if self.next() != '"':
                 self._refuse("Expecting property name enclosed in double quotes", self._at)
             key = self.value()
-            if key in seen:
+            if key in seen and not twice:
                 message = f"not readable JSON: the key {key!r} is there twice in one object"
                 raise FormatError(message, file=self._file, line=self._place(self._at)[0])
             seen.add(key)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rescorer.errors import InputError, InvalidList
-from rescorer.formats.document import object_writer, open_document
+from rescorer.formats.document import member_lists, object_writer, open_document
 from rescorer.formats.json_stream import or_last
 from rescorer.formats.records import json_kind
 from rescorer.formats.rows import Row, Write, list_of
@@ -37,11 +37,7 @@ def read_lists(source: Source) -> Iterator[NBestList | InputError]:
 
 def _lists(source: Source) -> Iterator[NBestList | InputError]:
     document = open_document(source)
-    for list_id in document.members():
-        try:
-            yield _list(list_id, document.value(), source_name(source))
-        except InvalidList as fault:
-            yield fault
+    yield from member_lists(document, _list, source_name(source))
     document.end()
 
 
