@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
 
-from rescorer.errors import FormatError, InputError, InvalidList, LimitExceeded
+from rescorer.errors import InputError, InvalidList, LimitExceeded
 from rescorer.formats.folders import lists_in_files, make_folder, new_file
 from rescorer.formats.lattice import MAX_PATHS, Lattice, Path
 from rescorer.formats.lattice import best_paths as lattice_paths

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from rescorer.errors import FormatError, InputError
 from rescorer.formats.records import SURROGATE
+from rescorer.formats.source import MAX_LINE_VARIABLE, max_line_bytes
 from rescorer.types import NBestList
 
 PIECE_CHARACTERS = 1 << 16
@@ -51,6 +52,7 @@ class JsonStream:
     def __init__(self, pieces: Iterator[str], file: str) -> None:
         self._pieces = pieces
         self._file = file
+        self._limit = max_line_bytes()
         self._text, self._at = "", 0
         self._line, self._column = 1, 0  # of the text's first character
         self._ended = False
@@ -144,10 +146,13 @@ class JsonStream:
         if self._ended:
             return False
         rest = self._text[self._at :]
+        if len(rest) > self._limit:
+            message = f"a value longer than {self._limit} characters; {MAX_LINE_VARIABLE} sets the limit"
+            raise FormatError(message, file=self._file, line=self._place(self._at)[0])
         new: list[str] = []
         size = 0
         try:
-            while size < max(PIECE_CHARACTERS, len(rest)):
+            while size < max(PIECE_CHARACTERS, min(len(rest), self._limit + 1 - len(rest))):
                 new.append(next(self._pieces))
                 size += len(new[-1])
         except StopIteration:

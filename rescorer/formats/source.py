@@ -48,7 +48,7 @@ def read_lines(source: Source) -> Iterator[tuple[int, str | FormatError]]:
         FormatError: the source cannot be opened.
         ConfigError: the variable is no number of bytes.
     """
-    name, limit = source_name(source), _max_line_bytes()
+    name, limit = source_name(source), max_line_bytes()
     with _opened(source) as stream:
         number = 0
         try:
@@ -164,7 +164,12 @@ def _chunks(stream: BinaryIO) -> Iterator[bytes]:
         raise EOFError("the file ends early")
 
 
-def _max_line_bytes() -> int:
+def max_line_bytes() -> int:
+    """The limit of a line, or of one value of a document, that holds here.
+
+    Raises:
+        ConfigError: ``MAX_LINE_VARIABLE`` is no number of bytes.
+    """
     told = os.environ.get(MAX_LINE_VARIABLE, str(MAX_LINE_BYTES))
     try:
         limit = int(told)

@@ -35,7 +35,7 @@ NO_SCORES: Mapping[str, ScoreFolder] = MappingProxyType({})
 FUSED_HEADER, WORDS_HEADER = "NBestList1.0", "NBestList2.0"
 
 COUNT = re.compile("[0-9]{1,9}")
-FUSED = re.compile(r"\s*\(\s*(\S+?)\s*\)\s*(.*)")
+FUSED = re.compile(r"\s*\(\s*((?:[^\s()]|\([^\s()]*\))+)\s*\)\s*(.*)")
 TOKEN_FIELDS = 11
 """Of a word in 2.0: ``yeah ( st: 0.49 et: 0.94 g: -320 a: -8634 )``."""
 TOKEN_FRAME = ("(", "st:", "et:", "g:", "a:", ")")
