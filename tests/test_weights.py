@@ -52,6 +52,17 @@ def test_a_quantised_model_is_smaller_and_nearly_the_same(tied, precision, part,
         )
 
 
+def test_a_bundle_keeps_the_precision_of_a_network(tmp_path):
+    save_model(*random_network(), tmp_path / "small", torch.int8)
+    (tmp_path / "valid.txt").write_text("the cat sat\n")
+    arguments = ["bundle", str(tmp_path / "mine" / "1"), "--neural", str(tmp_path / "small")]
+    arguments += ["--validation", str(tmp_path / "valid.txt"), "--json"]
+    manifest = json.loads(CliRunner().invoke(app, arguments, catch_exceptions=False).stdout)
+    assert manifest["measured"]["validation"]["unknown_words"] == 0
+    stored = load_file(tmp_path / "mine" / "1" / "neural" / WEIGHTS)
+    assert stored["network.embedding.weight"].dtype == torch.int8
+
+
 def test_damaged_scales_are_told(tmp_path):
     save_model(*random_network(), tmp_path / "m", torch.int8)
     whole = load_file(tmp_path / "m" / WEIGHTS)

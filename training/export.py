@@ -14,6 +14,7 @@ import torch
 from rescorer.bundle import TEXT, WEIGHTS, load_ngram, publish, read_weights
 from rescorer.combine import MIXTURE, weights_to_dict
 from rescorer.errors import ConfigError
+from rescorer.lm import checkpoint
 from rescorer.lm.base import LanguageModel
 from rescorer.lm.checkpoint import load_model, save_model
 from rescorer.lm.mixture import align_vocabularies
@@ -46,7 +47,7 @@ class BundleParts:
     weight_sets: Sequence[Path] = ()
     """Further weights to offer beside the default, JSON, called as their files are."""
     half: bool = False
-    """Store the network's weights in half precision."""
+    """Store the network's weights in half precision; else they stay as they are stored."""
     facts: Mapping[str, Any] | None = None
     """How the models came to be, for the manifest."""
 
@@ -109,7 +110,13 @@ def place_models(parts: BundleParts, partial: Path) -> tuple[dict[str, Any], dic
         entries["ngram"]["order"] = ngram.order
     if parts.neural:
         path = partial / "neural"
-        save_model(*load_model(parts.neural), path, torch.float16 if parts.half else torch.float32)
+        model, vocabulary = load_model(parts.neural)  # a damaged one is not copied
+        if parts.half:
+            save_model(model, vocabulary, path, torch.float16)
+        else:
+            path.mkdir()
+            for name in (checkpoint.CONFIG, checkpoint.WEIGHTS, checkpoint.VOCABULARY):
+                shutil.copyfile(parts.neural / name, path / name)
         models["neural"] = NeuralLanguageModel(*load_model(path))
         entries["neural"] = {"kind": "neural", "path": "neural"}
     return entries, models
