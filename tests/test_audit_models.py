@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,9 +18,13 @@ from rescorer.evaluation.audit_models import LISTS_AT_ONCE, ModelTally
 from rescorer.evaluation.audit_stream_findings import in_nats, other_units
 from rescorer.evaluation.oracle import evaluate_list
 from rescorer.evaluation.systems import components_of
+from rescorer.formats.fields import parse_field_map
+from rescorer.formats.jsonlines import read_lists
+from rescorer.pipeline import Rescorer
 from rescorer.text import Normaliser
 from rescorer.types import Hypothesis, NBestList, Weights
 
+STARTER = Path(__file__).resolve().parent.parent / "models" / "starter" / "1"
 WORDS = ("the", "cat", "sat", "on", "mat", "zebra")
 NGRAM = Weights("ngram", {"acoustic": 1.0}, {"ngram": 0.6})
 NATS_OF_LOG10, NATS_OF_LOG2 = math.log(10), math.log(2)
@@ -51,6 +56,11 @@ def lists(library) -> list[NBestList]:
             )
         )
     return out
+
+
+@pytest.fixture(scope="module")
+def starter() -> Rescorer:
+    return Rescorer.load(STARTER)
 
 
 def with_lm(lists, change, name="lm"):
@@ -188,3 +198,30 @@ def test_absurd_scores_are_like_nothing(library, lists):
     found = audit(with_lm(lists, lambda s: 1e300 * s), Normaliser(), models=ModelTally(library, NGRAM))
     assert "lm" not in found.models.likeness
     assert found.facts.rejected == 0
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("factor", "code", "says"),
+    [
+        (1.0, None, ""),
+        (1 / NATS_OF_LOG10, "base", "log10 0.434"),
+        (NATS_OF_LOG10, "base", "natural logs read as log10 2.3"),
+        (NATS_OF_LOG2, "base", "natural logs read as log2 0.693"),
+        (1 / NATS_OF_LOG2, None, ""),  # within what two trigrams of other texts may differ by
+        (-1.0, "cost", "falls where"),
+    ],
+)
+def test_a_recogniser_s_own_scores_beside_another_model(data_dir, starter, factor, code, says):
+    """PocketSphinx's trigram and the starter's novels agree to r 0.64; a regression would call it log10."""
+    file = data_dir / "nbest/read-speech/pocketsphinx-100best.jsonl.gz"
+    names = parse_field_map(["hypotheses=hyps,reference=ref"], ["am=am", "lm=lm"])
+    shift = min(0.0, 400 * factor)  # below zero, so that a cost is not told by its sign
+    lists = [
+        replace(nbest, streams={"lm": tuple(factor * s + shift for s in nbest.streams["lm"])})
+        for nbest in read_lists(file, names)
+    ]
+    found = audit(lists, starter.bundle.normaliser, models=ModelTally(starter, Weights("ngram")))
+    messages = {each.code: each.message for each in found.findings if each.code in ("base", "cost")}
+    assert set(messages) == ({code} if code else set())
+    assert not code or says in messages[code]
