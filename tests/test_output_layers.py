@@ -91,3 +91,19 @@ def test_it_starts_from_the_unigram_distribution(kind, tied):
     layer.start_from_unigrams(counts)
     found = layer.distribution(torch.zeros(1, SIZE, dtype=torch.float64)).exp()[0]
     torch.testing.assert_close(found, counts.double() / counts.sum(), atol=1e-6, rtol=0)
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=12), st.integers(0, 40), st.integers(0, 99))
+def test_classes_of_any_sizes_have_the_gradient_of_the_plain_twin(sizes, n_rows, seed):
+    """Several padded tables, classes that do not occur, a tied row that is never predicted."""
+    torch.manual_seed(seed)
+    layer = ClassFactoredSoftmax(SIZE, sizes, nn.Parameter(torch.randn(sum(sizes) + 1, SIZE))).double()
+    hidden = torch.randn(n_rows, SIZE, dtype=torch.float64, requires_grad=True)
+    words = torch.randint(0, sum(sizes), (n_rows,))
+    inputs = [hidden, *layer.parameters()]
+    found = torch.autograd.grad(layer.loss(hidden, words), inputs)
+    with torch.enable_grad():
+        distribution = ClassFactoredSoftmax.distribution.__wrapped__(layer, hidden)
+    twin = -distribution[torch.arange(n_rows), words].sum()
+    for a, b in zip(found, torch.autograd.grad(twin, inputs, materialize_grads=True), strict=True):
+        torch.testing.assert_close(a, b)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from rescorer.lm.output.cross_entropy import cross_entropy
 from rescorer.lm.output.edges import row_blocks, runs
+from rescorer.lm.output.tables import TableLayout, gaps
 
 ROWS_A_BLOCK = 8192
 """Rows for which class scores are held at once: 8192 × 256 classes × 4 bytes = 8 MB."""
@@ -29,16 +33,16 @@ class ClassFactoredSoftmax(nn.Module):
 
     def __init__(self, size: int, class_sizes: Sequence[int], word_weight: Tensor | None = None) -> None:
         super().__init__()
-        sizes = torch.tensor(class_sizes, dtype=torch.int64)
-        bounds = torch.cat([torch.zeros(1, dtype=torch.int64), sizes.cumsum(0)])
-        self.class_bounds = tuple(
-            bounds.tolist()
-        )  # class c holds words class_bounds[c] … class_bounds[c+1]-1
+        self.layout = TableLayout(class_sizes)
+        self.class_bounds = (0, *accumulate(class_sizes))  # class c holds words bounds[c] … bounds[c+1]-1
         n_words = self.class_bounds[-1]
-        self.class_of: Tensor
-        self.register_buffer(
-            "class_of", torch.repeat_interleave(torch.arange(len(sizes)), sizes), persistent=False
-        )
+        sizes = torch.tensor(class_sizes)
+        self.class_of: Tensor  # (V,) class of each word
+        self.register_buffer("class_of", torch.arange(len(sizes)).repeat_interleave(sizes), persistent=False)
+        self.first_word: Tensor  # (C,) of each class
+        self.register_buffer("first_word", torch.tensor(self.class_bounds[:-1]), persistent=False)
+        self.place: Tensor  # (C,) of each class in the layout
+        self.register_buffer("place", torch.argsort(torch.tensor(self.layout.by_size)), persistent=False)
         self.class_layer = nn.Linear(size, len(class_sizes))
         self.word_weight = nn.Parameter(torch.empty(n_words, size)) if word_weight is None else word_weight
         self.word_bias = nn.Parameter(torch.zeros(n_words))
@@ -59,13 +63,8 @@ class ClassFactoredSoftmax(nn.Module):
 
     def loss(self, hidden: Tensor, words: Tensor) -> Tensor:
         """Σ −ln P(word | hidden) over the batch, for training; hidden: (N, D), words: (N,)."""
-        classes = self.class_of[words]
-        of_class = functional.cross_entropy(self.class_layer(hidden), classes, reduction="sum")
-        order = torch.argsort(classes)
-        of_word = _WithinClassLoss.apply(
-            hidden[order], self.word_weight, self.word_bias, words[order], classes[order], self.class_bounds
-        )
-        return of_class + of_word
+        layer = self.class_layer
+        return _Loss.apply(hidden, layer.weight, layer.bias, self.word_weight, self.word_bias, words, self)
 
     @torch.no_grad()
     def log_probs(self, hidden: Tensor, rows: Tensor, words: Tensor) -> Tensor:
@@ -101,41 +100,58 @@ class ClassFactoredSoftmax(nn.Module):
         """ln P(w | hidden) of every word, (N, V): the plain twin of ``log_probs``."""
         of_class = functional.log_softmax(self.class_layer(hidden), dim=1)
         columns = []
-        for c, (first, last) in enumerate(zip(self.class_bounds, self.class_bounds[1:], strict=False)):
+        for c, (first, last) in enumerate(pairwise(self.class_bounds)):
             logits = functional.linear(hidden, self.word_weight[first:last], self.word_bias[first:last])
             columns.append(of_class[:, c : c + 1] + functional.log_softmax(logits, dim=1))
         return torch.cat(columns, dim=1)
 
 
-class _WithinClassLoss(torch.autograd.Function):
-    """Σ −ln P(word | class, hidden), its gradient taken in the same pass over the classes.
+class _Loss(torch.autograd.Function):
+    """Σ −ln P(class | hidden) − ln P(word | class, hidden).
 
-    One small GEMM a class that occurs in the batch; autograd over as many slices would spend its time on
-    book-keeping and full-size zero gradients.
+    One small GEMM a class that occurs in the batch, and everything else a few operations a table; autograd
+    over as many slices would spend its time on book-keeping and full-size zero gradients.
     """
 
     @staticmethod
-    def forward(ctx, hidden, weight, bias, words, classes, class_bounds):  # type: ignore[no-untyped-def]
-        hidden_grad = torch.zeros_like(hidden)
-        weight_grad = torch.zeros_like(weight)
-        bias_grad = torch.zeros_like(bias)
-        loss = hidden.new_zeros((), dtype=torch.float64)
-        for c, begin, end in runs(classes):
-            first, last = class_bounds[c], class_bounds[c + 1]
-            if last - first == 1:
-                continue
-            h, w = hidden[begin:end], weight[first:last]  # (n, D), (v, D)
-            log_p = torch.log_softmax(torch.addmm(bias[first:last], h, w.t()), dim=1)  # (n, v)
-            target = (words[begin:end] - first).unsqueeze(1)
-            loss -= log_p.gather(1, target).sum(dtype=torch.float64)
-            delta = log_p.exp_().scatter_add_(1, target, log_p.new_full(target.shape, -1.0))
-            torch.mm(delta, w, out=hidden_grad[begin:end])
-            torch.mm(delta.t(), h, out=weight_grad[first:last])
-            torch.sum(delta, dim=0, out=bias_grad[first:last])
-        ctx.save_for_backward(hidden_grad, weight_grad, bias_grad)
+    def forward(ctx, hidden, class_weight, class_bias, weight, bias, words, layer):  # type: ignore[no-untyped-def]
+        places = layer.place[layer.class_of[words]]
+        tables = layer.layout.tables(torch.bincount(places, minlength=len(class_bias)).tolist())
+        order = torch.argsort(places)
+        h, words = hidden.index_select(0, order), words[order]
+        classes = layer.class_of[words]
+        target = words - layer.first_word[classes]
+        loss, class_delta = cross_entropy(torch.addmm(class_bias, h, class_weight.t()), classes)
+        deltas = []
+        for table in tables:
+            scores = h.new_full((sum(table.counts), table.width), -math.inf)
+            split = (each.split(table.counts) for each in (h[table.rows], scores))
+            for own, vectors, logits in zip(table.words, *split, strict=True):
+                w = weight[own]  # (v, D)
+                torch.addmm(bias[own], vectors, w.t(), out=logits[:, : len(w)])  # (n, v)
+            of_words, delta = cross_entropy(scores, target[table.rows])
+            loss += of_words
+            deltas.append(delta)
+        ctx.tables, ctx.n_words = tables, len(bias)
+        ctx.save_for_backward(h, order, class_weight, weight, class_delta, *deltas)
         return loss.to(hidden.dtype)
 
     @staticmethod
     def backward(ctx, grad):  # type: ignore[no-untyped-def]
-        hidden_grad, weight_grad, bias_grad = ctx.saved_tensors
-        return hidden_grad.mul_(grad), weight_grad.mul_(grad), bias_grad.mul_(grad), None, None, None
+        h, order, class_weight, weight, class_delta, *deltas = ctx.saved_tensors
+        delta = class_delta * grad
+        h_grad = torch.mm(delta, class_weight)
+        class_grads = torch.mm(delta.t(), h), delta.sum(dim=0)
+        weight_grad, bias_grad = torch.empty_like(weight), weight.new_zeros(ctx.n_words)
+        for gap in gaps([own for table in ctx.tables for own in table.words], len(weight)):
+            weight_grad[gap] = 0.0
+        for table, delta in zip(ctx.tables, deltas, strict=True):
+            split = (each.split(table.counts) for each in (h[table.rows], h_grad[table.rows], delta * grad))
+            for own, vectors, vectors_grad, d in zip(table.words, *split, strict=True):
+                w = weight[own]
+                d = d[:, : len(w)]
+                vectors_grad.addmm_(d, w)
+                torch.mm(d.t(), vectors, out=weight_grad[own])
+                torch.sum(d, dim=0, out=bias_grad[own])
+        hidden_grad = h_grad.index_select(0, torch.argsort(order))
+        return hidden_grad, *class_grads, weight_grad, bias_grad, None, None

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from rescorer.lm.output.cross_entropy import cross_entropy
 from rescorer.lm.output.edges import row_blocks
 
 SCORES_A_BLOCK = {"cpu": 1 << 22, "cuda": 1 << 28}
@@ -89,12 +90,11 @@ class _Loss(torch.autograd.Function):
         step = rows_a_block(hidden, n_words)
         for begin in range(0, len(hidden), step):
             rows = slice(begin, begin + step)
-            h, target = hidden[rows], words[rows].unsqueeze(1)
-            log_p = torch.log_softmax(torch.addmm(bias, h, w.t()), dim=1)  # (n, V)
-            loss -= log_p.gather(1, target).sum(dtype=torch.float64)
+            h = hidden[rows]
+            of_block, delta = cross_entropy(torch.addmm(bias, h, w.t()), words[rows])  # (n, V)
+            loss += of_block
             if with_gradient:
                 hidden_grad, weight_grad, bias_grad = grads
-                delta = log_p.exp_().scatter_add_(1, target, log_p.new_full(target.shape, -1.0))
                 torch.mm(delta, w, out=hidden_grad[rows])
                 weight_grad[:n_words].addmm_(delta.t(), h)
                 bias_grad += delta.sum(dim=0)
