@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import typer
 
 from rescorer.errors import ConfigError
 from rescorer.lm.checkpoint import load_model
@@ -31,6 +32,7 @@ from training.objectives import (
 )
 from training.prepare import PreparedText, reorder
 from training.run_options import NetworkOptions, TrainingOptions
+from training.vectors import initialise_embedding
 
 CLASSES = "classes.json"
 """Sizes of the classes that the folder's vocabulary is ordered by, where they are not frequency bins."""
@@ -86,7 +88,8 @@ def make_network(
         objective: all but ``ml`` make full softmax the default output layer, the only one that they know.
 
     Raises:
-        ConfigError: the network is inherited and settings are given that it has already.
+        ConfigError: the network is inherited and settings are given that it has already, or settings
+            contradict one another.
     """
     given = {
         name: value for name, value in asdict(options).items() if value is not None and name != "dropout"
@@ -99,7 +102,7 @@ def make_network(
         model.set_dropout(options.dropout)
         return model.train()
     counts = text.counts()
-    for name in ("n_classes", "class_by", "vectors"):
+    for name in ("n_classes", "class_by", "vectors", "embeddings", "freeze_embeddings"):
         given.pop(name, None)
     given.setdefault("output", "classes" if objective == "ml" else "full")
     if given.get("kind") in WINDOWED:
@@ -112,6 +115,11 @@ def make_network(
     )
     model = NeuralModel(config)
     model.output.start_from_unigrams(torch.from_numpy(counts))
+    if options.embeddings:
+        file, frozen = Path(options.embeddings), bool(options.freeze_embeddings)
+        typer.echo(f"{file}: {initialise_embedding(model, text.vocabulary, file, frozen)}", err=True)
+    elif options.freeze_embeddings:
+        raise ConfigError("--freeze-embeddings freezes the vectors of --embeddings; give both")
     return model
 
 

@@ -90,9 +90,7 @@ class TrainingOptions:
             if getattr(self, name) not in known:
                 raise ConfigError(f"{name} is {getattr(self, name)!r}; expected one of {', '.join(known)}")
         if self.momentum and self.optimiser != "sgd":
-            raise ConfigError(
-                f"momentum is {self.momentum}, but the optimiser is {self.optimiser}; it is sgd's"
-            )
+            raise ConfigError(f"momentum is {self.momentum} for {self.optimiser}; only sgd has one")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +133,12 @@ class NetworkOptions:
         metavar="sqrt|mass|brown|kmeans",
     )
     vectors: str | None = option(None, NETWORK, "kmeans: run whose output words are clustered.")
+    embeddings: str | None = option(
+        None, NETWORK, "Text file of word vectors that the embedding starts from: word2vec's or GloVe's."
+    )
+    freeze_embeddings: bool | None = option(
+        None, NETWORK, "Leave these vectors as they are.", "--freeze-embeddings/--tune-embeddings"
+    )
     dropout: float = option(0.0, REGULARISATION, "Share of values dropped in training.")
     locked_dropout: bool | None = option(
         None, REGULARISATION, "One dropout mask for a whole sequence.", "--locked-dropout/--free-dropout"
