@@ -18,7 +18,7 @@ from training.corpus import sentences
 from training.interpolate import Member, interpolate, members, unknown_shares
 from training.mixture_weights import fit_mixture
 from training.model_set import ModelSet, load_models, open_ngram
-from training.ngram import whole_file
+from training.ngram import list_words, whole_file
 from training.options import (
     BundleOption,
     DeviceOption,
@@ -97,8 +97,10 @@ def write_mixture(
     words = frozenset().union(*(model.vocabulary() for model in dynamic))
     parts = [unknown_shares(model, words) for model in dynamic]
     loaded = [load_backoff(path, f"reading {path.name}") for path in paths]
+    mixture = interpolate(loaded, list(shares.values()), parts)
     with whole_file(write) as partial:
-        interpolate(loaded, list(shares.values()), parts).save(partial)
+        mixture.save(partial)
+    list_words(write, mixture.trie.words)
     text = list(sentences([validation], models.normaliser))
     measured = score_tokens({"written": open_ngram(write)}, text).log_probs["written"]
     return {

@@ -17,7 +17,7 @@ from rescorer.vocabulary import END, UNKNOWN
 from training.backoff import BackoffModel, load_backoff
 from training.corpus import encode, sentences
 from training.model_set import open_ngram
-from training.ngram import whole_file
+from training.ngram import list_words, whole_file
 from training.options import NormaliserOption, read_normaliser
 from training.perplexity import measure
 from training.prune import HISTORIES, count_history, model_history, prune, stationary_history
@@ -59,13 +59,14 @@ def prune_command(
     normalise = read_normaliser(normaliser)
     whole = load_backoff(model, "reading")
     probs = {
-        "stationary": lambda: stationary_history(whole),
+        "stationary": lambda: stationary_history(whole, "history"),
         "model": lambda: model_history(whole),
         "counts": lambda: count_history(whole, encoded(whole, text or [], normalise)),
     }[history]()
     small, done = prune(whole, probs, threshold=threshold, keep=keep)
     with whole_file(output) as partial:
         small.save(partial)
+    list_words(output, small.trie.words)
     facts: dict[str, Any] = {
         "history": history,
         **asdict(done),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,9 +119,7 @@ def train_ngram(
         else:
             limit = listed if others else None
             orders, n_sentences = _run_lmplz(texts, normaliser, limit, arpa, options, memory)
-    if output.suffix in BINARY_SUFFIXES:
-        words = "".join(f"{word}\n" for word in listed)
-        output.with_suffix(".words.txt").write_text(words, encoding="utf-8")
+    list_words(output, listed)
     return NGramSummary(
         output=str(output),
         output_bytes=output.stat().st_size,
@@ -196,6 +194,13 @@ def _run_lmplz(
         sentences(texts, normaliser, "lmplz"), arpa, options.cutoffs, limit=limit, memory=memory
     )
     return tuple(OrderSummary(*each) for each in sizes), n_sentences
+
+
+def list_words(output: Path, words: Iterable[str]) -> None:
+    """Writes a model's words beside it where it is a binary, which cannot list them; marks are left out."""
+    if output.suffix in BINARY_SUFFIXES:
+        text = "".join(f"{word}\n" for word in words if word not in MARKS)
+        output.with_suffix(".words.txt").write_text(text, encoding="utf-8")
 
 
 @contextmanager

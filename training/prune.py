@@ -14,6 +14,7 @@ import logging
 from dataclasses import dataclass
 
 import numpy as np
+from tqdm import tqdm
 
 from rescorer.errors import ConfigError
 from rescorer.vocabulary import END, START
@@ -168,19 +169,24 @@ def _rows_of(model: BackoffModel, table: NGramCounts, below: np.ndarray, order: 
     return np.where(context > 0, model.trie.find(context, table.word), 0)
 
 
-def stationary_history(model: BackoffModel) -> np.ndarray:
+def stationary_history(model: BackoffModel, progress: str = "") -> np.ndarray:
     """P(h) in endless text that the model itself makes, (R,): the stationary distribution of its states.
 
     A state is the longest stored suffix of what was said; ``</s>`` leads to ``<s>``. One round moves the
     probability of every state along its n-grams, and what it leaves along the shorter context, less what
     that would give to words that are stored.
+
+    Args:
+        progress: names the bar that is shown, empty for none.
     """
     trie = model.trie
     lower = [np.empty(0)] * 2 + [model.lower_probs(n) for n in range(2, trie.order + 1)]
     states = _settled(model, model_history(model) * (trie.word != trie.words.index(END)))
-    for _ in range(MOST_ROUNDS):
+    rounds = tqdm(range(MOST_ROUNDS), progress, leave=False, disable=None if progress else True)
+    for _ in rounds:
         before, states = states, _settled(model, _one_round(model, states, lower))
         if (moved := np.abs(states - before).sum()) < STATIONARY_TOLERANCE:
+            rounds.close()
             break
     else:
         logger.warning("the stationary distribution still moves by %.2g after %d rounds", moved, MOST_ROUNDS)
