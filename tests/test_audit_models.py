@@ -201,6 +201,7 @@ def test_absurd_scores_are_like_nothing(library, lists):
 
 
 @pytest.mark.data
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("factor", "code", "says"),
     [
