@@ -52,6 +52,7 @@ def test_any_file_is_told_or_refused(data):
     run("detect", data)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("atheris") is None, reason="atheris is not installed: make fuzz installs it")
 def test_the_fuzzer_runs_on_every_reader(tmp_path):
     command = [sys.executable, FUZZER, "--all", "--runs", "300", "--folder", tmp_path]

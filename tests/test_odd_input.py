@@ -244,6 +244,10 @@ GROWING = {
         "mlm",
         lambda n: b'{"u": {%s, "x": 1, "x": 2}}' % b",".join(b'"k%d":1' % i for i in range(n)),
     ),
+    "a long path above many lists": (
+        "alternatives",
+        lambda n: b'[{"%s": [%s]}]' % (b"k" * 5 * n, b",".join([b'{"nbest": [{"text": "a"}]}'] * n)),
+    ),
     "words beside alternations": ("alternations", lambda n: b"{ a / b } " * 4 + b"w " * n),
     "braces with one way": ("alternations", lambda n: b"{ a } " * n),
 }

@@ -43,6 +43,9 @@ SUFFIX = ".json"
 DEEPEST = 8
 """Arrays in one another that are read element by element; those further inside are read whole."""
 
+LONGEST_PATH = 300
+"""Characters of a path, which is cut there; lists below it need ids of their own to be told apart."""
+
 
 class Found(NamedTuple):
     """A list where it stands in a document."""
@@ -214,19 +217,34 @@ def _found_on_the_way(document: JsonStream, path: str = "", depth: int = 0) -> I
 
 def _found(document: Any, prefix: str) -> Iterator[Found]:
     """Every list of a document, those of an object before those inside its other values."""
-    stack = [(prefix, document)]
+    stack = [iter([(prefix, document)])]
     while stack:
-        path, value = stack.pop()
-        inside: list[tuple[str, Any]] = []
-        if isinstance(value, list):
-            inside = [(f"{path}[{index}]", each) for index, each in enumerate(value)]
-        elif isinstance(value, dict):
-            dot = "." if path and not path.endswith(".") else ""
-            inside = [(f"{path}{dot}{key}", each) for key, each in value.items() if key not in LISTS]
+        path, value = next(stack[-1], ("", None))
+        if value is None:
+            stack.pop()
+            continue
+        if isinstance(value, dict):
             for key in LISTS:
                 if isinstance(value.get(key), list):
-                    yield Found(f"{path}{dot}{key}", value, value[key])
-        stack.extend(each for each in reversed(inside) if isinstance(each[1], (list, dict)))
+                    yield Found(_longer(path, key), value, value[key])
+        stack.append(_inside(path, value))
+
+
+def _inside(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Path and value of the arrays and objects that are no lists, one at a time: paths may be long."""
+    if isinstance(value, list):
+        for index, each in enumerate(value):
+            if isinstance(each, (list, dict)):
+                yield f"{path}[{index}]"[:LONGEST_PATH], each
+    elif isinstance(value, dict):
+        for key, each in value.items():
+            if key not in LISTS and isinstance(each, (list, dict)):
+                yield _longer(path, key), each
+
+
+def _longer(path: str, key: str) -> str:
+    dot = "." if path and not path.endswith(".") else ""
+    return f"{path}{dot}{key}"[:LONGEST_PATH]
 
 
 @contextmanager

@@ -59,9 +59,9 @@ class Target:
     seeds: tuple[bytes, ...]
     """The contents of the files, with ``SEPARATOR`` between."""
     places: tuple[str, ...] = ("u1",)
-    memory_per_byte: int = 100
-    """Most memory that is taken for each byte of an input: a list of ``[]`` takes 24, a short word 25, and
-    both may be there twice."""
+    memory_per_byte: int = 200
+    """Most memory that is taken for each byte of an input: a short word takes 25 for one of its own, a line
+    ``u 1 1 1 a`` with its scores by name 180."""
 
     @property
     def tokens(self) -> list[bytes]:
