@@ -223,14 +223,23 @@ def test_dropout_is_for_training_only(kind):
         assert torch.equal(without, model.network(words)[0]) is not recurrent  # weights are still dropped
 
 
+@pytest.mark.parametrize("share", [0.01, 0.25, 0.9])
+def test_dropout_drops_its_share_and_makes_up_for_it(share):
+    torch.manual_seed(0)
+    values = torch.ones(101, 33, 61)  # not a multiple of four values
+    kept = dropped(values, share, locked=False)
+    assert float((kept == 0).double().mean()) == pytest.approx(share, rel=0.03)
+    assert float(kept.double().mean()) == pytest.approx(1.0, rel=0.03)
+    assert kept.unique().tolist() == pytest.approx([0.0, 1 / (1 - share)], rel=1e-3)
+    assert not (kept[0] == kept[1]).all()
+
+
 def test_locked_dropout_has_one_mask_for_all_positions():
     torch.manual_seed(0)
-    values = torch.ones(7, 4, 50)
-    kept = dropped(values, 0.25, locked=True)
+    kept = dropped(torch.ones(7, 4, 50), 0.25, locked=True)
     assert (kept == kept[:1]).all()
     assert kept.unique().tolist() == pytest.approx([0.0, 1 / 0.75])
     assert not (kept[0, 0] == kept[0, 1]).all()
-    assert not (dropped(values, 0.25, locked=False)[0] == dropped(values, 0.25, locked=False)[1]).all()
 
 
 def test_weight_dropout_leaves_the_weights_alone():
