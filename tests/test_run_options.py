@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import math
 import resource
-import subprocess
 import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from toy_runs import new_run, toy_text, without_time, write_text
+from toy_runs import new_run, toy_text, without_time
 
 from rescorer.errors import ConfigError, ScoringError
 from rescorer.lm.checkpoint import load_model
@@ -174,49 +171,6 @@ def test_a_full_disk_leaves_the_old_checkpoint(tmp_path, text):
 def test_impossible_options_are_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
         TrainingOptions(**settings)
-
-
-def command(folder, *options, processes=0):
-    train, validation = folder / "train.txt", folder / "valid.txt"
-    tool = [sys.executable, "-m"]
-    if processes:
-        tool += ["torch.distributed.run", "--nproc-per-node", str(processes), "--master-port", "0", "-m"]
-    sizes = ["--embedding", "8", "--hidden", "8", "--batch-words", "64", "--batch-rows", "6", "--bptt", "9"]
-    often = ["--validations-an-epoch", "2", "--warmup-steps", "5", "--learning-rate", "0.01"]
-    texts = [str(train), "--validation", str(validation)]
-    return [*tool, "training", "neural", *texts, "--threads", "1", *sizes, *often, *options]
-
-
-def log(folder):
-    return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("order", ["--reset", "--carried"])
-def test_two_processes_give_the_losses_of_one_and_resume_exactly(tmp_path, order):
-    write_text(tmp_path)
-    same = [order, "--schedule", "constant", "--patience", "99"]
-    runs = {"one": 0, "two": 2}
-    for name, processes in runs.items():
-        options = [*same, "--epochs", "2", "-o", str(tmp_path / name)]
-        subprocess.run(command(tmp_path, *options, processes=processes), check=True, capture_output=True)
-    for one, two in zip(log(tmp_path / "one"), log(tmp_path / "two"), strict=True):
-        for loss in ("training_perplexity", "validation_perplexity"):
-            assert math.log(one[loss]) == pytest.approx(math.log(two[loss]), abs=1e-4)
-    # Stopped after one epoch and gone on, with dropout of its own in each process.
-    random = [*same, "--dropout", "0.3", "-o"]
-    steps = (
-        ("whole", ["--epochs", "2"]),
-        ("parts", ["--epochs", "1"]),
-        ("parts", ["--epochs", "2", "--resume"]),
-    )
-    for name, options in steps:
-        line = command(tmp_path, *random, str(tmp_path / name), *options, processes=2)
-        subprocess.run(line, check=True, capture_output=True)
-    whole, parts = (
-        [{**entry, "seconds": 0} for entry in log(tmp_path / name)] for name in ("whole", "parts")
-    )
-    assert whole == parts
 
 
 def test_tensorboard_is_asked_for_by_name_where_it_is_missing(tmp_path, monkeypatch):
