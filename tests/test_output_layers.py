@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from rescorer.lm.output import ClassFactoredSoftmax, FullSoftmax, OutputLayer, full
+from rescorer.lm.output import ClassFactoredSoftmax, FullSoftmax, OutputLayer, TreeSoftmax, full
 
 N_WORDS, SIZE = 23, 6
 LAYERS = {
@@ -16,11 +17,25 @@ LAYERS = {
     "classes": lambda tied: ClassFactoredSoftmax(SIZE, (1, 3, 1, 11, 7), tied),
     "one class": lambda tied: ClassFactoredSoftmax(SIZE, (N_WORDS,), tied),
     "a class a word": lambda tied: ClassFactoredSoftmax(SIZE, (1,) * N_WORDS, tied),
+    "balanced tree": lambda tied: TreeSoftmax(SIZE, N_WORDS),
+    "lopsided tree": lambda tied: with_tree(TreeSoftmax(SIZE, N_WORDS), chain(N_WORDS)),
 }
 every_layer = pytest.mark.parametrize(
-    ("kind", "tied"), [(kind, tied) for kind in LAYERS for tied in (False, True)]
+    ("kind", "tied"),
+    [(kind, tied) for kind in LAYERS for tied in (False, True) if not (tied and "tree" in kind)],
 )
 words_and_rows = st.lists(st.tuples(st.integers(0, N_WORDS - 1), st.integers(0, 8)), max_size=60)
+
+
+def chain(n_words: int) -> np.ndarray:
+    """A tree that asks for one word after the other, the last ones first."""
+    nodes = np.arange(n_words - 1)
+    return np.stack([np.append(nodes[1:], n_words - 1), 2 * n_words - 2 - nodes], axis=1)
+
+
+def with_tree(layer: TreeSoftmax, children: np.ndarray) -> TreeSoftmax:
+    layer.set_tree(children)
+    return layer
 
 
 def make(kind: str, tied: bool) -> OutputLayer:

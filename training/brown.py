@@ -108,6 +108,33 @@ def brown_clusters(
     return exchange.class_of
 
 
+def neighbour_vectors(ids: np.ndarray, class_of: np.ndarray) -> np.ndarray:
+    """What stands before and after each word, by class: vectors of words without training a network.
+
+    Roots of shares, so that distances are Hellinger's; a word is seen as often as in the text and once more
+    like its whole class, which is all that is known of rare words.
+
+    Args:
+        ids: (T,) word ids, sentences closed by id 0.
+        class_of: (V,) class of each word, such as ``brown_clusters``'.
+
+    Returns:
+        (V, 2·C) float32.
+    """
+    n_words, n_classes = len(class_of), int(class_of.max()) + 1
+    left, right, counts = bigrams(ids, n_words)
+    sides = []
+    for here, beside in ((left, right), (right, left)):
+        table = np.zeros((n_words, n_classes))
+        np.add.at(table, (here, class_of[beside]), counts)
+        of_class = np.zeros((n_classes, n_classes))
+        np.add.at(of_class, class_of, table)
+        of_class /= np.maximum(of_class.sum(axis=1, keepdims=True), 1.0)
+        table += of_class[class_of]
+        sides.append(np.sqrt(table / np.maximum(table.sum(axis=1, keepdims=True), 1.0)))
+    return np.concatenate(sides, axis=1).astype(np.float32)
+
+
 class _Exchange:
     """The classes as they stand, the table of counts between them, and x·ln x of it."""
 

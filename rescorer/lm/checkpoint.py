@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -31,12 +32,16 @@ def save_model(
     """Writes the three files into ``folder``; weights are stored as ``dtype``, int8 with a scale a row."""
     folder.mkdir(parents=True, exist_ok=True)
     own = {name: value.detach().contiguous() for name, value in own_parameters(model).items()}
-    is_int8 = dtype == torch.int8
-    tensors = quantised(own) if is_int8 else {name: value.to(dtype) for name, value in own.items()}
+    tensors = quantised(own) if dtype == torch.int8 else _floats_as(dtype, own)
     save_file(tensors, folder / WEIGHTS)
     (folder / WEIGHTS).chmod(0o644)  # safetensors makes it private; a server may run as someone else
     (folder / CONFIG).write_text(json.dumps(model.config.to_dict()) + "\n", encoding="utf-8")
     vocabulary.save(folder / VOCABULARY)
+
+
+def _floats_as(dtype: torch.dtype, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Weights in another precision; whole numbers, such as a tree's, stay what they are."""
+    return {name: each.to(dtype) if each.is_floating_point() else each for name, each in tensors.items()}
 
 
 def load_model(folder: Path) -> tuple[NeuralModel, Vocabulary]:
@@ -62,7 +67,7 @@ def load_model(folder: Path) -> tuple[NeuralModel, Vocabulary]:
     if config.tied and "network.embedding.weight" in tensors:
         tensors["output.word_weight"] = tensors["network.embedding.weight"]
     try:
-        model.load_state_dict({name: value.float() for name, value in tensors.items()})
+        model.load_state_dict(_floats_as(torch.float32, tensors))
     except RuntimeError as fault:
         raise BundleError(f"{folder}: the weights do not fit the network: {fault}") from None
     for name, value in model.state_dict().items():

@@ -7,11 +7,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from rescorer.errors import BundleError
 from rescorer.lm.networks.base import ContextNetwork, State
 from rescorer.lm.networks.config import KINDS, WINDOWED, NetworkConfig
 from rescorer.lm.networks.recurrent import RecurrentNetwork
 from rescorer.lm.networks.windowed import WindowedNetwork
-from rescorer.lm.output import ClassFactoredSoftmax, FullSoftmax, OutputLayer
+from rescorer.lm.output import ClassFactoredSoftmax, FullSoftmax, OutputLayer, TreeSoftmax
 
 NETWORKS = {kind: WindowedNetwork if kind in WINDOWED else RecurrentNetwork for kind in KINDS}
 
@@ -20,6 +21,10 @@ def make_output(config: NetworkConfig, size: int, word_weight: Tensor | None) ->
     """The layer that a config asks for, over vectors of ``size``; ``word_weight`` is the tied embedding."""
     if config.output == "full":
         return FullSoftmax(size, config.n_words, word_weight)
+    if config.output == "tree":
+        if word_weight is not None:
+            raise BundleError("a tree's decisions are no words: its weights cannot be tied to the embedding")
+        return TreeSoftmax(size, config.n_words)
     return ClassFactoredSoftmax(size, config.class_sizes, word_weight)
 
 

@@ -3,5 +3,6 @@
 from rescorer.lm.output.base import OutputLayer
 from rescorer.lm.output.classes import ClassFactoredSoftmax
 from rescorer.lm.output.full import FullSoftmax
+from rescorer.lm.output.tree import TreeSoftmax
 
-__all__ = ["ClassFactoredSoftmax", "FullSoftmax", "OutputLayer"]
+__all__ = ["ClassFactoredSoftmax", "FullSoftmax", "OutputLayer", "TreeSoftmax"]
