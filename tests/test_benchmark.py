@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -64,6 +66,24 @@ def test_the_products_of_a_step_are_counted():
     assert flops(output_products(full, words, samples=7)) == 2 * 10 * 5 * 7
     feedforward = NetworkConfig(101, (100,), "feedforward", embedding_size=10, hidden_size=20, window=3)
     assert flops(network_products(feedforward, 5, 7)) == 35 * 2 * (30 * 20 + 20 * 10)
+
+
+FAULTS = """
+import resource, torch
+from training.memory import keep_freed_memory
+kept = keep_freed_memory()
+for _ in range(40):  # the heap needs some rounds to settle
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    torch.ones(16_000_000)
+print(int(kept), resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def test_memory_once_freed_comes_without_page_faults():
+    """In a process of its own, for the setting is the whole process's."""
+    done = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True)
+    kept, faults = map(int, done.stdout.split())
+    assert not kept or faults < 100  # 64 MB are 15,625 pages
 
 
 def test_random_text_follows_zipfs_law():

