@@ -129,7 +129,7 @@ def test_the_uniform_average_waits_for_validation_to_stall():
 
 
 def test_a_loss_far_above_the_unigrams_stops_the_run(tmp_path, text):
-    options = replace(SGD, learning_rate=1e4, gradient_clip=1e4, warmup_steps=1, schedule="constant")
+    options = replace(SGD, learning_rate=1e4, gradient_clip=1e4, warmup_steps=1, epochs=9)
     with pytest.raises(ScoringError, match=r"word frequencies .* lower --learning-rate"):
         new_run(tmp_path, text, options).train(text.train, text.validation)
 

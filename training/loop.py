@@ -35,8 +35,9 @@ from training.validation import perplexity
 LOOK_EVERY = 20
 """Steps between looks at the loss, which make a GPU wait, and at the clock."""
 DIVERGED = math.log(10.0)
-"""Nats a word above the unigram distribution's; a network that starts as that distribution gets there only
-when its updates are too large."""
+"""Nats a word above the unigram distribution's; after the first steps a network gets there only when its
+updates are too large."""
+FIRST_STEPS = 100
 
 Report = Callable[[dict[str, Any]], None]
 
@@ -178,7 +179,7 @@ class Run:
                 self._look(limit)
                 save = bool(self.workers.agree(time.monotonic() - saved > self.checkpoint_every_s))
             if check:
-                self._validate(validation, limit, report)
+                self._validate(validation, report)
             if check or save:
                 self._save()
                 saved = time.monotonic()
@@ -229,7 +230,8 @@ class Run:
         loss = sum(float(value) for value, _ in self.losses)
         words = sum(n for _, n in self.losses)
         self.losses.clear()
-        self._check(loss / words, limit if self._is_likelihood else math.inf)
+        judged = self._is_likelihood and progress.step > FIRST_STEPS
+        self._check(loss / words, limit if judged else math.inf)
         progress.loss += loss
         progress.loss_words += words
         progress.words += words
@@ -240,24 +242,24 @@ class Run:
         """Whether the objective's mean is the logarithm of a perplexity."""
         return isinstance(self.objective, MaximumLikelihood)
 
-    def _check(self, mean: float, limit: float) -> None:
-        """Raises ScoringError where a mean −ln P is not finite or above the limit."""
+    def _check(self, mean: float, limit: float = math.inf) -> None:
+        """Raises ScoringError where a mean loss is not finite or above the limit."""
         options = self.options
         if not math.isfinite(mean) or mean > limit:
             raise ScoringError(
-                f"the loss is {mean:.4g} nats a word at step {self.progress.step}, far above what word "
-                f"frequencies alone give. Start again with a lower --learning-rate (now "
+                f"the loss is {mean:.4g} nats a word at step {self.progress.step}, where word frequencies "
+                f"alone give less. Start again with a lower --learning-rate (now "
                 f"{options.learning_rate:g}), --gradient-clip (now {options.gradient_clip:g}) or more "
                 f"--warmup-steps (now {options.warmup_steps})"
             )
 
-    def _validate(self, validation: Sentences, limit: float, report: Report | None) -> None:
+    def _validate(self, validation: Sentences, report: Report | None) -> None:
         """Measures, keeps the best model, lowers the learning rate, and tells."""
         progress = self.progress
         with self.average.in_place():
             first = self.workers.first
             measured = self.workers.agree(perplexity(self.model, validation) if first else 0.0)
-            self._check(math.log(measured), limit)
+            self._check(math.log(measured))
             better = measured < progress.best_perplexity
             if better and first:
                 save_best(self.folder, self.model, self.vocabulary, asdict(progress))

@@ -16,10 +16,12 @@ from training.streams import StreamBatches
 PIECE = 64
 """Columns computed at once, the state carried between them; a very long sentence needs no more memory."""
 STREAMS, WARM_UP = 16, 256
-"""Places at which text with carried state is read in parallel, and the words read unscored before each, from
-which the state is what the whole text before would have left; a text has a stream for every so many times
-those words."""
-SHORT = 8
+"""Places at which text with carried state is read in parallel, and the words read unscored before each, after
+which the state is what the whole text before would have left."""
+STREAM_WORDS = 2048
+"""A shorter text has fewer streams, so that warming up stays cheap."""
+LARGEST_MEAN = 700.0
+"""Nats; a perplexity beyond it is infinite."""
 
 
 @torch.no_grad()
@@ -32,13 +34,14 @@ def perplexity(model: NeuralModel, text: Sentences, batch_words: int = 8192, str
     was_training, total = model.training, 0.0
     model.eval()
     if model.config.carried:
-        total = _carried(model, text.ids, max(1, min(streams, len(text.ids) // (SHORT * WARM_UP))))
+        total = _carried(model, text.ids, max(1, min(streams, len(text.ids) // STREAM_WORDS)))
     else:
         order = np.argsort(text.lengths, kind="stable")
         for chosen in in_length_order(order, text.lengths, batch_words):
             total += _rows(model, *text.rows(chosen), None)
     model.train(was_training)
-    return math.exp(total / (len(text.ids) if model.config.carried else text.n_words))
+    mean = total / (len(text.ids) if model.config.carried else text.n_words)
+    return math.inf if mean > LARGEST_MEAN else math.exp(mean)
 
 
 def _carried(model: NeuralModel, ids: np.ndarray, streams: int) -> float:
