@@ -148,8 +148,16 @@ class ElmanLayers(RecurrentLayers):
         super().__init__(config)
 
     def _start_well(self, layer: int) -> None:
-        """Neither shrink nor blow up what was said before (Le et al. 2015; Saxe et al. 2014)."""
-        nn.init.orthogonal_(self.parameter("weight_hh", layer))
+        """Neither shrink nor blow up what was said before (Saxe et al. 2014; Le et al. 2015).
+
+        A sigmoid starts as the same network does with tanh, for σ(a) = (1 + tanh(a / 2)) / 2.
+        """
+        weight = self.parameter("weight_hh", layer)
+        nn.init.orthogonal_(weight)
+        if self.activation == "sigmoid":
+            weight.mul_(4)
+            self.parameter("weight_ih", layer).mul_(2)
+            self.parameter("bias_ih", layer).sub_(weight.sum(dim=1) / 2)
 
     def sequence(self, layer, below, state):  # type: ignore[no-untyped-def]
         if below.is_cuda and self.activation in ("tanh", "relu"):
