@@ -11,7 +11,7 @@ class OutputLayer(Protocol):
     """An ``nn.Module`` whose probabilities sum to 1 over the words it can predict, ids 0 … n_words-1."""
 
     word_weight: nn.Parameter | Tensor
-    """(≥ n_words, D), one row a word, maybe the input embedding; in a tree (n_words - 1, D), one a decision."""
+    """(≥ n_words, D), a row a word, maybe the input embedding; in a tree (n_words - 1, D), one a decision."""
 
     @property
     def n_words(self) -> int: ...
