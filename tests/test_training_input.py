@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from toy_runs import new_run, toy_text, write_text
 from typer.testing import CliRunner
 
-from rescorer.errors import BundleError, ConfigError, FormatError
+from rescorer.errors import BundleError, ConfigError, FormatError, RescorerError
+from rescorer.lm.checkpoint import load_model
 from rescorer.text import Normaliser
 from training.cli import app
 from training.cli_neural import weighted
@@ -59,6 +62,7 @@ def test_a_vocabulary_that_covers_nothing(tmp_path, name):
         prepare(tmp_path, [tmp_path / "t.txt"], tmp_path / "v.txt", Normaliser(), tmp_path / "words.txt")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("carried", [None, True])
 def test_a_line_of_a_hundred_thousand_words(tmp_path, carried):
     run = inputs(tmp_path, line="the cat sat here " * 25_000 + "\n")
@@ -104,6 +108,35 @@ def test_a_state_carried_over_weighted_or_few_words_is_refused(tmp_path):
     many = TrainingOptions(epochs=1, batch_rows=5000)
     with pytest.raises(ConfigError, match="too few for 5000 rows"):
         train(run, prepare_run(run, None, 100), carried, many, threads=1)
+
+
+@pytest.mark.parametrize(("tree", "vectors"), [(None, None), ("learned", None), ("learned", "words.vec")])
+def test_a_tree_is_the_same_when_the_run_goes_on(tmp_path, tree, vectors):
+    (tmp_path / "words.vec").write_text("cat 1 0 .5\nking .9 0 .4\nsat 0 1 0\nslept 0 1 .1\n")
+    place = vectors and str(tmp_path / vectors)
+    network = NetworkOptions(embedding_size=8, hidden_size=8, output="tree", tree=tree, vectors=place)
+    run = inputs(tmp_path)
+    facts = train(run, prepare_run(run, None, 100, network), network, OPTIONS, threads=1)
+    assert not facts["network"]["tied"]
+    before = load_model(tmp_path / "run" / "best")[0].output.tree
+    longer = replace(OPTIONS, epochs=2)
+    train(run, prepared(tmp_path / "run", 50), network, longer, threads=1, resume=True)
+    assert torch.equal(load_model(tmp_path / "run" / "best")[0].output.tree, before)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"class_by": "sound"}, "expected one of sqrt, mass, brown, kmeans"),
+        ({"vectors": "a.vec"}, "only --class-by kmeans and --tree learned"),
+        ({"tree": "huffman"}, "--output-layer tree"),
+        ({"freeze_embeddings": True}, "of --embeddings"),
+        ({"class_by": "kmeans", "vectors": "none.vec"}, "cannot be read"),
+    ],
+)
+def test_options_of_a_network_that_contradict_one_another(tmp_path, settings, message):
+    with pytest.raises(RescorerError, match=message):
+        prepare_run(inputs(tmp_path), None, 100, NetworkOptions(**settings))
 
 
 @pytest.mark.parametrize("class_by", ["brown", "kmeans"])

@@ -73,4 +73,4 @@ class WeightAverage:
 
     @torch.no_grad()
     def _put(self, values: list[Tensor]) -> None:
-        torch._foreach_copy_(self.parameters, values)
+        torch._foreach_copy_([*self.parameters], values)

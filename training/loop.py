@@ -27,10 +27,10 @@ from training.distributed import Workers
 from training.monitor import Monitor
 from training.objectives import MaximumLikelihood, Objective
 from training.run_options import TrainingOptions
-from training.run_state import Parts, load_state, random_state, save_best, save_state
+from training.run_state import Parts, interleaved, load_state, random_state, save_best, save_state
 from training.schedule import learning_rate, make_optimiser, reduces
 from training.streams import StreamBatches
-from training.validation import perplexity
+from training.validation import perplexity, unigram_entropy
 
 LOOK_EVERY = 20
 """Steps between looks at the loss, which make a GPU wait, and at the clock."""
@@ -299,22 +299,3 @@ class Run:
             whole = interleaved([state for _, states in gathered for state in states])
             parts = Parts(self.model, self.optimiser, self.average, [random for random, _ in gathered], whole)
             save_state(self.folder, parts, self.identity, asdict(progress))
-
-
-def interleaved(parts: list[State | None]) -> State | None:
-    """The state of all rows, row i from part i modulo the number of parts; None where there is none."""
-    if parts[0] is None:
-        return None
-    n_rows = sum(len(part[0]) for part in parts if part is not None)
-    whole = tuple(each.new_empty(n_rows, *each.shape[1:]) for each in parts[0])
-    for number, part in enumerate(parts):
-        for into, rows in zip(whole, part or (), strict=bool(part)):
-            into[number :: len(parts)] = rows
-    return whole
-
-
-def unigram_entropy(ids: np.ndarray) -> float:
-    """Mean −ln P a word under the text's own word frequencies."""
-    counts = np.bincount(ids)
-    shares = counts[counts > 0] / len(ids)
-    return float(-(shares * np.log(shares)).sum())

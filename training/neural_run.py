@@ -20,6 +20,7 @@ from rescorer.text import Normaliser
 from rescorer.vocabulary import Vocabulary
 from training.distributed import Workers
 from training.loop import Progress, Run
+from training.memory import keep_freed_memory
 from training.monitor import Monitor
 from training.new_network import make_network, make_objective, order_by_classes
 from training.prepare import PreparedText, prepare, prepared
@@ -100,8 +101,11 @@ def train(
     """
     place = workers.device(torch_device(device))
     use_threads(threads or 0)
+    if place.type == "cpu":
+        keep_freed_memory()
     torch.manual_seed(options.seed)
-    model = make_network(inputs.folder, inputs.start_from, text, network, options.objective).to(place)
+    model = make_network(inputs.folder, inputs.start_from, text, network, options.objective, resumed=resume)
+    model.to(place)
     identity = inputs.identity() | {"network": asdict(network), "vocabulary": fingerprint(text.vocabulary)}
     monitor = Monitor(inputs.folder, quiet=not workers.first, tensorboard=tensorboard)
     run = Run(

@@ -14,14 +14,16 @@ from rescorer.errors import ConfigError
 from rescorer.lm.checkpoint import load_model
 from rescorer.lm.networks import NetworkConfig, NeuralModel
 from rescorer.lm.networks.config import WINDOWED
+from rescorer.lm.output import TreeSoftmax
 from rescorer.vocabulary import Vocabulary
+from training.brown import brown_clusters, neighbour_vectors
 from training.classes import (
-    ClassOrder,
     brown_classes,
     default_n_classes,
     embedding_classes,
     frequency_bins,
 )
+from training.corpus import read_lines
 from training.noise import Noise
 from training.objectives import (
     MaximumLikelihood,
@@ -32,12 +34,16 @@ from training.objectives import (
 )
 from training.prepare import PreparedText, reorder
 from training.run_options import NetworkOptions, TrainingOptions
-from training.vectors import initialise_embedding
+from training.trees import huffman_tree, vector_tree
+from training.vectors import initialise_embedding, read_vectors
 
 CLASSES = "classes.json"
 """Sizes of the classes that the folder's vocabulary is ordered by, where they are not frequency bins."""
 CLASS_POWERS = {"sqrt": 0.5, "mass": 1.0}
 CLASSES_BY = (*CLASS_POWERS, "brown", "kmeans")
+TREES = ("huffman", "learned")
+NOT_OF_THE_CONFIG = ("n_classes", "class_by", "tree", "vectors", "embeddings", "freeze_embeddings")
+"""Options of the network that say where its parts come from."""
 DEFAULT_WINDOW = 4
 """Words that a feed-forward network sees: a 5-gram's."""
 
@@ -46,45 +52,83 @@ def order_by_classes(folder: Path, text: PreparedText, options: NetworkOptions) 
     """Puts the vocabulary and the encoded text of a prepared run into the order of its classes.
 
     Raises:
-        ConfigError: the classes cannot be made; says why.
+        ConfigError: options contradict one another, or the classes cannot be made; says why.
     """
     (folder / CLASSES).unlink(missing_ok=True)
-    if options.class_by not in (None, *CLASSES_BY):
-        raise ConfigError(f"class_by is {options.class_by!r}; expected one of {', '.join(CLASSES_BY)}")
-    if (options.class_by == "kmeans") != (options.vectors is not None):
-        raise ConfigError("--class-by kmeans clusters the --vectors of another run; give both or neither")
+    _check(options)
     if options.class_by in (None, *CLASS_POWERS):
         return
-    made = _classes(text, options, options.n_classes or default_n_classes(len(text.vocabulary) - 1))
+    n_classes = options.n_classes or default_n_classes(len(text.vocabulary) - 1)
+    if options.class_by == "brown":
+        made = brown_classes(text.train.ids, len(text.vocabulary) - 1, n_classes)
+    else:
+        made = embedding_classes(_vectors(text, options), text.counts(), n_classes)
     reorder(folder, text.vocabulary, made.order)
     (folder / CLASSES).write_text(json.dumps(made.class_sizes), encoding="utf-8")
 
 
-def _classes(text: PreparedText, options: NetworkOptions, n_classes: int) -> ClassOrder:
-    if options.class_by == "brown":
-        return brown_classes(text.train.ids, len(text.vocabulary) - 1, n_classes)
-    vectors = run_vectors(Path(options.vectors or ""), text.vocabulary)
-    return embedding_classes(vectors[:-1], text.counts(), n_classes)
+def _check(options: NetworkOptions) -> None:
+    for name, value, known in (("class_by", options.class_by, CLASSES_BY), ("tree", options.tree, TREES)):
+        if value not in (None, *known):
+            raise ConfigError(f"{name} is {value!r}; expected one of {', '.join(known)}")
+    if options.vectors and options.class_by != "kmeans" and options.tree != "learned":
+        raise ConfigError("only --class-by kmeans and --tree learned go by --vectors")
+    if options.tree and options.output != "tree":
+        raise ConfigError("--tree says which tree --output-layer tree has; give both")
+    if options.freeze_embeddings and not options.embeddings:
+        raise ConfigError("--freeze-embeddings freezes the vectors of --embeddings; give both")
 
 
-def run_vectors(run: Path, vocabulary: Vocabulary) -> np.ndarray:
-    """(V, D) output vectors that another run's best model has for the words; zeros for those it lacks."""
-    model, words = load_model(run / "best")
-    known = model.output.word_weight.detach().numpy()
-    vectors = np.zeros((len(vocabulary), known.shape[1]), dtype=np.float32)
-    for i, word in enumerate(vocabulary.words):
-        if words.ids.get(word, len(known)) < len(known):
-            vectors[i] = known[words.ids[word]]
+def _vectors(text: PreparedText, options: NetworkOptions) -> np.ndarray:
+    """(V - 1, D) vectors that words are told apart by."""
+    if options.vectors:
+        return word_vectors(Path(options.vectors), text.vocabulary)
+    n_words = len(text.vocabulary) - 1
+    classes = brown_clusters(text.train.ids, n_words, max(3, default_n_classes(n_words)))
+    return neighbour_vectors(text.train.ids, classes)
+
+
+def word_vectors(source: Path, vocabulary: Vocabulary) -> np.ndarray:
+    """(V - 1, D) vectors of the words that can be predicted: of a run's best model, its output layer's where
+    it has any, or of a text file as word2vec and GloVe write it; zeros for words that are not there."""
+    n_words = len(vocabulary) - 1
+    if not source.is_dir():
+        found = dict(read_vectors(source, vocabulary.ids, vector_width(source)))
+    else:
+        model, words = load_model(source / "best")
+        trees = model.config.output == "tree"
+        known = (model.network.embedding.weight if trees else model.output.word_weight).detach().numpy()
+        ids = {i: words.ids[word] for i, word in enumerate(vocabulary.words) if word in words.ids}
+        found = {i: known[place] for i, place in ids.items() if place < model.config.n_words}
+    if not found:
+        raise ConfigError(f"{source} has a vector for none of the vocabulary's {n_words:,} words")
+    vectors = np.zeros((n_words, len(next(iter(found.values())))), dtype=np.float32)
+    for i, vector in found.items():
+        if i < n_words:
+            vectors[i] = vector
     return vectors
 
 
+def vector_width(file: Path) -> int:
+    """Values of a vector in the file, told by its first line: word2vec's two numbers, or a word's vector."""
+    fields = next(read_lines(file), "").split()
+    return int(fields[1]) if len(fields) == 2 and fields[1].isdigit() else max(1, len(fields) - 1)
+
+
 def make_network(
-    folder: Path, start_from: Path | None, text: PreparedText, options: NetworkOptions, objective: str = "ml"
+    folder: Path,
+    start_from: Path | None,
+    text: PreparedText,
+    options: NetworkOptions,
+    objective: str = "ml",
+    *,
+    resumed: bool = False,
 ) -> NeuralModel:
     """A new network that starts from the unigram distribution, or an inherited one.
 
     Args:
         folder: of the run, which holds the classes that its words are ordered by.
+        resumed: a saved state is about to bring the weights, and the tree with them.
         objective: all but ``ml`` make full softmax the default output layer, the only one that they know.
 
     Raises:
@@ -102,9 +146,11 @@ def make_network(
         model.set_dropout(options.dropout)
         return model.train()
     counts = text.counts()
-    for name in ("n_classes", "class_by", "vectors", "embeddings", "freeze_embeddings"):
+    for name in NOT_OF_THE_CONFIG:
         given.pop(name, None)
     given.setdefault("output", "classes" if objective == "ml" else "full")
+    if given["output"] == "tree":
+        given.setdefault("tied", False)
     if given.get("kind") in WINDOWED:
         given.setdefault("window", DEFAULT_WINDOW)
     config = NetworkConfig(
@@ -114,12 +160,12 @@ def make_network(
         **given,
     )
     model = NeuralModel(config)
+    if isinstance(model.output, TreeSoftmax) and not resumed:
+        model.output.set_tree(_tree(text, counts, options))
     model.output.start_from_unigrams(torch.from_numpy(counts))
     if options.embeddings:
         file, frozen = Path(options.embeddings), bool(options.freeze_embeddings)
         typer.echo(f"{file}: {initialise_embedding(model, text.vocabulary, file, frozen)}", err=True)
-    elif options.freeze_embeddings:
-        raise ConfigError("--freeze-embeddings freezes the vectors of --embeddings; give both")
     return model
 
 
@@ -128,6 +174,12 @@ def _class_sizes(folder: Path, counts: np.ndarray, options: NetworkOptions) -> t
         return tuple(json.loads((folder / CLASSES).read_text(encoding="utf-8")))
     n_classes = options.n_classes or default_n_classes(len(counts))
     return frequency_bins(counts, n_classes, CLASS_POWERS[options.class_by or "sqrt"])
+
+
+def _tree(text: PreparedText, counts: np.ndarray, options: NetworkOptions) -> np.ndarray:
+    if options.tree == "learned":
+        return vector_tree(_vectors(text, options), counts)
+    return huffman_tree(counts)
 
 
 def make_objective(options: TrainingOptions, counts: np.ndarray, device: torch.device) -> Objective:

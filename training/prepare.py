@@ -111,10 +111,17 @@ def prepared(folder: Path, longest: int) -> PreparedText:
     if not (folder / VALIDATION).exists():
         raise ConfigError(f"{folder} holds no run; start one without --resume")
     vocabulary = Vocabulary.load(folder / WORDS)
-    corpora = ()
+    corpora: tuple[tuple[int, float], ...] = ()
     if (folder / CORPORA).exists():
         corpora = tuple((n, weight) for n, weight in json.loads((folder / CORPORA).read_text()))
-    marks = {"start": vocabulary.start, "end": vocabulary.end}
-    train = Sentences.of(read_encoded(folder / TRAIN), **marks, longest=longest, corpora=corpora)
-    validation = Sentences.of(read_encoded(folder / VALIDATION), **marks, longest=ANY_LENGTH)
+    train = Sentences.of(
+        read_encoded(folder / TRAIN),
+        start=vocabulary.start,
+        end=vocabulary.end,
+        longest=longest,
+        corpora=corpora,
+    )
+    validation = Sentences.of(
+        read_encoded(folder / VALIDATION), start=vocabulary.start, end=vocabulary.end, longest=ANY_LENGTH
+    )
     return PreparedText(vocabulary, train, validation)

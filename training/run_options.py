@@ -121,9 +121,9 @@ class NetworkOptions:
     output: str | None = option(
         None,
         NETWORK,
-        "Softmax over classes (default) or all words.",
+        "Softmax by classes (default), full, or a tree.",
         "--output-layer",
-        metavar="classes|full",
+        metavar="classes|full|tree",
     )
     n_classes: int | None = option(None, NETWORK, "Output classes; default √V.", "--classes")
     class_by: str | None = option(
@@ -132,7 +132,14 @@ class NetworkOptions:
         "Classes of equal mass of √count (default) or count, of words with like neighbours, or by --vectors.",
         metavar="sqrt|mass|brown|kmeans",
     )
-    vectors: str | None = option(None, NETWORK, "kmeans: run whose output words are clustered.")
+    tree: str | None = option(
+        None, NETWORK, "Of tree: by word counts (default), or by --vectors.", metavar="huffman|learned"
+    )
+    vectors: str | None = option(
+        None,
+        NETWORK,
+        "kmeans and learned: a run or a text file whose word vectors to go by; default: words beside.",
+    )
     embeddings: str | None = option(
         None, NETWORK, "Text file of word vectors that the embedding starts from: word2vec's or GloVe's."
     )

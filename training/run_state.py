@@ -145,6 +145,18 @@ def load_state(
     return json.loads(metadata["progress"]), tuple(_numbered(tensors, "carried.")) or None
 
 
+def interleaved(parts: list[State | None]) -> State | None:
+    """The state of all rows, row i from part i modulo the number of parts; None where there is none."""
+    if parts[0] is None:
+        return None
+    n_rows = sum(len(part[0]) for part in parts if part is not None)
+    whole = tuple(each.new_empty(n_rows, *each.shape[1:]) for each in parts[0])
+    for number, part in enumerate(parts):
+        for into, rows in zip(whole, part or (), strict=bool(part)):
+            into[number :: len(parts)] = rows
+    return whole
+
+
 def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): v for name, v in tensors.items() if name.startswith(prefix)}
 

@@ -44,6 +44,13 @@ def perplexity(model: NeuralModel, text: Sentences, batch_words: int = 8192, str
     return math.inf if mean > LARGEST_MEAN else math.exp(mean)
 
 
+def unigram_entropy(ids: np.ndarray) -> float:
+    """Mean −ln P a word under the text's own word frequencies."""
+    counts = np.bincount(ids)
+    shares = counts[counts > 0] / len(ids)
+    return float(-(shares * np.log(shares)).sum())
+
+
 def _carried(model: NeuralModel, ids: np.ndarray, streams: int) -> float:
     """Σ −ln P of the whole text."""
     state = model.network.start(1)
