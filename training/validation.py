@@ -30,6 +30,8 @@ def perplexity(model: NeuralModel, text: Sentences, batch_words: int = 8192, str
 
     A model whose state is reset starts every sentence from the start state. One whose state is carried reads
     the text in order and starts it from the start state and ``</s>``; ``streams`` 1 reads it in one piece.
+    (Scoring of lists in a bundle knows no text before: there each sentence starts from the start state and
+    ``</s>`` alone, unless the request has context, so that its perplexity is another figure.)
     """
     was_training, total = model.training, 0.0
     model.eval()
