@@ -69,7 +69,7 @@ def test_the_loss_of_an_ngram_is_the_divergence_it_causes(model):
         assert changes[row] == pytest.approx(math.expm1(divergence), abs=3e-6, rel=1e-4)
 
 
-def test_what_survives_has_its_prefixes(model):
+def test_what_survives_has_its_parts(model):
     random = np.random.default_rng(1)
     changes = np.where(
         np.arange(len(model.prob)) <= len(model.trie.words), np.inf, random.random(len(model.prob))
@@ -77,7 +77,7 @@ def test_what_survives_has_its_prefixes(model):
     kept = survivors(model, changes, 0.7)
     rows = rows_of(model)
     above = {ngram for ngram, row in rows.items() if changes[row] >= 0.7}
-    expected = {ngram[:n] for ngram in above for n in range(len(ngram) + 1)}
+    expected = {ngram[i:n] for ngram in above for n in range(len(ngram) + 1) for i in range(n + 1)}
     assert {ngram for ngram, row in rows.items() if kept[row]} == expected
 
 
@@ -87,7 +87,7 @@ def test_a_pruned_model_is_normalised_and_as_large_as_asked(keep, model, tmp_pat
     small.save(tmp_path / "small.arpa")
     orders = read_arpa(tmp_path / "small.arpa")
     assert tuple(len(order) for order in orders) == done.kept
-    assert keep - 5 <= sum(done.kept) <= keep
+    assert keep - 10 <= sum(done.kept) <= keep
     before = {ngram: model.prob[row] for ngram, row in rows_of(model).items()}
     for ngram, row in rows_of(small).items():
         assert small.prob[row] == before[ngram]

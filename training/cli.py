@@ -15,6 +15,7 @@ from training.cli_neural import neural
 from training.cli_ngram import NGramCommand, ngram
 from training.cli_perplexity import perplexity_command
 from training.cli_prune import prune_command
+from training.cli_recipe import run
 from training.cli_sample import sample_command
 from training.cli_weights import average_command, quantise_command
 
@@ -25,6 +26,7 @@ app = typer.Typer(
 )
 app.command("ngram", cls=NGramCommand)(ngram)
 app.command("neural")(neural)
+app.command("run")(run)
 app.command("bench")(bench)
 app.command("bundle")(bundle)
 app.command("perplexity")(perplexity_command)

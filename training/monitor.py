@@ -74,5 +74,5 @@ def summary_writer(folder: Path) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise ConfigError("--tensorboard needs TensorBoard: pip install 'rescorer[tensorboard]'") from None
+        raise ConfigError("--tensorboard needs TensorBoard: pip install 'rescorer[training]'") from None
     return SummaryWriter(str(folder))

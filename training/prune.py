@@ -102,12 +102,17 @@ def _changes(
 
 
 def survivors(model: BackoffModel, changes: np.ndarray, threshold: float) -> np.ndarray:
-    """(R,) bool: the n-grams at or above the threshold, and every prefix of one that stays."""
+    """(R,) bool: the n-grams at or above the threshold, and every prefix and suffix of one that stays.
+
+    Backing off needs the prefixes. KenLM's tables have only a little room for suffixes that are missing, and
+    it refuses a model that lacks more.
+    """
     keep = changes >= threshold
     keep[0] = True
     for n in range(model.trie.order, 2, -1):
         rows = model.trie.rows(n)
-        keep[model.trie.prefix[rows][keep[rows]]] = True
+        for shorter in (model.trie.prefix, model.trie.suffix):
+            keep[shorter[rows][keep[rows]]] = True
     return keep
 
 

@@ -1,0 +1,160 @@
+"""A recipe goes from raw text to a bundle that serves and a page that says how good it is, in one command."""
+
+from __future__ import annotations
+
+import json
+import random
+import tomllib
+
+import pytest
+from typer.testing import CliRunner
+
+from rescorer.bundle import load_bundle
+from rescorer.errors import ConfigError
+from training.cli import app
+from training.recipe import SHIPPED, make_recipe, read_recipe
+from training.recipe_run import run_recipe
+from training.report import Report, markdown
+
+TOML = """
+title = "Toy"
+
+[text]
+train = ["texts/own.txt", "texts/other.txt"]
+held_out_lines = 20
+tests = ["texts/test.txt"]
+
+[vocabulary]
+size = 6
+all_of = ["texts/own.txt"]
+
+[ngram]
+order = 3
+
+[networks.general]
+hidden_size = 8
+embedding_size = 8
+n_classes = 3
+epochs = 1
+batch_words = 256
+train = ["texts/own.txt", "texts/other.txt"]
+weights = [2.0, 0.5]
+
+[networks.lstm]
+note = "finished on its own text"
+start_from = "general"
+train = ["texts/own.txt"]
+epochs = 2
+batch_words = 256
+
+[networks.windowed]
+kind = "lbl"
+window = 2
+activation = "linear"
+embedding_size = 8
+hidden_size = 8
+n_classes = 2
+epochs = 1
+batch_words = 256
+carried = true
+batch_rows = 4
+
+[bundle]
+network = "lstm"
+store = "int8"
+keep_ngrams = 60
+
+[bundle.notes]
+licence = "ours"
+"""
+
+
+@pytest.fixture
+def data(tmp_path):
+    chance = random.Random(0)
+    parts = (
+        ["a", "the", "one"],
+        ["cat", "dog", "ship", "king"],
+        ["sat", "slept", "sank"],
+        ["", "here", "now"],
+    )
+    folder = tmp_path / "data" / "texts"
+    folder.mkdir(parents=True)
+    for name, n in (("own", 200), ("other", 200), ("test", 30)):
+        lines = (" ".join(chance.choice(part) for part in parts) for _ in range(n))
+        (folder / f"{name}.txt").write_text("\n".join(lines) + "\n")
+    (tmp_path / "toy.toml").write_text(TOML)
+    return tmp_path / "data"
+
+
+def test_a_recipe_makes_a_bundle_and_a_report(tmp_path, data):
+    recipe = read_recipe(str(tmp_path / "toy.toml"))
+    report = run_recipe(recipe, data, tmp_path / "out", threads=1)
+    bundle = load_bundle(tmp_path / "out" / "bundle" / "toy" / "1")
+    assert bundle.manifest["training"]["licence"] == "ours"
+    assert "held-out.txt" in bundle.manifest["measured"]["validation"]["text"]
+    assert [model.name for model in report.models] == ["n-gram", "general", "lstm", "windowed"]
+    for model in report.models:
+        assert set(model.perplexity) == {"held-out.txt", "test.txt"}
+        assert all(1 < value < 20 for value in model.perplexity.values())
+    lstm = report.models[2]
+    assert lstm.with_ngram["held-out.txt"] <= lstm.perplexity["held-out.txt"]  # λ was fitted there
+    page = (tmp_path / "out" / "report.md").read_text()
+    assert "lstm: finished on its own text" in page
+    assert (tmp_path / "out" / "curves.png").read_bytes().startswith(b"\x89PNG")
+    kept = (tmp_path / "out" / "text" / "own-kept.txt").read_text().splitlines()
+    held = (tmp_path / "out" / "text" / "held-out.txt").read_text().splitlines()
+    assert kept + held == (data / "texts" / "own.txt").read_text().splitlines()
+
+
+def test_what_is_there_is_not_made_again(tmp_path, data):
+    command = ["run", str(tmp_path / "toy.toml"), "--data", str(data), "-o", str(tmp_path / "out"), "--json"]
+    first = CliRunner().invoke(app, command)
+    assert first.exit_code == 0, first.output
+    made = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.safetensors")}
+    second = CliRunner().invoke(app, command)
+    assert {path: path.stat().st_mtime_ns for path in made} == made
+    assert json.loads(first.stdout) == json.loads(second.stdout)
+
+
+def test_a_missing_text_is_told_before_any_work(tmp_path, data):
+    (data / "texts" / "test.txt").unlink()
+    with pytest.raises(ConfigError, match=r"has no texts/test\.txt"):
+        run_recipe(read_recipe(str(tmp_path / "toy.toml")), data, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("[ngram]", "[ngrams]", "unknown ngrams"),
+        ("order = 3", "order = 9", r"\[ngram\] order is 9"),
+        ("order = 3", 'order = "three"', r"\[ngram\] order: .*integer"),
+        ("hidden_size = 8", "hiden_size = 8", r"\[networks.general\] unknown hiden_size"),
+        ('start_from = "general"', 'start_from = "windowed"', "no network before it"),
+        ('network = "lstm"', 'network = "gru"', "it has general, lstm, windowed"),
+        ("held_out_lines = 20", "", "validation or held_out_lines"),
+        ("epochs = 2", "epochs = 0", r"\[networks.lstm\] epochs is 0"),
+    ],
+)
+def test_a_wrong_recipe_is_refused_before_any_work(tmp_path, old, new, message):
+    assert old in TOML
+    with pytest.raises(ConfigError, match=message):
+        make_recipe(tomllib.loads(TOML.replace(old, new, 1)), tmp_path / "toy.toml")
+
+
+def test_a_recipe_that_is_not_there_names_those_that_are():
+    with pytest.raises(ConfigError, match="shipped recipes are books, conversation, ptb"):
+        read_recipe("ptbb")
+
+
+@pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.toml")), ids=lambda path: path.stem)
+def test_shipped_recipes_are_right(path):
+    recipe = read_recipe(path.stem)
+    assert recipe.name == path.stem
+    assert not recipe.text.normaliser.endswith(".json") or recipe.beside(recipe.text.normaliser).exists()
+
+
+def test_a_report_without_networks_has_no_picture():
+    report = Report("T", ("v",), (), {}, "a machine", "unknown words.")
+    assert "curves" not in markdown(report)
