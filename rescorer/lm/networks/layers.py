@@ -42,9 +42,6 @@ class RecurrentLayers(nn.Module):
             for name, shape in shapes.items():
                 values = torch.empty(shape).uniform_(-1, 1) * config.hidden_size**-0.5
                 self.register_parameter(f"{name}_l{layer}", nn.Parameter(values))
-        # Embeddings start with length 1: so what a word says is half of what the squashing functions take in,
-        # not a twentieth, which cost every kind an epoch in fifteen to learn.
-        nn.init.normal_(self.parameter("weight_ih", 0), std=0.5)
         with torch.no_grad():
             for layer in range(config.layers):
                 self._start_well(layer)

@@ -37,7 +37,9 @@ class WindowedNetwork(nn.Module):
         self.embedding = nn.Embedding(config.vocabulary_size, embedding)
         nn.init.normal_(self.embedding.weight, std=embedding**-0.5)
         self.positions = nn.Parameter(torch.empty(config.window, hidden, embedding))  # oldest word first
-        nn.init.normal_(self.positions, std=0.5 * config.window**-0.5)  # embeddings start with length 1
+        nn.init.uniform_(self.positions, -1, 1)
+        with torch.no_grad():
+            self.positions.mul_((3 / (config.window * embedding)) ** 0.5)
         self.bias = nn.Parameter(torch.zeros(hidden))
         self.deeper = nn.ModuleList(nn.Linear(hidden, hidden) for _ in range(config.layers - 1))
         same = hidden == embedding
