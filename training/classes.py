@@ -125,7 +125,8 @@ def embedding_classes(
     """Classes of words whose vectors point the same way; ``</s>`` has its own.
 
     Args:
-        vectors: (V, D), such as the output weights of a trained network.
+        vectors: (V, D) that are alike for like words: an embedding, or ``neighbour_vectors``. The output
+            weights of a class-factored network are not: they only tell words of one class apart.
         counts: (V,) of the words.
         largest, Raises: as ``brown_classes``.
     """

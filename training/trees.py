@@ -43,7 +43,7 @@ def vector_tree(vectors: np.ndarray, counts: np.ndarray) -> np.ndarray:
     sizes fall out: their ADAPTIVE rule, with two hard means for two Gaussians, and no word in two places.
 
     Args:
-        vectors: (V, D), such as the output weights of a trained network.
+        vectors: (V, D) that are alike for like words: an embedding, or ``neighbour_vectors``.
         counts: (V,) of the words; a word weighs the root of its count.
 
     Raises:
