@@ -7,8 +7,8 @@ scores text by another route.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +26,16 @@ MAX_BATCH_WORDS = 65_536
 """Words scored at once. A batch of so many needs about 1 KB a word and network, 64 MB at hidden size 200."""
 MAX_WORDS = 100_000
 """Words of the longest hypothesis that is taken for one; above it something else was sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedList:
+    """A list that can be scored."""
+
+    nbest: NBestList
+    words: tuple[Words, ...]
+    """Canonical words of each hypothesis."""
+    context: Words
 
 
 class Rescorer:
@@ -72,28 +82,21 @@ class Rescorer:
         """As ``rescore``, but a list that cannot be scored is answered by its fault."""
         weights = self.effective_weights(weights)
         answers: list[RescoredList | InvalidList | None] = [None] * len(lists)
-        good: list[int] = []
-        words: list[Words] = []
-        contexts: list[Words] = []
+        good: list[tuple[int, PreparedList]] = []
         for i, nbest in enumerate(lists):
             try:
-                check_list(nbest, weights, self._names)
-                of_list = [self._words(hypothesis.text) for hypothesis in nbest.hypotheses]
-                context = self._words(nbest.context)
-                check_lengths(nbest.id, of_list, context)
+                good.append((i, self.prepared(nbest, weights)))
             except InvalidList as fault:
                 answers[i] = fault
-                continue
-            good.append(i)
-            words += of_list
-            contexts += [context] * len(of_list)
-        scores = self._sentence_scores(words, contexts, weights)
+        words = [hypothesis for _, each in good for hypothesis in each.words]
+        contexts = [each.context for _, each in good for _ in each.words]
+        sums = self._sentence_sums(words, contexts, weights)
         begin = 0
-        for i in good:
-            end = begin + len(lists[i].hypotheses)
-            parts = {name: values[begin:end] for name, values in scores.items()}
+        for i, each in good:
+            end = begin + len(each.words)
+            parts = {name: values[begin:end] for name, values in sums.items()}
             try:
-                answers[i] = self._ranked(lists[i], words[begin:end], parts, weights, merge)
+                answers[i] = self.ranked(each, parts, weights, merge=merge)
             except InvalidList as fault:
                 answers[i] = fault
             begin = end
@@ -102,23 +105,63 @@ class Rescorer:
     def score_text(
         self, texts: Sequence[str], context: str = "", weights: Weights | None = None
     ) -> list[TextScore]:
-        """Every model's log-probability of each word of some texts; of the weights only λ matters."""
+        """Every model's log-probability of each word of some texts; of the weights only λ matter."""
         weights = self.effective_weights(weights)
-        words = [self._words(text) for text in texts]
-        contexts = [self._words(context)] * len(texts)
+        words, before = [self._words(text) for text in texts], self._words(context)
         answers: list[TextScore] = []
-        for begin, trie, scores in self._scored_batches(words, contexts, weights):
-            for i in range(len(trie.hypothesis_node)):
-                edges = trie.path_edges(i)
-                answers.append(
-                    TextScore(
-                        text=texts[begin + i],
-                        words=words[begin + i],
-                        log_probs={n: tuple(part.log_probs[edges].tolist()) for n, part in scores.items()},
-                        unknown=tuple(scores[self.bundle.ngram].unknown[edges[:-1]].tolist()),
-                    )
-                )
+        for begin, trie, scores in self._scored_batches(words, [before] * len(texts)):
+            end = begin + len(trie.hypothesis_node)
+            answers += self.text_scores(texts[begin:end], words[begin:end], trie, scores, weights)
         return answers
+
+    def prepared(self, nbest: NBestList, weights: Weights) -> PreparedList:
+        """A list checked against complete weights, in canonical words; raises InvalidList."""
+        check_list(nbest, weights, self._names)
+        words = tuple(self._words(hypothesis.text) for hypothesis in nbest.hypotheses)
+        context = self._words(nbest.context)
+        check_lengths(nbest.id, words, context)
+        return PreparedList(nbest, words, context)
+
+    def edge_scores(self, trie: HypothesisTrie) -> dict[str, EdgeScores]:
+        """Each model's view of a trie, by its name; raises ScoringError where a score is not finite."""
+        scores = {name: model.score(trie) for name, model in self.bundle.models.items()}
+        for name, part in scores.items():
+            if not np.isfinite(part.log_probs).all():
+                raise ScoringError(f"model {name!r} of {self.bundle.label} gave a score that is not finite")
+        return scores
+
+    def sentence_sums(
+        self, trie: HypothesisTrie, scores: Mapping[str, EdgeScores], weights: Weights
+    ) -> dict[str, np.ndarray]:
+        """Sums over each hypothesis of a trie: every LM by name, and the count of unknown words, (H,)."""
+        sums = {name: trie.sum_paths(part.log_probs) for name, part in scores.items()}
+        sums[MIXTURE] = trie.sum_paths(mixed_scores(scores, weights.mixture))
+        # </s> is known to every model, so the path holds unknown words only.
+        sums[OOV] = trie.sum_paths(scores[self.bundle.ngram].unknown)
+        return sums
+
+    def text_scores(
+        self,
+        texts: Sequence[str],
+        words: Sequence[Words],
+        trie: HypothesisTrie,
+        scores: Mapping[str, EdgeScores],
+        weights: Weights,
+    ) -> list[TextScore]:
+        """The scores of a trie's hypotheses word by word."""
+        log_probs = {name: part.log_probs for name, part in scores.items()}
+        log_probs[MIXTURE] = mixed_scores(scores, weights.mixture)
+        unknown = scores[self.bundle.ngram].unknown
+        paths = [trie.path_edges(i) for i in range(len(texts))]
+        return [
+            TextScore(
+                text=text,
+                words=of_text,
+                log_probs={name: tuple(values[edges].tolist()) for name, values in log_probs.items()},
+                unknown=tuple(unknown[edges[:-1]].tolist()),
+            )
+            for text, of_text, edges in zip(texts, words, paths, strict=True)
+        ]
 
     def effective_weights(self, weights: Weights | None) -> Weights:
         """The given weights, or the bundle's default; λ are the bundle's where the weights name none.
@@ -136,51 +179,32 @@ class Rescorer:
         return self.bundle.normaliser.words(text)
 
     def _scored_batches(
-        self, words: Sequence[Words], contexts: Sequence[Words], weights: Weights
+        self, words: Sequence[Words], contexts: Sequence[Words]
     ) -> Iterator[tuple[int, HypothesisTrie, dict[str, EdgeScores]]]:
         """Cuts hypotheses into batches within the budget; yields the first one's index, trie and scores."""
-        costs = [len(each) + 1 for each in words]
-        for i, context in enumerate(contexts):  # a context is run through once for all that share it
-            if i == 0 or context is not contexts[i - 1]:
-                costs[i] += len(context)
-        for begin, end in budget_cuts(costs, self.max_batch_words):
+        for begin, end in budget_cuts(word_costs(words, contexts), self.max_batch_words):
             trie = build_trie(words[begin:end], contexts[begin:end])
-            scores = {name: model.score(trie) for name, model in self.bundle.models.items()}
-            unknown = scores[self.bundle.ngram].unknown
-            scores[MIXTURE] = EdgeScores(mixed_scores(scores, weights.mixture), unknown)
-            for name, part in scores.items():
-                if not np.isfinite(part.log_probs).all():
-                    raise ScoringError(
-                        f"model {name!r} of {self.bundle.label} gave a score that is not finite"
-                    )
-            yield begin, trie, scores
+            yield begin, trie, self.edge_scores(trie)
 
-    def _sentence_scores(
+    def _sentence_sums(
         self, words: Sequence[Words], contexts: Sequence[Words], weights: Weights
     ) -> dict[str, np.ndarray]:
-        """Sums over each hypothesis: every LM by name, and the counts of words and unknown words, (H,)."""
-        names = [*self.bundle.models, MIXTURE, OOV]
-        sums = {name: np.zeros(len(words)) for name in names}
-        for begin, trie, scores in self._scored_batches(words, contexts, weights):
+        """``sentence_sums`` of any number of hypotheses."""
+        sums = {name: np.zeros(len(words)) for name in (*self.bundle.models, MIXTURE, OOV)}
+        for begin, trie, scores in self._scored_batches(words, contexts):
             rows = slice(begin, begin + len(trie.hypothesis_node))
-            for name, part in scores.items():
-                sums[name][rows] = trie.sum_paths(part.log_probs)
-            # </s> is known to every model, so the path holds unknown words only.
-            sums[OOV][rows] = trie.sum_paths(scores[self.bundle.ngram].unknown)
-        return sums | {WORDS: np.array([len(each) for each in words], dtype=np.float64)}
+            for name, values in self.sentence_sums(trie, scores, weights).items():
+                sums[name][rows] = values
+        return sums
 
-    def _ranked(
-        self,
-        nbest: NBestList,
-        words: Sequence[Words],
-        scores: dict[str, np.ndarray],
-        weights: Weights,
-        merge: bool,
+    def ranked(
+        self, prepared: PreparedList, sums: Mapping[str, np.ndarray], weights: Weights, *, merge: bool = False
     ) -> RescoredList:
         """One list in its new order; raises InvalidList where a total is not finite."""
-        components = {
-            name: np.array(values, dtype=np.float64) for name, values in nbest.streams.items()
-        } | scores
+        nbest = prepared.nbest
+        components = {name: np.array(values, dtype=np.float64) for name, values in nbest.streams.items()}
+        components |= sums
+        components[WORDS] = np.array([len(each) for each in prepared.words], dtype=np.float64)
         with np.errstate(over="ignore", invalid="ignore"):  # answered below
             total = totals(components, weights)
         for i in np.flatnonzero(~np.isfinite(total))[:1]:
@@ -188,7 +212,7 @@ class Rescorer:
             raise InvalidList(message, list_id=nbest.id, hypothesis=int(i), field="streams")
         members: list[tuple[int, ...]] = [()] * len(total)
         if merge:
-            total, members = merge_equal(words, total)
+            total, members = merge_equal(prepared.words, total)
         posteriors = log_posteriors(total)
         ranked = tuple(
             RescoredHypothesis(
@@ -213,6 +237,15 @@ class Rescorer:
             nbest.fields,
             nbest.context,
         )
+
+
+def word_costs(words: Sequence[Words], contexts: Sequence[Words]) -> list[int]:
+    """What each hypothesis adds to a batch: its words, ``</s>``, and its context where that is a new one."""
+    costs = [len(each) + 1 for each in words]
+    for i, context in enumerate(contexts):  # a context is run through once for all that share it
+        if i == 0 or context is not contexts[i - 1]:
+            costs[i] += len(context)
+    return costs
 
 
 def budget_cuts(costs: Sequence[int], budget: int) -> Iterator[tuple[int, int]]:
