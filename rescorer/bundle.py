@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,16 @@ from rescorer.types import Weights
 
 SCHEMA = 1
 MANIFEST, TEXT, WEIGHTS = "manifest.json", "text.json", "weights"
+KINDS = ("ngram", "neural")
+"""Of models."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOutline:
+    """A model that this process does not have in memory, though another may."""
+
+    name: str
+    kind: str
 
 
 @dataclass(frozen=True)
@@ -38,7 +48,8 @@ class Bundle:
     version: int
     manifest: Mapping[str, Any]
     normaliser: Normaliser
-    models: Mapping[str, LanguageModel]
+    models: Mapping[str, Any]
+    """By name, each a ``LanguageModel``; outlines where ``read_bundle`` made it."""
     weights: Mapping[str, Weights]
     """By name; ``default`` is always there."""
 
@@ -49,7 +60,11 @@ class Bundle:
     @property
     def ngram(self) -> str:
         """Name of the model whose vocabulary decides what counts as an unknown word."""
-        return next((n for n, m in self.models.items() if isinstance(m, NgramModel)), next(iter(self.models)))
+        return next((n for n, m in self.models.items() if is_ngram(m)), next(iter(self.models)))
+
+
+def is_ngram(model: LanguageModel | ModelOutline) -> bool:
+    return isinstance(model, NgramModel) or (isinstance(model, ModelOutline) and model.kind == "ngram")
 
 
 def load_bundle(folder: Path | str, device: str = "cpu") -> Bundle:
@@ -60,25 +75,36 @@ def load_bundle(folder: Path | str, device: str = "cpu") -> Bundle:
         ConfigError: torch does not have the device here.
     """
     folder = newest_version(Path(folder))
-    manifest = read_manifest(folder)
-    verify_hashes(folder, manifest)
+    bundle = read_bundle(folder)
     models: dict[str, LanguageModel] = {}
-    for name, entry in manifest["models"].items():
-        path = folder / entry["path"]
+    for name, entry in bundle.manifest["models"].items():
         if entry["kind"] == "ngram":
             models[name] = load_ngram(folder, name, entry)
-        elif entry["kind"] == "neural":
-            models[name] = load_network(path, name, device)
         else:
-            raise BundleError(
-                f"{folder}: model {name!r} is of kind {entry['kind']!r}; known are ngram, neural"
-            )
-    if not models:
-        raise BundleError(f"{folder}: the manifest names no models")
+            models[name] = load_network(folder / entry["path"], name, device)
     align_vocabularies(list(models.values()))
+    return replace(bundle, models=models)
+
+
+def read_bundle(folder: Path | str) -> Bundle:
+    """A verified bundle without its models, of which there are outlines only.
+
+    Raises:
+        BundleError: something is missing, changed since it was made, or does not fit together.
+    """
+    folder = newest_version(Path(folder))
+    manifest = read_manifest(folder)
+    verify_hashes(folder, manifest)
+    outlines = {name: ModelOutline(name, entry["kind"]) for name, entry in manifest["models"].items()}
+    for name, outline in outlines.items():
+        if outline.kind not in KINDS:
+            known = ", ".join(KINDS)
+            raise BundleError(f"{folder}: model {name!r} is of kind {outline.kind!r}; known are {known}")
+    if not outlines:
+        raise BundleError(f"{folder}: the manifest names no models")
     normaliser = read_normaliser(folder / TEXT)
-    weights = read_weights(folder, list(models))
-    return Bundle(manifest["name"], manifest["version"], manifest, normaliser, models, weights)
+    weights = read_weights(folder, list(outlines))
+    return Bundle(manifest["name"], manifest["version"], manifest, normaliser, outlines, weights)
 
 
 def load_ngram(folder: Path, name: str, entry: Mapping[str, Any]) -> NgramModel:
