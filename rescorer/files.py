@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from rescorer.errors import FormatError, InputError, InvalidList
 from rescorer.formats.jsonlines import nbest_line
+from rescorer.phases import Phase, phase, timed
 from rescorer.pipeline import Rescorer
 from rescorer.types import NBestList, RescoredList, Weights
 
@@ -65,7 +66,7 @@ def rescore_lists(
     """
     summary = FileSummary()
     with tqdm(desc="rescoring", unit=" lists", disable=not progress) as bar:
-        for batch in word_batches(lists, rescorer.max_batch_words):
+        for batch in word_batches(timed(lists, Phase.PARSE), rescorer.max_batch_words):
             good = [item for item in batch if isinstance(item, NBestList)]
             answers = iter(rescorer.rescore_each(good, weights, merge=merge))
             for item in batch:
@@ -89,7 +90,8 @@ def _written(
     """The answer, or why it could not be written."""
     if isinstance(answer, RescoredList):
         try:
-            write(answer)
+            with phase(Phase.WRITE):
+                write(answer)
         except InvalidList as unfit:
             return unfit
     return answer

@@ -18,6 +18,7 @@ from rescorer.combine import MIXTURE, OOV, WORDS, totals
 from rescorer.errors import InputError, InvalidList, ScoringError
 from rescorer.lm.base import EdgeScores
 from rescorer.lm.mixture import mixed_scores
+from rescorer.phases import Phase, phase
 from rescorer.ranking import best_first, log_posteriors, merge_equal
 from rescorer.trie import HypothesisTrie, Words, build_trie
 from rescorer.types import NBestList, RescoredHypothesis, RescoredList, TextScore, Weights
@@ -90,13 +91,15 @@ class Rescorer:
                 answers[i] = fault
         words = [hypothesis for _, each in good for hypothesis in each.words]
         contexts = [each.context for _, each in good for _ in each.words]
-        sums = self._sentence_sums(words, contexts, weights)
+        partial = np.array([h.partial for _, each in good for h in each.nbest.hypotheses], dtype=bool)
+        sums = self._sentence_sums(words, contexts, weights, partial)
         begin = 0
         for i, each in good:
             end = begin + len(each.words)
             parts = {name: values[begin:end] for name, values in sums.items()}
             try:
-                answers[i] = self.ranked(each, parts, weights, merge=merge)
+                with phase(Phase.RANK):
+                    answers[i] = self.ranked(each, parts, weights, merge=merge)
             except InvalidList as fault:
                 answers[i] = fault
             begin = end
@@ -107,7 +110,8 @@ class Rescorer:
     ) -> list[TextScore]:
         """Every model's log-probability of each word of some texts; of the weights only λ matter."""
         weights = self.effective_weights(weights)
-        words, before = [self._words(text) for text in texts], self._words(context)
+        with phase(Phase.TEXT):
+            words, before = [self._words(text) for text in texts], self._words(context)
         answers: list[TextScore] = []
         for begin, trie, scores in self._scored_batches(words, [before] * len(texts)):
             end = begin + len(trie.hypothesis_node)
@@ -116,26 +120,40 @@ class Rescorer:
 
     def prepared(self, nbest: NBestList, weights: Weights) -> PreparedList:
         """A list checked against complete weights, in canonical words; raises InvalidList."""
-        check_list(nbest, weights, self._names)
-        words = tuple(self._words(hypothesis.text) for hypothesis in nbest.hypotheses)
-        context = self._words(nbest.context)
-        check_lengths(nbest.id, words, context)
+        with phase(Phase.TEXT):
+            check_list(nbest, weights, self._names)
+            words = tuple(self._words(hypothesis.text) for hypothesis in nbest.hypotheses)
+            context = self._words(nbest.context)
+            check_lengths(nbest.id, words, context)
         return PreparedList(nbest, words, context)
 
-    def edge_scores(self, trie: HypothesisTrie) -> dict[str, EdgeScores]:
-        """Each model's view of a trie, by its name; raises ScoringError where a score is not finite."""
-        scores = {name: model.score(trie) for name, model in self.bundle.models.items()}
+    def edge_scores(self, trie: HypothesisTrie, only: Sequence[str] = ()) -> dict[str, EdgeScores]:
+        """Each model's view of a trie, by its name; raises ScoringError where a score is not finite.
+
+        Args:
+            only: names of the models to ask; empty: all.
+        """
+        models = self.bundle.models
+        scores = {name: models[name].score(trie) for name in only or models}
         for name, part in scores.items():
             if not np.isfinite(part.log_probs).all():
                 raise ScoringError(f"model {name!r} of {self.bundle.label} gave a score that is not finite")
         return scores
 
     def sentence_sums(
-        self, trie: HypothesisTrie, scores: Mapping[str, EdgeScores], weights: Weights
+        self,
+        trie: HypothesisTrie,
+        scores: Mapping[str, EdgeScores],
+        weights: Weights,
+        partial: np.ndarray | None = None,
     ) -> dict[str, np.ndarray]:
-        """Sums over each hypothesis of a trie: every LM by name, and the count of unknown words, (H,)."""
-        sums = {name: trie.sum_paths(part.log_probs) for name, part in scores.items()}
-        sums[MIXTURE] = trie.sum_paths(mixed_scores(scores, weights.mixture))
+        """Sums over each hypothesis of a trie: every LM by name, and the count of unknown words, (H,).
+
+        Args:
+            partial: (H,) bool, hypotheses without an end; None: none.
+        """
+        sums = {name: trie.sum_paths(part.log_probs, partial) for name, part in scores.items()}
+        sums[MIXTURE] = trie.sum_paths(mixed_scores(scores, weights.mixture), partial)
         # </s> is known to every model, so the path holds unknown words only.
         sums[OOV] = trie.sum_paths(scores[self.bundle.ngram].unknown)
         return sums
@@ -147,12 +165,13 @@ class Rescorer:
         trie: HypothesisTrie,
         scores: Mapping[str, EdgeScores],
         weights: Weights,
+        first: int = 0,
     ) -> list[TextScore]:
-        """The scores of a trie's hypotheses word by word."""
+        """Scores word by word of texts that are the hypotheses of a trie from ``first`` on."""
         log_probs = {name: part.log_probs for name, part in scores.items()}
         log_probs[MIXTURE] = mixed_scores(scores, weights.mixture)
         unknown = scores[self.bundle.ngram].unknown
-        paths = [trie.path_edges(i) for i in range(len(texts))]
+        paths = [trie.path_edges(first + i) for i in range(len(texts))]
         return [
             TextScore(
                 text=text,
@@ -183,18 +202,20 @@ class Rescorer:
     ) -> Iterator[tuple[int, HypothesisTrie, dict[str, EdgeScores]]]:
         """Cuts hypotheses into batches within the budget; yields the first one's index, trie and scores."""
         for begin, end in budget_cuts(word_costs(words, contexts), self.max_batch_words):
-            trie = build_trie(words[begin:end], contexts[begin:end])
+            with phase(Phase.TRIE):
+                trie = build_trie(words[begin:end], contexts[begin:end])
             yield begin, trie, self.edge_scores(trie)
 
     def _sentence_sums(
-        self, words: Sequence[Words], contexts: Sequence[Words], weights: Weights
+        self, words: Sequence[Words], contexts: Sequence[Words], weights: Weights, partial: np.ndarray
     ) -> dict[str, np.ndarray]:
         """``sentence_sums`` of any number of hypotheses."""
         sums = {name: np.zeros(len(words)) for name in (*self.bundle.models, MIXTURE, OOV)}
         for begin, trie, scores in self._scored_batches(words, contexts):
             rows = slice(begin, begin + len(trie.hypothesis_node))
-            for name, values in self.sentence_sums(trie, scores, weights).items():
-                sums[name][rows] = values
+            with phase(Phase.RANK):
+                for name, values in self.sentence_sums(trie, scores, weights, partial[rows]).items():
+                    sums[name][rows] = values
         return sums
 
     def ranked(

@@ -11,11 +11,12 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from rescorer.bench.products import flops
 from rescorer.errors import ConfigError
 from rescorer.lm.networks import NetworkConfig
 from training.benchmark import BenchmarkOptions, zipf_text
 from training.cli import app
-from training.gemm_floor import flops, network_products, output_products
+from training.gemm_floor import network_products, output_products
 
 TINY = [f"--{name}={value}" for name, value in (
     ("size", 8), ("classes", 4), ("vocabulary-size", 40), ("batch-words", 64), ("noise-samples", 5),

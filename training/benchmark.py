@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from rescorer.bench.peers import SENTENCES_A_BATCH, PlainLstm
+from rescorer.bench.products import Product, flops, seconds_alone
 from rescorer.errors import ConfigError
 from rescorer.lm.networks import NetworkConfig, NeuralModel
 from rescorer.lm.networks.config import WINDOWED
@@ -19,10 +21,10 @@ from rescorer.text import Normaliser
 from training.batches import Sentences, batches
 from training.classes import frequency_bins, ordered_vocabulary
 from training.corpus import count_words, encode
-from training.gemm_floor import PASSES, Product, flops, network_products, output_products, seconds_alone
+from training.gemm_floor import PASSES, network_products, output_products
 from training.noise import Noise
 from training.objectives import MaximumLikelihood, NoiseContrastive, Objective
-from training.plain_loop import SENTENCES_A_BATCH, PlainLstm, plain_optimiser, plain_step
+from training.plain_loop import plain_optimiser, plain_step
 
 BASELINE = "plain PyTorch, LSTM, full softmax"
 MODELS = {

@@ -1,24 +1,13 @@
-"""Owns the floor of the training benchmark: the matrix products that a training step cannot do without, and
-the time this machine takes for them alone.
-
-It is torch.mm's time: a fused kernel, such as torch's LSTM, may have faster products and be below it.
-"""
+"""Owns the floor of the training benchmark: the matrix products that a training step cannot do without."""
 
 from __future__ import annotations
-
-import time
-from collections import Counter
-from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
 
+from rescorer.bench.products import GATES, Product
 from rescorer.lm.networks import NetworkConfig
 
-Product = tuple[int, int, int]
-"""(n, k) × (k, m), as (n, k, m)."""
-
-GATES = {"lstm": 4, "gru": 3, "elman": 1}
 PASSES = 3
 """Forward, gradient of the inputs, gradient of the weights: three products of equal size."""
 
@@ -49,23 +38,3 @@ def output_products(config: NetworkConfig, words: Tensor, samples: int | None = 
     occurrences = torch.bincount(class_of[words], minlength=len(sizes))
     within = zip(occurrences.tolist(), config.class_sizes, strict=True)
     return [(n, size, len(sizes))] + [(rows, size, width) for rows, width in within if rows and width > 1]
-
-
-def flops(products: Iterable[Product]) -> int:
-    return sum(2 * n * k * m for n, k, m in products)
-
-
-def seconds_alone(
-    products: Iterable[Product], clock: Callable[[], float] = time.perf_counter, least_seconds: float = 0.003
-) -> float:
-    """Time of the products with nothing around them; each distinct shape is repeated ``least_seconds``."""
-    total = 0.0
-    for (n, k, m), count in Counter(products).items():
-        a, b, out = torch.randn(n, k), torch.randn(k, m), torch.empty(n, m)
-        torch.mm(a, b, out=out)
-        times, began = 0, clock()
-        while (spent := clock() - began) < least_seconds:
-            torch.mm(a, b, out=out)
-            times += 1
-        total += count * spent / times
-    return total

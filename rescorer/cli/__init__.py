@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from rescorer.cli.bench import bench
 from rescorer.cli.convert import convert
 from rescorer.cli.evaluate import evaluate
 from rescorer.cli.inspect import inspect
@@ -59,6 +60,7 @@ app.command("tune")(tune)
 app.command("convert")(convert)
 app.command("score")(score)
 app.command("inspect")(inspect)
+app.command("bench")(bench)
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from rescorer.lm.base import EdgeScores
 from rescorer.lm.networks import ContextNetwork, NeuralModel, State, WindowedNetwork
 from rescorer.lm.windows import distinct_rows, node_windows
+from rescorer.phases import Phase, phase
 from rescorer.trie import HypothesisTrie
 from rescorer.vocabulary import MARKS, Vocabulary
 
@@ -48,13 +49,16 @@ class NeuralLanguageModel:
 
     @torch.inference_mode()
     def score(self, trie: HypothesisTrie) -> EdgeScores:
-        ids = np.append(self.words.encode(trie.words), self.words.end)
-        unknown = np.array([not self.words.knows(word) for word in trie.words] + [False])
-        log_shares = np.array([self.log_share(word) for word in trie.words] + [0.0])
-        vectors, row_of_node = self._vectors(trie, self._tensor(ids))  # (U, D), (N,)
-        rows, words = row_of_node[trie.edge_parent], ids[trie.edge_word]
-        log_probs = self.model.output.log_probs(vectors, self._tensor(rows), self._tensor(words))
-        values = log_probs.double().cpu().numpy() + log_shares[trie.edge_word]
+        with phase(Phase.TEXT):
+            ids = np.append(self.words.encode(trie.words), self.words.end)
+            unknown = np.array([not self.words.knows(word) for word in trie.words] + [False])
+            log_shares = np.array([self.log_share(word) for word in trie.words] + [0.0])
+        with phase(Phase.NETWORK):
+            vectors, row_of_node = self._vectors(trie, self._tensor(ids))  # (U, D), (N,)
+        with phase(Phase.OUTPUT):
+            rows, words = row_of_node[trie.edge_parent], ids[trie.edge_word]
+            log_probs = self.model.output.log_probs(vectors, self._tensor(rows), self._tensor(words))
+            values = log_probs.double().cpu().numpy() + log_shares[trie.edge_word]
         return EdgeScores(values, unknown[trie.edge_word])
 
     def _tensor(self, array: np.ndarray) -> Tensor:

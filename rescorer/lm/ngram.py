@@ -14,6 +14,7 @@ import numpy as np
 
 from rescorer.errors import BundleError
 from rescorer.lm.base import EdgeScores
+from rescorer.phases import Phase, phase
 from rescorer.trie import HypothesisTrie
 from rescorer.vocabulary import END, MARKS, UNKNOWN
 
@@ -73,6 +74,10 @@ class NgramModel:
         return np.array([base_score(nothing, word, after) for word in words], dtype=np.float64) * LN_10
 
     def score(self, trie: HypothesisTrie) -> EdgeScores:
+        with phase(Phase.NGRAM):
+            return self._score(trie)
+
+    def _score(self, trie: HypothesisTrie) -> EdgeScores:
         words = [self.spelling(word) for word in trie.words]
         unknown = np.array([word not in self._words for word in trie.words] + [False])
         log_shares = np.array([self.log_share(word) for word in trie.words] + [0.0])
