@@ -114,7 +114,15 @@ class ServiceError(RescorerError):
 
 
 class Overloaded(ServiceError):
-    """Too much is in flight; try again later."""
+    """Too much is in flight; try again later.
+
+    Args:
+        retry_after_s: how much later; 0: not known.
+    """
+
+    def __init__(self, message: str = "", *, retry_after_s: float = 0.0) -> None:
+        self.retry_after_s = retry_after_s
+        super().__init__(message)
 
 
 class Unavailable(ServiceError):

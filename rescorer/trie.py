@@ -66,15 +66,20 @@ class HypothesisTrie:
         """The nodes of each level below the roots."""
         return [slice(a, b) for a, b in zip(self.level_bounds[1:], self.level_bounds[2:], strict=False)]
 
-    def sum_paths(self, edge_values: np.ndarray) -> np.ndarray:
-        """Σ of (E,) edge values over every hypothesis's words and its ``</s>``: (H,) float64."""
+    def sum_paths(self, edge_values: np.ndarray, partial: np.ndarray | None = None) -> np.ndarray:
+        """Σ of (E,) edge values over every hypothesis's words and its ``</s>``: (H,) float64.
+
+        Args:
+            partial: (H,) bool, hypotheses whose ``</s>`` is left out; None: none.
+        """
         n_inner = self.n_nodes - self.n_roots
         sums = np.zeros(self.n_nodes)
         for level in self.levels():
             edges = slice(level.start - self.n_roots, level.stop - self.n_roots)
             sums[level] = sums[self.parent[level]] + edge_values[edges]
         at_end = np.searchsorted(self.end_nodes, self.hypothesis_node)
-        return sums[self.hypothesis_node] + edge_values[n_inner:][at_end]
+        ends = edge_values[n_inner:][at_end]
+        return sums[self.hypothesis_node] + (ends if partial is None else np.where(partial, 0.0, ends))
 
     def path_edges(self, hypothesis: int) -> np.ndarray:
         """Edges of one hypothesis from first word to ``</s>``, (n_words + 1,)."""

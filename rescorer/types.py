@@ -17,6 +17,8 @@ class Hypothesis:
     text: str
     fields: Mapping[str, Any] = field(default_factory=dict)
     """Whatever else the client sent with it; handed back unread."""
+    partial: bool = False
+    """More words will follow: it is scored without the end of the sentence."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ def list_from_proto(message: pb.NBestList) -> NBestList:
             _declared(SIGNS, stream.sign, pb.ScoreSign, message.id, f"{field}.sign"),
         )
         streams[name] = stream_to_nats(name, stream.values, units, list_id=message.id, field=field) or ()
-    hypotheses = tuple(Hypothesis(each.text, _fields(each)) for each in message.hypotheses)
+    hypotheses = tuple(Hypothesis(each.text, _fields(each), each.partial) for each in message.hypotheses)
     return NBestList(message.id, hypotheses, streams, message.context, fields=_fields(message))
 
 
@@ -82,7 +82,7 @@ def list_to_proto(nbest: NBestList) -> pb.NBestList:
     try:
         return pb.NBestList(
             id=nbest.id,
-            hypotheses=[pb.Hypothesis(text=each.text) for each in nbest.hypotheses],
+            hypotheses=[pb.Hypothesis(text=each.text, partial=each.partial) for each in nbest.hypotheses],
             streams=[
                 pb.ScoreStream(name=name, base=pb.LOG_BASE_E, sign=pb.SCORE_SIGN_LOG_PROB, values=values)
                 for name, values in nbest.streams.items()

@@ -23,6 +23,18 @@ class ScoreSign(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SCORE_SIGN_UNSPECIFIED: _ClassVar[ScoreSign]
     SCORE_SIGN_LOG_PROB: _ClassVar[ScoreSign]
     SCORE_SIGN_COST: _ClassVar[ScoreSign]
+
+class Fallback(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    FALLBACK_UNSPECIFIED: _ClassVar[Fallback]
+    FALLBACK_NGRAM: _ClassVar[Fallback]
+    FALLBACK_FIRST_PASS: _ClassVar[Fallback]
+
+class Degradation(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DEGRADATION_UNSPECIFIED: _ClassVar[Degradation]
+    DEGRADATION_NGRAM: _ClassVar[Degradation]
+    DEGRADATION_FIRST_PASS: _ClassVar[Degradation]
 LOG_BASE_UNSPECIFIED: LogBase
 LOG_BASE_E: LogBase
 LOG_BASE_2: LogBase
@@ -32,6 +44,12 @@ LOG_BASE_BYTELOG: LogBase
 SCORE_SIGN_UNSPECIFIED: ScoreSign
 SCORE_SIGN_LOG_PROB: ScoreSign
 SCORE_SIGN_COST: ScoreSign
+FALLBACK_UNSPECIFIED: Fallback
+FALLBACK_NGRAM: Fallback
+FALLBACK_FIRST_PASS: Fallback
+DEGRADATION_UNSPECIFIED: Degradation
+DEGRADATION_NGRAM: Degradation
+DEGRADATION_FIRST_PASS: Degradation
 
 class ScoreStream(_message.Message):
     __slots__ = ("name", "base", "sign", "values")
@@ -46,12 +64,14 @@ class ScoreStream(_message.Message):
     def __init__(self, name: _Optional[str] = ..., base: _Optional[_Union[LogBase, str]] = ..., sign: _Optional[_Union[ScoreSign, str]] = ..., values: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class Hypothesis(_message.Message):
-    __slots__ = ("text", "fields")
+    __slots__ = ("text", "fields", "partial")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     FIELDS_FIELD_NUMBER: _ClassVar[int]
+    PARTIAL_FIELD_NUMBER: _ClassVar[int]
     text: str
     fields: _struct_pb2.Struct
-    def __init__(self, text: _Optional[str] = ..., fields: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
+    partial: bool
+    def __init__(self, text: _Optional[str] = ..., fields: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., partial: _Optional[bool] = ...) -> None: ...
 
 class NBestList(_message.Message):
     __slots__ = ("id", "hypotheses", "streams", "context", "fields")
@@ -107,18 +127,20 @@ class Weights(_message.Message):
     def __init__(self, name: _Optional[str] = ..., streams: _Optional[_Mapping[str, float]] = ..., lm: _Optional[_Mapping[str, float]] = ..., word: _Optional[float] = ..., oov: _Optional[float] = ..., mixture: _Optional[_Mapping[str, float]] = ..., tuned_on: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RescoreRequest(_message.Message):
-    __slots__ = ("lists", "weights", "weights_name", "merge", "model")
+    __slots__ = ("lists", "weights", "weights_name", "merge", "model", "fallback")
     LISTS_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_NAME_FIELD_NUMBER: _ClassVar[int]
     MERGE_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
+    FALLBACK_FIELD_NUMBER: _ClassVar[int]
     lists: _containers.RepeatedCompositeFieldContainer[NBestList]
     weights: Weights
     weights_name: str
     merge: bool
     model: str
-    def __init__(self, lists: _Optional[_Iterable[_Union[NBestList, _Mapping]]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., weights_name: _Optional[str] = ..., merge: _Optional[bool] = ..., model: _Optional[str] = ...) -> None: ...
+    fallback: Fallback
+    def __init__(self, lists: _Optional[_Iterable[_Union[NBestList, _Mapping]]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., weights_name: _Optional[str] = ..., merge: _Optional[bool] = ..., model: _Optional[str] = ..., fallback: _Optional[_Union[Fallback, str]] = ...) -> None: ...
 
 class RescoreResponse(_message.Message):
     __slots__ = ("lists", "weights", "model", "timing")
@@ -133,18 +155,20 @@ class RescoreResponse(_message.Message):
     def __init__(self, lists: _Optional[_Iterable[_Union[RescoredList, _Mapping]]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., model: _Optional[str] = ..., timing: _Optional[_Union[Timing, _Mapping]] = ...) -> None: ...
 
 class RescoreStreamRequest(_message.Message):
-    __slots__ = ("lists", "weights", "weights_name", "merge", "model")
+    __slots__ = ("lists", "weights", "weights_name", "merge", "model", "fallback")
     LISTS_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_NAME_FIELD_NUMBER: _ClassVar[int]
     MERGE_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
+    FALLBACK_FIELD_NUMBER: _ClassVar[int]
     lists: _containers.RepeatedCompositeFieldContainer[NBestList]
     weights: Weights
     weights_name: str
     merge: bool
     model: str
-    def __init__(self, lists: _Optional[_Iterable[_Union[NBestList, _Mapping]]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., weights_name: _Optional[str] = ..., merge: _Optional[bool] = ..., model: _Optional[str] = ...) -> None: ...
+    fallback: Fallback
+    def __init__(self, lists: _Optional[_Iterable[_Union[NBestList, _Mapping]]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., weights_name: _Optional[str] = ..., merge: _Optional[bool] = ..., model: _Optional[str] = ..., fallback: _Optional[_Union[Fallback, str]] = ...) -> None: ...
 
 class RescoreStreamResponse(_message.Message):
     __slots__ = ("lists", "weights", "model", "timing")
@@ -159,16 +183,18 @@ class RescoreStreamResponse(_message.Message):
     def __init__(self, lists: _Optional[_Iterable[_Union[RescoredList, _Mapping]]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., model: _Optional[str] = ..., timing: _Optional[_Union[Timing, _Mapping]] = ...) -> None: ...
 
 class RescoredList(_message.Message):
-    __slots__ = ("id", "status", "hypotheses", "fields")
+    __slots__ = ("id", "status", "hypotheses", "fields", "degradation")
     ID_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     HYPOTHESES_FIELD_NUMBER: _ClassVar[int]
     FIELDS_FIELD_NUMBER: _ClassVar[int]
+    DEGRADATION_FIELD_NUMBER: _ClassVar[int]
     id: str
     status: _status_pb2.Status
     hypotheses: _containers.RepeatedCompositeFieldContainer[RescoredHypothesis]
     fields: _struct_pb2.Struct
-    def __init__(self, id: _Optional[str] = ..., status: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., hypotheses: _Optional[_Iterable[_Union[RescoredHypothesis, _Mapping]]] = ..., fields: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
+    degradation: Degradation
+    def __init__(self, id: _Optional[str] = ..., status: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., hypotheses: _Optional[_Iterable[_Union[RescoredHypothesis, _Mapping]]] = ..., fields: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., degradation: _Optional[_Union[Degradation, str]] = ...) -> None: ...
 
 class RescoredHypothesis(_message.Message):
     __slots__ = ("text", "rank", "original_rank", "total", "log_posterior", "components", "merged_ranks", "fields")

@@ -32,8 +32,9 @@ class RescorerServiceStub:
     "rescorer", a reason such as LIMIT_EXCEEDED) and, where a field is to blame, a google.rpc.BadRequest:
     INVALID_ARGUMENT    weights that do not fit the models, too many lists, or undecodable bytes
     NOT_FOUND           the model asked for is not served
-    RESOURCE_EXHAUSTED  too many lists in flight (reason OVERLOADED: try again later), or a message larger
-    than the server's limit, 4 MiB unless it was set otherwise
+    RESOURCE_EXHAUSTED  too much in flight, or an answer would come after the deadline (reason OVERLOADED: try
+    again after the delay in google.rpc.RetryInfo and `grpc-retry-pushback-ms`); or a
+    message larger than the server's limit, 4 MiB unless it was set otherwise
     UNAVAILABLE         the models are being loaded, or the server is shutting down
     DEADLINE_EXCEEDED   the client's deadline passed; queued work of such a call is dropped
     INTERNAL            a fault of the server, named by its request id only
@@ -70,8 +71,9 @@ class RescorerServiceServicer:
     "rescorer", a reason such as LIMIT_EXCEEDED) and, where a field is to blame, a google.rpc.BadRequest:
     INVALID_ARGUMENT    weights that do not fit the models, too many lists, or undecodable bytes
     NOT_FOUND           the model asked for is not served
-    RESOURCE_EXHAUSTED  too many lists in flight (reason OVERLOADED: try again later), or a message larger
-    than the server's limit, 4 MiB unless it was set otherwise
+    RESOURCE_EXHAUSTED  too much in flight, or an answer would come after the deadline (reason OVERLOADED: try
+    again after the delay in google.rpc.RetryInfo and `grpc-retry-pushback-ms`); or a
+    message larger than the server's limit, 4 MiB unless it was set otherwise
     UNAVAILABLE         the models are being loaded, or the server is shutting down
     DEADLINE_EXCEEDED   the client's deadline passed; queued work of such a call is dropped
     INTERNAL            a fault of the server, named by its request id only
@@ -134,8 +136,9 @@ class RescorerService:
     "rescorer", a reason such as LIMIT_EXCEEDED) and, where a field is to blame, a google.rpc.BadRequest:
     INVALID_ARGUMENT    weights that do not fit the models, too many lists, or undecodable bytes
     NOT_FOUND           the model asked for is not served
-    RESOURCE_EXHAUSTED  too many lists in flight (reason OVERLOADED: try again later), or a message larger
-    than the server's limit, 4 MiB unless it was set otherwise
+    RESOURCE_EXHAUSTED  too much in flight, or an answer would come after the deadline (reason OVERLOADED: try
+    again after the delay in google.rpc.RetryInfo and `grpc-retry-pushback-ms`); or a
+    message larger than the server's limit, 4 MiB unless it was set otherwise
     UNAVAILABLE         the models are being loaded, or the server is shutting down
     DEADLINE_EXCEEDED   the client's deadline passed; queued work of such a call is dropped
     INTERNAL            a fault of the server, named by its request id only
