@@ -9,12 +9,14 @@ from typing import Annotated
 import typer
 
 from rescorer.cli.bench import bench
+from rescorer.cli.config import config
 from rescorer.cli.convert import convert
 from rescorer.cli.evaluate import evaluate
 from rescorer.cli.inspect import inspect
 from rescorer.cli.rescore import rescore
 from rescorer.cli.score import score
 from rescorer.cli.serve import serve
+from rescorer.cli.settings import SettingsCommand
 from rescorer.cli.tune import tune
 from rescorer.errors import ConfigError, InputError, ModelError, RescorerError
 
@@ -54,7 +56,8 @@ def _options(
 
 
 app.command("rescore")(rescore)
-app.command("serve")(serve)
+app.command("serve", cls=SettingsCommand)(serve)
+app.command("config", cls=SettingsCommand)(config)
 app.command("evaluate")(evaluate)
 app.command("tune")(tune)
 app.command("convert")(convert)

@@ -3,33 +3,42 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, ValidationError, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from rescorer.errors import ConfigError
 from rescorer.service import MAX_MESSAGE_BYTES
+from rescorer.service.sources import Given, effective, gather, unknown_setting
 
 
 class ServiceSettings(BaseSettings):
-    """Each may also come from the environment: ``RESCORER_PORT=50051``.
-
-    ``load_settings`` makes one, with errors of our own tree.
-    """
+    """``load_settings`` makes one, from every source and with errors of our own tree."""
 
     model_config = SettingsConfigDict(env_prefix="RESCORER_", frozen=True, use_attribute_docstrings=True)
 
-    bundle: Path
-    """Folder of the model bundle to serve."""
+    bundle: Path | None = None
+    """Folder of the bundle to serve, or of its versions, of which the newest that is sound serves."""
+    repository: Path | None = None
+    """Folder of several bundles with their versions, name/version/, to serve instead of one bundle."""
+    models: Annotated[tuple[str, ...], NoDecode] = ()
+    """What to serve of the repository: name follows the newest version, name/3 stays with that one; several
+    with commas between them. The first answers requests that name none. Empty: every name there."""
+    poll_s: float = Field(0.0, ge=0)
+    """How often to look for new versions; 0: only when told, by SIGHUP or the admin call."""
+    max_model_bytes: int = Field(0, ge=0)
+    """Memory that models may take together, estimated from their files; a version that does not fit beside
+    those that serve is refused. 0: no bound."""
     device: str = "cpu"
     """Where neural models run: cpu, cuda, cuda:1, …"""
     threads: int = Field(0, ge=0)
     """CPU threads of the neural models; 0: one a core."""
     host: str = "127.0.0.1"
-    """Name or address to listen on. There is no encryption and no login yet, so others than loopback are
-    refused unless ``allow_insecure``."""
+    """Name or address to listen on. Without a certificate the service speaks plain text, and others than
+    loopback are refused unless ``allow_insecure``."""
     port: int = Field(50051, ge=0, le=65535)
     """0: any free port; the log and ``port_file`` say which."""
     port_file: Path | None = None
@@ -52,23 +61,44 @@ class ServiceSettings(BaseSettings):
     grace_s: float = Field(30.0, ge=0)
     """How long a server that was told to stop lets calls finish."""
 
+    @classmethod
+    def settings_customise_sources(  # type: ignore[override]  # the others are not asked for
+        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, **_: Any
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what is handed in: ``gather`` asks the other sources, and keeps apart who said what."""
+        return (init_settings,)
+
+    @field_validator("models", mode="before")
+    @classmethod
+    def _names(cls, value: Any) -> Any:
+        return (
+            tuple(part.strip() for part in value.split(",") if part.strip())
+            if isinstance(value, str)
+            else value
+        )
+
     @property
     def address(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
-    @model_validator(mode="after")
-    def _fits_together(self) -> ServiceSettings:
+    def contradictions(self) -> Iterator[str]:
+        """What does not fit together, though each setting alone is right."""
+        if (self.bundle is None) == (self.repository is None):
+            yield "bundle: expected either the bundle or the repository to serve" + (
+                ", not both" if self.bundle else ""
+            )
+        if self.models and self.repository is None:
+            yield f"models: {', '.join(self.models)} chosen of a repository, but there is none"
         if self.max_in_flight_lists < self.max_lists:
-            raise ValueError(
+            yield (
                 f"max_in_flight_lists is {self.max_in_flight_lists}, less than the {self.max_lists} of "
                 "max_lists: a full request would never be accepted"
             )
         if not is_loopback(self.host) and not self.allow_insecure:
-            raise ValueError(
+            yield (
                 f"host is {self.host!r}: the service speaks plain text and would listen beyond this machine; "
                 "expected 127.0.0.1, ::1 or localhost, or allow_insecure"
             )
-        return self
 
 
 def is_loopback(host: str) -> bool:
@@ -80,17 +110,34 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def load_settings(**given: Any) -> ServiceSettings:
-    """Settings from arguments first, the environment second, defaults last; an argument None is not given.
+def load_settings(config: Path | str | None = None, **given: Any) -> ServiceSettings:
+    """Settings from arguments first, the environment second, a TOML file third, defaults last.
+
+    Args:
+        config: the file; None: the one that RESCORER_CONFIG names, if any.
+        given: the arguments; None is not given.
 
     Raises:
-        ConfigError: naming every setting that is missing or wrong.
+        ConfigError: naming every setting that is unknown, wrong or contradicts another.
     """
+    return checked(gather(ServiceSettings, config, given))
+
+
+def checked(values: dict[str, list[Given]]) -> ServiceSettings:
+    """Settings from values by name, the one that counts first; raises as ``load_settings``."""
+    chosen = effective(values)
+    mistakes = []
     try:
-        return ServiceSettings(**{name: value for name, value in given.items() if value is not None})
+        settings = ServiceSettings(**chosen)
     except ValidationError as fault:
-        wrong = [
-            ": ".join([*(str(part) for part in each["loc"]), each["msg"].removeprefix("Value error, ")])
-            for each in fault.errors()
-        ]
-        raise ConfigError("service settings: " + "; ".join(wrong)) from None
+        for each in fault.errors():
+            name, message = str(each["loc"][0]), each["msg"].removeprefix("Value error, ")
+            if each["type"] == "extra_forbidden":
+                message = unknown_setting(name, list(ServiceSettings.model_fields))
+            mistakes.append(f"{name} ({values[name][0].origin}): {message}")
+            chosen.pop(name, None)
+        settings = ServiceSettings(**chosen)
+    mistakes += settings.contradictions()
+    if mistakes:
+        raise ConfigError("service settings: " + "; ".join(mistakes))
+    return settings

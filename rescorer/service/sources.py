@@ -1,0 +1,68 @@
+"""Owns where the service's settings come from: options, then the environment, then a file; and tells it."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic_settings import BaseSettings, EnvSettingsSource, TomlConfigSettingsSource
+
+from rescorer.errors import ConfigError
+
+CONFIG_VARIABLE = "RESCORER_CONFIG"
+"""Names the file where no option does."""
+
+
+class Given(NamedTuple):
+    """A value that some source has for a setting."""
+
+    value: Any
+    origin: str
+    """Such as ``option --port``, ``environment RESCORER_PORT`` or ``file service.toml``."""
+
+
+def gather(
+    settings: type[BaseSettings], config: Path | str | None, options: Mapping[str, Any]
+) -> dict[str, list[Given]]:
+    """What each source says, by setting; of several values the first counts.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
+    prefix = str(settings.model_config["env_prefix"])
+    given = {name: value for name, value in options.items() if value is not None}
+    sources = [(name, Given(value, f"option --{name.replace('_', '-')}")) for name, value in given.items()]
+    for name, value in EnvSettingsSource(settings)().items():
+        sources.append((name, Given(value, f"environment {prefix}{name.upper()}")))
+    path = config or os.environ.get(CONFIG_VARIABLE)
+    if path:
+        for name, value in read_file(settings, Path(path)).items():
+            sources.append((name, Given(value, f"file {path}")))
+    values: dict[str, list[Given]] = {}
+    for name, each in sources:
+        values.setdefault(name, []).append(each)
+    return values
+
+
+def effective(values: Mapping[str, list[Given]]) -> dict[str, Any]:
+    """The values that count."""
+    return {name: given[0].value for name, given in values.items()}
+
+
+def read_file(settings: type[BaseSettings], path: Path) -> dict[str, Any]:
+    """What a TOML file says; raises as ``gather``. Paths in it are relative to where the server runs."""
+    if not path.is_file():
+        raise ConfigError(f"{path}: no such file of settings")
+    try:
+        return TomlConfigSettingsSource(settings, path)()
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as fault:
+        raise ConfigError(f"{path}: cannot be read as TOML: {fault}") from None
+
+
+def unknown_setting(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, 1)
+    return "no such setting" + (f"; did you mean {near[0]!r}?" if near else "")

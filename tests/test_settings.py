@@ -1,0 +1,114 @@
+"""The service's settings: options before the environment before a file, every mistake told at once."""
+
+from __future__ import annotations
+
+import tomllib
+
+import pytest
+from typer.testing import CliRunner
+
+from rescorer import ConfigError
+from rescorer.cli import app, exit_code
+from rescorer.cli.settings import options
+from rescorer.service.settings import ServiceSettings, load_settings
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    """Writes a file of settings; nothing comes from the environment of whoever runs the tests."""
+    for name in ServiceSettings.model_fields:
+        monkeypatch.delenv(f"RESCORER_{name.upper()}", raising=False)
+
+    def write(text: str):
+        path = tmp_path / "service.toml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+def shown(*arguments) -> tuple[int, str, BaseException | None]:
+    done = CliRunner().invoke(app, ["config", *(str(each) for each in arguments)])
+    return done.exit_code, done.stdout, done.exception
+
+
+def test_an_option_goes_before_the_environment_and_that_before_the_file(config, monkeypatch):
+    path = config('bundle = "a"\nport = 1\nmax_lists = 2\ngrace_s = 3\n')
+    monkeypatch.setenv("RESCORER_PORT", "11")
+    monkeypatch.setenv("RESCORER_MAX_LISTS", "12")
+    settings = load_settings(path, port="21", device=None)
+    assert (settings.port, settings.max_lists, settings.grace_s) == (21, 12, 3.0)
+    assert (str(settings.bundle), settings.device) == ("a", "cpu")
+    monkeypatch.setenv("RESCORER_CONFIG", str(path))
+    assert load_settings().max_lists == 12
+
+
+def test_models_are_a_list_in_the_file_and_have_commas_elsewhere(config, monkeypatch):
+    path = config('repository = "r"\nmodels = ["a", "b/2"]\n')
+    assert load_settings(path).models == ("a", "b/2")
+    monkeypatch.setenv("RESCORER_MODELS", "c/1, d")
+    assert load_settings(path).models == ("c/1", "d")
+
+
+def test_every_mistake_is_told_at_once_with_where_it_was_made(config, monkeypatch):
+    monkeypatch.setenv("RESCORER_MAX_WORDS", "none")
+    path = config('prot = 5\ngrace_s = -1\nhost = "0.0.0.0"\nmodels = ["a"]\n')
+    with pytest.raises(ConfigError) as caught:
+        load_settings(path, port="x")
+    told = str(caught.value)
+    for part in (
+        "port (option --port): ",
+        "max_words (environment RESCORER_MAX_WORDS): ",
+        f"grace_s (file {path}): ",
+        f"prot (file {path}): no such setting; did you mean 'port'?",
+        "bundle: expected either the bundle or the repository",
+        "models: a chosen of a repository",
+        "allow_insecure",
+    ):
+        assert part in told
+    with pytest.raises(ConfigError, match="not both"):
+        load_settings(bundle="a", repository="b")
+
+
+@pytest.mark.parametrize("text", ["port = ", "port: 5", "\xff"])
+def test_a_file_that_is_no_toml_is_named(config, text):
+    path = config(text)
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(ConfigError, match=r"service\.toml: cannot be read as TOML"):
+        load_settings(path)
+    with pytest.raises(ConfigError, match="no such file"):
+        load_settings(path.with_name("other.toml"))
+
+
+def test_the_command_shows_values_and_their_sources_as_a_file_that_can_be_used(config, monkeypatch):
+    path = config('bundle = "a \\"b\\""\nport = 1\n')
+    monkeypatch.setenv("RESCORER_PORT", "11")
+    code, out, _ = shown("--config", path, "--allow-insecure", "--max-lists", 9)
+    assert code == 0
+    lines = dict(line.split("  # ") for line in out.splitlines() if not line.startswith("#"))
+    whys = {key.split(" = ")[0]: why for key, why in lines.items()}
+    assert whys["port"] == f"environment RESCORER_PORT; goes before file {path} (1)"
+    assert whys["max_lists"] == "option --max-lists"
+    assert whys["bundle"] == f"file {path}"
+    assert whys["device"] == "default"
+    assert set(tomllib.loads(out)) <= set(ServiceSettings.model_fields)
+    monkeypatch.delenv("RESCORER_PORT")
+    expected = load_settings(path, port=11, allow_insecure=True, max_lists=9)
+    assert load_settings(config(out)) == expected
+
+
+def test_the_command_ends_with_the_mistakes(config):
+    _, out, fault = shown("--port", "many", "--grace-s", "-1")
+    assert out == ""
+    assert isinstance(fault, ConfigError)
+    assert exit_code(fault) == 2
+    assert "port (option --port)" in str(fault)
+    assert "grace_s (option --grace-s)" in str(fault)
+
+
+def test_every_setting_is_an_option_and_explained():
+    made = {option.name: option for option in options()}
+    assert list(made) == list(ServiceSettings.model_fields)
+    for name, option in made.items():
+        assert "--" + name.replace("_", "-") in option.opts
+        assert option.help
