@@ -50,6 +50,7 @@ class Rescorer:
         self.bundle = bundle
         self.max_batch_words = max_batch_words
         self._names = frozenset({*bundle.models, MIXTURE, WORDS, OOV})
+        self._words = bundle.normaliser.words
 
     @classmethod
     def load(
@@ -91,8 +92,8 @@ class Rescorer:
                 answers[i] = fault
         words = [hypothesis for _, each in good for hypothesis in each.words]
         contexts = [each.context for _, each in good for _ in each.words]
-        partial = np.array([h.partial for _, each in good for h in each.nbest.hypotheses], dtype=bool)
-        sums = self._sentence_sums(words, contexts, weights, partial)
+        partial = [hypothesis.partial for _, each in good for hypothesis in each.nbest.hypotheses]
+        sums = self._sentence_sums(words, contexts, weights, np.array(partial, dtype=bool))
         begin = 0
         for i, each in good:
             end = begin + len(each.words)
@@ -193,9 +194,6 @@ class Rescorer:
             return default
         check_weights(weights, list(self.bundle.models))
         return weights if weights.mixture else replace(weights, mixture=default.mixture)
-
-    def _words(self, text: str) -> Words:
-        return self.bundle.normaliser.words(text)
 
     def _scored_batches(
         self, words: Sequence[Words], contexts: Sequence[Words]
