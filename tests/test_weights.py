@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -16,6 +17,7 @@ from rescorer.errors import BundleError, ConfigError
 from rescorer.lm.checkpoint import WEIGHTS, load_model, save_model
 from rescorer.lm.quantisation import SCALE, quantised, restored
 from training.cli import app
+from training.trees import huffman_tree
 from training.weights import average, quantise
 
 
@@ -101,6 +103,19 @@ def test_models_that_differ_are_not_averaged(tmp_path):
         average([tmp_path / "a", tmp_path / "a"], tmp_path / "a")
     with pytest.raises(ConfigError, match="expected one of float32, float16, int8"):
         quantise(tmp_path / "a", tmp_path / "d", "int4")
+
+
+def test_trees_that_differ_are_not_averaged(tmp_path):
+    model, vocabulary = random_network(output="tree", tied=False, class_sizes=())
+    save_model(model, vocabulary, tmp_path / "a")
+    save_model(model, vocabulary, tmp_path / "b")
+    average([tmp_path / "a", tmp_path / "b"], tmp_path / "same")
+    found, _ = load_model(tmp_path / "same")
+    assert torch.equal(found.output.tree, model.output.tree)
+    model.output.set_tree(huffman_tree(np.arange(model.output.n_words) ** 3 + 1))
+    save_model(model, vocabulary, tmp_path / "c")
+    with pytest.raises(ConfigError, match="tree is not that of"):
+        average([tmp_path / "a", tmp_path / "c"], tmp_path / "mean")
 
 
 def test_the_commands_measure(tmp_path):

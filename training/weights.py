@@ -60,8 +60,12 @@ def average(folders: Sequence[Path], output: Path) -> None:
         if words != vocabulary:
             raise ConfigError(f"{folder}: its vocabulary is not that of {folders[0]}")
         for name, value in other.state_dict().items():
-            sums[name] += value
-    model.load_state_dict({name: value / len(folders) for name, value in sums.items()})
+            if value.is_floating_point():
+                sums[name] += value
+            elif not torch.equal(value, sums[name].to(value.dtype)):
+                raise ConfigError(f"{folder}: its {name} is not that of {folders[0]}")
+    means = {n: v / len(folders) if model.state_dict()[n].is_floating_point() else v for n, v in sums.items()}
+    model.load_state_dict(means)
     save_model(model, vocabulary, output)
 
 
