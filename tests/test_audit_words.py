@@ -14,6 +14,9 @@ from rescorer.types import Hypothesis, NBestList
     ("token", "settings", "kind"),
     [
         ("<noise>", NormaliserSettings(drop=(), keep=()), "filler"),
+        ("<sil>", NormaliserSettings(drop=()), "filler"),  # though `keep` would have it as a word
+        ("</s>", NormaliserSettings(drop=()), "filler"),
+        ("<mine>", NormaliserSettings(drop=()), None),
         ("[laughs]", NormaliserSettings(), "filler"),
         ("(cough)", NormaliserSettings(), "filler"),
         ("%um", NormaliserSettings(keep=()), "filler"),

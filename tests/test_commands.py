@@ -144,8 +144,11 @@ def test_tuned_weights_say_which_lists_tuned_them(run, bundle, tmp_path):
 def test_evaluate_takes_references_from_elsewhere(run, tmp_path):
     source = write(tmp_path / "in.jsonl", record("u1", "the cat"), record("u2", "the mat"))
     trn = write(tmp_path / "ref.trn", "the cat (u1)", "the { mat / rug } (u2)")
-    code, out, _ = run("evaluate", source, "--reference", trn, "--json")
-    assert (code, json.loads(out)["wer"]) == (0, 0.0)
+    code, out, err = run("evaluate", source, "--reference", trn, "--json")
+    assert (code, json.loads(out)["wer"], err) == (0, 0.0, "")
+    part = write(tmp_path / "part.jsonl", record("u1", "the cat"))
+    code, _, err = run("evaluate", part, "--reference", trn)
+    assert (code, err) == (0, f"{part}: no lists of 1 of 2 references: 'u2'\n")
     code, _, err = run("evaluate", source)
     assert (code, "u1" in err, "reference" in err) == (3, True, True)
 

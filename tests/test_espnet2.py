@@ -64,7 +64,7 @@ def test_what_is_written_is_read_back(lists):
 def test_a_bad_score_is_a_fault_of_its_list_alone(tmp_path, score, said):
     fault, *good = read_lists(folder_of(tmp_path, {"2best_recog/score": f"u1 {score}\nu3 -4\n"}))
     assert isinstance(fault, InvalidList)
-    assert "list 'u1', hypothesis 1, first_pass" in str(fault)
+    assert f"{tmp_path / '2best_recog/score'}:1, list 'u1', hypothesis 1, first_pass" in str(fault)
     assert said in str(fault)
     assert [each.id for each in good] == ["u2", "u3"]
 

@@ -194,7 +194,7 @@ TINY = "VERSION=1.0\nN=2 L=1\nI=0\nI=1 W=a\nJ=0 S=0 E=1 a=-3\n"
         ("N=2", "N=3", "u1.slf: N: the header says 3, the file has 2: incomplete?"),
         ("N=2 L=1\n", "", "u1.slf: N: the header says nothing, the file has 2"),
         ("J=0 S=0 E=1 a=-3\n", "", "u1.slf: L: the header says 1, the file has 0: incomplete?"),
-        ("E=1", "E=7", "u1.slf: link 0: from 0 to 7; no such node"),
+        ("E=1", "E=7", "u1.slf:5: E: 7: no such node"),
         ("E=1", "E=x", "u1.slf:5: E: 'x' is no node's number"),
         ("E=1 ", "", "u1.slf:5: E: 'nothing' is no node's number"),
         ("I=1", "I=0", "u1.slf:4: I: this node is here a second time"),

@@ -166,7 +166,17 @@ def scored(*values: object) -> dict:
         (r'{"id": "u1", "hypotheses": ["\ud800"]}', FormatError, "half a surrogate pair"),
         ({"hypotheses": ["a"]}, InvalidList, "id: expected a non-empty string, not nothing"),
         ({"id": 7.5, "hypotheses": ["a"]}, InvalidList, "id: expected a non-empty string, not a number"),
-        ({"id": "u1"}, InvalidList, "hypotheses: expected a non-empty array, not nothing"),
+        ({"id": "u1"}, InvalidList, "hypotheses: no such field; .* where there is nothing else"),
+        (
+            {"id": "u1", "hyps": ["a"], "ref": ""},
+            InvalidList,
+            "--map hypotheses=FIELD, where there is hyps, ref",
+        ),
+        (
+            {"id": "u1", "hypotheses": None},
+            InvalidList,
+            "hypotheses: expected a non-empty array, not nothing",
+        ),
         ({"id": "u1", "hypotheses": []}, InvalidList, "non-empty array, not an empty array"),
         (
             {"id": "u1", "hypotheses": ["a", 3]},

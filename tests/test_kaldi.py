@@ -13,6 +13,7 @@ from nbest_lists import nbest_lists, same, several, write_truncated_gzip
 
 from rescorer.errors import FormatError, InvalidList
 from rescorer.formats.kaldi import read_lists, writer
+from rescorer.formats.table import FORMATS
 from rescorer.types import Hypothesis, NBestList
 
 GOLDEN = {
@@ -38,6 +39,18 @@ def test_costs_become_log_probabilities_and_keys_lists(tmp_path):
     )
     assert second.id == "utt2"
     assert [each.text for each in second.hypotheses] == ["", "GOODS"]
+
+
+def test_further_archives_of_costs_are_streams_of_their_names(tmp_path):
+    lists = list(read_lists(folder_of(tmp_path / "a", **{"lmwt.rnn": GOLDEN["lmwt.lmonly"]})))
+    assert [each.streams["lmwt.rnn"] for each in lists] == [each.streams["lm"] for each in lists]
+    assert not [part for part in FORMATS["kaldi"].lost(lists[0]) if part.startswith("stream")]
+    with writer(tmp_path / "b") as put:
+        put(lists[0])
+        for name in ("lmwt.lmonly", "lmwt.a b", "lmwt.rnn.gz"):
+            with pytest.raises(InvalidList, match=f"{name}: would be an archive of another"):
+                put(NBestList("u", (Hypothesis("a"),), {name: (-1.0,)}))
+    assert list(read_lists(tmp_path / "b")) == lists[:1]
 
 
 def test_gzip_carriage_returns_and_byte_order_marks_do_no_harm(tmp_path):
@@ -68,7 +81,7 @@ def test_what_is_written_is_read_back(lists):
 )
 def test_a_bad_score_is_a_fault_of_its_list_alone(tmp_path, changes, said):
     fault, good = read_lists(folder_of(tmp_path, **changes))
-    assert f"{tmp_path / 'words_text'}:2, list 'utt-1', " in str(fault)
+    assert f"{tmp_path / next(iter(changes))}:2, list 'utt-1', " in str(fault)
     assert said in str(fault)
     assert good.id == "utt2"
 
@@ -123,5 +136,7 @@ def test_what_an_archive_cannot_hold_is_refused(tmp_path):
             put(NBestList("u 2", (Hypothesis("a"),), {"lm": (-1.0,)}))
         with pytest.raises(InvalidList, match="lm: no such stream, though earlier lists have one"):
             put(NBestList("u2", (Hypothesis("a"),)))
+        with pytest.raises(InvalidList, match="acoustic: earlier lists have no such stream"):
+            put(NBestList("u2", (Hypothesis("a"),), {"lm": (-1.0,), "acoustic": (-1.0,)}))
     assert (tmp_path / "words_text").read_text() == "u1-1 a\n"
     assert not (tmp_path / "acwt").exists()

@@ -122,7 +122,8 @@ def test_what_is_not_known_is_refused(tmp_path, data, said):
         ("sphinx", "no format 'sphinx'; there is jsonl, srilm"),
         ("srilm:missing", "expected srilm:OPTION=VALUE,… with each option once"),
         ("srilm:missing=1,missing=2", "with each option once"),
-        ("srilm:missing=much", "srilm: missing='much': could not convert"),
+        ("srilm:missing=much", "srilm: missing='much': expected a finite number"),
+        ("nemo:beam=x", "nemo: beam='x': expected a whole number from 1"),
         ("srilm:colour=red", "srilm: no option 'colour' for writing; there is missing, scores"),
         ("kaldi:missing=0", "kaldi: no option 'missing' for writing; there is none"),
         ("srilm:missing=nan", "missing='nan': expected a finite number"),
@@ -137,7 +138,7 @@ def test_a_choice_that_makes_no_sense_is_refused(tmp_path, choice, said):
 def test_options_of_reading_are_handed_on(tmp_path):
     (tmp_path / "u1").write_text(FILES["htk"])
     assert [each.id for each in choose("htk:depth=2, lmscale=3.5").read(tmp_path / "u1")] == ["u1"]
-    with pytest.raises(ConfigError, match="htk: depth='0': expected a number from 1"):
+    with pytest.raises(ConfigError, match="htk: depth='0': expected a whole number from 1"):
         choose("htk:depth=0").read(tmp_path / "u1")
 
 

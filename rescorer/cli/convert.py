@@ -37,7 +37,7 @@ def convert(
     source: Annotated[str, typer.Argument(metavar="IN", help="File or folder of lists; - for a pipe.")],
     target: Annotated[str, typer.Argument(metavar="OUT", help="File or folder to write; - for a pipe.")],
     from_: Annotated[
-        str | None, typer.Option("--from", metavar="FORMAT", help="Default: what IN looks like.")
+        str | None, typer.Option("--from", "--format", metavar="FORMAT", help="Default: what IN looks like.")
     ] = None,
     to: Annotated[str, typer.Option("--to", metavar="FORMAT", help="NAME[:OPTION=VALUE,…].")] = "jsonl",
     rename: Annotated[

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import Annotated
 
 import typer
 
 from rescorer.cli.options import lists_from
-from rescorer.cli.rejections import Rejections
+from rescorer.cli.rejections import SHOWN, Rejections
 from rescorer.errors import ConfigError, InputError
 from rescorer.evaluation.counting import Method
 from rescorer.evaluation.timed import lists_by_time
@@ -60,15 +61,22 @@ def lists_reader(
         segments = list(read_stm(reference))
         return lambda file: iter(lists_by_time(read_ctm(file), segments))
     references = read_references(reference) if reference else {}
-    return lambda file: with_references(lists_from(file, maps, streams, groups, format_), references)
+    return lambda file: with_references(lists_from(file, maps, streams, groups, format_), references, file)
 
 
-def with_references(lists: Lists, references: Mapping[str, str]) -> Lists:
-    """The lists, with what was said where the references tell it."""
+def with_references(lists: Lists, references: Mapping[str, str], file: str) -> Lists:
+    """The lists, with what was said where the references tell it; on stderr, references that no list has."""
+    left = dict.fromkeys(references)
     for item in lists:
         if isinstance(item, NBestList) and item.id in references:
             item = replace(item, reference=references[item.id])
+        left.pop(item.id if isinstance(item, NBestList) else getattr(item, "list_id", ""), None)
         yield item
+    if left:
+        some = ", ".join(map(repr, islice(left, SHOWN)))
+        more = ", …" if len(left) > SHOWN else ""
+        message = f"{file}: no lists of {len(left):,} of {len(references):,} references: {some}{more}"
+        typer.echo(message, err=True)
 
 
 def good_lists(lists: Iterable[NBestList | InputError], rejected: Rejections) -> list[NBestList]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rescorer.text import Normaliser
+from rescorer.text import DROPPED, Normaliser
 
 SHOWN = 20
 """Unknown words, and examples of each kind of token, that are kept."""
@@ -128,7 +128,9 @@ def uncovered_kind(
     words = normaliser.token(token)
     if not words or (known is not None and all(word in known for word in words)):
         return ""
-    if known is None and any(re.fullmatch(each, token, re.IGNORECASE) for each in normaliser.settings.keep):
+    if _matches(DROPPED, token):
+        return "filler"
+    if known is None and _matches(normaliser.settings.keep, token):
         return ""
     if (variant := VARIANT.fullmatch(token)) and words != normaliser.token(variant[1]):
         return "variant"
@@ -138,6 +140,10 @@ def uncovered_kind(
         return "multiword"
     mixed = normaliser.settings.case == "keep" and token != token.lower()
     return "case" if mixed and (token.lower() in seen or (known and token.lower() in known)) else ""
+
+
+def _matches(patterns: Iterable[str], token: str) -> bool:
+    return any(re.fullmatch(each, token, re.IGNORECASE) for each in patterns)
 
 
 def _canonical(counts: Counter[str], normaliser: Normaliser) -> Counter[str]:

@@ -17,7 +17,7 @@ from typing import NamedTuple, TextIO
 from rescorer.errors import FormatError, InputError, InvalidList
 from rescorer.formats.espnet1 import STREAM, tensor_number
 from rescorer.formats.folders import make_folder
-from rescorer.formats.rows import Row, Write, key_of, line_texts, list_of, words_of
+from rescorer.formats.rows import Row, Write, key_of, line_texts, list_of, placed, words_of
 from rescorer.formats.sample import Sample
 from rescorer.formats.source import Source, open_output, read_lines, source_name
 from rescorer.types import NBestList
@@ -57,7 +57,12 @@ def read_lists(source: Source) -> Iterator[NBestList | InputError]:
             message = "is here a second time"
             yield InvalidList(message, list_id=entry.key, file=file, line=entry.row.line)
         else:
-            yield list_of(entry.key, [each.row for each in found if each], {}, file)
+            present = [(path, each.row) for path, each in zip(paths, found, strict=True) if each]
+            nbest = list_of(entry.key, [row for _, row in present], {}, file)
+            if isinstance(nbest, InvalidList) and nbest.hypothesis is not None:
+                path, row = present[nbest.hypothesis]
+                nbest = placed(nbest, str(path / "score"), row.line)
+            yield nbest
         seen.add(entry.key)
     for path, other in zip(paths[1:], others, strict=True):
         if fault is None and (left := other.next()) is not None:

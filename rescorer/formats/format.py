@@ -41,6 +41,8 @@ class Format:
     """Parts of a list, beside ids and texts, that it can hold whole: some of ``EVERYTHING``."""
     streams: frozenset[str] = frozenset()
     """Streams that it holds, where it does not hold any."""
+    further_streams: str = ""
+    """What the names of further streams that it holds begin with."""
     list_fields: frozenset[str] = frozenset()
     """Fields of lists that it holds, where it does not hold any."""
     hypothesis_fields: frozenset[str] = frozenset()
@@ -67,7 +69,11 @@ class Format:
             lost.add("hypotheses after the first")
         lost |= {"id"} if self.numbered else set()
         if "streams" not in self.holds:
-            lost |= {f"stream {name}" for name in nbest.streams if name not in self.streams}
+            others = nbest.streams.keys() - self.streams
+            further = {
+                name for name in others if self.further_streams and name.startswith(self.further_streams)
+            }
+            lost |= {f"stream {name}" for name in others - further}
         if "fields" not in self.holds:
             names = {name for hypothesis in nbest.hypotheses for name in hypothesis.fields}
             lost |= {f"field {name} of hypotheses" for name in names - self.hypothesis_fields}
@@ -81,6 +87,7 @@ class Format:
             return "everything"
         texts = "the first text" if self.one_best else "texts"
         streams = "any stream" if "streams" in self.holds else ", ".join(sorted(self.streams))
+        streams += f", {self.further_streams}*" if self.further_streams else ""
         fields = [f"{name} of hypotheses" for name in sorted(self.hypothesis_fields - {WORDS_FIELD})]
         times = ["times of words"] if WORDS_FIELD in self.hypothesis_fields else []
         parts = [*sorted(self.holds - {"streams"}), *sorted(self.list_fields)]

@@ -30,6 +30,8 @@ FORMAT = "rescorer-nbest"
 VERSION = 1
 SCORE_DECIMALS = 6
 """Of scores written; a hundred times finer than the 1e-4 that ranking distinguishes."""
+SHOWN_FIELDS = 8
+"""Of a record that lacks the one looked for."""
 OWN_FIELDS = FieldMap()
 
 
@@ -161,7 +163,11 @@ def _list(
 ) -> NBestList:
     """Takes the known fields out of ``record``; what is left is the client's."""
     list_id = _text(_id(record.pop(names.id, None)), names.id, "", required=True) if names.id else str(line)
-    items = record.pop(names.hypotheses, None)
+    if names.hypotheses not in record:
+        there = ", ".join([*record][:SHOWN_FIELDS]) or "nothing else"
+        message = f"no such field; expected it, or --map hypotheses=FIELD, where there is {there}"
+        raise InvalidList(message, list_id=list_id, field=names.hypotheses)
+    items = record.pop(names.hypotheses)
     if not isinstance(items, list) or not items:
         raise InvalidList(
             f"expected a non-empty array, not {json_kind(items)}", list_id=list_id, field=names.hypotheses

@@ -3,7 +3,8 @@
     words_text: utt1-1 LAST MONTH OVERALL GOODS      acwt: utt1-1 -5402.7      lmwt.lmonly: utt1-1 12.31
 
 Keys are the utterance's id and the place in its list; scores are natural-log costs. ``lmwt`` is the graph's
-cost (pronunciations and transitions too), not the LM's alone.
+cost (pronunciations and transitions too), not the LM's alone. Further archives of costs, such as
+``lmwt.rnn``, are streams of their own names.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import NamedTuple, TextIO
 
 from rescorer.errors import FormatError, InputError, InvalidList
 from rescorer.formats.folders import make_folder
-from rescorer.formats.rows import Row, Write, key_of, line_texts, list_of, number, words_of
+from rescorer.formats.rows import Row, Write, key_of, line_texts, list_of, number, placed, words_of
 from rescorer.formats.sample import Sample
 from rescorer.formats.source import Source, open_output, read_lines, source_name
 from rescorer.formats.streams import Units
@@ -33,6 +34,9 @@ STREAMS = {
     "lmwt.lmonly": "lm",
 }
 """Streams by archive, as Kaldi's scripts call the archives."""
+FURTHER = "lmwt."
+"""What the names of further archives begin with."""
+NAME = re.compile(r"[^\s/\0]{1,100}")
 KEY = re.compile(r"(.+)-([0-9]+)")
 
 
@@ -69,12 +73,9 @@ def read_lists(source: Source) -> Iterator[NBestList | InputError]:
         elif list_id in seen:
             yield InvalidList("is here a second time", list_id=list_id, file=file, line=line)
         else:
-            yield list_of(
-                list_id,
-                [_row(entries, paths) for entries in found],
-                dict.fromkeys(_streams(paths), COST),
-                file,
-            )
+            rows = [_row(entries, paths) for entries in found]
+            nbest = list_of(list_id, rows, dict.fromkeys(_streams(paths), COST), file)
+            yield nbest if isinstance(nbest, NBestList) else _placed(nbest, found, paths)
         seen.add(list_id)
 
 
@@ -85,15 +86,23 @@ def looks_like(sample: Sample) -> str:
 
 def archives(folder: Path) -> dict[str, Path]:
     """The folder's archives by name, the texts first; empty where it has none with texts."""
+    files = sorted(path for path in folder.iterdir() if path.is_file()) if folder.is_dir() else []
+    found = {path.name.removesuffix(".gz"): path for path in files}
     known = (TEXTS, *STREAMS)
-    found = {
-        name: path for name in known for path in (folder / name, folder / f"{name}.gz") if path.is_file()
-    }
-    return found if TEXTS in found else {}
+    names = [*known, *(name for name in found if name.startswith(FURTHER) and name not in known)]
+    return {name: found[name] for name in names if name in found} if TEXTS in found else {}
 
 
 def _streams(paths: dict[str, Path]) -> list[str]:
-    return [STREAMS[name] for name in paths if name != TEXTS]
+    return [STREAMS.get(name, name) for name in paths if name != TEXTS]
+
+
+def _placed(fault: InvalidList, found: list[tuple[Entry, ...]], paths: dict[str, Path]) -> InvalidList:
+    """A score's fault with the place of the score."""
+    if fault.hypothesis is None or fault.field not in _streams(paths):
+        return fault
+    column = 1 + _streams(paths).index(fault.field)
+    return placed(fault, str([*paths.values()][column]), found[fault.hypothesis][column].line)
 
 
 def _side_by_side(paths: dict[str, Path]) -> Iterator[tuple[Entry, ...]]:
@@ -140,29 +149,43 @@ def _row(entries: tuple[Entry, ...], paths: dict[str, Path]) -> Row:
 def writer(target: str | Path) -> Iterator[Write]:
     """Writes the archives of a folder; those of scores are the streams of the first list.
 
-    A list is refused that lacks one of these streams, or whose id holds white space.
+    A list is refused that lacks one of these streams or has another that an archive could hold, or whose id
+    holds white space, or a stream whose archive would have another's name.
     """
     folder = make_folder(target)
     files: dict[str, TextIO] = {}
+    of_archive: dict[str, str] = {}
     with ExitStack() as stack:
 
         def write(nbest: NBestList) -> None:
             key = key_of(nbest)
             texts = line_texts(nbest)
-            wanted = files or [TEXTS, *(name for name, stream in STREAMS.items() if stream in nbest.streams)]
-            missing = [
-                STREAMS[name] for name in wanted if name != TEXTS and STREAMS[name] not in nbest.streams
-            ]
-            if missing:
-                raise InvalidList(
-                    "no such stream, though earlier lists have one", list_id=nbest.id, field=missing[0]
-                )
-            for name in wanted:
+            own = _archives_of(nbest)
+            streams = of_archive if files else own
+            for missing in streams.keys() - own.keys():
+                message = "no such stream, though earlier lists have one"
+                raise InvalidList(message, list_id=nbest.id, field=streams[missing])
+            for more in own.keys() - streams.keys():
+                message = "earlier lists have no such stream; expected the same in all"
+                raise InvalidList(message, list_id=nbest.id, field=own[more])
+            of_archive.update(streams)
+            for name in (TEXTS, *streams):
                 if name not in files:
                     files[name] = stack.enter_context(open_output(folder / name))
-                values = texts if name == TEXTS else [repr(-score) for score in nbest.streams[STREAMS[name]]]
+                values = texts if name == TEXTS else [repr(-score) for score in nbest.streams[streams[name]]]
                 files[name].writelines(
                     f"{key}-{rank} {value}\n" for rank, value in enumerate(values, start=1)
                 )
 
         yield write
+
+
+def _archives_of(nbest: NBestList) -> dict[str, str]:
+    """The streams that the folder can hold, by their archives."""
+    further = [name for name in nbest.streams if name.startswith(FURTHER)]
+    for name in further:
+        if name in STREAMS or name.endswith(".gz") or not NAME.fullmatch(name):
+            message = "would be an archive of another stream, or of no name that a file can have"
+            raise InvalidList(message, list_id=nbest.id, field=name)
+    known = {name: stream for name, stream in STREAMS.items() if stream in nbest.streams}
+    return known | {name: name for name in further}

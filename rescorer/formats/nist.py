@@ -129,7 +129,7 @@ def parse_stm(text: str, file: str, line: int) -> Segment:
 
 def is_stm(name: str) -> bool:
     """Whether a file's name says that it is an stm."""
-    return name.removesuffix(".gz").endswith(".stm")
+    return name.lower().removesuffix(".gz").endswith(".stm")
 
 
 def read_trn_lists(source: Source) -> Iterator[NBestList | InputError]:

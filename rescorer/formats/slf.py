@@ -44,8 +44,8 @@ class _Parsed:
     header: dict[str, str] = field(default_factory=dict)
     words: dict[int, str] = field(default_factory=dict)
     """Of nodes; empty where they have none."""
-    links: list[tuple[int, int, str, dict[str, float]]] = field(default_factory=list)
-    """From, to, word, scores by letter."""
+    links: list[tuple[int, int, str, dict[str, float], int]] = field(default_factory=list)
+    """From, to, word, scores by letter, line."""
     nats: float | None = 1.0
     """Of one unit of score; None: probabilities that are not logarithms."""
     times: dict[int, float] = field(default_factory=dict)
@@ -79,9 +79,10 @@ def read_lattice(source: Source) -> tuple[Lattice, Mapping[str, str]]:
             )
     if parsed.words.keys() != set(range(len(parsed.words))):
         raise FormatError(f"expected the nodes 0 to {len(parsed.words) - 1}", file=file, field="I")
-    for number, (start, end, _, _) in enumerate(parsed.links):
-        if not {start, end} <= parsed.words.keys():
-            raise FormatError(f"link {number}: from {start} to {end}; no such node", file=file)
+    for start, end, *_, line in parsed.links:
+        for name, node in (("S", start), ("E", end)):
+            if node not in parsed.words:
+                raise FormatError(f"{node}: no such node", file=file, line=line, field=name)
     return _lattice(parsed, file), parsed.header
 
 
@@ -109,7 +110,7 @@ def _read_line(parsed: _Parsed, text: str, file: str, line: int) -> None:
             for letter in STREAMS
             if letter in values
         }
-        parsed.links.append((node("S"), node("E"), _spoken(values.get("W", "")), scores))
+        parsed.links.append((node("S"), node("E"), _spoken(values.get("W", "")), scores, line))
     else:
         parsed.header |= values
         if "base" in values and parsed.links:
@@ -187,9 +188,9 @@ def nats_of(text: str, nats: float | None, file: str, line: int | None, letter: 
 
 def _lattice(parsed: _Parsed, file: str) -> Lattice:
     """Words go to the links that lead to their nodes, or leave them where these are the words' beginnings."""
-    letters = [letter for letter in STREAMS if any(letter in scores for *_, scores in parsed.links)]
+    letters = [letter for letter in STREAMS if any(letter in scores for *_, scores, _ in parsed.links)]
     links: defaultdict[int, list[Link]] = defaultdict(list)
-    for source, target, word, scores in parsed.links:
+    for source, target, word, scores, _ in parsed.links:
         said = [each for each in (word, parsed.words[source if parsed.word_begins else target]) if each]
         span = _span(parsed, source, target) if len(said) == 1 else None
         values = tuple(scores.get(letter, 0.0) for letter in letters)

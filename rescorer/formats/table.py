@@ -24,19 +24,19 @@ from rescorer.formats import (
     stm,
 )
 from rescorer.formats.format import EVERYTHING, Format
+from rescorer.formats.rows import number
 from rescorer.formats.score_folders import score_folders
 
 
 def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError("expected a number from 1")
-    return value
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError("expected a whole number from 1")
+    return int(text)
 
 
 def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
+    value = number(text)
+    if isinstance(value, str) or not math.isfinite(value):
         raise ValueError("expected a finite number")
     return value
 
@@ -107,13 +107,14 @@ _TABLE = (
     ),
     Format(
         "kaldi",
-        "Kaldi: a folder with the text archives words_text, acwt, lmwt",
+        "Kaldi: a folder with the text archives words_text, acwt, lmwt, lmwt.*",
         "fixed: natural-log costs",
         kaldi.read_lists,
         kaldi.looks_like,
         kaldi.writer,
         folder=True,
         streams=frozenset(kaldi.STREAMS.values()),
+        further_streams=kaldi.FURTHER,
     ),
     Format(
         "mlm",
