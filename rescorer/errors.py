@@ -13,6 +13,8 @@ RescorerError
 └── ServiceError          a service gave no answer, though the request may be good
     ├── Overloaded        too much is in flight; try again later
     ├── Unavailable       it cannot be reached, is loading its models or shutting down
+    ├── Unauthenticated   it does not know who calls
+    ├── PermissionDenied  it knows who calls, and who may not do this
     └── DeadlineExceeded  the time allowed is over
 """
 
@@ -127,6 +129,14 @@ class Overloaded(ServiceError):
 
 class Unavailable(ServiceError):
     """The service cannot be reached, is loading its models or shutting down."""
+
+
+class Unauthenticated(ServiceError):
+    """The service does not know who calls."""
+
+
+class PermissionDenied(ServiceError):
+    """The service knows who calls, and who may not do this."""
 
 
 class DeadlineExceeded(ServiceError):

@@ -22,9 +22,11 @@ from rescorer.errors import (
     ModelError,
     ModelNotFound,
     Overloaded,
+    PermissionDenied,
     RescorerError,
     ScoringError,
     ServiceError,
+    Unauthenticated,
     Unavailable,
 )
 
@@ -50,6 +52,8 @@ KINDS = (  # the first that fits counts, so children come before their parents
     Kind(ModelError, grpc.StatusCode.INTERNAL, "MODEL_BROKEN", hidden=True),
     Kind(Overloaded, grpc.StatusCode.RESOURCE_EXHAUSTED, "OVERLOADED"),
     Kind(Unavailable, grpc.StatusCode.UNAVAILABLE, "UNAVAILABLE"),
+    Kind(Unauthenticated, grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED"),
+    Kind(PermissionDenied, grpc.StatusCode.PERMISSION_DENIED, "PERMISSION_DENIED"),
     Kind(DeadlineExceeded, grpc.StatusCode.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED"),
     Kind(ScoringError, grpc.StatusCode.INTERNAL, "SCORING_FAILED", hidden=True),
     Kind(ServiceError, grpc.StatusCode.UNKNOWN, "UNKNOWN", hidden=True),
