@@ -14,12 +14,14 @@ import tempfile
 from pathlib import Path
 
 PROTO = Path(__file__).resolve().parent
-SOURCE = "rescorer/v1/rescorer.proto"
+FOLDER = "rescorer/v1"
+NAMES = ("rescorer", "models", "admin")
+"""Files of that folder, without their ending."""
 TARGET = PROTO.parent / "rescorer" / "service" / "v1"
 
 MOVED = (
     ("from rescorer.v1 import", "from rescorer.service.v1 import"),
-    ("'rescorer.v1.rescorer_pb2'", "'rescorer.service.v1.rescorer_pb2'"),
+    *((f"'rescorer.v1.{name}_pb2'", f"'rescorer.service.v1.{name}_pb2'") for name in NAMES),
 )
 """protoc derives Python modules from the proto package; ours live inside the installed package."""
 
@@ -33,11 +35,10 @@ def generated() -> dict[str, str]:
     with tempfile.TemporaryDirectory() as folder:
         well_known = files("grpc_tools") / "_proto"
         outputs = [f"--{kind}_out={folder}" for kind in ("python", "pyi", "grpc_python")]
-        if protoc.main(["protoc", f"-I{PROTO}", f"-I{well_known}", *outputs, SOURCE]):
-            raise SystemExit(f"protoc failed on {SOURCE}")
-        made = {
-            path.name: path.read_text(encoding="utf-8") for path in (Path(folder) / SOURCE).parent.glob("*")
-        }
+        sources = [f"{FOLDER}/{name}.proto" for name in NAMES]
+        if protoc.main(["protoc", f"-I{PROTO}", f"-I{well_known}", *outputs, *sources]):
+            raise SystemExit(f"protoc failed on {', '.join(sources)}")
+        made = {path.name: path.read_text(encoding="utf-8") for path in (Path(folder) / FOLDER).glob("*")}
     for old, new in MOVED:
         made = {name: text.replace(old, new) for name, text in made.items()}
     return {"__init__.py": '"""Generated from proto/ by proto/generate.py; never edited."""\n', **made}

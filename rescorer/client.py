@@ -31,6 +31,7 @@ from rescorer.service.calls import (
     raising_faults,
     text_scores_of,
 )
+from rescorer.service.channel import Tls, Token, check_token, metadata
 from rescorer.service.v1 import rescorer_pb2 as pb
 from rescorer.service.v1.rescorer_pb2_grpc import RescorerServiceStub
 from rescorer.types import TextScore, Weights
@@ -55,11 +56,29 @@ class Client:
         target: ``host:port``.
         model: ask for this model, ``name`` or ``name/version``; empty: whichever is served.
         max_message_bytes: the server's limit; a larger request is refused before it is sent.
+        tls: how to encrypt; None: plain text.
+        token: tells a server that asks for it who calls; not sent in plain text beyond this machine.
+
+    Raises:
+        ConfigError: certificates cannot be read, or the token would be sent in plain text.
     """
 
-    def __init__(self, target: str, *, model: str = "", max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
+    def __init__(
+        self,
+        target: str,
+        *,
+        model: str = "",
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
+        tls: Tls | None = None,
+        token: Token = "",
+    ) -> None:
+        check_token(target, tls, token)
+        self._token = token
         self._requests = Requests(model, max_message_bytes)
-        self._channel = grpc.insecure_channel(target, options=OPTIONS)
+        if tls is None:
+            self._channel = grpc.insecure_channel(target, options=OPTIONS)
+        else:
+            self._channel = grpc.secure_channel(target, tls.credentials(), options=(*OPTIONS, *tls.options))
         self._stub = RescorerServiceStub(self._channel)
         self._health = HealthStub(self._channel)
 
@@ -103,7 +122,7 @@ class Client:
         """
         items, request = self._requests.rescore(lists, weights, merge)
         with raising_faults():
-            response = self._stub.Rescore(request, timeout=timeout_s)
+            response = self._stub.Rescore(request, timeout=timeout_s, metadata=metadata(self._token))
         return answers_of(response, items)
 
     def rescore_stream(
@@ -131,7 +150,7 @@ class Client:
             except Exception as fault:  # gRPC would keep it to itself
                 failed.append(fault)
 
-        call = self._stub.RescoreStream(requests(), timeout=timeout_s)
+        call = self._stub.RescoreStream(requests(), timeout=timeout_s, metadata=metadata(self._token))
         try:
             with raising_faults():
                 for response in call:
@@ -154,16 +173,31 @@ class Client:
         """Every model's log-probability of each word; of the weights only λ matter. Raises as ``rescore``."""
         request = self._requests.score_text(texts, context, weights)
         with raising_faults():
-            response = self._stub.ScoreText(request, timeout=timeout_s)
+            response = self._stub.ScoreText(request, timeout=timeout_s, metadata=metadata(self._token))
         return text_scores_of(response)
 
 
 class AsyncClient:
     """``Client`` for asyncio; made inside a running event loop."""
 
-    def __init__(self, target: str, *, model: str = "", max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
+    def __init__(
+        self,
+        target: str,
+        *,
+        model: str = "",
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
+        tls: Tls | None = None,
+        token: Token = "",
+    ) -> None:
+        check_token(target, tls, token)
+        self._token = token
         self._requests = Requests(model, max_message_bytes)
-        self._channel = grpc.aio.insecure_channel(target, options=OPTIONS)
+        if tls is None:
+            self._channel = grpc.aio.insecure_channel(target, options=OPTIONS)
+        else:
+            self._channel = grpc.aio.secure_channel(
+                target, tls.credentials(), options=(*OPTIONS, *tls.options)
+            )
         self._stub: Any = RescorerServiceStub(self._channel)
         self._health: Any = HealthStub(self._channel)
 
@@ -197,7 +231,7 @@ class AsyncClient:
         """As ``Client.rescore``."""
         items, request = self._requests.rescore(lists, weights, merge)
         with raising_faults():
-            response = await self._stub.Rescore(request, timeout=timeout_s)
+            response = await self._stub.Rescore(request, timeout=timeout_s, metadata=metadata(self._token))
         return answers_of(response, items)
 
     async def rescore_stream(
@@ -222,7 +256,7 @@ class AsyncClient:
             except Exception as fault:
                 failed.append(fault)
 
-        call = self._stub.RescoreStream(requests(), timeout=timeout_s)
+        call = self._stub.RescoreStream(requests(), timeout=timeout_s, metadata=metadata(self._token))
         try:
             with raising_faults():
                 async for response in call:
@@ -245,5 +279,5 @@ class AsyncClient:
         """As ``Client.score_text``."""
         request = self._requests.score_text(texts, context, weights)
         with raising_faults():
-            response = await self._stub.ScoreText(request, timeout=timeout_s)
+            response = await self._stub.ScoreText(request, timeout=timeout_s, metadata=metadata(self._token))
         return text_scores_of(response)

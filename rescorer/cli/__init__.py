@@ -17,6 +17,7 @@ from rescorer.cli.rescore import rescore
 from rescorer.cli.score import score
 from rescorer.cli.serve import serve
 from rescorer.cli.settings import SettingsCommand
+from rescorer.cli.token import token
 from rescorer.cli.tune import tune
 from rescorer.errors import ConfigError, InputError, ModelError, RescorerError
 
@@ -58,6 +59,7 @@ def _options(
 app.command("rescore")(rescore)
 app.command("serve", cls=SettingsCommand)(serve)
 app.command("config", cls=SettingsCommand)(config)
+app.command("token")(token)
 app.command("evaluate")(evaluate)
 app.command("tune")(tune)
 app.command("convert")(convert)

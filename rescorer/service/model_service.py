@@ -1,0 +1,82 @@
+"""Owns the methods of ``ModelService``: what is loaded, and what bundles say of themselves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import grpc
+
+from rescorer.service.convert import weights_to_proto
+from rescorer.service.repository import ModelRepository, Version
+from rescorer.service.v1 import models_pb2 as pb
+from rescorer.service.v1.models_pb2_grpc import ModelServiceServicer
+
+MODEL_SERVICE = pb.DESCRIPTOR.services_by_name["ModelService"].full_name
+
+
+class ModelService(ModelServiceServicer):
+    """Answers from memory: neither the queue nor the disk can hold it up."""
+
+    def __init__(self, repository: ModelRepository) -> None:
+        self._repository = repository
+
+    async def ListModels(  # noqa: N802 (the name in the proto)
+        self, request: pb.ListModelsRequest, context: grpc.aio.ServicerContext
+    ) -> pb.ListModelsResponse:
+        models = [self._summary(each) for each in self._repository.versions]
+        models.sort(key=lambda each: (each.state, not each.is_default, each.model))
+        for label, reason in sorted(self._repository.refused.items()):
+            models.append(pb.ModelSummary(model=label, state=pb.MODEL_STATE_REFUSED, reason=reason))
+        return pb.ListModelsResponse(models=models)
+
+    async def GetModel(  # noqa: N802
+        self, request: pb.GetModelRequest, context: grpc.aio.ServicerContext
+    ) -> pb.GetModelResponse:
+        version = self._repository.version(request.model)
+        manifest = version.bundle.manifest
+        model = pb.Model(
+            summary=self._summary(version),
+            language_models=[
+                pb.LanguageModel(
+                    name=each.name,
+                    kind=each.kind,
+                    vocabulary_size=each.vocabulary_size,
+                    parameters=each.parameters,
+                )
+                for each in version.facts
+            ],
+            measurements=measurements(manifest.get("measured", {})),
+            weights=[weights_to_proto(each) for each in version.bundle.weights.values()],
+            files=manifest["files"],
+        )
+        model.normaliser.update(json.loads(version.bundle.normaliser.settings.to_json()))
+        if isinstance(manifest.get("training"), Mapping):
+            model.training.update(manifest["training"])
+        return pb.GetModelResponse(model=model)
+
+    def _summary(self, version: Version) -> pb.ModelSummary:
+        summary = pb.ModelSummary(
+            model=version.label,
+            state=pb.MODEL_STATE_RETIRED if version.retired else pb.MODEL_STATE_SERVING,
+            is_default=self._repository.is_default(version),
+            memory_bytes=version.memory_bytes,
+        )
+        summary.load_time.FromMilliseconds(round(version.loaded_at * 1e3))
+        return summary
+
+
+def measurements(measured: Any) -> Iterator[pb.Measurement]:
+    """What a manifest says of perplexities; bundles may say other things there, too."""
+    if not isinstance(measured, Mapping):
+        return
+    for name, each in measured.items():
+        if isinstance(each, Mapping) and isinstance(each.get("perplexity"), Mapping):
+            yield pb.Measurement(
+                name=name,
+                text=str(each.get("text", "")),
+                tokens=int(each.get("tokens", 0)),
+                unknown_words=int(each.get("unknown_words", 0)),
+                perplexity=each["perplexity"],
+            )

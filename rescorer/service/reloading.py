@@ -1,0 +1,67 @@
+"""Owns what a running server reads again, told to or by itself: models, clients, which models to serve."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from rescorer.errors import ConfigError, RescorerError
+from rescorer.service.access import Access
+from rescorer.service.repository import Changes, ModelRepository
+from rescorer.service.settings import ServiceSettings
+
+log = structlog.get_logger()
+
+
+class Reloader:
+    """Reads again; what cannot be used is told, and what was there before stays.
+
+    Args:
+        settings: those the server started with.
+        read_again: reads the settings' sources anew; None: settings stay as they are.
+    """
+
+    def __init__(
+        self,
+        settings: ServiceSettings,
+        repository: ModelRepository,
+        access: Access,
+        read_again: Callable[[], ServiceSettings] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._repository, self._access = repository, access
+        self._read_again = read_again
+
+    async def reload(self, *, again: bool = True) -> Changes:
+        """Raises nothing that is the disk's fault; ``again`` as of ``ModelRepository.reload``."""
+        refused: dict[str, str] = {}
+        for name, read in (("settings", self._reread_settings), ("access", self._access.reload)):
+            try:
+                await asyncio.to_thread(read)
+            except ConfigError as fault:
+                refused[name] = str(fault)
+        try:
+            changes = await self._repository.reload(again=again)
+        except RescorerError as fault:  # nothing serves yet
+            changes = Changes(refused={"models": self._repository.reason(fault)})
+        changes.refused |= refused
+        if changes or (again and changes.refused):
+            log.info("reloaded", **vars(changes))
+        return changes
+
+    async def poll(self) -> None:
+        """Looks for what is new every ``poll_s``, for ever."""
+        while True:
+            await asyncio.sleep(self._settings.poll_s)
+            await self.reload(again=False)
+
+    def _reread_settings(self) -> None:
+        if self._read_again is None:
+            return
+        settings = self._read_again()
+        self._repository.models = settings.models
+        changed = {name for name, value in settings if value != getattr(self._settings, name)} - {"models"}
+        if changed:
+            log.warning("settings need a restart", settings=sorted(changed))
