@@ -27,15 +27,21 @@ DATA = Path(os.environ.get("RESCORER_DATA", REPOSITORY.parent / "shared" / "data
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    import torch
-
     without_data = pytest.mark.skip(reason=f"no data folder at {DATA} (set RESCORER_DATA)")
-    without_gpu = pytest.mark.skip(reason="no CUDA device")
+    without_gpu = pytest.mark.skip(reason="no CUDA device") if needs_gpu_in_vain(items) else None
     for item in items:
         if "data" in item.keywords and not DATA.is_dir():
             item.add_marker(without_data)
-        if "gpu" in item.keywords and not torch.cuda.is_available():
+        if "gpu" in item.keywords and without_gpu is not None:
             item.add_marker(without_gpu)
+
+
+def needs_gpu_in_vain(items: list[pytest.Item]) -> bool:
+    if not any("gpu" in item.keywords for item in items):
+        return False
+    import torch  # takes seconds; tests without it do not wait for it
+
+    return not torch.cuda.is_available()
 
 
 @pytest.fixture(scope="module")

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from rescorer.bundle import publish
 from rescorer.combine import weights_to_dict
-from rescorer.lm.checkpoint import save_model
-from rescorer.lm.networks import NetworkConfig, NeuralModel
 from rescorer.text import NormaliserSettings
 from rescorer.types import Weights
 from rescorer.vocabulary import END, START, UNKNOWN, Vocabulary
+
+if TYPE_CHECKING:
+    from rescorer.lm.networks import NeuralModel
+
+# torch takes seconds to import; tests with an n-gram alone do not wait for it.
 
 ARPA = """\
 \\data\\
@@ -61,6 +62,10 @@ def random_network(
     words: tuple[str, ...] = NETWORK_WORDS, *, seed: int = 0, **settings: Any
 ) -> tuple[NeuralModel, Vocabulary]:
     """``settings``: of the config; left out, an LSTM with three classes and a projection."""
+    import torch
+
+    from rescorer.lm.networks import NetworkConfig, NeuralModel
+
     torch.manual_seed(seed)
     vocabulary = Vocabulary((END, UNKNOWN, *words, START))
     n_words = len(vocabulary) - 1
@@ -82,6 +87,8 @@ def write_bundle(folder: Path, weights: Weights | None = None, *, neural: bool =
         models = {"ngram": {"kind": "ngram", "path": "ngram/model.arpa"}}
         mixture = {"ngram": 1.0}
         if neural:
+            from rescorer.lm.checkpoint import save_model
+
             save_model(*random_network(), partial / "neural")
             models["neural"] = {"kind": "neural", "path": "neural"}
             mixture = {"ngram": 0.5, "neural": 0.5}

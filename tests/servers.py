@@ -5,21 +5,28 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from rescorer import Rescorer
+from rescorer.lm.base import EdgeScores
+from rescorer.service.model_host import WARM_UP
 from rescorer.service.server import Server
 from rescorer.service.settings import load_settings
+from rescorer.trie import HypothesisTrie
 
 
 class Switchable(Rescorer):
-    """A real rescorer with two switches."""
+    """A real rescorer with switches."""
 
     fault: Exception | None = None
-    """Raised instead of scoring."""
+    """Raised instead of scoring, unless it is only asked whether it works."""
+    poison = "poison"
+    """A word that no batch survives."""
+    broken = False
+    """As a device that no longer works."""
     calls = 0
 
     def __init__(self, *args: Any) -> None:
@@ -29,13 +36,18 @@ class Switchable(Rescorer):
         self.gate.set()
         self.entered = threading.Event()
 
-    def rescore_each(self, *args: Any, **kwargs: Any) -> list:
+    def edge_scores(self, trie: HypothesisTrie, only: Sequence[str] = ()) -> dict[str, EdgeScores]:
+        if self.broken:
+            raise RuntimeError("the device is broken")
         self.calls += 1
-        self.entered.set()
-        self.gate.wait(20)
-        if self.fault is not None:
-            raise self.fault
-        return super().rescore_each(*args, **kwargs)
+        if trie is not WARM_UP:
+            self.entered.set()
+            self.gate.wait(20)
+            if self.fault is not None:
+                raise self.fault
+            if self.poison in trie.words:
+                raise RuntimeError("poisoned")
+        return super().edge_scores(trie, only)
 
 
 class RunningServer:
@@ -54,7 +66,7 @@ class RunningServer:
     @property
     def in_flight(self) -> int:
         """Lists accepted and not yet answered."""
-        return self.server._worker._in_flight
+        return self.server.admission.lists.held
 
     @property
     def target(self) -> str:

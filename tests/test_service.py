@@ -238,9 +238,9 @@ def test_a_fault_of_ours_tells_the_client_nothing(stub, server, method, capfd, m
     monkeypatch.setattr(server.rescorer, "fault", RuntimeError("secret path"))
     metadata = (("x-request-id", "my-id.1"),)
     if method == "Rescore":
-        code, text, reason, _ = refused(stub.Rescore, pb.RescoreRequest(), metadata=metadata)
+        code, text, reason, _ = refused(stub.Rescore, pb.RescoreRequest(lists=[a_list()]), metadata=metadata)
     else:
-        requests = iter([pb.RescoreStreamRequest()])
+        requests = iter([pb.RescoreStreamRequest(lists=[a_list()])])
         code, text, reason, _ = refused(stub.RescoreStream, requests, metadata=metadata)
     assert (code, reason) == (grpc.StatusCode.INTERNAL, "INTERNAL")
     assert "secret" not in text

@@ -1,11 +1,18 @@
-"""Owns the step from a request message to its response message: plain functions, run in the worker."""
+"""Owns the steps from a request message to what is to be scored, and from the scores to its response message.
+
+Plain functions, run in threads beside the event loop.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
-from rescorer.errors import ConfigError, InputError, ModelNotFound
-from rescorer.pipeline import Rescorer
+import numpy as np
+
+from rescorer.errors import ConfigError, InputError, Unavailable
+from rescorer.pipeline import PreparedList, Rescorer, check_lengths
 from rescorer.service.convert import (
     list_from_proto,
     rescored_to_proto,
@@ -13,81 +20,134 @@ from rescorer.service.convert import (
     weights_from_proto,
     weights_to_proto,
 )
-from rescorer.service.faults import status_of
+from rescorer.service.degrade import first_pass, ngram_weights
+from rescorer.service.faults import kind_of, status_of
 from rescorer.service.limits import check_list
+from rescorer.service.scoring import Outcome
 from rescorer.service.settings import ServiceSettings
 from rescorer.service.v1 import rescorer_pb2 as pb
-from rescorer.types import Hypothesis, NBestList, Weights
+from rescorer.trie import Words
+from rescorer.types import Hypothesis, NBestList, RescoredList, Weights
 
+RescoreRequest = pb.RescoreRequest | pb.RescoreStreamRequest
 RescoreAnswer = TypeVar("RescoreAnswer", pb.RescoreResponse, pb.RescoreStreamResponse)
 
 
-class Answers:
-    """Answers requests with one loaded bundle."""
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a request asks for, checked and in canonical words."""
 
-    def __init__(self, rescorer: Rescorer, settings: ServiceSettings) -> None:
-        self._rescorer = rescorer
-        self._settings = settings
+    front: Rescorer
+    weights: Weights
+    lists: tuple[PreparedList | InputError, ...]
+    """What is wrong with a list in its place."""
 
-    def warm_up(self) -> None:
-        """One real scoring, so that the first client does not pay for first-time work."""
-        weights = self._rescorer.effective_weights(None)
-        streams = dict.fromkeys(weights.streams, (0.0, 0.0))
-        self._rescorer.rescore([NBestList("warm-up", (Hypothesis("warm up"), Hypothesis("")), streams)])
+    @property
+    def good(self) -> list[PreparedList]:
+        return [each for each in self.lists if isinstance(each, PreparedList)]
 
-    def rescore(
-        self, request: pb.RescoreRequest | pb.RescoreStreamRequest, response: RescoreAnswer
-    ) -> RescoreAnswer:
-        """Fills ``response`` with one answer a list.
+    @property
+    def tokens(self) -> int:
+        """Words to score, ends of sentences and contexts counted."""
+        return sum(sum(map(len, each.words)) + len(each.words) + len(each.context) for each in self.good)
 
-        Raises:
-            ConfigError: the weights do not fit the bundle.
-            ModelNotFound: another model is asked for.
-        """
-        weights = self._weights(request)
-        lists: list[NBestList | InputError] = [self._list(message) for message in request.lists]
-        good = [each for each in lists if isinstance(each, NBestList)]
-        rescored = iter(self._rescorer.rescore_each(good, weights, merge=request.merge))
-        for index, (message, each) in enumerate(zip(request.lists, lists, strict=True)):
-            answer = next(rescored) if isinstance(each, NBestList) else each
-            if isinstance(answer, InputError):
-                status = status_of(answer, path=f"lists[{index}]")
-                response.lists.add(id=message.id, status=status)
-                if message.HasField("fields"):
-                    response.lists[index].fields.CopyFrom(message.fields)
-            else:
-                response.lists.append(rescored_to_proto(answer))
-        response.weights.CopyFrom(weights_to_proto(weights))
-        response.model = self._rescorer.bundle.label
-        return response
 
-    def score_text(self, request: pb.ScoreTextRequest) -> pb.ScoreTextResponse:
-        """Raises as ``rescore`` does."""
-        weights = self._weights(request)
-        scores = self._rescorer.score_text(list(request.texts), request.context, weights)
-        return pb.ScoreTextResponse(
-            scores=[text_score_to_proto(each) for each in scores],
-            weights=weights_to_proto(weights),
-            model=self._rescorer.bundle.label,
-        )
+def plan_lists(front: Rescorer, request: RescoreRequest, settings: ServiceSettings) -> Plan:
+    """Raises ConfigError where the weights do not fit the bundle."""
+    weights = weights_of(front, request)
 
-    def _list(self, message: pb.NBestList) -> NBestList | InputError:
+    def planned(message: pb.NBestList) -> PreparedList | InputError:
         try:
-            check_list(message, self._settings)
-            return list_from_proto(message)
+            check_list(message, settings)
+            return front.prepared(list_from_proto(message), weights)
         except InputError as fault:
             return fault
 
-    def _weights(self, request: pb.RescoreRequest | pb.RescoreStreamRequest | pb.ScoreTextRequest) -> Weights:
-        """The weights that a request asks for, complete; also settles that its model is served."""
-        bundle = self._rescorer.bundle
-        if request.model not in ("", bundle.name, bundle.label):
-            raise ModelNotFound(f"model {request.model!r} is not served; {bundle.label!r} is")
-        weighting = request.WhichOneof("weighting")
-        if weighting == "weights":
-            return self._rescorer.effective_weights(weights_from_proto(request.weights))
-        name = request.weights_name if weighting else "default"
-        if name not in bundle.weights:
-            have = ", ".join(sorted(bundle.weights))
-            raise ConfigError(f"weights_name is {name!r}; the bundle has: {have}")
-        return self._rescorer.effective_weights(bundle.weights[name])
+    return Plan(front, weights, tuple(planned(message) for message in request.lists))
+
+
+def plan_texts(front: Rescorer, request: pb.ScoreTextRequest) -> Plan:
+    """The texts as one list without scores; raises as ``plan_lists``."""
+    words = tuple(front.bundle.normaliser.words(text) for text in request.texts)
+    context: Words = front.bundle.normaliser.words(request.context)
+    check_lengths("", words, context)
+    nbest = NBestList("", tuple(Hypothesis(text) for text in request.texts))
+    return Plan(front, weights_of(front, request), (PreparedList(nbest, words, context),) if words else ())
+
+
+def weights_of(front: Rescorer, request: RescoreRequest | pb.ScoreTextRequest) -> Weights:
+    """The weights that a request asks for, complete."""
+    weighting = request.WhichOneof("weighting")
+    if weighting == "weights":
+        return front.effective_weights(weights_from_proto(request.weights))
+    name = request.weights_name if weighting else "default"
+    if name not in front.bundle.weights:
+        have = ", ".join(sorted(front.bundle.weights))
+        raise ConfigError(f"weights_name is {name!r}; the bundle has: {have}")
+    return front.effective_weights(front.bundle.weights[name])
+
+
+def answer_lists(
+    plan: Plan, outcomes: Sequence[Outcome], request: RescoreRequest, response: RescoreAnswer, request_id: str
+) -> RescoreAnswer:
+    """Fills ``response`` with one answer a list.
+
+    Raises:
+        Unavailable: a list was not scored, for a reason that will pass.
+        RescorerError: no list at all could be scored, through no fault of the request.
+    """
+    faults = [each.fault for each in outcomes if each.fault is not None]
+    passing = [fault for fault in faults if isinstance(fault, Unavailable)]
+    if passing or (faults and len(faults) == len(outcomes)):
+        raise (passing or faults)[0]
+    rest = iter(outcomes)
+    for index, (message, each) in enumerate(zip(request.lists, plan.lists, strict=True)):
+        outcome = next(rest) if isinstance(each, PreparedList) else Outcome(fault=each)
+        fault = outcome.fault
+        if isinstance(each, PreparedList) and fault is None:
+            try:
+                rescored = rescored_list(plan, each, outcome, merge=request.merge)
+                response.lists.append(rescored_to_proto(rescored))
+                response.lists[index].degradation = outcome.degradation
+            except InputError as of_list:
+                fault = of_list
+        if fault is not None:
+            hidden = request_id if kind_of(fault).hidden else ""
+            response.lists.add(id=message.id, status=status_of(fault, hidden, path=f"lists[{index}]"))
+            if message.HasField("fields"):
+                response.lists[index].fields.CopyFrom(message.fields)
+    response.weights.CopyFrom(weights_to_proto(plan.weights))
+    response.model = plan.front.bundle.label
+    return response
+
+
+def rescored_list(plan: Plan, prepared: PreparedList, outcome: Outcome, *, merge: bool) -> RescoredList:
+    """One list in its new order; raises InvalidList where a total is not finite."""
+    if outcome.degradation == pb.DEGRADATION_FIRST_PASS:
+        return first_pass(prepared, plan.weights, plan.front.bundle.label)
+    weights = plan.weights
+    if outcome.degradation == pb.DEGRADATION_NGRAM:
+        weights = ngram_weights(weights, plan.front.bundle.ngram)
+    parts = [(part.batch.sums(weights), part.rows) for part in outcome.parts]
+    sums = {name: np.concatenate([every[name][rows] for every, rows in parts]) for name in parts[0][0]}
+    return plan.front.ranked(prepared, sums, weights, merge=merge)
+
+
+def answer_texts(plan: Plan, outcomes: Sequence[Outcome]) -> pb.ScoreTextResponse:
+    """Raises whatever kept the texts from being scored."""
+    response = pb.ScoreTextResponse(
+        weights=weights_to_proto(plan.weights), model=plan.front.bundle.label
+    )  # fmt: skip
+    for prepared, outcome in zip(plan.good, outcomes, strict=True):
+        if outcome.fault is not None:
+            raise outcome.fault
+        texts, begin = [each.text for each in prepared.nbest.hypotheses], 0
+        for part in outcome.parts:
+            end = begin + part.rows.stop - part.rows.start
+            trie, scores = part.batch.trie, part.batch.scores
+            scored = plan.front.text_scores(
+                texts[begin:end], prepared.words[begin:end], trie, scores, plan.weights, part.rows.start
+            )
+            response.scores.extend(text_score_to_proto(each) for each in scored)
+            begin = end
+    return response

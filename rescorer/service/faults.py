@@ -1,16 +1,18 @@
 """Owns the one table between the tree of faults and gRPC's status codes, in both directions.
 
 A status carries a ``google.rpc.ErrorInfo`` whose reason names the fault, so that a client raises the same
-class again, and a ``google.rpc.BadRequest`` where a field of the request is to blame.
+class again, a ``google.rpc.BadRequest`` where a field of the request is to blame, and a
+``google.rpc.RetryInfo`` where trying again later may help.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from typing import NamedTuple
 
 import grpc
-from google.rpc.error_details_pb2 import BadRequest, ErrorInfo
+from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 
 from rescorer.errors import (
@@ -93,10 +95,19 @@ def status_of(fault: Exception, request_id: str = "", path: str = "") -> Status:
             info.metadata[name] = str(value)
     status = Status(code=kind.code.value[0], message=message)
     status.details.add().Pack(info)
+    if retry_ms := retry_after_ms(fault):
+        delay = RetryInfo()
+        delay.retry_delay.FromMilliseconds(retry_ms)
+        status.details.add().Pack(delay)
     if place := field_path(fault, path):
         violation = BadRequest.FieldViolation(field=place, description=getattr(fault, "message", message))
         status.details.add().Pack(BadRequest(field_violations=[violation]))
     return status
+
+
+def retry_after_ms(fault: Exception) -> int:
+    """When to try again; 0 where the fault does not say."""
+    return math.ceil(getattr(fault, "retry_after_s", 0.0) * 1e3)
 
 
 def field_path(fault: Exception, path: str) -> str:
@@ -130,4 +141,8 @@ def fault_of(status: Status) -> RescorerError:
         return InvalidList(message, list_id=list_id, hypothesis=hypothesis, field=field)
     if kind is LimitExceeded:
         return LimitExceeded(message, field=about.get("field", ""))
+    if kind is Overloaded:
+        delay = RetryInfo()
+        any(detail.Unpack(delay) for detail in status.details if detail.Is(RetryInfo.DESCRIPTOR))
+        return Overloaded(message, retry_after_s=delay.retry_delay.ToMilliseconds() / 1e3)
     return kind(message)

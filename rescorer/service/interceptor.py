@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import grpc
@@ -20,14 +21,18 @@ from grpc_status import rpc_status
 
 from rescorer.errors import InputError
 from rescorer.service.drain import Drain
-from rescorer.service.faults import kind_of, status_of
+from rescorer.service.faults import kind_of, retry_after_ms, status_of
 
 REQUEST_ID = "x-request-id"
 """Metadata by which a client names its request."""
+PUSHBACK = "grpc-retry-pushback-ms"
 ACCEPTED_ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 """Others would be a way to write into our logs."""
 
 log = structlog.get_logger()
+
+current_request: ContextVar[str] = ContextVar("request_id", default="")
+"""The id of the call that this task answers."""
 
 
 class FaultInterceptor(grpc.aio.ServerInterceptor):
@@ -95,6 +100,7 @@ def decoded(handler: Any, data: bytes) -> Any:
 async def guard(context: grpc.aio.ServicerContext, method: str) -> AsyncIterator[None]:
     """Ends the call with the status of whatever fault is raised inside."""
     request_id = request_id_of(context)
+    current_request.set(request_id)
     began = time.perf_counter()
     call_log = log.bind(request_id=request_id, method=method)
 
@@ -112,9 +118,18 @@ async def guard(context: grpc.aio.ServicerContext, method: str) -> AsyncIterator
             call_log.error("call failed", code=kind.code.name, ms=ms(), exc_info=fault)
         else:
             call_log.info("call refused", code=kind.code.name, ms=ms(), reason=kind.reason, fault=str(fault))
-        await context.abort_with_status(rpc_status.to_status(status_of(fault, request_id)))
+        await abort(context, fault, request_id)
     else:
         call_log.info("call answered", code="OK", ms=ms())
+
+
+async def abort(context: grpc.aio.ServicerContext, fault: Exception, request_id: str) -> None:
+    """Ends the call; gRPC's own retries obey the trailing metadata, other callers read the details."""
+    status = rpc_status.to_status(status_of(fault, request_id))
+    trailing = tuple(status.trailing_metadata)
+    if retry_ms := retry_after_ms(fault):
+        trailing += ((PUSHBACK, str(retry_ms)),)
+    await context.abort(status.code, status.details, trailing)
 
 
 def request_id_of(context: grpc.aio.ServicerContext) -> str:

@@ -7,9 +7,12 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 
 import grpc
 import structlog
@@ -18,24 +21,48 @@ from grpc_health.v1.health import aio as health_aio
 from grpc_reflection.v1alpha import reflection
 
 from rescorer.bundle import newest_version, read_manifest
-from rescorer.errors import ConfigError
-from rescorer.lm.device import use_threads
+from rescorer.errors import ConfigError, ScoringError
 from rescorer.pipeline import Rescorer
-from rescorer.service.answers import Answers
+from rescorer.service.access import Access, AccessInterceptor
+from rescorer.service.access_file import Role
+from rescorer.service.admin_service import ADMIN_SERVICE, AdminService
+from rescorer.service.admission import Admission, Room
+from rescorer.service.batcher import Batcher
 from rescorer.service.drain import Drain
 from rescorer.service.interceptor import FaultInterceptor
+from rescorer.service.model_host import Load
+from rescorer.service.model_service import MODEL_SERVICE, ModelService
+from rescorer.service.reloading import Reloader
+from rescorer.service.repository import ModelRepository
+from rescorer.service.scorer_pool import ScorerPool
+from rescorer.service.scorers import ProcessScorer, Scorer, ThreadScorer
+from rescorer.service.scoring import Scoring
 from rescorer.service.service import RescorerService
 from rescorer.service.settings import ServiceSettings
+from rescorer.service.tls import Certificates
 from rescorer.service.v1 import rescorer_pb2 as pb
+from rescorer.service.v1.admin_pb2_grpc import add_AdminServiceServicer_to_server
+from rescorer.service.v1.models_pb2_grpc import add_ModelServiceServicer_to_server
 from rescorer.service.v1.rescorer_pb2_grpc import add_RescorerServiceServicer_to_server
-from rescorer.service.worker import Worker
 
 SERVICE = pb.DESCRIPTOR.services_by_name["RescorerService"].full_name
+ROLES: Mapping[str, Role] = MappingProxyType(
+    {
+        SERVICE: "score",
+        MODEL_SERVICE: "score",
+        reflection.SERVICE_NAME: "score",
+        ADMIN_SERVICE: "admin",
+    }
+)
+"""What callers need; health is open, for it is asked by who has no login."""
 HEALTH_NAMES = ("", SERVICE)
 """What health can be asked about: the server as a whole, and the service."""
 
 SETTLE_S = 0.5
 """For calls that have come but not begun, and for watchers of health to hear of the end."""
+
+MESSAGE_THREADS = 2
+"""Two, so that a large message does not hold up all small ones; more would wait for Python's lock."""
 
 log = structlog.get_logger()
 
@@ -45,19 +72,48 @@ class Server:
 
     Args:
         load: makes the rescorer; tests put one with faults of its own here.
+        read_again: reads the settings anew for a reload; None: they stay as they are.
     """
 
     def __init__(
-        self, settings: ServiceSettings, load: Callable[[Path, str], Rescorer] = Rescorer.load
+        self,
+        settings: ServiceSettings,
+        load: Load = Rescorer.load,
+        read_again: Callable[[], ServiceSettings] | None = None,
     ) -> None:
         self._settings = settings
-        self._load = load
-        self._worker = Worker(settings.max_in_flight_lists)
+        self.broken: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        """Why scoring is no longer possible, once that is so; the process had better end then."""
+        self.pool = ScorerPool(scorers_of(settings, load), self._broke, settings.scorer_timeout_s)
+        self.admission = admission_of(settings)
+        self.models = repository_of(settings, self.pool)
+        self._threads = ThreadPoolExecutor(MESSAGE_THREADS, "messages")
+        self._batcher = Batcher(
+            self.pool,
+            self._threads,
+            settings.max_batch_tokens,
+            settings.batch_wait_ms,
+            self.admission.pace.did,
+        )
         self._drain = Drain()
-        self._service = RescorerService(settings, self._worker, self._drain)
+        self._service = RescorerService(
+            settings,
+            self.models,
+            self.admission,
+            admission_of(settings),
+            Scoring(self._batcher, settings.max_batch_tokens),
+            self._threads,
+            self._drain,
+        )
+        access = Access(settings.access)
+        self.reloader = Reloader(settings, self.models, access, read_again)
+        self._polling: asyncio.Task[None] | None = None
         self._health = health_aio.HealthServicer()
         self._server = grpc.aio.server(
-            interceptors=[FaultInterceptor(SERVICE, self._drain)],
+            interceptors=[
+                AccessInterceptor(access, ROLES),
+                *(FaultInterceptor(each, self._drain) for each in (SERVICE, MODEL_SERVICE, ADMIN_SERVICE)),
+            ],
             options=[
                 ("grpc.max_receive_message_length", settings.max_message_bytes),
                 # Without it two servers would share a port in silence.
@@ -73,18 +129,21 @@ class Server:
             ConfigError: the address is taken, or the port file cannot be written.
         """
         settings = self._settings
-        read_manifest(newest_version(settings.bundle))  # a mistake in its name is told at once
+        if settings.bundle is not None:
+            read_manifest(newest_version(settings.bundle))  # a mistake in its name is told at once
         if settings.port_file is not None:
             remove_port(settings.port_file)  # one that a killed server left is not to be believed
         add_RescorerServiceServicer_to_server(self._service, self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        reflection.enable_server_reflection(
-            (SERVICE, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME),
-            self._server,
-        )
+        add_ModelServiceServicer_to_server(ModelService(self.models), self._server)
+        if settings.admin:
+            add_AdminServiceServicer_to_server(AdminService(self.reloader), self._server)
+        health = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+        shown = [SERVICE, MODEL_SERVICE, *([ADMIN_SERVICE] if settings.admin else [])]
+        reflection.enable_server_reflection((*shown, health, reflection.SERVICE_NAME), self._server)
         await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
         try:
-            port = self._server.add_insecure_port(settings.address)
+            port = self._add_port()
         except RuntimeError as fault:
             raise ConfigError(f"cannot listen on {settings.address}: {fault}") from None
         await self._server.start()
@@ -94,18 +153,16 @@ class Server:
         return port
 
     async def load(self) -> None:
-        """Loads and warms the models, then says SERVING. Raises BundleError where the bundle is unusable."""
-
-        def loaded() -> tuple[Answers, str]:
-            use_threads(self._settings.threads)
-            rescorer = self._load(self._settings.bundle, self._settings.device)
-            answers = Answers(rescorer, self._settings)
-            answers.warm_up()
-            return answers, rescorer.bundle.label
-
-        (self._service.answers, label), timed = await self._worker.run(loaded)
+        """Loads and warms the models, then says SERVING. Raises BundleError where a bundle is unusable."""
+        began = time.perf_counter()
+        await self.pool.start()
+        self._batcher.start()
+        await self.models.start()
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
-        log.info("serving", model=label, load_ms=round(timed.compute_ms))
+        if self._settings.poll_s:
+            self._polling = asyncio.create_task(self.reloader.poll())
+        labels = [each.label for each in self.models.versions]
+        log.info("serving", models=labels, load_ms=round((time.perf_counter() - began) * 1e3))
 
     async def stop(self) -> None:
         """Says NOT_SERVING, lets calls finish for the grace time, and ends."""
@@ -113,6 +170,8 @@ class Server:
         if self._settings.port_file is not None:
             with suppress(ConfigError):  # no reason not to stop
                 remove_port(self._settings.port_file)
+        if self._polling is not None:
+            self._polling.cancel()
         await self._health.enter_graceful_shutdown()
         self._drain.begin()
         stopping = asyncio.create_task(self._server.stop(self._settings.grace_s))
@@ -122,37 +181,88 @@ class Server:
         answered.cancel()
         await self._server.stop(None)  # what is open now only listens, as watchers of health do
         await stopping
-        self._worker.close()
+        await self._batcher.stop()
+        await self.pool.stop()
+        self._threads.shutdown(wait=False, cancel_futures=True)
         log.info("stopped")
+
+    def _add_port(self) -> int:
+        settings = self._settings
+        if settings.tls_certificate is None or settings.tls_key is None:
+            return self._server.add_insecure_port(settings.address)
+        certificates = Certificates(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
+        return self._server.add_secure_port(settings.address, certificates.credentials())
+
+    def _broke(self, reason: str) -> None:
+        """Tells health, and whoever runs the server."""
+        log.critical("scoring is no longer possible", reason=reason)
+        if not self.broken.done():
+            self.broken.set_result(reason)
+            self._telling = asyncio.create_task(self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING))
 
     async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:  # type: ignore[valid-type]  # an alias in the stubs
         for name in HEALTH_NAMES:
             await self._health.set(name, status)
 
 
-def serve(settings: ServiceSettings) -> None:
-    """Serves until SIGTERM or SIGINT.
+def scorers_of(settings: ServiceSettings, load: Load) -> list[Scorer]:
+    """Processes, or the one thread of this process."""
+    if settings.scorers:
+        return [ProcessScorer(settings.device, settings.threads) for _ in range(settings.scorers)]
+    return [ThreadScorer(settings.device, settings.threads, load)]
+
+
+def admission_of(settings: ServiceSettings) -> Admission:
+    return Admission(
+        Room("lists", settings.max_in_flight_lists, settings.max_client_lists),
+        Room("tokens", settings.max_in_flight_tokens),
+        2 * settings.max_batch_tokens * max(1, settings.scorers),
+    )
+
+
+def repository_of(settings: ServiceSettings, pool: ScorerPool) -> ModelRepository:
+    folder = settings.bundle or settings.repository
+    if folder is None:
+        raise ConfigError("there is neither a bundle nor a repository to serve")
+    return ModelRepository(
+        pool,
+        folder,
+        single=settings.repository is None,
+        models=settings.models,
+        max_bytes=settings.max_model_bytes,
+    )
+
+
+def serve(settings: ServiceSettings, read_again: Callable[[], ServiceSettings] | None = None) -> None:
+    """Serves until SIGTERM or SIGINT; SIGHUP makes it reload.
+
+    Args:
+        read_again: as of ``Server``.
 
     Raises:
+        ScoringError: the device broke, or the scorers die one after the other.
         ConfigError: the address, the port file or the device cannot be had.
         BundleError: the models cannot be loaded.
     """
     log_to_stderr()
-    asyncio.run(_serve(settings))
+    asyncio.run(_serve(settings, read_again))
 
 
-async def _serve(settings: ServiceSettings) -> None:
+async def _serve(settings: ServiceSettings, read_again: Callable[[], ServiceSettings] | None) -> None:
     told_to_stop = asyncio.Event()
     for each in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(each, told_to_stop.set)
-    server = Server(settings)
+    server = Server(settings, read_again=read_again)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, server.reloader.told)
     await server.start()
     stop, load = asyncio.create_task(told_to_stop.wait()), asyncio.create_task(server.load())
     try:
-        await asyncio.wait((stop, load), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((stop, load, server.broken), return_when=asyncio.FIRST_COMPLETED)
         if load.done():
             load.result()
-        await stop
+        await asyncio.wait((stop, server.broken), return_when=asyncio.FIRST_COMPLETED)
+        if server.broken.done():
+            raise ScoringError(server.broken.result())
     finally:
         for task in (stop, load):
             task.cancel()
@@ -163,6 +273,7 @@ def log_to_stderr() -> None:
     """One JSON object a line."""
     structlog.configure(
         processors=[
+            structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,

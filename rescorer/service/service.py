@@ -1,72 +1,171 @@
-"""Owns the methods of ``RescorerService``: check the size, score in the worker, add the timing."""
+"""Owns the methods of ``RescorerService``: let a request in, plan it, have it scored, answer it."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Hashable
+from concurrent.futures import Executor
 from contextlib import aclosing
+from dataclasses import replace
+from typing import TypeVar
 
 import grpc
 
-from rescorer.errors import Unavailable
-from rescorer.service.answers import Answers, RescoreAnswer
+from rescorer.errors import Overloaded
+from rescorer.service.access import current_client
+from rescorer.service.admission import Admission, Room
+from rescorer.service.answers import (
+    Plan,
+    RescoreAnswer,
+    RescoreRequest,
+    answer_lists,
+    answer_texts,
+    plan_lists,
+    plan_texts,
+)
 from rescorer.service.drain import Drain
+from rescorer.service.interceptor import current_request
 from rescorer.service.limits import check_request, check_texts
-from rescorer.service.settings import ServiceSettings
+from rescorer.service.repository import ModelRepository
+from rescorer.service.scoring import Caller, Outcome, Scoring
+from rescorer.service.settings import BYTES_A_TOKEN, ServiceSettings
 from rescorer.service.v1 import rescorer_pb2 as pb
 from rescorer.service.v1.rescorer_pb2_grpc import RescorerServiceServicer
-from rescorer.service.worker import Timed, Worker
+
+Response = TypeVar("Response")
 
 
 class RescorerService(RescorerServiceServicer):
-    """Faults are raised as they are; the interceptor turns them into statuses."""
+    """Faults are raised as they are; the interceptor turns them into statuses.
 
-    def __init__(self, settings: ServiceSettings, worker: Worker, drain: Drain) -> None:
+    Args:
+        admission: lets calls in; ``late`` those that take less than a whole answer.
+        threads: where messages become words and scores become messages.
+    """
+
+    def __init__(
+        self,
+        settings: ServiceSettings,
+        models: ModelRepository,
+        admission: Admission,
+        late: Admission,
+        scoring: Scoring,
+        threads: Executor,
+        drain: Drain,
+    ) -> None:
         self._settings = settings
-        self._worker = worker
+        self._models = models
+        self._admission, self._late = admission, late
+        self._scoring = scoring
+        self._threads = threads
         self._drain = drain
-        self.answers: Answers | None = None
-        """None until the models are loaded."""
+        self._streams = Room("streams", settings.max_streams, settings.max_client_streams)
 
     async def Rescore(  # noqa: N802 (the name in the proto)
         self, request: pb.RescoreRequest, context: grpc.aio.ServicerContext
     ) -> pb.RescoreResponse:
-        return await self._rescore(request, pb.RescoreResponse(), wait=False)
+        return await self._rescore(request, pb.RescoreResponse(), context, wait=False)
 
     async def RescoreStream(  # noqa: N802
         self, requests: AsyncIterator[pb.RescoreStreamRequest], context: grpc.aio.ServicerContext
     ) -> AsyncIterator[pb.RescoreStreamResponse]:
-        async with aclosing(self._drain.messages(requests)) as messages:
-            async for request in messages:
-                yield await self._rescore(request, pb.RescoreStreamResponse(), wait=True)
+        client = client_of(context)
+        if refusal := self._streams.refusal(client, 1, shared=False):
+            raise Overloaded(f"{refusal}; try later", retry_after_s=1.0)
+        self._streams.add(client, 1)
+        try:
+            async with aclosing(self._drain.messages(requests)) as messages:
+                async for request in messages:
+                    yield await self._rescore(request, pb.RescoreStreamResponse(), context, wait=True)
+        finally:
+            self._streams.add(client, -1)
 
     async def ScoreText(  # noqa: N802
         self, request: pb.ScoreTextRequest, context: grpc.aio.ServicerContext
     ) -> pb.ScoreTextResponse:
         check_texts(request, self._settings)
-        answers = self._loaded()
-        response, timed = await self._worker.run(lambda: answers.score_text(request), 1)
-        response.timing.CopyFrom(timing(timed))
+        caller = self._caller(context)
+        with self._models.lease(request.model) as front:
+            async with self._admission.admitted(
+                caller.client, 1, tokens_in(request), remaining_s=caller.remaining_s
+            ) as ticket:
+                plan = await self._in_thread(lambda: plan_texts(front, request))
+                self._admission.correct(ticket, plan.tokens)
+                outcomes = await self._scoring.outcomes(front, plan.good, caller)
+                response = await self._in_thread(lambda: answer_texts(plan, outcomes))
+        response.timing.CopyFrom(timing(outcomes))
         return response
 
     async def _rescore(
         self,
-        request: pb.RescoreRequest | pb.RescoreStreamRequest,
+        request: RescoreRequest,
         response: RescoreAnswer,
+        context: grpc.aio.ServicerContext,
         *,
         wait: bool,
     ) -> RescoreAnswer:
+        """Admits a request and answers it; one that is refused is answered by less where it allows that."""
         check_request(request, self._settings)
-        answers = self._loaded()
-        lists = len(request.lists)
-        response, timed = await self._worker.run(lambda: answers.rescore(request, response), lists, wait=wait)
-        response.timing.CopyFrom(timing(timed))
-        return response
+        caller = replace(self._caller(context), fallback=request.fallback)
+        size = len(request.lists), tokens_in(request)
+        with self._models.lease(request.model) as front:
+            try:
+                async with self._admission.admitted(
+                    caller.client, *size, remaining_s=caller.remaining_s, wait=wait
+                ) as ticket:
+                    plan = await self._in_thread(lambda: plan_lists(front, request, self._settings))
+                    self._admission.correct(ticket, plan.tokens)
+                    outcomes = await self._scoring.outcomes(front, plan.good, caller)
+                    return await self._answered(plan, outcomes, request, response, caller)
+            except Overloaded:
+                if not caller.fallback:
+                    raise
+            async with self._late.admitted(caller.client, *size):
+                plan = await self._in_thread(lambda: plan_lists(front, request, self._settings))
+                outcomes = await self._scoring.outcomes(front, plan.good, caller, late=True)
+                return await self._answered(plan, outcomes, request, response, caller)
 
-    def _loaded(self) -> Answers:
-        if self.answers is None:
-            raise Unavailable("the models are being loaded")
-        return self.answers
+    async def _answered(
+        self,
+        plan: Plan,
+        outcomes: list[Outcome],
+        request: RescoreRequest,
+        response: RescoreAnswer,
+        caller: Caller,
+    ) -> RescoreAnswer:
+        answered = await self._in_thread(
+            lambda: answer_lists(plan, outcomes, request, response, caller.request_id)
+        )
+        answered.timing.CopyFrom(timing(outcomes))
+        return answered
+
+    async def _in_thread(self, job: Callable[[], Response]) -> Response:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, job)
+
+    def _caller(self, context: grpc.aio.ServicerContext) -> Caller:
+        remaining_s = context.time_remaining()
+        bound_s = self._settings.max_wait_s
+        allowed_s = bound_s if remaining_s is None else min(remaining_s, bound_s)
+        return Caller(
+            client_of(context), current_request.get(), time.perf_counter(), time.monotonic() + allowed_s
+        )
 
 
-def timing(timed: Timed) -> pb.Timing:
-    return pb.Timing(queue_ms=timed.queue_ms, compute_ms=timed.compute_ms)
+def client_of(context: grpc.aio.ServicerContext) -> Hashable:
+    """Whose call it is, as far as limits and fairness go: a known client's, or a connection's."""
+    return current_client.get() or context.peer()
+
+
+def tokens_in(request: RescoreRequest | pb.ScoreTextRequest) -> int:
+    """How many words a request has, as its size tells before they are counted."""
+    return request.ByteSize() // BYTES_A_TOKEN
+
+
+def timing(outcomes: list[Outcome]) -> pb.Timing:
+    """Until the first batch began, and all batches' time."""
+    parts = [part for outcome in outcomes for part in outcome.parts]
+    batches = {id(part.batch): part.compute_ms for part in parts}
+    return pb.Timing(
+        queue_ms=min((part.queue_ms for part in parts), default=0.0), compute_ms=sum(batches.values())
+    )

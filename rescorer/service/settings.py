@@ -15,6 +15,10 @@ from rescorer.service import MAX_MESSAGE_BYTES
 from rescorer.service.sources import Given, effective, gather, unknown_setting
 
 
+BYTES_A_TOKEN = 8
+"""Of a message, scores and all: what a request will cost is told by its size until its words are counted."""
+
+
 class ServiceSettings(BaseSettings):
     """``load_settings`` makes one, from every source and with errors of our own tree."""
 
@@ -57,7 +61,29 @@ class ServiceSettings(BaseSettings):
     speech."""
     max_in_flight_lists: int = Field(512, ge=1)
     """Lists accepted and not yet answered, over all calls; above it unary calls are refused as overload and
-    streams wait. A ScoreText counts as one."""
+    streams wait. A ScoreText counts as one. Where several clients ask, none may hold more than is still
+    free."""
+    max_in_flight_tokens: int = Field(524_288, ge=1)
+    """Words accepted and not yet answered, ends of sentences and contexts counted; some seconds of one core,
+    and room for one full message. Clients share it as they share the lists."""
+    max_client_lists: int = Field(512, ge=1)
+    """Lists of one client accepted and not yet answered; a client is a login, or else a connection."""
+    max_streams: int = Field(256, ge=1)
+    """Streams open at a time, over all clients."""
+    max_client_streams: int = Field(64, ge=1)
+    """Streams of one client open at a time."""
+    max_wait_s: float = Field(60.0, gt=0)
+    """How long a call, or a message of a stream, may take where its caller set no earlier deadline."""
+    max_batch_tokens: int = Field(8192, ge=1)
+    """Words scored at once, ends of sentences and contexts counted; some 10 lists of 100 hypotheses. Longer
+    lists are cut."""
+    batch_wait_ms: float = Field(0.0, ge=0, le=1000)
+    """How long a batch waits for company. 0: what has come while the one before was scored is the next."""
+    scorers: int = Field(0, ge=0, le=256)
+    """Processes that score, each with the models in its memory and ``threads`` threads; 0: a thread of the
+    server itself."""
+    scorer_timeout_s: float = Field(60.0, gt=0)
+    """A scorer that takes longer over one batch is given up and replaced."""
     grace_s: float = Field(30.0, ge=0)
     """How long a server that was told to stop lets calls finish."""
 
@@ -93,6 +119,16 @@ class ServiceSettings(BaseSettings):
             yield (
                 f"max_in_flight_lists is {self.max_in_flight_lists}, less than the {self.max_lists} of "
                 "max_lists: a full request would never be accepted"
+            )
+        if self.max_batch_tokens < 2 * self.max_words + 1:
+            yield (
+                f"max_batch_tokens is {self.max_batch_tokens}; expected at least {2 * self.max_words + 1}, a "
+                "hypothesis and a context of max_words"
+            )
+        if self.max_in_flight_tokens * BYTES_A_TOKEN < self.max_message_bytes:
+            yield (
+                f"max_in_flight_tokens is {self.max_in_flight_tokens}; expected at least "
+                f"{-(-self.max_message_bytes // BYTES_A_TOKEN)}, as many as max_message_bytes may hold"
             )
         if not is_loopback(self.host) and not self.allow_insecure:
             yield (

@@ -1,0 +1,145 @@
+"""Owns the way of work through the scorers: waiting, batches, faults kept apart, and the answer to each.
+
+There are twice as many lanes as scorers: while one lane's batch is scored, another's is made ready.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Executor
+
+import numpy as np
+import structlog
+
+from rescorer.errors import ScoringError, Unavailable
+from rescorer.service.fair_queue import FairQueue
+from rescorer.service.scorer_pool import ScorerPool
+from rescorer.service.scorers import Scorer
+from rescorer.service.work import BatchScores, Part, Work, trie_of_works
+from rescorer.trie import HypothesisTrie
+
+log = structlog.get_logger()
+
+
+class Batcher:
+    """Scores work in batches.
+
+    Args:
+        threads: where tries are built, off the event loop.
+        max_batch_tokens: of one batch; a piece of work that has more is a batch of its own.
+        wait_ms: how long a batch that is not full waits for company.
+        done: told of the tokens of each batch that was scored.
+    """
+
+    def __init__(
+        self,
+        pool: ScorerPool,
+        threads: Executor,
+        max_batch_tokens: int,
+        wait_ms: float = 0.0,
+        done: Callable[[int], None] = lambda tokens: None,
+    ) -> None:
+        self._pool = pool
+        self._threads = threads
+        self._max_batch_tokens = max_batch_tokens
+        self._wait_s = wait_ms / 1e3
+        self._done = done
+        self._queue: FairQueue[Work] = FairQueue(Work.is_over)
+        self._arrival = asyncio.Event()
+        self._lanes: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        self._lanes = [asyncio.create_task(self._lane()) for _ in range(2 * len(self._pool.scorers))]
+
+    async def stop(self) -> None:
+        for lane in self._lanes:
+            lane.cancel()
+        await asyncio.gather(*self._lanes, return_exceptions=True)
+
+    def put(self, work: Work, client: Hashable, *, urgent: bool = False) -> None:
+        """Queues a piece of work; ``work.answer`` will have its part, or the fault it met."""
+        self._queue.put(work, work.cost, client=client, kind=work.kind, urgent=urgent)
+        self._arrival.set()
+
+    def give_up(self, works: Sequence[Work]) -> None:
+        """Nobody waits for these any more."""
+        for work in works:
+            if not work.answer.done():
+                work.answer.cancel()
+                self._queue.give_up()
+
+    async def _lane(self) -> None:
+        while True:
+            works = await self._next()
+            try:
+                await self._serve(works)
+            except Exception as bug:  # a lane that ended would leave all who come later waiting
+                log.error("a batch failed", exc_info=bug)
+                for work in works:
+                    work.fail(ScoringError(f"{type(bug).__name__}: {bug}"))
+
+    async def _next(self) -> list[Work]:
+        """The works of the next batch."""
+        while not len(self._queue):
+            self._arrival.clear()
+            await self._arrival.wait()
+        if self._wait_s:
+            await asyncio.sleep(self._wait_s)
+        return self._queue.take(self._max_batch_tokens)
+
+    async def _serve(self, works: list[Work]) -> None:
+        """Scores a batch; where that fails, each of its works is tried alone, once."""
+        fault = await self._attempt(works)
+        if fault is None:
+            return
+        log.warning("a batch failed; its lists are tried alone", lists=len(works), fault=repr(fault))
+        for work in works:
+            if not work.is_over() and (again := await self._attempt([work])) is not None:
+                work.fail(again)
+
+    async def _attempt(self, works: list[Work]) -> Exception | None:
+        """Answers the works that somebody still waits for; or says why that was not possible."""
+        ready = [work for work in works if not work.is_over()]
+        trie = await self._trie(ready)
+        try:
+            async with self._pool.free() as scorer:
+                return await self._attempt_with(scorer, ready, trie)
+        except Unavailable as fault:
+            return fault
+
+    async def _attempt_with(
+        self, scorer: Scorer, ready: list[Work], trie: HypothesisTrie
+    ) -> Exception | None:
+        still = [work for work in ready if not work.is_over()]
+        if not still:
+            return None
+        try:
+            if len(still) < len(ready):
+                trie = await self._trie(still)
+            await self._score(scorer, still, trie)
+        except Exception as fault:
+            await self._pool.check(scorer, fault)
+            return fault
+        return None
+
+    async def _trie(self, works: list[Work]) -> HypothesisTrie:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, trie_of_works, works)
+
+    async def _score(self, scorer: Scorer, works: Sequence[Work], trie: HypothesisTrie) -> None:
+        began = time.perf_counter()
+        first = works[0]
+        label, only = first.kind
+        scored = await asyncio.wait_for(scorer.score(label, trie, only), self._pool.timeout_s)
+        self._pool.worked()
+        self._done(sum(work.cost for work in works))
+        partial = np.array([each for work in works for each in work.partial], dtype=bool)
+        batch = BatchScores(first.front, trie, scored.scores, partial)
+        begin = 0
+        for work in works:
+            rows = slice(begin, begin + len(work.words))
+            begin = rows.stop
+            if not work.answer.done():
+                waited_ms = (began - work.arrived) * 1e3
+                work.answer.set_result(Part(batch, rows, waited_ms, scored.compute_ms))

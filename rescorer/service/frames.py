@@ -1,0 +1,115 @@
+"""Owns the messages between the server and its scorers: a JSON header and flat arrays, nothing pickled.
+
+    4 bytes magic, 4 bytes header length, 8 bytes body length, header, body
+
+The header is an object; its ``arrays`` say name, type and shape of each array, which follow one another in
+the body, each begun at a multiple of 8 bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rescorer.lm.base import EdgeScores
+from rescorer.trie import HypothesisTrie
+
+PREFIX = struct.Struct("<4sIQ")
+MAGIC = b"RSF1"
+MAX_FRAME_BYTES = 1 << 32
+"""Larger ones are no frames."""
+TYPES = {"<i8", "<f8", "|b1", "|u1"}
+
+Arrays = Mapping[str, np.ndarray]
+
+
+class Frame(NamedTuple):
+    header: dict[str, Any]
+    arrays: Arrays
+
+
+def pack(header: Mapping[str, Any], arrays: Arrays | None = None) -> bytes:
+    """A frame as bytes."""
+    described, parts = [], []
+    for name, array in (arrays or {}).items():
+        array = np.ascontiguousarray(array)
+        if array.dtype.str not in TYPES:
+            raise ValueError(f"{name} is of type {array.dtype.str}; frames hold {sorted(TYPES)}")
+        described.append([name, array.dtype.str, list(array.shape)])
+        parts += [array.tobytes(), bytes(-array.nbytes % 8)]
+    head = json.dumps({**header, "arrays": described}).encode()
+    body = b"".join(parts)
+    return PREFIX.pack(MAGIC, len(head), len(body)) + head + body
+
+
+def lengths(prefix: bytes) -> tuple[int, int]:
+    """Bytes of the header and of the body; raises ValueError where no frame begins so."""
+    magic, head, body = PREFIX.unpack(prefix)
+    if magic != MAGIC or head + body > MAX_FRAME_BYTES:
+        raise ValueError(f"no frame begins with {prefix!r}")
+    return head, body
+
+
+def unpack(head: bytes, body: bytes) -> Frame:
+    """The frame whose two parts these are; raises ValueError where they do not fit together."""
+    header = json.loads(head)
+    arrays, begin = {}, 0
+    for name, kind, shape in header.pop("arrays"):
+        if kind not in TYPES or any(size < 0 for size in shape):
+            raise ValueError(f"array {name!r} is of type {kind!r} and shape {shape}")
+        count = int(np.prod(shape, dtype=np.int64))
+        dtype = np.dtype(kind)
+        if begin + count * dtype.itemsize > len(body):
+            raise ValueError(f"array {name!r} of shape {shape} goes beyond the frame")
+        arrays[name] = np.frombuffer(body, dtype, count, begin).reshape(shape)
+        begin += count * dtype.itemsize
+        begin += -begin % 8
+    return Frame(header, arrays)
+
+
+def trie_arrays(trie: HypothesisTrie) -> Arrays:
+    """A trie as flat arrays; words are UTF-8, a line each, as no word holds a line break."""
+    words = "".join(f"{word}\n" for word in trie.words).encode("utf-8", "surrogatepass")
+    contexts = [np.asarray(each, dtype=np.int64) for each in trie.contexts]
+    return {
+        "words": np.frombuffer(words, dtype=np.uint8),
+        "contexts": np.concatenate([*contexts, np.zeros(0, dtype=np.int64)]),
+        "context_lengths": np.array([len(each) for each in contexts], dtype=np.int64),
+        "parent": trie.parent,
+        "node_word": trie.node_word,
+        "level_bounds": np.array(trie.level_bounds, dtype=np.int64),
+        "hypothesis_node": trie.hypothesis_node,
+        "end_nodes": trie.end_nodes,
+    }
+
+
+def trie_of(arrays: Arrays) -> HypothesisTrie:
+    """The trie that ``trie_arrays`` took apart."""
+    words = arrays["words"].tobytes().decode("utf-8", "surrogatepass").split("\n")[:-1]
+    bounds = np.cumsum(arrays["context_lengths"])[:-1]
+    return HypothesisTrie(
+        words=tuple(words),
+        contexts=tuple(np.split(arrays["contexts"], bounds)) if len(arrays["context_lengths"]) else (),
+        parent=arrays["parent"],
+        node_word=arrays["node_word"],
+        level_bounds=tuple(arrays["level_bounds"].tolist()),
+        hypothesis_node=arrays["hypothesis_node"],
+        end_nodes=arrays["end_nodes"],
+    )
+
+
+def score_arrays(scores: Mapping[str, EdgeScores]) -> Arrays:
+    """Edge scores as flat arrays, two a model."""
+    return {f"log_probs {name}": each.log_probs for name, each in scores.items()} | {
+        f"unknown {name}": each.unknown for name, each in scores.items()
+    }
+
+
+def scores_of(arrays: Arrays) -> dict[str, EdgeScores]:
+    """The scores that ``score_arrays`` took apart."""
+    names = [name.removeprefix("log_probs ") for name in arrays if name.startswith("log_probs ")]
+    return {name: EdgeScores(arrays[f"log_probs {name}"], arrays[f"unknown {name}"]) for name in names}

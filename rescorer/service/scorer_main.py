@@ -1,0 +1,103 @@
+"""Owns the process that scores: it answers frames on the socket it was born with until that is closed.
+
+    python -m rescorer.service.scorer_main SOCKET DEVICE THREADS
+
+Signals to stop are the server's business: this process ends when the server closes the socket or is gone.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from rescorer.errors import RescorerError
+from rescorer.service.frames import PREFIX, Arrays, Frame, lengths, pack, score_arrays, trie_of, unpack
+from rescorer.service.model_host import ModelHost
+
+Answer = tuple[dict[str, Any], Arrays]
+
+
+def main(descriptor: int, device: str, threads: int) -> None:
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, signal.SIG_IGN)
+    with socket.socket(fileno=descriptor) as connection:
+        serve(connection, ModelHost(device, threads))
+
+
+def serve(connection: socket.socket, host: ModelHost) -> None:
+    """Answers what comes, scoring in one thread and loading in another; the next frame is read meanwhile."""
+    sending = threading.Lock()
+
+    def answer(frame: Frame, operation: Callable[[ModelHost, Frame], Answer]) -> None:
+        began = time.perf_counter()
+        try:
+            header, arrays = operation(host, frame)
+        except Exception as fault:
+            kind = type(fault).__name__ if isinstance(fault, RescorerError) else "ScoringError"
+            header, arrays = {"fault": kind, "message": f"{type(fault).__name__}: {fault}"}, {}
+            if isinstance(fault, RescorerError):
+                header["message"] = str(fault)
+        header |= {"id": frame.header["id"], "ms": (time.perf_counter() - began) * 1e3}
+        with sending:
+            connection.sendall(pack(header, arrays))
+
+    with ThreadPoolExecutor(1, "scoring") as scoring, ThreadPoolExecutor(1, "loading") as loading:
+        for frame in frames(connection):
+            name = frame.header["do"]
+            (loading if name == "load" else scoring).submit(answer, frame, OPERATIONS[name])
+
+
+def frames(connection: socket.socket) -> Iterator[Frame]:
+    """What comes, until the other end is closed."""
+    while prefix := received(connection, PREFIX.size):
+        head_bytes, body_bytes = lengths(prefix)
+        yield unpack(received(connection, head_bytes), received(connection, body_bytes))
+
+
+def received(connection: socket.socket, size: int) -> bytes:
+    """Exactly so many bytes; none where the connection ended."""
+    parts = bytearray()
+    while len(parts) < size:
+        part = connection.recv(min(size - len(parts), 1 << 20))
+        if not part:
+            return b""
+        parts += part
+    return bytes(parts)
+
+
+def load(host: ModelHost, frame: Frame) -> Answer:
+    host.load(frame.header["label"], Path(frame.header["folder"]))
+    return {}, {}
+
+
+def unload(host: ModelHost, frame: Frame) -> Answer:
+    host.unload(frame.header["label"])
+    return {}, {}
+
+
+def probe(host: ModelHost, frame: Frame) -> Answer:
+    host.probe()
+    return {}, {}
+
+
+def score(host: ModelHost, frame: Frame) -> Answer:
+    scores = host.score(frame.header["label"], trie_of(frame.arrays), frame.header["only"])
+    return {}, score_arrays(scores)
+
+
+OPERATIONS: dict[str, Callable[[ModelHost, Frame], Answer]] = {
+    "load": load,
+    "unload": unload,
+    "probe": probe,
+    "score": score,
+}
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

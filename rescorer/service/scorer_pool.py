@@ -1,0 +1,143 @@
+"""Owns the scorers of a server: which of them is free, what they have loaded, and replacing one that died."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import structlog
+
+from rescorer.errors import RescorerError, Unavailable
+from rescorer.service.scorers import Scorer, ScorerDied
+
+DEATHS_IN_A_ROW = 5
+"""Without a batch scored between them: then it is not the requests but the device, or the machine."""
+REVIVE_WAIT_S = 0.2
+"""Before the second attempt in a row; it doubles with each."""
+
+log = structlog.get_logger()
+
+
+class ScorerPool:
+    """Scorers that all hold the same bundles.
+
+    Args:
+        broken: called once with the reason when scoring is no longer possible.
+        timeout_s: a scorer that takes longer than this over one batch is given up.
+    """
+
+    def __init__(
+        self, scorers: Sequence[Scorer], broken: Callable[[str], None], timeout_s: float = 60.0
+    ) -> None:
+        self.scorers = tuple(scorers)
+        self._broken = broken
+        self.timeout_s = timeout_s
+        self._idle: asyncio.Queue[Scorer | None] = asyncio.Queue()  # None: there will be none any more
+        self._loaded: dict[str, Path] = {}
+        self._loading = asyncio.Lock()
+        self._reviving: set[asyncio.Task[None]] = set()
+        self._deaths = 0
+
+    @property
+    def n_idle(self) -> int:
+        return self._idle.qsize()
+
+    async def start(self) -> None:
+        await asyncio.gather(*(each.start() for each in self.scorers))
+        for each in self.scorers:
+            self._idle.put_nowait(each)
+
+    async def load(self, label: str, folder: Path) -> None:
+        """Loads a bundle everywhere, or nowhere. Raises as ``ModelHost.load``."""
+        async with self._loading:
+            loads = [self._loaded_by(each, label, folder) for each in self.scorers]
+            faults = [each for each in await asyncio.gather(*loads, return_exceptions=True) if each]
+            if faults:
+                await self._unload(label)
+                raise faults[0]
+            self._loaded[label] = folder
+
+    async def unload(self, label: str) -> None:
+        """Frees a bundle's memory; batches that still ask for it are told that it is not loaded."""
+        async with self._loading:
+            await self._unload(label)
+
+    @asynccontextmanager
+    async def free(self) -> AsyncIterator[Scorer]:
+        """A scorer that nobody else uses meanwhile; waits for one. Raises Unavailable if there is to be none."""
+        while (scorer := await self._idle.get()) is not None and not scorer.alive:
+            self._revive(scorer)
+        if scorer is None:
+            self._idle.put_nowait(None)
+            raise Unavailable("scoring is no longer possible here")
+        try:
+            yield scorer
+        finally:
+            if scorer.alive:
+                self._idle.put_nowait(scorer)
+            else:
+                self._revive(scorer)
+
+    async def check(self, scorer: Scorer, fault: Exception) -> None:
+        """After a fault: ends the scorer where that was not the batch's doing."""
+        if isinstance(fault, TimeoutError):
+            log.error("a scorer is given up", after_s=self.timeout_s)
+            await scorer.stop()
+        elif not isinstance(fault, ScorerDied):
+            try:
+                await asyncio.wait_for(scorer.probe(), self.timeout_s)
+            except Exception as of_device:
+                log.error("a scorer is broken", exc_info=of_device)
+                await scorer.stop()
+
+    def worked(self) -> None:
+        """A batch was scored."""
+        self._deaths = 0
+
+    async def stop(self) -> None:
+        for task in self._reviving:
+            task.cancel()
+        await asyncio.gather(*(each.stop() for each in self.scorers), return_exceptions=True)
+
+    async def _loaded_by(self, scorer: Scorer, label: str, folder: Path) -> None:
+        # One that is dead or dies meanwhile gets the bundle when it comes back.
+        with contextlib.suppress(ScorerDied):
+            await scorer.load(label, folder)
+
+    async def _unload(self, label: str) -> None:
+        self._loaded.pop(label, None)
+        await asyncio.gather(*(each.unload(label) for each in self.scorers), return_exceptions=True)
+
+    def _revive(self, scorer: Scorer) -> None:
+        task = asyncio.create_task(self._revived(scorer))
+        self._reviving.add(task)
+        task.add_done_callback(self._reviving.discard)
+
+    async def _revived(self, scorer: Scorer) -> None:
+        while True:
+            self._deaths += 1
+            log.warning("a scorer has died", deaths_in_a_row=self._deaths)
+            if self._deaths > DEATHS_IN_A_ROW:
+                self._give_up(f"scorers died {self._deaths} times in a row")
+                return
+            if self._deaths > 1:
+                await asyncio.sleep(REVIVE_WAIT_S * 2 ** (self._deaths - 2))
+            try:
+                await scorer.start()
+                async with self._loading:
+                    for label, folder in self._loaded.items():
+                        await scorer.load(label, folder)
+            except ScorerDied:
+                continue
+            except (RescorerError, OSError) as fault:
+                self._give_up(str(fault))
+                return
+            self._idle.put_nowait(scorer)
+            return
+
+    def _give_up(self, reason: str) -> None:
+        self._idle.put_nowait(None)
+        self._broken(reason)

@@ -1,0 +1,210 @@
+"""Owns what the server knows of whoever scores: a thread of its own, or a process spoken to in frames.
+
+Both hold all loaded bundles and score one trie at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from rescorer import errors
+from rescorer.errors import RescorerError, ScoringError, Unavailable
+from rescorer.lm.base import EdgeScores
+from rescorer.pipeline import Rescorer
+from rescorer.service.frames import PREFIX, Arrays, Frame, lengths, pack, scores_of, trie_arrays, unpack
+from rescorer.service.model_host import Load, ModelHost
+from rescorer.trie import HypothesisTrie
+
+Result = TypeVar("Result")
+
+
+class ScorerDied(Unavailable):
+    """The scorer is gone or was given up; what it was asked may be asked of another."""
+
+
+class Scored(NamedTuple):
+    """A model's edge scores by name, and how long they took."""
+
+    scores: Mapping[str, EdgeScores]
+    compute_ms: float
+
+
+class Scorer(Protocol):
+    """Scores tries. Raises ScorerDied where it is no longer alive."""
+
+    @property
+    def alive(self) -> bool: ...
+
+    async def start(self) -> None:
+        """Makes it alive, with no bundle loaded."""
+
+    async def load(self, label: str, folder: Path) -> None: ...
+
+    async def unload(self, label: str) -> None: ...
+
+    async def probe(self) -> None:
+        """Raises where its device no longer works."""
+
+    async def score(self, label: str, trie: HypothesisTrie, only: Sequence[str]) -> Scored: ...
+
+    async def stop(self) -> None:
+        """Ends it, whatever it is doing."""
+
+
+class ThreadScorer:
+    """Scores in a thread of this process. It cannot be replaced: once stopped it stays so."""
+
+    def __init__(self, device: str, threads: int, load: Load = Rescorer.load) -> None:
+        self._host = ModelHost(device, threads, load)
+        self._thread = ThreadPoolExecutor(1, "scoring")
+        self._loading = ThreadPoolExecutor(1, "loading")
+        self._stopped = False
+
+    @property
+    def alive(self) -> bool:
+        return not self._stopped
+
+    async def start(self) -> None:
+        if self._stopped:
+            raise ScoringError("the scoring thread of a process cannot be replaced")
+
+    async def load(self, label: str, folder: Path) -> None:
+        await self._run(self._loading, lambda: self._host.load(label, folder))
+
+    async def unload(self, label: str) -> None:
+        await self._run(self._thread, lambda: self._host.unload(label))
+
+    async def probe(self) -> None:
+        await self._run(self._thread, self._host.probe)
+
+    async def score(self, label: str, trie: HypothesisTrie, only: Sequence[str]) -> Scored:
+        def timed() -> Scored:
+            began = time.perf_counter()
+            scores = self._host.score(label, trie, only)
+            return Scored(scores, (time.perf_counter() - began) * 1e3)
+
+        return await self._run(self._thread, timed)
+
+    async def stop(self) -> None:
+        self._stopped = True
+        for each in (self._thread, self._loading):
+            each.shutdown(wait=False, cancel_futures=True)
+
+    async def _run(self, thread: ThreadPoolExecutor, job: Callable[[], Result]) -> Result:
+        if self._stopped:
+            raise ScorerDied("the scoring thread has stopped")
+        try:
+            return await asyncio.get_running_loop().run_in_executor(thread, job)
+        except asyncio.CancelledError:
+            if self._stopped:  # before it was begun
+                raise ScorerDied("the scoring thread has stopped") from None
+            raise
+
+
+class ProcessScorer:
+    """Scores in a process of its own, spawned and never forked; it can be started again when it has died."""
+
+    def __init__(self, device: str, threads: int) -> None:
+        self._arguments = (device, str(threads))
+        self._process: asyncio.subprocess.Process | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._waiting: dict[int, asyncio.Future[Frame]] = {}
+        self._number = 0
+        self._alive = False
+
+    @property
+    def alive(self) -> bool:
+        return self._alive
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid if self._process else 0
+
+    async def start(self) -> None:
+        await self.stop()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            command = (sys.executable, "-m", "rescorer.service.scorer_main", str(theirs.fileno()))
+            self._process = await asyncio.create_subprocess_exec(
+                *command, *self._arguments, pass_fds=[theirs.fileno()], stdin=asyncio.subprocess.DEVNULL
+            )
+        reader, self._writer = await asyncio.open_connection(sock=ours)
+        self._alive = True
+        self._reading = asyncio.create_task(self._read(reader))
+
+    async def load(self, label: str, folder: Path) -> None:
+        await self._ask({"do": "load", "label": label, "folder": str(folder.resolve())})
+
+    async def unload(self, label: str) -> None:
+        await self._ask({"do": "unload", "label": label})
+
+    async def probe(self) -> None:
+        await self._ask({"do": "probe"})
+
+    async def score(self, label: str, trie: HypothesisTrie, only: Sequence[str]) -> Scored:
+        header = {"do": "score", "label": label, "only": list(only)}
+        frame = await self._ask(header, trie_arrays(trie))
+        return Scored(scores_of(frame.arrays), frame.header["ms"])
+
+    async def stop(self) -> None:
+        self._alive = False
+        if self._reading is not None:
+            self._reading.cancel()
+        if self._writer is not None:
+            self._writer.close()
+        if self._process is not None:
+            if self._process.returncode is None:
+                self._process.kill()
+            await self._process.wait()
+        self._fail_waiting()
+        self._process = self._writer = self._reading = None
+
+    async def _ask(self, header: dict[str, Any], arrays: Arrays | None = None) -> Frame:
+        if not self._alive or self._writer is None:
+            raise ScorerDied("a scoring process has died")
+        self._number += 1
+        answer = self._waiting[self._number] = asyncio.get_running_loop().create_future()
+        try:
+            self._writer.write(pack({**header, "id": self._number}, arrays))
+            await self._writer.drain()
+            frame = await answer
+        except ConnectionError:
+            raise ScorerDied("a scoring process has died") from None
+        finally:
+            self._waiting.pop(self._number, None)
+        if "fault" in frame.header:
+            raise fault_named(frame.header["fault"])(frame.header["message"])
+        return frame
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        try:
+            while True:
+                head_bytes, body_bytes = lengths(await reader.readexactly(PREFIX.size))
+                frame = unpack(await reader.readexactly(head_bytes), await reader.readexactly(body_bytes))
+                answer = self._waiting.get(frame.header["id"])
+                if answer is not None and not answer.done():
+                    answer.set_result(frame)
+        except (asyncio.IncompleteReadError, OSError, ValueError, KeyError):
+            pass  # it is gone, or says what is no frame
+        finally:
+            self._alive = False
+            self._fail_waiting()
+
+    def _fail_waiting(self) -> None:
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(ScorerDied("a scoring process has died"))
+
+
+def fault_named(name: str) -> type[RescorerError]:
+    """The class of our tree of that name."""
+    kind = getattr(errors, name, ScoringError)
+    return kind if isinstance(kind, type) and issubclass(kind, RescorerError) else ScoringError

@@ -1,0 +1,104 @@
+"""Owns what waits to be scored, and what it is given: hypotheses of one list, and their part of a batch."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from rescorer.errors import DeadlineExceeded
+from rescorer.lm.base import EdgeScores
+from rescorer.pipeline import Rescorer, budget_cuts, word_costs
+from rescorer.trie import HypothesisTrie, Words, build_trie
+from rescorer.types import Weights
+
+
+class BatchScores:
+    """The scores of a batch; sums over its paths are made once for all who mix the models alike.
+
+    Args:
+        front: knows the models' names.
+    """
+
+    def __init__(
+        self,
+        front: Rescorer,
+        trie: HypothesisTrie,
+        scores: Mapping[str, EdgeScores],
+        partial: np.ndarray,  # (H,) bool
+    ) -> None:
+        self.front, self.trie, self.scores = front, trie, scores
+        self._partial = partial
+        self._sums: dict[tuple[tuple[str, float], ...], dict[str, np.ndarray]] = {}
+
+    def sums(self, weights: Weights) -> dict[str, np.ndarray]:
+        """``Rescorer.sentence_sums`` of all hypotheses of the batch; called from any thread."""
+        mixture = tuple(weights.mixture.items())
+        if mixture not in self._sums:
+            self._sums[mixture] = self.front.sentence_sums(self.trie, self.scores, weights, self._partial)
+        return self._sums[mixture]
+
+
+class Part(NamedTuple):
+    """What one piece of work is given."""
+
+    batch: BatchScores
+    rows: slice
+    """Which hypotheses of the batch are its own."""
+    queue_ms: float
+    compute_ms: float
+    """Of the whole batch."""
+
+
+@dataclass(eq=False, slots=True)
+class Work:
+    """Hypotheses of one list, or as many of them as fit into a batch."""
+
+    front: Rescorer
+    """Stands for the bundle."""
+    words: Sequence[Words]
+    partial: Sequence[bool]
+    """Whose end is left out."""
+    context: Words
+    deadline: float
+    """In ``time.monotonic`` seconds; afterwards nobody waits for it."""
+    only: tuple[str, ...] = ()
+    """Models to ask; empty: all."""
+    cost: int = 0
+    """Tokens: words, ends and context."""
+    arrived: float = field(default_factory=time.perf_counter)
+    answer: asyncio.Future[Part] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    @property
+    def kind(self) -> tuple[str, tuple[str, ...]]:
+        """Only work of one kind can be scored together."""
+        return self.front.bundle.label, self.only
+
+    def is_over(self) -> bool:
+        """Whether it is answered, given up, or late; a late one is told so."""
+        if not self.answer.done() and time.monotonic() >= self.deadline:
+            self.fail(DeadlineExceeded("the deadline passed before scoring began"))
+        return self.answer.done()
+
+    def fail(self, fault: Exception) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(fault)
+            self.answer.exception()  # whoever waits may be gone: that is no news for the log
+
+
+def cut(words: Sequence[Words], context: Words, budget: int) -> Iterator[tuple[slice, int]]:
+    """Pieces of a list that fit into a batch, each with its cost in tokens."""
+    costs = word_costs(words, [()] * len(words))
+    for begin, end in budget_cuts(costs, max(1, budget - len(context))):
+        yield slice(begin, end), sum(costs[begin:end]) + len(context)
+
+
+def trie_of_works(works: Sequence[Work]) -> HypothesisTrie:
+    return build_trie(
+        [each for work in works for each in work.words],
+        [work.context for work in works for _ in work.words],
+    )

@@ -1,0 +1,109 @@
+"""The queue of waiting work and the admission to it: nothing lost, budgets kept, a share for everybody."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rescorer.errors import Overloaded
+from rescorer.service.admission import Admission, Pace, Room
+from rescorer.service.fair_queue import SWEEP_ABOVE, FairQueue
+
+items = st.lists(
+    st.tuples(st.sampled_from("abc"), st.integers(1, 9), st.sampled_from(["x", "y"]), st.booleans()),
+    max_size=40,
+)
+
+
+@given(items, st.integers(1, 20), st.sets(st.integers(0, 39)))
+def test_every_item_is_taken_once_in_batches_of_one_kind(some, budget, dead):
+    queue = FairQueue(lambda item: item in dead)
+    for number, (client, cost, kind, urgent) in enumerate(some):
+        queue.put(number, cost, client=client, kind=kind, urgent=urgent)
+    taken: list[int] = []
+    while batch := queue.take(budget):
+        assert len({some[each][2] for each in batch}) == 1
+        assert len(batch) == 1 or sum(some[each][1] for each in batch) <= budget
+        taken += batch
+    assert sorted(taken) == [each for each in range(len(some)) if each not in dead]
+    for client in "abc":
+        for kind in "xy":  # of one client, in the order they came
+            own = [each for each in taken if (some[each][0], *some[each][2:]) == (client, kind, False)]
+            assert own == sorted(own)
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=20))
+def test_a_flooding_client_only_waits_behind_itself(costs):
+    queue: FairQueue[str] = FairQueue()
+    for _ in range(200):
+        queue.put("flood", 5, client="flooding")
+    for cost in costs:
+        queue.put("own", cost, client="modest")
+    served: Counter[str] = Counter()
+    while served["own"] < len(costs):
+        served.update(queue.take(1))
+    assert served["flood"] * 5 <= sum(costs) + 2 * 9
+
+
+def test_urgent_items_go_first_and_the_dead_do_not_pile_up():
+    dead: set[int] = set()
+    queue = FairQueue(dead.__contains__)
+    queue.put(-1, 1)
+    for number in range(10 * SWEEP_ABOVE):
+        queue.put(number, 1)
+        dead.add(number)
+        queue.give_up()
+    assert len(queue) <= 2 * SWEEP_ABOVE
+    queue.put(-2, 1, urgent=True)
+    assert queue.take(1) == [-2]
+    assert queue.take(9) == [-1]
+    assert queue.take(9) == []
+
+
+def test_several_clients_leave_room_for_one_that_comes():
+    room = Room("lists", 12, each=9)
+    assert "at most 12" not in room.refusal("a", 9, shared=False)
+    room.add("a", 6)
+    assert room.refusal("a", 3, shared=False) == ""
+    assert "at most 9" in room.refusal("a", 4, shared=False)
+    assert "others need room" in room.refusal("a", 1, shared=True)
+    assert room.refusal("b", 6, shared=True) == ""
+    assert "at most 12 may be" in room.refusal("b", 7, shared=True)
+    room.add("a", -6)
+    assert room.refusal("b", 99, shared=True) == ""  # alone, it may be larger than the room
+    assert not room.has_others("a")
+
+
+def test_a_call_that_would_come_too_late_is_told_when_to_come_back():
+    now = [0.0]
+    pace = Pace(lambda: now[0])
+    pace.busy()
+    now[0] = 1.0
+    pace.did(100)  # a second for 100
+    admission = Admission(Room("lists", 10), Room("tokens", 1000), 50, pace)
+
+    async def calls():
+        async with admission.admitted("a", 1, 200):
+            with pytest.raises(Overloaded, match="deadline is in") as caught:
+                async with admission.admitted("b", 1, 100, remaining_s=2.0):
+                    pass
+            assert 1.5 < caught.value.retry_after_s < 2.5
+            async with admission.admitted("b", 1, 100, remaining_s=4.0) as ticket:
+                admission.correct(ticket, 300)
+                assert admission.tokens.held == 500
+            waiting = asyncio.create_task(entered(admission))
+            await asyncio.sleep(0)
+            assert not waiting.done()
+        await waiting
+        assert (admission.lists.held, admission.tokens.held) == (0, 0)
+
+    asyncio.run(calls())
+
+
+async def entered(admission: Admission) -> None:
+    async with admission.admitted("c", 10, 1, wait=True):
+        pass
