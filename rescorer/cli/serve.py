@@ -26,4 +26,5 @@ def serve(ctx: typer.Context, config: ConfigOption = None) -> None:
     from rescorer.service.server import serve as run  # grpc is of no use to the other commands
     from rescorer.service.settings import load_settings
 
-    run(load_settings(config, **given(ctx)))
+    options = given(ctx)
+    run(load_settings(config, **options), lambda: load_settings(config, **options))

@@ -33,6 +33,7 @@ class Reloader:
         self._settings = settings
         self._repository, self._access = repository, access
         self._read_again = read_again
+        self._reloading: set[asyncio.Task[Changes]] = set()
 
     async def reload(self, *, again: bool = True) -> Changes:
         """Raises nothing that is the disk's fault; ``again`` as of ``ModelRepository.reload``."""
@@ -50,6 +51,12 @@ class Reloader:
         if changes or (again and changes.refused):
             log.info("reloaded", **vars(changes))
         return changes
+
+    def told(self) -> None:
+        """Reloads by and by; for a signal, which cannot wait."""
+        task = asyncio.get_running_loop().create_task(self.reload())
+        self._reloading.add(task)
+        task.add_done_callback(self._reloading.discard)
 
     async def poll(self) -> None:
         """Looks for what is new every ``poll_s``, for ever."""

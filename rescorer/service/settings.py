@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import ipaddress
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,8 +11,10 @@ from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource
 
 from rescorer.errors import ConfigError
 from rescorer.service import MAX_MESSAGE_BYTES
+from rescorer.service.access_file import read_clients
+from rescorer.service.addresses import is_loopback
 from rescorer.service.sources import Given, effective, gather, unknown_setting
-
+from rescorer.service.tls import check
 
 BYTES_A_TOKEN = 8
 """Of a message, scores and all: what a request will cost is told by its size until its words are counted."""
@@ -49,6 +50,19 @@ class ServiceSettings(BaseSettings):
     """Where to write the bound port, for scripts that start a server."""
     allow_insecure: bool = False
     """Listen beyond this machine in plain text; for trusted networks or behind a proxy that encrypts."""
+    tls_certificate: Path | None = None
+    """The server's certificate chain, PEM; then the service speaks TLS only. Read again when it changes."""
+    tls_key: Path | None = None
+    """The certificate's private key, PEM, without a password."""
+    tls_client_ca: Path | None = None
+    """Authorities, PEM, one of whom must have signed each client's certificate. None: clients need none."""
+    access: Path | None = None
+    """File of the clients that are let in, their tokens' hashes or certificates, and their roles; `rescorer
+    token` makes an entry. None: whoever can connect may score."""
+    admin: bool = False
+    """Offer AdminService, to clients with the role admin."""
+    log_texts: bool = False
+    """Write the texts of requests into the log; otherwise they are never there."""
     max_message_bytes: int = Field(MAX_MESSAGE_BYTES, ge=1024)
     """Of one request; gRPC itself ends larger ones with RESOURCE_EXHAUSTED."""
     max_lists: int = Field(128, ge=1)
@@ -130,20 +144,39 @@ class ServiceSettings(BaseSettings):
                 f"max_in_flight_tokens is {self.max_in_flight_tokens}; expected at least "
                 f"{-(-self.max_message_bytes // BYTES_A_TOKEN)}, as many as max_message_bytes may hold"
             )
-        if not is_loopback(self.host) and not self.allow_insecure:
+        if not (is_loopback(self.host) or self.allow_insecure or self.tls_certificate):
             yield (
                 f"host is {self.host!r}: the service speaks plain text and would listen beyond this machine; "
-                "expected 127.0.0.1, ::1 or localhost, or allow_insecure"
+                "expected 127.0.0.1, ::1 or localhost, or tls_certificate, or allow_insecure"
             )
+        yield from self._security_mistakes()
+
+    def _security_mistakes(self) -> Iterator[str]:
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            yield "tls_certificate and tls_key: expected both or neither"
+        elif self.tls_certificate is not None and self.tls_key is not None:
+            yield from complaint(lambda: check(self.tls_certificate, self.tls_key, self.tls_client_ca))
+        if self.tls_client_ca is not None and self.tls_certificate is None:
+            yield "tls_client_ca: clients show certificates only to a server that has tls_certificate"
+        if self.access is not None:
+            yield from complaint(lambda: self._check_access(self.access))
+        elif self.admin:
+            yield "admin: expected access, a file that says who has the role admin"
+
+    def _check_access(self, access: Path) -> None:
+        clients = read_clients(access)
+        if self.tls_client_ca is None and any(each.certificates for each in clients):
+            raise ConfigError(f"access file {access}: certificates are shown only where tls_client_ca is set")
+        if self.admin and not any("admin" in each.roles for each in clients):
+            raise ConfigError(f"access file {access}: nobody has the role admin, which admin is for")
 
 
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
+def complaint(look: Callable[[], None]) -> Iterator[str]:
+    """What is wrong, if anything is."""
     try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+        look()
+    except ConfigError as fault:
+        yield str(fault)
 
 
 def load_settings(config: Path | str | None = None, **given: Any) -> ServiceSettings:
