@@ -13,6 +13,7 @@ from rescorer.cli.config import config
 from rescorer.cli.convert import convert
 from rescorer.cli.evaluate import evaluate
 from rescorer.cli.inspect import inspect
+from rescorer.cli.load import load
 from rescorer.cli.rescore import rescore
 from rescorer.cli.score import score
 from rescorer.cli.serve import serve
@@ -66,6 +67,7 @@ app.command("convert")(convert)
 app.command("score")(score)
 app.command("inspect")(inspect)
 app.command("bench")(bench)
+app.command("load")(load)
 
 
 def main() -> None:

@@ -67,7 +67,7 @@ class ScorerPool:
 
     @asynccontextmanager
     async def free(self) -> AsyncIterator[Scorer]:
-        """A scorer that nobody else uses meanwhile; waits for one. Raises Unavailable if there is to be none."""
+        """A scorer for nobody else meanwhile; waits for one. Raises Unavailable if there is to be none."""
         while (scorer := await self._idle.get()) is not None and not scorer.alive:
             self._revive(scorer)
         if scorer is None:

@@ -1,0 +1,62 @@
+"""Owns the command ``rescorer load``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rescorer.cli.options import FormatOption, MapOption, StreamOption, lists_from
+from rescorer.types import NBestList
+
+
+def load(
+    lists: Annotated[str, typer.Argument(help="Lists to send.")],
+    bundle: Annotated[Path, typer.Option("--bundle", "-b", help="Folder of the bundle to serve.")],
+    weights: Annotated[str, typer.Option(help="Name of one of the bundle's sets of weights.")] = "default",
+    seconds: Annotated[float, typer.Option(min=0.1, help="How long each stage takes.")] = 10.0,
+    clients: Annotated[int, typer.Option(min=1, help="Client processes.")] = 2,
+    maps: MapOption = None,
+    streams: StreamOption = None,
+    format_: FormatOption = None,
+    lists_a_call: Annotated[int, typer.Option(min=1, help="Lists of one call.")] = 1,
+    deadline_s: Annotated[float, typer.Option(min=0.01, help="Deadline of each call.")] = 5.0,
+    overload: Annotated[float, typer.Option(min=1, help="Load of the last stage, in peaks.")] = 3.0,
+    serve: Annotated[str, typer.Option(help="Options for the server, such as '--scorers 2'.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object a stage.")] = False,
+) -> None:
+    """Load a server of its own over loopback, and set what it does beside the library's speed.
+
+    Example: rescorer load demo/lists.jsonl.gz --bundle models/starter/1 --seconds 3
+
+    Client processes send on schedule whether or not answers come. The stages are the library in this process,
+    as much as the server can do, half of that, and more than it can do.
+    """
+    from rescorer.errors import InputError
+    from rescorer.load.stages import Plan, stages
+
+    some = [each for each in lists_from(lists, maps, streams, None, format_) if isinstance(each, NBestList)]
+    if not some:
+        raise InputError(f"{lists}: no lists; expected at least one")
+    plan = Plan(seconds, clients, lists_a_call, deadline_s, overload, tuple(serve.split()))
+    if not as_json:
+        typer.echo(HEADER)
+    for stage in stages(bundle, some, weights, plan):
+        if as_json:
+            typer.echo(json.dumps(asdict(stage)))
+            continue
+        refused = stage.calls - stage.codes.get("OK", stage.calls if not stage.codes else 0)
+        typer.echo(
+            f"{stage.name:<18}{stage.calls:>8}{refused:>9}{stage.lists_per_s:>10.1f}"
+            f"{stage.lists_per_cpu_s:>13.1f}{stage.p50_ms:>10.1f}{stage.p99_ms:>10.1f}"
+            f"{stage.refused_p99_ms:>13.1f}{stage.health_p99_ms:>12.1f}{stage.max_rss_bytes / 1e6:>9.0f}"
+        )
+
+
+HEADER = (
+    f"{'stage':<18}{'calls':>8}{'refused':>9}{'lists/s':>10}{'lists/CPU-s':>13}{'p50 ms':>10}{'p99 ms':>10}"
+    f"{'refused p99':>13}{'health p99':>12}{'MB':>9}"
+)

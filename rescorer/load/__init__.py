@@ -1,0 +1,1 @@
+"""The load test of the service: open-loop clients in processes of their own, and what they see."""

@@ -1,0 +1,101 @@
+"""Owns the server of a load test: a process of its own, its port, and what it and its children take."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from rescorer.client import Client
+from rescorer.errors import Unavailable
+
+START_LIMIT_S = 120.0
+LOOK_EVERY_S = 0.2
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def serving(bundle: Path, options: Sequence[str] = ()) -> Iterator[tuple[str, int]]:
+    """Runs ``rescorer serve``; its address and process id. Raises Unavailable where it does not start."""
+    with tempfile.TemporaryDirectory() as folder:
+        port_file = Path(folder) / "port"
+        command = [sys.executable, "-m", "rescorer.cli", "serve", "--bundle", str(bundle), "--port", "0"]
+        process = subprocess.Popen(
+            [*command, "--port-file", str(port_file), *options], stderr=subprocess.DEVNULL
+        )
+        try:
+            until = time.monotonic() + START_LIMIT_S
+            while not port_file.exists():
+                if process.poll() is not None or time.monotonic() > until:
+                    raise Unavailable(f"the server did not start: {' '.join(command)} {' '.join(options)}")
+                time.sleep(0.05)
+            target = f"127.0.0.1:{port_file.read_text().strip()}"
+            with Client(target) as client:
+                client.wait_ready(START_LIMIT_S)
+            yield target, process.pid
+        finally:
+            process.terminate()
+            process.wait(START_LIMIT_S)
+
+
+class Usage:
+    """CPU time and memory of a process and its children, between entering and leaving.
+
+    Linux only: both are read from ``/proc``.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._over = threading.Event()
+        self._watch = threading.Thread(target=self._watched, daemon=True)
+        self.cpu_s = 0.0
+        self.max_rss_bytes = 0
+
+    def __enter__(self) -> Usage:
+        self._cpu_before = sum(cpu_s(pid) for pid in family(self._pid))
+        self._watch.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._over.set()
+        self._watch.join()
+        self.cpu_s = sum(cpu_s(pid) for pid in family(self._pid)) - self._cpu_before
+
+    def _watched(self) -> None:
+        while True:
+            rss = sum(rss_bytes(pid) for pid in family(self._pid))
+            self.max_rss_bytes = max(self.max_rss_bytes, rss)
+            if self._over.wait(LOOK_EVERY_S):
+                return
+
+
+def family(pid: int) -> list[int]:
+    """A process and its children."""
+    children = Path(f"/proc/{pid}/task").glob("*/children")
+    try:
+        return [pid, *(int(child) for each in children for child in each.read_text().split())]
+    except OSError:
+        return [pid]
+
+
+def cpu_s(pid: int) -> float:
+    """User and system time so far; 0 where the process is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def rss_bytes(pid: int) -> int:
+    """Memory in use; 0 where the process is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0

@@ -1,0 +1,151 @@
+"""Owns the stages of a load test and what is told of each: library, peak, half of it, overload."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from rescorer.errors import ServiceError
+from rescorer.load.client import Seen, Spec
+from rescorer.load.server import Usage, serving
+from rescorer.pipeline import Rescorer
+from rescorer.service.convert import list_to_proto
+from rescorer.service.v1 import rescorer_pb2 as pb
+from rescorer.types import NBestList, Weights
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How hard to press the server, and for how long."""
+
+    seconds: float = 10.0
+    """Of each stage."""
+    clients: int = 2
+    """Processes."""
+    lists_a_call: int = 1
+    deadline_s: float = 5.0
+    overload: float = 3.0
+    """Times the peak."""
+    server_options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One row of the report."""
+
+    name: str
+    calls: int
+    codes: dict[str, int] = field(default_factory=dict)
+    lists_per_s: float = 0.0
+    """Answered."""
+    lists_per_cpu_s: float = 0.0
+    """Answered, for a second of the server's CPU time."""
+    p50_ms: float = 0.0
+    p99_ms: float = 0.0
+    refused_p99_ms: float = 0.0
+    health_p99_ms: float = 0.0
+    client_cpu_s: float = 0.0
+    max_rss_bytes: int = 0
+
+
+def stages(bundle: Path, lists: Sequence[NBestList], weights: str, plan: Plan) -> Iterator[Stage]:
+    """Runs one stage after the other on a server of its own."""
+    library = Rescorer.load(bundle)
+    yield in_library(library, lists, library.bundle.weights[weights], plan)
+    del library
+    requests = [
+        pb.RescoreRequest(
+            lists=[list_to_proto(each) for each in lists[begin : begin + plan.lists_a_call]],
+            weights_name=weights,
+        )
+        for begin in range(0, len(lists), plan.lists_a_call)
+    ]
+    messages = [base64.b64encode(each.SerializeToString()).decode() for each in requests]
+    with serving(bundle, plan.server_options) as (target, pid):
+        in_service("warm-up", target, pid, messages, 0.0, plan)
+        peak = in_service("peak", target, pid, messages, 0.0, plan)
+        yield peak
+        calls_per_s = peak.lists_per_s / plan.lists_a_call
+        for name, part in (("half of the peak", 0.5), (f"{plan.overload:g} × the peak", plan.overload)):
+            yield in_service(name, target, pid, messages, part * calls_per_s, plan)
+
+
+def in_library(rescorer: Rescorer, lists: Sequence[NBestList], weights: Weights, plan: Plan) -> Stage:
+    """The same lists one after the other in one thread's CPU time, and all at once."""
+    rescorer.rescore(lists[:8], weights)
+    times_ms, until = [], time.monotonic() + plan.seconds / 2
+    while time.monotonic() < until:
+        for each in lists:
+            began = time.perf_counter()
+            rescorer.rescore([each], weights)
+            times_ms.append((time.perf_counter() - began) * 1e3)
+    began, cpu_began, done = time.perf_counter(), time.process_time(), 0
+    while time.perf_counter() < began + plan.seconds / 2:
+        rescorer.rescore(lists, weights)
+        done += len(lists)
+    return Stage(
+        "library",
+        len(times_ms),
+        lists_per_s=done / (time.perf_counter() - began),
+        lists_per_cpu_s=done / (time.process_time() - cpu_began),
+        p50_ms=percentile(times_ms, 50),
+        p99_ms=percentile(times_ms, 99),
+    )
+
+
+def in_service(name: str, target: str, pid: int, messages: list[str], rate: float, plan: Plan) -> Stage:
+    """Several client processes at once."""
+    specs = [
+        Spec(
+            target,
+            messages,
+            rate / plan.clients,
+            plan.seconds,
+            plan.deadline_s,
+            seed=number,
+            health=number == 0,
+        )
+        for number in range(plan.clients)
+    ]
+    with Usage(pid) as usage, ThreadPoolExecutor(plan.clients) as threads:
+        seen = list(threads.map(client, specs))
+    codes: Counter[str] = Counter()
+    for each in seen:
+        codes.update(each.codes)
+    answered = codes["OK"] * plan.lists_a_call
+    return Stage(
+        name,
+        codes.total(),
+        dict(codes),
+        lists_per_s=answered / max(each.seconds for each in seen),
+        lists_per_cpu_s=answered / usage.cpu_s if usage.cpu_s else 0.0,
+        p50_ms=percentile([ms for each in seen for ms in each.ok_ms], 50),
+        p99_ms=percentile([ms for each in seen for ms in each.ok_ms], 99),
+        refused_p99_ms=percentile([ms for each in seen for ms in each.refused_ms], 99),
+        health_p99_ms=percentile([ms for each in seen for ms in each.health_ms], 99),
+        client_cpu_s=sum(each.cpu_s for each in seen),
+        max_rss_bytes=usage.max_rss_bytes,
+    )
+
+
+def client(spec: Spec) -> Seen:
+    """Runs one client process; raises ServiceError where it fails."""
+    command = [sys.executable, "-m", "rescorer.load.client"]
+    done = subprocess.run(command, input=json.dumps(asdict(spec)), capture_output=True, text=True)
+    if done.returncode:
+        raise ServiceError(f"a client of the load test failed: {done.stderr[-500:]}")
+    return Seen(**json.loads(done.stdout))
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    return float(np.percentile(values, percent)) if values else 0.0
