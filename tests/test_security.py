@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import grpc
 import pytest
+import structlog
 from certificates import Authority
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
@@ -18,9 +19,17 @@ from models import write_bundle
 from rescorer import ConfigError, Hypothesis, NBestList
 from rescorer.cli import app
 from rescorer.client import Client
-from rescorer.errors import ModelNotFound, PermissionDenied, RescorerError, Unauthenticated, Unavailable
+from rescorer.errors import (
+    ModelNotFound,
+    PermissionDenied,
+    RescorerError,
+    ScoringError,
+    Unauthenticated,
+    Unavailable,
+)
 from rescorer.service.access_file import hash_of
 from rescorer.service.channel import Tls
+from rescorer.service.server import log_to_stderr
 from rescorer.service.settings import load_settings
 from rescorer.service.v1 import admin_pb2, models_pb2
 from rescorer.service.v1.admin_pb2_grpc import AdminServiceStub
@@ -223,6 +232,25 @@ def test_no_string_of_a_client_reaches_the_file_system(ngram_bundle):
     assert not [each for each in opened if mark in each]
 
 
+@pytest.mark.parametrize("asked", [False, True])
+def test_texts_are_in_the_log_only_where_that_is_asked_for(ngram_bundle, capfd, asked):
+    secret = NBestList("u1", (Hypothesis("canary"),), {"acoustic": (-1.0,)}, context="the canary")
+    unusable = NBestList("u2", (Hypothesis("canary"),), {})
+    log_to_stderr()  # as the command does
+    with running(ngram_bundle, log_texts=asked) as server, Client(server.target) as client:
+        client.rescore([secret, unusable])
+        client.score_text(["canary"])
+        with pytest.raises(RescorerError):
+            client.rescore([secret], "other")
+        server.rescorer.fault = RuntimeError("broken")
+        with pytest.raises(ScoringError):
+            client.rescore([secret])
+    structlog.reset_defaults()
+    logged = capfd.readouterr().err
+    assert "call answered" in logged
+    assert ("canary" in logged) is asked
+
+
 def test_what_is_wrong_with_certificates_and_clients_is_told_at_once(authority, other, tmp_path):
     pair, stranger = authority.signed("server"), other.signed("stranger")
     access = tmp_path / "access.toml"
@@ -261,3 +289,7 @@ def test_the_command_makes_a_token_of_which_only_the_hash_is_kept(tmp_path):
     assert hash_of(token) in done.stdout
     assert token not in done.stdout
     assert len(token) >= 43
+    for wrong in (["a b"], ["a", "--role", "king"], ['a"\nroles = []']):
+        done = CliRunner().invoke(app, ["token", *wrong])
+        assert isinstance(done.exception, ConfigError)
+        assert not done.stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 from servers import until
 
+from models import write_bundle
 from rescorer import Hypothesis, NBestList, RescoredList
 from rescorer.client import Client
 
@@ -23,9 +25,10 @@ COMMAND = (sys.executable, "-m", "rescorer.cli", "serve", "--threads", "1")
 
 
 @contextmanager
-def serving(bundle: Path, folder: Path) -> Iterator[tuple[subprocess.Popen, Client]]:
+def serving(bundle: Path | None, folder: Path, *more: object) -> Iterator[tuple[subprocess.Popen, Client]]:
     port_file = folder / "port"
-    options = ("--bundle", bundle, "--port", "0", "--port-file", port_file)
+    what = ("--bundle", bundle) if bundle else ()
+    options = (*what, "--port", "0", "--port-file", port_file, *more)
     with (folder / "log").open("w") as log:
         process = subprocess.Popen([*COMMAND, *options], stderr=log)
     try:
@@ -62,6 +65,26 @@ def test_sigterm_lets_calls_in_flight_finish_and_exits_with_0(bundle, tmp_path):
     ]
     assert lines[0]["port"] == port
     assert all(line["request_id"] for line in lines if line["event"].startswith("call"))
+
+
+def test_sighup_reads_models_and_the_choice_of_them_again(tmp_path):
+    folder, config = tmp_path / "models", tmp_path / "service.toml"
+    write_bundle(folder, neural=False)
+    config.write_text(f'repository = "{folder}"\nmodels = ["tiny/1"]\n')
+    lists = [NBestList("u1", (Hypothesis("the cat"),), {"acoustic": (-1.0,)})]
+    with serving(None, tmp_path, "--config", config) as (process, client):
+        assert client.rescore(lists)[0].model == "tiny/1"
+        newer = folder / "tiny" / "2"
+        shutil.copytree(folder / "tiny" / "1", newer)
+        manifest = json.loads((newer / "manifest.json").read_text())
+        (newer / "manifest.json").write_text(json.dumps(manifest | {"version": 2}))
+        config.write_text(f'repository = "{folder}"\nmodels = ["tiny"]\n')
+        process.send_signal(signal.SIGHUP)
+        until(lambda: client.rescore(lists)[0].model == "tiny/2", 60)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert [line["loaded"] for line in lines if line["event"] == "reloaded"] == [["tiny/2"]]
 
 
 @pytest.mark.slow

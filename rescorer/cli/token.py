@@ -17,10 +17,11 @@ def token(
 
     The token itself is told once, on stderr.
     """
-    from rescorer.service.access_file import ClientEntry, hash_of, new_token
+    from rescorer.service.access_file import hash_of, new_token, parse_clients
 
     made = new_token()
-    entry = ClientEntry(name=name, roles=roles or ["score"], token_sha256=(hash_of(made),))
-    quoted = ", ".join(f'"{role}"' for role in sorted(entry.roles))
-    typer.echo(f'[[client]]\nname = "{entry.name}"\nroles = [{quoted}]\ntoken_sha256 = ["{hash_of(made)}"]\n')
+    quoted = ", ".join(f'"{role}"' for role in roles or ["score"])
+    entry = f'[[client]]\nname = "{name}"\nroles = [{quoted}]\ntoken_sha256 = ["{hash_of(made)}"]\n'
+    parse_clients(entry, "the new entry")
+    typer.echo(entry)
     typer.echo(f"token: {made}", err=True)

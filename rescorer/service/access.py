@@ -61,10 +61,9 @@ class Access:
     def _client(self, context: grpc.aio.ServicerContext) -> ClientEntry:
         shown = [value for key, value in context.invocation_metadata() or () if key == AUTHORIZATION]
         if shown:
-            (value, *more) = shown
-            token = value[len(BEARER) :].strip() if isinstance(value, str) else ""
-            known = self._by_token.get(hash_of(token)) if not more else None
-            if known is None or not value.lower().startswith(BEARER):
+            value = str(shown[0])
+            known = self._by_token.get(hash_of(value[len(BEARER) :].strip()))
+            if known is None or len(shown) > 1 or not value.lower().startswith(BEARER):
                 raise Unauthenticated("the token is not known; expected metadata authorization: Bearer TOKEN")
             return known
         for name in context.peer_identities() or ():

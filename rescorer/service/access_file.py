@@ -72,15 +72,27 @@ class ClientEntries(BaseModel):
 def read_clients(path: Path) -> tuple[ClientEntry, ...]:
     """The clients that a file names; raises ConfigError with everything that is wrong in it."""
     try:
-        return ClientEntries(**tomllib.loads(path.read_text(encoding="utf-8"))).client
+        return parse_clients(path.read_text(encoding="utf-8"), f"access file {path}")
+    except (OSError, UnicodeDecodeError) as fault:
+        raise ConfigError(f"access file {path}: cannot be read: {fault}") from None
+
+
+def parse_clients(text: str, name: str) -> tuple[ClientEntry, ...]:
+    """As ``read_clients``, of the text of a file.
+
+    Args:
+        name: what messages call it.
+    """
+    try:
+        return ClientEntries(**tomllib.loads(text)).client
     except ValidationError as fault:
         wrong = [
             f"{'.'.join(map(str, each['loc']))}: {each['msg'].removeprefix('Value error, ')}".lstrip(": ")
             for each in fault.errors()
         ]
-        raise ConfigError(f"access file {path}: " + "; ".join(wrong)) from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as fault:
-        raise ConfigError(f"access file {path}: cannot be read: {fault}") from None
+        raise ConfigError(f"{name}: " + "; ".join(wrong)) from None
+    except tomllib.TOMLDecodeError as fault:
+        raise ConfigError(f"{name}: cannot be read as TOML: {fault}") from None
 
 
 def new_token() -> str:

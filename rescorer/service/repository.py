@@ -209,7 +209,8 @@ class ModelRepository:
 
     def dropped(self, version: Version) -> None:
         """Somebody no longer uses a version."""
-        if version.retired and not version.leases and self._loaded.pop(version.label, None):
+        if version.retired and not version.leases and version.label in self._loaded:
+            del self._loaded[version.label]
             task = asyncio.get_running_loop().create_task(self._drop(version))
             self._dropping.add(task)
             task.add_done_callback(self._dropping.discard)

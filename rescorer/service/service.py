@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 import grpc
+import structlog
 
 from rescorer.errors import Overloaded
 from rescorer.service.access import current_client
@@ -34,6 +35,8 @@ from rescorer.service.v1 import rescorer_pb2 as pb
 from rescorer.service.v1.rescorer_pb2_grpc import RescorerServiceServicer
 
 Response = TypeVar("Response")
+
+log = structlog.get_logger()
 
 
 class RescorerService(RescorerServiceServicer):
@@ -85,6 +88,8 @@ class RescorerService(RescorerServiceServicer):
         self, request: pb.ScoreTextRequest, context: grpc.aio.ServicerContext
     ) -> pb.ScoreTextResponse:
         check_texts(request, self._settings)
+        if self._settings.log_texts:
+            log.info("texts", request_id=current_request.get(), texts=list(request.texts))
         caller = self._caller(context)
         with self._models.lease(request.model) as front:
             async with self._admission.admitted(
@@ -107,6 +112,9 @@ class RescorerService(RescorerServiceServicer):
     ) -> RescoreAnswer:
         """Admits a request and answers it; one that is refused is answered by less where it allows that."""
         check_request(request, self._settings)
+        if self._settings.log_texts:
+            texts = [[each.text for each in nbest.hypotheses] for nbest in request.lists]
+            log.info("texts", request_id=current_request.get(), lists=texts)
         caller = replace(self._caller(context), fallback=request.fallback)
         size = len(request.lists), tokens_in(request)
         with self._models.lease(request.model) as front:

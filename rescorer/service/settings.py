@@ -155,11 +155,11 @@ class ServiceSettings(BaseSettings):
         if (self.tls_certificate is None) != (self.tls_key is None):
             yield "tls_certificate and tls_key: expected both or neither"
         elif self.tls_certificate is not None and self.tls_key is not None:
-            yield from complaint(lambda: check(self.tls_certificate, self.tls_key, self.tls_client_ca))
+            yield from complaint(check, self.tls_certificate, self.tls_key, self.tls_client_ca)
         if self.tls_client_ca is not None and self.tls_certificate is None:
             yield "tls_client_ca: clients show certificates only to a server that has tls_certificate"
         if self.access is not None:
-            yield from complaint(lambda: self._check_access(self.access))
+            yield from complaint(self._check_access, self.access)
         elif self.admin:
             yield "admin: expected access, a file that says who has the role admin"
 
@@ -171,10 +171,10 @@ class ServiceSettings(BaseSettings):
             raise ConfigError(f"access file {access}: nobody has the role admin, which admin is for")
 
 
-def complaint(look: Callable[[], None]) -> Iterator[str]:
-    """What is wrong, if anything is."""
+def complaint(look: Callable[..., None], *files: Path | None) -> Iterator[str]:
+    """What is wrong with files, if anything is."""
     try:
-        look()
+        look(*files)
     except ConfigError as fault:
         yield str(fault)
 

@@ -34,7 +34,9 @@ class Certificates:
     def credentials(self) -> grpc.ServerCredentials:
         """gRPC asks at every handshake whether the certificates have changed; open connections stay."""
         return grpc.dynamic_ssl_server_credentials(
-            self._configuration(), self._changed, require_client_authentication=self._client_ca is not None
+            self._configuration(),
+            self._changed,  # type: ignore[arg-type]  # None is for certificates that have not changed
+            require_client_authentication=self._client_ca is not None,
         )
 
     def _configuration(self) -> grpc.ServerCertificateConfiguration:
