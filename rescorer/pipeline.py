@@ -233,13 +233,14 @@ class Rescorer:
         if merge:
             total, members = merge_equal(prepared.words, total)
         posteriors = log_posteriors(total)
+        columns = {name: values.tolist() for name, values in components.items()}
         ranked = tuple(
             RescoredHypothesis(
                 text=nbest.hypotheses[i].text,
                 original_rank=i,
                 total=float(total[i]),
                 log_posterior=float(posteriors[i]),
-                components={name: float(values[i]) for name, values in components.items()},
+                components={name: values[i] for name, values in columns.items()},
                 merged_ranks=members[i],
                 fields=nbest.hypotheses[i].fields,
             )

@@ -71,7 +71,7 @@ def test_the_products_of_a_step_are_counted():
 
 FAULTS = """
 import resource, torch
-from training.memory import keep_freed_memory
+from rescorer.lm.memory import keep_freed_memory
 kept = keep_freed_memory()
 for _ in range(40):  # the heap needs some rounds to settle
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

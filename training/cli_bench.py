@@ -51,8 +51,8 @@ def bench(
     import torch
 
     from rescorer.lm.device import use_threads
+    from rescorer.lm.memory import keep_freed_memory
     from training import benchmark
-    from training.memory import keep_freed_memory
 
     use_threads(threads or 0)
     keep_freed_memory()  # as in training; the plain loop has the benefit too

@@ -15,12 +15,12 @@ from tqdm import tqdm
 
 from rescorer.errors import ConfigError
 from rescorer.lm.device import torch_device, use_threads
+from rescorer.lm.memory import keep_freed_memory
 from rescorer.lm.networks import NeuralModel
 from rescorer.text import Normaliser
 from rescorer.vocabulary import Vocabulary
 from training.distributed import Workers
 from training.loop import Progress, Run
-from training.memory import keep_freed_memory
 from training.monitor import Monitor
 from training.new_network import make_network, make_objective, order_by_classes
 from training.prepare import PreparedText, prepare, prepared

@@ -68,10 +68,12 @@ def bench(
     from rescorer.bench.run import BenchOptions, run_benchmark
     from rescorer.formats.jsonlines import writer
     from rescorer.lm.device import use_threads
+    from rescorer.lm.memory import keep_freed_memory
 
     if (lists is None) == (synthetic is None):
         raise ConfigError("expected a file of lists or --synthetic, one of them")
     use_threads(threads)
+    keep_freed_memory()  # as in `rescorer rescore`; the plain scorer has the benefit too
     options = BenchOptions(warm_up, repetitions, peer_seconds=peer_seconds, processor_time=processor_time)
     with TemporaryDirectory() as name:
         folder = Path(name)

@@ -25,6 +25,7 @@ from rescorer.cli.options import (
 from rescorer.errors import ConfigError
 from rescorer.files import rescore_lists
 from rescorer.formats.rescored import rescored_writer
+from rescorer.lm.memory import keep_freed_memory
 from rescorer.pipeline import MAX_BATCH_WORDS, Rescorer
 
 
@@ -71,6 +72,7 @@ def rescore(
 
     Memory stays bounded whatever the file's length. Exit code 1 says that some lists went to the rejects.
     """
+    keep_freed_memory()
     rescorer = Rescorer.load(bundle, device, batch_words)
     effective = chosen_weights(dict(rescorer.bundle.weights), weights, weight)
     rescorer.effective_weights(effective)  # a fault in them shows before any output

@@ -85,7 +85,8 @@ class NeuralLanguageModel:
         for level in trie.levels():
             rows = parent[level] - above  # where the parents are in the level above
             above = level.start
-            vectors[level], state = network.step(inputs[word[level]], tuple(part[rows] for part in state))
+            gates = inputs.index_select(0, word[level])  # many times as fast as inputs[...]
+            vectors[level], state = network.step(gates, tuple(part.index_select(0, rows) for part in state))
         return vectors
 
     def _roots(self, trie: HypothesisTrie, inputs: Tensor) -> tuple[Tensor, State]:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from rescorer.lm.linear import linear
 from rescorer.lm.networks.config import NetworkConfig
 from rescorer.lm.networks.recurrences import ACTIVATE, ElmanRecurrence, GruRecurrence
 
@@ -62,7 +63,7 @@ class RecurrentLayers(nn.Module):
 
     def gates(self, layer: int, below: Tensor) -> Tensor:
         """Input projection of what comes from below, (..., I) → (..., G·H)."""
-        return functional.linear(below, self.parameter("weight_ih", layer), self.bias(layer))
+        return linear(below, self.parameter("weight_ih", layer), self.bias(layer))
 
     def recurrent_weight(self, layer: int) -> Tensor:
         """In training a share of it is zero for the whole batch (Merity et al. 2018)."""
@@ -82,8 +83,15 @@ class RecurrentLayers(nn.Module):
         raise NotImplementedError
 
     def step(self, layer: int, gates: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """The state after one word, from its input projection (N, G·H) and the state before."""
+        """The state after one word, from its input projection (N, G·H) and the state before.
+
+        For scoring: in place where it can be, and not differentiable.
+        """
         raise NotImplementedError
+
+    def recalled(self, layer: int, hidden: Tensor, bias: Tensor | None = None) -> Tensor:
+        """What the state before says of each gate, (N, H) → (N, G·H)."""
+        return linear(hidden, self.parameter("weight_hh", layer), bias)
 
 
 class LstmLayers(RecurrentLayers):
@@ -104,10 +112,12 @@ class LstmLayers(RecurrentLayers):
 
     def step(self, layer, gates, state):  # type: ignore[no-untyped-def]
         hidden, cell = state  # (N, H)
-        gates = torch.addmm(gates, hidden, self.parameter("weight_hh", layer).t())  # (N, 4H)
+        gates = self.recalled(layer, hidden).add_(gates)  # (N, 4H)
         i, f, g, o = gates.chunk(4, dim=1)
-        cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
-        return torch.sigmoid(o) * torch.tanh(cell), cell
+        g.mul_(2)
+        gates.sigmoid_()  # all four at once, for tanh g = 2·σ(2g) - 1
+        cell = torch.mul(f, cell).addcmul_(i, g, value=2).sub_(i)
+        return tanh_(cell.clone()).mul_(o), cell
 
 
 class GruLayers(RecurrentLayers):
@@ -126,12 +136,11 @@ class GruLayers(RecurrentLayers):
         return hidden, (hidden[-1],)
 
     def step(self, layer, gates, state):  # type: ignore[no-untyped-def]
-        (hidden,) = state
-        weight, bias = self.parameter("weight_hh", layer), self.parameter("bias_hh", layer)
-        recalled = torch.addmm(bias, hidden, weight.t()).chunk(3, dim=1)
-        r, z, n = gates.chunk(3, dim=1)
-        reset, update = torch.sigmoid(r + recalled[0]), torch.sigmoid(z + recalled[1])
-        new = torch.tanh(torch.addcmul(n, reset, recalled[2]))
+        (hidden,) = state  # (N, H)
+        recalled = self.recalled(layer, hidden, self.parameter("bias_hh", layer))  # (N, 3H)
+        both = 2 * self.hidden_size
+        reset, update = recalled[:, :both].add_(gates[:, :both]).sigmoid_().chunk(2, dim=1)
+        new = tanh_(recalled[:, both:].mul_(reset).add_(gates[:, both:]))
         return (torch.lerp(new, hidden, update),)
 
 
@@ -165,8 +174,13 @@ class ElmanLayers(RecurrentLayers):
 
     def step(self, layer, gates, state):  # type: ignore[no-untyped-def]
         (hidden,) = state
-        product = torch.addmm(gates, hidden, self.parameter("weight_hh", layer).t())
-        return (ACTIVATE[self.activation](product),)
+        product = self.recalled(layer, hidden).add_(gates)
+        return (tanh_(product) if self.activation == "tanh" else ACTIVATE[self.activation](product),)
+
+
+def tanh_(values: Tensor) -> Tensor:
+    """In place, 2·σ(2a) - 1: within 2e-7 of ``torch.tanh``, which takes eight times as long on CPUs."""
+    return values.mul_(2).sigmoid_().mul_(2).sub_(1)
 
 
 def _on_gpu(run, layers: RecurrentLayers, layer: int, below: Tensor, state):  # type: ignore[no-untyped-def]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from rescorer.lm.linear import linear
 from rescorer.lm.output.cross_entropy import cross_entropy
 from rescorer.lm.output.edges import row_blocks, runs
 from rescorer.lm.output.tables import TableLayout, gaps
@@ -79,21 +80,28 @@ class ClassFactoredSoftmax(nn.Module):
         """
         classes = self.class_of[words]
         out = torch.empty(len(words), dtype=hidden.dtype, device=hidden.device)
+        weight, bias = self.class_layer.weight, self.class_layer.bias
         for block, edges, places in row_blocks(rows, len(hidden), ROWS_A_BLOCK):
-            scores = functional.log_softmax(self.class_layer(hidden[block]), dim=1)  # (n, C)
+            scores = functional.log_softmax(linear(hidden[block], weight, bias), dim=1)  # (n, C)
             out[edges] = scores[places, classes[edges]]
-        by_class = torch.argsort(classes, stable=True)
-        for c, begin, end in runs(classes[by_class]):
-            edges = by_class[begin:end]
-            first, last = self.class_bounds[c], self.class_bounds[c + 1]
-            if last - first == 1:
-                continue  # the only word of its class
-            distinct, place = torch.unique(rows[edges], return_inverse=True)
-            logits = functional.linear(
-                hidden[distinct], self.word_weight[first:last], self.word_bias[first:last]
-            )
-            out[edges] += functional.log_softmax(logits, dim=1)[place, words[edges] - first]
+        out += self._within_classes(hidden, rows, words, classes)
         return out
+
+    def _within_classes(self, hidden: Tensor, rows: Tensor, words: Tensor, classes: Tensor) -> Tensor:
+        """ln P(words[e] | its class, hidden[rows[e]]), (E,): one product a class, for its distinct rows."""
+        by_pair = torch.argsort(classes * len(hidden) + rows)  # edges by class, then row
+        classes, rows = classes[by_pair], rows[by_pair]
+        targets = words[by_pair] - self.first_word[classes]
+        sorted_out = hidden.new_zeros(len(words))  # 0 for the only word of a class
+        for c, begin, end in runs(classes):
+            first, last = self.class_bounds[c], self.class_bounds[c + 1]
+            if last - first > 1:
+                distinct, places = torch.unique_consecutive(rows[begin:end], return_inverse=True)
+                vectors = hidden.index_select(0, distinct)
+                logits = linear(vectors, self.word_weight[first:last], self.word_bias[first:last])
+                log_probs = functional.log_softmax(logits, dim=1)
+                sorted_out[begin:end] = log_probs[places, targets[begin:end]]
+        return torch.empty_like(sorted_out).index_copy_(0, by_pair, sorted_out)
 
     @torch.no_grad()
     def distribution(self, hidden: Tensor) -> Tensor:

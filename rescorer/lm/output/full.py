@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from rescorer.lm.linear import linear
 from rescorer.lm.output.cross_entropy import cross_entropy
 from rescorer.lm.output.edges import row_blocks
 
@@ -69,7 +70,7 @@ class FullSoftmax(nn.Module):
         return functional.log_softmax(self._scores(hidden), dim=1)
 
     def _scores(self, hidden: Tensor) -> Tensor:
-        return functional.linear(hidden, self.word_weight[: self.n_words], self.word_bias)
+        return linear(hidden, self.word_weight[: self.n_words], self.word_bias)
 
 
 def rows_a_block(hidden: Tensor, n_words: int) -> int:

@@ -1,0 +1,65 @@
+"""Fast products and functions against torch's own."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional
+
+from models import random_network
+from rescorer.lm import linear as products
+from rescorer.lm.linear import FEWEST_ROWS, linear, onednn_is_exact
+from rescorer.lm.networks.layers import tanh_
+
+
+@pytest.mark.parametrize("rows", [1, FEWEST_ROWS, 301])
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_linear_is_torchs(rows, with_bias):
+    x, weight, bias = torch.randn(rows, 200), torch.randn(70, 200), torch.randn(70) if with_bias else None
+    with torch.inference_mode():
+        whole = linear(x, weight, bias)
+        part = linear(x[:, 20:120], weight[:, 20:120])  # not in one piece
+    torch.testing.assert_close(whole, functional.linear(x, weight, bias), atol=1e-4, rtol=0)
+    torch.testing.assert_close(part, functional.linear(x[:, 20:120], weight[:, 20:120]), atol=1e-4, rtol=0)
+
+
+def test_gradients_and_other_types_are_torchs():
+    x, weight = torch.randn(FEWEST_ROWS, 8, requires_grad=True), torch.randn(3, 8)
+    linear(x, weight).sum().backward()
+    assert x.grad is not None
+    with torch.inference_mode():
+        assert linear(x.double(), weight.double()).dtype == torch.float64
+
+
+@pytest.mark.parametrize("wrong", [lambda x, w, b: functional.linear(x.bfloat16(), w.bfloat16()), None])
+def test_a_product_that_rounds_or_is_not_there_is_left_alone(wrong, monkeypatch):
+    def missing(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        raise AttributeError
+
+    monkeypatch.setattr(products, "_onednn", wrong or missing)
+    onednn_is_exact.cache_clear()
+    try:
+        assert not onednn_is_exact()
+        x, weight = torch.randn(FEWEST_ROWS, 8), torch.randn(3, 8)
+        with torch.inference_mode():
+            torch.testing.assert_close(linear(x, weight), functional.linear(x, weight))
+    finally:
+        onednn_is_exact.cache_clear()
+
+
+def test_tanh_by_the_sigmoid():
+    values = torch.cat([torch.linspace(-20, 20, 4001), torch.tensor([1e-8, -1e-4, 100.0, -100.0])])
+    torch.testing.assert_close(tanh_(values.clone()), values.tanh(), atol=2.5e-7, rtol=0)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru", "elman"])
+def test_many_rows_step_as_sequences_do(kind):
+    """So many that the fast product is used."""
+    model, vocabulary = random_network(kind=kind, layers=2)
+    network, ids = model.network, torch.randint(0, len(vocabulary), (2 * FEWEST_ROWS, 5))
+    with torch.no_grad():
+        whole, _ = network(ids)
+        state = network.start(len(ids))
+        for t in range(ids.shape[1]):
+            vectors, state = network.step(network.inputs(ids[:, t]), state)
+            torch.testing.assert_close(vectors, whole[:, t], atol=1e-5, rtol=0)
