@@ -66,6 +66,8 @@ def test_every_mistake_is_told_at_once_with_where_it_was_made(config, monkeypatc
         "allow_insecure",
     ):
         assert part in told
+    with pytest.raises(ConfigError, match=r"port .*nowhere: no such bundle folder"):
+        load_settings(bundle="nowhere", port="x")
     with pytest.raises(ConfigError, match="not both"):
         load_settings(bundle="a", repository="b")
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
-from rescorer.errors import ConfigError
+from rescorer.errors import BundleError, ConfigError
 from rescorer.service import MAX_MESSAGE_BYTES
 from rescorer.service.access_file import read_clients
 from rescorer.service.addresses import is_loopback
@@ -35,8 +35,8 @@ class ServiceSettings(BaseSettings):
     poll_s: float = Field(0.0, ge=0)
     """How often to look for new versions; 0: only when told, by SIGHUP or the admin call."""
     max_model_bytes: int = Field(0, ge=0)
-    """Memory that models may take together, estimated from their files; a version that does not fit beside
-    those that serve is refused. 0: no bound."""
+    """Memory that models may take in each process that scores, estimated from their files; a version that
+    does not fit beside those that serve is refused. 0: no bound."""
     device: str = "cpu"
     """Where neural models run: cpu, cuda, cuda:1, …"""
     threads: int = Field(0, ge=0)
@@ -151,6 +151,17 @@ class ServiceSettings(BaseSettings):
             )
         yield from self._security_mistakes()
 
+    def missing_bundles(self) -> Iterator[str]:
+        """What is wrong with the folder of models, as far as a glance tells."""
+        from rescorer.service.on_disk import find  # numpy and KenLM behind it are for who gets this far
+
+        folder = self.repository or self.bundle
+        try:
+            if folder is not None and not find(folder, single=self.repository is None):
+                yield f"{folder}: no bundles"
+        except BundleError as fault:
+            yield str(fault)
+
     def _security_mistakes(self) -> Iterator[str]:
         if (self.tls_certificate is None) != (self.tls_key is None):
             yield "tls_certificate and tls_key: expected both or neither"
@@ -208,5 +219,6 @@ def checked(values: dict[str, list[Given]]) -> ServiceSettings:
         settings = ServiceSettings(**chosen)
     mistakes += settings.contradictions()
     if mistakes:
+        mistakes += settings.missing_bundles()
         raise ConfigError("service settings: " + "; ".join(mistakes))
     return settings
