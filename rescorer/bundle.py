@@ -67,12 +67,12 @@ def is_ngram(model: LanguageModel | ModelOutline) -> bool:
     return isinstance(model, NgramModel) or (isinstance(model, ModelOutline) and model.kind == "ngram")
 
 
-def load_bundle(folder: Path | str, device: str = "cpu") -> Bundle:
+def load_bundle(folder: Path | str, device: str = "cpu", dtype: str = "float32") -> Bundle:
     """Verifies a bundle and loads its models.
 
     Raises:
         BundleError: something is missing, changed since it was made, or does not fit together.
-        ConfigError: torch does not have the device here.
+        ConfigError: torch does not have the device here, or the dtype is not known.
     """
     folder = newest_version(Path(folder))
     bundle = read_bundle(folder)
@@ -81,7 +81,7 @@ def load_bundle(folder: Path | str, device: str = "cpu") -> Bundle:
         if entry["kind"] == "ngram":
             models[name] = load_ngram(folder, name, entry)
         else:
-            models[name] = load_network(folder / entry["path"], name, device)
+            models[name] = load_network(folder / entry["path"], name, device, dtype)
     align_vocabularies(list(models.values()))
     return replace(bundle, models=models)
 
@@ -113,14 +113,14 @@ def load_ngram(folder: Path, name: str, entry: Mapping[str, Any]) -> NgramModel:
     return NgramModel(folder / entry["path"], name, words)
 
 
-def load_network(folder: Path, name: str, device: str) -> LanguageModel:
+def load_network(folder: Path, name: str, device: str, dtype: str = "float32") -> LanguageModel:
     """A neural model; torch, which takes seconds to import, is only waited for by who needs it."""
     from rescorer.lm.checkpoint import load_model
     from rescorer.lm.device import torch_device
     from rescorer.lm.neural import NeuralLanguageModel
 
     place = torch_device(device)
-    return NeuralLanguageModel(*load_model(folder), name=name, device=place)
+    return NeuralLanguageModel(*load_model(folder), name=name, device=place, dtype=dtype)
 
 
 def read_normaliser(path: Path) -> Normaliser:

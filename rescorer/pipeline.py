@@ -54,10 +54,14 @@ class Rescorer:
 
     @classmethod
     def load(
-        cls, folder: Path | str, device: str = "cpu", max_batch_words: int = MAX_BATCH_WORDS
+        cls,
+        folder: Path | str,
+        device: str = "cpu",
+        max_batch_words: int = MAX_BATCH_WORDS,
+        dtype: str = "float32",
     ) -> Rescorer:
-        """Raises BundleError where the bundle cannot be used."""
-        return cls(load_bundle(folder, device), max_batch_words)
+        """Raises BundleError where the bundle cannot be used; ``dtype`` as of ``NeuralLanguageModel``."""
+        return cls(load_bundle(folder, device, dtype), max_batch_words)
 
     def rescore(
         self, lists: Sequence[NBestList], weights: Weights | None = None, *, merge: bool = False

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional
 
 from models import random_network
+from rescorer.errors import ConfigError
 from rescorer.lm import linear as products
 from rescorer.lm.linear import FEWEST_ROWS, linear, onednn_is_exact
 from rescorer.lm.networks.layers import tanh_
+from rescorer.lm.neural import NeuralLanguageModel
+from rescorer.trie import build_trie
 
 
 @pytest.mark.parametrize("rows", [1, FEWEST_ROWS, 301])
@@ -63,3 +67,25 @@ def test_many_rows_step_as_sequences_do(kind):
         for t in range(ids.shape[1]):
             vectors, state = network.step(network.inputs(ids[:, t]), state)
             torch.testing.assert_close(vectors, whole[:, t], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru", "elman", "feedforward"])
+@pytest.mark.parametrize("output", ["classes", "full", "tree"])
+def test_bfloat16_products_change_scores_a_little(kind, output):
+    """By some hundredths of a nat a word; what stays in float32 not at all."""
+    settings = {"kind": kind, "output": output, "window": 2 if kind == "feedforward" else 0}
+    settings |= {} if output == "classes" else {"class_sizes": ()}
+    settings |= {"tied": False} if output == "tree" else {}
+    exact = NeuralLanguageModel(*random_network(**settings))
+    narrowed = NeuralLanguageModel(*random_network(**settings), dtype="bfloat16")
+    trie = build_trie([("the", "cat", "sat"), ("the", "dog"), ("fast",), ()])
+    difference = np.abs(exact.score(trie).log_probs - narrowed.score(trie).log_probs)
+    assert difference.max() < 0.2
+    assert (difference.max() > 1e-6) == (kind != "feedforward" or output != "tree")
+    biases = [name for name, each in narrowed.model.named_parameters() if each.dim() < 2]
+    assert all(narrowed.model.get_parameter(name).dtype == torch.float32 for name in biases)
+
+
+def test_an_unknown_dtype_is_refused():
+    with pytest.raises(ConfigError, match="dtype is 'int3'; expected float32 or bfloat16"):
+        NeuralLanguageModel(*random_network(), dtype="int3")

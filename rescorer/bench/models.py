@@ -69,7 +69,9 @@ class ModelSpec:
         )
 
 
-def spec_bundle(spec: ModelSpec, lists: Sequence[NBestList], folder: Path, device: str = "cpu") -> Bundle:
+def spec_bundle(
+    spec: ModelSpec, lists: Sequence[NBestList], folder: Path, device: str = "cpu", dtype: str = "float32"
+) -> Bundle:
     """Models that know the lists' words; the n-gram's file goes into ``folder``; raises ConfigError where
     there are no lists."""
     if not lists:
@@ -79,7 +81,9 @@ def spec_bundle(spec: ModelSpec, lists: Sequence[NBestList], folder: Path, devic
     arpa = folder / "model.arpa"
     arpa.write_text(counted_arpa(sentences, spec.order), encoding="utf-8")
     torch.manual_seed(1)
-    network = NeuralLanguageModel(NeuralModel(spec.config()), spec_vocabulary(spec, sentences), device=device)
+    network = NeuralLanguageModel(
+        NeuralModel(spec.config()), spec_vocabulary(spec, sentences), device=device, dtype=dtype
+    )
     models: dict[str, LanguageModel] = {"ngram": NgramModel(arpa), "neural": network}
     align_vocabularies(list(models.values()))
     weights = Weights("default", mixture={"ngram": 0.5, "neural": 0.5})

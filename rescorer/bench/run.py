@@ -123,8 +123,8 @@ def run_benchmark(
     runs = [one_run(rescorer, read, folder, options) for _ in range(options.repetitions)]
     rate = None
     if networks:
-        first = next(networks[0].model.parameters())
-        rate = gemm_rate(work.network + work.output, options.clock, first.dtype, first.device)
+        weight = networks[0].model.output.word_weight
+        rate = gemm_rate(work.network + work.output, options.clock, weight.dtype, weight.device)
     plain, kenlm = peers(rescorer, lists, networks, options)
     return BenchReport(
         lists=work.lists,

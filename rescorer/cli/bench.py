@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from rescorer.cli.options import FormatOption, MapOption, StreamOption, lists_from
+from rescorer.cli.options import DtypeOption, FormatOption, MapOption, StreamOption, lists_from
 from rescorer.errors import ConfigError, InputError
 from rescorer.pipeline import MAX_BATCH_WORDS, Rescorer
 from rescorer.types import NBestList
@@ -46,6 +46,7 @@ def bench(
     streams: StreamOption = None,
     format_: FormatOption = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …")] = "cpu",
+    dtype: DtypeOption = "float32",
     threads: Annotated[int, typer.Option(help="CPU threads; 0: one a core.")] = 0,
     batch_words: Annotated[int, typer.Option(help="Words scored at once.")] = MAX_BATCH_WORDS,
     warm_up: Annotated[int, typer.Option(help="Runs that do not count.")] = 1,
@@ -87,11 +88,11 @@ def bench(
             return lists_from(source, maps, streams, None, format_)
 
         if bundle:
-            rescorer = Rescorer.load(bundle, device, batch_words)
+            rescorer = Rescorer.load(bundle, device, batch_words, dtype)
         else:
             spec = ModelSpec(network, hidden, classes, vocabulary, output, layers)
             good = [item for item in read() if isinstance(item, NBestList)]
-            rescorer = Rescorer(spec_bundle(spec, good, folder, device), batch_words)
+            rescorer = Rescorer(spec_bundle(spec, good, folder, device, dtype), batch_words)
         report = run_benchmark(rescorer, read, folder, options)
     show(report)
     if json_file:

@@ -34,6 +34,13 @@ MapOption = Annotated[
         "hypotheses, text, scores, reference, context, group.",
     ),
 ]
+DtypeOption = Annotated[
+    str,
+    typer.Option(
+        help="Of the networks' products: float32, or bfloat16, which is faster on processors that have it "
+        "and a little less exact."
+    ),
+]
 StreamOption = Annotated[
     list[str] | None,
     typer.Option(

@@ -13,6 +13,7 @@ import typer
 from rescorer.cli.options import (
     SOME_REJECTED,
     BundleOption,
+    DtypeOption,
     FormatOption,
     GroupsOption,
     MapOption,
@@ -61,6 +62,7 @@ def rescore(
         bool, typer.Option("--merge", help="Merge hypotheses that are equal once normalised.")
     ] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …")] = "cpu",
+    dtype: DtypeOption = "float32",
     batch_words: Annotated[int, typer.Option(help="Words scored at once.")] = MAX_BATCH_WORDS,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no summary.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Summary as JSON, on stderr.")] = False,
@@ -73,7 +75,7 @@ def rescore(
     Memory stays bounded whatever the file's length. Exit code 1 says that some lists went to the rejects.
     """
     keep_freed_memory()
-    rescorer = Rescorer.load(bundle, device, batch_words)
+    rescorer = Rescorer.load(bundle, device, batch_words, dtype)
     effective = chosen_weights(dict(rescorer.bundle.weights), weights, weight)
     rescorer.effective_weights(effective)  # a fault in them shows before any output
     lists = lists_from(source, maps, streams, groups, format_)

@@ -6,10 +6,11 @@ which torch brings along for other types, does not. Both add up in float32.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 FEWEST_ROWS = 32
@@ -20,11 +21,23 @@ TOLERANCE = 1e-5
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x·Wᵀ + b as ``functional.linear``, for matrices: (N, K), (M, K) → (N, M); not differentiable by oneDNN,
-    which is therefore left out where gradients are wanted."""
+    which is therefore left out where gradients are wanted. Weights in bfloat16 multiply in that type; what
+    comes out is float32 again."""
+    if weight.dtype == torch.bfloat16 and not torch.is_grad_enabled():
+        product = functional.linear(x.to(torch.bfloat16), weight).float()
+        return product if bias is None else product.add_(bias)
     suits = x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32 and len(x) >= FEWEST_ROWS
     if suits and not torch.is_grad_enabled() and onednn_is_exact():
         return _onednn(x, weight, bias)
     return functional.linear(x, weight, bias)
+
+
+def narrow(parameters: Iterable[nn.Parameter]) -> None:
+    """Makes every matrix bfloat16, for ``linear``; biases stay what they are: ln P of a rare word would lose
+    its second decimal."""
+    for parameter in parameters:
+        if parameter.dim() >= 2:
+            parameter.data = parameter.data.to(torch.bfloat16)
 
 
 @cache

@@ -8,8 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rescorer.errors import ConfigError
 from rescorer.lm.base import EdgeScores
+from rescorer.lm.linear import narrow
 from rescorer.lm.networks import ContextNetwork, NeuralModel, State, WindowedNetwork
+from rescorer.lm.output import TreeSoftmax
 from rescorer.lm.windows import distinct_rows, node_windows
 from rescorer.phases import Phase, phase
 from rescorer.trie import HypothesisTrie
@@ -17,14 +20,30 @@ from rescorer.vocabulary import MARKS, Vocabulary
 
 
 class NeuralLanguageModel:
-    """A trained network as a language model."""
+    """A trained network as a language model.
+
+    Args:
+        dtype: ``bfloat16`` multiplies a recurrent network's and its output layer's matrices in that type,
+            twice as fast where the processor has it; the model given is changed.
+    """
 
     def __init__(
-        self, model: NeuralModel, words: Vocabulary, name: str = "neural", device: str | torch.device = "cpu"
+        self,
+        model: NeuralModel,
+        words: Vocabulary,
+        name: str = "neural",
+        device: str | torch.device = "cpu",
+        dtype: str = "float32",
     ) -> None:
         self.name = name
         self.device = torch.device(device)
         self.model = model.to(self.device).eval()
+        if dtype == "bfloat16":
+            for part in map(self.model.get_submodule, ("network", "output")):
+                if not isinstance(part, (WindowedNetwork, TreeSoftmax)):
+                    narrow(part.parameters())
+        elif dtype != "float32":
+            raise ConfigError(f"dtype is {dtype!r}; expected float32 or bfloat16")
         self.words = words
         self._log_shares: Mapping[str, float] = {}
         self._default_log_share = 0.0

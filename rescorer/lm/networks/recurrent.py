@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from rescorer.lm.linear import linear
 from rescorer.lm.networks.base import State
 from rescorer.lm.networks.config import NetworkConfig
 from rescorer.lm.networks.dropout import dropped
@@ -54,7 +55,7 @@ class RecurrentNetwork(nn.Module):
         return dropped(values, self.dropout, self.locked) if self.training else values
 
     def start(self, n: int) -> State:
-        zeros = self.embedding.weight.new_zeros(n, self.layers.hidden_size)
+        zeros = self.layers.bias(0).new_zeros(n, self.layers.hidden_size)
         return (zeros,) * (self.layers.n_parts * self.layers.n_layers)
 
     def inputs(self, words: Tensor) -> Tensor:
@@ -67,7 +68,11 @@ class RecurrentNetwork(nn.Module):
             new = self.layers.step(layer, gates, self.layers.parts(state, layer))
             below = below + new[0] if self.residual and layer else new[0]
             after += new
-        return self.projection(below), tuple(after)
+        return self._projected(below), tuple(after)
+
+    def _projected(self, hidden: Tensor) -> Tensor:
+        """As ``projection``, for scoring."""
+        return linear(hidden, self.projection.weight) if isinstance(self.projection, nn.Linear) else hidden
 
     def set_dropout(self, dropout: float) -> None:
         self.dropout = dropout

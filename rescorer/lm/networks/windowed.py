@@ -90,7 +90,8 @@ class WindowedNetwork(nn.Module):
         Returns:
             (U, D).
         """
-        products = self.embedding(words) @ self.positions.transpose(1, 2)  # (window, W, H)
+        embedded = self.embedding(words).to(self.positions.dtype)
+        products = embedded @ self.positions.transpose(1, 2)  # (window, W, H)
         rows = windows + len(words) * torch.arange(self.window, device=words.device)
         summed = functional.embedding_bag(rows, products.flatten(0, 1), mode="sum") + self.bias
         return self._vectors(summed)

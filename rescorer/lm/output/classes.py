@@ -80,6 +80,7 @@ class ClassFactoredSoftmax(nn.Module):
         """
         classes = self.class_of[words]
         out = torch.empty(len(words), dtype=hidden.dtype, device=hidden.device)
+        hidden = hidden.to(self.word_weight.dtype)  # once, not in each product
         weight, bias = self.class_layer.weight, self.class_layer.bias
         for block, edges, places in row_blocks(rows, len(hidden), ROWS_A_BLOCK):
             scores = functional.log_softmax(linear(hidden[block], weight, bias), dim=1)  # (n, C)
@@ -92,7 +93,7 @@ class ClassFactoredSoftmax(nn.Module):
         by_pair = torch.argsort(classes * len(hidden) + rows)  # edges by class, then row
         classes, rows = classes[by_pair], rows[by_pair]
         targets = words[by_pair] - self.first_word[classes]
-        sorted_out = hidden.new_zeros(len(words))  # 0 for the only word of a class
+        sorted_out = self.word_bias.new_zeros(len(words))  # 0 for the only word of a class
         for c, begin, end in runs(classes):
             first, last = self.class_bounds[c], self.class_bounds[c + 1]
             if last - first > 1:
