@@ -30,6 +30,7 @@ def test_every_stage_is_told(tmp_path):
         assert each["lists_per_s"] > 0
     for each in stages[1:]:
         assert sum(each["codes"].values()) == each["calls"]
-        assert set(each["codes"]) <= {"OK", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"}
+        # gRPC's core at the server ends a late call by CANCELLED, if the client's own timer is later still.
+        assert set(each["codes"]) <= {"OK", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "CANCELLED"}
         assert each["max_rss_bytes"] > 1e7
         assert each["health_p99_ms"] > 0

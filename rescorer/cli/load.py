@@ -22,6 +22,7 @@ def load(
     maps: MapOption = None,
     streams: StreamOption = None,
     format_: FormatOption = None,
+    at_once: Annotated[int, typer.Option(min=1, help="Calls a client has open to find the peak.")] = 16,
     lists_a_call: Annotated[int, typer.Option(min=1, help="Lists of one call.")] = 1,
     deadline_s: Annotated[float, typer.Option(min=0.01, help="Deadline of each call.")] = 5.0,
     overload: Annotated[float, typer.Option(min=1, help="Load of the last stage, in peaks.")] = 3.0,
@@ -41,7 +42,7 @@ def load(
     some = [each for each in lists_from(lists, maps, streams, None, format_) if isinstance(each, NBestList)]
     if not some:
         raise InputError(f"{lists}: no lists; expected at least one")
-    plan = Plan(seconds, clients, lists_a_call, deadline_s, overload, tuple(serve.split()))
+    plan = Plan(seconds, clients, at_once, lists_a_call, deadline_s, overload, tuple(serve.split()))
     if not as_json:
         typer.echo(HEADER)
     for stage in stages(bundle, some, weights, plan):

@@ -33,7 +33,7 @@ class Spec:
     """Calls a second, at random times (a Poisson process); 0: always ``at_once`` calls, closed-loop."""
     seconds: float
     deadline_s: float
-    at_once: int = 8
+    at_once: int = 16
     """Calls open at a time where ``rate`` is 0."""
     seed: int = 0
     health: bool = False

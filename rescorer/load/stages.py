@@ -32,6 +32,8 @@ class Plan:
     """Of each stage."""
     clients: int = 2
     """Processes."""
+    at_once: int = 16
+    """Calls that each client has open while the peak is looked for."""
     lists_a_call: int = 1
     deadline_s: float = 5.0
     overload: float = 3.0
@@ -112,6 +114,7 @@ def in_service(name: str, target: str, pid: int, messages: list[str], rate: floa
             rate / plan.clients,
             plan.seconds,
             plan.deadline_s,
+            plan.at_once,
             seed=number,
             health=number == 0,
         )

@@ -82,12 +82,14 @@ class Batcher:
 
     async def _next(self) -> list[Work]:
         """The works of the next batch."""
-        while not len(self._queue):
-            self._arrival.clear()
-            await self._arrival.wait()
-        if self._wait_s:
-            await asyncio.sleep(self._wait_s)
-        return self._queue.take(self._max_batch_tokens)
+        while True:
+            while not len(self._queue):
+                self._arrival.clear()
+                await self._arrival.wait()
+            if self._wait_s:
+                await asyncio.sleep(self._wait_s)
+            if works := self._queue.take(self._max_batch_tokens):  # none where all have died
+                return works
 
     async def _serve(self, works: list[Work]) -> None:
         """Scores a batch; where that fails, each of its works is tried alone, once."""

@@ -88,9 +88,9 @@ class ServiceSettings(BaseSettings):
     """Streams of one client open at a time."""
     max_wait_s: float = Field(60.0, gt=0)
     """How long a call, or a message of a stream, may take where its caller set no earlier deadline."""
-    max_batch_tokens: int = Field(8192, ge=1)
-    """Words scored at once, ends of sentences and contexts counted; some 10 lists of 100 hypotheses. Longer
-    lists are cut."""
+    max_batch_tokens: int = Field(16_384, ge=1)
+    """Words scored at once, ends of sentences and contexts counted; some 10 lists of 100 hypotheses of 15
+    words. Longer lists are cut."""
     batch_wait_ms: float = Field(0.0, ge=0, le=1000)
     """How long a batch waits for company. 0: what has come while the one before was scored is the next."""
     scorers: int = Field(0, ge=0, le=256)
