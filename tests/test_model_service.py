@@ -93,10 +93,11 @@ def test_models_tell_what_they_are_and_where_they_come_from(folder, add):
         assert caught.value.code() == grpc.StatusCode.NOT_FOUND
 
 
-def test_models_are_exchanged_under_load_and_no_request_fails(folder, add):
+@pytest.mark.parametrize("scorers", [0, 1])
+def test_models_are_exchanged_under_load_and_no_request_fails(folder, add, scorers):
     expected = Rescorer.load(add(1)).rescore(lists(4))
     over = threading.Event()
-    with running(None, repository=folder) as server:
+    with running(None, repository=folder, scorers=scorers) as server:
 
         def caller() -> list[str]:
             seen: list[str] = []

@@ -171,15 +171,16 @@ class ProcessScorer:
         if not self._alive or self._writer is None:
             raise ScorerDied("a scoring process has died")
         self._number += 1
-        answer = self._waiting[self._number] = asyncio.get_running_loop().create_future()
+        number = self._number  # others ask before this is answered
+        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         try:
-            self._writer.write(pack({**header, "id": self._number}, arrays))
+            self._writer.write(pack({**header, "id": number}, arrays))
             await self._writer.drain()
             frame = await answer
         except ConnectionError:
             raise ScorerDied("a scoring process has died") from None
         finally:
-            self._waiting.pop(self._number, None)
+            self._waiting.pop(number, None)
         if "fault" in frame.header:
             raise fault_named(frame.header["fault"])(frame.header["message"])
         return frame
