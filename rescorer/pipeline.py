@@ -251,16 +251,8 @@ class Rescorer:
             for i in best_first(total).tolist()
             if not merge or members[i]
         )
-        return RescoredList(
-            nbest.id,
-            ranked,
-            weights,
-            self.bundle.label,
-            nbest.reference,
-            nbest.group,
-            nbest.fields,
-            nbest.context,
-        )
+        kept = (nbest.reference, nbest.group, nbest.fields, nbest.context)
+        return RescoredList(nbest.id, ranked, weights, self.bundle.label, *kept)
 
 
 def word_costs(words: Sequence[Words], contexts: Sequence[Words]) -> list[int]:
