@@ -61,7 +61,7 @@ async def run(spec: Spec) -> Seen:
     options = (("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1))
     async with grpc.aio.insecure_channel(spec.target, options=options) as channel:
         await channel.channel_ready()
-        call = channel.unary_unary(METHOD)
+        call: Any = channel.unary_unary(METHOD)
         began = time.perf_counter()
         jobs = [asyncio.create_task(watch_health(channel, spec, seen))] if spec.health else []
 
@@ -89,7 +89,7 @@ async def run(spec: Spec) -> Seen:
 
 
 async def watch_health(channel: grpc.aio.Channel, spec: Spec, seen: Seen) -> None:
-    check = channel.unary_unary(HEALTH)
+    check: Any = channel.unary_unary(HEALTH)
     until = time.perf_counter() + spec.seconds
     while (began := time.perf_counter()) < until:
         await outcome(check(b"", timeout=spec.deadline_s))

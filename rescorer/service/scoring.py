@@ -40,8 +40,8 @@ class Outcome:
 
     parts: tuple[Part, ...] = ()
     """Of its hypotheses, in their order."""
-    degradation: int = pb.DEGRADATION_UNSPECIFIED
-    fault: BaseException | None = None
+    degradation: pb.Degradation = pb.DEGRADATION_UNSPECIFIED
+    fault: Exception | None = None
 
 
 class Scoring:
@@ -121,8 +121,9 @@ def is_answered(work: Work) -> bool:
     return work.answer.done() and not isinstance(work.answer.exception(), DeadlineExceeded)
 
 
-def outcome(works: Sequence[Work], degradation: int) -> Outcome:
+def outcome(works: Sequence[Work], degradation: pb.Degradation) -> Outcome:
     for work in works:
-        if fault := work.answer.exception():
+        fault = work.answer.exception()
+        if isinstance(fault, Exception):
             return Outcome(fault=fault)
     return Outcome(tuple(work.answer.result() for work in works), degradation)
