@@ -166,7 +166,7 @@ def test_ctm_comes_out_when_times_came_in(run, source, tmp_path):
     assert (tmp_path / "out.ctm").read_text() == "call 2 0.1 0.25 the 0.9\ncall 2 0.4 0.5 Cat\n"
     (rejected,) = map(json.loads, (tmp_path / "out.ctm.rejects").read_text().splitlines())
     assert rejected["reason"] == (
-        "list 'u2', hypothesis 1, words: expected the words with their times; a ctm cannot do without"
+        "list 'u2', hypothesis 1, words: expected the words with their times; the format cannot do without"
     )
     assert rejected["list"]["id"] == "u2"
     # What is read from a ctm goes the same way.
@@ -181,7 +181,7 @@ def test_trn_is_the_best_of_each_list(run, source, tmp_path):
 
 def test_other_formats_are_no_place_for_re_ranked_lists(run, source, tmp_path):
     code, err = run(source, "-o", tmp_path / "out", "--to", "srilm")
-    assert (code, "written as jsonl, trn, ctm, not as srilm" in err) == (2, True)
+    assert (code, "written as jsonl, trn, ctm, stm, not as srilm" in err) == (2, True)
     assert not (tmp_path / "out").exists()
 
 

@@ -251,7 +251,7 @@ def test_serve_shows_the_defaults_of_its_settings(run, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")  # one line an option
     _, out, _ = run("serve", "--help")
     shown = dict(re.findall(r"--([a-z-]+) .*\(default (.+?)\)", out))
-    assert len(shown) == 9
+    assert {"max-message-bytes", "max-lists", "grace-s"} <= set(shown)
     for option, default in shown.items():
         setting = ServiceSettings.model_fields[option.replace("-", "_")].default
         assert type(setting)(default) == setting, option

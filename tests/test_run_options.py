@@ -177,7 +177,7 @@ def test_tensorboard_is_asked_for_by_name_where_it_is_missing(tmp_path, monkeypa
     from training.monitor import Monitor
 
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(ConfigError, match=r"rescorer\[tensorboard\]"):
+    with pytest.raises(ConfigError, match=r"rescorer\[training\]"):
         Monitor(tmp_path, tensorboard=True)
 
 

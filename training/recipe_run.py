@@ -281,7 +281,7 @@ def describe(kitchen: Kitchen, name: str, found: dict, share: float) -> Measured
         network_share=share,
         n_parameters=sum(value.numel() for value in model.parameters()),
         minutes=facts["seconds"] / 60,
-        words_per_s=facts["words"] / facts["seconds"],
+        words_per_s=facts["words"] / facts["seconds"] if facts["seconds"] else None,  # too short to tell
         note=kitchen.recipe.networks[name].place.note,
     )
 
