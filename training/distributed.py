@@ -81,5 +81,8 @@ class Workers:
         self.agree(0.0)
 
     def leave(self) -> None:
+        """Together: a process that ends while another still writes may be killed half-way out, and the run
+        with it."""
         if self.count > 1:
+            self.wait()
             distributed.destroy_process_group()
