@@ -15,7 +15,7 @@ from rich.table import Table
 from rescorer.cli.options import BundleOption
 from rescorer.errors import FormatError
 from rescorer.evaluation.perplexity import TextTotals, total
-from rescorer.formats.source import read_lines
+from rescorer.formats.source import good_lines
 from rescorer.pipeline import Rescorer
 from rescorer.types import TextScore
 
@@ -61,10 +61,7 @@ def score(
 
 def texts(source: str) -> Iterator[str]:
     """Lines of a text; raises FormatError at the first that is no text."""
-    for _, line in read_lines(source):
-        if isinstance(line, FormatError):
-            raise line
-        yield line
+    return (line for _, line in good_lines(source))
 
 
 def record(each: TextScore, with_words: bool) -> dict[str, object]:

@@ -24,7 +24,7 @@ from rescorer.formats.lattice import MAX_PATHS, Lattice, Link, best_paths
 from rescorer.formats.prefix_tree import lost_in_lattice, prefix_tree
 from rescorer.formats.rows import Row, Write, key_of, list_of, number, stream_of, words_of
 from rescorer.formats.sample import Sample
-from rescorer.formats.source import Source, open_output, read_lines, source_name
+from rescorer.formats.source import Source, good_lines, open_output, read_lines, source_name
 from rescorer.formats.streams import Units
 from rescorer.types import NBestList
 
@@ -153,9 +153,7 @@ def read_symbols(path: str) -> Mapping[str, str]:
         FormatError: the file cannot be read, a line is none, or a number is there twice.
     """
     table: dict[str, str] = {}
-    for line, text in read_lines(path):
-        if isinstance(text, FormatError):
-            raise text
+    for line, text in good_lines(path):
         columns = words_of(text)
         if not columns:
             continue

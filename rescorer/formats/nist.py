@@ -18,7 +18,7 @@ from typing import Any
 from rescorer.errors import FormatError, InputError, InvalidList
 from rescorer.formats.rows import BREAKS, SPACES, Write, line_texts, words_of
 from rescorer.formats.sample import Sample
-from rescorer.formats.source import Source, open_output, read_lines, source_name
+from rescorer.formats.source import Source, good_lines, open_output, read_lines, source_name
 from rescorer.types import Hypothesis, NBestList
 
 COMMENT = ";;"
@@ -285,9 +285,7 @@ def is_finite(value: object) -> bool:
 
 
 def _lines(source: Source, comment: str = COMMENT) -> Iterator[tuple[int, str]]:
-    for line, text in read_lines(source):
-        if isinstance(text, FormatError):
-            raise text
+    for line, text in good_lines(source):
         if text.strip() and not text.startswith(comment):
             yield line, text
 

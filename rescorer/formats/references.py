@@ -15,7 +15,7 @@ from typing import Any
 from rescorer.errors import FormatError
 from rescorer.formats.nist import COMMENT, parse_trn
 from rescorer.formats.records import json_kind, parse_object
-from rescorer.formats.source import Source, read_lines, source_name
+from rescorer.formats.source import Source, good_lines, source_name
 
 Entry = tuple[int, str, str]
 """Line, id, value."""
@@ -48,13 +48,9 @@ def read_groups(source: Source, id_field: str = "id", group_field: str = "speake
 
 def _text_lines(source: Source) -> list[tuple[int, str]]:
     """The lines that are neither blank nor comments, with their numbers."""
-    lines = []
-    for line, text in read_lines(source):
-        if isinstance(text, FormatError):
-            raise text
-        if text.strip() and not text.startswith(COMMENT):
-            lines.append((line, text))
-    return lines
+    return [
+        (line, text) for line, text in good_lines(source) if text.strip() and not text.startswith(COMMENT)
+    ]
 
 
 def _is_json(first: str) -> bool:

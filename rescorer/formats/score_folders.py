@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rescorer.errors import FormatError
 from rescorer.formats.rows import number, stream_of
-from rescorer.formats.source import read_lines
+from rescorer.formats.source import good_lines
 from rescorer.formats.streams import Units
 from rescorer.types import NBestList
 
@@ -63,9 +63,7 @@ def _numbers(folder: Path, list_id: str, size: int) -> list[float]:
     if path is None:
         raise FormatError(f"no scores of the list {list_id!r}; expected a file of its name", file=str(folder))
     values: list[float] = []
-    for line, text in read_lines(path):
-        if isinstance(text, FormatError):
-            raise text
+    for line, text in good_lines(path):
         if not text.strip():
             continue
         value = number(text.strip())

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from rescorer.errors import FormatError
 from rescorer.formats.lattice import Lattice, Link, Span
-from rescorer.formats.source import Source, read_lines, source_name
+from rescorer.formats.source import Source, good_lines, source_name
 
 SILENT = frozenset({"!NULL", "!ENTER", "!EXIT", "!SENT_START", "!SENT_END", "<s>", "</s>"})
 """What lattices call their fillers and sentence marks."""
@@ -65,9 +65,7 @@ def read_lattice(source: Source) -> tuple[Lattice, Mapping[str, str]]:
     """
     file = source_name(source)
     parsed = _Parsed()
-    for line, text in read_lines(source):
-        if isinstance(text, FormatError):
-            raise text
+    for line, text in good_lines(source):
         if not text.startswith("#"):
             _read_line(parsed, text, file, line)
         parsed.word_begins = parsed.word_begins or text.startswith(WORD_BEGINS)

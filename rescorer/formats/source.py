@@ -62,6 +62,18 @@ def read_lines(source: Source) -> Iterator[tuple[int, str | FormatError]]:
             yield number + 1, FormatError(reason, file=name, line=number + 1)
 
 
+def good_lines(source: Source) -> Iterator[tuple[int, str]]:
+    """``read_lines`` for files that are of no use in part.
+
+    Raises:
+        FormatError: as ``read_lines``, and the first line that is no text.
+    """
+    for number, text in read_lines(source):
+        if isinstance(text, FormatError):
+            raise text
+        yield number, text
+
+
 def read_pieces(source: Source) -> Iterator[str]:
     """Yields the text in pieces of any length, for documents whose lines may be long; otherwise as
     ``read_lines``.
