@@ -4,30 +4,31 @@ already is not done again, and a network that was killed goes on."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
+from typing import cast
 
 import torch
 import typer
 
-from rescorer.bundle import load_bundle, load_network, read_normaliser
+from rescorer.bundle import load_bundle
 from rescorer.errors import ConfigError
-from rescorer.lm.base import LanguageModel
-from rescorer.lm.checkpoint import load_model
 from rescorer.lm.device import use_threads
-from rescorer.lm.mixture import align_vocabularies
-from rescorer.text import Normaliser, NormaliserSettings
+from rescorer.lm.networks import NeuralModel
+from rescorer.lm.neural import NeuralLanguageModel
+from rescorer.text import Normaliser
 from rescorer.types import Weights
 from training import neural_run
 from training.backoff import load_backoff
 from training.corpus import count_words, read_lines, sentences
 from training.export import BundleParts, make_bundle
 from training.mixture_weights import fit_mixture
-from training.model_set import open_ngram
+from training.model_set import load_models
 from training.ngram import train_ngram, whole_file
-from training.perplexity import measure
+from training.options import read_normaliser
+from training.perplexity import Perplexity, measure
 from training.prepare import prepared
 from training.prune import prune, stationary_history
 from training.recipe import NetworkRecipe, Recipe
@@ -102,12 +103,10 @@ def lay_out(recipe: Recipe, data: Path, folder: Path, device: str, threads: int 
     train, validation = tuple(data / name for name in text.train), data / text.validation
     if text.held_out_lines:
         train, validation = hold_out(train, text.held_out_lines, folder / "text")
-    if not text.normaliser:
-        normaliser = Normaliser()
-    elif text.normaliser == "raw":
-        normaliser = Normaliser(NormaliserSettings.raw())
-    else:
-        normaliser = read_normaliser(recipe.beside(text.normaliser))
+    settings = text.normaliser or None
+    if settings not in (None, "raw"):
+        settings = str(recipe.beside(settings))
+    normaliser = read_normaliser(settings)
     return Kitchen(recipe, data, folder, device, threads, normaliser, train, validation)
 
 
@@ -236,7 +235,9 @@ def measure_all(kitchen: Kitchen) -> Report:
     }
     models: list[MeasuredModel] = []
     for name in kitchen.recipe.networks:
-        pair = load_pair(kitchen, name)
+        pair = load_models(
+            None, [kitchen.folder / NGRAM], [kitchen.network_folder(name)], device=kitchen.device
+        ).models
         scores = {
             text: score_tokens(pair, words, f"{name}: {text}", in_order=True) for text, words in texts.items()
         }
@@ -247,7 +248,8 @@ def measure_all(kitchen: Kitchen) -> Report:
             models.append(
                 MeasuredModel("n-gram", ngram, {}, note=f"Kneser-Ney, order {kitchen.recipe.ngram.order}")
             )
-        models.append(describe(kitchen, name, found, shares["neural"]))
+        network = cast(NeuralLanguageModel, pair["neural"])
+        models.append(describe(kitchen, name, network.model, found, shares["neural"]))
     curves = {name: kitchen.network_folder(name) / "log.jsonl" for name in kitchen.recipe.networks}
     return Report(
         title=kitchen.recipe.title,
@@ -259,21 +261,12 @@ def measure_all(kitchen: Kitchen) -> Report:
     )
 
 
-def load_pair(kitchen: Kitchen, name: str) -> dict[str, LanguageModel]:
-    """The n-gram and one network, their vocabularies aligned."""
-    models: dict[str, LanguageModel] = {
-        "ngram": open_ngram(kitchen.folder / NGRAM),
-        "neural": load_network(kitchen.network_folder(name) / "best", "neural", kitchen.device),
-    }
-    align_vocabularies(list(models.values()))
-    return models
-
-
-def describe(kitchen: Kitchen, name: str, found: dict, share: float) -> MeasuredModel:  # type: ignore[type-arg]
+def describe(
+    kitchen: Kitchen, name: str, model: NeuralModel, found: dict[str, Mapping[str, Perplexity]], share: float
+) -> MeasuredModel:
     """One network's line of the report."""
-    folder = kitchen.network_folder(name)
-    facts = json.loads((folder / "best" / "training.json").read_text(encoding="utf-8"))
-    model, _ = load_model(folder / "best")
+    file = kitchen.network_folder(name) / "best" / "training.json"
+    facts = json.loads(file.read_text(encoding="utf-8"))
     return MeasuredModel(
         name=name,
         perplexity={text: each["neural"].shared for text, each in found.items()},

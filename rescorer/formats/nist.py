@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rescorer.errors import FormatError, InputError, InvalidList
-from rescorer.formats.rows import BREAKS, SPACES, Write, line_texts, words_of
+from rescorer.formats.rows import BREAKS, SPACES, Write, finite, line_texts, words_of
 from rescorer.formats.sample import Sample
 from rescorer.formats.source import Source, good_lines, open_output, read_lines, source_name
 from rescorer.types import Hypothesis, NBestList
@@ -292,12 +292,9 @@ def _lines(source: Source, comment: str = COMMENT) -> Iterator[tuple[int, str]]:
 
 def _number(text: str, file: str, line: int, field: str) -> float:
     try:
-        value = math.nan if "_" in text else float(text)
+        return finite(text)
     except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise FormatError(f"expected a number, not {text!r}", file=file, line=line, field=field)
-    return value
+        raise FormatError(f"expected a number, not {text!r}", file=file, line=line, field=field) from None
 
 
 def _seconds(text: str, file: str, line: int, field: str) -> float:

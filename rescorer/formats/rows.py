@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -40,6 +41,14 @@ def number(text: str) -> float | str:
         return text if "_" in text else float(text)
     except ValueError:
         return text
+
+
+def finite(text: str) -> float:
+    """The finite number that a text is; raises ValueError where it is none."""
+    value = number(text)
+    if isinstance(value, str) or not math.isfinite(value):
+        raise ValueError("expected a finite number")
+    return value
 
 
 def list_of(

@@ -7,13 +7,12 @@ A line of ``rnn/u1`` belongs to the same line of ``lists/u1`` (nbest-scripts(1):
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from rescorer.errors import FormatError
-from rescorer.formats.rows import number, stream_of
+from rescorer.formats.rows import finite, stream_of
 from rescorer.formats.source import good_lines
 from rescorer.formats.streams import Units
 from rescorer.types import NBestList
@@ -66,10 +65,11 @@ def _numbers(folder: Path, list_id: str, size: int) -> list[float]:
     for line, text in good_lines(path):
         if not text.strip():
             continue
-        value = number(text.strip())
-        if isinstance(value, str) or not math.isfinite(value):
-            raise FormatError(f"{text.strip()[:40]!r}: expected one finite number", file=str(path), line=line)
-        values.append(value)
+        try:
+            values.append(finite(text.strip()))
+        except ValueError:
+            message = f"{text.strip()[:40]!r}: expected one finite number"
+            raise FormatError(message, file=str(path), line=line) from None
     if len(values) != size:
         raise FormatError(f"{len(values)} numbers for the {size} hypotheses of the list", file=str(path))
     return values

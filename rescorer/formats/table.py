@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -24,7 +23,7 @@ from rescorer.formats import (
     stm,
 )
 from rescorer.formats.format import EVERYTHING, Format
-from rescorer.formats.rows import number
+from rescorer.formats.rows import finite
 from rescorer.formats.score_folders import score_folders
 
 
@@ -32,13 +31,6 @@ def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise ValueError("expected a whole number from 1")
     return int(text)
-
-
-def _finite(text: str) -> float:
-    value = number(text)
-    if isinstance(value, str) or not math.isfinite(value):
-        raise ValueError("expected a finite number")
-    return value
 
 
 _TABLE = (
@@ -59,7 +51,7 @@ _TABLE = (
         srilm.looks_like_columns,
         srilm.writer,
         read_options={"scores": score_folders},
-        write_options={"missing": _finite, "scores": score_folders},
+        write_options={"missing": finite, "scores": score_folders},
         stream_option="scores",
         folder=True,
         streams=frozenset(srilm.COLUMNS),
@@ -86,7 +78,7 @@ _TABLE = (
         srilm.looks_like_words,
         srilm.words_writer,
         read_options={"scores": score_folders},
-        write_options={"missing": _finite, "scores": score_folders},
+        write_options={"missing": finite, "scores": score_folders},
         stream_option="scores",
         folder=True,
         streams=frozenset(srilm.BYTELOGS),
@@ -177,7 +169,7 @@ _TABLE = (
         rnnlm.looks_like_cued,
         rnnlm.cued_writer,
         read_options={"base": str},
-        write_options={"base": str, "missing": _finite},
+        write_options={"base": str, "missing": finite},
         streams=frozenset(rnnlm.STREAMS),
         hypothesis_fields=frozenset({"nwords"}),
     ),
@@ -196,8 +188,8 @@ _TABLE = (
         htk.read_with,
         htk.looks_like,
         htk.writer,
-        read_options={"depth": _count, "max_paths": _count, **dict.fromkeys(htk.OPTIONS, _finite)},
-        write_options=dict.fromkeys(htk.OPTIONS, _finite),
+        read_options={"depth": _count, "max_paths": _count, **dict.fromkeys(htk.OPTIONS, finite)},
+        write_options=dict.fromkeys(htk.OPTIONS, finite),
         folder=True,
         streams=frozenset(slf.STREAMS.values()),
         list_fields=frozenset({htk.NAME_FIELD}),
@@ -216,9 +208,9 @@ _TABLE = (
             "words": str,
             "depth": _count,
             "max_paths": _count,
-            **dict.fromkeys(("acscale", "lmscale", "wdpenalty"), _finite),
+            **dict.fromkeys(("acscale", "lmscale", "wdpenalty"), finite),
         },
-        write_options={"words": str, "missing": _finite},
+        write_options={"words": str, "missing": finite},
         streams=frozenset(kaldi_lattice.STREAMS),
         changes=kaldi_lattice.lost,
     ),
