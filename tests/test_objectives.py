@@ -253,7 +253,7 @@ def test_the_normaliser_error_is_that_of_all_words_summed():
     model.output = FullSoftmax(4, 11, model.network.embedding.weight)
     with torch.no_grad():
         model.output.word_bias.normal_()
-    found = normaliser_error(model, text, log_normaliser=0.3, batch_words=5)
+    found = normaliser_error(model, text, log_normaliser=0.3)
     assert model.training  # as it was before
     model.eval()
     each = []

@@ -204,6 +204,7 @@ def test_the_command_trains_writes_scalars_and_starts_from_another_run(tmp_path)
     facts = json.loads(first.stdout)
     assert facts["words"] == 2 * 1999
     assert facts["network"]["output"] == "full"
+    assert 0 < facts["normaliser_error"]["deviation"] < 2
     assert list((tmp_path / "a" / "tensorboard").glob("events*"))
     second = ["neural", str(train_file), *often, "--start-from", str(tmp_path / "a")]
     done = CliRunner().invoke(app, [*second, "-o", str(tmp_path / "b")])

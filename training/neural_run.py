@@ -14,15 +14,18 @@ import typer
 from tqdm import tqdm
 
 from rescorer.errors import ConfigError
+from rescorer.lm.checkpoint import load_model
 from rescorer.lm.device import torch_device, use_threads
 from rescorer.lm.memory import keep_freed_memory
 from rescorer.lm.networks import NeuralModel
 from rescorer.text import Normaliser
 from rescorer.vocabulary import Vocabulary
+from training.batches import Sentences
 from training.distributed import Workers
 from training.loop import Progress, Run
 from training.monitor import Monitor
 from training.new_network import make_network, make_objective, order_by_classes
+from training.objectives import normaliser_error
 from training.prepare import PreparedText, prepare, prepared
 from training.run_options import NetworkOptions, TrainingOptions
 from training.run_state import STATE
@@ -119,7 +122,7 @@ def train(
         return {}
     typer.echo(describe(model, text), err=True)
     progress = run.train(text.train, text.validation, lambda entry: tqdm.write(line(entry), file=sys.stderr))
-    return write_facts(run, progress, inputs)
+    return write_facts(run, progress, inputs, text.validation)
 
 
 def fingerprint(vocabulary: Vocabulary) -> str:
@@ -151,7 +154,7 @@ def line(entry: dict[str, Any]) -> str:
     )
 
 
-def write_facts(run: Run, progress: Progress, inputs: RunInputs) -> dict[str, Any]:
+def write_facts(run: Run, progress: Progress, inputs: RunInputs, validation: Sentences) -> dict[str, Any]:
     """Records how the model came to be beside it, for the bundle's manifest."""
     facts = {
         "network": run.model.config.to_dict() | {"class_sizes": len(run.model.config.class_sizes)},
@@ -168,5 +171,13 @@ def write_facts(run: Run, progress: Progress, inputs: RunInputs) -> dict[str, An
         "processes": run.workers.count,
         "torch": torch.__version__,
     }
+    if run.options.objective != "ml":
+        model, _ = load_model(run.folder / "best")
+        error = normaliser_error(model, validation, getattr(run.objective, "log_normaliser", 0.0))
+        typer.echo(
+            f"scores miss their normaliser by {error.mean:+.3f} nats, ± {error.deviation:.3f}; perplexities "
+            f"are normalised exactly", err=True,
+        )  # fmt: skip
+        facts["normaliser_error"] = asdict(error)
     (run.folder / "best" / "training.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
     return facts

@@ -18,8 +18,9 @@ from torch.nn import functional
 from rescorer.errors import ConfigError
 from rescorer.lm.networks import NeuralModel
 from rescorer.lm.output import FullSoftmax, OutputLayer
-from training.batches import Sentences, in_length_order
+from training.batches import Sentences
 from training.noise import Noise
+from training.validation import contexts
 
 LOGITS_A_CHUNK = 1 << 24
 """Scores held at once where all words are scored: 64 MB."""
@@ -164,31 +165,21 @@ class NormaliserError:
 
 
 @torch.no_grad()
-def normaliser_error(
-    model: NeuralModel, text: Sentences, log_normaliser: float = 0.0, batch_words: int = 4096
-) -> NormaliserError:
-    """Mean and spread of ln Z − ``log_normaliser`` over every position of a text, all V words summed.
+def normaliser_error(model: NeuralModel, text: Sentences, log_normaliser: float = 0.0) -> NormaliserError:
+    """Mean and spread of ln Z − ``log_normaliser`` before every word of a text, all V words summed.
 
     Raises:
         ConfigError: the model's output layer is not a full softmax.
     """
     layer = _full(model.output)
     weight = layer.word_weight[: layer.n_words]
-    device, was_training = weight.device, model.training
-    model.eval()
-    order = text.lengths.argsort(kind="stable")
     n, total, squares = 0, 0.0, 0.0
-    for chosen in in_length_order(order, text.lengths, batch_words):
-        inputs, targets = (torch.from_numpy(rows).to(device) for rows in text.rows(chosen))
-        hidden = model.context_vectors(inputs)[0][targets >= 0]  # (N, D)
+    for hidden, _ in contexts(model, text):
         for part in hidden.split(max(1, LOGITS_A_CHUNK // layer.n_words)):
             log_z = functional.linear(part, weight, layer.word_bias).logsumexp(1).double() - log_normaliser
-            n, total, squares = (
-                n + len(part),
-                total + float(log_z.sum()),
-                squares + float(log_z.square().sum()),
-            )
-    model.train(was_training)
+            n += len(part)
+            total += float(log_z.sum())
+            squares += float(log_z.square().sum())
     mean = total / n
     return NormaliserError(mean, math.sqrt(max(0.0, squares / n - mean * mean)), n)
 

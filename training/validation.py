@@ -28,22 +28,38 @@ LARGEST_MEAN = 700.0
 def perplexity(model: NeuralModel, text: Sentences, batch_words: int = 8192, streams: int = STREAMS) -> float:
     """exp of the mean −ln P a word, ``</s>`` counted, exactly normalised whatever the training objective.
 
+    (Scoring of lists in a bundle knows no text before: there a sentence of a model whose state is carried
+    starts from the start state and ``</s>`` alone, unless the request has context, so that its perplexity is
+    another figure.)
+    """
+    total, n = 0.0, 0
+    for hidden, words in contexts(model, text, batch_words, streams):
+        total += float(model.output.loss(hidden, words))
+        n += len(words)
+    mean = total / n
+    return math.inf if mean > LARGEST_MEAN else math.exp(mean)
+
+
+@torch.no_grad()
+def contexts(
+    model: NeuralModel, text: Sentences, batch_words: int = 8192, streams: int = STREAMS
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Vectors before every word of a text, (N, D), and the words, (N,), piece by piece, without dropout.
+
     A model whose state is reset starts every sentence from the start state. One whose state is carried reads
     the text in order and starts it from the start state and ``</s>``; ``streams`` 1 reads it in one piece.
-    (Scoring of lists in a bundle knows no text before: there each sentence starts from the start state and
-    ``</s>`` alone, unless the request has context, so that its perplexity is another figure.)
     """
-    was_training, total = model.training, 0.0
+    was_training = model.training
     model.eval()
-    if model.config.carried:
-        total = _carried(model, text.ids, max(1, min(streams, len(text.ids) // STREAM_WORDS)))
-    else:
-        order = np.argsort(text.lengths, kind="stable")
-        for chosen in in_length_order(order, text.lengths, batch_words):
-            total += _rows(model, *text.rows(chosen), None)
-    model.train(was_training)
-    mean = total / (len(text.ids) if model.config.carried else text.n_words)
-    return math.inf if mean > LARGEST_MEAN else math.exp(mean)
+    try:
+        if model.config.carried:
+            yield from _carried(model, text.ids, max(1, min(streams, len(text.ids) // STREAM_WORDS)))
+        else:
+            order = np.argsort(text.lengths, kind="stable")
+            for chosen in in_length_order(order, text.lengths, batch_words):
+                yield from _rows(model, *text.rows(chosen), None)
+    finally:
+        model.train(was_training)
 
 
 def unigram_entropy(ids: np.ndarray) -> float:
@@ -53,8 +69,8 @@ def unigram_entropy(ids: np.ndarray) -> float:
     return float(-(shares * np.log(shares)).sum())
 
 
-def _carried(model: NeuralModel, ids: np.ndarray, streams: int) -> float:
-    """Σ −ln P of the whole text."""
+def _carried(model: NeuralModel, ids: np.ndarray, streams: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """The whole text, read at several places at once."""
     state = model.network.start(1)
     text = StreamBatches(ids, streams, -(-len(ids) // streams))
     if streams > 1:
@@ -62,17 +78,17 @@ def _carried(model: NeuralModel, ids: np.ndarray, streams: int) -> float:
         warm = torch.from_numpy(ids[behind - 1].astype(np.int64)).to(_device(model))
         _, warmed = model.context_vectors(warm)
         state = tuple(torch.cat(pair) for pair in zip(state, warmed, strict=True))
-    return _rows(model, *text.rows(0), state)
+    yield from _rows(model, *text.rows(0), state)
 
 
-def _rows(model: NeuralModel, inputs: np.ndarray, targets: np.ndarray, state: State | None) -> float:
-    """Σ −ln P of (B, T) targets, column by column."""
-    total = 0.0
+def _rows(
+    model: NeuralModel, inputs: np.ndarray, targets: np.ndarray, state: State | None
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """(B, T) inputs and targets, column by column."""
     for piece_inputs, piece_targets in _pieces(inputs, targets, _device(model)):
         hidden, state = model.context_vectors(piece_inputs, state)
         real = piece_targets >= 0
-        total += float(model.output.loss(hidden[real], piece_targets[real]))
-    return total
+        yield hidden[real], piece_targets[real]
 
 
 def _pieces(inputs: np.ndarray, targets: np.ndarray, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
