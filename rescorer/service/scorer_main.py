@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rescorer.errors import RescorerError
+from rescorer.lm.memory import keep_freed_memory
 from rescorer.service.frames import PREFIX, Arrays, Frame, lengths, pack, score_arrays, trie_of, unpack
 from rescorer.service.model_host import ModelHost
 
@@ -27,6 +28,7 @@ Answer = tuple[dict[str, Any], Arrays]
 def main(descriptor: int, device: str, threads: int) -> None:
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, signal.SIG_IGN)
+    keep_freed_memory()
     with socket.socket(fileno=descriptor) as connection:
         serve(connection, ModelHost(device, threads))
 
