@@ -24,6 +24,20 @@ def torch_device(name: str) -> torch.device:
     raise ConfigError(f"device is {name!r}; torch has here: {have}")
 
 
+def memory_bytes(name: str) -> dict[str, int]:
+    """Memory of a CUDA device: of this process's tensors, of what torch holds for them, of all users."""
+    device = torch.device(name)
+    if device.type != "cuda":
+        return {}
+    free, total = torch.cuda.mem_get_info(device)
+    return {
+        "allocated": torch.cuda.memory_allocated(device),
+        "reserved": torch.cuda.memory_reserved(device),
+        "used": total - free,
+        "total": total,
+    }
+
+
 def use_threads(count: int) -> None:
     """For the whole process; 0 leaves torch's own choice, one a core."""
     if count:

@@ -15,6 +15,7 @@ import structlog
 
 from rescorer.errors import ScoringError, Unavailable
 from rescorer.service.fair_queue import FairQueue
+from rescorer.service.laps import QUEUE, Lap, laps_of, with_laps
 from rescorer.service.scorer_pool import ScorerPool
 from rescorer.service.scorers import Scorer
 from rescorer.service.work import BatchScores, Part, Work, trie_of_works
@@ -30,7 +31,7 @@ class Batcher:
         threads: where tries are built, off the event loop.
         max_batch_tokens: of one batch; a piece of work that has more is a batch of its own.
         wait_ms: how long a batch that is not full waits for company.
-        done: told of the tokens of each batch that was scored.
+        done: told of each batch that was scored.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class Batcher:
         threads: Executor,
         max_batch_tokens: int,
         wait_ms: float = 0.0,
-        done: Callable[[int], None] = lambda tokens: None,
+        done: Callable[[Sequence[Work], BatchScores], None] = lambda works, batch: None,
     ) -> None:
         self._pool = pool
         self._threads = threads
@@ -96,7 +97,12 @@ class Batcher:
         fault = await self._attempt(works)
         if fault is None:
             return
-        log.warning("a batch failed; its lists are tried alone", lists=len(works), fault=repr(fault))
+        log.warning(
+            "a batch failed; its lists are tried alone",
+            lists=len(works),
+            requests=sorted({work.request_id for work in works}),
+            fault=repr(fault),
+        )
         for work in works:
             if not work.is_over() and (again := await self._attempt([work])) is not None:
                 work.fail(again)
@@ -104,44 +110,48 @@ class Batcher:
     async def _attempt(self, works: list[Work]) -> Exception | None:
         """Answers the works that somebody still waits for; or says why that was not possible."""
         ready = [work for work in works if not work.is_over()]
-        trie = await self._trie(ready)
+        trie, laps = await self._trie(ready)
         try:
             async with self._pool.free() as scorer:
-                return await self._attempt_with(scorer, ready, trie)
+                return await self._attempt_with(scorer, ready, trie, laps)
         except Unavailable as fault:
             return fault
 
     async def _attempt_with(
-        self, scorer: Scorer, ready: list[Work], trie: HypothesisTrie
+        self, scorer: Scorer, ready: list[Work], trie: HypothesisTrie, laps: list[Lap]
     ) -> Exception | None:
         still = [work for work in ready if not work.is_over()]
         if not still:
             return None
         try:
             if len(still) < len(ready):
-                trie = await self._trie(still)
-            await self._score(scorer, still, trie)
+                trie, laps = await self._trie(still)
+            await self._score(scorer, still, trie, laps)
         except Exception as fault:
             await self._pool.check(scorer, fault)
             return fault
         return None
 
-    async def _trie(self, works: list[Work]) -> HypothesisTrie:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, trie_of_works, works)
+    async def _trie(self, works: list[Work]) -> tuple[HypothesisTrie, list[Lap]]:
+        return await asyncio.get_running_loop().run_in_executor(
+            self._threads, with_laps, lambda: trie_of_works(works)
+        )
 
-    async def _score(self, scorer: Scorer, works: Sequence[Work], trie: HypothesisTrie) -> None:
+    async def _score(
+        self, scorer: Scorer, works: Sequence[Work], trie: HypothesisTrie, laps: list[Lap]
+    ) -> None:
         began = time.perf_counter()
         first = works[0]
         label, only = first.kind
         scored = await asyncio.wait_for(scorer.score(label, trie, only), self._pool.timeout_s)
         self._pool.worked()
-        self._done(sum(work.cost for work in works))
         partial = np.array([each for work in works for each in work.partial], dtype=bool)
-        batch = BatchScores(first.front, trie, scored.scores, partial)
+        laps = [*laps, *laps_of(scored.seconds, began)]
+        batch = BatchScores(first.front, trie, scored.scores, partial, laps)
         begin = 0
         for work in works:
             rows = slice(begin, begin + len(work.words))
             begin = rows.stop
             if not work.answer.done():
-                waited_ms = (began - work.arrived) * 1e3
-                work.answer.set_result(Part(batch, rows, waited_ms, scored.compute_ms))
+                work.answer.set_result(Part(batch, rows, Lap(QUEUE, work.queued, began - work.queued)))
+        self._done(works, batch)

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from rescorer.bundle import is_ngram
 from rescorer.errors import Unavailable
 from rescorer.lm.base import EdgeScores
+from rescorer.phases import Stopwatch
 from rescorer.pipeline import Rescorer
+from rescorer.service.laps import seconds_of
 from rescorer.trie import HypothesisTrie, build_trie
 
 Load = Callable[[Path, str], Rescorer]
 
 WARM_UP = build_trie([("warm", "up"), ()])
+
+
+class Scored(NamedTuple):
+    """A model's edge scores by name, and what they took."""
+
+    scores: Mapping[str, EdgeScores]
+    seconds: Mapping[str, float]
+    """By phase. A GPU's work is counted where it is waited for."""
+    device_bytes: Mapping[str, int]
+    """Memory of a GPU, by kind; empty on a CPU."""
 
 
 class ModelHost:
@@ -48,6 +61,21 @@ class ModelHost:
 
     def unload(self, label: str) -> None:
         self._rescorers.pop(label, None)
+
+    def measured(self, label: str, trie: HypothesisTrie, only: Sequence[str] = ()) -> Scored:
+        """As ``score``, with what it took."""
+        stopwatch = Stopwatch()
+        with stopwatch.running():
+            scores = self.score(label, trie, only)
+        return Scored(scores, seconds_of(stopwatch), self.device_bytes())
+
+    def device_bytes(self) -> dict[str, int]:
+        """As of ``Scored``."""
+        if self._device == "cpu":
+            return {}
+        from rescorer.lm.device import memory_bytes
+
+        return memory_bytes(self._device)
 
     def score(self, label: str, trie: HypothesisTrie, only: Sequence[str] = ()) -> dict[str, EdgeScores]:
         """Scores of a trie's edges by the models of a bundle, or by some of them.

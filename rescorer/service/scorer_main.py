@@ -11,7 +11,6 @@ import signal
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -38,7 +37,6 @@ def serve(connection: socket.socket, host: ModelHost) -> None:
     sending = threading.Lock()
 
     def answer(frame: Frame, operation: Callable[[ModelHost, Frame], Answer]) -> None:
-        began = time.perf_counter()
         try:
             header, arrays = operation(host, frame)
         except Exception as fault:
@@ -46,7 +44,7 @@ def serve(connection: socket.socket, host: ModelHost) -> None:
             header, arrays = {"fault": kind, "message": f"{type(fault).__name__}: {fault}"}, {}
             if isinstance(fault, RescorerError):
                 header["message"] = str(fault)
-        header |= {"id": frame.header["id"], "ms": (time.perf_counter() - began) * 1e3}
+        header["id"] = frame.header["id"]
         with sending:
             connection.sendall(pack(header, arrays))
 
@@ -90,8 +88,8 @@ def probe(host: ModelHost, frame: Frame) -> Answer:
 
 
 def score(host: ModelHost, frame: Frame) -> Answer:
-    scores = host.score(frame.header["label"], trie_of(frame.arrays), frame.header["only"])
-    return {}, score_arrays(scores)
+    scored = host.measured(frame.header["label"], trie_of(frame.arrays), frame.header["only"])
+    return {"seconds": scored.seconds, "device_bytes": scored.device_bytes}, score_arrays(scored.scores)
 
 
 OPERATIONS: dict[str, Callable[[ModelHost, Frame], Answer]] = {

@@ -8,18 +8,16 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from rescorer import errors
 from rescorer.errors import RescorerError, ScoringError, Unavailable
-from rescorer.lm.base import EdgeScores
 from rescorer.pipeline import Rescorer
 from rescorer.service.frames import PREFIX, Arrays, Frame, lengths, pack, scores_of, trie_arrays, unpack
-from rescorer.service.model_host import Load, ModelHost
+from rescorer.service.model_host import Load, ModelHost, Scored
 from rescorer.trie import HypothesisTrie
 
 Result = TypeVar("Result")
@@ -29,15 +27,13 @@ class ScorerDied(Unavailable):
     """The scorer is gone or was given up; what it was asked may be asked of another."""
 
 
-class Scored(NamedTuple):
-    """A model's edge scores by name, and how long they took."""
-
-    scores: Mapping[str, EdgeScores]
-    compute_ms: float
-
-
 class Scorer(Protocol):
     """Scores tries. Raises ScorerDied where it is no longer alive."""
+
+    pid: int
+    """Of its process, 0 where that is this one or none."""
+    device_bytes: Mapping[str, int]
+    """Memory of its GPU after the last batch, as of ``Scored``."""
 
     @property
     def alive(self) -> bool: ...
@@ -66,6 +62,8 @@ class ThreadScorer:
         self._thread = ThreadPoolExecutor(1, "scoring")
         self._loading = ThreadPoolExecutor(1, "loading")
         self._stopped = False
+        self.pid = 0
+        self.device_bytes: Mapping[str, int] = {}
 
     @property
     def alive(self) -> bool:
@@ -85,12 +83,9 @@ class ThreadScorer:
         await self._run(self._thread, self._host.probe)
 
     async def score(self, label: str, trie: HypothesisTrie, only: Sequence[str]) -> Scored:
-        def timed() -> Scored:
-            began = time.perf_counter()
-            scores = self._host.score(label, trie, only)
-            return Scored(scores, (time.perf_counter() - began) * 1e3)
-
-        return await self._run(self._thread, timed)
+        scored = await self._run(self._thread, lambda: self._host.measured(label, trie, only))
+        self.device_bytes = scored.device_bytes
+        return scored
 
     async def stop(self) -> None:
         self._stopped = True
@@ -119,14 +114,12 @@ class ProcessScorer:
         self._waiting: dict[int, asyncio.Future[Frame]] = {}
         self._number = 0
         self._alive = False
+        self.pid = 0
+        self.device_bytes: Mapping[str, int] = {}
 
     @property
     def alive(self) -> bool:
         return self._alive
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid if self._process else 0
 
     async def start(self) -> None:
         await self.stop()
@@ -136,6 +129,7 @@ class ProcessScorer:
             self._process = await asyncio.create_subprocess_exec(
                 *command, *self._arguments, pass_fds=[theirs.fileno()], stdin=asyncio.subprocess.DEVNULL
             )
+        self.pid = self._process.pid
         reader, self._writer = await asyncio.open_connection(sock=ours)
         self._alive = True
         self._reading = asyncio.create_task(self._read(reader))
@@ -152,7 +146,8 @@ class ProcessScorer:
     async def score(self, label: str, trie: HypothesisTrie, only: Sequence[str]) -> Scored:
         header = {"do": "score", "label": label, "only": list(only)}
         frame = await self._ask(header, trie_arrays(trie))
-        return Scored(scores_of(frame.arrays), frame.header["ms"])
+        self.device_bytes = frame.header["device_bytes"]
+        return Scored(scores_of(frame.arrays), frame.header["seconds"], self.device_bytes)
 
     async def stop(self) -> None:
         self._alive = False
@@ -166,6 +161,7 @@ class ProcessScorer:
             await self._process.wait()
         self._fail_waiting()
         self._process = self._writer = self._reading = None
+        self.pid = 0
 
     async def _ask(self, header: dict[str, Any], arrays: Arrays | None = None) -> Frame:
         if not self._alive or self._writer is None:

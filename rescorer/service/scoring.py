@@ -97,7 +97,9 @@ class Scoring:
             partial = [hypothesis.partial for hypothesis in each.nbest.hypotheses]
             pieces = cut(each.words, each.context, self._max_batch_tokens)
             works[index] = [
-                Work(front, each.words[rows], partial[rows], each.context, until, only, cost, caller.arrived)
+                Work(
+                    front, each.words[rows], partial[rows], each.context, until, only, cost, caller.request_id
+                )
                 for rows, cost in pieces
             ]
         every = [work for of_list in works.values() for work in of_list]

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -45,6 +45,7 @@ from rescorer.service.v1 import rescorer_pb2 as pb
 from rescorer.service.v1.admin_pb2_grpc import add_AdminServiceServicer_to_server
 from rescorer.service.v1.models_pb2_grpc import add_ModelServiceServicer_to_server
 from rescorer.service.v1.rescorer_pb2_grpc import add_RescorerServiceServicer_to_server
+from rescorer.service.work import BatchScores, Work
 
 SERVICE = pb.DESCRIPTOR.services_by_name["RescorerService"].full_name
 ROLES: Mapping[str, Role] = MappingProxyType(
@@ -94,7 +95,7 @@ class Server:
             self._threads,
             settings.max_batch_tokens,
             settings.batch_wait_ms,
-            self.admission.pace.did,
+            self._scored,
         )
         self._drain = Drain()
         self._service = RescorerService(
@@ -193,6 +194,9 @@ class Server:
             return self._server.add_insecure_port(settings.address)
         certificates = Certificates(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
         return self._server.add_secure_port(settings.address, certificates.credentials())
+
+    def _scored(self, works: Sequence[Work], batch: BatchScores) -> None:
+        self.admission.pace.did(sum(work.cost for work in works))
 
     def _broke(self, reason: str) -> None:
         """Tells health, and whoever runs the server."""

@@ -99,7 +99,7 @@ class RescorerService(RescorerServiceServicer):
                 self._admission.correct(ticket, plan.tokens)
                 outcomes = await self._scoring.outcomes(front, plan.good, caller)
                 response = await self._in_thread(lambda: answer_texts(plan, outcomes))
-        response.timing.CopyFrom(timing(outcomes))
+        response.timing.CopyFrom(timing(outcomes, caller.arrived))
         return response
 
     async def _rescore(
@@ -145,7 +145,7 @@ class RescorerService(RescorerServiceServicer):
         answered = await self._in_thread(
             lambda: answer_lists(plan, outcomes, request, response, caller.request_id)
         )
-        answered.timing.CopyFrom(timing(outcomes))
+        answered.timing.CopyFrom(timing(outcomes, caller.arrived))
         return answered
 
     async def _in_thread(self, job: Callable[[], Response]) -> Response:
@@ -170,10 +170,10 @@ def tokens_in(request: RescoreRequest | pb.ScoreTextRequest) -> int:
     return request.ByteSize() // BYTES_A_TOKEN
 
 
-def timing(outcomes: list[Outcome]) -> pb.Timing:
+def timing(outcomes: list[Outcome], arrived: float) -> pb.Timing:
     """Until the first batch began, and all batches' time."""
     parts = [part for outcome in outcomes for part in outcome.parts]
-    batches = {id(part.batch): part.compute_ms for part in parts}
-    return pb.Timing(
-        queue_ms=min((part.queue_ms for part in parts), default=0.0), compute_ms=sum(batches.values())
-    )
+    batches = {id(part.batch): part.batch for part in parts}.values()
+    began = min((part.queue.began + part.queue.seconds for part in parts), default=arrived)
+    compute_s = sum(lap.seconds for batch in batches for lap in batch.laps)
+    return pb.Timing(queue_ms=(began - arrived) * 1e3, compute_ms=compute_s * 1e3)

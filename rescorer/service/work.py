@@ -12,7 +12,9 @@ import numpy as np
 
 from rescorer.errors import DeadlineExceeded
 from rescorer.lm.base import EdgeScores
+from rescorer.phases import Phase, phase
 from rescorer.pipeline import Rescorer, budget_cuts, word_costs
+from rescorer.service.laps import Lap
 from rescorer.trie import HypothesisTrie, Words, build_trie
 from rescorer.types import Weights
 
@@ -22,6 +24,7 @@ class BatchScores:
 
     Args:
         front: knows the models' names.
+        laps: what the batch took, from its trie on.
     """
 
     def __init__(
@@ -30,8 +33,9 @@ class BatchScores:
         trie: HypothesisTrie,
         scores: Mapping[str, EdgeScores],
         partial: np.ndarray,  # (H,) bool
+        laps: Sequence[Lap] = (),
     ) -> None:
-        self.front, self.trie, self.scores = front, trie, scores
+        self.front, self.trie, self.scores, self.laps = front, trie, scores, laps
         self._partial = partial
         self._sums: dict[tuple[tuple[str, float], ...], dict[str, np.ndarray]] = {}
 
@@ -49,9 +53,8 @@ class Part(NamedTuple):
     batch: BatchScores
     rows: slice
     """Which hypotheses of the batch are its own."""
-    queue_ms: float
-    compute_ms: float
-    """Of the whole batch."""
+    queue: Lap
+    """Until the scoring of the batch began."""
 
 
 @dataclass(eq=False, slots=True)
@@ -70,7 +73,9 @@ class Work:
     """Models to ask; empty: all."""
     cost: int = 0
     """Tokens: words, ends and context."""
-    arrived: float = field(default_factory=time.perf_counter)
+    request_id: str = ""
+    queued: float = field(default_factory=time.perf_counter)
+    """When it came into the queue, in ``time.perf_counter`` seconds."""
     answer: asyncio.Future[Part] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     @property
@@ -98,7 +103,8 @@ def cut(words: Sequence[Words], context: Words, budget: int) -> Iterator[tuple[s
 
 
 def trie_of_works(works: Sequence[Work]) -> HypothesisTrie:
-    return build_trie(
-        [each for work in works for each in work.words],
-        [work.context for work in works for _ in work.words],
-    )
+    with phase(Phase.TRIE):
+        return build_trie(
+            [each for work in works for each in work.words],
+            [work.context for work in works for _ in work.words],
+        )
