@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from rescorer.batches import budget_cuts, subtree_order, word_costs
 from rescorer.bundle import Bundle, check_weights, load_bundle
 from rescorer.combine import MIXTURE, OOV, WORDS, totals
 from rescorer.errors import InputError, InvalidList, ScoringError
@@ -211,10 +212,18 @@ class Rescorer:
     def _sentence_sums(
         self, words: Sequence[Words], contexts: Sequence[Words], weights: Weights, partial: np.ndarray
     ) -> dict[str, np.ndarray]:
-        """``sentence_sums`` of any number of hypotheses."""
+        """``sentence_sums`` of any number of hypotheses.
+
+        Where they are too many for one batch, they are cut between subtrees of their common trie, so that few
+        prefixes are scored in more than one batch.
+        """
         sums = {name: np.zeros(len(words)) for name in (*self.bundle.models, MIXTURE, OOV)}
+        order = np.arange(len(words))
+        if sum(word_costs(words, contexts)) > self.max_batch_words:
+            order = np.array(subtree_order(words, contexts))
+            words, contexts = [words[i] for i in order], [contexts[i] for i in order]
         for begin, trie, scores in self._scored_batches(words, contexts):
-            rows = slice(begin, begin + len(trie.hypothesis_node))
+            rows = order[begin : begin + len(trie.hypothesis_node)]
             with phase(Phase.RANK):
                 for name, values in self.sentence_sums(trie, scores, weights, partial[rows]).items():
                     sums[name][rows] = values
@@ -253,27 +262,6 @@ class Rescorer:
         )
         kept = (nbest.reference, nbest.group, nbest.fields, nbest.context)
         return RescoredList(nbest.id, ranked, weights, self.bundle.label, *kept)
-
-
-def word_costs(words: Sequence[Words], contexts: Sequence[Words]) -> list[int]:
-    """What each hypothesis adds to a batch: its words, ``</s>``, and its context where that is a new one."""
-    costs = [len(each) + 1 for each in words]
-    for i, context in enumerate(contexts):  # a context is run through once for all that share it
-        if i == 0 or context is not contexts[i - 1]:
-            costs[i] += len(context)
-    return costs
-
-
-def budget_cuts(costs: Sequence[int], budget: int) -> Iterator[tuple[int, int]]:
-    """Consecutive ranges whose costs sum to at most ``budget``, or hold one item that alone costs more."""
-    begin = total = 0
-    for i, cost in enumerate(costs):
-        if i > begin and total + cost > budget:
-            yield begin, i
-            begin, total = i, 0
-        total += cost
-    if begin < len(costs):
-        yield begin, len(costs)
 
 
 def check_lengths(list_id: str, words: Sequence[Words], context: Words) -> None:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from models import write_bundle
 from rescorer import ConfigError, Hypothesis, InvalidList, NBestList, Rescorer, Weights
+from rescorer.batches import budget_cuts, subtree_order
 from rescorer.combine import parse_weights, weights_to_dict
 from rescorer.lm.plain import plain_log_probs, plain_mixture
-from rescorer.pipeline import budget_cuts
 from rescorer.ranking import best_first, merge_equal
 
 
@@ -200,3 +200,36 @@ def test_batches_keep_order_and_budget(costs, budget):
     cuts = list(budget_cuts(costs, budget))
     assert [i for begin, end in cuts for i in range(begin, end)] == list(range(len(costs)))
     assert all(sum(costs[b:e]) <= budget or e - b == 1 for b, e in cuts)
+
+
+WORDS = st.lists(st.sampled_from("ab"), max_size=5).map(tuple)
+
+
+@given(st.lists(st.tuples(WORDS, st.sampled_from([(), ("c",), ("a", "b")])), max_size=20))
+def test_hypotheses_of_a_subtree_stand_together(items):
+    order = subtree_order([words for words, _ in items], [context for _, context in items])
+    assert sorted(order) == list(range(len(items)))
+    for words, context in items:
+        for length in range(len(words) + 1):
+            below = [items[i][1] == context and items[i][0][:length] == words[:length] for i in order]
+            first, last = below.index(True), len(below) - below[::-1].index(True)
+            assert all(below[first:last])
+
+
+def test_a_list_above_the_budget_is_cut_between_subtrees(rescorer, monkeypatch):
+    apart = [
+        f"{first} {'cat sat on ' * 4}{last}" for last in ("the", "mat", "qqq") for first in ("the", "mat")
+    ]
+    nodes = []
+    score = Rescorer.edge_scores
+    monkeypatch.setattr(
+        Rescorer, "edge_scores", lambda self, trie: nodes.append(trie.n_nodes) or score(self, trie)
+    )
+    small = Rescorer(rescorer.bundle, max_batch_words=45)
+    found = sorted(small.rescore([nbest(*apart)])[0].hypotheses, key=lambda h: h.original_rank)
+    assert len(nodes) > 1
+    assert (
+        sum(nodes) < 50
+    )  # each of 2 × 16 prefixes about once, where cut as they came 6 × 14 of them would be
+    alone = [small.rescore([nbest(text)])[0].best for text in apart]
+    assert [h.total for h in found] == pytest.approx([h.total for h in alone], abs=1e-4)

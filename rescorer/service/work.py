@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rescorer.batches import budget_cuts, word_costs
 from rescorer.errors import DeadlineExceeded
 from rescorer.lm.base import EdgeScores
 from rescorer.phases import Phase, phase
-from rescorer.pipeline import Rescorer, budget_cuts, word_costs
+from rescorer.pipeline import Rescorer
 from rescorer.service.laps import Lap
 from rescorer.trie import HypothesisTrie, Words, build_trie
 from rescorer.types import Weights
