@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional
 
 from models import random_network
@@ -25,6 +26,18 @@ def test_linear_is_torchs(rows, with_bias):
         part = linear(x[:, 20:120], weight[:, 20:120])  # not in one piece
     torch.testing.assert_close(whole, functional.linear(x, weight, bias), atol=1e-4, rtol=0)
     torch.testing.assert_close(part, functional.linear(x[:, 20:120], weight[:, 20:120]), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 40])
+def test_a_parameter_is_put_in_order_once_and_again_when_it_changes(rows, monkeypatch):
+    monkeypatch.setattr(products, "LEAST_WORK", 0)
+    x, weight = torch.randn(rows, 200), nn.Parameter(torch.randn(70, 200))
+    for _ in range(2):
+        with torch.inference_mode():
+            torch.testing.assert_close(linear(x, weight), functional.linear(x, weight), atol=1e-4, rtol=0)
+            assert products.in_order(weight) is products.in_order(weight)
+        with torch.no_grad():
+            weight.add_(1)
 
 
 def test_gradients_and_other_types_are_torchs():
