@@ -9,18 +9,17 @@ from typing import Any
 
 import grpc
 import structlog
-from grpc_status import rpc_status
 
 from rescorer.errors import PermissionDenied, ServiceError, Unauthenticated
 from rescorer.service.access_file import ClientEntry, Role, hash_of, read_clients
-from rescorer.service.faults import status_of
+from rescorer.service.faults import kind_of
+from rescorer.service.interceptor import abort
+from rescorer.service.telemetry import Telemetry
 
 AUTHORIZATION, BEARER = "authorization", "bearer "
 
 current_client: ContextVar[str] = ContextVar("client", default="")
 """Name of the client whose call this task answers; empty where nobody has to say who they are."""
-
-log = structlog.get_logger()
 
 
 class Access:
@@ -80,11 +79,13 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):
 
     Args:
         roles: by full name of a service; the others are open, as health is for whoever restarts servers.
+        telemetry: told of who is refused.
     """
 
-    def __init__(self, access: Access, roles: Mapping[str, Role]) -> None:
+    def __init__(self, access: Access, roles: Mapping[str, Role], telemetry: Telemetry) -> None:
         self._access = access
         self._roles = roles
+        self._telemetry = telemetry
 
     async def intercept_service(
         self,
@@ -92,34 +93,37 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Any:
         handler = await continuation(handler_call_details)
-        role = self._roles.get(handler_call_details.method.lstrip("/").split("/")[0])
+        path = handler_call_details.method
+        role = self._roles.get(path.lstrip("/").split("/")[0])
         if handler is None or role is None:
             return handler
         if handler.request_streaming:
-            return handler._replace(stream_stream=self._guarded_stream(handler.stream_stream, role))
-        return handler._replace(unary_unary=self._guarded_unary(handler.unary_unary, role))
+            return handler._replace(stream_stream=self._guarded_stream(handler.stream_stream, path, role))
+        return handler._replace(unary_unary=self._guarded_unary(handler.unary_unary, path, role))
 
-    def _guarded_unary(self, behaviour: Callable[..., Any], role: Role) -> Callable[..., Any]:
+    def _guarded_unary(self, behaviour: Callable[..., Any], path: str, role: Role) -> Callable[..., Any]:
         async def call(request: Any, context: grpc.aio.ServicerContext) -> Any:
-            await self._let_in(context, role)
+            await self._let_in(path, context, role)
             return await behaviour(request, context)
 
         return call
 
-    def _guarded_stream(self, behaviour: Callable[..., Any], role: Role) -> Callable[..., Any]:
+    def _guarded_stream(self, behaviour: Callable[..., Any], path: str, role: Role) -> Callable[..., Any]:
         async def call(requests: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
-            await self._let_in(context, role)
+            await self._let_in(path, context, role)
             async for response in behaviour(requests, context):
                 yield response
 
         return call
 
-    async def _let_in(self, context: grpc.aio.ServicerContext, role: Role) -> None:
+    async def _let_in(self, path: str, context: grpc.aio.ServicerContext, role: Role) -> None:
         try:
             client = self._access.let_in(context, role)
         except ServiceError as fault:
-            log.info("caller refused", peer=context.peer(), fault=str(fault))
-            await context.abort_with_status(rpc_status.to_status(status_of(fault)))
+            structlog.contextvars.bind_contextvars(peer=context.peer())
+            call = self._telemetry.began(path, context)
+            call.ended("caller refused", kind_of(fault).code.name, fault)
+            await abort(context, fault)
         current_client.set(client)
         if client:
             structlog.contextvars.bind_contextvars(client=client)

@@ -15,6 +15,15 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def address(host: str, port: int) -> str:
+    """As gRPC and URLs write it.
+
+    >>> address("::1", 50051)
+    '[::1]:50051'
+    """
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def is_local_target(target: str) -> bool:
     """Whether what a client connects to can only be on this machine.
 

@@ -12,6 +12,7 @@ from typing import TypeVar
 import numpy as np
 
 from rescorer.errors import ConfigError, InputError, Unavailable
+from rescorer.phases import Phase, phase
 from rescorer.pipeline import PreparedList, Rescorer, check_lengths
 from rescorer.service.convert import (
     list_from_proto,
@@ -23,6 +24,7 @@ from rescorer.service.convert import (
 from rescorer.service.degrade import first_pass, ngram_weights
 from rescorer.service.faults import kind_of, status_of
 from rescorer.service.limits import check_list
+from rescorer.service.metrics import Metrics
 from rescorer.service.scoring import Outcome
 from rescorer.service.settings import ServiceSettings
 from rescorer.service.v1 import rescorer_pb2 as pb
@@ -59,7 +61,9 @@ def plan_lists(front: Rescorer, request: RescoreRequest, settings: ServiceSettin
     def planned(message: pb.NBestList) -> PreparedList | InputError:
         try:
             check_list(message, settings)
-            return front.prepared(list_from_proto(message), weights)
+            with phase(Phase.PARSE):
+                nbest = list_from_proto(message)
+            return front.prepared(nbest, weights)
         except InputError as fault:
             return fault
 
@@ -88,9 +92,14 @@ def weights_of(front: Rescorer, request: RescoreRequest | pb.ScoreTextRequest) -
 
 
 def answer_lists(
-    plan: Plan, outcomes: Sequence[Outcome], request: RescoreRequest, response: RescoreAnswer, request_id: str
+    plan: Plan,
+    outcomes: Sequence[Outcome],
+    request: RescoreRequest,
+    response: RescoreAnswer,
+    request_id: str,
+    metrics: Metrics,
 ) -> RescoreAnswer:
-    """Fills ``response`` with one answer a list.
+    """Fills ``response`` with one answer a list, and tells the metrics of each.
 
     Raises:
         Unavailable: a list was not scored, for a reason that will pass.
@@ -106,12 +115,16 @@ def answer_lists(
         fault = outcome.fault
         if isinstance(each, PreparedList) and fault is None:
             try:
-                rescored = rescored_list(plan, each, outcome, merge=request.merge)
-                response.lists.append(rescored_to_proto(rescored))
+                with phase(Phase.RANK):
+                    rescored = rescored_list(plan, each, outcome, merge=request.merge)
+                with phase(Phase.WRITE):
+                    response.lists.append(rescored_to_proto(rescored))
                 response.lists[index].degradation = outcome.degradation
+                metrics.ranked(rescored, outcome.degradation)
             except InputError as of_list:
                 fault = of_list
         if fault is not None:
+            metrics.refused(plan.front.bundle.label, fault)
             hidden = request_id if kind_of(fault).hidden else ""
             response.lists.add(id=message.id, status=status_of(fault, hidden, path=f"lists[{index}]"))
             if message.HasField("fields"):

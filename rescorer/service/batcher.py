@@ -32,6 +32,7 @@ class Batcher:
         max_batch_tokens: of one batch; a piece of work that has more is a batch of its own.
         wait_ms: how long a batch that is not full waits for company.
         done: told of each batch that was scored.
+        failed: told of each that was not.
     """
 
     def __init__(
@@ -41,12 +42,13 @@ class Batcher:
         max_batch_tokens: int,
         wait_ms: float = 0.0,
         done: Callable[[Sequence[Work], BatchScores], None] = lambda works, batch: None,
+        failed: Callable[[], None] = lambda: None,
     ) -> None:
         self._pool = pool
         self._threads = threads
         self._max_batch_tokens = max_batch_tokens
         self._wait_s = wait_ms / 1e3
-        self._done = done
+        self._done, self._failed = done, failed
         self._queue: FairQueue[Work] = FairQueue(Work.is_over)
         self._arrival = asyncio.Event()
         self._lanes: list[asyncio.Task[None]] = []
@@ -58,6 +60,11 @@ class Batcher:
         for lane in self._lanes:
             lane.cancel()
         await asyncio.gather(*self._lanes, return_exceptions=True)
+
+    @property
+    def waiting(self) -> int:
+        """Pieces of work in the queue."""
+        return len(self._queue)
 
     def put(self, work: Work, client: Hashable, *, urgent: bool = False) -> None:
         """Queues a piece of work; ``work.answer`` will have its part, or the fault it met."""
@@ -97,6 +104,7 @@ class Batcher:
         fault = await self._attempt(works)
         if fault is None:
             return
+        self._failed()
         log.warning(
             "a batch failed; its lists are tried alone",
             lists=len(works),

@@ -1,4 +1,4 @@
-"""Owns what surrounds every call: decoding, the request id, one log line, and faults turned into statuses.
+"""Owns what surrounds every call: decoding, watching it to its end, and faults turned into statuses.
 
 Without it gRPC would send the text of any exception to the client, as UNKNOWN.
 """
@@ -6,33 +6,24 @@ Without it gRPC would send the text of any exception to the client, as UNKNOWN.
 from __future__ import annotations
 
 import asyncio
-import re
 import time
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from contextvars import ContextVar
 from typing import Any
 
 import grpc
-import structlog
 from google.protobuf.message import DecodeError
 from grpc_status import rpc_status
 
 from rescorer.errors import InputError
+from rescorer.phases import Phase
 from rescorer.service.drain import Drain
 from rescorer.service.faults import kind_of, retry_after_ms, status_of
+from rescorer.service.laps import Lap, label
+from rescorer.service.request_id import REQUEST_ID, name_request
+from rescorer.service.telemetry import Call, Telemetry
 
-REQUEST_ID = "x-request-id"
-"""Metadata by which a client names its request."""
 PUSHBACK = "grpc-retry-pushback-ms"
-ACCEPTED_ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)
-"""Others would be a way to write into our logs."""
-
-log = structlog.get_logger()
-
-current_request: ContextVar[str] = ContextVar("request_id", default="")
-"""The id of the call that this task answers."""
 
 
 class FaultInterceptor(grpc.aio.ServerInterceptor):
@@ -41,11 +32,12 @@ class FaultInterceptor(grpc.aio.ServerInterceptor):
     Args:
         service: full name of the proto service.
         drain: counts the calls.
+        telemetry: watches them.
     """
 
-    def __init__(self, service: str, drain: Drain) -> None:
+    def __init__(self, service: str, drain: Drain, telemetry: Telemetry) -> None:
         self._prefix = f"/{service}/"
-        self._drain = drain
+        self._drain, self._telemetry = drain, telemetry
 
     async def intercept_service(
         self,
@@ -53,88 +45,77 @@ class FaultInterceptor(grpc.aio.ServerInterceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Any:
         handler = await continuation(handler_call_details)
-        method = handler_call_details.method
-        if handler is None or not method.startswith(self._prefix):
+        path = handler_call_details.method
+        if handler is None or not path.startswith(self._prefix):
             return handler
-        method = method.removeprefix(self._prefix)
         # Messages arrive here as bytes: decoding is inside the guard, too.
         if handler.request_streaming:
             return grpc.stream_stream_rpc_method_handler(
-                guarded_stream(handler, method, self._drain), None, handler.response_serializer
+                self._guarded_stream(handler, path), None, handler.response_serializer
             )
         return grpc.unary_unary_rpc_method_handler(
-            guarded_unary(handler, method, self._drain), None, handler.response_serializer
+            self._guarded_unary(handler, path), None, handler.response_serializer
         )
 
+    def _guarded_unary(self, handler: Any, path: str) -> Callable[..., Awaitable[Any]]:
+        async def answer(data: bytes, context: grpc.aio.ServicerContext) -> Any:
+            call = self._opened(path, context)
+            async with guard(context, call):
+                return await handler.unary_unary(decoded(handler, data, call), context)
 
-def guarded_unary(handler: Any, method: str, drain: Drain) -> Callable[..., Awaitable[Any]]:
-    async def call(data: bytes, context: grpc.aio.ServicerContext) -> Any:
-        drain.opened(context)
-        async with guard(context, method):
-            return await handler.unary_unary(decoded(handler, data), context)
+        return answer
 
-    return call
+    def _guarded_stream(self, handler: Any, path: str) -> Callable[..., AsyncIterator[Any]]:
+        async def answer(
+            stream: AsyncIterator[bytes], context: grpc.aio.ServicerContext
+        ) -> AsyncIterator[Any]:
+            call = self._opened(path, context)
+            async with guard(context, call):
+                requests = (decoded(handler, data, call) async for data in stream)
+                async for response in handler.stream_stream(requests, context):
+                    call.message_ended()
+                    yield response
+
+        return answer
+
+    def _opened(self, path: str, context: grpc.aio.ServicerContext) -> Call:
+        self._drain.opened(context)
+        return self._telemetry.began(path, context)
 
 
-def guarded_stream(handler: Any, method: str, drain: Drain) -> Callable[..., AsyncIterator[Any]]:
-    async def call(stream: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
-        drain.opened(context)
-        async with guard(context, method):
-            requests = (decoded(handler, data) async for data in stream)
-            async for response in handler.stream_stream(requests, context):
-                yield response
-
-    return call
-
-
-def decoded(handler: Any, data: bytes) -> Any:
+def decoded(handler: Any, data: bytes, call: Call) -> Any:
+    began = time.perf_counter()
     try:
         return handler.request_deserializer(data)
     except DecodeError:
         raise InputError(
             "the request cannot be decoded; expected a message of rescorer.v1, texts in UTF-8"
         ) from None
+    finally:
+        call.did([Lap(label(Phase.PARSE), began, time.perf_counter() - began)])
 
 
 @asynccontextmanager
-async def guard(context: grpc.aio.ServicerContext, method: str) -> AsyncIterator[None]:
+async def guard(context: grpc.aio.ServicerContext, call: Call) -> AsyncIterator[None]:
     """Ends the call with the status of whatever fault is raised inside."""
-    request_id = request_id_of(context)
-    current_request.set(request_id)
-    began = time.perf_counter()
-    call_log = log.bind(request_id=request_id, method=method)
-
-    def ms() -> float:
-        return round((time.perf_counter() - began) * 1e3, 3)
-
     try:
         yield
-    except asyncio.CancelledError:
-        call_log.info("call is gone", ms=ms())
+    except (asyncio.CancelledError, GeneratorExit):
+        call.ended("call is gone", grpc.StatusCode.CANCELLED.name)
         raise
     except Exception as fault:
         kind = kind_of(fault)
-        if kind.hidden:
-            call_log.error("call failed", code=kind.code.name, ms=ms(), exc_info=fault)
-        else:
-            call_log.info("call refused", code=kind.code.name, ms=ms(), reason=kind.reason, fault=str(fault))
-        await abort(context, fault, request_id)
+        call.ended("call failed" if kind.hidden else "call refused", kind.code.name, fault)
+        await abort(context, fault)
     else:
-        call_log.info("call answered", code="OK", ms=ms())
+        call.ended("call answered", grpc.StatusCode.OK.name)
 
 
-async def abort(context: grpc.aio.ServicerContext, fault: Exception, request_id: str) -> None:
+async def abort(context: grpc.aio.ServicerContext, fault: Exception) -> None:
     """Ends the call; gRPC's own retries obey the trailing metadata, other callers read the details."""
+    request_id = name_request(context)
     status = rpc_status.to_status(status_of(fault, request_id))
-    trailing = tuple(status.trailing_metadata)
+    trailing = (*status.trailing_metadata, (REQUEST_ID, request_id))
     if retry_ms := retry_after_ms(fault):
         trailing += ((PUSHBACK, str(retry_ms)),)
     await context.abort(status.code, status.details, trailing)
-
-
-def request_id_of(context: grpc.aio.ServicerContext) -> str:
-    """The client's own id of the request, or a new one."""
-    for key, value in context.invocation_metadata() or ():
-        if key == REQUEST_ID and isinstance(value, str) and ACCEPTED_ID.fullmatch(value):
-            return value
-    return uuid.uuid4().hex

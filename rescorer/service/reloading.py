@@ -21,6 +21,7 @@ class Reloader:
     Args:
         settings: those the server started with.
         read_again: reads the settings' sources anew; None: settings stay as they are.
+        done: called after a reload that was asked for or has changed something.
     """
 
     def __init__(
@@ -29,8 +30,10 @@ class Reloader:
         repository: ModelRepository,
         access: Access,
         read_again: Callable[[], ServiceSettings] | None = None,
+        done: Callable[[Changes], None] = lambda changes: None,
     ) -> None:
         self._settings = settings
+        self._done = done
         self._repository, self._access = repository, access
         self._read_again = read_again
         self._reloading: set[asyncio.Task[Changes]] = set()
@@ -48,6 +51,8 @@ class Reloader:
         except RescorerError as fault:  # nothing serves yet
             changes = Changes(refused={"models": self._repository.reason(fault)})
         changes.refused |= refused
+        if changes or again:
+            self._done(changes)
         if changes or (again and changes.refused):
             log.info("reloaded", **vars(changes))
         return changes

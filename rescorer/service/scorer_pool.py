@@ -27,13 +27,18 @@ class ScorerPool:
     Args:
         broken: called once with the reason when scoring is no longer possible.
         timeout_s: a scorer that takes longer than this over one batch is given up.
+        died: called for each scorer that died or was given up.
     """
 
     def __init__(
-        self, scorers: Sequence[Scorer], broken: Callable[[str], None], timeout_s: float = 60.0
+        self,
+        scorers: Sequence[Scorer],
+        broken: Callable[[str], None],
+        timeout_s: float = 60.0,
+        died: Callable[[], None] = lambda: None,
     ) -> None:
         self.scorers = tuple(scorers)
-        self._broken = broken
+        self._broken, self._died = broken, died
         self.timeout_s = timeout_s
         self._idle: asyncio.Queue[Scorer | None] = asyncio.Queue()  # None: there will be none any more
         self._loaded: dict[str, Path] = {}
@@ -119,6 +124,7 @@ class ScorerPool:
     async def _revived(self, scorer: Scorer) -> None:
         while True:
             self._deaths += 1
+            self._died()
             log.warning("a scorer has died", deaths_in_a_row=self._deaths)
             if self._deaths > DEATHS_IN_A_ROW:
                 self._give_up(f"scorers died {self._deaths} times in a row")

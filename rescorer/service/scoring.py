@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from rescorer.errors import DeadlineExceeded
 from rescorer.pipeline import PreparedList, Rescorer
 from rescorer.service.batcher import Batcher
+from rescorer.service.metrics import Metrics
 from rescorer.service.v1 import rescorer_pb2 as pb
 from rescorer.service.work import Part, Work, cut
 
@@ -47,9 +48,10 @@ class Outcome:
 class Scoring:
     """Has lists scored by a batcher."""
 
-    def __init__(self, batcher: Batcher, max_batch_tokens: int) -> None:
+    def __init__(self, batcher: Batcher, max_batch_tokens: int, metrics: Metrics) -> None:
         self._batcher = batcher
         self._max_batch_tokens = max_batch_tokens
+        self._metrics = metrics
 
     async def outcomes(
         self, front: Rescorer, lists: Sequence[PreparedList], caller: Caller, *, late: bool = False
@@ -115,6 +117,7 @@ class Scoring:
                 if all(is_answered(work) for work in of_list)
             }
         finally:
+            self._metrics.left(every)
             self._batcher.give_up(every)
 
 

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 from types import MappingProxyType
 
 import grpc
@@ -27,24 +23,29 @@ from rescorer.pipeline import Rescorer
 from rescorer.service.access import Access, AccessInterceptor
 from rescorer.service.access_file import Role
 from rescorer.service.admin_service import ADMIN_SERVICE, AdminService
-from rescorer.service.admission import Admission, Room
 from rescorer.service.batcher import Batcher
 from rescorer.service.drain import Drain
+from rescorer.service.gauges import Gauges
 from rescorer.service.interceptor import FaultInterceptor
+from rescorer.service.logs import log_to_stderr
+from rescorer.service.metrics import Metrics
+from rescorer.service.metrics_endpoint import MetricsEndpoint
 from rescorer.service.model_host import Load
 from rescorer.service.model_service import MODEL_SERVICE, ModelService
+from rescorer.service.port_file import remove_port, write_port
 from rescorer.service.reloading import Reloader
-from rescorer.service.repository import ModelRepository
 from rescorer.service.scorer_pool import ScorerPool
-from rescorer.service.scorers import ProcessScorer, Scorer, ThreadScorer
 from rescorer.service.scoring import Scoring
 from rescorer.service.service import RescorerService
 from rescorer.service.settings import ServiceSettings
+from rescorer.service.telemetry import Telemetry
 from rescorer.service.tls import Certificates
+from rescorer.service.tracing import Tracing
 from rescorer.service.v1 import rescorer_pb2 as pb
 from rescorer.service.v1.admin_pb2_grpc import add_AdminServiceServicer_to_server
 from rescorer.service.v1.models_pb2_grpc import add_ModelServiceServicer_to_server
 from rescorer.service.v1.rescorer_pb2_grpc import add_RescorerServiceServicer_to_server
+from rescorer.service.wiring import admission_of, repository_of, scorers_of, tracing_of
 from rescorer.service.work import BatchScores, Work
 
 SERVICE = pb.DESCRIPTOR.services_by_name["RescorerService"].full_name
@@ -57,6 +58,8 @@ ROLES: Mapping[str, Role] = MappingProxyType(
     }
 )
 """What callers need; health is open, for it is asked by who has no login."""
+GUARDED = (SERVICE, MODEL_SERVICE, ADMIN_SERVICE)
+"""Those whose faults are ours; health and reflection are left alone."""
 HEALTH_NAMES = ("", SERVICE)
 """What health can be asked about: the server as a whole, and the service."""
 
@@ -75,6 +78,7 @@ class Server:
     Args:
         load: makes the rescorer; tests put one with faults of its own here.
         read_again: reads the settings anew for a reload; None: they stay as they are.
+        tracing: where spans go; None: as the settings say.
     """
 
     def __init__(
@@ -82,11 +86,19 @@ class Server:
         settings: ServiceSettings,
         load: Load = Rescorer.load,
         read_again: Callable[[], ServiceSettings] | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self._settings = settings
+        self.metrics = Metrics(lambda: self._gauges.read())
+        self._tracing = tracing or tracing_of(settings)
         self.broken: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """Why scoring is no longer possible, once that is so; the process had better end then."""
-        self.pool = ScorerPool(scorers_of(settings, load), self._broke, settings.scorer_timeout_s)
+        self.pool = ScorerPool(
+            scorers_of(settings, load),
+            self._broke,
+            settings.scorer_timeout_s,
+            self.metrics.scorer_restarts.inc,
+        )
         self.admission = admission_of(settings)
         self.models = repository_of(settings, self.pool)
         self._threads = ThreadPoolExecutor(MESSAGE_THREADS, "messages")
@@ -96,6 +108,7 @@ class Server:
             settings.max_batch_tokens,
             settings.batch_wait_ms,
             self._scored,
+            self.metrics.failed_batches.inc,
         )
         self._drain = Drain()
         self._service = RescorerService(
@@ -103,18 +116,24 @@ class Server:
             self.models,
             self.admission,
             admission_of(settings),
-            Scoring(self._batcher, settings.max_batch_tokens),
+            Scoring(self._batcher, settings.max_batch_tokens, self.metrics),
             self._threads,
             self._drain,
+            self.metrics,
         )
+        self._gauges = Gauges(
+            self.metrics, self.pool, self._batcher, self.admission, self._service.streams, self.models
+        )
+        self._endpoint: MetricsEndpoint | None = None
+        telemetry = Telemetry(self.metrics, self._tracing)
         access = Access(settings.access)
-        self.reloader = Reloader(settings, self.models, access, read_again)
+        self.reloader = Reloader(settings, self.models, access, read_again, self.metrics.reloaded)
         self._polling: asyncio.Task[None] | None = None
         self._health = health_aio.HealthServicer()
         self._server = grpc.aio.server(
             interceptors=[
-                AccessInterceptor(access, ROLES),
-                *(FaultInterceptor(each, self._drain) for each in (SERVICE, MODEL_SERVICE, ADMIN_SERVICE)),
+                AccessInterceptor(access, ROLES, telemetry),
+                *(FaultInterceptor(each, self._drain, telemetry) for each in GUARDED),
             ],
             options=[
                 ("grpc.max_receive_message_length", settings.max_message_bytes),
@@ -148,6 +167,11 @@ class Server:
             port = self._add_port()
         except RuntimeError as fault:
             raise ConfigError(f"cannot listen on {settings.address}: {fault}") from None
+        if settings.metrics_port is not None:
+            self._endpoint = MetricsEndpoint(
+                settings.metrics_host, settings.metrics_port, self.metrics.registry
+            )
+            log.info("metrics", host=settings.metrics_host, port=self._endpoint.port)
         await self._server.start()
         log.info("listening", host=settings.host, port=port)
         if settings.port_file is not None:
@@ -186,7 +210,16 @@ class Server:
         await self._batcher.stop()
         await self.pool.stop()
         self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._endpoint is not None:
+            await self._endpoint.stop()
+        if self._tracing is not None:
+            await asyncio.to_thread(self._tracing.stop)
         log.info("stopped")
+
+    @property
+    def metrics_port(self) -> int:
+        """Where metrics are read, 0 where they are not."""
+        return self._endpoint.port if self._endpoint else 0
 
     def _add_port(self) -> int:
         settings = self._settings
@@ -197,6 +230,7 @@ class Server:
 
     def _scored(self, works: Sequence[Work], batch: BatchScores) -> None:
         self.admission.pace.did(sum(work.cost for work in works))
+        self.metrics.batch(works, batch)
 
     def _broke(self, reason: str) -> None:
         """Tells health, and whoever runs the server."""
@@ -206,36 +240,9 @@ class Server:
             self._telling = asyncio.create_task(self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING))
 
     async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:  # type: ignore[valid-type]  # an alias in the stubs
+        self.metrics.ready.set(status == health_pb2.HealthCheckResponse.SERVING)
         for name in HEALTH_NAMES:
             await self._health.set(name, status)
-
-
-def scorers_of(settings: ServiceSettings, load: Load) -> list[Scorer]:
-    """Processes, or the one thread of this process."""
-    if settings.scorers:
-        return [ProcessScorer(settings.device, settings.threads) for _ in range(settings.scorers)]
-    return [ThreadScorer(settings.device, settings.threads, load)]
-
-
-def admission_of(settings: ServiceSettings) -> Admission:
-    return Admission(
-        Room("lists", settings.max_in_flight_lists, settings.max_client_lists),
-        Room("tokens", settings.max_in_flight_tokens),
-        2 * settings.max_batch_tokens * max(1, settings.scorers),
-    )
-
-
-def repository_of(settings: ServiceSettings, pool: ScorerPool) -> ModelRepository:
-    folder = settings.bundle or settings.repository
-    if folder is None:
-        raise ConfigError("there is neither a bundle nor a repository to serve")
-    return ModelRepository(
-        pool,
-        folder,
-        single=settings.repository is None,
-        models=settings.models,
-        max_bytes=settings.max_model_bytes,
-    )
 
 
 def serve(settings: ServiceSettings, read_again: Callable[[], ServiceSettings] | None = None) -> None:
@@ -249,7 +256,7 @@ def serve(settings: ServiceSettings, read_again: Callable[[], ServiceSettings] |
         ConfigError: the address, the port file or the device cannot be had.
         BundleError: the models cannot be loaded.
     """
-    log_to_stderr()
+    log_to_stderr(settings.log_format)
     keep_freed_memory()
     asyncio.run(_serve(settings, read_again))
 
@@ -273,35 +280,3 @@ async def _serve(settings: ServiceSettings, read_again: Callable[[], ServiceSett
         for task in (stop, load):
             task.cancel()
         await server.stop()
-
-
-def log_to_stderr() -> None:
-    """One JSON object a line."""
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(ensure_ascii=False),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
-
-
-def write_port(path: Path, port: int) -> None:
-    """Whole or not at all, for a script that waits for the file."""
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        partial.write_text(f"{port}\n", encoding="utf-8")
-        os.replace(partial, path)
-    except OSError as fault:
-        raise ConfigError(f"port_file {path} cannot be written: {fault.strerror}") from None
-
-
-def remove_port(path: Path) -> None:
-    try:
-        path.unlink(missing_ok=True)
-    except OSError as fault:
-        raise ConfigError(f"port_file {path} cannot be removed: {fault.strerror}") from None

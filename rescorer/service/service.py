@@ -26,11 +26,14 @@ from rescorer.service.answers import (
     plan_texts,
 )
 from rescorer.service.drain import Drain
-from rescorer.service.interceptor import current_request
+from rescorer.service.laps import Lap, sums, with_laps
 from rescorer.service.limits import check_request, check_texts
+from rescorer.service.metrics import Metrics
 from rescorer.service.repository import ModelRepository
+from rescorer.service.request_id import current_request
 from rescorer.service.scoring import Caller, Outcome, Scoring
 from rescorer.service.settings import BYTES_A_TOKEN, ServiceSettings
+from rescorer.service.telemetry import current_call
 from rescorer.service.v1 import rescorer_pb2 as pb
 from rescorer.service.v1.rescorer_pb2_grpc import RescorerServiceServicer
 
@@ -56,6 +59,7 @@ class RescorerService(RescorerServiceServicer):
         scoring: Scoring,
         threads: Executor,
         drain: Drain,
+        metrics: Metrics,
     ) -> None:
         self._settings = settings
         self._models = models
@@ -63,7 +67,8 @@ class RescorerService(RescorerServiceServicer):
         self._scoring = scoring
         self._threads = threads
         self._drain = drain
-        self._streams = Room("streams", settings.max_streams, settings.max_client_streams)
+        self._metrics = metrics
+        self.streams = Room("streams", settings.max_streams, settings.max_client_streams)
 
     async def Rescore(  # noqa: N802 (the name in the proto)
         self, request: pb.RescoreRequest, context: grpc.aio.ServicerContext
@@ -74,22 +79,22 @@ class RescorerService(RescorerServiceServicer):
         self, requests: AsyncIterator[pb.RescoreStreamRequest], context: grpc.aio.ServicerContext
     ) -> AsyncIterator[pb.RescoreStreamResponse]:
         client = client_of(context)
-        if refusal := self._streams.refusal(client, 1, shared=False):
+        if refusal := self.streams.refusal(client, 1, shared=False):
             raise Overloaded(f"{refusal}; try later", retry_after_s=1.0)
-        self._streams.add(client, 1)
+        self.streams.add(client, 1)
         try:
             async with aclosing(self._drain.messages(requests)) as messages:
                 async for request in messages:
                     yield await self._rescore(request, pb.RescoreStreamResponse(), context, wait=True)
         finally:
-            self._streams.add(client, -1)
+            self.streams.add(client, -1)
 
     async def ScoreText(  # noqa: N802
         self, request: pb.ScoreTextRequest, context: grpc.aio.ServicerContext
     ) -> pb.ScoreTextResponse:
         check_texts(request, self._settings)
         if self._settings.log_texts:
-            log.info("texts", request_id=current_request.get(), texts=list(request.texts))
+            log.info("texts", texts=list(request.texts))
         caller = self._caller(context)
         with self._models.lease(request.model) as front:
             async with self._admission.admitted(
@@ -97,9 +102,9 @@ class RescorerService(RescorerServiceServicer):
             ) as ticket:
                 plan = await self._in_thread(lambda: plan_texts(front, request))
                 self._admission.correct(ticket, plan.tokens)
-                outcomes = await self._scoring.outcomes(front, plan.good, caller)
+                outcomes = await self._outcomes(plan, caller)
                 response = await self._in_thread(lambda: answer_texts(plan, outcomes))
-        response.timing.CopyFrom(timing(outcomes, caller.arrived))
+        response.timing.CopyFrom(timing(outcomes, caller.arrived, current_call.get().laps))
         return response
 
     async def _rescore(
@@ -114,7 +119,7 @@ class RescorerService(RescorerServiceServicer):
         check_request(request, self._settings)
         if self._settings.log_texts:
             texts = [[each.text for each in nbest.hypotheses] for nbest in request.lists]
-            log.info("texts", request_id=current_request.get(), lists=texts)
+            log.info("texts", lists=texts)
         caller = replace(self._caller(context), fallback=request.fallback)
         size = len(request.lists), tokens_in(request)
         with self._models.lease(request.model) as front:
@@ -124,14 +129,15 @@ class RescorerService(RescorerServiceServicer):
                 ) as ticket:
                     plan = await self._in_thread(lambda: plan_lists(front, request, self._settings))
                     self._admission.correct(ticket, plan.tokens)
-                    outcomes = await self._scoring.outcomes(front, plan.good, caller)
+                    outcomes = await self._outcomes(plan, caller)
                     return await self._answered(plan, outcomes, request, response, caller)
             except Overloaded:
+                self._metrics.rejected_lists.inc(len(request.lists))
                 if not caller.fallback:
                     raise
             async with self._late.admitted(caller.client, *size):
                 plan = await self._in_thread(lambda: plan_lists(front, request, self._settings))
-                outcomes = await self._scoring.outcomes(front, plan.good, caller, late=True)
+                outcomes = await self._outcomes(plan, caller, late=True)
                 return await self._answered(plan, outcomes, request, response, caller)
 
     async def _answered(
@@ -143,13 +149,23 @@ class RescorerService(RescorerServiceServicer):
         caller: Caller,
     ) -> RescoreAnswer:
         answered = await self._in_thread(
-            lambda: answer_lists(plan, outcomes, request, response, caller.request_id)
+            lambda: answer_lists(plan, outcomes, request, response, caller.request_id, self._metrics)
         )
-        answered.timing.CopyFrom(timing(outcomes, caller.arrived))
+        answered.timing.CopyFrom(timing(outcomes, caller.arrived, current_call.get().laps))
         return answered
 
+    async def _outcomes(self, plan: Plan, caller: Caller, *, late: bool = False) -> list[Outcome]:
+        call = current_call.get()
+        call.model = plan.front.bundle.label
+        call.lists += len(plan.lists)
+        outcomes = await self._scoring.outcomes(plan.front, plan.good, caller, late=late)
+        call.scored([part for outcome in outcomes for part in outcome.parts])
+        return outcomes
+
     async def _in_thread(self, job: Callable[[], Response]) -> Response:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, job)
+        result, laps = await asyncio.get_running_loop().run_in_executor(self._threads, with_laps, job)
+        current_call.get().did(laps)
+        return result
 
     def _caller(self, context: grpc.aio.ServicerContext) -> Caller:
         remaining_s = context.time_remaining()
@@ -170,10 +186,11 @@ def tokens_in(request: RescoreRequest | pb.ScoreTextRequest) -> int:
     return request.ByteSize() // BYTES_A_TOKEN
 
 
-def timing(outcomes: list[Outcome], arrived: float) -> pb.Timing:
-    """Until the first batch began, and all batches' time."""
+def timing(outcomes: list[Outcome], arrived: float, laps: list[Lap]) -> pb.Timing:
+    """Until the first batch began, all batches' time, and that of each phase so far."""
     parts = [part for outcome in outcomes for part in outcome.parts]
     batches = {id(part.batch): part.batch for part in parts}.values()
     began = min((part.queue.began + part.queue.seconds for part in parts), default=arrived)
     compute_s = sum(lap.seconds for batch in batches for lap in batch.laps)
-    return pb.Timing(queue_ms=(began - arrived) * 1e3, compute_ms=compute_s * 1e3)
+    phase_ms = {phase: seconds * 1e3 for phase, seconds in sums(laps).items()}
+    return pb.Timing(queue_ms=(began - arrived) * 1e3, compute_ms=compute_s * 1e3, phase_ms=phase_ms)

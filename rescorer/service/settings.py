@@ -10,9 +10,10 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from rescorer.errors import BundleError, ConfigError
-from rescorer.service import MAX_MESSAGE_BYTES
+from rescorer.service import MAX_MESSAGE_BYTES, tracing
 from rescorer.service.access_file import read_clients
-from rescorer.service.addresses import is_loopback
+from rescorer.service.addresses import address, is_loopback
+from rescorer.service.logs import LogFormat
 from rescorer.service.sources import Given, effective, gather, unknown_setting
 from rescorer.service.tls import check
 
@@ -63,6 +64,18 @@ class ServiceSettings(BaseSettings):
     """Offer AdminService, to clients with the role admin."""
     log_texts: bool = False
     """Write the texts of requests into the log; otherwise they are never there."""
+    log_format: LogFormat = "auto"
+    """json: an object a line; console: lines for people; auto: console where the log goes to a terminal."""
+    metrics_port: int | None = Field(None, ge=0, le=65535)
+    """Port where Prometheus reads metrics by HTTP, in plain text and without a login; 0: any free port, the
+    log says which. None: there is none."""
+    metrics_host: str = "127.0.0.1"
+    """Name or address of that port; others than loopback only in networks that may see how much is done."""
+    trace_endpoint: str | None = Field(None, pattern=r"^https?://")
+    """URL of a collector, such as http://127.0.0.1:4317, to send spans to by OTLP over gRPC; needs the
+    packages of the extra ``tracing``. None: no spans."""
+    trace_share: float = Field(1.0, ge=0, le=1)
+    """Share of the calls whose spans are sent; a call that continues a trace goes by what that trace says."""
     max_message_bytes: int = Field(MAX_MESSAGE_BYTES, ge=1024)
     """Of one request; gRPC itself ends larger ones with RESOURCE_EXHAUSTED."""
     max_lists: int = Field(128, ge=1)
@@ -119,7 +132,7 @@ class ServiceSettings(BaseSettings):
 
     @property
     def address(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return address(self.host, self.port)
 
     def contradictions(self) -> Iterator[str]:
         """What does not fit together, though each setting alone is right."""
@@ -149,6 +162,8 @@ class ServiceSettings(BaseSettings):
                 f"host is {self.host!r}: the service speaks plain text and would listen beyond this machine; "
                 "expected 127.0.0.1, ::1 or localhost, or tls_certificate, or allow_insecure"
             )
+        if self.trace_endpoint is not None and not tracing.is_installed():
+            yield "trace_endpoint: expected the packages of rescorer[tracing] to be installed"
         yield from self._security_mistakes()
 
     def missing_bundles(self) -> Iterator[str]:

@@ -224,12 +224,21 @@ class RescoredHypothesis(_message.Message):
     def __init__(self, text: _Optional[str] = ..., rank: _Optional[int] = ..., original_rank: _Optional[int] = ..., total: _Optional[float] = ..., log_posterior: _Optional[float] = ..., components: _Optional[_Mapping[str, float]] = ..., merged_ranks: _Optional[_Iterable[int]] = ..., fields: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
 
 class Timing(_message.Message):
-    __slots__ = ("queue_ms", "compute_ms")
+    __slots__ = ("queue_ms", "compute_ms", "phase_ms")
+    class PhaseMsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
     QUEUE_MS_FIELD_NUMBER: _ClassVar[int]
     COMPUTE_MS_FIELD_NUMBER: _ClassVar[int]
+    PHASE_MS_FIELD_NUMBER: _ClassVar[int]
     queue_ms: float
     compute_ms: float
-    def __init__(self, queue_ms: _Optional[float] = ..., compute_ms: _Optional[float] = ...) -> None: ...
+    phase_ms: _containers.ScalarMap[str, float]
+    def __init__(self, queue_ms: _Optional[float] = ..., compute_ms: _Optional[float] = ..., phase_ms: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class ScoreTextRequest(_message.Message):
     __slots__ = ("texts", "context", "weights", "weights_name", "model")

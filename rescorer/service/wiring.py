@@ -1,0 +1,49 @@
+"""Owns how settings become the parts of a server."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+from rescorer.errors import ConfigError
+from rescorer.service.admission import Admission, Room
+from rescorer.service.model_host import Load
+from rescorer.service.repository import ModelRepository
+from rescorer.service.scorer_pool import ScorerPool
+from rescorer.service.scorers import ProcessScorer, Scorer, ThreadScorer
+from rescorer.service.settings import ServiceSettings
+from rescorer.service.tracing import Tracing, tracing_to
+
+
+def scorers_of(settings: ServiceSettings, load: Load) -> list[Scorer]:
+    """Processes, or the one thread of this process."""
+    if settings.scorers:
+        return [ProcessScorer(settings.device, settings.threads) for _ in range(settings.scorers)]
+    return [ThreadScorer(settings.device, settings.threads, load)]
+
+
+def admission_of(settings: ServiceSettings) -> Admission:
+    return Admission(
+        Room("lists", settings.max_in_flight_lists, settings.max_client_lists),
+        Room("tokens", settings.max_in_flight_tokens),
+        2 * settings.max_batch_tokens * max(1, settings.scorers),
+    )
+
+
+def tracing_of(settings: ServiceSettings) -> Tracing | None:
+    if settings.trace_endpoint is None:
+        return None
+    return tracing_to(settings.trace_endpoint, settings.trace_share, f"{socket.gethostname()}:{os.getpid()}")
+
+
+def repository_of(settings: ServiceSettings, pool: ScorerPool) -> ModelRepository:
+    folder = settings.bundle or settings.repository
+    if folder is None:
+        raise ConfigError("there is neither a bundle nor a repository to serve")
+    return ModelRepository(
+        pool,
+        folder,
+        single=settings.repository is None,
+        models=settings.models,
+        max_bytes=settings.max_model_bytes,
+    )
