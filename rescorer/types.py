@@ -93,6 +93,9 @@ class RescoredList:
     group: str = ""
     fields: Mapping[str, Any] = field(default_factory=dict)
     context: str = ""
+    degradation: str = ""
+    """Where a service had no time for more and its caller allowed it: ``ngram``, scored by the n-gram alone;
+    ``first_pass``, in the order it came. Empty: nothing is missing."""
 
     @property
     def best(self) -> RescoredHypothesis:

@@ -21,9 +21,10 @@ from rescorer import (
     RescoredList,
     ScoringError,
 )
-from rescorer.client import LOOK_AHEAD, AsyncClient, Client
+from rescorer.client import NO_RETRY, AsyncClient, Client
+from rescorer.client.blocking import IN_FLIGHT
+from rescorer.client.calls import BULK_LISTS
 from rescorer.errors import DeadlineExceeded, Overloaded, Unavailable
-from rescorer.service.calls import STREAM_LISTS
 
 
 @pytest.fixture(scope="module")
@@ -80,8 +81,8 @@ def test_time_and_room_run_out(client, server):
         with ThreadPoolExecutor(2) as pool:
             waiting = [pool.submit(client.rescore, [nbest()] * 128) for _ in range(2)]
             until(lambda: server.in_flight == 256)
-            with pytest.raises(Overloaded):
-                client.rescore([nbest()])
+            with Client(server.target, retry=NO_RETRY) as other, pytest.raises(Overloaded):
+                other.rescore([nbest()])
             server.rescorer.gate.set()
             assert [len(each.result()) for each in waiting] == [128, 128]
     finally:
@@ -93,13 +94,13 @@ def test_a_server_that_is_not_there_or_not_ready_is_told_apart(bundle, unused_po
         async with AsyncClient(target) as client:
             await client.wait_ready(0.3)
 
-    with Client(f"127.0.0.1:{unused_port}") as client:
+    with Client(f"127.0.0.1:{unused_port}", retry=NO_RETRY) as client:
         with pytest.raises(Unavailable):
             client.rescore([nbest()])
         with pytest.raises(DeadlineExceeded):
             client.wait_ready(0.3)
-    with running(bundle, load=False) as server, Client(server.target) as client:
-        with pytest.raises(Unavailable, match="being loaded"):
+    with running(bundle, load=False) as server, Client(server.target, retry=NO_RETRY) as client:
+        with pytest.raises(Unavailable, match="unhealthy"):
             client.rescore([nbest()])
         with pytest.raises(DeadlineExceeded):
             client.wait_ready(0.3)
@@ -115,7 +116,7 @@ def test_a_stream_reads_only_a_little_ahead_and_can_be_left(client, server):
     answers = client.rescore_stream(endless)
     assert [next(answers).id for _ in range(3)] == ["u0", "u1", "u2"]
     answers.close()
-    assert next(read) <= STREAM_LISTS * (LOOK_AHEAD + 2)
+    assert next(read) <= BULK_LISTS * (IN_FLIGHT + 2)
 
     async def first_of_endless() -> str:
         async with AsyncClient(server.target) as client:
@@ -144,11 +145,11 @@ def test_what_the_lists_themselves_raise_comes_after_the_answers_before_it(clien
     answered: list[str] = []
     with pytest.raises(FormatError, match="cannot be opened"):
         streamed_blocking()
-    assert answered == [f"u{i}" for i in range(STREAM_LISTS)]
+    assert answered == [f"u{i}" for i in range(BULK_LISTS)]
     answered.clear()
     with pytest.raises(FormatError, match="cannot be opened"):
         asyncio.run(streamed())
-    assert answered == [f"u{i}" for i in range(STREAM_LISTS)]
+    assert answered == [f"u{i}" for i in range(BULK_LISTS)]
 
 
 def test_a_client_needs_no_model_libraries():

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from models import write_bundle
 from rescorer import ConfigError, Hypothesis, NBestList
 from rescorer.cli import app
-from rescorer.client import Client
+from rescorer.client import NO_RETRY, Client, Tls
 from rescorer.errors import (
     ModelNotFound,
     PermissionDenied,
@@ -28,8 +28,7 @@ from rescorer.errors import (
     Unavailable,
 )
 from rescorer.service.access_file import hash_of
-from rescorer.service.channel import Tls
-from rescorer.service.server import log_to_stderr
+from rescorer.service.logs import log_to_stderr
 from rescorer.service.settings import load_settings
 from rescorer.service.v1 import admin_pb2, models_pb2
 from rescorer.service.v1.admin_pb2_grpc import AdminServiceStub
@@ -56,7 +55,7 @@ def other(tmp_path):
 
 def ask(server, **options) -> str:
     """Text of the best hypothesis, asked over a connection of its own."""
-    with Client(server.target, **options) as client:
+    with Client(server.target, retry=NO_RETRY, **options) as client:
         (answer,) = client.rescore(LISTS, timeout_s=20)
         return answer.best.text
 

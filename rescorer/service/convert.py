@@ -35,6 +35,9 @@ BASES: Mapping[int, Base] = MappingProxyType(
         pb.LOG_BASE_BYTELOG: "bytelog",
     }
 )
+DEGRADATIONS: Mapping[int, str] = MappingProxyType(
+    {pb.DEGRADATION_NGRAM: "ngram", pb.DEGRADATION_FIRST_PASS: "first_pass"}
+)
 SIGNS: Mapping[int, Sign] = MappingProxyType({pb.SCORE_SIGN_LOG_PROB: "log_prob", pb.SCORE_SIGN_COST: "cost"})
 
 
@@ -154,7 +157,15 @@ def rescored_from_proto(
         for each in message.hypotheses
     )
     return RescoredList(
-        message.id, hypotheses, weights, model, sent.reference, sent.group, sent.fields, sent.context
+        message.id,
+        hypotheses,
+        weights,
+        model,
+        sent.reference,
+        sent.group,
+        sent.fields,
+        sent.context,
+        DEGRADATIONS.get(message.degradation, ""),
     )
 
 

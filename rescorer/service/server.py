@@ -66,6 +66,10 @@ HEALTH_NAMES = ("", SERVICE)
 SETTLE_S = 0.5
 """For calls that have come but not begun, and for watchers of health to hear of the end."""
 
+NEVER_MS = 2**31 - 1
+MIN_PING_INTERVAL_MS = 30_000
+"""Clients ask every minute whether the connection lives; gRPC's 5 minutes would have them thrown out."""
+
 MESSAGE_THREADS = 2
 """Two, so that a large message does not hold up all small ones; more would wait for Python's lock."""
 
@@ -139,6 +143,8 @@ class Server:
                 ("grpc.max_receive_message_length", settings.max_message_bytes),
                 # Without it two servers would share a port in silence.
                 ("grpc.so_reuseport", 0),
+                ("grpc.max_connection_age_ms", round(settings.max_connection_age_s * 1e3) or NEVER_MS),
+                ("grpc.http2.min_recv_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
             ],
         )
 

@@ -111,6 +111,9 @@ class ServiceSettings(BaseSettings):
     server itself."""
     scorer_timeout_s: float = Field(60.0, gt=0)
     """A scorer that takes longer over one batch is given up and replaced."""
+    max_connection_age_s: float = Field(300.0, ge=0)
+    """After so long, a tenth more or less, a client is asked to connect anew once its calls are answered, and
+    then finds servers that were added to the name. 0: never."""
     grace_s: float = Field(30.0, ge=0)
     """How long a server that was told to stop lets calls finish."""
 

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import math
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
 
 import grpc
 from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
 
-from rescorer.errors import InputError, LimitExceeded, RescorerError
+from rescorer.errors import (
+    ConfigError,
+    DeadlineExceeded,
+    InputError,
+    LimitExceeded,
+    Overloaded,
+    RescorerError,
+)
 from rescorer.service.convert import (
     list_to_proto,
     rescored_from_proto,
@@ -25,10 +36,64 @@ from rescorer.types import NBestList, RescoredList, TextScore, Weights
 Item = NBestList | InputError
 """What file readers yield: a list, or what is wrong with it."""
 Answer = RescoredList | RescorerError
-Request = TypeVar("Request", pb.RescoreRequest, pb.RescoreStreamRequest, pb.ScoreTextRequest)
+Fallback = Literal["", "ngram", "first_pass"]
+"""What is taken where there is no time for a whole answer; empty: nothing."""
+FALLBACKS: Mapping[str, pb.Fallback] = MappingProxyType(
+    {
+        "": pb.FALLBACK_UNSPECIFIED,
+        "ngram": pb.FALLBACK_NGRAM,
+        "first_pass": pb.FALLBACK_FIRST_PASS,
+    }
+)
 
-STREAM_LISTS, STREAM_BYTES = 32, 1024 * 1024
-"""Of one message of a stream, whichever is reached first."""
+BULK_LISTS, BULK_BYTES = 32, 1024 * 1024
+"""Of one call of a bulk, whichever is reached first."""
+PAUSE_S = 0.1
+"""Before a full server that does not say when is asked again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a caller wants of a request beside its lists."""
+
+    weights: Weights | str | None = None
+    merge: bool = False
+    fallback: Fallback = ""
+
+    def __post_init__(self) -> None:
+        if self.fallback not in FALLBACKS:
+            raise ConfigError(
+                f"fallback is {self.fallback!r}; expected one of {', '.join(map(repr, FALLBACKS))}"
+            )
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Of a request."""
+        return {**weighting(self.weights), "merge": self.merge, "fallback": FALLBACKS[self.fallback]}
+
+
+@dataclass(slots=True)
+class Sent:
+    """A call of a bulk that is under way."""
+
+    items: Sequence[Item]
+    """What it is about, faults among them."""
+    request: pb.RescoreRequest
+    until: float
+    """When its time is over, in ``time.monotonic`` seconds."""
+    call: Any = field(default=None)
+
+    @property
+    def timeout_s(self) -> float | None:
+        """What is left of its time; None: for ever."""
+        return None if math.isinf(self.until) else max(0.0, self.until - time.monotonic())
+
+    def pause_s(self, fault: Overloaded) -> float:
+        """Before a full server is asked again; raises DeadlineExceeded where its time is over before that."""
+        pause_s = fault.retry_after_s or PAUSE_S
+        if time.monotonic() + pause_s > self.until:
+            raise DeadlineExceeded(f"the server is full, and has been for all the time there was: {fault}")
+        return pause_s
 
 
 class Requests:
@@ -43,38 +108,38 @@ class Requests:
         self._model = model
         self._max_message_bytes = max_message_bytes
 
-    def rescore(
-        self, lists: Iterable[Item], weights: Weights | str | None, merge: bool
-    ) -> tuple[list[Item], pb.RescoreRequest]:
+    def rescore(self, lists: Iterable[Item], options: Options) -> tuple[list[Item], pb.RescoreRequest]:
         """Raises LimitExceeded where the lists together are too large."""
         items, messages = [], []
         for item, message in self._encoded(lists):
             items.append(item)
             messages += message
-        request = pb.RescoreRequest(lists=messages, merge=merge, model=self._model, **weighting(weights))
+        request = pb.RescoreRequest(lists=messages, model=self._model, **options.fields)
         return items, self._checked(request)
 
-    def stream(
-        self, lists: Iterable[Item], weights: Weights | str | None, merge: bool
-    ) -> Iterator[tuple[list[Item], pb.RescoreStreamRequest]]:
-        """Messages of at most ``STREAM_LISTS`` and about ``STREAM_BYTES``, each with what it stands for."""
-        chosen = weighting(weights)
+    def bulk(self, lists: Iterable[Item], options: Options, timeout_s: float | None) -> Iterator[Sent]:
+        """Requests of at most ``BULK_LISTS`` and about ``BULK_BYTES``; its time begins when it is made."""
 
-        def fresh() -> pb.RescoreStreamRequest:
-            return pb.RescoreStreamRequest(merge=merge, model=self._model, **chosen)
+        def fresh() -> pb.RescoreRequest:
+            return pb.RescoreRequest(model=self._model, **fields)
 
+        def made() -> Sent:
+            until = math.inf if timeout_s is None else time.monotonic() + timeout_s
+            return Sent(items, self._checked(request), until)
+
+        fields = options.fields
         items: list[Item] = []
         request, size = fresh(), 0
         for item, message in self._encoded(lists):
             item_bytes = sum(each.ByteSize() for each in message)
-            if items and (len(items) == STREAM_LISTS or size + item_bytes > STREAM_BYTES):
-                yield items, self._checked(request)
+            if items and (len(items) == BULK_LISTS or size + item_bytes > BULK_BYTES):
+                yield made()
                 items, request, size = [], fresh(), 0
             items.append(item)
             request.lists.extend(message)
             size += item_bytes
         if items:
-            yield items, self._checked(request)
+            yield made()
 
     def score_text(
         self, texts: Sequence[str], context: str, weights: Weights | str | None
@@ -116,9 +181,15 @@ def weighting(weights: Weights | str | None) -> dict[str, Any]:
     return {"weights": weights_to_proto(weights)}
 
 
-def answers_of(
-    response: pb.RescoreResponse | pb.RescoreStreamResponse, items: Sequence[Item]
-) -> list[Answer]:
+def until_fault(calls: Iterator[Sent], faults: list[Exception]) -> Iterator[Sent]:
+    """The calls before the lists cannot be read on; the fault is kept, for when those are answered."""
+    try:
+        yield from calls
+    except Exception as fault:
+        faults.append(fault)
+
+
+def answers_of(response: pb.RescoreResponse, items: Sequence[Item]) -> list[Answer]:
     """One an item, in their order."""
     used = weights_from_proto(response.weights)
     messages = iter(response.lists)
