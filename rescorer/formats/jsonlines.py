@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from rescorer.combine import weights_to_dict
 from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
 from rescorer.formats.fields import FieldMap
@@ -33,6 +35,7 @@ SCORE_DECIMALS = 6
 SHOWN_FIELDS = 8
 """Of a record that lacks the one looked for."""
 OWN_FIELDS = FieldMap()
+NULL = b"null"
 
 
 def read_lists(
@@ -209,6 +212,8 @@ def _hypothesis(item: Any, names: FieldMap, list_id: str, index: int) -> tuple[H
         scores = {}
     if not isinstance(scores, dict):
         raise fault(f"expected an object, not {json_kind(scores)}", names.scores)
+    if not names.streams:
+        return Hypothesis(text, item), scores
     mapped = {}
     for name, stream in names.streams.items():
         place = item if stream.field in item else scores
@@ -276,13 +281,14 @@ def rescored_line(rescored: RescoredList) -> str:
 
 
 def _rescored_hypothesis(hypothesis: RescoredHypothesis, rank: int) -> dict[str, Any]:
+    # Adding 0 leaves no -0.0.
     own = {
         "text": hypothesis.text,
         "rank": rank,
         "original_rank": hypothesis.original_rank + 1,
-        "total": _rounded(hypothesis.total),
-        "log_posterior": _rounded(hypothesis.log_posterior),
-        "components": {name: _rounded(value) for name, value in hypothesis.components.items()},
+        "total": round(hypothesis.total, SCORE_DECIMALS) + 0.0,
+        "log_posterior": round(hypothesis.log_posterior, SCORE_DECIMALS) + 0.0,
+        "components": {n: round(value, SCORE_DECIMALS) + 0.0 for n, value in hypothesis.components.items()},
     }
     if hypothesis.merged_ranks:
         own["merged_ranks"] = [each + 1 for each in hypothesis.merged_ranks]
@@ -295,6 +301,8 @@ def _known(reference: str | None, group: str) -> dict[str, Any]:
 
 def _with_client_fields(own: dict[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
     """Adds the client's fields; those that are called like ours go together under ``client``."""
+    if not fields:
+        return own
     clashing = own.keys() & fields.keys()
     if not clashing:
         return {**own, **fields}
@@ -302,9 +310,11 @@ def _with_client_fields(own: dict[str, Any], fields: Mapping[str, Any]) -> dict[
     return {**own, **{name: value for name, value in fields.items() if name not in apart}, "client": apart}
 
 
-def _rounded(value: float) -> float:
-    return round(value, SCORE_DECIMALS) + 0.0  # no -0.0
-
-
 def _dump(record: dict[str, Any]) -> str:
-    return json.dumps(record, ensure_ascii=False, separators=(", ", ": "))
+    """One line of JSON. The fast writer makes null of NaN, and refuses integers of more than 64 bits: what
+    clients' own fields hold of either is left to Python's."""
+    try:
+        text = orjson.dumps(record)
+    except TypeError:
+        text = NULL
+    return json.dumps(record, ensure_ascii=False) if NULL in text else text.decode()
