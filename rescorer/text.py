@@ -122,7 +122,8 @@ class Normaliser:
             words = tuple(self._token(token))
             if len(self._memory) >= MEMORY_TOKENS:
                 self._memory.clear()
-            self._memory[token] = words
+            if len(token) <= LONGEST_REMEMBERED:
+                self._memory[token] = words
         return words
 
     def _token(self, token: str) -> list[str]:
@@ -155,8 +156,11 @@ EDGES = '.,!?;:…"“”'
 INNER = re.compile(r"(?<=[^\W_])(?:[/,;:!?…()\[\]\"“”]|\.{2,})+(?=[^\W_])")
 """Punctuation that stands between two words without a blank: ``and/or``, ``wait...what``."""
 THOUSANDS = re.compile(r"(?<=\d),(?=\d)")
-MEMORY_TOKENS = 2_000_000
-"""The memory of tokens is emptied at this size, so that endless odd input cannot fill the machine."""
+MEMORY_TOKENS = 200_000
+"""The memory of tokens is emptied at this size, so that endless odd input cannot fill the machine: some 50 MB
+of ordinary words, and more of them than most texts have."""
+LONGEST_REMEMBERED = 64
+"""Characters; so much of what is longer would not fit, and it seldom comes again."""
 
 DECIMAL_POINT = re.compile(r"(?<=\d)\.(?=\d)")
 TYPOGRAPHIC_APOSTROPHES = str.maketrans({"’": "'", "ʼ": "'", "＇": "'"})

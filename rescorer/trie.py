@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 
@@ -100,13 +101,12 @@ def build_trie(hypotheses: Sequence[Words], contexts: Sequence[Words] | None = N
     """
     contexts = [()] * len(hypotheses) if contexts is None else contexts
     root_of_context = {context: root for root, context in enumerate(dict.fromkeys(contexts))}
-    index: dict[str, int] = {}
-    for words in (*root_of_context, *hypotheses):
-        for word in words:
-            index.setdefault(word, len(index))
+    distinct_words = dict.fromkeys(chain.from_iterable((*root_of_context, *hypotheses)))
+    index = {word: number for number, word in enumerate(distinct_words)}
     lengths = np.fromiter((len(words) for words in hypotheses), dtype=np.int64, count=len(hypotheses))
     order = np.argsort(-lengths, kind="stable")  # longest first: those still going are always a prefix
-    flat = np.fromiter((index[w] for words in hypotheses for w in words), dtype=np.int64, count=lengths.sum())
+    numbers = map(index.__getitem__, chain.from_iterable(hypotheses))
+    flat = np.fromiter(numbers, dtype=np.int64, count=lengths.sum())
     first = np.concatenate([[0], np.cumsum(lengths)[:-1]])[order] if len(order) else order
     node = np.array([root_of_context[contexts[i]] for i in order], dtype=np.int64)  # where each one stands
     parents = [np.arange(len(root_of_context))]

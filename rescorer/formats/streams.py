@@ -66,6 +66,10 @@ def stream_to_nats(
     if all(value is None for value in values):
         return None
     scale = units.nats
+    if set(map(type, values)) <= {float}:  # as nearly always; what is wrong is looked for below
+        nats = [value * scale for value in values]
+        if all(map(math.isfinite, nats)):
+            return tuple(nats)
     out = []
     for hypothesis, value in enumerate(values):
         fault = _fault(value)

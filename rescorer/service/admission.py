@@ -21,6 +21,13 @@ PACE_S = 2.0
 RETRY_S = (0.05, 5.0)
 """Bounds of the time after which a refused caller is told to try again."""
 
+SETTINGS = {
+    "lists": ("max_in_flight_lists", "max_client_lists"),
+    "tokens": ("max_in_flight_tokens", "max_in_flight_tokens"),
+    "streams": ("max_streams", "max_client_streams"),
+}
+"""What the bounds of a quantity are called, over all clients and for each, for who is refused by them."""
+
 
 class Pace:
     """How much is done a second, measured over the time there was something to do.
@@ -63,13 +70,14 @@ class Room:
     1998): n clients that take all they can hold 1/(n+1) each, and as much is left for one that comes.
 
     Args:
-        name: of the quantity, in the plural.
+        name: of the quantity, one of ``SETTINGS``.
         capacity: over all clients; a single amount above it is let in where nothing else is held.
         each: for one client, likewise; None: all of it.
     """
 
     def __init__(self, name: str, capacity: int, each: int | None = None) -> None:
         self.name, self.capacity = name, capacity
+        self._of_all, self._of_each = (f" ({setting})" for setting in SETTINGS[name])
         self._each = capacity if each is None else each
         self.held = 0
         self._held_by: dict[Hashable, int] = {}
@@ -78,11 +86,14 @@ class Room:
         """Why there is no room; empty where there is."""
         own = self._held_by.get(client, 0)
         if self.held + amount > self.capacity and self.held:
-            return f"{self.held} {self.name} are in flight, at most {self.capacity} may be"
+            told = f"{self.held} {self.name} are in flight and {amount} come"
+            return f"{told}, at most {self.capacity} may be{self._of_all}"
+        told = f"{own} {self.name} of this client are in flight and {amount} come"
         if own and own + amount > self._each:
-            return f"{own} {self.name} of this client are in flight, at most {self._each} may be"
+            return f"{told}, at most {self._each} may be{self._of_each}"
         if shared and own and own + amount > self.capacity - self.held:
-            return f"{own} {self.name} of this client are in flight, and others need room, too"
+            free = self.capacity - self.held
+            return f"{told}, and others need room, too: {free} of {self.capacity} are free{self._of_all}"
         return ""
 
     def has_others(self, client: Hashable) -> bool:
