@@ -15,6 +15,7 @@ from rescorer.lm.base import EdgeScores
 from rescorer.service.model_host import WARM_UP
 from rescorer.service.server import Server
 from rescorer.service.settings import load_settings
+from rescorer.service.tracing import Tracing
 from rescorer.trie import HypothesisTrie
 
 
@@ -53,9 +54,11 @@ class Switchable(Rescorer):
 class RunningServer:
     """A server in an event loop of its own thread."""
 
-    def __init__(self, bundle: Path, load: Callable | None = None, **settings: Any) -> None:
+    def __init__(
+        self, bundle: Path, load: Callable | None = None, tracing: Tracing | None = None, **settings: Any
+    ) -> None:
         self.rescorer: Switchable | None = None
-        self._load = load or Switchable.load
+        self._load, self._tracing = load or Switchable.load, tracing
         self.settings = load_settings(bundle=bundle, port=0, threads=1, **settings)
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever)
@@ -92,7 +95,7 @@ class RunningServer:
             self.rescorer = self._load(folder, device)
             return self.rescorer
 
-        return Server(self.settings, load)
+        return Server(self.settings, load, tracing=self._tracing)
 
 
 @contextmanager

@@ -10,7 +10,16 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import version
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, Metric, ProcessCollector
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    Metric,
+    ProcessCollector,
+    disable_created_metrics,
+)
 from prometheus_client.registry import Collector
 
 from rescorer.combine import OOV, WORDS
@@ -22,6 +31,8 @@ from rescorer.service.repository import Changes
 from rescorer.service.v1 import rescorer_pb2 as pb
 from rescorer.service.work import BatchScores, Work
 from rescorer.types import RescoredList
+
+disable_created_metrics()  # a second series for each, of which nobody makes anything
 
 SECONDS = (
     *(float(f"{digits}e{power}") for power in range(-4, 1) for digits in (1, 1.5, 2, 3, 5, 7.5)),
