@@ -12,6 +12,7 @@ from rescorer.cli.bench import bench
 from rescorer.cli.config import config
 from rescorer.cli.convert import convert
 from rescorer.cli.evaluate import evaluate
+from rescorer.cli.health import health
 from rescorer.cli.inspect import inspect
 from rescorer.cli.load import load
 from rescorer.cli.rescore import rescore
@@ -60,6 +61,7 @@ def _options(
 app.command("rescore")(rescore)
 app.command("serve", cls=SettingsCommand)(serve)
 app.command("config", cls=SettingsCommand)(config)
+app.command("health")(health)
 app.command("token")(token)
 app.command("evaluate")(evaluate)
 app.command("tune")(tune)
