@@ -25,13 +25,14 @@ def totals(components: Mapping[str, np.ndarray], weights: Weights) -> np.ndarray
         components: (H,) float64 by name: streams, LMs, ``words`` and ``oov``.
 
     Returns:
-        (H,) float64.
+        (H,) float64; not finite where scores or weights are too large.
     """
     terms = {**weights.streams, **weights.lm, WORDS: weights.word, OOV: weights.oov}
     total = np.zeros(len(components[WORDS]))
-    for name, weight in terms.items():
-        if weight != 0.0:  # a stream that counts nothing need not be there
-            total += weight * components[name]
+    with np.errstate(over="ignore", invalid="ignore"):
+        for name, weight in terms.items():
+            if weight != 0.0:  # a stream that counts nothing need not be there
+                total += weight * components[name]
     return total
 
 

@@ -20,9 +20,9 @@ from rescorer.errors import InputError, InvalidList, ScoringError
 from rescorer.lm.base import EdgeScores
 from rescorer.lm.mixture import mixed_scores
 from rescorer.phases import Phase, phase
-from rescorer.ranking import best_first, log_posteriors, merge_equal
+from rescorer.ranking import Ranking, ranking
 from rescorer.trie import HypothesisTrie, Words, build_trie
-from rescorer.types import NBestList, RescoredHypothesis, RescoredList, TextScore, Weights
+from rescorer.types import NBestList, RescoredList, TextScore, Weights
 
 MAX_BATCH_WORDS = 65_536
 """Words scored at once. A batch of so many needs about 1 KB a word and network, 64 MB at hidden size 200."""
@@ -105,7 +105,8 @@ class Rescorer:
             parts = {name: values[begin:end] for name, values in sums.items()}
             try:
                 with phase(Phase.RANK):
-                    answers[i] = self.ranked(each, parts, weights, merge=merge)
+                    ordered = self.ranked(each, parts, weights, merge=merge)
+                    answers[i] = ordered.rescored(weights, self.bundle.label)
             except InvalidList as fault:
                 answers[i] = fault
             begin = end
@@ -231,37 +232,19 @@ class Rescorer:
 
     def ranked(
         self, prepared: PreparedList, sums: Mapping[str, np.ndarray], weights: Weights, *, merge: bool = False
-    ) -> RescoredList:
+    ) -> Ranking:
         """One list in its new order; raises InvalidList where a total is not finite."""
-        nbest = prepared.nbest
-        components = {name: np.array(values, dtype=np.float64) for name, values in nbest.streams.items()}
-        components |= sums
-        components[WORDS] = np.array([len(each) for each in prepared.words], dtype=np.float64)
-        with np.errstate(over="ignore", invalid="ignore"):  # answered below
-            total = totals(components, weights)
-        for i in np.flatnonzero(~np.isfinite(total))[:1]:
-            message = f"the total is {total[i]}; the scores or weights are too large"
-            raise InvalidList(message, list_id=nbest.id, hypothesis=int(i), field="streams")
-        members: list[tuple[int, ...]] = [()] * len(total)
-        if merge:
-            total, members = merge_equal(prepared.words, total)
-        posteriors = log_posteriors(total)
-        columns = {name: values.tolist() for name, values in components.items()}
-        ranked = tuple(
-            RescoredHypothesis(
-                text=nbest.hypotheses[i].text,
-                original_rank=i,
-                total=float(total[i]),
-                log_posterior=float(posteriors[i]),
-                components={name: values[i] for name, values in columns.items()},
-                merged_ranks=members[i],
-                fields=nbest.hypotheses[i].fields,
-            )
-            for i in best_first(total).tolist()
-            if not merge or members[i]
-        )
-        kept = (nbest.reference, nbest.group, nbest.fields, nbest.context)
-        return RescoredList(nbest.id, ranked, weights, self.bundle.label, *kept)
+        components = components_of(prepared, sums)
+        keys = prepared.words if merge else None
+        return ranking(prepared.nbest, components, totals(components, weights), keys)
+
+
+def components_of(prepared: PreparedList, sums: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What a list's totals are made of, by name: its streams, what models gave, and words, (H,) float64."""
+    streams = prepared.nbest.streams.items()
+    components = {name: np.array(values, dtype=np.float64) for name, values in streams}
+    words = np.array([len(each) for each in prepared.words], dtype=np.float64)
+    return {**components, **sums, WORDS: words}
 
 
 def check_lengths(list_id: str, words: Sequence[Words], context: Words) -> None:

@@ -14,12 +14,13 @@ import numpy as np
 from rescorer.errors import ConfigError, InputError, Unavailable
 from rescorer.phases import Phase, phase
 from rescorer.pipeline import PreparedList, Rescorer, check_lengths
+from rescorer.ranking import Ranking
 from rescorer.service.convert import (
     list_from_proto,
-    rescored_to_proto,
     text_score_to_proto,
     weights_from_proto,
     weights_to_proto,
+    write_ranking,
 )
 from rescorer.service.degrade import first_pass, ngram_weights
 from rescorer.service.faults import kind_of, status_of
@@ -29,7 +30,7 @@ from rescorer.service.scoring import Outcome
 from rescorer.service.settings import ServiceSettings
 from rescorer.service.v1 import rescorer_pb2 as pb
 from rescorer.trie import Words
-from rescorer.types import Hypothesis, NBestList, RescoredList, Weights
+from rescorer.types import Hypothesis, NBestList, Weights
 
 RescoreRequest = pb.RescoreRequest | pb.RescoreStreamRequest
 RescoreAnswer = TypeVar("RescoreAnswer", pb.RescoreResponse, pb.RescoreStreamResponse)
@@ -116,11 +117,10 @@ def answer_lists(
         if isinstance(each, PreparedList) and fault is None:
             try:
                 with phase(Phase.RANK):
-                    rescored = rescored_list(plan, each, outcome, merge=request.merge)
+                    ranked = ranked_list(plan, each, outcome, merge=request.merge)
                 with phase(Phase.WRITE):
-                    response.lists.append(rescored_to_proto(rescored))
-                response.lists[index].degradation = outcome.degradation
-                metrics.ranked(rescored, outcome.degradation)
+                    write_ranking(ranked, response.lists.add(degradation=outcome.degradation))
+                metrics.ranked(plan.front.bundle.label, ranked, outcome.degradation)
             except InputError as of_list:
                 fault = of_list
         if fault is not None:
@@ -134,10 +134,10 @@ def answer_lists(
     return response
 
 
-def rescored_list(plan: Plan, prepared: PreparedList, outcome: Outcome, *, merge: bool) -> RescoredList:
+def ranked_list(plan: Plan, prepared: PreparedList, outcome: Outcome, *, merge: bool) -> Ranking:
     """One list in its new order; raises InvalidList where a total is not finite."""
     if outcome.degradation == pb.DEGRADATION_FIRST_PASS:
-        return first_pass(prepared, plan.weights, plan.front.bundle.label)
+        return first_pass(prepared, plan.weights)
     weights = plan.weights
     if outcome.degradation == pb.DEGRADATION_NGRAM:
         weights = ngram_weights(weights, plan.front.bundle.ngram)

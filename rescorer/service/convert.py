@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from rescorer.combine import parse_weights
 from rescorer.errors import InvalidList
 from rescorer.formats.streams import Base, Sign, Units, stream_to_nats
+from rescorer.ranking import Ranking
 from rescorer.service.v1 import rescorer_pb2 as pb
 from rescorer.types import (
     Hypothesis,
@@ -122,22 +123,26 @@ def weights_to_proto(weights: Weights) -> pb.Weights:
     )
 
 
-def rescored_to_proto(rescored: RescoredList) -> pb.RescoredList:
-    """An answer whose status is OK."""
-    message = pb.RescoredList(id=rescored.id, fields=rescored.fields or None)
+def write_ranking(ranking: Ranking, message: pb.RescoredList) -> None:
+    """Fills an answer whose status is OK."""
+    nbest = ranking.nbest
+    message.id = nbest.id
     message.status.SetInParent()
-    for rank, each in enumerate(rescored.hypotheses, start=1):
+    if nbest.fields:
+        message.fields.CopyFrom(nbest.fields)
+    names, rows = list(ranking.components), list(zip(*ranking.components.values(), strict=True))
+    for rank, i in enumerate(ranking.order, start=1):
+        each = nbest.hypotheses[i]
         message.hypotheses.add(
             text=each.text,
             rank=rank,
-            original_rank=each.original_rank + 1,
-            total=each.total,
-            log_posterior=each.log_posterior,
-            components=each.components,
-            merged_ranks=[place + 1 for place in each.merged_ranks],
+            original_rank=i + 1,
+            total=ranking.totals[i],
+            log_posterior=ranking.log_posteriors[i],
+            components=dict(zip(names, rows[i], strict=True)),
+            merged_ranks=[place + 1 for place in ranking.members[i]],
             fields=each.fields or None,
         )
-    return message
 
 
 def rescored_from_proto(

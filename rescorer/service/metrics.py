@@ -25,12 +25,12 @@ from prometheus_client.registry import Collector
 from rescorer.combine import OOV, WORDS
 from rescorer.errors import DeadlineExceeded
 from rescorer.phases import Phase
+from rescorer.ranking import Ranking
 from rescorer.service.faults import kind_of
 from rescorer.service.laps import Lap, label, sums
 from rescorer.service.repository import Changes
 from rescorer.service.v1 import rescorer_pb2 as pb
 from rescorer.service.work import BatchScores, Work
-from rescorer.types import RescoredList
 
 disable_created_metrics()  # a second series for each, of which nobody makes anything
 
@@ -161,18 +161,17 @@ class Metrics:
                 self.queue_seconds.observe(work.answer.result().queue.seconds)
             self.pieces.labels(outcome).inc()
 
-    def ranked(self, rescored: RescoredList, degradation: pb.Degradation) -> None:
+    def ranked(self, model: str, ranking: Ranking, degradation: pb.Degradation) -> None:
         """A list is answered."""
-        model = rescored.model
         self.lists.labels(model, "OK").inc()
         if degradation:
             self.degraded.labels(model, pb.Degradation.Name(degradation).removeprefix("DEGRADATION_")).inc()
-        if rescored.best.original_rank:
+        if ranking.order[0]:
             self.best_changed.labels(model).inc()
-        parts = [each.components for each in rescored.hypotheses]
-        if OOV in parts[0]:
-            self.words.labels(model).inc(sum(each[WORDS] for each in parts))
-            self.unknown_words.labels(model).inc(sum(each[OOV] for each in parts))
+        if OOV in ranking.components:
+            words, unknown = ranking.components[WORDS], ranking.components[OOV]
+            self.words.labels(model).inc(sum(words[place] for place in ranking.order))
+            self.unknown_words.labels(model).inc(sum(unknown[place] for place in ranking.order))
 
     def reloaded(self, changes: Changes) -> None:
         """A reload was asked for, or has changed something."""
