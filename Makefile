@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 SECONDS ?= 600
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo test lint fuzz proto clean
+.PHONY: help demo test lint audit fuzz proto clean
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
@@ -37,6 +37,9 @@ lint: $(VENV)/.installed-dev  ## style, architecture, protocol and types
 	$(BIN)/buf lint
 	$(BIN)/python proto/generate.py --check
 	$(BIN)/mypy rescorer training
+
+audit: $(VENV)/.installed-dev  ## known vulnerabilities of what is installed, where PyPI's advisories can be had
+	$(BIN)/python .ci/audit.py
 
 fuzz: $(VENV)/.installed-fuzz  ## look for bytes that break a reader, SECONDS=600 for each
 	$(BIN)/python tests/fuzz/readers.py --all --seconds $(SECONDS) --folder runs/fuzz
