@@ -54,7 +54,7 @@ def test_an_advisory_for_an_installed_version_is_told_and_fails(index):
         "id": "PYSEC-1",
         "aliases": ["CVE-1"],
         "fixed_in": ["9.9"],
-        "summary": "reads what it must not",
+        "summary": "reads too much",
     }
     ADVISORIES["numpy"] = [advisory, advisory | {"id": "PYSEC-2", "withdrawn": "2026-01-01T00:00:00Z"}]
     code, told = audited(index)
