@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import signal
 import threading
@@ -23,6 +24,7 @@ from rescorer import ConfigError, RescoredList
 from rescorer.client import NO_RETRY, AsyncClient, Client, Retry
 from rescorer.client.connection import resolve, service_config
 from rescorer.errors import DeadlineExceeded, ModelNotFound, Overloaded
+from rescorer.load.server import family, rss_bytes
 from rescorer.service.v1 import models_pb2 as pb
 
 
@@ -133,6 +135,30 @@ def test_no_caller_sees_the_end_of_one_of_two_servers(ngram_bundle, tmp_path, ho
             assert [each.id for each in bulk[0]] == [each.id for each in lists * 40][1:]
         assert set(seen) == {"answered"}
         assert seen["answered"] > 3
+
+
+@pytest.mark.slow
+def test_no_caller_sees_the_end_of_a_scoring_process(ngram_bundle, tmp_path):
+    lists = [nbest(f"u{i}", *(f"the cat sat on the mat {j}" for j in range(50))) for i in range(16)]
+    with serving(ngram_bundle, tmp_path, "--scorers", "1") as (process, _):
+        port = (tmp_path / "port").read_text().strip()
+
+        def scorer() -> int | None:
+            """The one of the server's children that has the models."""
+            children = [pid for pid in family(process.pid) if pid != process.pid]
+            return max(children, key=rss_bytes, default=None)
+
+        def happening() -> None:
+            for _ in range(2):
+                time.sleep(0.7)
+                killed = scorer()
+                assert killed is not None
+                os.kill(killed, signal.SIGKILL)
+                until(lambda killed=killed: scorer() not in (None, killed), 30)
+            time.sleep(0.5)
+
+        with Client(f"127.0.0.1:{port}") as one, Client(f"127.0.0.1:{port}") as other:
+            assert set(answered_while([one, other], lists, happening)) == {"answered"}
 
 
 def test_without_retries_a_killed_server_is_unavailable_and_nothing_else(ngram_bundle, tmp_path):
