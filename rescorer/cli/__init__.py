@@ -20,6 +20,7 @@ from rescorer.cli.score import score
 from rescorer.cli.serve import serve
 from rescorer.cli.settings import SettingsCommand
 from rescorer.cli.token import token
+from rescorer.cli.top import top
 from rescorer.cli.tune import tune
 from rescorer.errors import ConfigError, InputError, ModelError, RescorerError
 
@@ -63,6 +64,7 @@ app.command("serve", cls=SettingsCommand)(serve)
 app.command("config", cls=SettingsCommand)(config)
 app.command("health")(health)
 app.command("token")(token)
+app.command("top")(top)
 app.command("evaluate")(evaluate)
 app.command("tune")(tune)
 app.command("convert")(convert)
