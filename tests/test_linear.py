@@ -11,6 +11,7 @@ from torch.nn import functional
 from models import random_network
 from rescorer.errors import ConfigError
 from rescorer.lm import linear as products
+from rescorer.lm.int8 import int8_is_sound, int8_matrix, int8_product
 from rescorer.lm.linear import FEWEST_ROWS, linear, onednn_is_exact
 from rescorer.lm.networks.layers import tanh_
 from rescorer.lm.neural import NeuralLanguageModel
@@ -99,6 +100,45 @@ def test_bfloat16_products_change_scores_a_little(kind, output):
     assert all(narrowed.model.get_parameter(name).dtype == torch.float32 for name in biases)
 
 
+needs_int8 = pytest.mark.skipif(not int8_is_sound(), reason="this CPU has no exact 8-bit products")
+
+
+@needs_int8
+@pytest.mark.parametrize("rows", [1, 7, 300])
+def test_int8_products_are_near_and_the_same_beside_any_other_rows(rows):
+    x, weight, bias = torch.tanh(torch.randn(rows, 200)), torch.randn(70, 200), torch.randn(70)
+    x[0], weight[1] = 0, 0  # rows without a largest value
+    matrix = int8_matrix(weight)
+    exact, found = functional.linear(x, weight, bias), int8_product(x, matrix, bias)
+    assert (found - exact).norm() < 0.015 * (exact - bias).norm() + 1e-6
+    for row in range(0, rows, 50):
+        torch.testing.assert_close(
+            int8_product(x[row : row + 1], matrix, bias)[0], found[row], atol=0, rtol=0
+        )
+    plain = torch.round(weight / weight.abs().amax(1, keepdim=True).clamp_min(1e-20) * 127)
+    steps = torch.floor(x / x.abs().amax(1, keepdim=True).clamp_min(1e-20) * 127 + 0.5)
+    scales = x.abs().amax(1, keepdim=True) * weight.abs().amax(1) / 127**2
+    torch.testing.assert_close(found, steps @ plain.t() * scales + bias, atol=1e-4, rtol=1e-5)
+
+
+@needs_int8
+@pytest.mark.parametrize("kind", ["lstm", "gru", "elman", "feedforward"])
+def test_int8_changes_scores_a_little(kind):
+    settings = {"kind": kind, "window": 2 if kind == "feedforward" else 0, "layers": 2}
+    exact = NeuralLanguageModel(*random_network(**settings))
+    rounded = NeuralLanguageModel(*random_network(**settings), dtype="int8")
+    trie = build_trie([("the", "cat", "sat"), ("the", "dog"), ("fast",), ()])
+    difference = np.abs(exact.score(trie).log_probs - rounded.score(trie).log_probs)
+    assert difference.max() < 0.2
+    assert (difference.max() > 1e-6) == (kind != "feedforward")
+
+
+def test_a_processor_that_overflows_is_told(monkeypatch):
+    monkeypatch.setattr("rescorer.lm.int8.int8_is_sound", lambda: False)
+    with pytest.raises(ConfigError, match="dtype int8 needs a CPU with 8-bit dot products"):
+        NeuralLanguageModel(*random_network(), dtype="int8")
+
+
 def test_an_unknown_dtype_is_refused():
-    with pytest.raises(ConfigError, match="dtype is 'int3'; expected float32 or bfloat16"):
+    with pytest.raises(ConfigError, match="dtype is 'int3'; expected float32, bfloat16 or int8"):
         NeuralLanguageModel(*random_network(), dtype="int3")

@@ -37,8 +37,8 @@ MapOption = Annotated[
 DtypeOption = Annotated[
     str,
     typer.Option(
-        help="Of the networks' products: float32, or bfloat16, which is faster on processors that have it "
-        "and a little less exact."
+        help="Of the networks' products: float32; bfloat16 or int8, which are faster on processors that have "
+        "them, and a little less exact."
     ),
 ]
 StreamOption = Annotated[

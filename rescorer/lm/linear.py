@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.weak import WeakIdKeyDictionary
 
+from rescorer.lm.int8 import int8_of, int8_product
+
 FEWEST_ROWS = 32
 """Below, putting the weights in order takes oneDNN longer than the product."""
 LEAST_WORK = 1 << 19
@@ -26,8 +28,10 @@ TOLERANCE = 1e-5
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x·Wᵀ + b as ``functional.linear``, for matrices: (N, K), (M, K) → (N, M); not differentiable by oneDNN,
-    which is therefore left out where gradients are wanted. Weights in bfloat16 multiply in that type; what
-    comes out is float32 again."""
+    which is therefore left out where gradients are wanted. Weights in bfloat16 and int8 multiply in these
+    types; what comes out is float32 again."""
+    if not torch.is_grad_enabled() and (matrix := int8_of(weight)) is not None:
+        return int8_product(x, matrix, bias)
     if weight.dtype == torch.bfloat16 and not torch.is_grad_enabled():
         product = functional.linear(x.to(torch.bfloat16), weight).float()
         return product if bias is None else product.add_(bias)

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from rescorer.errors import ConfigError
 from rescorer.lm.base import EdgeScores
+from rescorer.lm.int8 import multiply_in_int8
 from rescorer.lm.linear import narrow
-from rescorer.lm.networks import ContextNetwork, NeuralModel, State, WindowedNetwork
+from rescorer.lm.networks import ContextNetwork, NeuralModel, RecurrentNetwork, State, WindowedNetwork
 from rescorer.lm.output import TreeSoftmax
 from rescorer.lm.windows import distinct_rows, node_windows
 from rescorer.phases import Phase, phase
@@ -24,7 +25,8 @@ class NeuralLanguageModel:
 
     Args:
         dtype: ``bfloat16`` multiplies a recurrent network's and its output layer's matrices in that type,
-            twice as fast where the processor has it; the model given is changed.
+            twice as fast where the processor has it; the model given is changed. ``int8`` multiplies what a
+            recurrent network does at every word in that type, three times as fast; CPUs only.
     """
 
     def __init__(
@@ -42,8 +44,13 @@ class NeuralLanguageModel:
             for part in map(self.model.get_submodule, ("network", "output")):
                 if not isinstance(part, (WindowedNetwork, TreeSoftmax)):
                     narrow(part.parameters())
+        elif dtype == "int8":
+            if self.device.type != "cpu":
+                raise ConfigError(f"dtype int8 is for CPUs; on {self.device} take bfloat16")
+            if isinstance(self.model.network, RecurrentNetwork):
+                multiply_in_int8(self.model.network.matrices_a_word())
         elif dtype != "float32":
-            raise ConfigError(f"dtype is {dtype!r}; expected float32 or bfloat16")
+            raise ConfigError(f"dtype is {dtype!r}; expected float32, bfloat16 or int8")
         self.words = words
         self._log_shares: Mapping[str, float] = {}
         self._default_log_share = 0.0

@@ -3,6 +3,7 @@
 from rescorer.lm.networks.base import ContextNetwork, State
 from rescorer.lm.networks.config import NetworkConfig
 from rescorer.lm.networks.model import NeuralModel
+from rescorer.lm.networks.recurrent import RecurrentNetwork
 from rescorer.lm.networks.windowed import WindowedNetwork
 
-__all__ = ["ContextNetwork", "NetworkConfig", "NeuralModel", "State", "WindowedNetwork"]
+__all__ = ["ContextNetwork", "NetworkConfig", "NeuralModel", "RecurrentNetwork", "State", "WindowedNetwork"]
