@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
 
@@ -12,7 +14,7 @@ from models import random_network
 from rescorer.errors import ConfigError
 from rescorer.lm import linear as products
 from rescorer.lm.int8 import int8_is_sound, int8_matrix, int8_product
-from rescorer.lm.linear import FEWEST_ROWS, linear, onednn_is_exact
+from rescorer.lm.linear import FEWEST_ROWS, filled_up, linear, onednn_is_exact
 from rescorer.lm.networks.layers import tanh_
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.trie import build_trie
@@ -142,3 +144,10 @@ def test_a_processor_that_overflows_is_told(monkeypatch):
 def test_an_unknown_dtype_is_refused():
     with pytest.raises(ConfigError, match="dtype is 'int3'; expected float32, bfloat16 or int8"):
         NeuralLanguageModel(*random_network(), dtype="int3")
+
+
+@given(st.integers(1, 1 << 20))
+def test_rows_are_filled_up_to_few_numbers_and_by_less_than_half(rows):
+    filled = filled_up(rows)
+    assert rows <= filled < max(33, 1.5 * rows + 1)
+    assert filled == filled_up(filled) and filled.bit_count() <= 2

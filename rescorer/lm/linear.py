@@ -80,4 +80,18 @@ def onednn_is_exact() -> bool:
 
 
 def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    """Rows are filled up to one of a few numbers: oneDNN compiles a kernel for each that it meets, which takes
+    as long as a small product, and keeps them all, hundreds of megabytes."""
+    rows = len(x)
+    filled = functional.pad(x, (0, 0, 0, filled_up(rows) - rows))
+    return torch.ops.mkldnn._linear_pointwise(filled, weight, bias, "none", [], "")[:rows]
+
+
+def filled_up(rows: int) -> int:
+    """The next of two numbers an octave, 32 at least.
+
+    >>> [filled_up(rows) for rows in (1, 32, 33, 100, 1000)]
+    [32, 32, 48, 128, 1024]
+    """
+    step = max(FEWEST_ROWS, 1 << (rows.bit_length() - 1)) // 2
+    return max(FEWEST_ROWS, -(-rows // step) * step)
