@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -18,6 +20,7 @@ from rescorer.service.frames import (
     trie_of,
     unpack,
 )
+from rescorer.service.scorer_main import frames
 from rescorer.trie import build_trie
 
 words = st.text(st.characters(exclude_categories=["Z", "Cc", "Cs"]), min_size=1, max_size=4)
@@ -65,3 +68,14 @@ def test_what_is_no_frame_is_refused():
         unpack(b'{"arrays": [["a", "<i8", [3]]]}', b"12345678")
     with pytest.raises(ValueError, match="of type"):
         unpack(b'{"arrays": [["a", "|O", [1]]]}', b"12345678")
+
+
+def test_what_a_scorer_receives_may_be_written_to():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        for number in range(2):
+            ours.sendall(pack({"id": number}, {"ids": np.arange(5)}))
+        ours.shutdown(socket.SHUT_WR)
+        received = list(frames(theirs))
+    assert [frame.header["id"] for frame in received] == [0, 1]
+    assert all(frame.arrays["ids"].flags.writeable for frame in received)  # or torch warns

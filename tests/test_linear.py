@@ -150,4 +150,5 @@ def test_an_unknown_dtype_is_refused():
 def test_rows_are_filled_up_to_few_numbers_and_by_less_than_half(rows):
     filled = filled_up(rows)
     assert rows <= filled < max(33, 1.5 * rows + 1)
-    assert filled == filled_up(filled) and filled.bit_count() <= 2
+    assert filled == filled_up(filled)
+    assert filled.bit_count() <= 2

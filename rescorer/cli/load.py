@@ -37,8 +37,10 @@ def load(
     as much as the server can do, half of that, and more than it can do.
     """
     from rescorer.errors import InputError
+    from rescorer.lm.memory import keep_freed_memory
     from rescorer.load.stages import Plan, stages
 
+    keep_freed_memory()  # as the server does
     some = [each for each in lists_from(lists, maps, streams, None, format_) if isinstance(each, NBestList)]
     if not some:
         raise InputError(f"{lists}: no lists; expected at least one")

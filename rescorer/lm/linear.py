@@ -80,8 +80,8 @@ def onednn_is_exact() -> bool:
 
 
 def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Rows are filled up to one of a few numbers: oneDNN compiles a kernel for each that it meets, which takes
-    as long as a small product, and keeps them all, hundreds of megabytes."""
+    """Rows are filled up to one of a few numbers: oneDNN compiles a kernel for each that it meets, which
+    takes as long as a small product, and keeps them all, hundreds of megabytes."""
     rows = len(x)
     filled = functional.pad(x, (0, 0, 0, filled_up(rows) - rows))
     return torch.ops.mkldnn._linear_pointwise(filled, weight, bias, "none", [], "")[:rows]

@@ -46,15 +46,15 @@ def pack(header: Mapping[str, Any], arrays: Arrays | None = None) -> bytes:
     return PREFIX.pack(MAGIC, len(head), len(body)) + head + body
 
 
-def lengths(prefix: bytes) -> tuple[int, int]:
+def lengths(prefix: bytes | bytearray) -> tuple[int, int]:
     """Bytes of the header and of the body; raises ValueError where no frame begins so."""
     magic, head, body = PREFIX.unpack(prefix)
     if magic != MAGIC or head + body > MAX_FRAME_BYTES:
-        raise ValueError(f"no frame begins with {prefix!r}")
+        raise ValueError(f"no frame begins with {bytes(prefix)!r}")
     return head, body
 
 
-def unpack(head: bytes, body: bytes) -> Frame:
+def unpack(head: bytes | bytearray, body: bytes | bytearray) -> Frame:
     """The frame whose two parts these are; raises ValueError where they do not fit together."""
     header = json.loads(head)
     arrays, begin = {}, 0

@@ -61,15 +61,17 @@ def frames(connection: socket.socket) -> Iterator[Frame]:
         yield unpack(received(connection, head_bytes), received(connection, body_bytes))
 
 
-def received(connection: socket.socket, size: int) -> bytes:
-    """Exactly so many bytes; none where the connection ended."""
-    parts = bytearray()
-    while len(parts) < size:
-        part = connection.recv(min(size - len(parts), 1 << 20))
+def received(connection: socket.socket, size: int) -> bytearray:
+    """Exactly so many bytes, which may be written to, as torch wants arrays to be; none where the connection
+    ended."""
+    whole = bytearray(size)
+    filled = 0
+    while filled < size:
+        part = connection.recv_into(memoryview(whole)[filled:])
         if not part:
-            return b""
-        parts += part
-    return bytes(parts)
+            return bytearray()
+        filled += part
+    return whole
 
 
 def load(host: ModelHost, frame: Frame) -> Answer:
