@@ -19,6 +19,7 @@ from rescorer.cli.rescore import rescore
 from rescorer.cli.score import score
 from rescorer.cli.serve import serve
 from rescorer.cli.settings import SettingsCommand
+from rescorer.cli.stress import app as stress
 from rescorer.cli.token import token
 from rescorer.cli.top import top
 from rescorer.cli.tune import tune
@@ -72,6 +73,7 @@ app.command("score")(score)
 app.command("inspect")(inspect)
 app.command("bench")(bench)
 app.command("load")(load)
+app.add_typer(stress, name="stress")
 
 
 def main() -> None:

@@ -1,7 +1,8 @@
-"""Owns the server of a load test: a process of its own, its port, and what it and its children take."""
+"""Owns the server of a load test: a process of its own, its port and log, and what its family takes."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -17,18 +18,19 @@ from rescorer.errors import Unavailable
 
 START_LIMIT_S = 120.0
 LOOK_EVERY_S = 0.2
+LOGGED_CHARACTERS = 500
+"""Of a line of the log."""
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
-def serving(bundle: Path, options: Sequence[str] = ()) -> Iterator[tuple[str, int]]:
+def serving(options: Sequence[str], log: Path = Path(os.devnull)) -> Iterator[tuple[str, int]]:
     """Runs ``rescorer serve``; its address and process id. Raises Unavailable where it does not start."""
     with tempfile.TemporaryDirectory() as folder:
         port_file = Path(folder) / "port"
-        command = [sys.executable, "-m", "rescorer.cli", "serve", "--bundle", str(bundle), "--port", "0"]
-        process = subprocess.Popen(
-            [*command, "--port-file", str(port_file), *options], stderr=subprocess.DEVNULL
-        )
+        command = [sys.executable, "-m", "rescorer.cli", "serve", "--port", "0", "--log-format", "json"]
+        with log.open("wb") as stream:
+            process = subprocess.Popen([*command, "--port-file", str(port_file), *options], stderr=stream)
         try:
             until = time.monotonic() + START_LIMIT_S
             while not port_file.exists():
@@ -42,6 +44,27 @@ def serving(bundle: Path, options: Sequence[str] = ()) -> Iterator[tuple[str, in
         finally:
             process.terminate()
             process.wait(START_LIMIT_S)
+
+
+def logged_faults(log: Path) -> list[str]:
+    """Lines of a server's log that tell of faults of its own, and tracebacks."""
+    found = []
+    with log.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            try:
+                level = json.loads(line).get("level")
+            except (ValueError, AttributeError):  # not ours, such as what gRPC's core says
+                level = "error" if line.startswith("Traceback") else ""
+            if level in ("error", "critical"):
+                found.append(line.strip()[:LOGGED_CHARACTERS])
+    return found
+
+
+def metrics_port(log: Path) -> int:
+    """Where the server that writes this log shows its metrics."""
+    with log.open(encoding="utf-8") as lines:
+        events = [json.loads(line) for line in lines if '"metrics"' in line]
+    return int(next(each["port"] for each in events if each["event"] == "metrics"))
 
 
 class Usage:
@@ -82,6 +105,19 @@ def family(pid: int) -> list[int]:
         return [pid, *(int(child) for each in children for child in each.read_text().split())]
     except OSError:
         return [pid]
+
+
+def scorers(pid: int) -> list[int]:
+    """The scoring processes of a server."""
+    return [child for child in family(pid)[1:] if b"rescorer.service.scorer_main" in command_line(child)]
+
+
+def command_line(pid: int) -> bytes:
+    """Empty where the process is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def cpu_s(pid: int) -> float:

@@ -73,7 +73,7 @@ def stages(bundle: Path, lists: Sequence[NBestList], weights: str, plan: Plan) -
         for begin in range(0, len(lists), plan.lists_a_call)
     ]
     messages = [base64.b64encode(each.SerializeToString()).decode() for each in requests]
-    with serving(bundle, plan.server_options) as (target, pid):
+    with serving(("--bundle", str(bundle), *plan.server_options)) as (target, pid):
         in_service("warm-up", target, pid, messages, 0.0, plan)
         peak = in_service("peak", target, pid, messages, 0.0, plan)
         yield peak
