@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from functools import cache
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 from torch.utils.weak import WeakIdKeyDictionary
 
 from rescorer.errors import ConfigError
+from rescorer.lm.rows import FINE, filled_up
 
 STEPS = 127
 ZERO = 128
@@ -41,7 +42,7 @@ class Int8Matrix:
 _matrices: MutableMapping[Tensor, Int8Matrix] = WeakIdKeyDictionary()
 
 
-def multiply_in_int8(weights: Iterable[nn.Parameter]) -> None:
+def multiply_in_int8(weights: Iterable[Tensor]) -> None:
     """Has ``linear`` multiply these matrices in int8 from now on; later changes of them are not seen.
 
     Raises:
@@ -73,10 +74,11 @@ def int8_product(x: Tensor, matrix: Int8Matrix, bias: Tensor | None = None) -> T
     """x·Wᵀ + b, (N, K) → (N, M) float32."""
     largest = x.abs().amax(dim=1, keepdim=True).clamp_min_(TINY)  # (N, 1)
     rounded = (x * (STEPS / largest)).add_(ZERO + 0.5).to(torch.uint8)  # the half: conversion cuts off
+    rounded = filled_up(rounded, FINE)
     product = torch.ops.onednn.qlinear_pointwise(
         rounded, 1 / STEPS, ZERO, matrix.packed, matrix.scale, matrix.zero,
         None, 1.0, 0, torch.float32, "none", [], "",
-    )  # fmt: skip
+    )[: len(x)]  # fmt: skip
     return product.mul_(largest) if bias is None else torch.addcmul(bias, product, largest)
 
 

@@ -15,9 +15,8 @@ from torch.nn import functional
 from torch.utils.weak import WeakIdKeyDictionary
 
 from rescorer.lm.int8 import int8_of, int8_product
+from rescorer.lm.rows import COARSE, FEWEST_ROWS, FINE, filled_up
 
-FEWEST_ROWS = 32
-"""Below, putting the weights in order takes oneDNN longer than the product."""
 LEAST_WORK = 1 << 19
 """Multiplications below which calling oneDNN takes longer than the product, the weights being in order."""
 ROWS_TO_EXPECT = 64
@@ -33,13 +32,14 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if not torch.is_grad_enabled() and (matrix := int8_of(weight)) is not None:
         return int8_product(x, matrix, bias)
     if weight.dtype == torch.bfloat16 and not torch.is_grad_enabled():
-        product = functional.linear(x.to(torch.bfloat16), weight).float()
+        filled = filled_up(x.to(torch.bfloat16), FINE if isinstance(weight, nn.Parameter) else COARSE)
+        product = functional.linear(filled, weight)[: len(x)].float()
         return product if bias is None else product.add_(bias)
     suits = x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32
     if suits and not torch.is_grad_enabled() and onednn_is_exact():
         if isinstance(weight, nn.Parameter):
             if len(x) * weight.numel() >= LEAST_WORK:
-                return _onednn(x, in_order(weight), bias)
+                return _onednn(x, in_order(weight), bias, FINE)
         elif len(x) >= FEWEST_ROWS:
             return _onednn(x, weight, bias)
     return functional.linear(x, weight, bias)
@@ -79,19 +79,6 @@ def onednn_is_exact() -> bool:
     return bool((found.double() - x.double() @ weight.double().t()).abs().max() < TOLERANCE)
 
 
-def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Rows are filled up to one of a few numbers: oneDNN compiles a kernel for each that it meets, which
-    takes as long as a small product, and keeps them all, hundreds of megabytes."""
-    rows = len(x)
-    filled = functional.pad(x, (0, 0, 0, filled_up(rows) - rows))
-    return torch.ops.mkldnn._linear_pointwise(filled, weight, bias, "none", [], "")[:rows]
-
-
-def filled_up(rows: int) -> int:
-    """The next of two numbers an octave, 32 at least.
-
-    >>> [filled_up(rows) for rows in (1, 32, 33, 100, 1000)]
-    [32, 32, 48, 128, 1024]
-    """
-    step = max(FEWEST_ROWS, 1 << (rows.bit_length() - 1)) // 2
-    return max(FEWEST_ROWS, -(-rows // step) * step)
+def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None, an_octave: int = COARSE) -> Tensor:
+    filled = filled_up(x, an_octave)
+    return torch.ops.mkldnn._linear_pointwise(filled, weight, bias, "none", [], "")[: len(x)]

@@ -26,7 +26,8 @@ class NeuralLanguageModel:
     Args:
         dtype: ``bfloat16`` multiplies a recurrent network's and its output layer's matrices in that type,
             twice as fast where the processor has it; the model given is changed. ``int8`` multiplies what a
-            recurrent network does at every word in that type, three times as fast; CPUs only.
+            recurrent network does at every word in that type, three times as fast, and the rest as
+            ``bfloat16`` does; CPUs only.
     """
 
     def __init__(
@@ -40,20 +41,25 @@ class NeuralLanguageModel:
         self.name = name
         self.device = torch.device(device)
         self.model = model.to(self.device).eval()
-        if dtype == "bfloat16":
-            for part in map(self.model.get_submodule, ("network", "output")):
-                if not isinstance(part, (WindowedNetwork, TreeSoftmax)):
-                    narrow(part.parameters())
-        elif dtype == "int8":
-            if self.device.type != "cpu":
-                raise ConfigError(f"dtype int8 is for CPUs; on {self.device} take bfloat16")
-            if isinstance(self.model.network, RecurrentNetwork):
-                multiply_in_int8(self.model.network.matrices_a_word())
-        elif dtype != "float32":
-            raise ConfigError(f"dtype is {dtype!r}; expected float32, bfloat16 or int8")
+        self._narrow(dtype)
         self.words = words
         self._log_shares: Mapping[str, float] = {}
         self._default_log_share = 0.0
+
+    def _narrow(self, dtype: str) -> None:
+        network, output = map(self.model.get_submodule, ("network", "output"))
+        if dtype not in ("float32", "bfloat16", "int8"):
+            raise ConfigError(f"dtype is {dtype!r}; expected float32, bfloat16 or int8")
+        if dtype == "float32":
+            return
+        if dtype == "int8" and self.device.type != "cpu":
+            raise ConfigError(f"dtype int8 is for CPUs; on {self.device} take bfloat16")
+        if isinstance(network, RecurrentNetwork):
+            if dtype == "int8":
+                multiply_in_int8(network.matrices_a_word())
+            narrow(network.parameters())
+        if not isinstance(output, TreeSoftmax):
+            narrow(output.parameters())
 
     @property
     def start_word(self) -> int:

@@ -58,7 +58,7 @@ class RecurrentNetwork(nn.Module):
         zeros = self.layers.bias(0).new_zeros(n, self.layers.hidden_size)
         return (zeros,) * (self.layers.n_parts * self.layers.n_layers)
 
-    def matrices_a_word(self) -> list[nn.Parameter]:
+    def matrices_a_word(self) -> list[Tensor]:
         """What ``step`` multiplies; the first layer's input projection is taken once a distinct word."""
         first = self.layers.parameter("weight_ih", 0)
         own = [each for each in self.layers.parameters() if each.dim() > 1 and each is not first]
