@@ -221,8 +221,9 @@ class Rescorer:
         sums = {name: np.zeros(len(words)) for name in (*self.bundle.models, MIXTURE, OOV)}
         order = np.arange(len(words))
         if sum(word_costs(words, contexts)) > self.max_batch_words:
-            order = np.array(subtree_order(words, contexts))
-            words, contexts = [words[i] for i in order], [contexts[i] for i in order]
+            ordered = subtree_order(words, contexts)
+            words, contexts = [words[i] for i in ordered], [contexts[i] for i in ordered]
+            order = np.array(ordered)
         for begin, trie, scores in self._scored_batches(words, contexts):
             rows = order[begin : begin + len(trie.hypothesis_node)]
             with phase(Phase.RANK):

@@ -28,7 +28,9 @@ def test_linear_is_torchs(rows, with_bias):
     with torch.inference_mode():
         whole = linear(x, weight, bias)
         part = linear(x[:, 20:120], weight[:, 20:120])  # not in one piece
+        sequences = linear(torch.stack([x, x + 1]), weight, bias)
     torch.testing.assert_close(whole, functional.linear(x, weight, bias), atol=1e-4, rtol=0)
+    torch.testing.assert_close(sequences[1], functional.linear(x + 1, weight, bias), atol=1e-3, rtol=0)
     torch.testing.assert_close(part, functional.linear(x[:, 20:120], weight[:, 20:120]), atol=1e-4, rtol=0)
 
 

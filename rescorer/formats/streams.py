@@ -67,9 +67,9 @@ def stream_to_nats(
         return None
     scale = units.nats
     if set(map(type, values)) <= {float}:  # as nearly always; what is wrong is looked for below
-        nats = [value * scale for value in values]
-        if all(map(math.isfinite, nats)):
-            return tuple(nats)
+        all_nats = tuple(value * scale for value in values)
+        if all(map(math.isfinite, all_nats)):
+            return all_nats
     out = []
     for hypothesis, value in enumerate(values):
         fault = _fault(value)

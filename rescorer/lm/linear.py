@@ -26,9 +26,11 @@ TOLERANCE = 1e-5
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x·Wᵀ + b as ``functional.linear``, for matrices: (N, K), (M, K) → (N, M); not differentiable by oneDNN,
-    which is therefore left out where gradients are wanted. Weights in bfloat16 and int8 multiply in these
-    types; what comes out is float32 again."""
+    """x·Wᵀ + b as ``functional.linear``: (..., K), (M, K) → (..., M); not differentiable by oneDNN, which is
+    therefore left out where gradients are wanted. Weights in bfloat16 and int8 multiply in these types; what
+    comes out is float32 again."""
+    if x.dim() > 2:
+        return linear(x.flatten(0, -2), weight, bias).unflatten(0, x.shape[:-1])
     if not torch.is_grad_enabled() and (matrix := int8_of(weight)) is not None:
         return int8_product(x, matrix, bias)
     if weight.dtype == torch.bfloat16 and not torch.is_grad_enabled():

@@ -1,8 +1,8 @@
 """Owns how many rows oneDNN is given: one of a few numbers, the rows filled up to it.
 
-oneDNN compiles a kernel for each number of rows that it meets and each size of a matrix, which takes as long as
-a small product, and keeps them. Tries have levels of every size: without filling, lists one by one take half as
-long again, and half a gigabyte.
+oneDNN compiles a kernel for each number of rows that it meets and each size of a matrix, which takes as long
+as a small product, and keeps them. Tries have levels of every size: without filling, lists one by one take
+half as long again, and half a gigabyte.
 """
 
 from __future__ import annotations

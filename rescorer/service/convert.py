@@ -129,7 +129,7 @@ def write_ranking(ranking: Ranking, message: pb.RescoredList) -> None:
     message.id = nbest.id
     message.status.SetInParent()
     if nbest.fields:
-        message.fields.CopyFrom(nbest.fields)
+        message.fields.CopyFrom(nbest.fields)  # type: ignore[arg-type]  # as it came in the request
     names, rows = list(ranking.components), list(zip(*ranking.components.values(), strict=True))
     for rank, i in enumerate(ranking.order, start=1):
         each = nbest.hypotheses[i]

@@ -61,8 +61,8 @@ class RecurrentNetwork(nn.Module):
     def matrices_a_word(self) -> list[Tensor]:
         """What ``step`` multiplies; the first layer's input projection is taken once a distinct word."""
         first = self.layers.parameter("weight_ih", 0)
-        own = [each for each in self.layers.parameters() if each.dim() > 1 and each is not first]
-        return [*own, self.projection.weight] if isinstance(self.projection, nn.Linear) else own
+        made: list[Tensor] = [*self.layers.parameters(), *self.projection.parameters()]
+        return [each for each in made if each.dim() > 1 and each is not first]
 
     def inputs(self, words: Tensor) -> Tensor:
         return self.layers.gates(0, self.embedding(words))  # (W, G·H)
