@@ -32,7 +32,16 @@ def log_to_stderr(form: LogFormat = "auto") -> None:
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last_steps(people)],
         )
     )
+    handler.addFilter(without_metadata)
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+
+
+def without_metadata(record: logging.LogRecord) -> bool:
+    """gRPC tells of metadata that is not UTF-8 with its value, which may be a token, and a traceback."""
+    if str(record.msg).startswith("Invalid encoding on"):
+        record.msg, record.args, record.exc_info = "metadata of a call is not UTF-8", (), None
+        record.levelno, record.levelname = logging.WARNING, "WARNING"
+    return True
 
 
 def last_steps(people: bool) -> list[Any]:

@@ -1,0 +1,62 @@
+"""Conversations in broken HTTP/2: whatever is said on one connection, calls on others are answered."""
+
+from __future__ import annotations
+
+import random
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import pytest
+from clients import nbest
+from servers import running, until
+
+from models import write_bundle
+from rescorer import RescoredList
+from rescorer.client import Client
+from rescorer.load.http2 import BREAKERS, conversation
+
+PATH = b"/rescorer.v1.RescorerService/Rescore"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with running(write_bundle(tmp_path_factory.mktemp("ngram"), neural=False)) as made:
+        yield made
+
+
+def say(port: int, what: bytes) -> bytes:
+    """What is answered within a tenth of a second."""
+    heard = b""
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), 5) as connection:
+        connection.settimeout(0.1)
+        connection.sendall(what)
+        while part := connection.recv(100_000):
+            heard += part
+    return heard
+
+
+def test_a_good_conversation_is_answered(server):
+    assert b"grpc-status" in say(server.port, b"".join(conversation(PATH, b"")))
+
+
+@pytest.mark.parametrize("breaker", sorted(set(BREAKERS), key=lambda each: each.__name__))
+def test_a_broken_conversation_is_no_concern_of_others(server, breaker):
+    with Client(server.target) as client:
+        for seed in range(8):
+            say(server.port, breaker(PATH, b"\x0a\x03abc", random.Random(seed)))
+        assert isinstance(client.rescore([nbest()])[0], RescoredList)
+
+
+def test_a_path_that_is_not_utf_8_ends_neither_the_server_nor_calls_of_others(server):
+    with Client(server.target) as client:
+        client.wait_ready(10)
+        server.rescorer.gate.clear()
+        server.rescorer.entered.clear()
+        with ThreadPoolExecutor(1) as caller:
+            call = caller.submit(client.rescore, [nbest()])
+            assert server.rescorer.entered.wait(10)
+            say(server.port, b"".join(conversation(b"/\xe5", b"")))
+            server.rescorer.gate.set()
+            assert [each.id for each in call.result(20)] == ["u1"]
+        until(lambda: server.in_flight == 0)
