@@ -59,4 +59,6 @@ def test_a_path_that_is_not_utf_8_ends_neither_the_server_nor_calls_of_others(se
             say(server.port, b"".join(conversation(b"/\xe5", b"")))
             server.rescorer.gate.set()
             assert [each.id for each in call.result(20)] == ["u1"]
+        assert b"grpc-status" in say(server.port, b"".join(conversation(PATH, b"")))
+        assert b"Method not found" in say(server.port, b"".join(conversation(b"/\xe5", b"")))
         until(lambda: server.in_flight == 0)

@@ -1,84 +1,59 @@
-"""Owns gRPC's listening server, and makes it anew where gRPC itself has given it up.
+"""Owns how gRPC's server listens, so that no caller can end that.
 
-grpc.aio (1.85.1, and others) ends its loop, and with it the listening, over a call whose path is not UTF-8,
-which anybody who can connect may send, with a login or without. Calls that are open go on.
+grpc.aio (1.85.1, and others) decodes the path of a call of no method that it knows as UTF-8, in the loop that
+takes calls. One call with another path, which anybody who can connect may send, ends the loop, and the
+process with it where calls are open. Methods that it knows need no decoding; others are refused without it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import grpc
-import structlog
+from grpc._cython import cygrpc
+from grpc.aio import _server as aio_server
 
-LOOK_EVERY_S = 0.05
-
-log = structlog.get_logger()
+LOOK_EVERY_S = 1.0
 
 
-class Listener:
-    """Listens until it is told to stop.
+class Core(cygrpc.AioServer):  # type: ignore[misc]  # not in the stubs
+    """What is inside a ``grpc.aio.Server``."""
 
-    Args:
-        make: a new server with all its services, bound to no port.
-        bind: binds one to a port, 0 being any; returns the port. Raises ConfigError where that is taken.
-        lost: called with the reason where it cannot listen any more.
-        grace_s: how long the calls of a server that has given up may still take.
-    """
+    def _make_request_call_future(self, method: bytes | None) -> asyncio.Future[Any]:
+        """The next call of a method; None: of one that there is not, which gRPC's loop is never told of."""
+        if method is not None:
+            return super()._make_request_call_future(method)
+        return asyncio.get_running_loop().create_task(self._refuse_unknown())
 
-    def __init__(
-        self,
-        make: Callable[[], grpc.aio.Server],
-        bind: Callable[[grpc.aio.Server, int], int],
-        lost: Callable[[str], None],
-        grace_s: float,
-    ) -> None:
-        self._make, self._bind, self._lost, self._grace_s = make, bind, lost, grace_s
-        self._server = make()
-        self._before: list[grpc.aio.Server] = []
-        """Servers that have given up, and may still have calls."""
-        self._ending: set[asyncio.Task[None]] = set()
-        self._watching: asyncio.Task[None] | None = None
-
-    async def start(self, port: int) -> int:
-        """The port. Raises ConfigError where it is taken."""
-        bound = await self._start(port)
-        self._watching = asyncio.create_task(self._watch(bound))
-        return bound
-
-    async def stop(self, grace_s: float | None) -> None:
-        """As of ``grpc.aio.Server``; None: at once."""
-        if self._watching is not None:
-            self._watching.cancel()
-        await asyncio.gather(*(each.stop(grace_s) for each in (*self._before, self._server)))
-
-    async def _start(self, port: int) -> int:
-        bound = self._bind(self._server, port)
-        await self._server.start()
-        return bound
-
-    async def _watch(self, port: int) -> None:
+    async def _refuse_unknown(self) -> None:
+        """Answers UNIMPLEMENTED until the server stops; then raises as the next call would."""
+        loop, open_calls = asyncio.get_running_loop(), set()
+        resolver = cygrpc._MethodResolver([], {})
         while True:
-            try:
-                # Only so does gRPC tell of its own end while calls are open.
-                await self._server.wait_for_termination(LOOK_EVERY_S)
-            except Exception as crash:
-                log.warning("gRPC has stopped listening; it is made to listen again", fault=repr(crash))
-                try:
-                    await self._again(port)
-                except Exception as fault:
-                    self._lost(f"gRPC stopped listening and cannot again: {fault}")
-                    return
+            state = await self._request_call()
+            refusal = cygrpc._handle_rpc("", resolver, (), state, loop, False)
+            task = loop.create_task(cygrpc._schedule_rpc_coro(refusal, state, loop, ""))
+            open_calls.add(task)
+            task.add_done_callback(open_calls.discard)
 
-    async def _again(self, port: int) -> None:
-        task = asyncio.create_task(self._end(self._server))
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
-        self._server = self._make()
-        await self._start(port)
 
-    async def _end(self, server: grpc.aio.Server) -> None:
-        self._before.append(server)
-        await server.stop(self._grace_s)
-        self._before.remove(server)
+def listening_server(
+    interceptors: Sequence[grpc.aio.ServerInterceptor], options: Sequence[tuple[str, Any]]
+) -> grpc.aio.Server:
+    """As ``grpc.aio.server``, but whatever path a call has, it goes on."""
+    server: Any = grpc.aio.server(interceptors=interceptors, options=options)
+    arguments = aio_server._augment_channel_arguments(options, None)
+    server._server = Core(asyncio.get_running_loop(), None, (), tuple(interceptors), arguments, None)
+    return server
+
+
+async def watch(server: grpc.aio.Server, lost: Callable[[str], None]) -> None:
+    """Calls ``lost`` with the reason where the server no longer listens and nobody has told it to stop."""
+    try:
+        # Without a time limit gRPC does not tell of its loop's end while calls are open.
+        while await server.wait_for_termination(LOOK_EVERY_S):
+            pass
+    except Exception as fault:
+        lost(f"gRPC has stopped listening: {fault!r}")

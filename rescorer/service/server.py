@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from types import MappingProxyType
 
-import grpc
 import structlog
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio
@@ -22,13 +21,12 @@ from rescorer.lm.memory import keep_freed_memory
 from rescorer.pipeline import Rescorer
 from rescorer.service.access import Access, AccessInterceptor
 from rescorer.service.access_file import Role
-from rescorer.service.addresses import address
 from rescorer.service.admin_service import ADMIN_SERVICE, AdminService
 from rescorer.service.batcher import Batcher
 from rescorer.service.drain import Drain
 from rescorer.service.gauges import Gauges
 from rescorer.service.interceptor import FaultInterceptor
-from rescorer.service.listener import Listener
+from rescorer.service.listener import listening_server, watch
 from rescorer.service.logs import log_to_stderr
 from rescorer.service.metrics import Metrics
 from rescorer.service.metrics_endpoint import MetricsEndpoint
@@ -131,12 +129,24 @@ class Server:
             self.metrics, self.pool, self._batcher, self.admission, self._service.streams, self.models
         )
         self._endpoint: MetricsEndpoint | None = None
-        self._telemetry = Telemetry(self.metrics, self._tracing)
-        self._access = access = Access(settings.access)
+        telemetry = Telemetry(self.metrics, self._tracing)
+        access = Access(settings.access)
         self.reloader = Reloader(settings, self.models, access, read_again, self.metrics.reloaded)
         self._polling: asyncio.Task[None] | None = None
         self._health = health_aio.HealthServicer()
-        self._listener = Listener(self._made, self._bound, self._broke, settings.grace_s)
+        self._server = listening_server(
+            interceptors=[
+                AccessInterceptor(access, ROLES, telemetry),
+                *(FaultInterceptor(each, self._drain, telemetry) for each in GUARDED),
+            ],
+            options=[
+                ("grpc.max_receive_message_length", settings.max_message_bytes),
+                # Without it two servers would share a port in silence.
+                ("grpc.so_reuseport", 0),
+                ("grpc.max_connection_age_ms", round(settings.max_connection_age_s * 1e3) or NEVER_MS),
+                ("grpc.http2.min_recv_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
+            ],
+        )
 
     async def start(self) -> int:
         """Listens, not yet serving; returns the port.
@@ -150,13 +160,26 @@ class Server:
             read_manifest(newest_version(settings.bundle))  # a mistake in its name is told at once
         if settings.port_file is not None:
             remove_port(settings.port_file)  # one that a killed server left is not to be believed
+        add_RescorerServiceServicer_to_server(self._service, self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        add_ModelServiceServicer_to_server(ModelService(self.models), self._server)
+        if settings.admin:
+            add_AdminServiceServicer_to_server(AdminService(self.reloader), self._server)
+        health = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+        shown = [SERVICE, MODEL_SERVICE, *([ADMIN_SERVICE] if settings.admin else [])]
+        reflection.enable_server_reflection((*shown, health, reflection.SERVICE_NAME), self._server)
         await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        try:
+            port = self._add_port()
+        except RuntimeError as fault:
+            raise ConfigError(f"cannot listen on {settings.address}: {fault}") from None
         if settings.metrics_port is not None:
             self._endpoint = MetricsEndpoint(
                 settings.metrics_host, settings.metrics_port, self.metrics.registry
             )
             log.info("metrics", host=settings.metrics_host, port=self._endpoint.port)
-        port = await self._listener.start(settings.port)
+        await self._server.start()
+        self._watching = asyncio.create_task(watch(self._server, self._broke))
         log.info("listening", host=settings.host, port=port)
         if settings.port_file is not None:
             write_port(settings.port_file, port)
@@ -184,12 +207,12 @@ class Server:
             self._polling.cancel()
         await self._health.enter_graceful_shutdown()
         self._drain.begin()
-        stopping = asyncio.create_task(self._listener.stop(self._settings.grace_s))
+        stopping = asyncio.create_task(self._server.stop(self._settings.grace_s))
         await asyncio.wait((stopping,), timeout=SETTLE_S)
         answered = asyncio.create_task(self._drain.answered())
         await asyncio.wait((stopping, answered), return_when=asyncio.FIRST_COMPLETED)
         answered.cancel()
-        await self._listener.stop(None)  # what is open now only listens, as watchers of health do
+        await self._server.stop(None)  # what is open now only listens, as watchers of health do
         await stopping
         await self._batcher.stop()
         await self.pool.stop()
@@ -205,42 +228,12 @@ class Server:
         """Where metrics are read, 0 where they are not."""
         return self._endpoint.port if self._endpoint else 0
 
-    def _made(self) -> grpc.aio.Server:
-        """gRPC's server with all services."""
+    def _add_port(self) -> int:
         settings = self._settings
-        server = grpc.aio.server(
-            interceptors=[
-                AccessInterceptor(self._access, ROLES, self._telemetry),
-                *(FaultInterceptor(each, self._drain, self._telemetry) for each in GUARDED),
-            ],
-            options=[
-                ("grpc.max_receive_message_length", settings.max_message_bytes),
-                # Without it two servers would share a port in silence.
-                ("grpc.so_reuseport", 0),
-                ("grpc.max_connection_age_ms", round(settings.max_connection_age_s * 1e3) or NEVER_MS),
-                ("grpc.http2.min_recv_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
-            ],
-        )
-        add_RescorerServiceServicer_to_server(self._service, server)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        add_ModelServiceServicer_to_server(ModelService(self.models), server)
-        if settings.admin:
-            add_AdminServiceServicer_to_server(AdminService(self.reloader), server)
-        health = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
-        shown = [SERVICE, MODEL_SERVICE, *([ADMIN_SERVICE] if settings.admin else [])]
-        reflection.enable_server_reflection((*shown, health, reflection.SERVICE_NAME), server)
-        return server
-
-    def _bound(self, server: grpc.aio.Server, port: int) -> int:
-        settings = self._settings
-        place = address(settings.host, port)
-        try:
-            if settings.tls_certificate is None or settings.tls_key is None:
-                return server.add_insecure_port(place)
-            certificates = Certificates(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
-            return server.add_secure_port(place, certificates.credentials())
-        except RuntimeError as fault:
-            raise ConfigError(f"cannot listen on {place}: {fault}") from None
+        if settings.tls_certificate is None or settings.tls_key is None:
+            return self._server.add_insecure_port(settings.address)
+        certificates = Certificates(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
+        return self._server.add_secure_port(settings.address, certificates.credentials())
 
     def _scored(self, works: Sequence[Work], batch: BatchScores) -> None:
         self.admission.pace.did(sum(work.cost for work in works))
