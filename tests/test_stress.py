@@ -50,6 +50,15 @@ def test_exchanged_models_and_killed_scorers_are_not_seen_by_callers(lists, ngra
     assert set(seen["ends"]["whole"]) == set(seen["ends"]["stream"]) == {"OK"}
 
 
+def test_nonsense_is_refused_or_answered_and_the_server_goes_on(lists, ngram_bundle):
+    report = stress("fuzz", lists, ngram_bundle, "--requests", "2000", "--limit-s", "120")
+    assert report["faults"] == []
+    assert sum(report["kinds"].values()) == 2000
+    assert {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "UNIMPLEMENTED"} <= set(report["codes"])
+    assert set(report["list_codes"]) == {"OK", "INVALID_ARGUMENT"}
+    assert report["health_max_ms"] < 20_000
+
+
 @pytest.fixture
 def answer(ngram_bundle, tmp_path):
     """A request and the library's own answer to it, and who looks for faults in that."""

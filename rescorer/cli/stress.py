@@ -71,6 +71,33 @@ def chaos(
     tell(run(bundle, some(lists, hypotheses, format_), weights, plan), as_json)
 
 
+@app.command()
+def fuzz(
+    lists: ListsArgument,
+    bundle: BundleOption,
+    weights: WeightsOption = "default",
+    requests: Annotated[int, typer.Option(min=1, help="Messages and conversations.")] = 200_000,
+    at_once: Annotated[int, typer.Option(min=1, help="Open at a time.")] = 16,
+    hypotheses: HypothesesOption = 5,
+    serve: ServeOption = "--scorers 1",
+    limit_s: LimitOption = 3600.0,
+    seed: SeedOption = 1,
+    as_json: JsonOption = False,
+    format_: FormatOption = None,
+) -> None:
+    """Send what makes no sense; the server is to refuse it or answer, and to go on as before.
+
+    Example: rescorer stress fuzz demo/lists.jsonl.gz --bundle models/starter/1 --requests 2000
+
+    Messages with odd values in any field, bytes that are no messages, and conversations in broken HTTP/2.
+    """
+    from rescorer.load.fuzz import Plan
+    from rescorer.load.fuzz import fuzz as run
+
+    plan = Plan(requests, at_once, limit_s, seed, tuple(serve.split()))
+    tell(run(bundle, some(lists, hypotheses, format_), weights, plan), as_json)
+
+
 def some(source: str, hypotheses: int, format_: str | None) -> list[NBestList]:
     """Lists cut to so many hypotheses; raises InputError where there are none."""
     from rescorer.errors import InputError

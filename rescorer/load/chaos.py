@@ -20,10 +20,10 @@ from pathlib import Path
 import grpc
 
 from rescorer.client.identity import metadata
-from rescorer.errors import DeadlineExceeded, ServiceError
+from rescorer.errors import ServiceError
 from rescorer.load.caller import Seen, Spec, merged
 from rescorer.load.growth import Grown, Growth
-from rescorer.load.server import logged_faults, metrics_port, scorers, serving
+from rescorer.load.server import judged, logged_faults, metrics_port, scorers, serving
 from rescorer.load.versions import Versions
 from rescorer.service.access_file import hash_of, new_token
 from rescorer.service.convert import list_to_proto
@@ -98,11 +98,8 @@ def chaos(bundle: Path, lists: Sequence[NBestList], weights: str, plan: Plan) ->
         with serving(options, log) as (target, pid):
             run = Run(plan, versions, target, pid, admin)
             began = time.monotonic()
-            try:
-                with Growth(pid) as growth:
-                    seen = asyncio.run(asyncio.wait_for(run.all(tokens, lists, weights), plan.limit_s))
-            except TimeoutError:
-                raise DeadlineExceeded(f"the run takes longer than {plan.limit_s:g} s") from None
+            with judged(log, plan.limit_s), Growth(pid) as growth:
+                seen = asyncio.run(asyncio.wait_for(run.all(tokens, lists, weights), plan.limit_s))
             seconds = time.monotonic() - began
             metrics = metrics_of(metrics_port(log))
             run.check(len(scorers(pid)) == plan.scorers, f"{len(scorers(pid))} scorers are left")

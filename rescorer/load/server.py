@@ -13,13 +13,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import grpc
+
 from rescorer.client import Client
-from rescorer.errors import Unavailable
+from rescorer.errors import DeadlineExceeded, ServiceError, Unavailable
 
 START_LIMIT_S = 120.0
 LOOK_EVERY_S = 0.2
 LOGGED_CHARACTERS = 500
 """Of a line of the log."""
+LAST_FAULTS = 5
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -44,6 +47,23 @@ def serving(options: Sequence[str], log: Path = Path(os.devnull)) -> Iterator[tu
         finally:
             process.terminate()
             process.wait(START_LIMIT_S)
+
+
+@contextmanager
+def judged(log: Path, limit_s: float) -> Iterator[None]:
+    """Around a run: tells why it could not go on, with the last faults that the server has logged.
+
+    Raises:
+        DeadlineExceeded: it took too long.
+        ServiceError: whatever else ended it.
+    """
+    try:
+        yield
+    except TimeoutError:
+        raise DeadlineExceeded(f"the run takes longer than {limit_s:g} s") from None
+    except (OSError, grpc.RpcError, ServiceError) as fault:
+        logged = " | ".join(logged_faults(log)[-LAST_FAULTS:])
+        raise ServiceError(f"the run could not go on: {fault!r}; the server has logged: {logged}") from None
 
 
 def logged_faults(log: Path) -> list[str]:
