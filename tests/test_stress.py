@@ -59,6 +59,23 @@ def test_nonsense_is_refused_or_answered_and_the_server_goes_on(lists, ngram_bun
     assert report["health_max_ms"] < 20_000
 
 
+def test_a_soak_tells_what_has_grown(lists, ngram_bundle):
+    report = stress("soak", lists, ngram_bundle, "--lists", "4000", "--seconds", "20", "--limit-s", "60")
+    assert report["faults"] == []
+    assert report["lists"] == 4000
+    assert {each["process"] for each in report["grown"]["end"]} == {"server", "scorer"}
+    assert report["grown"]["rss_mb_end"] > 10
+    assert abs(report["more_descriptors"]) <= 8
+    assert abs(report["more_threads"]) <= 4
+
+
+def test_a_run_that_takes_too_long_is_given_up(lists, ngram_bundle):
+    command = (sys.executable, "-m", "rescorer.cli", "stress", "soak", lists, "--bundle", ngram_bundle)
+    done = subprocess.run([*command, "--limit-s", "1"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 5
+    assert "longer than 1 s" in done.stderr
+
+
 @pytest.fixture
 def answer(ngram_bundle, tmp_path):
     """A request and the library's own answer to it, and who looks for faults in that."""

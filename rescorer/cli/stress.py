@@ -98,6 +98,31 @@ def fuzz(
     tell(run(bundle, some(lists, hypotheses, format_), weights, plan), as_json)
 
 
+@app.command()
+def soak(
+    lists: ListsArgument,
+    bundle: BundleOption,
+    weights: WeightsOption = "default",
+    seconds: Annotated[float, typer.Option(min=1, help="At most.")] = 3600.0,
+    count: Annotated[int, typer.Option("--lists", min=1, help="At most.")] = 2_000_000,
+    at_once: Annotated[int, typer.Option(min=1, help="Calls open at a time.")] = 8,
+    hypotheses: HypothesesOption = HYPOTHESES,
+    serve: ServeOption = "--scorers 1",
+    limit_s: LimitOption = 4500.0,
+    as_json: JsonOption = False,
+    format_: FormatOption = None,
+) -> None:
+    """Load a server for an hour or two million lists, and see whether memory, descriptors or threads grow.
+
+    Example: rescorer stress soak demo/lists.jsonl.gz --bundle models/starter/1 --seconds 60
+    """
+    from rescorer.load.soak import Plan
+    from rescorer.load.soak import soak as run
+
+    plan = Plan(seconds, count, at_once, limit_s=limit_s, server_options=tuple(serve.split()))
+    tell(run(bundle, some(lists, hypotheses, format_), weights, plan), as_json)
+
+
 def some(source: str, hypotheses: int, format_: str | None) -> list[NBestList]:
     """Lists cut to so many hypotheses; raises InputError where there are none."""
     from rescorer.errors import InputError

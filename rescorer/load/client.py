@@ -36,6 +36,8 @@ class Spec:
     at_once: int = 16
     """Calls open at a time where ``rate`` is 0."""
     seed: int = 0
+    calls: int = 0
+    """Begin no more than so many where ``rate`` is 0; 0: as many as there is time for."""
     health: bool = False
     """Ask for the server's health meanwhile, ten times a second."""
 
@@ -62,7 +64,7 @@ async def run(spec: Spec) -> Seen:
     async with grpc.aio.insecure_channel(spec.target, options=options) as channel:
         await channel.channel_ready()
         call: Any = channel.unary_unary(METHOD)
-        began = time.perf_counter()
+        began, begun = time.perf_counter(), 0
         jobs = [asyncio.create_task(watch_health(channel, spec, seen))] if spec.health else []
 
         async def one(due: float) -> None:
@@ -72,7 +74,9 @@ async def run(spec: Spec) -> Seen:
             (seen.ok_ms if code == "OK" else seen.refused_ms).append(ms)
 
         async def one_after_the_other() -> None:
-            while (due := time.perf_counter()) < began + spec.seconds:
+            nonlocal begun
+            while (due := time.perf_counter()) < began + spec.seconds and not 0 < spec.calls <= begun:
+                begun += 1
                 await one(due)
 
         if spec.rate:

@@ -141,10 +141,13 @@ def in_service(name: str, target: str, pid: int, messages: list[str], rate: floa
     )
 
 
-def client(spec: Spec) -> Seen:
-    """Runs one client process; raises ServiceError where it fails."""
-    command = [sys.executable, "-m", "rescorer.load.client"]
-    done = subprocess.run(command, input=json.dumps(asdict(spec)), capture_output=True, text=True)
+def client(spec: Spec, limit_s: float | None = None) -> Seen:
+    """Runs one client process; raises ServiceError where it fails, TimeoutError where it takes too long."""
+    command, given = [sys.executable, "-m", "rescorer.load.client"], json.dumps(asdict(spec))
+    try:
+        done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        raise TimeoutError(f"a client of the load test takes longer than {limit_s:g} s") from None
     if done.returncode:
         raise ServiceError(f"a client of the load test failed: {done.stderr[-500:]}")
     return Seen(**json.loads(done.stdout))
