@@ -60,9 +60,9 @@ def test_nonsense_is_refused_or_answered_and_the_server_goes_on(lists, ngram_bun
 
 
 def test_a_soak_tells_what_has_grown(lists, ngram_bundle):
-    report = stress("soak", lists, ngram_bundle, "--lists", "4000", "--seconds", "20", "--limit-s", "60")
+    report = stress("soak", lists, ngram_bundle, "--lists", "2000", "--seconds", "20", "--limit-s", "60")
     assert report["faults"] == []
-    assert report["lists"] == 4000
+    assert report["lists"] == 2000
     assert {each["process"] for each in report["grown"]["end"]} == {"server", "scorer"}
     assert report["grown"]["rss_mb_end"] > 10
     assert abs(report["more_descriptors"]) <= 8

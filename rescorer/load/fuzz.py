@@ -18,12 +18,10 @@ import grpc
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
-from rescorer.client.connection import Retry, channel_options
 from rescorer.load.growth import Grown, Growth
 from rescorer.load.http2 import broken_conversation
 from rescorer.load.mutations import broken, mutated
 from rescorer.load.server import judged, logged_faults, scorers, serving
-from rescorer.service import MAX_MESSAGE_BYTES
 from rescorer.service.convert import list_to_proto
 from rescorer.service.v1 import models_pb2
 from rescorer.service.v1 import rescorer_pb2 as pb
@@ -47,8 +45,6 @@ EXPECTED_CODES = {
 DEADLINE_S = 60.0
 READ_S = 0.2
 """How long the other side of a broken conversation is listened to, where it is at all."""
-REFUSED_S = 5.0
-"""How long connections may be refused: gRPC may have to be made to listen again."""
 HEALTH_EVERY_S, HEALTH_LIMIT_S = 0.5, 20.0
 SERVING = HealthCheckResponse.SERVING
 
@@ -127,7 +123,7 @@ class Run:
         self.longest_s = 0.0
 
     async def all(self) -> None:
-        options = (*channel_options(Retry(), MAX_MESSAGE_BYTES), ("grpc.use_local_subchannel_pool", 1))
+        options = (("grpc.max_receive_message_length", -1), ("grpc.use_local_subchannel_pool", 1))
         async with grpc.aio.insecure_channel(self._target, options) as channel:
             await asyncio.gather(*(self._worker(channel) for _ in range(self._plan.at_once)))
 
@@ -210,15 +206,7 @@ class Run:
         path, rng = METHODS["Rescore"].encode(), self._rng
         data = pb.RescoreRequest(lists=[rng.choice(self._lists)]).SerializeToString()
         host, _, port = self._target.rpartition(":")
-        until = time.monotonic() + REFUSED_S
-        while True:
-            try:
-                reader, writer = await asyncio.open_connection(host, int(port))
-                break
-            except ConnectionRefusedError:  # it begins to listen again
-                if time.monotonic() > until:
-                    raise
-                await asyncio.sleep(READ_S)
+        reader, writer = await asyncio.open_connection(host, int(port))
         with suppress(OSError, TimeoutError):  # the other side may leave first
             writer.write(broken_conversation(path, data, rng))
             if rng.random() < 0.5:
@@ -257,7 +245,7 @@ class HealthWatch:
     def _ask(self, stub: Any) -> None:
         began = time.monotonic()
         try:
-            answer = stub.Check(HealthCheckRequest(), timeout=HEALTH_LIMIT_S, wait_for_ready=True)
+            answer = stub.Check(HealthCheckRequest(), timeout=HEALTH_LIMIT_S)
         except grpc.RpcError as error:
             self._faults.append(f"health: {error}")
         else:

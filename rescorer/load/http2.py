@@ -142,7 +142,8 @@ def wrong_headers(path: bytes, data: bytes, rng: random.Random) -> bytes:
 
 def flood(path: bytes, data: bytes, rng: random.Random) -> bytes:
     """Many small frames that each cost the other side something."""
-    opened = frame(HEADERS, END_HEADERS, 1, request_headers(path))
+    block = request_headers(path)
+    opened = frame(HEADERS, END_HEADERS, 1, block)
     one: Callable[[int], bytes] = rng.choice((
         lambda number: frame(PING, 0, 0, bytes(8)),
         lambda number: frame(SETTINGS, 0, 0, struct.pack(">HI", 4, number)),
@@ -150,7 +151,7 @@ def flood(path: bytes, data: bytes, rng: random.Random) -> bytes:
         lambda number: frame(CONTINUATION, 0, 1, header(b"a", b"b")),
         lambda number: frame(DATA, 0, 1),
         lambda number: frame(PRIORITY, 0, 2 * number + 3, bytes(5)),
-        lambda number: frame(HEADERS, END_HEADERS, 2 * number + 3, request_headers(path))
+        lambda number: frame(HEADERS, END_HEADERS, 2 * number + 3, block)
         + frame(RST_STREAM, 0, 2 * number + 3, struct.pack(">I", 8)),
     ))  # fmt: skip
     return b"".join((PREFACE, frame(SETTINGS, 0, 0), opened, *map(one, range(rng.choice((3, 30, FLOOD))))))
