@@ -14,6 +14,8 @@ import pytest
 from rescorer.cli import EXIT_CODES
 from rescorer.formats.jsonlines import read_lists
 from rescorer.service.faults import BUG, KINDS
+from training.recipe import read_recipe
+from training.report import MeasuredModel, Report, table
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
@@ -71,3 +73,12 @@ def test_the_tables_of_codes_are_those_of_the_code():
         assert any(row[0] == kind.code.name and kind.reason in row[1].split(", ") for row in cells), kind
     for _, code, meaning in EXIT_CODES:
         assert [str(code), meaning] in cells
+
+
+def test_the_table_of_networks_is_the_recipes_report():
+    facts = json.loads((ROOT / "docs" / "ptb" / "report.json").read_text(encoding="utf-8"))
+    report = Report(
+        **facts | {"texts": facts["texts"][1:], "models": [MeasuredModel(**m) for m in facts["models"]]}
+    )
+    assert set(read_recipe("ptb").networks) == {model.name for model in report.models[1:]}
+    assert "\n".join(table(report)) in (ROOT / "README.md").read_text(encoding="utf-8")
