@@ -26,9 +26,9 @@ from rescorer import Hypothesis, NBestList, Rescorer
 from rescorer.errors import Overloaded
 from rescorer.service.convert import list_to_proto
 from rescorer.service.faults import fault_of
-from rescorer.service.scoring import cut
 from rescorer.service.v1 import rescorer_pb2 as pb
 from rescorer.service.v1.rescorer_pb2_grpc import RescorerServiceStub
+from rescorer.service.work import cut
 from rescorer.types import Weights
 
 WORDS = ("the", "cat", "sat", "on", "mat", "zebra", "qqq")

@@ -41,9 +41,12 @@ SECONDS = (
 """Bounds of times, 0.1 ms to a minute, close enough to tell a p99 of milliseconds."""
 LISTS = tuple(2.0**n for n in range(11))
 EDGES = tuple(2.0**n for n in range(4, 19))
+SHARES = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99, 1.0)
 PHASES = tuple(label(each) for each in Phase)
 OUTCOMES = ("scored", "failed", "expired", "cancelled")
 """Of a piece of work: its scores are there, it met a fault, its deadline passed, its caller left."""
+SHADOW_OUTCOMES = ("compared", "dropped", "failed")
+"""Of a list chosen for the shadow: scored, no time for it, it met a fault."""
 
 
 class Metrics:
@@ -60,6 +63,7 @@ class Metrics:
         self._lists()
         self._batches()
         self._state()
+        self._shadow()
         ProcessCollector(registry=self.registry)
 
     def _calls(self) -> None:
@@ -128,6 +132,22 @@ class Metrics:
         for outcome in ("done", "refused"):
             self.reloads.labels(outcome)
 
+    def _shadow(self) -> None:
+        self.shadow_lists = self._counter(
+            "shadow_lists", "Lists chosen for the shadow, by what became of them.", "outcome"
+        )
+        for outcome in SHADOW_OUTCOMES:
+            self.shadow_lists.labels(outcome)
+        self.shadow_same_best = self._counter(
+            "shadow_same_best", "Lists compared whose best hypothesis is the shadow's, too.", "shadow"
+        )
+        self.shadow_pairs_alike = self._sizes(
+            "shadow_pairs_alike", "Share of a list's pairs that the shadow orders alike.", SHARES, "shadow"
+        )
+        self.shadow_seconds = self._times(
+            "shadow_seconds", "A list in the shadow, from its words to its order.", "shadow"
+        )
+
     def call_ended(self, method: str, code: str, reason: str, seconds: float) -> None:
         """``reason``: of the fault, empty where there was none."""
         self.calls.labels(method, code, reason).inc()
@@ -177,6 +197,13 @@ class Metrics:
         """A reload was asked for, or has changed something."""
         self.reloads.labels("refused" if changes.refused else "done").inc()
 
+    def shadowed(self, shadow: str, same_best: bool, pairs_alike: float, seconds: float) -> None:
+        """The shadow has scored a list, too; arguments as of ``Agreement``."""
+        self.shadow_lists.labels("compared").inc()
+        self.shadow_same_best.labels(shadow).inc(same_best)
+        self.shadow_pairs_alike.labels(shadow).observe(pairs_alike)
+        self.shadow_seconds.labels(shadow).observe(seconds)
+
     def refused(self, model: str, fault: Exception) -> None:
         """A list is answered by its fault alone."""
         self.lists.labels(model, kind_of(fault).code.name).inc()
@@ -190,8 +217,8 @@ class Metrics:
     def _times(self, name: str, told: str, *labels: str) -> Histogram:
         return Histogram(f"rescorer_{name}", told, labels, buckets=SECONDS, registry=self.registry)
 
-    def _sizes(self, name: str, told: str, bounds: Sequence[float]) -> Histogram:
-        return Histogram(f"rescorer_{name}", told, buckets=bounds, registry=self.registry)
+    def _sizes(self, name: str, told: str, bounds: Sequence[float], *labels: str) -> Histogram:
+        return Histogram(f"rescorer_{name}", told, labels, buckets=bounds, registry=self.registry)
 
 
 class _Before(Collector):

@@ -10,6 +10,7 @@ import grpc
 
 from rescorer.service.convert import weights_to_proto
 from rescorer.service.repository import ModelRepository, Version
+from rescorer.service.shadow import Shadow
 from rescorer.service.v1 import models_pb2 as pb
 from rescorer.service.v1.models_pb2_grpc import ModelServiceServicer
 
@@ -17,18 +18,24 @@ MODEL_SERVICE = pb.DESCRIPTOR.services_by_name["ModelService"].full_name
 
 
 class ModelService(ModelServiceServicer):
-    """Answers from memory: neither the queue nor the disk can hold it up."""
+    """Answers from memory: neither the queue nor the disk can hold it up.
 
-    def __init__(self, repository: ModelRepository) -> None:
-        self._repository = repository
+    Args:
+        shadow: a bundle that is compared with the default model; None: nothing is.
+    """
+
+    def __init__(self, repository: ModelRepository, shadow: Shadow | None = None) -> None:
+        self._repository, self._shadow = repository, shadow
 
     async def ListModels(  # noqa: N802 (the name in the proto)
         self, request: pb.ListModelsRequest, context: grpc.aio.ServicerContext
     ) -> pb.ListModelsResponse:
         models = [self._summary(each) for each in self._repository.versions]
         models.sort(key=lambda each: (each.state, not each.is_default, each.model))
-        for label, reason in sorted(self._repository.refused.items()):
-            models.append(pb.ModelSummary(model=label, state=pb.MODEL_STATE_REFUSED, reason=reason))
+        models += self._refused(self._repository)
+        if self._shadow is not None:
+            models += [self._summary(each, shadow=True) for each in self._shadow.models.versions]
+            models += self._refused(self._shadow.models)
         return pb.ListModelsResponse(models=models)
 
     async def GetModel(  # noqa: N802
@@ -56,10 +63,15 @@ class ModelService(ModelServiceServicer):
             model.training.update(manifest["training"])
         return pb.GetModelResponse(model=model)
 
-    def _summary(self, version: Version) -> pb.ModelSummary:
+    def _refused(self, repository: ModelRepository) -> Iterator[pb.ModelSummary]:
+        for label, reason in sorted(repository.refused.items()):
+            yield pb.ModelSummary(model=label, state=pb.MODEL_STATE_REFUSED, reason=reason)
+
+    def _summary(self, version: Version, *, shadow: bool = False) -> pb.ModelSummary:
+        state = pb.MODEL_STATE_SHADOW if shadow else pb.MODEL_STATE_SERVING
         summary = pb.ModelSummary(
             model=version.label,
-            state=pb.MODEL_STATE_RETIRED if version.retired else pb.MODEL_STATE_SERVING,
+            state=pb.MODEL_STATE_RETIRED if version.retired else state,
             is_default=self._repository.is_default(version),
             memory_bytes=version.memory_bytes,
         )

@@ -11,6 +11,7 @@ from rescorer.errors import ConfigError, RescorerError
 from rescorer.service.access import Access
 from rescorer.service.repository import Changes, ModelRepository
 from rescorer.service.settings import ServiceSettings
+from rescorer.service.shadow import Shadow
 
 log = structlog.get_logger()
 
@@ -22,6 +23,7 @@ class Reloader:
         settings: those the server started with.
         read_again: reads the settings' sources anew; None: settings stay as they are.
         done: called after a reload that was asked for or has changed something.
+        shadow: looks for a new version of its own, too.
     """
 
     def __init__(
@@ -31,9 +33,10 @@ class Reloader:
         access: Access,
         read_again: Callable[[], ServiceSettings] | None = None,
         done: Callable[[Changes], None] = lambda changes: None,
+        shadow: Shadow | None = None,
     ) -> None:
         self._settings = settings
-        self._done = done
+        self._done, self._shadow = done, shadow
         self._repository, self._access = repository, access
         self._read_again = read_again
         self._reloading: set[asyncio.Task[Changes]] = set()
@@ -51,6 +54,8 @@ class Reloader:
         except RescorerError as fault:  # nothing serves yet
             changes = Changes(refused={"models": self._repository.reason(fault)})
         changes.refused |= refused
+        if self._shadow is not None:
+            await self._shadow.reload(again=again)
         if changes or again:
             self._done(changes)
         if changes or (again and changes.refused):

@@ -12,7 +12,7 @@ from rescorer.pipeline import PreparedList, Rescorer
 from rescorer.service.batcher import Batcher
 from rescorer.service.metrics import Metrics
 from rescorer.service.v1 import rescorer_pb2 as pb
-from rescorer.service.work import Part, Work, cut
+from rescorer.service.work import Part, Work, works_of
 
 NEAR_PART, NEAR_S = 0.2, (0.03, 0.25)
 """The deadline is near when so much of the caller's time is left, within these bounds in seconds."""
@@ -93,17 +93,10 @@ class Scoring:
         """The outcomes of those of the chosen lists that are scored in time."""
         only = (front.bundle.ngram,) if ngram_only else ()
         degradation = pb.DEGRADATION_NGRAM if ngram_only else pb.DEGRADATION_UNSPECIFIED
-        works: dict[int, list[Work]] = {}
-        for index in chosen:
-            each = lists[index]
-            partial = [hypothesis.partial for hypothesis in each.nbest.hypotheses]
-            pieces = cut(each.words, each.context, self._max_batch_tokens)
-            works[index] = [
-                Work(
-                    front, each.words[rows], partial[rows], each.context, until, only, cost, caller.request_id
-                )
-                for rows, cost in pieces
-            ]
+        works = {
+            index: works_of(front, lists[index], self._max_batch_tokens, until, only, caller.request_id)
+            for index in chosen
+        }
         every = [work for of_list in works.values() for work in of_list]
         for work in every:
             self._batcher.put(work, caller.client, urgent=ngram_only)

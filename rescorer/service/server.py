@@ -45,7 +45,7 @@ from rescorer.service.v1 import rescorer_pb2 as pb
 from rescorer.service.v1.admin_pb2_grpc import add_AdminServiceServicer_to_server
 from rescorer.service.v1.models_pb2_grpc import add_ModelServiceServicer_to_server
 from rescorer.service.v1.rescorer_pb2_grpc import add_RescorerServiceServicer_to_server
-from rescorer.service.wiring import admission_of, repository_of, scorers_of, tracing_of
+from rescorer.service.wiring import admission_of, repository_of, scorers_of, shadow_of, tracing_of
 from rescorer.service.work import BatchScores, Work
 
 SERVICE = pb.DESCRIPTOR.services_by_name["RescorerService"].full_name
@@ -114,6 +114,7 @@ class Server:
             self._scored,
             self.metrics.failed_batches.inc,
         )
+        self.shadow = shadow_of(settings, self.models, self._batcher, self.metrics)
         self._drain = Drain()
         self._service = RescorerService(
             settings,
@@ -124,6 +125,7 @@ class Server:
             self._threads,
             self._drain,
             self.metrics,
+            self.shadow,
         )
         self._gauges = Gauges(
             self.metrics, self.pool, self._batcher, self.admission, self._service.streams, self.models
@@ -131,7 +133,9 @@ class Server:
         self._endpoint: MetricsEndpoint | None = None
         telemetry = Telemetry(self.metrics, self._tracing)
         access = Access(settings.access)
-        self.reloader = Reloader(settings, self.models, access, read_again, self.metrics.reloaded)
+        self.reloader = Reloader(
+            settings, self.models, access, read_again, self.metrics.reloaded, self.shadow
+        )
         self._polling: asyncio.Task[None] | None = None
         self._health = health_aio.HealthServicer()
         self._server = listening_server(
@@ -162,7 +166,7 @@ class Server:
             remove_port(settings.port_file)  # one that a killed server left is not to be believed
         add_RescorerServiceServicer_to_server(self._service, self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        add_ModelServiceServicer_to_server(ModelService(self.models), self._server)
+        add_ModelServiceServicer_to_server(ModelService(self.models, self.shadow), self._server)
         if settings.admin:
             add_AdminServiceServicer_to_server(AdminService(self.reloader), self._server)
         health = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
@@ -192,6 +196,8 @@ class Server:
         self._batcher.start()
         await self.models.start()
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
+        if self.shadow is not None:
+            self.shadow.start()
         if self._settings.poll_s:
             self._polling = asyncio.create_task(self.reloader.poll())
         labels = [each.label for each in self.models.versions]
@@ -207,6 +213,8 @@ class Server:
             self._polling.cancel()
         await self._health.enter_graceful_shutdown()
         self._drain.begin()
+        if self.shadow is not None:
+            await self.shadow.stop()  # nobody waits for it, and what is left to answer needs the time
         stopping = asyncio.create_task(self._server.stop(self._settings.grace_s))
         await asyncio.wait((stopping,), timeout=SETTLE_S)
         answered = asyncio.create_task(self._drain.answered())

@@ -33,6 +33,7 @@ from rescorer.service.repository import ModelRepository
 from rescorer.service.request_id import current_request
 from rescorer.service.scoring import Caller, Outcome, Scoring
 from rescorer.service.settings import BYTES_A_TOKEN, ServiceSettings
+from rescorer.service.shadow import Shadow
 from rescorer.service.telemetry import current_call
 from rescorer.service.v1 import rescorer_pb2 as pb
 from rescorer.service.v1.rescorer_pb2_grpc import RescorerServiceServicer
@@ -48,6 +49,7 @@ class RescorerService(RescorerServiceServicer):
     Args:
         admission: lets calls in; ``late`` those that take less than a whole answer.
         threads: where messages become words and scores become messages.
+        shadow: is offered what is answered.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class RescorerService(RescorerServiceServicer):
         threads: Executor,
         drain: Drain,
         metrics: Metrics,
+        shadow: Shadow | None = None,
     ) -> None:
         self._settings = settings
         self._models = models
@@ -68,12 +71,17 @@ class RescorerService(RescorerServiceServicer):
         self._threads = threads
         self._drain = drain
         self._metrics = metrics
+        self._shadow = shadow
         self.streams = Room("streams", settings.max_streams, settings.max_client_streams)
 
     async def Rescore(  # noqa: N802 (the name in the proto)
         self, request: pb.RescoreRequest, context: grpc.aio.ServicerContext
     ) -> pb.RescoreResponse:
-        return await self._rescore(request, pb.RescoreResponse(), context, wait=False)
+        response = await self._rescore(request, pb.RescoreResponse(), context, wait=False)
+        if (shadow := self._shadow) is not None:
+            request_id = current_request.get()
+            context.add_done_callback(lambda _: shadow.offer(request, response, request_id))  # type: ignore[arg-type]  # the stubs lack Protocol
+        return response
 
     async def RescoreStream(  # noqa: N802
         self, requests: AsyncIterator[pb.RescoreStreamRequest], context: grpc.aio.ServicerContext
@@ -85,7 +93,10 @@ class RescorerService(RescorerServiceServicer):
         try:
             async with aclosing(self._drain.messages(requests)) as messages:
                 async for request in messages:
-                    yield await self._rescore(request, pb.RescoreStreamResponse(), context, wait=True)
+                    response = await self._rescore(request, pb.RescoreStreamResponse(), context, wait=True)
+                    yield response
+                    if self._shadow is not None:
+                        self._shadow.offer(request, response, current_request.get())
         finally:
             self.streams.add(client, -1)
 

@@ -38,6 +38,11 @@ class ServiceSettings(BaseSettings):
     max_model_bytes: int = Field(0, ge=0)
     """Memory that models may take in each process that scores, estimated from their files; a version that
     does not fit beside those that serve is refused. 0: no bound."""
+    shadow: str | None = None
+    """A second bundle, compared with the first, in the metrics alone: name or name/3 of the repository, or a
+    folder, which begins with a dot or a slash where there is a repository. None: nothing is compared."""
+    shadow_share: float = Field(0.1, ge=0, le=1)
+    """Share of the lists that the shadow scores, too; chosen by the request's id and the list's."""
     device: str = "cpu"
     """Where neural models run: cpu, cuda, cuda:1, …"""
     threads: int = Field(0, ge=0)
@@ -145,6 +150,8 @@ class ServiceSettings(BaseSettings):
             )
         if self.models and self.repository is None:
             yield f"models: {', '.join(self.models)} chosen of a repository, but there is none"
+        if self.shadow and self.repository is not None and not self.models:
+            yield "shadow: expected models, the first of which it is compared with"
         if self.max_in_flight_lists < self.max_lists:
             yield (
                 f"max_in_flight_lists is {self.max_in_flight_lists}, less than the {self.max_lists} of "

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import os
 import socket
+from pathlib import Path
 
-from rescorer.errors import ConfigError
+import structlog
+
+from rescorer.errors import BundleError, ConfigError
 from rescorer.service.admission import Admission, Room
+from rescorer.service.batcher import Batcher
+from rescorer.service.metrics import Metrics
 from rescorer.service.model_host import Load
+from rescorer.service.on_disk import find, wanted
 from rescorer.service.repository import ModelRepository
 from rescorer.service.scorer_pool import ScorerPool
 from rescorer.service.scorers import ProcessScorer, Scorer, ThreadScorer
 from rescorer.service.settings import ServiceSettings
+from rescorer.service.shadow import BackgroundScorer, Shadow
 from rescorer.service.tracing import Tracing, tracing_to
+
+log = structlog.get_logger()
 
 
 def scorers_of(settings: ServiceSettings, load: Load) -> list[Scorer]:
@@ -46,4 +55,31 @@ def repository_of(settings: ServiceSettings, pool: ScorerPool) -> ModelRepositor
         single=settings.repository is None,
         models=settings.models,
         max_bytes=settings.max_model_bytes,
+    )
+
+
+def shadow_of(
+    settings: ServiceSettings, models: ModelRepository, batcher: Batcher, metrics: Metrics
+) -> Shadow | None:
+    """Raises BundleError where there is no bundle of that name; whether it can be used is seen later."""
+    if not settings.shadow:
+        return None
+    repository = None if settings.shadow[0] in "./" else settings.repository
+    folder, single = repository or Path(settings.shadow), repository is None
+    names = () if single else (settings.shadow,)
+    if not all(wanted(find(folder, single), names).values()):
+        raise BundleError(f"{folder}: has no bundle {settings.shadow}, which is to be the shadow")
+    pool = ScorerPool(
+        [BackgroundScorer(settings.device, settings.threads)],
+        lambda reason: log.error("the shadow is given up", reason=reason),
+        settings.scorer_timeout_s,
+    )
+    return Shadow(
+        ModelRepository(pool, folder, single=single, models=names, max_bytes=settings.max_model_bytes),
+        pool,
+        lambda: models.version().label,
+        lambda: batcher.waiting > 0,
+        settings.shadow_share,
+        settings.max_batch_tokens,
+        metrics,
     )

@@ -14,7 +14,7 @@ from rescorer.batches import budget_cuts, word_costs
 from rescorer.errors import DeadlineExceeded
 from rescorer.lm.base import EdgeScores
 from rescorer.phases import Phase, phase
-from rescorer.pipeline import Rescorer
+from rescorer.pipeline import PreparedList, Rescorer
 from rescorer.service.laps import Lap
 from rescorer.trie import HypothesisTrie, Words, build_trie
 from rescorer.types import Weights
@@ -101,6 +101,23 @@ def cut(words: Sequence[Words], context: Words, budget: int) -> Iterator[tuple[s
     costs = word_costs(words, [()] * len(words))
     for begin, end in budget_cuts(costs, max(1, budget - len(context))):
         yield slice(begin, end), sum(costs[begin:end]) + len(context)
+
+
+def works_of(
+    front: Rescorer,
+    prepared: PreparedList,
+    max_batch_tokens: int,
+    deadline: float,
+    only: tuple[str, ...] = (),
+    request_id: str = "",
+) -> list[Work]:
+    """A list as work that fits into batches; arguments as of ``Work``."""
+    words, context = prepared.words, prepared.context
+    partial = [hypothesis.partial for hypothesis in prepared.nbest.hypotheses]
+    return [
+        Work(front, words[rows], partial[rows], context, deadline, only, cost, request_id)
+        for rows, cost in cut(words, context, max_batch_tokens)
+    ]
 
 
 def trie_of_works(works: Sequence[Work]) -> HypothesisTrie:

@@ -19,10 +19,12 @@ class ModelState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     MODEL_STATE_SERVING: _ClassVar[ModelState]
     MODEL_STATE_RETIRED: _ClassVar[ModelState]
     MODEL_STATE_REFUSED: _ClassVar[ModelState]
+    MODEL_STATE_SHADOW: _ClassVar[ModelState]
 MODEL_STATE_UNSPECIFIED: ModelState
 MODEL_STATE_SERVING: ModelState
 MODEL_STATE_RETIRED: ModelState
 MODEL_STATE_REFUSED: ModelState
+MODEL_STATE_SHADOW: ModelState
 
 class ModelSummary(_message.Message):
     __slots__ = ("model", "state", "reason", "is_default", "memory_bytes", "load_time")

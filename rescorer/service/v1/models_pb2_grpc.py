@@ -52,7 +52,7 @@ class ModelServiceServicer:
     """
 
     def ListModels(self, request, context):
-        """Every model that is in memory, and those that were refused.
+        """Every model that is in memory, the shadow among them, and those that were refused.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
