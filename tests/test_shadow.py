@@ -142,6 +142,15 @@ def test_what_meets_a_fault_changes_no_answer(small, contrary):
         assert value(samples(server.server.metrics_port), "ready") == 1
 
 
+def test_weights_that_the_shadow_does_not_have_are_its_fault_alone(bundle, small):
+    with shadowed(bundle, small) as server:
+        rescored(server, 2)
+        until(lambda: told(server, "compared") == 2)
+        answer = rescored(server, 3, weights=pb.Weights(lm={"neural": 1.0}))
+        assert [each.status.code for each in answer.lists] == [0, 0, 0]
+        until(lambda: told(server, "failed") == 3)
+
+
 def test_a_process_that_is_killed_comes_back(small):
     with shadowed(small, small) as server:
         rescored(server, 1)
@@ -199,6 +208,7 @@ def test_a_version_of_the_repository_shadows_and_a_newer_one_follows(small, cont
         until(lambda: told(server, "compared") == 2)
         add(contrary, 2)
         server.run(server.server.reloader.reload())
+        until(lambda: [each.label for each in server.server.shadow.models.versions] == ["tiny/2"])
         rescored(server, 2)
         until(lambda: told(server, "compared") == 4)
         assert value(samples(server.server.metrics_port), "shadow_seconds_count", shadow="tiny/2") == 2

@@ -55,7 +55,7 @@ class Reloader:
             changes = Changes(refused={"models": self._repository.reason(fault)})
         changes.refused |= refused
         if self._shadow is not None:
-            await self._shadow.reload(again=again)
+            self._shadow.reload(again=again)
         if changes or again:
             self._done(changes)
         if changes or (again and changes.refused):

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import structlog
 
-from rescorer.errors import RescorerError
+from rescorer.errors import DeadlineExceeded, RescorerError
 from rescorer.pipeline import Rescorer
 from rescorer.ranking import Ranking
 from rescorer.service.answers import Plan, RescoreRequest, ranked_list, weights_of
@@ -100,6 +100,8 @@ class Shadow:
         self._batcher = Batcher(pool, self._thread, max_batch_tokens)
         self._waiting: asyncio.Queue[Answered] = asyncio.Queue(MAX_WAITING_LISTS)
         self._running: asyncio.Task[None] | None = None
+        self._reloading: asyncio.Task[None] | None = None
+        self._begun = False
 
     def start(self) -> None:
         """Loads the bundle by and by, and compares from then on."""
@@ -107,19 +109,18 @@ class Shadow:
 
     async def stop(self) -> None:
         """Ends at once, whatever is left."""
-        if self._running is not None:
-            self._running.cancel()
-            await asyncio.gather(self._running, return_exceptions=True)
+        tasks = [task for task in (self._running, self._reloading) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self._batcher.stop()
         await self._pool.stop()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    async def reload(self, *, again: bool) -> None:
-        """As of ``ModelRepository``; what is wrong is told in the log."""
-        try:
-            await self.models.reload(again=again)
-        except RescorerError as fault:
-            log.error("the shadow cannot be loaded", fault=str(fault))
+    def reload(self, *, again: bool) -> None:
+        """As of ``ModelRepository``, but by and by: nobody waits for it. What is wrong is told in the log."""
+        if self._begun and (self._reloading is None or self._reloading.done()):
+            self._reloading = asyncio.create_task(self._reload(again))
 
     def offer(
         self,
@@ -144,13 +145,20 @@ class Shadow:
         else:
             self._waiting.put_nowait(each)
 
+    async def _reload(self, again: bool) -> None:
+        try:
+            await self.models.reload(again=again)
+        except RescorerError as fault:
+            log.error("the shadow cannot be loaded", fault=str(fault))
+
     async def _run(self) -> None:
         try:
             await self._pool.start()
             await self.models.start()
-        except Exception as fault:  # a reload may mend it
-            log.error("the shadow cannot be loaded", fault=repr(fault))
+        except (RescorerError, OSError) as fault:  # a reload may mend it
+            log.error("the shadow cannot be loaded", fault=str(fault))
         self._batcher.start()
+        self._begun = True
         while True:
             each = await self._waiting.get()
             if self._busy():
@@ -165,23 +173,31 @@ class Shadow:
         began = time.perf_counter()
         with self.models.lease() as front:
             plan = await self._in_thread(plan_of, front, each)
-            timeout_s = self._pool.timeout_s
-            deadline = time.monotonic() + timeout_s
-            works = works_of(
-                front, plan.good[0], self._max_batch_tokens, deadline, request_id=each.request_id
-            )
-            for work in works:
-                self._batcher.put(work, "")
-            await asyncio.wait_for(asyncio.gather(*(work.answer for work in works)), timeout_s)
+            works = await self._scored(front, plan, each.request_id)
             found = await self._in_thread(agreement_of, plan, works, each)
         self._metrics.shadowed(front.bundle.label, *found, time.perf_counter() - began)
+
+    async def _scored(self, front: Rescorer, plan: Plan, request_id: str) -> list[Work]:
+        """The list as work that has its scores, or the fault it met."""
+        timeout_s = self._pool.timeout_s
+        deadline = time.monotonic() + timeout_s
+        works = works_of(front, plan.good[0], self._max_batch_tokens, deadline, request_id=request_id)
+        for work in works:
+            self._batcher.put(work, "")
+        try:
+            _, late = await asyncio.wait([work.answer for work in works], timeout=timeout_s)
+        finally:
+            self._batcher.give_up(works)
+        if late:
+            raise DeadlineExceeded(f"not scored within {timeout_s:g} s")
+        return works
 
     async def _in_thread(self, job: Callable[..., Result], *arguments: Any) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, job, *arguments)
 
     def _failed(self, request_id: str, fault: Exception) -> None:
         self._metrics.shadow_lists.labels("failed").inc()
-        log.warning("the shadow failed", request=request_id, fault=repr(fault))
+        log.warning("the shadow failed", request_id=request_id, fault=repr(fault))
 
 
 def is_chosen(request_id: str, list_id: str, share: float) -> bool:
