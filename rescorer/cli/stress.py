@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -16,6 +18,8 @@ from rescorer.types import NBestList
 SHOWN = 10
 """Faults that are told; ``--json`` has them all."""
 HYPOTHESES = 20
+TERMINATED = 143
+"""Exit code of what SIGTERM has ended, as shells have it."""
 
 ListsArgument = Annotated[str, typer.Argument(help="Lists to send.")]
 BundleOption = Annotated[Path, typer.Option("--bundle", "-b", help="Folder of the bundle to serve.")]
@@ -37,6 +41,7 @@ def stress() -> None:
 
     Each run ends with exit code 5 where something was not as it should be. Linux only.
     """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # so that the server is ended, too
 
 
 @app.command()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import structlog
 
-from rescorer.errors import RescorerError, Unavailable
+from rescorer.errors import ModelError, RescorerError, Unavailable
 from rescorer.service.scorers import Scorer, ScorerDied
 
 DEATHS_IN_A_ROW = 5
@@ -26,7 +27,8 @@ class ScorerPool:
 
     Args:
         broken: called once with the reason when scoring is no longer possible.
-        timeout_s: a scorer that takes longer than this over one batch is given up.
+        timeout_s: a scorer that takes longer than this over one batch is given up; so long, too, a new one
+            tries to load what the others have.
         died: called for each scorer that died or was given up.
     """
 
@@ -133,9 +135,7 @@ class ScorerPool:
                 await asyncio.sleep(REVIVE_WAIT_S * 2 ** (self._deaths - 2))
             try:
                 await scorer.start()
-                async with self._loading:
-                    for label, folder in self._loaded.items():
-                        await scorer.load(label, folder)
+                await self._load_all(scorer)
             except ScorerDied:
                 continue
             except (RescorerError, OSError) as fault:
@@ -143,6 +143,22 @@ class ScorerPool:
                 return
             self._idle.put_nowait(scorer)
             return
+
+    async def _load_all(self, scorer: Scorer) -> None:
+        """Loads what the others have. A bundle that is no longer on disk may only be about to be unloaded."""
+        until, done = time.monotonic() + self.timeout_s, set()
+        while True:
+            try:
+                async with self._loading:
+                    for label in [each for each in self._loaded if each not in done]:
+                        await scorer.load(label, self._loaded[label])
+                        done.add(label)
+                    return
+            except ModelError as fault:
+                if time.monotonic() > until:
+                    raise
+                log.warning("a new scorer cannot have a model yet", fault=str(fault))
+            await asyncio.sleep(REVIVE_WAIT_S)
 
     def _give_up(self, reason: str) -> None:
         self._idle.put_nowait(None)

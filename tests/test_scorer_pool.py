@@ -1,0 +1,73 @@
+"""Scorers that are replaced: what the others have they load, unless it is gone for good."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from rescorer.errors import BundleError
+from rescorer.service.scorer_pool import ScorerPool
+
+
+class Loader:
+    """A scorer that only loads, from folders that may be gone."""
+
+    def __init__(self) -> None:
+        self.alive, self.gone, self.has = True, set(), set()
+
+    async def start(self):
+        self.alive, self.has = True, set()
+
+    async def load(self, label, folder):
+        if label in self.gone:
+            raise BundleError(f"{folder}: no such bundle folder")
+        self.has.add(label)
+
+    async def unload(self, label):
+        self.has.discard(label)
+
+    async def stop(self):
+        self.alive = False
+
+
+async def with_one_dead(timeout_s):
+    """A pool of two scorers, of which one has died after a bundle has gone from disk."""
+    broken, scorers = [], [Loader(), Loader()]
+    pool = ScorerPool(scorers, broken.append, timeout_s)
+    await pool.start()
+    for label in ("m/1", "m/2"):
+        await pool.load(label, Path(label))
+    for each in scorers:
+        each.gone.add("m/1")
+    async with pool.free() as scorer:
+        scorer.alive = False
+    return pool, scorer, broken
+
+
+async def soon(condition):
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def test_a_bundle_that_is_gone_and_then_unloaded_does_not_end_the_server():
+    async def check():
+        pool, scorer, broken = await with_one_dead(timeout_s=20)
+        await asyncio.sleep(0.3)
+        assert (pool.n_idle, broken) == (1, [])
+        await pool.unload("m/1")
+        await soon(lambda: pool.n_idle == 2)
+        assert (scorer.has, broken) == ({"m/2"}, [])
+        await pool.stop()
+
+    asyncio.run(check())
+
+
+def test_a_bundle_that_is_gone_for_good_ends_the_server():
+    async def check():
+        pool, _, broken = await with_one_dead(timeout_s=0.1)
+        await soon(lambda: broken)
+        assert broken == ["m/1: no such bundle folder"]
+        await pool.stop()
+
+    asyncio.run(check())
