@@ -20,6 +20,7 @@ from typing import Any
 
 from rescorer.combine import MIXTURE, parse_weights
 from rescorer.errors import BundleError, ConfigError
+from rescorer.lm import CONTEXT_CACHE_BYTES
 from rescorer.lm.base import LanguageModel
 from rescorer.lm.mixture import align_vocabularies, check_mixture
 from rescorer.lm.ngram import NgramModel
@@ -67,8 +68,14 @@ def is_ngram(model: LanguageModel | ModelOutline) -> bool:
     return isinstance(model, NgramModel) or (isinstance(model, ModelOutline) and model.kind == "ngram")
 
 
-def load_bundle(folder: Path | str, device: str = "cpu", dtype: str = "float32") -> Bundle:
-    """Verifies a bundle and loads its models.
+def load_bundle(
+    folder: Path | str,
+    device: str = "cpu",
+    dtype: str = "float32",
+    context_cache_bytes: int = CONTEXT_CACHE_BYTES,
+) -> Bundle:
+    """Verifies a bundle and loads its models; ``dtype`` and ``context_cache_bytes`` as of
+    ``NeuralLanguageModel``.
 
     Raises:
         BundleError: something is missing, changed since it was made, or does not fit together.
@@ -81,7 +88,7 @@ def load_bundle(folder: Path | str, device: str = "cpu", dtype: str = "float32")
         if entry["kind"] == "ngram":
             models[name] = load_ngram(folder, name, entry)
         else:
-            models[name] = load_network(folder / entry["path"], name, device, dtype)
+            models[name] = load_network(folder / entry["path"], name, device, dtype, context_cache_bytes)
     align_vocabularies(list(models.values()))
     return replace(bundle, models=models)
 
@@ -113,14 +120,21 @@ def load_ngram(folder: Path, name: str, entry: Mapping[str, Any]) -> NgramModel:
     return NgramModel(folder / entry["path"], name, words)
 
 
-def load_network(folder: Path, name: str, device: str, dtype: str = "float32") -> LanguageModel:
+def load_network(
+    folder: Path,
+    name: str,
+    device: str,
+    dtype: str = "float32",
+    context_cache_bytes: int = CONTEXT_CACHE_BYTES,
+) -> LanguageModel:
     """A neural model; torch, which takes seconds to import, is only waited for by who needs it."""
     from rescorer.lm.checkpoint import load_model
     from rescorer.lm.device import torch_device
     from rescorer.lm.neural import NeuralLanguageModel
 
     place = torch_device(device)
-    return NeuralLanguageModel(*load_model(folder), name=name, device=place, dtype=dtype)
+    model, words = load_model(folder)
+    return NeuralLanguageModel(model, words, name, place, dtype, context_cache_bytes)
 
 
 def read_normaliser(path: Path) -> Normaliser:

@@ -17,6 +17,7 @@ from rescorer.batches import budget_cuts, subtree_order, word_costs
 from rescorer.bundle import Bundle, check_weights, load_bundle
 from rescorer.combine import MIXTURE, OOV, WORDS, totals
 from rescorer.errors import InputError, InvalidList, ScoringError
+from rescorer.lm import CONTEXT_CACHE_BYTES
 from rescorer.lm.base import EdgeScores
 from rescorer.lm.mixture import mixed_scores
 from rescorer.phases import Phase, phase
@@ -60,9 +61,11 @@ class Rescorer:
         device: str = "cpu",
         max_batch_words: int = MAX_BATCH_WORDS,
         dtype: str = "float32",
+        context_cache_bytes: int = CONTEXT_CACHE_BYTES,
     ) -> Rescorer:
-        """Raises BundleError where the bundle cannot be used; ``dtype`` as of ``NeuralLanguageModel``."""
-        return cls(load_bundle(folder, device, dtype), max_batch_words)
+        """Raises BundleError where the bundle cannot be used; ``dtype`` and ``context_cache_bytes`` as of
+        ``NeuralLanguageModel``."""
+        return cls(load_bundle(folder, device, dtype, context_cache_bytes), max_batch_words)
 
     def rescore(
         self, lists: Sequence[NBestList], weights: Weights | None = None, *, merge: bool = False

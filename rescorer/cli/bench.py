@@ -88,7 +88,7 @@ def bench(
             return lists_from(source, maps, streams, None, format_)
 
         if bundle:
-            rescorer = Rescorer.load(bundle, device, batch_words, dtype)
+            rescorer = Rescorer.load(bundle, device, batch_words, dtype, context_cache_bytes=0)
         else:
             spec = ModelSpec(network, hidden, classes, vocabulary, output, layers)
             good = [item for item in read() if isinstance(item, NBestList)]

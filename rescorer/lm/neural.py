@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from rescorer.errors import ConfigError
+from rescorer.lm import CONTEXT_CACHE_BYTES
 from rescorer.lm.base import EdgeScores
+from rescorer.lm.context_cache import ContextCache
 from rescorer.lm.int8 import multiply_in_int8
 from rescorer.lm.linear import narrow
 from rescorer.lm.networks import ContextNetwork, NeuralModel, RecurrentNetwork, State, WindowedNetwork
@@ -28,6 +30,8 @@ class NeuralLanguageModel:
             twice as fast where the processor has it; the model given is changed. ``int8`` multiplies what a
             recurrent network does at every word in that type, three times as fast, and the rest as
             ``bfloat16`` does; CPUs only.
+        context_cache_bytes: of what a recurrent network made of contexts, for lists that have the same one or
+            one that has grown; 0: nothing is kept. The model's parameters must stay what they are.
     """
 
     def __init__(
@@ -37,12 +41,14 @@ class NeuralLanguageModel:
         name: str = "neural",
         device: str | torch.device = "cpu",
         dtype: str = "float32",
+        context_cache_bytes: int = CONTEXT_CACHE_BYTES,
     ) -> None:
         self.name = name
         self.device = torch.device(device)
         self.model = model.to(self.device).eval()
         self._narrow(dtype)
         self.words = words
+        self._contexts = ContextCache(context_cache_bytes)
         self._log_shares: Mapping[str, float] = {}
         self._default_log_share = 0.0
 
@@ -86,7 +92,7 @@ class NeuralLanguageModel:
             unknown = np.array([not self.words.knows(word) for word in trie.words] + [False])
             log_shares = np.array([self.log_share(word) for word in trie.words] + [0.0])
         with phase(Phase.NETWORK):
-            vectors, row_of_node = self._vectors(trie, self._tensor(ids))  # (U, D), (N,)
+            vectors, row_of_node = self._vectors(trie, ids)  # (U, D), (N,)
         with phase(Phase.OUTPUT):
             rows, words = row_of_node[trie.edge_parent], ids[trie.edge_word]
             log_probs = self.model.output.log_probs(vectors, self._tensor(rows), self._tensor(words))
@@ -96,22 +102,22 @@ class NeuralLanguageModel:
     def _tensor(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(array).to(self.device)
 
-    def _vectors(self, trie: HypothesisTrie, ids: Tensor) -> tuple[Tensor, np.ndarray]:
+    def _vectors(self, trie: HypothesisTrie, ids: np.ndarray) -> tuple[Tensor, np.ndarray]:
         """Context vectors, and which of them is each node's."""
         network = self.model.network
         if not isinstance(network, WindowedNetwork):
             return self._recurrent_vectors(trie, ids), np.arange(trie.n_nodes)
-        words = torch.cat([ids, torch.tensor([self.start_word], device=self.device)])
+        words = self._tensor(np.append(ids, self.start_word))
         windows = node_windows(trie, network.window, start_word=len(ids))
         distinct, row_of_node = distinct_rows(windows, len(words))
         return network.contexts(words, self._tensor(distinct)), row_of_node
 
-    def _recurrent_vectors(self, trie: HypothesisTrie, ids: Tensor) -> Tensor:
+    def _recurrent_vectors(self, trie: HypothesisTrie, ids: np.ndarray) -> Tensor:
         """Context vectors of all nodes, (N, D): recurrent state is advanced once a node, a level a step."""
         network: ContextNetwork = self.model.network
-        inputs = network.inputs(ids)  # (W, I): the input projection once a distinct word
+        inputs = network.inputs(self._tensor(ids))  # (W, I): the input projection once a distinct word
         vectors = torch.empty(trie.n_nodes, network.output_size, device=self.device)
-        vectors[: trie.n_roots], state = self._roots(trie, inputs)
+        vectors[: trie.n_roots], state = self._roots(trie, ids, inputs)
         parent, word = self._tensor(trie.parent), self._tensor(trie.node_word)
         above = 0
         for level in trie.levels():
@@ -121,16 +127,22 @@ class NeuralLanguageModel:
             vectors[level], state = network.step(gates, tuple(part.index_select(0, rows) for part in state))
         return vectors
 
-    def _roots(self, trie: HypothesisTrie, inputs: Tensor) -> tuple[Tensor, State]:
+    def _roots(self, trie: HypothesisTrie, ids: np.ndarray, inputs: Tensor) -> tuple[Tensor, State]:
         """Vectors and states after the start word and the words of each root's context."""
         network: ContextNetwork = self.model.network
         start = network.inputs(torch.tensor([self.start_word], device=self.device))
         vectors, state = network.step(start.expand(trie.n_roots, -1), network.start(trie.n_roots))
-        for place in range(max((len(context) for context in trie.contexts), default=0)):
-            going = [root for root, context in enumerate(trie.contexts) if len(context) > place]
-            words = self._tensor(np.array([trie.contexts[root][place] for root in going]))
+        if not any(len(context) for context in trie.contexts):
+            return vectors, state
+        contexts = [ids[context] for context in trie.contexts]
+        n_known, after = self._contexts.recall(contexts, (vectors, *state))
+        left = [context[n:] for context, n in zip(trie.contexts, n_known, strict=True)]
+        for place in range(max(len(words) for words in left)):
+            going = [root for root, words in enumerate(left) if len(words) > place]
+            words = self._tensor(np.array([left[root][place] for root in going]))
             rows = torch.tensor(going, device=self.device)
-            new_vectors, new_state = network.step(inputs[words], tuple(part[rows] for part in state))
-            vectors = vectors.index_copy(0, rows, new_vectors)
-            state = tuple(part.index_copy(0, rows, new) for part, new in zip(state, new_state, strict=True))
-        return vectors, state
+            new_vectors, new_state = network.step(inputs[words], tuple(part[rows] for part in after[1:]))
+            new = (new_vectors, *new_state)
+            after = tuple(part.index_copy(0, rows, each) for part, each in zip(after, new, strict=True))
+        self._contexts.keep(contexts, after)
+        return after[0], after[1:]
