@@ -11,7 +11,11 @@ from clients import nbest
 
 from models import write_bundle
 from rescorer import Rescorer
+from rescorer.errors import DeadlineExceeded, ServiceError
+from rescorer.load.client import Spec
 from rescorer.load.expected import Expected, write_expected
+from rescorer.load.server import judged
+from rescorer.load.stages import client
 from rescorer.load.versions import Versions
 from rescorer.service.v1 import rescorer_pb2 as pb
 
@@ -69,11 +73,17 @@ def test_a_soak_tells_what_has_grown(lists, ngram_bundle):
     assert abs(report["more_threads"]) <= 4
 
 
-def test_a_run_that_takes_too_long_is_given_up(lists, ngram_bundle):
-    command = (sys.executable, "-m", "rescorer.cli", "stress", "soak", lists, "--bundle", ngram_bundle)
-    done = subprocess.run([*command, "--limit-s", "1"], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 5
-    assert "longer than 1 s" in done.stderr
+def test_a_run_that_takes_too_long_is_given_up(tmp_path):
+    with pytest.raises(DeadlineExceeded, match=r"longer than 0\.2 s"), judged(tmp_path / "log", 0.2):
+        client(Spec("127.0.0.1:1", [], 0.0, 60.0, 60.0), limit_s=0.2)
+
+
+def test_a_run_that_cannot_go_on_tells_what_the_server_has_logged(tmp_path):
+    log = tmp_path / "log"
+    log.write_text('{"event": "broken", "level": "critical"}\n{"event": "serving", "level": "info"}\nnoise\n')
+    with pytest.raises(ServiceError, match=r"refused.*broken") as told, judged(log, 1.0):
+        raise ConnectionRefusedError("refused")
+    assert "serving" not in str(told.value)
 
 
 @pytest.fixture

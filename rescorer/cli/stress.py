@@ -27,6 +27,7 @@ WeightsOption = Annotated[str, typer.Option(help="Name of one of the bundle's se
 HypothesesOption = Annotated[int, typer.Option(min=1, help="Of a list, at most.")]
 ServeOption = Annotated[str, typer.Option(help="Options for the server, such as '--scorers 2'.")]
 LimitOption = Annotated[float, typer.Option(min=1, help="Give up the run after so many seconds.")]
+SecondsOption = Annotated[float, typer.Option(min=1, help="At most; what was done by then is told.")]
 SeedOption = Annotated[int, typer.Option(help="Of what is left to chance.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write one JSON object.")]
 
@@ -52,6 +53,7 @@ def chaos(
     calls: Annotated[int, typer.Option(min=1, help="Calls, at least.")] = 100_000,
     callers: Annotated[int, typer.Option(min=1, help="At a time, each with its own login.")] = 50,
     processes: Annotated[int, typer.Option(min=1, help="That the callers are in.")] = 4,
+    seconds: SecondsOption = 86_400.0,
     reloads: Annotated[int, typer.Option(min=0, help="Exchanges of the model under load.")] = 20,
     kills: Annotated[int, typer.Option(min=0, help="Of scoring processes.")] = 5,
     scorers: Annotated[int, typer.Option(min=1, help="Scoring processes.")] = 2,
@@ -72,7 +74,7 @@ def chaos(
     from rescorer.load.chaos import chaos as run
 
     plan = Plan(calls, callers, min(processes, callers), reloads, kills, scorers)
-    plan = replace(plan, limit_s=limit_s, seed=seed, server_options=tuple(serve.split()))
+    plan = replace(plan, seconds=seconds, limit_s=limit_s, seed=seed, server_options=tuple(serve.split()))
     tell(run(bundle, some(lists, hypotheses, format_), weights, plan), as_json)
 
 
@@ -83,6 +85,7 @@ def fuzz(
     weights: WeightsOption = "default",
     requests: Annotated[int, typer.Option(min=1, help="Messages and conversations.")] = 200_000,
     at_once: Annotated[int, typer.Option(min=1, help="Open at a time.")] = 16,
+    seconds: SecondsOption = 86_400.0,
     hypotheses: HypothesesOption = 5,
     serve: ServeOption = "--scorers 1",
     limit_s: LimitOption = 3600.0,
@@ -99,7 +102,7 @@ def fuzz(
     from rescorer.load.fuzz import Plan
     from rescorer.load.fuzz import fuzz as run
 
-    plan = Plan(requests, at_once, limit_s, seed, tuple(serve.split()))
+    plan = Plan(requests, at_once, seconds, limit_s, seed, tuple(serve.split()))
     tell(run(bundle, some(lists, hypotheses, format_), weights, plan), as_json)
 
 
@@ -108,7 +111,7 @@ def soak(
     lists: ListsArgument,
     bundle: BundleOption,
     weights: WeightsOption = "default",
-    seconds: Annotated[float, typer.Option(min=1, help="At most.")] = 3600.0,
+    seconds: SecondsOption = 3600.0,
     count: Annotated[int, typer.Option("--lists", min=1, help="At most.")] = 2_000_000,
     at_once: Annotated[int, typer.Option(min=1, help="Calls open at a time.")] = 8,
     hypotheses: HypothesesOption = HYPOTHESES,

@@ -60,7 +60,8 @@ class Spec:
     expected: str
     """Folder of what the library makes of the lists."""
     calls: int
-    """At least; until stdin ends."""
+    """At least, unless time is over; until stdin ends."""
+    seconds: float
     lists_a_call: int = 4
     """At most."""
     streamed: float = 0.1
@@ -111,9 +112,10 @@ class Callers:
         spec = self._spec
         options = (*channel_options(Retry(), MAX_MESSAGE_BYTES), ("grpc.use_local_subchannel_pool", 1))
         shares = (1 - spec.streamed - spec.late - spec.cancelled, spec.streamed, spec.late, spec.cancelled)
+        until = time.monotonic() + spec.seconds
         async with grpc.aio.insecure_channel(spec.target, options) as channel:
             stub: Any = RescorerServiceStub(channel)  # type: ignore[no-untyped-call]
-            while self.seen.calls < spec.calls or not self.enough:
+            while (self.seen.calls < spec.calls and time.monotonic() < until) or not self.enough:
                 (kind,) = self._rng.choices(KINDS, shares)
                 code, began = "OK", time.monotonic()
                 talk = self._streamed if kind == "stream" else self._called

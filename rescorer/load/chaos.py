@@ -56,6 +56,8 @@ class Plan:
     """Share of the calls with deadlines that are too short."""
     cancelled: float = 0.05
     streamed: float = 0.1
+    seconds: float = 1e9
+    """At most, if faults do not take longer; what has happened by then is told."""
     limit_s: float = 3600.0
     """The whole run is given up then."""
     seed: int = 1
@@ -148,6 +150,7 @@ class Run:
                     weights,
                     str(self._versions.expected),
                     -(-plan.calls // plan.processes),
+                    plan.seconds,
                     plan.lists_a_call,
                     plan.streamed,
                     plan.late,
@@ -157,8 +160,13 @@ class Run:
                 processes.append(await stack.enter_async_context(client_process(spec)))
             self._ended = [0] * len(processes)
             reading = [asyncio.create_task(self._read(*each)) for each in enumerate(processes)]
+            began = time.monotonic()
             for part, happens in happenings:
-                while sum(self._ended) < part * plan.calls and not any(each.done() for each in reading):
+                while (
+                    sum(self._ended) < part * plan.calls
+                    and time.monotonic() < began + part * plan.seconds
+                    and not any(each.done() for each in reading)
+                ):
                     await asyncio.sleep(LOOK_EVERY_S)
                 await happens()
             for process in processes:

@@ -55,6 +55,8 @@ class Plan:
 
     requests: int = 200_000
     at_once: int = 16
+    seconds: float = math.inf
+    """At most; what was sent by then is told."""
     limit_s: float = 3600.0
     seed: int = 1
     server_options: tuple[str, ...] = ()
@@ -94,16 +96,16 @@ def fuzz(bundle: Path, lists: Sequence[NBestList], weights: str, plan: Plan) -> 
             seconds = time.monotonic() - began
             if scorers(pid) != scoring:
                 run.faults.append("scorers have died")
-        grown = growth.grown()
+        grown, requests = growth.grown(), sum(run.kinds.values())
         return Report(
             seconds,
-            plan.requests,
+            requests,
             run.kinds,
             run.codes,
             run.list_codes,
             run.longest_s,
             health.max_ms,
-            grown.rss_mb_an_hour / 3600 * seconds / plan.requests * 1000,
+            grown.rss_mb_an_hour / 3600 * seconds / requests * 1000,
             grown,
             [*run.faults, *logged_faults(log)],
         )
@@ -116,6 +118,7 @@ class Run:
         self._target, self._lists, self._weights, self._plan = target, lists, weights, plan
         self._rng = random.Random(plan.seed)
         self._left = plan.requests
+        self._until = time.monotonic() + plan.seconds
         self.kinds: dict[str, int] = {}
         self.codes: dict[str, int] = {}
         self.list_codes: dict[str, int] = {}
@@ -133,7 +136,7 @@ class Run:
             "bytes": lambda each: self._call(each, broken_too=True),
             "conversation": self._converse,
         }
-        while self._left > 0:
+        while self._left > 0 and time.monotonic() < self._until:
             self._left -= 1
             (kind,) = self._rng.choices(list(SHARES), list(SHARES.values()))
             count(self.kinds, kind)
