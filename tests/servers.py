@@ -91,8 +91,8 @@ class RunningServer:
         self.loop.close()
 
     async def _made(self) -> Server:
-        def load(folder: Path, device: str) -> Rescorer:
-            self.rescorer = self._load(folder, device)
+        def load(folder: Path, device: str, **options: Any) -> Rescorer:
+            self.rescorer = self._load(folder, device, **options)
             return self.rescorer
 
         return Server(self.settings, load, tracing=self._tracing)

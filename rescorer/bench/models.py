@@ -82,7 +82,11 @@ def spec_bundle(
     arpa.write_text(counted_arpa(sentences, spec.order), encoding="utf-8")
     torch.manual_seed(1)
     network = NeuralLanguageModel(
-        NeuralModel(spec.config()), spec_vocabulary(spec, sentences), device=device, dtype=dtype
+        NeuralModel(spec.config()),
+        spec_vocabulary(spec, sentences),
+        device=device,
+        dtype=dtype,
+        context_cache_bytes=0,
     )
     models: dict[str, LanguageModel] = {"ngram": NgramModel(arpa), "neural": network}
     align_vocabularies(list(models.values()))

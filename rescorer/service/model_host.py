@@ -14,7 +14,8 @@ from rescorer.pipeline import Rescorer
 from rescorer.service.laps import seconds_of
 from rescorer.trie import HypothesisTrie, build_trie
 
-Load = Callable[[Path, str], Rescorer]
+Load = Callable[..., Rescorer]
+"""Of a bundle's folder, a device, and by name the dtype and the memory for contexts; as ``Rescorer.load``."""
 
 WARM_UP = build_trie([("warm", "up"), ()])
 
@@ -35,7 +36,7 @@ class ModelHost:
     Args:
         device: as torch calls it.
         threads: of the neural models; 0: torch's own choice.
-        load: makes a rescorer of a bundle's folder and a device.
+        load: makes a rescorer.
     """
 
     def __init__(self, device: str, threads: int, load: Load = Rescorer.load) -> None:

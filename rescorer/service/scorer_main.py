@@ -1,6 +1,6 @@
 """Owns the process that scores: it answers frames on the socket it was born with until that is closed.
 
-    python -m rescorer.service.scorer_main SOCKET DEVICE THREADS
+    python -m rescorer.service.scorer_main SOCKET DEVICE THREADS DTYPE CONTEXT_CACHE_BYTES
 
 Signals to stop are the server's business: this process ends when the server closes the socket or is gone.
 """
@@ -13,23 +13,26 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rescorer.errors import RescorerError
 from rescorer.lm.memory import keep_freed_memory
+from rescorer.pipeline import Rescorer
 from rescorer.service.frames import PREFIX, Arrays, Frame, lengths, pack, score_arrays, trie_of, unpack
 from rescorer.service.model_host import ModelHost
 
 Answer = tuple[dict[str, Any], Arrays]
 
 
-def main(descriptor: int, device: str, threads: int) -> None:
+def main(descriptor: int, device: str, threads: int, dtype: str, context_cache_bytes: int) -> None:
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, signal.SIG_IGN)
     keep_freed_memory()
     with socket.socket(fileno=descriptor) as connection:
-        serve(connection, ModelHost(device, threads))
+        load = partial(Rescorer.load, dtype=dtype, context_cache_bytes=context_cache_bytes)
+        serve(connection, ModelHost(device, threads, load))
 
 
 def serve(connection: socket.socket, host: ModelHost) -> None:
@@ -102,4 +105,4 @@ OPERATIONS: dict[str, Callable[[ModelHost, Frame], Answer]] = {
 }
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
+    main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4], int(sys.argv[5]))

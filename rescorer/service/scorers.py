@@ -106,8 +106,8 @@ class ThreadScorer:
 class ProcessScorer:
     """Scores in a process of its own, spawned and never forked; it can be started again when it has died."""
 
-    def __init__(self, device: str, threads: int) -> None:
-        self._arguments = (device, str(threads))
+    def __init__(self, device: str, threads: int, dtype: str, context_cache_bytes: int) -> None:
+        self._arguments = (device, str(threads), dtype, str(context_cache_bytes))
         self._process: asyncio.subprocess.Process | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None

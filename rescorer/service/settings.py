@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from rescorer.errors import BundleError, ConfigError
+from rescorer.lm import CONTEXT_CACHE_BYTES
 from rescorer.service import MAX_MESSAGE_BYTES, tracing
 from rescorer.service.access_file import read_clients
 from rescorer.service.addresses import address, is_loopback
@@ -45,6 +46,12 @@ class ServiceSettings(BaseSettings):
     """Share of the lists that the shadow scores, too; chosen by the request's id and the list's."""
     device: str = "cpu"
     """Where neural models run: cpu, cuda, cuda:1, …"""
+    dtype: Literal["float32", "bfloat16", "int8"] = "float32"
+    """Of the networks' products; bfloat16, and on CPUs int8, are faster on processors that have them, and a
+    little less exact."""
+    context_cache_bytes: int = Field(CONTEXT_CACHE_BYTES, ge=0)
+    """Memory of each recurrent network, in each process that scores, for what it made of contexts, so that
+    one that comes again or has grown is not read from its start. 0: none."""
     threads: int = Field(0, ge=0)
     """CPU threads of the neural models; 0: one a core."""
     host: str = "127.0.0.1"
@@ -167,6 +174,8 @@ class ServiceSettings(BaseSettings):
                 f"max_in_flight_tokens is {self.max_in_flight_tokens}; expected at least "
                 f"{-(-self.max_message_bytes // BYTES_A_TOKEN)}, as many as max_message_bytes may hold"
             )
+        if self.dtype == "int8" and self.device != "cpu":
+            yield f"dtype is int8, which is for CPUs; expected bfloat16 or float32 on {self.device}"
         if not (is_loopback(self.host) or self.allow_insecure or self.tls_certificate):
             yield (
                 f"host is {self.host!r}: the service speaks plain text and would listen beyond this machine; "

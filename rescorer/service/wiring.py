@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -27,8 +28,13 @@ log = structlog.get_logger()
 def scorers_of(settings: ServiceSettings, load: Load) -> list[Scorer]:
     """Processes, or the one thread of this process."""
     if settings.scorers:
-        return [ProcessScorer(settings.device, settings.threads) for _ in range(settings.scorers)]
+        return [process_of(settings) for _ in range(settings.scorers)]
+    load = partial(load, dtype=settings.dtype, context_cache_bytes=settings.context_cache_bytes)
     return [ThreadScorer(settings.device, settings.threads, load)]
+
+
+def process_of(settings: ServiceSettings, kind: type[ProcessScorer] = ProcessScorer) -> ProcessScorer:
+    return kind(settings.device, settings.threads, settings.dtype, settings.context_cache_bytes)
 
 
 def admission_of(settings: ServiceSettings) -> Admission:
@@ -70,7 +76,7 @@ def shadow_of(
     if not all(wanted(find(folder, single), names).values()):
         raise BundleError(f"{folder}: has no bundle {settings.shadow}, which is to be the shadow")
     pool = ScorerPool(
-        [BackgroundScorer(settings.device, settings.threads)],
+        [process_of(settings, BackgroundScorer)],
         lambda reason: log.error("the shadow is given up", reason=reason),
         settings.scorer_timeout_s,
     )
