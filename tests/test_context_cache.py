@@ -108,6 +108,19 @@ def test_words_that_the_model_does_not_know_are_one():
     assert (steps.of(("zebra", "ran")), steps.of(("giraffe", "ran"))) == (2, 0)
 
 
+def test_what_a_fault_made_of_a_context_is_not_kept():
+    trie = build_trie([("the",)], [SESSIONS[0]])
+    sound = language_model({"kind": "lstm"}, "float32", 0).score(trie).log_probs
+    model = language_model({"kind": "lstm"}, "float32", 1 << 20)
+    embedding = model.model.network.embedding.weight
+    with torch.no_grad():
+        before = embedding.clone()
+        embedding.fill_(float("nan"))
+        assert not np.isfinite(model.score(trie).log_probs).any()
+        embedding.copy_(before)
+    np.testing.assert_allclose(model.score(trie).log_probs, sound, atol=1e-6)
+
+
 def test_networks_with_a_window_keep_nothing():
     model = language_model({"kind": "feedforward", "window": 3}, "float32", 1 << 20)
     model.score(build_trie([("the",)], [("the", "cat")]))

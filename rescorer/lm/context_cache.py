@@ -79,7 +79,8 @@ class ContextCache:
             if new:
                 places = [place for _, place in new]
                 made = torch.cat([part[places] for part in rows], dim=1)  # where that fails, nothing is named
-                self._table[[self._slot(key) for key, _ in new]] = made
+                if made.isfinite().all():  # a fault is not to outlive its batch
+                    self._table[[self._slot(key) for key, _ in new]] = made
 
     def _longest(self, context: np.ndarray) -> _Key | None:
         """The longest beginning that is known."""
