@@ -87,6 +87,27 @@ def test_memory_once_freed_comes_without_page_faults():
     assert not kept or faults < 100  # 64 MB are 15,625 pages
 
 
+GIVEN_BACK = """
+import resource
+from pathlib import Path
+from rescorer.lm.memory import give_back_freed_memory, keep_freed_memory
+def rss_bytes():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+kept = keep_freed_memory()
+blocks = [bytearray(1_000_000) for _ in range(100)]
+before = blocks.pop(), rss_bytes()
+del blocks
+print(int(kept and give_back_freed_memory()), before[1] - rss_bytes())
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_memory_once_freed_is_given_back_when_told():
+    done = subprocess.run([sys.executable, "-c", GIVEN_BACK], capture_output=True, text=True, check=True)
+    told, less_bytes = map(int, done.stdout.split())
+    assert not told or less_bytes > 50_000_000
+
+
 def test_random_text_follows_zipfs_law():
     text, size = zipf_text(1000)
     assert size == 1000

@@ -1,4 +1,4 @@
-"""Owns one setting of the C library: memory that tensors free stays with the process."""
+"""Owns what the C library does with memory that tensors free: it stays with the process, unless told."""
 
 from __future__ import annotations
 
@@ -24,3 +24,17 @@ def keep_freed_memory() -> bool:
     except AttributeError:  # another C library, such as musl
         return False
     return bool(mallopt(M_MMAP_MAX, 0) and mallopt(M_TRIM_THRESHOLD, -1))
+
+
+def give_back_freed_memory() -> bool:
+    """Hands the system what is free now, once, also after ``keep_freed_memory``; False where it is not glibc.
+
+    For after what needs much memory and is rare: reading a model takes several times what it is in the end.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except AttributeError:  # another C library, such as musl
+        return False
+    return bool(trim(0))

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from rescorer.bundle import is_ngram
 from rescorer.errors import Unavailable
 from rescorer.lm.base import EdgeScores
+from rescorer.lm.memory import give_back_freed_memory
 from rescorer.phases import Stopwatch
 from rescorer.pipeline import Rescorer
 from rescorer.service.laps import seconds_of
@@ -59,9 +60,11 @@ class ModelHost:
             use_threads(self._threads)
         rescorer.edge_scores(WARM_UP)
         self._rescorers[label] = rescorer
+        give_back_freed_memory()
 
     def unload(self, label: str) -> None:
         self._rescorers.pop(label, None)
+        give_back_freed_memory()
 
     def measured(self, label: str, trie: HypothesisTrie, only: Sequence[str] = ()) -> Scored:
         """As ``score``, with what it took."""
