@@ -235,7 +235,8 @@ def test_a_retired_version_that_is_still_in_use_can_serve_again(folder, add):
         with models.lease():
             assert (await models.reload()).retired == ["a/1"]
             shutil.rmtree(newer)
-            assert (await models.reload()).retired == ["a/2"]
+            changes = await models.reload()
+            assert (changes.loaded, changes.retired) == (["a/1"], ["a/2"])
             assert models.version().label == "a/1"
         await settled(models)
         assert models._host.log == ["load a/1", "load a/2", "unload a/2"]

@@ -271,6 +271,8 @@ class ModelRepository:
     def _switch(self, name: str, version: Version | None, changes: Changes) -> None:
         old = self._serving.pop(name, None)
         if version is not None:
+            if version.retired:  # and still in memory
+                changes.loaded.append(version.label)
             version.retired = False
             self._serving[name] = version
         if old is None or old in self._serving.values():
