@@ -28,7 +28,7 @@ from rescorer.evaluation.oracle import EvaluatedList, evaluate_list
 from rescorer.formats.jsonlines import read_lists
 
 ROOT = Path(__file__).resolve().parent.parent
-START_LIMIT_S = 60.0
+START_LIMIT_S = 300.0
 SHOWN = 5
 
 

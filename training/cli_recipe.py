@@ -12,10 +12,11 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from training.options import DeviceOption
+from training.recipe import shipped_recipes
 
 
 def run(
-    recipe: Annotated[str, typer.Argument(help="ptb, books, conversation, or a TOML file.")],
+    recipe: Annotated[str, typer.Argument(help=f"{', '.join(shipped_recipes())}, or a TOML file.")],
     data: Annotated[Path, typer.Option(help="Folder that the recipe's texts are below.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder of everything that is made.")],
     device: DeviceOption = "cpu",

@@ -122,6 +122,8 @@ def train(
         return {}
     typer.echo(describe(model, text), err=True)
     progress = run.train(text.train, text.validation, lambda entry: tqdm.write(line(entry), file=sys.stderr))
+    if progress.epoch < options.epochs:
+        typer.echo(f"stopped early: {options.patience} validations without a new best", err=True)
     return write_facts(run, progress, inputs, text.validation)
 
 

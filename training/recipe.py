@@ -108,6 +108,11 @@ class Recipe:
         return self.file.parent / name
 
 
+def shipped_recipes() -> list[str]:
+    """Names of the recipes that come with the package."""
+    return sorted(each.stem for each in SHIPPED.glob("*.toml"))
+
+
 def read_recipe(name: str) -> Recipe:
     """Reads the recipe of that name among those shipped, or the TOML file.
 
@@ -120,9 +125,8 @@ def read_recipe(name: str) -> Recipe:
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as fault:
-        shipped = ", ".join(sorted(each.stem for each in SHIPPED.glob("*.toml")))
         raise ConfigError(
-            f"{path}: cannot be read ({fault.strerror}); shipped recipes are {shipped}"
+            f"{path}: cannot be read ({fault.strerror}); shipped recipes are {', '.join(shipped_recipes())}"
         ) from None
     except ValueError as fault:
         raise ConfigError(f"{path}: not TOML: {fault}") from None

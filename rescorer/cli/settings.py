@@ -41,7 +41,9 @@ def parameter(name: str, field: Any) -> inspect.Parameter:
     is_flag = field.annotation is bool
     names = [f"{flag}/--no-{flag[2:]}" if is_flag else flag, *([SHORT[name]] if name in SHORT else [])]
     told = " ".join((field.description or "").replace("``", "").split())
-    default = "" if field.default in (None, (), False, "") else f" (default {field.default})"
+    default = (
+        "" if field.default is False or field.default in (None, (), "") else f" (default {field.default})"
+    )
     option = typer.Option(
         *names,
         help=told + default,

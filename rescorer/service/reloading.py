@@ -58,7 +58,6 @@ class Reloader:
             self._shadow.reload(again=again)
         if changes or again:
             self._done(changes)
-        if changes or (again and changes.refused):
             log.info("reloaded", **vars(changes))
         return changes
 
