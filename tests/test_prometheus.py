@@ -85,4 +85,5 @@ def test_every_query_of_the_dashboard_finds_something_and_no_alert_fires(prometh
     assert all(any(name in query for name in absent) for query in empty), empty
     rules = [rule for group in prometheus("rules")["groups"] for rule in group["rules"]]
     assert len(rules) > 10
-    assert {(rule["health"], rule["state"]) for rule in rules} == {("ok", "inactive")}
+    # A busy machine may be slow for a moment: that is pending, not firing.
+    assert not [rule["name"] for rule in rules if rule["health"] != "ok" or rule["state"] == "firing"]
