@@ -78,6 +78,12 @@ def test_an_id_that_is_none_is_replaced_by_a_new_one(stub, log, sent):
     assert line_of(log, "call answered")["request_id"] == made
 
 
+def test_lists_that_failed_are_counted_though_their_call_did_not(stub, log):
+    stub.Rescore(pb.RescoreRequest(lists=[a_list(), a_list(texts=["the cat"], values=[float("nan")])]))
+    line = line_of(log, "call answered")
+    assert (line["code"], line["lists"], line["failed_lists"]) == ("OK", 2, 1)
+
+
 def test_a_fault_tells_the_id_in_its_details_and_all_its_lines_have_it(stub, log):
     poisoned = pb.RescoreRequest(lists=[a_list(texts=["poison"])])
     with pytest.raises(grpc.RpcError) as caught:

@@ -162,7 +162,9 @@ class RescorerService(RescorerServiceServicer):
         answered = await self._in_thread(
             lambda: answer_lists(plan, outcomes, request, response, caller.request_id, self._metrics)
         )
-        answered.timing.CopyFrom(timing(outcomes, caller.arrived, current_call.get().laps))
+        call = current_call.get()
+        call.failed_lists += sum(each.status.code != 0 for each in answered.lists)
+        answered.timing.CopyFrom(timing(outcomes, caller.arrived, call.laps))
         return answered
 
     async def _outcomes(self, plan: Plan, caller: Caller, *, late: bool = False) -> list[Outcome]:

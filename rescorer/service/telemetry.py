@@ -31,12 +31,13 @@ class Call:
         laps: of the message in hand.
         model: that answers it.
         lists: that all its messages had so far.
+        failed_lists: of these, answered by a fault of their own; its calls are OK all the same.
         edges: of the batches they were part of.
     """
 
     def __init__(self, method: str, metrics: Metrics, span: CallSpan | None) -> None:
         self.model = ""
-        self.lists = self.edges = 0
+        self.lists = self.failed_lists = self.edges = 0
         self.laps: list[Lap] = []
         self._method, self._metrics, self._span = method, metrics, span
         self._began = time.perf_counter()
@@ -81,6 +82,7 @@ class Call:
             "ms": ms(seconds),
             "model": self.model,
             "lists": self.lists,
+            "failed_lists": self.failed_lists,
             "edges": self.edges,
             "phase_ms": {phase: ms(each) for phase, each in self._seconds.items()},
             "reason": reason,
