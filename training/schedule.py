@@ -9,9 +9,6 @@ import torch
 
 from training.run_options import TrainingOptions
 
-LONGEST_WARMUP = 0.1
-"""Of all steps: a run on little text would end before its rate had come up."""
-
 
 def make_optimiser(
     options: TrainingOptions, parameters: Iterable[torch.nn.Parameter]
@@ -24,11 +21,9 @@ def make_optimiser(
 
 
 def learning_rate(options: TrainingOptions, step: int, total_steps: int, reductions: int = 0) -> float:
-    """Linear warm-up, a tenth of the run at the longest; then a cosine to zero at ``total_steps`` (Loshchilov
-    & Hutter 2017), or the peak times ``plateau_factor`` for each reduction so far (Mikolov et al. 2010 halve
-    it)."""
-    warmup_steps = max(1, min(options.warmup_steps, int(LONGEST_WARMUP * total_steps)))
-    rate = options.learning_rate * min(1.0, (step + 1) / warmup_steps)
+    """Linear warm-up; then a cosine to zero at ``total_steps`` (Loshchilov & Hutter 2017), or the peak times
+    ``plateau_factor`` for each reduction so far (Mikolov et al. 2010 halve it)."""
+    rate = options.learning_rate * min(1.0, (step + 1) / max(1, options.warmup_steps))
     if options.schedule == "cosine":
         return rate * 0.5 * (1 + math.cos(math.pi * min(1.0, step / total_steps)))
     return rate * options.plateau_factor**reductions

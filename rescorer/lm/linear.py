@@ -40,7 +40,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     suits = x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32
     if suits and not torch.is_grad_enabled() and onednn_is_exact():
         if isinstance(weight, nn.Parameter):
-            if len(x) * weight.numel() >= LEAST_WORK:
+            if not weight.requires_grad and len(x) * weight.numel() >= LEAST_WORK:
                 return _onednn(x, in_order(weight), bias, FINE)
         elif len(x) >= FEWEST_ROWS:
             return _onednn(x, weight, bias)
@@ -51,7 +51,10 @@ _in_order: MutableMapping[Tensor, tuple[int, Tensor]] = WeakIdKeyDictionary()
 
 
 def in_order(weight: nn.Parameter) -> Tensor:
-    """A copy in the order that oneDNN reads, made once: for few rows, else, making it is most of the work."""
+    """A copy in the order that oneDNN reads, made once: for few rows, else, making it is most of the work.
+
+    Only of a parameter that takes no gradients: fused optimisers change the others without a new version.
+    """
     version, copy = _in_order.get(weight, (-1, weight))
     if version != weight._version:
         copy = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), ROWS_TO_EXPECT)

@@ -45,7 +45,7 @@ class NeuralLanguageModel:
     ) -> None:
         self.name = name
         self.device = torch.device(device)
-        self.model = model.to(self.device).eval()
+        self.model = model.to(self.device).eval().requires_grad_(False)
         self._narrow(dtype)
         self.words = words
         self._contexts = ContextCache(context_cache_bytes)
