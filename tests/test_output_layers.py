@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from rescorer.lm.output import ClassFactoredSoftmax, FullSoftmax, OutputLayer, TreeSoftmax, full
+from rescorer.lm.output import ClassFactoredSoftmax, FullSoftmax, OutputLayer, TreeSoftmax, batched, full
 
 N_WORDS, SIZE = 23, 6
 LAYERS = {
@@ -122,3 +122,26 @@ def test_classes_of_any_sizes_have_the_gradient_of_the_plain_twin(sizes, n_rows,
     twin = -distribution[torch.arange(n_rows), words].sum()
     for a, b in zip(found, torch.autograd.grad(twin, inputs, materialize_grads=True), strict=True):
         torch.testing.assert_close(a, b)
+
+
+@given(
+    st.lists(st.integers(1, 60), min_size=1, max_size=12),
+    st.integers(1, 60),
+    st.sampled_from([1, 3, 64]),
+    st.sampled_from([1, 1 << 27]),
+    st.integers(0, 99),
+)
+def test_batched_products_find_what_a_product_a_class_finds(sizes, n_edges, chunk_rows, elements, seed):
+    """The way of GPUs, tried on the CPU."""
+    torch.manual_seed(seed)
+    layer = ClassFactoredSoftmax(SIZE, sizes, nn.Parameter(torch.randn(sum(sizes) + 1, SIZE))).double()
+    hidden, rows = torch.randn(5, SIZE, dtype=torch.float64), torch.randint(0, 5, (n_edges,))
+    words = torch.randint(0, sum(sizes), (n_edges,))
+    classes = layer.class_of[words]
+    targets, places = words - layer.first_word[classes], layer.place[classes]
+    weights = layer.word_weight.detach(), layer.word_bias.detach()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batched, "CHUNK_ROWS", chunk_rows)
+        patch.setattr(batched, "WEIGHTS_A_PRODUCT", elements)
+        found = batched.within_classes(hidden, rows, targets, places, layer.layout, *weights)
+    torch.testing.assert_close(found, layer._within_classes(hidden, rows, words, classes))

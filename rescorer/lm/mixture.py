@@ -18,7 +18,7 @@ from functools import reduce
 
 import numpy as np
 
-from rescorer.errors import ConfigError
+from rescorer.errors import ConfigError, did_you_mean
 from rescorer.lm.base import EdgeScores, LanguageModel
 from rescorer.lm.ngram import NgramModel
 from rescorer.vocabulary import UNKNOWN
@@ -34,7 +34,8 @@ def check_mixture(weights: Mapping[str, float], known: Sequence[str]) -> None:
     """Raises ConfigError unless every λ names a known model, none is negative and they sum to 1."""
     unknown = sorted(set(weights) - set(known))
     if unknown:
-        raise ConfigError(f"the mixture names models {unknown}; the bundle has {sorted(known)}")
+        meant = did_you_mean(unknown[0], known)
+        raise ConfigError(f"the mixture names models {unknown}; the bundle has {sorted(known)}{meant}")
     if any(not 0 <= weight <= 1 for weight in weights.values()) or abs(sum(weights.values()) - 1) > 1e-6:
         raise ConfigError(
             f"mixture weights are {dict(weights)}; expected shares between 0 and 1 that sum to 1"

@@ -100,7 +100,11 @@ class NeuralLanguageModel:
         return EdgeScores(values, unknown[trie.edge_word])
 
     def _tensor(self, array: np.ndarray) -> Tensor:
-        return torch.from_numpy(array).to(self.device)
+        """On a GPU by way of pinned memory: the host goes on while the array travels."""
+        tensor = torch.from_numpy(array)
+        if self.device.type == "cuda":
+            return tensor.pin_memory().to(self.device, non_blocking=True)
+        return tensor
 
     def _vectors(self, trie: HypothesisTrie, ids: np.ndarray) -> tuple[Tensor, np.ndarray]:
         """Context vectors, and which of them is each node's."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rescorer.lm.linear import linear
+from rescorer.lm.output.batched import within_classes
 from rescorer.lm.output.cross_entropy import cross_entropy
 from rescorer.lm.output.edges import row_blocks, runs
 from rescorer.lm.output.tables import TableLayout, gaps
@@ -89,7 +90,12 @@ class ClassFactoredSoftmax(nn.Module):
         return out
 
     def _within_classes(self, hidden: Tensor, rows: Tensor, words: Tensor, classes: Tensor) -> Tensor:
-        """ln P(words[e] | its class, hidden[rows[e]]), (E,): one product a class, for its distinct rows."""
+        """ln P(words[e] | its class, hidden[rows[e]]), (E,): on CPUs a product a class."""
+        if hidden.device.type != "cpu":
+            targets, places = words - self.first_word[classes], self.place[classes]
+            return within_classes(
+                hidden, rows, targets, places, self.layout, self.word_weight, self.word_bias
+            )
         by_pair = torch.argsort(classes * len(hidden) + rows)  # edges by class, then row
         classes, rows = classes[by_pair], rows[by_pair]
         targets = words[by_pair] - self.first_word[classes]

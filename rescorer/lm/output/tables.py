@@ -37,24 +37,26 @@ class TableLayout:
         self.by_size = sorted(range(len(class_sizes)), key=lambda c: class_sizes[c])
         """Classes in the order of their rows."""
         words = [slice(first, last) for first, last in pairwise((0, *accumulate(class_sizes)))]
-        self._words = [words[c] for c in self.by_size]
+        self.words = [words[c] for c in self.by_size]
+        """Ids of each class's words, in that order."""
         sizes = [class_sizes[c] for c in self.by_size]
-        self._groups: list[tuple[range, int]] = []
+        self.groups: list[tuple[range, int]] = []
+        """Places in that order that share a table, and the words of the largest class among them."""
         begin = sizes.count(1)
         for end in range(begin + 1, len(sizes) + 1):
             if end == len(sizes) or sizes[end] > MOST_PADDING * sizes[begin] + FREE_PADDING:
-                self._groups.append((range(begin, end), sizes[end - 1]))
+                self.groups.append((range(begin, end), sizes[end - 1]))
                 begin = end
 
     def tables(self, counts: Sequence[int]) -> list[Table]:
         """The tables of a batch; ``counts`` are its rows of each class, in the order of ``by_size``."""
         out = []
-        begin = sum(counts[: self._groups[0][0].start]) if self._groups else 0
-        for places, width in self._groups:
+        begin = sum(counts[: self.groups[0][0].start]) if self.groups else 0
+        for places, width in self.groups:
             there = [place for place in places if counts[place]]
             end = begin + sum(counts[place] for place in there)
             if there:
-                words = [self._words[place] for place in there]
+                words = [self.words[place] for place in there]
                 out.append(Table(slice(begin, end), width, words, [counts[place] for place in there]))
             begin = end
         return out
