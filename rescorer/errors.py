@@ -1,4 +1,4 @@
-"""Owns the tree of faults; gRPC codes and exit codes are mapped once each, where they are used.
+"""Owns the tree of faults and what they suggest; gRPC and exit codes are mapped once each, where used.
 
 RescorerError
 ├── InputError            what the caller sent is wrong; the message says which part, and what was expected
@@ -20,9 +20,24 @@ RescorerError
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
 
 class RescorerError(Exception):
     """Base of every fault this project raises on purpose."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles as it is: the base class would give the whole message to ``__init__`` again."""
+        return _as_it_was, (type(self), self.args, self.__dict__)
+
+
+def _as_it_was(kind: type[RescorerError], args: tuple[Any, ...], values: dict[str, Any]) -> RescorerError:
+    fault = kind.__new__(kind)
+    fault.args = args
+    fault.__dict__.update(values)
+    return fault
 
 
 class InputError(RescorerError):
@@ -141,3 +156,9 @@ class PermissionDenied(ServiceError):
 
 class DeadlineExceeded(ServiceError):
     """The time allowed is over."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name: the known one that is nearest, where one is near."""
+    near = difflib.get_close_matches(name, list(known), 1)
+    return f"; did you mean {near[0]!r}?" if near and near[0] != name else ""

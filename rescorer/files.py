@@ -7,14 +7,14 @@ the rejects with its reason, and the rest goes on.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from tqdm import tqdm
 
-from rescorer.errors import FormatError, InputError, InvalidList
-from rescorer.formats.jsonlines import nbest_line
+from rescorer.errors import InputError, InvalidList
+from rescorer.formats.jsonlines import nbest_line, rescored_line
 from rescorer.phases import Phase, phase, timed
 from rescorer.pipeline import Rescorer
 from rescorer.types import NBestList, RescoredList, Weights
@@ -42,22 +42,83 @@ class FileSummary:
         return asdict(self)
 
 
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """An answer as the writer takes it, and what the summary counts of it."""
+
+    content: Any
+    hypotheses: int
+    words: int
+    changed: bool
+    """Whether the best hypothesis is not the one that came first."""
+
+
+Answers = list[Rendered | InvalidList]
+"""Of a batch, one a list."""
+Batch = list[NBestList | InputError]
+"""What a reader yields: lists, and faults in their places."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rescoring:
+    """What becomes of each batch of lists, in this process.
+
+    Args:
+        render: makes of a re-ranked list what will be written.
+    """
+
+    rescorer: Rescorer
+    weights: Weights | None = None
+    merge: bool = False
+    render: Callable[[RescoredList], Any] = rescored_line
+
+    @property
+    def batch_words(self) -> int:
+        return self.rescorer.max_batch_words
+
+    def __call__(self, lists: Sequence[NBestList]) -> Answers:
+        """Raises ConfigError where the weights do not fit the bundle."""
+        return [
+            each if isinstance(each, InvalidList) else self._rendered(each)
+            for each in self.rescorer.rescore_each(lists, self.weights, merge=self.merge)
+        ]
+
+    def answered(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Answers]]:
+        """Each batch with the answers to its lists."""
+        for batch in batches:
+            yield batch, self(lists_of(batch))
+
+    def _rendered(self, answer: RescoredList) -> Rendered:
+        with phase(Phase.WRITE):
+            content = self.render(answer)
+        words = sum(int(each.components["words"]) for each in answer.hypotheses)
+        changed = 0 not in (answer.best.merged_ranks or (answer.best.original_rank,))
+        return Rendered(content, len(answer.hypotheses), words, changed)
+
+
+class Scorer(Protocol):
+    """A ``Rescoring``, or several at work elsewhere."""
+
+    @property
+    def batch_words(self) -> int: ...
+
+    def answered(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Answers]]: ...
+
+
 def rescore_lists(
-    rescorer: Rescorer,
+    scorer: Scorer,
     lists: Iterable[NBestList | InputError],
-    write: Callable[[RescoredList], object],
+    write: Callable[[Any], object],
     rejects: Writer,
-    weights: Weights | None = None,
     *,
-    merge: bool = False,
     progress: bool = False,
 ) -> FileSummary:
     """Re-ranks a stream of lists.
 
     Args:
         lists: what a reader yields: lists, and faults in their places.
-        write: takes each re-ranked list; where its format cannot hold it, raises InvalidList and writes none
-            of it.
+        write: takes the rendered lists, in their order; where its format cannot hold one, raises InvalidList
+            and writes none of it.
         rejects: takes one JSON line a rejected list.
         progress: show a bar on stderr.
 
@@ -65,43 +126,43 @@ def rescore_lists(
         ConfigError: the weights do not fit the bundle.
     """
     summary = FileSummary()
+    batches = word_batches(timed(lists, Phase.PARSE), scorer.batch_words)
     with tqdm(desc="rescoring", unit=" lists", disable=not progress) as bar:
-        for batch in word_batches(timed(lists, Phase.PARSE), rescorer.max_batch_words):
-            good = [item for item in batch if isinstance(item, NBestList)]
-            answers = iter(rescorer.rescore_each(good, weights, merge=merge))
+        for batch, answers in scorer.answered(batches):
+            rest = iter(answers)
             for item in batch:
-                answer = item if isinstance(item, InputError) else _written(next(answers), write)
+                answer = item if isinstance(item, InputError) else _written(next(rest), write)
                 if isinstance(answer, InputError):
                     summary.rejected += 1
                     rejects.write(reject_line(answer, item) + "\n")
                     continue
                 summary.lists += 1
-                summary.hypotheses += len(answer.hypotheses)
-                summary.words += sum(int(h.components["words"]) for h in answer.hypotheses)
-                summary.changed += 0 not in (answer.best.merged_ranks or (answer.best.original_rank,))
+                summary.hypotheses += answer.hypotheses
+                summary.words += answer.words
+                summary.changed += answer.changed
             bar.update(len(batch))
             bar.set_postfix_str(f"{summary.words:,} words", refresh=False)
     return summary
 
 
-def _written(
-    answer: RescoredList | InputError, write: Callable[[RescoredList], object]
-) -> RescoredList | InputError:
+def _written(answer: Rendered | InvalidList, write: Callable[[Any], object]) -> Rendered | InvalidList:
     """The answer, or why it could not be written."""
-    if isinstance(answer, RescoredList):
+    if isinstance(answer, Rendered):
         try:
             with phase(Phase.WRITE):
-                write(answer)
+                write(answer.content)
         except InvalidList as unfit:
             return unfit
     return answer
 
 
-def word_batches(
-    lists: Iterable[NBestList | InputError], max_words: int
-) -> Iterator[list[NBestList | InputError]]:
+def lists_of(batch: Batch) -> list[NBestList]:
+    return [item for item in batch if isinstance(item, NBestList)]
+
+
+def word_batches(lists: Iterable[NBestList | InputError], max_words: int) -> Iterator[Batch]:
     """Lists in their order, in batches of about ``max_words`` words (one list at least)."""
-    batch: list[NBestList | InputError] = []
+    batch: Batch = []
     words = 0
     for item in lists:
         batch.append(item)
@@ -115,13 +176,12 @@ def word_batches(
 
 
 def reject_line(fault: InputError, item: NBestList | InputError) -> str:
-    """What was wrong and where, and the list itself where it could be read."""
-    record: dict[str, Any] = {"reason": str(fault)}
-    if isinstance(fault, FormatError):
-        record |= {"file": fault.file, "line": fault.line, "field": fault.field}
-    if isinstance(fault, InvalidList):
-        record |= {"id": fault.list_id, "hypothesis": fault.hypothesis, "field": fault.field}
+    """What was wrong and where, and the list itself where it could be read; the same keys in every line."""
+    place = {name: getattr(fault, name, None) for name in ("hypothesis", "field", "file", "line")}
+    record = {
+        "reason": str(fault),
+        "id": item.id if isinstance(item, NBestList) else getattr(fault, "list_id", None) or None,
+        **{name: None if value == "" else value for name, value in place.items()},
+    }
     line = json.dumps(record, ensure_ascii=False)
-    if isinstance(item, NBestList):
-        line = f'{line[:-1]}, "list": {nbest_line(item)}}}'
-    return line
+    return f'{line[:-1]}, "list": {nbest_line(item) if isinstance(item, NBestList) else "null"}}}'

@@ -23,7 +23,7 @@ from rescorer import (
     Weights,
 )
 from rescorer.client import AsyncClient, Client
-from rescorer.files import rescore_lists
+from rescorer.files import Rescoring, rescore_lists
 from rescorer.formats.fields import parse_field_map
 from rescorer.formats.jsonlines import read_lists, rescored_line
 
@@ -156,11 +156,11 @@ def test_library_file_and_service_agree_on_real_lists(data_dir, library, client)
     for found, wanted in zip(client.rescore_stream(some), expected, strict=True):
         assert_same(found, wanted)
         assert found.best.text == wanted.best.text
-    written: list[RescoredList] = []
-    summary = rescore_lists(library, some, written.append, io.StringIO())
+    lines: list[str] = []
+    summary = rescore_lists(Rescoring(library), some, lines.append, io.StringIO())
     assert (summary.lists, summary.rejected) == (100, 0)
-    for wanted, answer in zip(written, client.rescore(some), strict=True):
-        assert_close(json.loads(rescored_line(answer)), json.loads(rescored_line(wanted)))
+    for wanted, answer in zip(lines, client.rescore(some), strict=True):
+        assert_close(json.loads(rescored_line(answer)), json.loads(wanted))
 
 
 def assert_close(found, wanted) -> None:

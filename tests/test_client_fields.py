@@ -24,7 +24,7 @@ from rescorer.cli import main
 from rescorer.client import Client
 from rescorer.formats.jsonlines import nbest_line, read_lists
 from rescorer.formats.nist import read_ctm_lists
-from rescorer.formats.rescored import rescored_writer
+from rescorer.formats.rescored import renderer, rescored_writer
 from rescorer.service.v1 import rescorer_pb2 as pb
 from rescorer.service.v1.rescorer_pb2_grpc import RescorerServiceStub
 
@@ -190,10 +190,11 @@ def test_a_ctm_holds_the_times_of_the_best(tmp_path_factory, best):
     path = tmp_path_factory.mktemp("ctm") / "a.ctm"
     places = ((best, 3), (Hypothesis("x"), 0))
     ranked = tuple(RescoredHypothesis(h.text, rank, 0.0, 0.0, {}, fields=h.fields) for h, rank in places)
+    render = renderer("ctm")
     with rescored_writer("ctm", path) as write:
-        write(RescoredList("call 2", ranked, Weights(), "tiny/1"))
+        write(render(RescoredList("call 2", ranked, Weights(), "tiny/1")))
         with pytest.raises(InvalidList, match="hypothesis 0, words"):
-            write(RescoredList("call 2", ranked[1:], Weights(), "tiny/1"))
+            write(render(RescoredList("call 2", ranked[1:], Weights(), "tiny/1")))
     (found,) = read_ctm_lists(path)
     assert (found.hypotheses[0].text, found.hypotheses[0].fields["words"]) == (
         best.text,

@@ -4,6 +4,7 @@ lists' own word sequences, as much work as trained ones of their sizes."""
 from __future__ import annotations
 
 import math
+import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from rescorer.lm.networks import NetworkConfig, NeuralModel
 from rescorer.lm.networks.config import WINDOWED
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.ngram import NgramModel
+from rescorer.pipeline import Rescorer
 from rescorer.text import Normaliser
 from rescorer.trie import Words
 from rescorer.types import NBestList, Weights
@@ -78,7 +80,7 @@ def spec_bundle(
         raise ConfigError("no list to measure with")
     normaliser = Normaliser()
     sentences = [normaliser.words(each.text) for nbest in lists for each in nbest.hypotheses]
-    arpa = folder / "model.arpa"
+    arpa = folder / f"model-{os.getpid()}.arpa"
     arpa.write_text(counted_arpa(sentences, spec.order), encoding="utf-8")
     torch.manual_seed(1)
     network = NeuralLanguageModel(
@@ -92,6 +94,13 @@ def spec_bundle(
     align_vocabularies(list(models.values()))
     weights = Weights("default", mixture={"ngram": 0.5, "neural": 0.5})
     return Bundle("spec", 0, {}, normaliser, models, {"default": weights})
+
+
+def spec_rescorer(
+    spec: ModelSpec, lists: Sequence[NBestList], folder: Path, device: str, dtype: str, batch_words: int
+) -> Rescorer:
+    """The same models in any process."""
+    return Rescorer(spec_bundle(spec, lists, folder, device, dtype), batch_words)
 
 
 def spec_vocabulary(spec: ModelSpec, sentences: Iterable[Words]) -> Vocabulary:

@@ -18,12 +18,13 @@ from rescorer.bench.peers import kenlm_words_per_second, plain_words_per_second
 from rescorer.bench.products import flops, gemm_rate
 from rescorer.bench.work import Work, count_work
 from rescorer.errors import ConfigError, InputError
-from rescorer.files import rescore_lists
+from rescorer.files import Rescoring, rescore_lists
 from rescorer.formats.rescored import WHOLE, rescored_writer
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.ngram import NgramModel
 from rescorer.phases import Phase, Stopwatch
 from rescorer.pipeline import Rescorer
+from rescorer.processes import RescoringProcesses
 from rescorer.types import NBestList
 
 NEURAL = (Phase.NETWORK, Phase.OUTPUT)
@@ -91,6 +92,10 @@ class BenchReport:
     kenlm_words_per_second: float | None
     single_list_ms: float | None
     """Median time in the library of one list alone."""
+    processes: int = 1
+    """Of the file command run besides, each with its share of the cores."""
+    in_processes: Speed | None = None
+    """End to end in so many."""
     machine: dict[str, object] = field(default_factory=dict)
 
     def speed(self, name: str) -> Speed:
@@ -102,12 +107,14 @@ def run_benchmark(
     read: Callable[[], Iterable[NBestList | InputError]],
     folder: Path,
     options: BenchOptions,
+    processes: Callable[[], RescoringProcesses] | None = None,
 ) -> BenchReport:
     """Measures it all.
 
     Args:
         read: reads the lists anew, as often as asked.
         folder: for the answers that the runs write.
+        processes: that do the same work; None: only this process does it.
 
     Raises:
         ConfigError: there is no list that could be scored.
@@ -126,6 +133,8 @@ def run_benchmark(
         weight = networks[0].model.output.word_weight
         rate = gemm_rate(work.network + work.output, options.clock, weight.dtype, weight.device)
     plain, kenlm = peers(rescorer, lists, networks, options)
+    single_ms = single_list_ms(rescorer, lists, options)
+    count, seconds = seconds_in_processes(processes, read, folder, options) if processes else (1, 0.0)
     return BenchReport(
         lists=work.lists,
         hypotheses=work.hypotheses,
@@ -136,7 +145,9 @@ def run_benchmark(
         gemm_gflops_per_second=rate / 1e9 if rate else None,
         plain_words_per_second=plain,
         kenlm_words_per_second=kenlm,
-        single_list_ms=single_list_ms(rescorer, lists, options),
+        single_list_ms=single_ms,
+        processes=count,
+        in_processes=speed_of(f"in {count} processes", seconds, work, rate) if processes else None,
         machine={
             "threads": torch.get_num_threads(),
             "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
@@ -152,6 +163,11 @@ def without_streams(rescorer: Rescorer) -> Rescorer:
     return Rescorer(replace(rescorer.bundle, weights={"default": default}), rescorer.max_batch_words)
 
 
+def measured(load: Callable[[], Rescorer]) -> Rescoring:
+    """What a process besides does."""
+    return Rescoring(without_streams(load()))
+
+
 def one_run(
     rescorer: Rescorer,
     read: Callable[[], Iterable[NBestList | InputError]],
@@ -161,7 +177,7 @@ def one_run(
     """Seconds by phase of the file command over all lists."""
     watch = Stopwatch(options.clock, torch.cuda.synchronize if on_gpu(rescorer) else lambda: None)
     with rescored_writer(WHOLE, folder / "answers.jsonl") as write, watch.running():
-        rescore_lists(rescorer, read(), write, io.StringIO())
+        rescore_lists(Rescoring(rescorer), read(), write, io.StringIO())
     return watch.seconds
 
 
@@ -175,9 +191,7 @@ def speeds(runs: list[dict[Phase, float]], work: Work, rate: float | None) -> li
 
     def line(name: str, phases: Iterable[Phase], floor_flops: int = 0) -> Speed:
         seconds = statistics.median(sum(run[phase] for phase in phases) for run in runs)
-        rates = [count / seconds if seconds else 0.0 for count in (work.words, work.prefixes)]
-        multiple = seconds * rate / floor_flops if rate and floor_flops else None
-        return Speed(name, seconds, rates[0], rates[1], multiple)
+        return speed_of(name, seconds, work, rate, floor_flops)
 
     floors = {Phase.NETWORK: flops(work.network), Phase.OUTPUT: flops(work.output)}
     both = sum(floors.values())
@@ -188,6 +202,29 @@ def speeds(runs: list[dict[Phase, float]], work: Work, rate: float | None) -> li
         line("library", [phase for phase in Phase if phase not in FILES], both),
         line("end to end", list(Phase), both),
     ]
+
+
+def speed_of(name: str, seconds: float, work: Work, rate: float | None, floor_flops: int = 0) -> Speed:
+    rates = [count / seconds if seconds else 0.0 for count in (work.words, work.prefixes)]
+    multiple = seconds * rate / floor_flops if rate and floor_flops else None
+    return Speed(name, seconds, rates[0], rates[1], multiple)
+
+
+def seconds_in_processes(
+    start: Callable[[], RescoringProcesses],
+    read: Callable[[], Iterable[NBestList | InputError]],
+    folder: Path,
+    options: BenchOptions,
+) -> tuple[int, float]:
+    """How many processes there are, and the median time of the file command in them, once they are warm."""
+    times = []
+    with start() as processes:
+        for _ in range(options.warm_up + options.repetitions):
+            began = time.perf_counter()
+            with rescored_writer(WHOLE, folder / "answers.jsonl") as write:
+                rescore_lists(processes, read(), write, io.StringIO())
+            times.append(time.perf_counter() - began)
+    return processes.count, statistics.median(times[options.warm_up :])
 
 
 def peers(

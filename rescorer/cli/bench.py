@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +17,7 @@ from rich.table import Table
 from rescorer.cli.options import DtypeOption, FormatOption, MapOption, StreamOption, lists_from
 from rescorer.errors import ConfigError, InputError
 from rescorer.pipeline import MAX_BATCH_WORDS, Rescorer
+from rescorer.processes import BATCH_WORDS, RescoringJob, RescoringProcesses, cores
 from rescorer.types import NBestList
 
 if TYPE_CHECKING:
@@ -48,6 +50,9 @@ def bench(
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …")] = "cpu",
     dtype: DtypeOption = "float32",
     threads: Annotated[int, typer.Option(help="CPU threads; 0: one a core.")] = 0,
+    processes: Annotated[
+        int, typer.Option(min=1, help="Run it in so many processes, too, as `rescorer rescore` can.")
+    ] = 1,
     batch_words: Annotated[int, typer.Option(help="Words scored at once.")] = MAX_BATCH_WORDS,
     warm_up: Annotated[int, typer.Option(help="Runs that do not count.")] = 1,
     repetitions: Annotated[int, typer.Option(help="Runs that do; the median counts.")] = 3,
@@ -65,8 +70,8 @@ def bench(
     The network named by its shape has random weights: it costs what a trained one does.
     """
     from rescorer.bench.lists import ListShape, synthetic_lists
-    from rescorer.bench.models import ModelSpec, spec_bundle
-    from rescorer.bench.run import BenchOptions, run_benchmark
+    from rescorer.bench.models import ModelSpec, spec_rescorer
+    from rescorer.bench.run import BenchOptions, measured, run_benchmark
     from rescorer.formats.jsonlines import writer
     from rescorer.lm.device import use_threads
     from rescorer.lm.memory import keep_freed_memory
@@ -88,12 +93,14 @@ def bench(
             return lists_from(source, maps, streams, None, format_)
 
         if bundle:
-            rescorer = Rescorer.load(bundle, device, batch_words, dtype, context_cache_bytes=0)
+            load = partial(Rescorer.load, bundle, device, batch_words, dtype, context_cache_bytes=0)
         else:
             spec = ModelSpec(network, hidden, classes, vocabulary, output, layers)
             good = [item for item in read() if isinstance(item, NBestList)]
-            rescorer = Rescorer(spec_bundle(spec, good, folder, device, dtype), batch_words)
-        report = run_benchmark(rescorer, read, folder, options)
+            load = partial(spec_rescorer, spec, good, folder, device, dtype, batch_words)
+        job = RescoringJob(partial(measured, load), max(1, cores() // processes))
+        start = partial(RescoringProcesses, job, processes, min(batch_words, BATCH_WORDS))
+        report = run_benchmark(load(), read, folder, options, start if processes > 1 else None)
     show(report)
     if json_file:
         json_file.write_text(json.dumps(asdict(report), indent=2) + "\n", encoding="utf-8")
@@ -137,6 +144,10 @@ def footnotes(report: BenchReport) -> list[str]:
             f"plain PyTorch LSTM, full softmax, padded: {report.plain_words_per_second:,.0f} words/s, "
             f"end to end {times:.1f} times as fast"
         )
+    if report.in_processes:
+        speed, plain = report.in_processes, report.plain_words_per_second
+        beside = f", {speed.words_per_second / plain:.1f} times plain PyTorch" if plain else ""
+        lines.append(f"{speed.name}: {speed.words_per_second:,.0f} words/s end to end{beside}")
     if report.kenlm_words_per_second:
         lines.append(f"KenLM, a sentence a call: {report.kenlm_words_per_second:,.0f} words/s")
     if report.single_list_ms is not None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Annotated, TextIO
 
 import typer
 
+from rescorer.bundle import read_bundle
 from rescorer.cli.options import (
     SOME_REJECTED,
     BundleOption,
@@ -24,10 +26,11 @@ from rescorer.cli.options import (
     lists_from,
 )
 from rescorer.errors import ConfigError
-from rescorer.files import rescore_lists
-from rescorer.formats.rescored import rescored_writer
-from rescorer.lm.memory import keep_freed_memory
+from rescorer.files import FileSummary, Rescoring, rescore_lists
+from rescorer.formats.rescored import renderer, rescored_writer
 from rescorer.pipeline import MAX_BATCH_WORDS, Rescorer
+from rescorer.processes import cores, rescoring
+from rescorer.types import Weights
 
 
 def rescore(
@@ -64,6 +67,17 @@ def rescore(
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …")] = "cpu",
     dtype: DtypeOption = "float32",
     batch_words: Annotated[int, typer.Option(help="Words scored at once.")] = MAX_BATCH_WORDS,
+    processes: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Processes that score, each with the models in its memory; 0: one a core. For long files: "
+            "every one takes seconds to start.",
+        ),
+    ] = 1,
+    threads: Annotated[
+        int, typer.Option(min=0, help="CPU threads of each process; 0: the cores shared out.")
+    ] = 0,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no summary.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Summary as JSON, on stderr.")] = False,
 ) -> None:
@@ -74,30 +88,44 @@ def rescore(
 
     Memory stays bounded whatever the file's length. Exit code 1 says that some lists went to the rejects.
     """
-    keep_freed_memory()
-    rescorer = Rescorer.load(bundle, device, batch_words, dtype)
-    effective = chosen_weights(dict(rescorer.bundle.weights), weights, weight)
-    rescorer.effective_weights(effective)  # a fault in them shows before any output
+    front = Rescorer(read_bundle(bundle))
+    effective = chosen_weights(dict(front.bundle.weights), weights, weight)
+    front.effective_weights(effective)  # a fault in them shows before any output
+    make = partial(loaded, bundle, device, dtype, batch_words, effective, merge, to)
+    renderer(to)  # and so does this one
     lists = lists_from(source, maps, streams, groups, format_)
     reject_file = rejects or (Path(f"{output}.rejects") if output != "-" else None)
     if reject_file and not reject_file.parent.is_dir():
         raise ConfigError(f"--rejects {reject_file}: no such folder")
     with ExitStack() as stack:
+        scorer = stack.enter_context(rescoring(make, processes or cores(), threads, batch_words))
         write = stack.enter_context(rescored_writer(to, output))
         reject_out = stack.enter_context(Rejects(reject_file))
         show = not quiet and sys.stderr.isatty()
-        summary = rescore_lists(rescorer, lists, write, reject_out, effective, merge=merge, progress=show)
+        summary = rescore_lists(scorer, lists, write, reject_out, progress=show)
     if as_json:
         typer.echo(json.dumps(summary.to_dict()), err=True)
     elif not quiet:
-        where = f" (see {reject_file})" if reject_file and summary.rejected else ""
-        typer.echo(
-            f"{summary.lists:,} lists, {summary.hypotheses:,} hypotheses, {summary.words:,} words; the best "
-            f"changed in {summary.changed:,}; {summary.rejected:,} rejected{where}",
-            err=True,
-        )
+        show_summary(summary, reject_file)
     if summary.rejected:
         raise typer.Exit(SOME_REJECTED)
+
+
+def show_summary(summary: FileSummary, reject_file: Path | None) -> None:
+    where = f" (see {reject_file})" if reject_file and summary.rejected else ""
+    typer.echo(
+        f"{summary.lists:,} lists, {summary.hypotheses:,} hypotheses, {summary.words:,} words; the best "
+        f"changed in {summary.changed:,}; {summary.rejected:,} rejected{where}",
+        err=True,
+    )
+
+
+def loaded(
+    bundle: Path, device: str, dtype: str, batch_words: int, weights: Weights, merge: bool, to: str
+) -> Rescoring:
+    """What each process does; raises BundleError and ConfigError as ``Rescorer.load``."""
+    rescorer = Rescorer.load(bundle, device, batch_words, dtype)
+    return Rescoring(rescorer, weights, merge, renderer(to))
 
 
 class Rejects:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from rescorer.errors import ConfigError, InvalidList
 from rescorer.formats.jsonlines import rescored_line
@@ -17,34 +18,53 @@ WHOLE = "jsonl"
 ONE_BEST = tuple(name for name, each in FORMATS.items() if each.one_best)
 
 
+class Best(NamedTuple):
+    """The best hypothesis of a re-ranked list, as a list of its own."""
+
+    nbest: NBestList
+    original_rank: int
+
+
+def renderer(name: str) -> Callable[[RescoredList], Any]:
+    """What makes of a re-ranked list that which ``rescored_writer`` of this name takes.
+
+    Raises:
+        ConfigError: it is another name.
+    """
+    if name == WHOLE:
+        return rescored_line
+    if name in ONE_BEST:
+        return best_of
+    raise ConfigError(f"re-ranked lists are written as {', '.join((WHOLE, *ONE_BEST))}, not as {name}")
+
+
+def best_of(rescored: RescoredList) -> Best:
+    best = rescored.best
+    return Best(NBestList(rescored.id, (Hypothesis(best.text, best.fields),)), best.original_rank)
+
+
 @contextmanager
-def rescored_writer(name: str, target: str | Path) -> Iterator[Callable[[RescoredList], None]]:
-    """Writes a re-ranked list a call; raises InvalidList, and writes none of it, where it does not fit.
+def rescored_writer(name: str, target: str | Path) -> Iterator[Callable[[Any], None]]:
+    """Writes a rendered list a call; raises InvalidList, and writes none of it, where it does not fit.
 
     A ctm takes the times of the best hypothesis from its field ``words``.
 
     Args:
         name: ``jsonl``, ``trn`` or ``ctm``.
         target: file, compressed where its name ends in ``.gz``; ``-`` is standard output.
-
-    Raises:
-        ConfigError: it is another name.
     """
     if name == WHOLE:
         with open_output(target) as stream:
-            yield lambda rescored: print(rescored_line(rescored), file=stream)
-    elif name in ONE_BEST:
-        with choose(name).writer(target) as write:
-            yield lambda rescored: _write_best(rescored, write)
+            yield lambda line: print(line, file=stream)
     else:
-        raise ConfigError(f"re-ranked lists are written as {', '.join((WHOLE, *ONE_BEST))}, not as {name}")
+        with choose(name).writer(target) as write:
+            yield lambda best: _write_best(best, write)
 
 
-def _write_best(rescored: RescoredList, write: Write) -> None:
-    best = rescored.best
+def _write_best(best: Best, write: Write) -> None:
     try:
-        write(NBestList(rescored.id, (Hypothesis(best.text, best.fields),)))
+        write(best.nbest)
     except InvalidList as fault:
         # The writer saw one hypothesis; the client sent a list.
         index = None if fault.hypothesis is None else best.original_rank
-        raise InvalidList(fault.message, list_id=rescored.id, hypothesis=index, field=fault.field) from None
+        raise InvalidList(fault.message, list_id=best.nbest.id, hypothesis=index, field=fault.field) from None
