@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rescorer.combine import MIXTURE, parse_weights
-from rescorer.errors import BundleError, ConfigError
+from rescorer.errors import BundleError, ConfigError, did_you_mean
 from rescorer.lm import CONTEXT_CACHE_BYTES
 from rescorer.lm.base import LanguageModel
 from rescorer.lm.mixture import align_vocabularies, check_mixture
@@ -217,7 +217,10 @@ def check_weights(weights: Weights, models: list[str]) -> None:
     """Raises ConfigError where weights name models that are not there, or λ are no shares."""
     unknown = sorted(set(weights.lm) - {*models, MIXTURE})
     if unknown:
-        raise ConfigError(f"weights.lm names {unknown}; the bundle has {[*models, MIXTURE]}")
+        known = [*models, MIXTURE]
+        raise ConfigError(
+            f"weights.lm names {unknown}; the bundle has {known}{did_you_mean(unknown[0], known)}"
+        )
     if weights.mixture:
         check_mixture(weights.mixture, models)
 

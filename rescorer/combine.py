@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rescorer.errors import ConfigError
+from rescorer.errors import ConfigError, did_you_mean
 from rescorer.types import Weights
 
 WORDS, OOV = "words", "oov"
@@ -45,7 +45,8 @@ def parse_weights(values: Mapping[str, Any]) -> Weights:
     known = [each.name for each in fields(Weights)]
     unknown = sorted(set(values) - set(known))
     if unknown:
-        raise ConfigError(f"unknown weight settings {unknown}; known are {known}")
+        meant = did_you_mean(unknown[0], known)
+        raise ConfigError(f"unknown weight settings {unknown}; known are {known}{meant}")
     checked: dict[str, Any] = {}
     for name, value in values.items():
         if name == "name":

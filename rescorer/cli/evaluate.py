@@ -28,7 +28,9 @@ from rescorer.cli.options import (
     StreamOption,
     WeightOption,
     WeightsOption,
+    check_streams,
     chosen_weights,
+    first_pass_weights,
     named_numbers,
     print_reports,
 )
@@ -103,10 +105,12 @@ def evaluate(
     perplexity: dict[str, Any] = {}
     for file in files:
         lists = good_lists(lists_in(file), rejected)
+        check_streams(lists, first_pass_weights(first), streams)
         if rescorer is None:
             rows[file] = plain_report(lists, words, first, how, rejected)
             continue
         chosen = chosen_weights(dict(rescorer.bundle.weights), weights, weight)
+        check_streams(lists, chosen, streams)
         scored, faults = score_lists(rescorer, lists, chosen, first, how)
         for fault in faults:
             rejected.add(fault)

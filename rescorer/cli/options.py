@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +14,7 @@ import typer
 from rich.console import Console
 
 from rescorer.combine import parse_weights
-from rescorer.errors import ConfigError, InputError
+from rescorer.errors import ConfigError, InputError, did_you_mean
 from rescorer.evaluation.report import Report, render
 from rescorer.formats.fields import parse_field_map
 from rescorer.formats.jsonlines import group_by_pattern, read_lists
@@ -21,6 +22,8 @@ from rescorer.formats.references import read_groups
 from rescorer.formats.registry import choose, detect, with_groups
 from rescorer.types import NBestList, Weights
 
+FIRST_LISTS = 10
+"""Looked at before anything is scored, for streams that options name and no list has."""
 SOME_REJECTED = 1
 """Exit code where some lists could not be read, scored or written, and the others were."""
 
@@ -134,10 +137,41 @@ def chosen_weights(known: dict[str, Weights], name: str, changes: list[str] | No
         except (ValueError, TypeError) as fault:
             raise ConfigError(f"--weights {name}: cannot be read as JSON weights: {fault}") from None
     else:
-        raise ConfigError(f"--weights {name}: no such file, and the bundle has {', '.join(sorted(known))}")
+        there = f"no such file, and the bundle has {', '.join(sorted(known))}{did_you_mean(name, known)}"
+        raise ConfigError(f"--weights {name}: {there}")
     for change in changes or ():
         weights = changed(weights, change)
     return weights
+
+
+def with_streams_there(
+    lists: Iterator[NBestList | InputError], weights: Weights, streams: list[str] | None
+) -> Iterator[NBestList | InputError]:
+    """The lists, once the first of them have been looked at; raises as ``check_streams``."""
+    first = list(itertools.islice(lists, FIRST_LISTS))
+    check_streams([each for each in first if isinstance(each, NBestList)], weights, streams)
+    return itertools.chain(first, lists)
+
+
+def check_streams(lists: Sequence[NBestList], weights: Weights, streams: list[str] | None) -> None:
+    """Raises ConfigError where weights or ``--stream`` name something that none of the first lists has."""
+    first = lists[:FIRST_LISTS]
+    if not first:
+        return
+    there = sorted({name for each in first for name in each.streams})
+    none = f"none of the first {len(first)} lists has" if len(first) > 1 else "the only list has not"
+    fields = sorted({name for each in first for hypothesis in each.hypotheses for name in hypothesis.fields})
+    for name, stream in parse_field_map((), streams or ()).streams.items():
+        if name not in there:
+            meant = did_you_mean(stream.field, [*fields, *there])
+            raise ConfigError(f"--stream {name}={stream.field}: {none} a score in that field{meant}")
+    for name, weight in weights.streams.items():
+        if weight != 0 and name not in there:
+            meant = did_you_mean(name, [*there, "word", "oov"])
+            raise ConfigError(
+                f"weights {weights.name!r} count the stream {name!r}, which {none}; they have "
+                f"{', '.join(there) or 'no scores at all'}{meant or f'; `-w {name}=0` leaves it out'}"
+            )
 
 
 def changed(weights: Weights, change: str) -> Weights:
@@ -171,6 +205,11 @@ def parse_weights_like(weights: Weights, label: str, **fields: object) -> Weight
     """``weights`` with some fields replaced, checked like those of a file."""
     checked = parse_weights(fields)
     return replace(weights, name=label, **{name: getattr(checked, name) for name in fields})
+
+
+def first_pass_weights(streams: Mapping[str, float] | None) -> Weights:
+    """What ``--first-pass`` gives to streams, as weights called by the option."""
+    return Weights("--first-pass", streams=streams or {})
 
 
 def named_numbers(text: str) -> dict[str, float]:

@@ -27,7 +27,9 @@ from rescorer.cli.options import (
     StreamOption,
     WeightOption,
     WeightsOption,
+    check_streams,
     chosen_weights,
+    first_pass_weights,
     named_numbers,
     print_reports,
 )
@@ -77,7 +79,10 @@ def tune(
     start = chosen_weights(dict(rescorer.bundle.weights), weights, weight)
     rejected = Rejections()
     lists = good_lists(lists_in(file), rejected)
-    scored, faults = score_lists(rescorer, lists, start, named_numbers(first) if first else None, how)
+    by = named_numbers(first) if first else None
+    for each in (start, first_pass_weights(by)):
+        check_streams(lists, each, streams)
+    scored, faults = score_lists(rescorer, lists, start, by, how)
     for fault in faults:
         rejected.add(fault)
     rejected.tell()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 
-from rescorer.errors import ConfigError
+from rescorer.errors import ConfigError, did_you_mean
 from rescorer.formats.streams import NATURAL, Units
 
 
@@ -65,7 +65,8 @@ def parse_field_map(maps: Iterable[str] = (), streams: Iterable[str] = ()) -> Fi
     for part in (part for option in maps for part in option.split(",") if part.strip()):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or name not in PLAIN_NAMES:
-            raise ConfigError(f"--map {part!r}: expected NAME=FIELD, NAME one of {', '.join(PLAIN_NAMES)}")
+            expected = f"expected NAME=FIELD, NAME one of {', '.join(PLAIN_NAMES)}"
+            raise ConfigError(f"--map {part!r}: {expected}{did_you_mean(name, PLAIN_NAMES)}")
         if name in names:
             raise ConfigError(f"--map: {name} is given twice")
         names[name] = value

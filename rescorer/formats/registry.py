@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from rescorer.errors import ConfigError, FormatError, InputError
+from rescorer.errors import ConfigError, FormatError, InputError, did_you_mean
 from rescorer.formats.format import Choice
 from rescorer.formats.sample import sample_of
 from rescorer.formats.table import FORMATS
@@ -25,7 +25,7 @@ def choose(choice: str) -> Choice:
     """
     name, colon, rest = choice.partition(":")
     if name not in FORMATS:
-        raise ConfigError(f"no format {name!r}; there is {', '.join(FORMATS)}")
+        raise ConfigError(f"no format {name!r}; there is {', '.join(FORMATS)}{did_you_mean(name, FORMATS)}")
     options: dict[str, str] = {}
     for part in rest.split(",") if colon else ():
         option, equals, value = (piece.strip() for piece in part.partition("="))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import tomllib
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 
 from pydantic_settings import BaseSettings, EnvSettingsSource, TomlConfigSettingsSource
 
-from rescorer.errors import ConfigError
+from rescorer.errors import ConfigError, did_you_mean
 
 CONFIG_VARIABLE = "RESCORER_CONFIG"
 """Names the file where no option does."""
@@ -64,5 +63,4 @@ def read_file(settings: type[BaseSettings], path: Path) -> dict[str, Any]:
 
 
 def unknown_setting(name: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(name, known, 1)
-    return "no such setting" + (f"; did you mean {near[0]!r}?" if near else "")
+    return "no such setting" + did_you_mean(name, known)
