@@ -24,6 +24,7 @@ from rescorer.cli.options import (
     WeightsOption,
     chosen_weights,
     lists_from,
+    with_streams_there,
 )
 from rescorer.errors import ConfigError
 from rescorer.files import FileSummary, Rescoring, rescore_lists
@@ -93,7 +94,7 @@ def rescore(
     front.effective_weights(effective)  # a fault in them shows before any output
     make = partial(loaded, bundle, device, dtype, batch_words, effective, merge, to)
     renderer(to)  # and so does this one
-    lists = lists_from(source, maps, streams, groups, format_)
+    lists = with_streams_there(lists_from(source, maps, streams, groups, format_), effective, streams)
     reject_file = rejects or (Path(f"{output}.rejects") if output != "-" else None)
     if reject_file and not reject_file.parent.is_dir():
         raise ConfigError(f"--rejects {reject_file}: no such folder")
