@@ -13,9 +13,9 @@ from models import write_bundle
 from rescorer import Rescorer
 from rescorer.errors import DeadlineExceeded, ServiceError
 from rescorer.load.client import Spec
+from rescorer.load.crowd import client
 from rescorer.load.expected import Expected, write_expected
 from rescorer.load.server import judged
-from rescorer.load.stages import client
 from rescorer.load.versions import Versions
 from rescorer.service.v1 import rescorer_pb2 as pb
 

@@ -35,6 +35,10 @@ def load(
 
     Client processes send on schedule whether or not answers come. The stages are the library in this process,
     as much as the server can do, half of that, and more than it can do.
+
+    refused: calls told at once that there is no room or no time; failed: all others without an answer, most
+    at their deadline. Times are counted from when a call was due; late: how much after that the clients began
+    it, for want of a processor, which is no doing of the server's.
     """
     from rescorer.errors import InputError
     from rescorer.lm.memory import keep_freed_memory
@@ -51,15 +55,14 @@ def load(
         if as_json:
             typer.echo(json.dumps(asdict(stage)))
             continue
-        refused = stage.calls - stage.codes.get("OK", stage.calls if not stage.codes else 0)
         typer.echo(
-            f"{stage.name:<18}{stage.calls:>8}{refused:>9}{stage.lists_per_s:>10.1f}"
-            f"{stage.lists_per_cpu_s:>13.1f}{stage.p50_ms:>10.1f}{stage.p99_ms:>10.1f}"
-            f"{stage.refused_p99_ms:>13.1f}{stage.health_p99_ms:>12.1f}{stage.max_rss_bytes / 1e6:>9.0f}"
+            f"{stage.name:<18}{stage.calls:>7}{stage.refused:>9}{stage.failed:>8}{stage.lists_per_s:>9.1f}"
+            f"{stage.lists_per_cpu_s:>13.1f}{stage.p50_ms:>9.1f}{stage.p99_ms:>9.1f}{stage.late_p99_ms:>10.1f}"
+            f"{stage.refused_p99_ms:>13.1f}{stage.health_p99_ms:>12.1f}{stage.max_rss_bytes / 1e6:>7.0f}"
         )
 
 
 HEADER = (
-    f"{'stage':<18}{'calls':>8}{'refused':>9}{'lists/s':>10}{'lists/CPU-s':>13}{'p50 ms':>10}{'p99 ms':>10}"
-    f"{'refused p99':>13}{'health p99':>12}{'MB':>9}"
+    f"{'stage':<18}{'calls':>7}{'refused':>9}{'failed':>8}{'lists/s':>9}{'lists/CPU-s':>13}{'p50 ms':>9}"
+    f"{'p99 ms':>9}{'late p99':>10}{'refused p99':>13}{'health p99':>12}{'MB':>7}"
 )

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rescorer.load.client import Spec
+from rescorer.load.crowd import client
 from rescorer.load.growth import Grown, Growth
 from rescorer.load.server import judged, logged_faults, serving
-from rescorer.load.stages import client, percentile
+from rescorer.load.stages import percentile
 from rescorer.service.convert import list_to_proto
 from rescorer.service.v1 import rescorer_pb2 as pb
 from rescorer.types import NBestList

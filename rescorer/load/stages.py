@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import base64
-import json
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from rescorer.errors import ServiceError
-from rescorer.load.client import Seen, Spec
+from rescorer.load.client import REFUSED, Spec
+from rescorer.load.crowd import crowd
 from rescorer.load.server import Usage, serving
 from rescorer.pipeline import Rescorer
 from rescorer.service.convert import list_to_proto
@@ -55,9 +51,21 @@ class Stage:
     p50_ms: float = 0.0
     p99_ms: float = 0.0
     refused_p99_ms: float = 0.0
+    late_p99_ms: float = 0.0
+    """As of ``Seen``."""
     health_p99_ms: float = 0.0
     client_cpu_s: float = 0.0
     max_rss_bytes: int = 0
+
+    @property
+    def refused(self) -> int:
+        """Calls that were told at once that there is no room or no time for them."""
+        return self.codes.get(REFUSED, 0)
+
+    @property
+    def failed(self) -> int:
+        """Calls that ended otherwise without an answer, such as at their deadline."""
+        return sum(self.codes.values()) - self.codes.get("OK", 0) - self.refused
 
 
 def stages(bundle: Path, lists: Sequence[NBestList], weights: str, plan: Plan) -> Iterator[Stage]:
@@ -107,21 +115,15 @@ def in_library(rescorer: Rescorer, lists: Sequence[NBestList], weights: Weights,
 
 def in_service(name: str, target: str, pid: int, messages: list[str], rate: float, plan: Plan) -> Stage:
     """Several client processes at once."""
+    each_rate = rate / plan.clients
     specs = [
-        Spec(
-            target,
-            messages,
-            rate / plan.clients,
-            plan.seconds,
-            plan.deadline_s,
-            plan.at_once,
-            seed=number,
-            health=number == 0,
-        )
+        Spec(target, messages, each_rate, plan.seconds, plan.deadline_s, plan.at_once, seed=number)
         for number in range(plan.clients)
     ]
-    with Usage(pid) as usage, ThreadPoolExecutor(plan.clients) as threads:
-        seen = list(threads.map(client, specs))
+    # In a process of its own, as probes are, not to wait for a busy client.
+    health = Spec(target, [], 0.0, plan.seconds, plan.deadline_s, at_once=0, health=True)
+    usage = Usage(pid)
+    seen = crowd([*specs, health], around=usage)
     codes: Counter[str] = Counter()
     for each in seen:
         codes.update(each.codes)
@@ -135,22 +137,11 @@ def in_service(name: str, target: str, pid: int, messages: list[str], rate: floa
         p50_ms=percentile([ms for each in seen for ms in each.ok_ms], 50),
         p99_ms=percentile([ms for each in seen for ms in each.ok_ms], 99),
         refused_p99_ms=percentile([ms for each in seen for ms in each.refused_ms], 99),
+        late_p99_ms=percentile([ms for each in seen for ms in each.late_ms], 99),
         health_p99_ms=percentile([ms for each in seen for ms in each.health_ms], 99),
         client_cpu_s=sum(each.cpu_s for each in seen),
         max_rss_bytes=usage.max_rss_bytes,
     )
-
-
-def client(spec: Spec, limit_s: float | None = None) -> Seen:
-    """Runs one client process; raises ServiceError where it fails, TimeoutError where it takes too long."""
-    command, given = [sys.executable, "-m", "rescorer.load.client"], json.dumps(asdict(spec))
-    try:
-        done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=limit_s)
-    except subprocess.TimeoutExpired:
-        raise TimeoutError(f"a client of the load test takes longer than {limit_s:g} s") from None
-    if done.returncode:
-        raise ServiceError(f"a client of the load test failed: {done.stderr[-500:]}")
-    return Seen(**json.loads(done.stdout))
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
