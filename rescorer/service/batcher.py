@@ -8,14 +8,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import Executor
 
 import numpy as np
 import structlog
 
 from rescorer.errors import ScoringError, Unavailable
 from rescorer.service.fair_queue import FairQueue
-from rescorer.service.laps import QUEUE, Lap, laps_of, with_laps
+from rescorer.service.jobs import Jobs
+from rescorer.service.laps import QUEUE, Lap, laps_of
 from rescorer.service.scorer_pool import ScorerPool
 from rescorer.service.scorers import Scorer
 from rescorer.service.work import BatchScores, Part, Work, trie_of_works
@@ -28,7 +28,7 @@ class Batcher:
     """Scores work in batches.
 
     Args:
-        threads: where tries are built, off the event loop.
+        jobs: by which tries are built.
         max_batch_tokens: of one batch; a piece of work that has more is a batch of its own.
         wait_ms: how long a batch that is not full waits for company.
         done: told of each batch that was scored.
@@ -38,14 +38,14 @@ class Batcher:
     def __init__(
         self,
         pool: ScorerPool,
-        threads: Executor,
+        jobs: Jobs,
         max_batch_tokens: int,
         wait_ms: float = 0.0,
         done: Callable[[Sequence[Work], BatchScores], None] = lambda works, batch: None,
         failed: Callable[[], None] = lambda: None,
     ) -> None:
         self._pool = pool
-        self._threads = threads
+        self._jobs = jobs
         self._max_batch_tokens = max_batch_tokens
         self._wait_s = wait_ms / 1e3
         self._done, self._failed = done, failed
@@ -141,9 +141,7 @@ class Batcher:
         return None
 
     async def _trie(self, works: list[Work]) -> tuple[HypothesisTrie, list[Lap]]:
-        return await asyncio.get_running_loop().run_in_executor(
-            self._threads, with_laps, lambda: trie_of_works(works)
-        )
+        return await self._jobs.done(lambda: trie_of_works(works), sum(work.cost for work in works))
 
     async def _score(
         self, scorer: Scorer, works: Sequence[Work], trie: HypothesisTrie, laps: list[Lap]

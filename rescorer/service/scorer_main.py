@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,13 +31,13 @@ def main(descriptor: int, device: str, threads: int, dtype: str, context_cache_b
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, signal.SIG_IGN)
     keep_freed_memory()
-    with socket.socket(fileno=descriptor) as connection:
+    with socket.socket(fileno=descriptor) as connection, suppress(ConnectionError):  # the server is gone
         load = partial(Rescorer.load, dtype=dtype, context_cache_bytes=context_cache_bytes)
         serve(connection, ModelHost(device, threads, load))
 
 
 def serve(connection: socket.socket, host: ModelHost) -> None:
-    """Answers what comes, scoring in one thread and loading in another; the next frame is read meanwhile."""
+    """Answers what comes, one after the other; only a bundle is loaded meanwhile, in a thread."""
     sending = threading.Lock()
 
     def answer(frame: Frame, operation: Callable[[ModelHost, Frame], Answer]) -> None:
@@ -51,10 +52,13 @@ def serve(connection: socket.socket, host: ModelHost) -> None:
         with sending:
             connection.sendall(pack(header, arrays))
 
-    with ThreadPoolExecutor(1, "scoring") as scoring, ThreadPoolExecutor(1, "loading") as loading:
+    with ThreadPoolExecutor(1, "loading") as loading:
         for frame in frames(connection):
             name = frame.header["do"]
-            (loading if name == "load" else scoring).submit(answer, frame, OPERATIONS[name])
+            if name == "load":
+                loading.submit(answer, frame, load)
+            else:
+                answer(frame, OPERATIONS[name])
 
 
 def frames(connection: socket.socket) -> Iterator[Frame]:
@@ -98,7 +102,6 @@ def score(host: ModelHost, frame: Frame) -> Answer:
 
 
 OPERATIONS: dict[str, Callable[[ModelHost, Frame], Answer]] = {
-    "load": load,
     "unload": unload,
     "probe": probe,
     "score": score,

@@ -26,6 +26,7 @@ from rescorer.service.batcher import Batcher
 from rescorer.service.drain import Drain
 from rescorer.service.gauges import Gauges
 from rescorer.service.interceptor import FaultInterceptor
+from rescorer.service.jobs import Jobs
 from rescorer.service.listener import listening_server, watch
 from rescorer.service.logs import log_to_stderr
 from rescorer.service.metrics import Metrics
@@ -106,9 +107,10 @@ class Server:
         self.admission = admission_of(settings)
         self.models = repository_of(settings, self.pool)
         self._threads = ThreadPoolExecutor(MESSAGE_THREADS, "messages")
+        jobs = Jobs(self._threads)
         self._batcher = Batcher(
             self.pool,
-            self._threads,
+            jobs,
             settings.max_batch_tokens,
             settings.batch_wait_ms,
             self._scored,
@@ -122,7 +124,7 @@ class Server:
             self.admission,
             admission_of(settings),
             Scoring(self._batcher, settings.max_batch_tokens, self.metrics),
-            self._threads,
+            jobs,
             self._drain,
             self.metrics,
             self.shadow,

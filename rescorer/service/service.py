@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Hashable
-from concurrent.futures import Executor
 from contextlib import aclosing
 from dataclasses import replace
 from typing import TypeVar
@@ -14,6 +12,7 @@ import grpc
 import structlog
 
 from rescorer.errors import Overloaded
+from rescorer.pipeline import Rescorer
 from rescorer.service.access import current_client
 from rescorer.service.admission import Admission, Room
 from rescorer.service.answers import (
@@ -26,7 +25,8 @@ from rescorer.service.answers import (
     plan_texts,
 )
 from rescorer.service.drain import Drain
-from rescorer.service.laps import Lap, sums, with_laps
+from rescorer.service.jobs import Jobs
+from rescorer.service.laps import Lap, sums
 from rescorer.service.limits import check_request, check_texts
 from rescorer.service.metrics import Metrics
 from rescorer.service.repository import ModelRepository
@@ -48,7 +48,7 @@ class RescorerService(RescorerServiceServicer):
 
     Args:
         admission: lets calls in; ``late`` those that take less than a whole answer.
-        threads: where messages become words and scores become messages.
+        jobs: by which messages become words and scores become messages.
         shadow: is offered what is answered.
     """
 
@@ -59,7 +59,7 @@ class RescorerService(RescorerServiceServicer):
         admission: Admission,
         late: Admission,
         scoring: Scoring,
-        threads: Executor,
+        jobs: Jobs,
         drain: Drain,
         metrics: Metrics,
         shadow: Shadow | None = None,
@@ -68,7 +68,7 @@ class RescorerService(RescorerServiceServicer):
         self._models = models
         self._admission, self._late = admission, late
         self._scoring = scoring
-        self._threads = threads
+        self._jobs = jobs
         self._drain = drain
         self._metrics = metrics
         self._shadow = shadow
@@ -111,10 +111,10 @@ class RescorerService(RescorerServiceServicer):
             async with self._admission.admitted(
                 caller.client, 1, tokens_in(request), remaining_s=caller.remaining_s
             ) as ticket:
-                plan = await self._in_thread(lambda: plan_texts(front, request))
+                plan = await self._done(lambda: plan_texts(front, request), tokens_in(request))
                 self._admission.correct(ticket, plan.tokens)
                 outcomes = await self._outcomes(plan, caller)
-                response = await self._in_thread(lambda: answer_texts(plan, outcomes))
+                response = await self._done(lambda: answer_texts(plan, outcomes), plan.tokens)
         response.timing.CopyFrom(timing(outcomes, caller.arrived, current_call.get().laps))
         return response
 
@@ -138,7 +138,7 @@ class RescorerService(RescorerServiceServicer):
                 async with self._admission.admitted(
                     caller.client, *size, remaining_s=caller.remaining_s, wait=wait
                 ) as ticket:
-                    plan = await self._in_thread(lambda: plan_lists(front, request, self._settings))
+                    plan = await self._planned(front, request)
                     self._admission.correct(ticket, plan.tokens)
                     outcomes = await self._outcomes(plan, caller)
                     return await self._answered(plan, outcomes, request, response, caller)
@@ -147,7 +147,7 @@ class RescorerService(RescorerServiceServicer):
                 if not caller.fallback:
                     raise
             async with self._late.admitted(caller.client, *size):
-                plan = await self._in_thread(lambda: plan_lists(front, request, self._settings))
+                plan = await self._planned(front, request)
                 outcomes = await self._outcomes(plan, caller, late=True)
                 return await self._answered(plan, outcomes, request, response, caller)
 
@@ -159,8 +159,9 @@ class RescorerService(RescorerServiceServicer):
         response: RescoreAnswer,
         caller: Caller,
     ) -> RescoreAnswer:
-        answered = await self._in_thread(
-            lambda: answer_lists(plan, outcomes, request, response, caller.request_id, self._metrics)
+        answered = await self._done(
+            lambda: answer_lists(plan, outcomes, request, response, caller.request_id, self._metrics),
+            plan.tokens,
         )
         call = current_call.get()
         call.failed_lists += sum(each.status.code != 0 for each in answered.lists)
@@ -175,8 +176,11 @@ class RescorerService(RescorerServiceServicer):
         call.scored([part for outcome in outcomes for part in outcome.parts])
         return outcomes
 
-    async def _in_thread(self, job: Callable[[], Response]) -> Response:
-        result, laps = await asyncio.get_running_loop().run_in_executor(self._threads, with_laps, job)
+    async def _planned(self, front: Rescorer, request: RescoreRequest) -> Plan:
+        return await self._done(lambda: plan_lists(front, request, self._settings), tokens_in(request))
+
+    async def _done(self, job: Callable[[], Response], tokens: int) -> Response:
+        result, laps = await self._jobs.done(job, tokens)
         current_call.get().did(laps)
         return result
 

@@ -25,6 +25,7 @@ from rescorer.ranking import Ranking
 from rescorer.service.answers import Plan, RescoreRequest, ranked_list, weights_of
 from rescorer.service.batcher import Batcher
 from rescorer.service.convert import list_from_proto
+from rescorer.service.jobs import Jobs
 from rescorer.service.metrics import Metrics
 from rescorer.service.repository import ModelRepository
 from rescorer.service.scorer_pool import ScorerPool
@@ -97,7 +98,7 @@ class Shadow:
         self._share, self._max_batch_tokens = share, max_batch_tokens
         self._metrics = metrics
         self._thread = ThreadPoolExecutor(1, "shadow")
-        self._batcher = Batcher(pool, self._thread, max_batch_tokens)
+        self._batcher = Batcher(pool, Jobs(self._thread, 0), max_batch_tokens)
         self._waiting: asyncio.Queue[Answered] = asyncio.Queue(MAX_WAITING_LISTS)
         self._running: asyncio.Task[None] | None = None
         self._reloading: asyncio.Task[None] | None = None
