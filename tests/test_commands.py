@@ -35,6 +35,15 @@ def run(monkeypatch, capsys):
     return call
 
 
+REJECT_KEYS = tuple(
+    re.findall(
+        r"^\| `(\w+)` \|",
+        (Path(__file__).parents[1] / "docs" / "formats.md").read_text().split("\n## ")[1],
+        re.MULTILINE,
+    )
+)
+
+
 def record(name: str, *texts: str, **fields) -> str:
     hypotheses = [{"text": text, "scores": {"acoustic": -1.0 - i}} for i, text in enumerate(texts)]
     return json.dumps({"id": name, "hypotheses": hypotheses, **fields})
@@ -80,6 +89,17 @@ def test_a_bad_list_goes_to_the_rejects_and_the_rest_goes_on(run, bundle, tmp_pa
     assert rejects[0]["list"]["id"] == "u3"  # what could be read comes back
     assert 'streams["acoustic"]' in rejects[0]["reason"]
     assert [reject["reason"].count("in.jsonl:") for reject in rejects[1:]] == [1, 1, 1]
+    assert {tuple(reject) for reject in rejects} == {REJECT_KEYS}
+    known = [{name for name, value in reject.items() if value is not None} for reject in rejects]
+    place = {"file", "line"}
+    assert known == [
+        {"reason", "id", "field", "list"},
+        {"reason", "id", "hypothesis", "field", *place},
+        {"reason", *place},
+        {"reason", "id", "field", *place},
+    ]
+    assert [reject["line"] for reject in rejects] == [None, 3, 4, 5]
+    assert (rejects[1]["id"], rejects[1]["hypothesis"]) == ("u4", 0)
 
 
 def test_a_pipe_works_as_a_real_process(bundle):
@@ -100,15 +120,36 @@ def test_a_pipe_works_as_a_real_process(bundle):
         (["rescore", "IN", "--bundle", "BUNDLE", "--weights", "other"], 2, "other"),
         (["rescore", "IN", "--bundle", "BUNDLE", "--map", "txt=a"], 2, "txt"),
         (["rescore", "IN", "--bundle", "BUNDLE", "--stream", "a=b:7"], 2, "a=b:7"),
+        (["rescore", "IN", "--bundle", "BUNDLE", "-w", "acustic=1"], 2, "did you mean 'acoustic'?"),
+        (["rescore", "IN", "--bundle", "BUNDLE", "-w", "wrod=1"], 2, "did you mean 'word'?"),
+        (["rescore", "IN", "--bundle", "BUNDLE", "-w", "graph=1"], 2, "`-w graph=0` leaves it out"),
+        (["rescore", "IN", "--bundle", "BUNDLE", "-w", "lm:neurl=1"], 2, "did you mean 'neural'?"),
+        (["rescore", "IN", "--bundle", "BUNDLE", "-w", "mix:neurl=1"], 2, "did you mean 'neural'?"),
+        (["rescore", "IN", "--bundle", "BUNDLE", "--weights", "defualt"], 2, "did you mean 'default'?"),
+        (["rescore", "IN", "--bundle", "BUNDLE", "--map", "hypothesis=h"], 2, "did you mean 'hypotheses'?"),
+        (["rescore", "IN", "--bundle", "BUNDLE", "--stream", "am=acustic"], 2, "did you mean 'acoustic'?"),
+        (["rescore", "IN", "--bundle", "BUNDLE", "--format", "jsnl"], 2, "did you mean 'jsonl'?"),
+        (["evaluate", "IN", "--bundle", "BUNDLE", "-w", "acustic=1"], 2, "did you mean 'acoustic'?"),
+        (["evaluate", "IN", "--first-pass", "acustic=1"], 2, "did you mean 'acoustic'?"),
+        (["tune", "IN", "-o", "OUT", "--bundle", "BUNDLE", "-w", "acustic=1"], 2, "mean 'acoustic'?"),
         (["evaluate", "IN", "--tune"], 2, "--bundle"),
         (["score", "/no/such/file", "--bundle", "BUNDLE"], 3, "/no/such/file"),
     ],
 )
 def test_faults_are_one_line_and_an_exit_code(run, bundle, tmp_path, arguments, code, message):
     source = write(tmp_path / "in.jsonl", *GOOD)
-    places = {"BUNDLE": bundle, "IN": source}
+    places = {"BUNDLE": bundle, "IN": source, "OUT": tmp_path / "out.json"}
     found, _, err = run(*(places.get(argument, argument) for argument in arguments))
     assert (found, message in err, len(err.splitlines())) == (code, True, 1)
+
+
+def test_a_stream_that_only_some_lists_have_costs_only_the_others(run, bundle, tmp_path):
+    bare = json.dumps({"id": "u3", "hypotheses": [{"text": "the"}]})
+    source = write(tmp_path / "in.jsonl", bare, *GOOD)
+    code, out, _ = run("rescore", source, "--bundle", bundle)
+    assert (code, len(out.splitlines())) == (1, 2)
+    code, out, err = run("rescore", write(source, bare), "--bundle", bundle)
+    assert (code, out, "no scores at all" in err) == (2, "", True)
 
 
 def test_evaluate_counts_and_compares(run, bundle, tmp_path):
