@@ -68,7 +68,7 @@ class RescoredHypothesis:
     text: str
     """The client's own text, untouched."""
     original_rank: int
-    """0-based place in the list as it came."""
+    """0-based place in the list as it came, its index there; files and messages count from 1."""
     total: float
     log_posterior: float
     """ln of the total's softmax over the list."""

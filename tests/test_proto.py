@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from pathlib import Path
 
 import grpc
+import numpy as np
 import pytest
 from conftest import REPOSITORY
 from google.rpc.error_details_pb2 import BadRequest
@@ -17,12 +19,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer import ConfigError, Hypothesis, InvalidList, LimitExceeded, NBestList, Weights, errors
+from rescorer.formats.jsonlines import rescored_line
 from rescorer.formats.streams import NATS_PER_UNIT
+from rescorer.ranking import ranking
 from rescorer.service.convert import (
     list_from_proto,
     list_to_proto,
+    rescored_from_proto,
     weights_from_proto,
     weights_to_proto,
+    write_ranking,
 )
 from rescorer.service.faults import BUG, KINDS, fault_of, status_of
 from rescorer.service.settings import load_settings
@@ -212,3 +218,34 @@ def test_settings_come_from_arguments_then_the_environment(monkeypatch):
     monkeypatch.setenv("RESCORER_PORT", "many")
     with pytest.raises(ConfigError, match="port"):
         load_settings(bundle="somewhere")
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(-9, 9)), min_size=1, max_size=5), st.booleans())
+def test_ranks_count_from_0_in_python_and_from_1_in_messages_and_files(scored, merge):
+    nbest = NBestList("u", tuple(Hypothesis(text) for text, _ in scored))
+    totals = np.array([total for _, total in scored])
+    keys = [(text,) for text, _ in scored] if merge else None
+    ordered = ranking(nbest, {"words": np.ones(len(scored))}, totals, keys)
+    answer = ordered.rescored(Weights(), "m/1")
+    assert all(nbest.hypotheses[each.original_rank].text == each.text for each in answer.hypotheses)
+    message = pb.RescoredList()
+    write_ranking(ordered, message)
+    in_file = json.loads(rescored_line(answer))["hypotheses"]
+    for rank, (each, sent, line) in enumerate(
+        zip(answer.hypotheses, message.hypotheses, in_file, strict=True), start=1
+    ):
+        places = [place + 1 for place in each.merged_ranks]
+        assert (sent.rank, sent.original_rank, list(sent.merged_ranks)) == (
+            rank,
+            each.original_rank + 1,
+            places,
+        )
+        assert (line["rank"], line["original_rank"], line.get("merged_ranks", [])) == (
+            rank,
+            each.original_rank + 1,
+            places,
+        )
+    back = rescored_from_proto(message, nbest, Weights(), "m/1").hypotheses
+    assert [(each.original_rank, each.merged_ranks) for each in back] == [
+        (each.original_rank, each.merged_ranks) for each in answer.hypotheses
+    ]
