@@ -173,7 +173,7 @@ def test_the_table_of_metrics_is_what_a_server_exports(server, stub):
     exported = {each.name: each for each in families(server.server.metrics_port)}
     written = {name.removesuffix("_total") if kind == "counter" else name for name, kind, *_ in rows}
     ours = {name for name in exported if name.startswith("rescorer_")}
-    assert written == ours - {"rescorer_build_info"}
+    assert written == ours
     for name, kind, labels, meaning in rows:
         family = exported[name.removesuffix("_total") if kind == "counter" else name]
         assert (family.type, family.documentation) == (kind, meaning), name

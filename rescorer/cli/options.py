@@ -27,7 +27,15 @@ FIRST_LISTS = 10
 SOME_REJECTED = 1
 """Exit code where some lists could not be read, scored or written, and the others were."""
 
-BundleOption = Annotated[Path, typer.Option("--bundle", "-b", help="Folder of a model bundle, NAME/VERSION.")]
+BundleOption = Annotated[
+    Path,
+    typer.Option(
+        "--bundle",
+        "-b",
+        help="Folder of a model bundle: of one version, such as models/starter/1, or of all of them, "
+        "models/starter, for the newest.",
+    ),
+]
 MapOption = Annotated[
     list[str] | None,
     typer.Option(

@@ -56,6 +56,9 @@ def score(
     if as_json:
         typer.echo(json.dumps(totals.to_dict()))
     else:
+        parts = {"sentence": totals.n_sentences, "token": totals.n_tokens, "unknown word": totals.n_unknown}
+        sizes = [f"{count:,} {name}{'' if count == 1 else 's'}" for name, count in parts.items()]
+        typer.echo(", ".join(sizes) + " (the ends of sentences are tokens, too)")
         console.print(summary(totals))
 
 
@@ -94,11 +97,7 @@ def table(each: TextScore, with_words: bool) -> Table:
 
 def summary(totals: TextTotals) -> Table:
     """All sentences together."""
-    out = Table(
-        title=f"{totals.n_sentences:,} sentences, {totals.n_tokens:,} tokens (</s> counted), "
-        f"{totals.n_unknown:,} unknown words",
-        title_justify="left",
-    )
+    out = Table()
     for column in ("model", "ln P", "perplexity"):
         out.add_column(column, justify="left" if column == "model" else "right")
     for name, value in totals.log_probs.items():

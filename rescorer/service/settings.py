@@ -53,7 +53,7 @@ class ServiceSettings(BaseSettings):
     """Memory of each recurrent network, in each process that scores, for what it made of contexts, so that
     one that comes again or has grown is not read from its start. 0: none."""
     threads: int = Field(0, ge=0)
-    """CPU threads of the neural models; 0: one a core."""
+    """CPU threads of the neural models, in each process that scores; 0: one a core."""
     host: str = "127.0.0.1"
     """Name or address to listen on. Without a certificate the service speaks plain text, and others than
     loopback are refused unless ``allow_insecure``."""
