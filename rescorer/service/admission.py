@@ -18,6 +18,9 @@ RECENT_S = 10.0
 """A client that was refused so long ago still counts as one that others leave room for."""
 PACE_S = 2.0
 """How long the past counts for the pace."""
+SURE_SHARE = 0.75
+"""Of the time to a deadline. An answer is predicted by the pace so far, and one that came too late would have
+cost others theirs: under overload all that are let in take as long as is allowed."""
 RETRY_S = (0.05, 5.0)
 """Bounds of the time after which a refused caller is told to try again."""
 
@@ -195,8 +198,8 @@ class Admission:
             if refusal := room.refusal(ticket.client, amount, shared=shared):
                 return refusal
         wait_s = self.pace.seconds_for(self.tokens.held + ticket.tokens)
-        if self.tokens.held >= self._min_tokens and wait_s > remaining_s:
-            return f"an answer would take {wait_s:.2f} s, the deadline is in {remaining_s:.2f} s"
+        if self.tokens.held >= self._min_tokens and wait_s > SURE_SHARE * remaining_s:
+            return f"an answer would take some {wait_s:.2f} s, the deadline is in {remaining_s:.2f} s"
         return ""
 
     def _note(self, client: Hashable) -> None:
