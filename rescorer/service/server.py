@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -150,7 +151,7 @@ class Server:
                 # Without it two servers would share a port in silence.
                 ("grpc.so_reuseport", 0),
                 ("grpc.max_connection_age_ms", round(settings.max_connection_age_s * 1e3) or NEVER_MS),
-                ("grpc.http2.min_recv_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
+                ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
             ],
         )
 
@@ -197,6 +198,8 @@ class Server:
         await self.pool.start()
         self._batcher.start()
         await self.models.start()
+        gc.collect()
+        gc.freeze()  # what is alive now stays: looking through it would hold up all calls for 0.1 s, now and then
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
         if self.shadow is not None:
             self.shadow.start()
