@@ -157,8 +157,8 @@ def newest_version(folder: Path) -> Path:
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest; raises BundleError where it is missing, damaged or of another schema."""
-    if not folder.is_dir():
-        raise BundleError(f"{folder}: no such bundle folder")
+    if not (folder / MANIFEST).exists():
+        raise BundleError(f"{folder}: {_no_bundle(folder)}")
     manifest = _read_json(folder / MANIFEST)
     if manifest.get("schema") != SCHEMA:
         raise BundleError(f"{folder}: bundle schema {manifest.get('schema')!r}; this version reads {SCHEMA}")
@@ -169,6 +169,17 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         if not isinstance(entry, dict) or not all(isinstance(entry.get(k), str) for k in ("kind", "path")):
             raise BundleError(f"{folder / MANIFEST}: model {name!r} lacks its kind or path")
     return manifest
+
+
+def _no_bundle(folder: Path) -> str:
+    """Why there is none in a folder, and where there may be some."""
+    if not folder.exists():
+        return "no such bundle folder"
+    if not folder.is_dir():
+        return f"no such bundle folder: this is a file; expected the folder that holds {MANIFEST}"
+    inside = sorted(path.parent for path in folder.glob(f"*/*/{MANIFEST}"))
+    near = f"; {inside[-1]} is one, and `rescorer serve --repository {folder}` serves all" if inside else ""
+    return f"no bundle, for it holds no {MANIFEST}{near}"
 
 
 def verify_hashes(folder: Path, manifest: Mapping[str, Any]) -> None:

@@ -135,3 +135,14 @@ def test_what_is_no_arpa_file_is_refused(tmp_path):
     (tmp_path / "x.arpa").write_text("hello\n")
     with pytest.raises(BundleError, match=r"x\.arpa"):
         NgramModel(tmp_path / "x.arpa")
+
+
+def test_a_folder_of_bundles_is_told_from_one(folder):
+    models = folder.parent.parent
+    assert load_bundle(folder.parent).label == load_bundle(folder).label
+    with pytest.raises(BundleError, match=rf"no bundle, .*; {folder} is one, and .*--repository {models}"):
+        load_bundle(models)
+    with pytest.raises(BundleError, match="holds no manifest"):
+        load_bundle(folder / "ngram")
+    with pytest.raises(BundleError, match="this is a file"):
+        load_bundle(folder / "manifest.json")

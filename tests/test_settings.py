@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 import tomllib
 
 import pytest
+from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from rescorer import ConfigError
 from rescorer.cli import app, exit_code
 from rescorer.cli.settings import options
-from rescorer.service.settings import ServiceSettings, load_settings
+from rescorer.service.server import Server
+from rescorer.service.settings import ServiceSettings, expected, load_settings
 
 
 @pytest.fixture
@@ -114,3 +118,49 @@ def test_every_setting_is_an_option_and_explained():
     for name, option in made.items():
         assert "--" + name.replace("_", "-") in option.opts
         assert option.help
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"port": "many"}, "port (option --port): 'many'; expected an integer"),
+        ({"port": 80_000}, "port (option --port): 80000; expected 65535 or less"),
+        ({"grace_s": "-1"}, "grace_s (option --grace-s): '-1'; expected 0 or more"),
+        ({"max_wait_s": "soon"}, "max_wait_s (option --max-wait-s): 'soon'; expected a number"),
+        ({"max_wait_s": 0}, "max_wait_s (option --max-wait-s): 0; expected more than 0"),
+        ({"dtype": "int9"}, "'int9'; expected 'float32', 'bfloat16' or 'int8'"),
+        ({"admin": "perhaps"}, "'perhaps'; expected true or false"),
+        ({"access": {"a": 1}}, "{'a': 1}; expected a path, as text"),
+        ({"host": 5}, "host (option --host): 5; expected text"),
+        ({"models": 5}, "models (option --models): 5; expected names"),
+        ({"trace_endpoint": "collector:4317"}, "'collector:4317'; expected text that begins with http://"),
+        ({"port_file": "/no/such/port"}, "port_file: /no/such/port: expected a folder that is there"),
+    ],
+)
+def test_a_mistake_tells_the_value_and_what_was_expected(config, values, told):
+    with pytest.raises(ConfigError) as caught:
+        load_settings(bundle="x", **values)
+    assert told in str(caught.value)
+
+
+def test_every_kind_of_value_has_our_own_words(config):
+    odd = [None, True, -1, 1.5, float("nan"), "", "x", [], [1], {"a": 1}, 10**30]
+    for name in ServiceSettings.model_fields:
+        for value in odd:
+            try:
+                ServiceSettings(**{name: value})
+            except ValidationError as fault:
+                (mistake, *_) = fault.errors()
+                assert expected(mistake).startswith("expected "), mistake
+
+
+def test_an_address_that_cannot_be_had_is_told(bundle):
+    async def start(**values) -> None:
+        await Server(load_settings(bundle=bundle, **values)).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ConfigError) as caught:
+        asyncio.run(start(port=taken.getsockname()[1]))
+    assert str(caught.value).startswith("the service cannot listen on 127.0.0.1:")
+    assert str(caught.value).endswith("another process does; choose another port, or 0 for any free one")
+    with pytest.raises(ConfigError, match="this machine has no such address"):
+        asyncio.run(start(port=0, host="192.0.2.1", allow_insecure=True))

@@ -1,9 +1,13 @@
-"""Owns which addresses stay on this machine."""
+"""Owns which addresses stay on this machine, and whether it lets us listen on them."""
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import re
+import socket
+
+from rescorer.errors import ConfigError
 
 
 def is_loopback(host: str) -> bool:
@@ -34,3 +38,22 @@ def is_local_target(target: str) -> bool:
         return True
     addresses = re.sub(r"^(dns:(//[^/]*/)?|ipv4:|ipv6:)", "", target).split(",")
     return all(is_loopback(re.sub(r":\d+$", "", each).strip("[]")) for each in addresses)
+
+
+def check_free(host: str, port: int, what: str) -> None:
+    """Raises ConfigError, naming ``what`` would listen there, where nobody can; gRPC does not tell why."""
+    try:
+        socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
+    except OSError as fault:
+        raise ConfigError(f"{what} cannot listen on {address(host, port)}: {why_not(fault)}") from None
+
+
+def why_not(fault: OSError) -> str:
+    """Why a socket cannot listen, and what to do."""
+    if fault.errno == errno.EADDRINUSE:
+        return "another process does; choose another port, or 0 for any free one"
+    if fault.errno == errno.EACCES:
+        return "it is not allowed; choose a port above 1023"
+    if fault.errno == errno.EADDRNOTAVAIL or isinstance(fault, socket.gaierror):
+        return "this machine has no such address"
+    return str(fault.strerror)

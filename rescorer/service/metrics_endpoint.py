@@ -7,7 +7,7 @@ import asyncio
 from prometheus_client import CollectorRegistry, start_http_server
 
 from rescorer.errors import ConfigError
-from rescorer.service.addresses import address
+from rescorer.service.addresses import address, why_not
 
 
 class MetricsEndpoint:
@@ -24,7 +24,7 @@ class MetricsEndpoint:
         try:
             self._server, self._thread = start_http_server(port, host, registry)
         except OSError as fault:
-            raise ConfigError(f"metrics cannot listen on {address(host, port)}: {fault.strerror}") from None
+            raise ConfigError(f"metrics cannot listen on {address(host, port)}: {why_not(fault)}") from None
         self.port: int = self._server.server_port
 
     async def stop(self) -> None:

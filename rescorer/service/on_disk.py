@@ -13,6 +13,9 @@ Print = tuple[tuple[str, int, int], ...]
 """Path, size and time of change of every file of a folder."""
 
 
+NO_BUNDLES = f"no bundles; expected folders NAME/VERSION with a {MANIFEST} in it, or `bundle` for one alone"
+
+
 class Found(NamedTuple):
     """A version on disk, sound or not."""
 

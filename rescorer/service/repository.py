@@ -20,7 +20,7 @@ from rescorer.bundle import Bundle, read_bundle
 from rescorer.errors import BundleError, ModelNotFound, RescorerError, Unavailable
 from rescorer.pipeline import Rescorer
 from rescorer.service.model_facts import ModelFacts, model_facts
-from rescorer.service.on_disk import Found, Print, find, fingerprint, wanted
+from rescorer.service.on_disk import NO_BUNDLES, Found, Print, find, fingerprint, wanted
 
 log = structlog.get_logger()
 
@@ -130,7 +130,7 @@ class ModelRepository:
             raise next(iter(faults.values()))
         reasons = [str(fault) for fault in faults.values()]
         reasons += [f"{self._folder}: has no bundle {each}" for each in absent]
-        raise BundleError("; ".join(reasons) or f"{self._folder}: no bundles")
+        raise BundleError("; ".join(reasons) or f"{self._folder}: {NO_BUNDLES}")
 
     async def reload(self, *, again: bool = True) -> Changes:
         """Serves what the disk has now.

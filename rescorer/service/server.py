@@ -22,6 +22,7 @@ from rescorer.lm.memory import keep_freed_memory
 from rescorer.pipeline import Rescorer
 from rescorer.service.access import Access, AccessInterceptor
 from rescorer.service.access_file import Role
+from rescorer.service.addresses import check_free
 from rescorer.service.admin_service import ADMIN_SERVICE, AdminService
 from rescorer.service.batcher import Batcher
 from rescorer.service.drain import Drain
@@ -180,6 +181,7 @@ class Server:
         shown = [SERVICE, MODEL_SERVICE, *([ADMIN_SERVICE] if settings.admin else [])]
         reflection.enable_server_reflection((*shown, health, reflection.SERVICE_NAME), self._server)
         await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        check_free(settings.host, settings.port, "the service")
         try:
             port = self._add_port()
         except RuntimeError as fault:

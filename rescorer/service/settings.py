@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -181,18 +181,21 @@ class ServiceSettings(BaseSettings):
                 f"host is {self.host!r}: the service speaks plain text and would listen beyond this machine; "
                 "expected 127.0.0.1, ::1 or localhost, or tls_certificate, or allow_insecure"
             )
+        if self.port_file is not None and not self.port_file.absolute().parent.is_dir():
+            yield f"port_file: {self.port_file}: expected a folder that is there to write it into"
         if self.trace_endpoint is not None and not tracing.is_installed():
             yield "trace_endpoint: expected the packages of rescorer[tracing] to be installed"
         yield from self._security_mistakes()
 
     def missing_bundles(self) -> Iterator[str]:
         """What is wrong with the folder of models, as far as a glance tells."""
-        from rescorer.service.on_disk import find  # numpy and KenLM behind it are for who gets this far
+        # numpy and KenLM behind it are for who gets this far
+        from rescorer.service.on_disk import NO_BUNDLES, find
 
         folder = self.repository or self.bundle
         try:
             if folder is not None and not find(folder, single=self.repository is None):
-                yield f"{folder}: no bundles"
+                yield f"{folder}: {NO_BUNDLES}"
         except BundleError as fault:
             yield str(fault)
 
@@ -214,6 +217,31 @@ class ServiceSettings(BaseSettings):
             raise ConfigError(f"access file {access}: certificates are shown only where tls_client_ca is set")
         if self.admin and not any("admin" in each.roles for each in clients):
             raise ConfigError(f"access file {access}: nobody has the role admin, which admin is for")
+
+
+EXPECTED = {
+    "int": "an integer",
+    "float": "a number",
+    "finite_number": "a finite number",
+    "bool": "true or false",
+    "path": "a path, as text",
+    "string": "text",
+    "tuple": "names, with commas between them or as an array",
+    "greater_than_equal": "{ge:g} or more",
+    "greater_than": "more than {gt:g}",
+    "less_than_equal": "{le:g} or less",
+    "literal_error": "{expected}",
+    "string_pattern_mismatch": "text that begins with http:// or https://",
+}
+"""What a value should be, by the beginning of pydantic's name for the mistake; the longest counts."""
+
+
+def expected(mistake: Mapping[str, Any]) -> str:
+    """What one of pydantic's findings wanted, in our words, or else in its own."""
+    kinds = [kind for kind in EXPECTED if mistake["type"].startswith(kind)]
+    if not kinds:
+        return str(mistake["msg"])
+    return "expected " + EXPECTED[max(kinds, key=len)].format(**mistake.get("ctx", {}))
 
 
 def complaint(look: Callable[..., None], *files: Path | None) -> Iterator[str]:
@@ -245,7 +273,7 @@ def checked(values: dict[str, list[Given]]) -> ServiceSettings:
         settings = ServiceSettings(**chosen)
     except ValidationError as fault:
         for each in fault.errors():
-            name, message = str(each["loc"][0]), each["msg"].removeprefix("Value error, ")
+            name, message = str(each["loc"][0]), f"{each['input']!r}; {expected(each)}"
             if each["type"] == "extra_forbidden":
                 message = unknown_setting(name, list(ServiceSettings.model_fields))
             mistakes.append(f"{name} ({values[name][0].origin}): {message}")
