@@ -14,14 +14,14 @@ from models import random_network
 from rescorer.errors import ConfigError
 from rescorer.lm import linear as products
 from rescorer.lm.int8 import int8_is_sound, int8_matrix, int8_product
-from rescorer.lm.linear import FEWEST_ROWS, linear, onednn_is_exact
+from rescorer.lm.linear import FEWEST_ROWS_OF_SLICES, linear, onednn_is_exact
 from rescorer.lm.networks.layers import tanh_
 from rescorer.lm.neural import NeuralLanguageModel
-from rescorer.lm.rows import COARSE, FINE, rows_to_fill
+from rescorer.lm.rows import COARSE, FEWEST_ROWS, FINE, rows_to_fill
 from rescorer.trie import build_trie
 
 
-@pytest.mark.parametrize("rows", [1, FEWEST_ROWS, 301])
+@pytest.mark.parametrize("rows", [1, FEWEST_ROWS_OF_SLICES, 301])
 @pytest.mark.parametrize("with_bias", [True, False])
 def test_linear_is_torchs(rows, with_bias):
     x, weight, bias = torch.randn(rows, 200), torch.randn(70, 200), torch.randn(70) if with_bias else None
@@ -59,7 +59,7 @@ def test_a_parameter_in_training_is_read_as_it_is(monkeypatch):
 
 
 def test_gradients_and_other_types_are_torchs():
-    x, weight = torch.randn(FEWEST_ROWS, 8, requires_grad=True), torch.randn(3, 8)
+    x, weight = torch.randn(FEWEST_ROWS_OF_SLICES, 8, requires_grad=True), torch.randn(3, 8)
     linear(x, weight).sum().backward()
     assert x.grad is not None
     with torch.inference_mode():
@@ -75,7 +75,7 @@ def test_a_product_that_rounds_or_is_not_there_is_left_alone(wrong, monkeypatch)
     onednn_is_exact.cache_clear()
     try:
         assert not onednn_is_exact()
-        x, weight = torch.randn(FEWEST_ROWS, 8), torch.randn(3, 8)
+        x, weight = torch.randn(FEWEST_ROWS_OF_SLICES, 8), torch.randn(3, 8)
         with torch.inference_mode():
             torch.testing.assert_close(linear(x, weight), functional.linear(x, weight))
     finally:
@@ -91,7 +91,7 @@ def test_tanh_by_the_sigmoid():
 def test_many_rows_step_as_sequences_do(kind):
     """So many that the fast product is used."""
     model, vocabulary = random_network(kind=kind, layers=2)
-    network, ids = model.network, torch.randint(0, len(vocabulary), (2 * FEWEST_ROWS, 5))
+    network, ids = model.network, torch.randint(0, len(vocabulary), (2 * FEWEST_ROWS_OF_SLICES, 5))
     with torch.no_grad():
         whole, _ = network(ids)
         state = network.start(len(ids))

@@ -19,6 +19,9 @@ from rescorer.lm.rows import COARSE, FEWEST_ROWS, FINE, filled_up
 
 LEAST_WORK = 1 << 19
 """Multiplications below which calling oneDNN takes longer than the product, the weights being in order."""
+FEWEST_ROWS_OF_SLICES = 192
+"""From so many on oneDNN multiplies what is no parameter, such as the weights of one class: for each of their
+hundreds of sizes it compiles kernels and keeps them, which below costs more than it brings, and 300 MB."""
 ROWS_TO_EXPECT = 64
 """What the order of the weights is chosen for; it is the right one for any other number of rows too."""
 TOLERANCE = 1e-5
@@ -34,7 +37,10 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if not torch.is_grad_enabled() and (matrix := int8_of(weight)) is not None:
         return int8_product(x, matrix, bias)
     if weight.dtype == torch.bfloat16 and not torch.is_grad_enabled():
-        filled = filled_up(x.to(torch.bfloat16), FINE if isinstance(weight, nn.Parameter) else COARSE)
+        is_slice = not isinstance(weight, nn.Parameter)
+        if is_slice and x.device.type == "cpu" and len(x) < FEWEST_ROWS_OF_SLICES:
+            return functional.linear(x.float(), weight.float(), bias)
+        filled = filled_up(x.to(torch.bfloat16), COARSE if is_slice else FINE)
         product = functional.linear(filled, weight)[: len(x)].float()
         return product if bias is None else product.add_(bias)
     suits = x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32
@@ -42,7 +48,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         if isinstance(weight, nn.Parameter):
             if not weight.requires_grad and len(x) * weight.numel() >= LEAST_WORK:
                 return _onednn(x, in_order(weight), bias, FINE)
-        elif len(x) >= FEWEST_ROWS:
+        elif len(x) >= FEWEST_ROWS_OF_SLICES:
             return _onednn(x, weight, bias)
     return functional.linear(x, weight, bias)
 

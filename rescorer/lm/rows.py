@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 FEWEST_ROWS = 32
-"""Below, putting weights in order takes oneDNN longer than the product."""
+"""What is filled up to at least."""
 FINE, COARSE = 8, 2
 """Numbers an octave: for the few matrices of a network, and for the many of an output layer's classes."""
 
