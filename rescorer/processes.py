@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 
 from rescorer.errors import ScoringError
 from rescorer.files import Answers, Batch, Rescoring, Scorer, lists_of
-from rescorer.lm.device import use_threads
 from rescorer.lm.memory import keep_freed_memory
 from rescorer.types import Hypothesis, NBestList
 
@@ -98,6 +97,8 @@ def rescoring(make: Callable[[], Rescoring], count: int, threads: int, batch_wor
         threads: of each process; 0: the cores are shared out.
     """
     if count == 1:
+        from rescorer.lm.device import use_threads  # torch, which other commands do not wait for
+
         keep_freed_memory()
         use_threads(threads)
         yield make()
@@ -150,6 +151,8 @@ def _begin(job: RescoringJob) -> None:
     """First of all in a new process."""
     global _job
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one that reads and writes ends the others
+    from rescorer.lm.device import use_threads  # as above
+
     keep_freed_memory()
     use_threads(job.threads)
     _job = job
