@@ -153,7 +153,7 @@ def misnamed(path: Path) -> None:
 @pytest.mark.parametrize(
     ("harm", "part"),
     [
-        (half, "a/7/manifest.json: cannot be read"),
+        (half, "a/7: no bundle, for it holds no manifest.json"),
         (damaged, "a/7/text.json: damaged"),
         (misnamed, "a/8: the manifest says a/7; expected a/8"),
     ],
