@@ -92,7 +92,10 @@ def test_a_call_that_would_come_too_late_is_told_when_to_come_back():
                 async with admission.admitted("b", 1, 100, remaining_s=2.0):
                     pass
             assert 1.5 < caught.value.retry_after_s < 2.5
-            async with admission.admitted("b", 1, 100, remaining_s=4.0) as ticket:
+            with pytest.raises(Overloaded):  # the pace varies
+                async with admission.admitted("b", 1, 100, remaining_s=4.0):
+                    pass
+            async with admission.admitted("b", 1, 100, remaining_s=5.0) as ticket:
                 admission.correct(ticket, 300)
                 assert admission.tokens.held == 500
             waiting = asyncio.create_task(entered(admission))
@@ -102,6 +105,21 @@ def test_a_call_that_would_come_too_late_is_told_when_to_come_back():
         assert (admission.lists.held, admission.tokens.held) == (0, 0)
 
     asyncio.run(calls())
+
+
+def test_many_small_batches_do_not_hide_how_fast_large_ones_are():
+    now = [0.0]
+    pace = Pace(lambda: now[0])
+    for _ in range(100):
+        pace.busy()
+        now[0] += 0.01
+        pace.did(10)  # 1,000 a second
+        pace.idle()
+    assert pace.seconds_for(1000) == pytest.approx(1.0)
+    pace.busy()
+    now[0] += 0.02
+    pace.did(1000)
+    assert 0.02 < pace.seconds_for(1000) < 0.04
 
 
 async def entered(admission: Admission) -> None:

@@ -18,7 +18,7 @@ RECENT_S = 10.0
 """A client that was refused so long ago still counts as one that others leave room for."""
 PACE_S = 2.0
 """How long the past counts for the pace."""
-SURE_SHARE = 0.75
+SURE_SHARE = 2 / 3
 """Of the time to a deadline. An answer is predicted by the pace so far, and one that came too late would have
 cost others theirs: under overload all that are let in take as long as is allowed."""
 RETRY_S = (0.05, 5.0)
@@ -34,6 +34,9 @@ SETTINGS = {
 
 class Pace:
     """How much is done a second, measured over the time there was something to do.
+
+    Much done at once tells more than little: where calls wait, batches are large and go faster, and a list of
+    a few words takes its time whatever the pace.
 
     Args:
         clock: seconds.
@@ -58,7 +61,8 @@ class Pace:
         now = self._clock()
         seconds = now - (now if self._since is None else self._since)
         keep = math.exp(-seconds / PACE_S)
-        self._done, self._seconds = self._done * keep + amount, self._seconds * keep + seconds
+        self._done = self._done * keep + amount * amount
+        self._seconds = self._seconds * keep + amount * seconds
         self._since = now
 
     def seconds_for(self, amount: float) -> float:

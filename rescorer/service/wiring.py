@@ -30,18 +30,34 @@ def scorers_of(settings: ServiceSettings, load: Load) -> list[Scorer]:
     if settings.scorers:
         return [process_of(settings) for _ in range(settings.scorers)]
     load = partial(load, dtype=settings.dtype, context_cache_bytes=settings.context_cache_bytes)
-    return [ThreadScorer(settings.device, settings.threads, load)]
+    return [ThreadScorer(settings.device, threads_of(settings), load)]
 
 
 def process_of(settings: ServiceSettings, kind: type[ProcessScorer] = ProcessScorer) -> ProcessScorer:
-    return kind(settings.device, settings.threads, settings.dtype, settings.context_cache_bytes)
+    return kind(settings.device, threads_of(settings), settings.dtype, settings.context_cache_bytes)
+
+
+def threads_of(settings: ServiceSettings) -> int:
+    """Of the networks, in each process that scores: as the settings say, or the scorer's share of the cores.
+
+    One core is left for who takes and answers calls. More threads than cores take turns, and wait for each
+    other at every step.
+    """
+    return settings.threads or max(1, (cores() - 1) // max(1, settings.scorers))
+
+
+def cores() -> int:
+    """That this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # Linux
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def admission_of(settings: ServiceSettings) -> Admission:
     return Admission(
         Room("lists", settings.max_in_flight_lists, settings.max_client_lists),
         Room("tokens", settings.max_in_flight_tokens),
-        2 * settings.max_batch_tokens * max(1, settings.scorers),
+        settings.max_batch_tokens // 4 * max(1, settings.scorers),
     )
 
 
