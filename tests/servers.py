@@ -59,7 +59,8 @@ class RunningServer:
     ) -> None:
         self.rescorer: Switchable | None = None
         self._load, self._tracing = load or Switchable.load, tracing
-        self.settings = load_settings(bundle=bundle, port=0, threads=1, **settings)
+        settings = {"port": 0, "threads": 1, "scorers": 0} | settings  # in this process, to be switched
+        self.settings = load_settings(bundle=bundle, **settings)
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever)
         self._thread.start()

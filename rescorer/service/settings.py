@@ -53,7 +53,8 @@ class ServiceSettings(BaseSettings):
     """Memory of each recurrent network, in each process that scores, for what it made of contexts, so that
     one that comes again or has grown is not read from its start. 0: none."""
     threads: int = Field(0, ge=0)
-    """CPU threads of the neural models, in each process that scores; 0: one a core."""
+    """CPU threads of the neural models, in each process that scores; 0: all cores but one, which is for the
+    rest of the server, shared out among the scorers."""
     host: str = "127.0.0.1"
     """Name or address to listen on. Without a certificate the service speaks plain text, and others than
     loopback are refused unless ``allow_insecure``."""
@@ -118,9 +119,9 @@ class ServiceSettings(BaseSettings):
     words. Longer lists are cut."""
     batch_wait_ms: float = Field(0.0, ge=0, le=1000)
     """How long a batch waits for company. 0: what has come while the one before was scored is the next."""
-    scorers: int = Field(0, ge=0, le=256)
-    """Processes that score, each with the models in its memory and ``threads`` threads; 0: a thread of the
-    server itself."""
+    scorers: int = Field(1, ge=0, le=256)
+    """Processes that score, each with the models in its memory and ``threads`` threads; on a CPU, one a core
+    does the most. 0: a thread of the server itself, which takes the least memory and holds up calls."""
     scorer_timeout_s: float = Field(60.0, gt=0)
     """A scorer that takes longer over one batch is given up and replaced."""
     max_connection_age_s: float = Field(300.0, ge=0)
