@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
@@ -154,7 +155,7 @@ def test_text_that_is_no_unicode_is_refused_before_it_is_sent():
 
 
 def test_every_fault_has_a_code_and_comes_back_as_itself():
-    every = {each for each in vars(errors).values() if isinstance(each, type)}
+    every = {each for each in vars(errors).values() if isinstance(each, type) and each is not Any}
     leaves = {each for each in every if not each.__subclasses__()} - {errors.FormatError, errors.BundleError}
     assert leaves <= {kind.fault for kind in KINDS}
     for kind in (*KINDS, BUG):
@@ -183,7 +184,7 @@ def test_an_invalid_list_comes_back_with_its_place():
         (grpc.StatusCode.INVALID_ARGUMENT, errors.InputError),
         (grpc.StatusCode.NOT_FOUND, errors.ModelNotFound),
         (grpc.StatusCode.INTERNAL, errors.ScoringError),
-        (grpc.StatusCode.CANCELLED, errors.ServiceError),
+        (grpc.StatusCode.CANCELLED, errors.Unavailable),
         (grpc.StatusCode.UNIMPLEMENTED, errors.ServiceError),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ from stubs import LIMITS, NOT_SERVING, SERVING, a_list, refused
 
 from models import write_bundle
 from rescorer import BundleError, ConfigError, Rescorer
+from rescorer.service.drain import Drain
 from rescorer.service.server import SERVICE, SETTLE_S, Server
 from rescorer.service.v1 import rescorer_pb2 as pb
 from rescorer.service.v1.rescorer_pb2_grpc import RescorerServiceStub
@@ -50,6 +52,25 @@ def test_health_says_serving_only_from_loaded_to_told_to_stop(bundle):
         server.rescorer.gate.set()
         assert call.result().lists[0].status.code == 0
         stopping.result(10)
+
+
+def test_a_server_that_stops_goes_on_until_no_call_has_come_for_a_while():
+    class Context:
+        def add_done_callback(self, _) -> None: ...
+
+    async def seconds(calls: int) -> float:
+        drain, began = Drain(), time.monotonic()
+        waiting = asyncio.create_task(drain.quiet(0.2, 1.0))
+        for _ in range(calls):
+            await asyncio.sleep(0.05)
+            drain.opened(Context())
+        await waiting
+        return time.monotonic() - began
+
+    none, some, many = (asyncio.run(seconds(calls)) for calls in (0, 4, 22))
+    assert 0.2 <= none < some
+    assert some >= 0.4
+    assert many >= 1.0
 
 
 def test_a_stream_in_progress_ends_when_the_server_stops(bundle):

@@ -20,9 +20,10 @@ from rescorer.service.v1.rescorer_pb2_grpc import RescorerServiceStub
 
 RESCORER_SERVICE = rescorer_pb2.DESCRIPTOR.services_by_name["RescorerService"].full_name
 MODEL_SERVICE = models_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name
-RETRIED = ("UNAVAILABLE", "RESOURCE_EXHAUSTED")
+RETRIED = ("UNAVAILABLE", "RESOURCE_EXHAUSTED", "CANCELLED")
 """Codes of calls that nobody has answered, or that the server asks to repeat later; scoring a list twice
-changes nothing."""
+changes nothing. CANCELLED is what gRPC says to calls that come in the moment its server stops; those that
+the client cancels are not sent again."""
 THROTTLING = {"maxTokens": 1000, "tokenRatio": 0.1}
 """After 500 failures more than a tenth of the successes, calls are not retried: all calls of a lost server
 find another one, and what is overloaded for long is not asked five times."""

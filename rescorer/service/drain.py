@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from typing import Any, TypeVar
 
@@ -22,6 +23,7 @@ class Drain:
     def __init__(self) -> None:
         self._told = asyncio.Event()
         self._open = 0
+        self._last_opened = 0.0
         self._none_open = asyncio.Event()
         self._none_open.set()
 
@@ -32,6 +34,7 @@ class Drain:
     def opened(self, context: grpc.aio.ServicerContext) -> None:
         """Counts a call until its answer is sent or its client is gone."""
         self._open += 1
+        self._last_opened = time.monotonic()
         self._none_open.clear()
         context.add_done_callback(self._closed)  # type: ignore[arg-type]  # the stubs lack Protocol
 
@@ -39,6 +42,14 @@ class Drain:
         self._open -= 1
         if not self._open:
             self._none_open.set()
+
+    async def quiet(self, seconds: float, at_most_s: float) -> None:
+        """Waits until no call has come for so long."""
+        began = time.monotonic()
+        while (now := time.monotonic()) < (last := max(self._last_opened, began)) + seconds:
+            if now >= began + at_most_s:
+                return
+            await asyncio.sleep(last + seconds - now)
 
     async def answered(self) -> None:
         """Waits until no call is open."""

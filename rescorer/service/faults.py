@@ -65,6 +65,7 @@ BUG = Kind(ScoringError, grpc.StatusCode.INTERNAL, "INTERNAL", hidden=True)
 
 FAULT_OF_REASON = {kind.reason: kind.fault for kind in (*KINDS, BUG)}
 FAULT_OF_CODE = {kind.code.value[0]: kind.fault for kind in reversed((*KINDS, BUG))} | {
+    grpc.StatusCode.CANCELLED.value[0]: Unavailable,  # gRPC's server stops; who cancels a call asks no more
     grpc.StatusCode.INVALID_ARGUMENT.value[0]: InputError,
     grpc.StatusCode.INTERNAL.value[0]: ScoringError,
 }

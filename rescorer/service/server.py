@@ -66,8 +66,11 @@ GUARDED = (SERVICE, MODEL_SERVICE, ADMIN_SERVICE)
 HEALTH_NAMES = ("", SERVICE)
 """What health can be asked about: the server as a whole, and the service."""
 
+QUIET_S = 0.1
+"""A server that is told to stop goes on until no call has come for so long, while watchers of health leave: what
+comes in the moment that gRPC's server is stopped it drops, and the client sees CANCELLED."""
 SETTLE_S = 0.5
-"""For calls that have come but not begun, and for watchers of health to hear of the end."""
+"""At most for that, and then for calls that have come but not begun."""
 
 NEVER_MS = 2**31 - 1
 MIN_PING_INTERVAL_MS = 30_000
@@ -227,6 +230,7 @@ class Server:
         self._drain.begin()
         if self.shadow is not None:
             await self.shadow.stop()  # nobody waits for it, and what is left to answer needs the time
+        await self._drain.quiet(QUIET_S, SETTLE_S)
         stopping = asyncio.create_task(self._server.stop(self._settings.grace_s))
         await asyncio.wait((stopping,), timeout=SETTLE_S)
         answered = asyncio.create_task(self._drain.answered())
