@@ -53,6 +53,14 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def ngram_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of the same without its neural models: soon loaded."""
+    from models import write_bundle
+
+    return write_bundle(tmp_path_factory.mktemp("ngram"), neural=False)
+
+
+@pytest.fixture(scope="module")
 def library(bundle: Path) -> Rescorer:
     """The library on the tiny bundle."""
     from rescorer.pipeline import Rescorer

@@ -1,11 +1,9 @@
-"""Clients of several servers: who is asked, and what is seen when one ends, is full or only starting."""
+"""Clients of several servers: who is asked, and what is seen when one ends or is only starting."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import re
 import signal
 import threading
 import time
@@ -19,18 +17,11 @@ from clients import nbest
 from servers import running, until
 from test_serve_command import serving
 
-from models import write_bundle
-from rescorer import ConfigError, RescoredList
-from rescorer.client import NO_RETRY, AsyncClient, Client, Retry
-from rescorer.client.connection import resolve, service_config
-from rescorer.errors import DeadlineExceeded, ModelNotFound, Overloaded
+from rescorer import RescoredList
+from rescorer.client import NO_RETRY, AsyncClient, Client
+from rescorer.errors import ModelNotFound
 from rescorer.load.server import family, rss_bytes
 from rescorer.service.v1 import models_pb2 as pb
-
-
-@pytest.fixture(scope="module")
-def ngram_bundle(tmp_path_factory):
-    return write_bundle(tmp_path_factory.mktemp("ngram"), neural=False)
 
 
 @pytest.fixture
@@ -194,68 +185,6 @@ def test_large_requests_are_retried_too(two):
             assert [len(call.result(30)) for call in calls] == [60, 60]
 
 
-def test_a_full_server_is_asked_again_when_it_says_so(ngram_bundle):
-    with (
-        running(ngram_bundle, max_in_flight_lists=8, max_lists=8) as server,
-        Client(server.target) as client,
-        Client(server.target, retry=NO_RETRY) as hasty,
-        ThreadPoolExecutor(2) as pool,
-    ):
-        client.wait_ready(10)
-        for again in (lambda: client.rescore([nbest()]), lambda: list(hasty.rescore_stream([nbest()]))):
-            server.rescorer.gate.clear()
-            first = pool.submit(client.rescore, [nbest()] * 8)
-            until(lambda: server.in_flight == 8)
-            with pytest.raises(Overloaded):
-                hasty.rescore([nbest()])
-            waiting = pool.submit(again)
-            time.sleep(0.05)
-            server.rescorer.gate.set()
-            assert [len(each.result(20)) for each in (first, waiting)] == [8, 1]
-
-
-def test_a_bulk_gives_up_on_a_full_server_when_its_time_is_over(ngram_bundle):
-    async def bulk(target: str) -> None:
-        async with AsyncClient(target, retry=NO_RETRY) as client:
-            async for _ in client.rescore_stream([nbest()], timeout_s=0.3):
-                pass
-
-    with running(ngram_bundle, max_in_flight_lists=8, max_lists=8) as server, Client(server.target) as client:
-        client.wait_ready(10)
-        server.rescorer.gate.clear()
-        with ThreadPoolExecutor(1) as pool:
-            first = pool.submit(client.rescore, [nbest()] * 8)
-            until(lambda: server.in_flight == 8)
-            try:
-                with pytest.raises(DeadlineExceeded):
-                    asyncio.run(bulk(server.target))
-            finally:
-                server.rescorer.gate.set()
-            assert len(first.result(20)) == 8
-
-
-def test_a_caller_may_take_less_than_a_whole_answer(ngram_bundle):
-    async def asked(target: str) -> list:
-        async with AsyncClient(target) as client:
-            return await client.rescore([nbest()], fallback="first_pass", timeout_s=0.5)
-
-    with running(ngram_bundle) as server, Client(server.target) as client:
-        assert client.rescore([nbest()], fallback="first_pass")[0].degradation == ""
-        server.rescorer.gate.clear()
-        try:
-            (answer,) = client.rescore([nbest()], fallback="first_pass", timeout_s=0.5)
-            (bulk,) = client.rescore_stream([nbest()], fallback="first_pass", timeout_s=0.5)
-            (other,) = asyncio.run(asked(server.target))
-            with pytest.raises(DeadlineExceeded):
-                client.rescore([nbest()], timeout_s=0.2)
-        finally:
-            server.rescorer.gate.set()
-    assert answer.degradation == bulk.degradation == other.degradation == "first_pass"
-    assert [each.original_rank for each in answer.hypotheses] == [0, 1]
-    with pytest.raises(ConfigError, match="'ngram'"), Client("127.0.0.1:1") as client:
-        client.rescore([nbest()], fallback="anything")
-
-
 def test_models_are_told(two):
     *_, target = two
 
@@ -284,50 +213,3 @@ def connected_to(port: int) -> list[str]:
     text = "".join(Path(f"/proc/net/{each}").read_text() for each in ("tcp", "tcp6"))
     lines = [line.split() for line in text.splitlines()]
     return [each[1] for each in lines if each[2].endswith(f":{port:04X}") and each[3] == "01"]
-
-
-@pytest.mark.parametrize(
-    ("target", "expected"),
-    [
-        ("127.0.0.1:1", ("127.0.0.1:1", "")),
-        ("rescorer.example:1", ("rescorer.example:1", "")),
-        ("dns:///a:1", ("dns:///a:1", "")),
-        ("ipv4:1.2.3.4:1,1.2.3.4:2", ("ipv4:1.2.3.4:1,1.2.3.4:2", "")),
-        ("127.0.0.1:1,127.0.0.2:2", ("ipv4:127.0.0.1:1,127.0.0.2:2", "127.0.0.1")),
-        ("localhost:1, 127.0.0.2:2,", ("ipv4:127.0.0.1:1,127.0.0.2:2", "localhost")),
-        ("[::1]:1,[::1]:2", ("ipv6:[::1]:1,[::1]:2", "::1")),
-    ],
-)
-def test_targets_become_those_of_grpc(target, expected):
-    assert resolve(target) == expected
-
-
-@pytest.mark.parametrize(
-    ("target", "part"),
-    [
-        ("127.0.0.1:1,127.0.0.1", "host:port"),
-        ("127.0.0.1:1,[::1]:1", "one IP version"),
-        ("127.0.0.1:1," + "a" * 64 + ":1", "a:1: "),
-    ],
-)
-def test_targets_that_make_no_sense_are_refused(target, part):
-    with pytest.raises(ConfigError, match=part.replace("[", r"\[")):
-        Client(target)
-
-
-def test_a_token_stays_on_this_machine_without_tls():
-    Client("127.0.0.1:1,localhost:2", token="secret").close()
-    with pytest.raises(ConfigError, match="plain text"):
-        Client("127.0.0.1:1,10.0.0.1:1", token="secret")
-
-
-@pytest.mark.parametrize("given", [{"attempts": 0}, {"attempts": 6}, {"first_s": 0}])
-def test_retries_that_grpc_would_not_do_are_refused(given):
-    with pytest.raises(ConfigError, match="retry"):
-        Retry(**given)
-
-
-def test_the_documented_policy_is_the_one_in_use():
-    documented = (Path(__file__).resolve().parent.parent / "docs" / "service.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"```json\n(.*?)```", documented, re.S)
-    assert json.loads(block) == json.loads(json.dumps(service_config(Retry())))

@@ -15,7 +15,6 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 from servers import running
 from typer.testing import CliRunner
 
-from models import write_bundle
 from rescorer import ConfigError, Hypothesis, NBestList
 from rescorer.cli import app
 from rescorer.client import NO_RETRY, Client, Tls
@@ -35,11 +34,6 @@ from rescorer.service.v1.admin_pb2_grpc import AdminServiceStub
 from rescorer.service.v1.models_pb2_grpc import ModelServiceStub
 
 LISTS = [NBestList("u1", (Hypothesis("the cat"), Hypothesis("the mat")), {"acoustic": (-1.0, -1.5)})]
-
-
-@pytest.fixture(scope="module")
-def ngram_bundle(tmp_path_factory):
-    return write_bundle(tmp_path_factory.mktemp("bundle"), neural=False)
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import sys
 import pytest
 from clients import nbest
 
-from models import write_bundle
 from rescorer import Rescorer
 from rescorer.errors import DeadlineExceeded, ServiceError
 from rescorer.load.client import Spec
@@ -18,11 +17,6 @@ from rescorer.load.expected import Expected, write_expected
 from rescorer.load.server import judged
 from rescorer.load.versions import Versions
 from rescorer.service.v1 import rescorer_pb2 as pb
-
-
-@pytest.fixture(scope="module")
-def ngram_bundle(tmp_path_factory):
-    return write_bundle(tmp_path_factory.mktemp("ngram"), neural=False)
 
 
 @pytest.fixture(scope="module")
