@@ -11,7 +11,7 @@ help:  ## list the targets
 
 # Each stamp is younger than what it was made from, so that a second `make` installs nothing.
 $(VENV)/.installed: pyproject.toml constraints.txt
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
+	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13) and "Python 3.11 or 3.12 is needed")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet --constraint constraints.txt --editable .
 	touch $@
