@@ -13,6 +13,8 @@ from rescorer.types import NBestList, RescoredHypothesis, RescoredList, Weights
 TIE = 4
 """Totals are compared after rounding to so many decimals: float32 products change in the last digits with
 the company a hypothesis is scored in, and an answer must not."""
+LARGEST_TOTAL = 1e300
+"""Either side of 0: differences of what is larger, and its rounding, are no longer finite."""
 
 
 def best_first(totals: np.ndarray) -> np.ndarray:
@@ -99,9 +101,9 @@ def ranking(
         keep_order: leave the hypotheses in the order they came.
 
     Raises:
-        InvalidList: a total is not finite.
+        InvalidList: a total is not finite, or larger than ``LARGEST_TOTAL``.
     """
-    for i in np.flatnonzero(~np.isfinite(total))[:1]:
+    for i in np.flatnonzero(~(np.abs(total) <= LARGEST_TOTAL))[:1]:
         message = f"the total is {total[i]}; the scores or weights are too large"
         raise InvalidList(message, list_id=nbest.id, hypothesis=int(i), field="streams")
     members: list[tuple[int, ...]] = [()] * len(total)

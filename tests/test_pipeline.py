@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import math
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from rescorer import ConfigError, Hypothesis, InvalidList, NBestList, Rescorer, 
 from rescorer.batches import budget_cuts, subtree_order
 from rescorer.combine import parse_weights, weights_to_dict
 from rescorer.lm.plain import plain_log_probs, plain_mixture
-from rescorer.ranking import best_first, merge_equal
+from rescorer.ranking import LARGEST_TOTAL, best_first, merge_equal, ranking
 
 
 @pytest.fixture(scope="module")
@@ -185,6 +187,23 @@ def test_ranking_ignores_differences_below_the_tie(totals):
     assert sorted(order) == list(range(len(totals)))
     keys = [(-round(float(totals[i]), 4) + 0.0, i) for i in order]
     assert keys == sorted(keys)
+
+
+@given(
+    st.lists(st.floats() | st.sampled_from([1.7e308, -1.7e308, 1e305, -1e300]), min_size=1, max_size=6),
+    st.booleans(),
+)
+def test_totals_however_large_are_ranked_or_refused(totals, merge):
+    merge_by = range(len(totals)) if merge else None
+    if not all(abs(each) <= LARGEST_TOTAL for each in totals):
+        with pytest.raises(InvalidList, match="too large"):
+            ranking(nbest(*map(str, totals)), {}, np.array(totals), merge_by)
+        return
+    ranked = ranking(nbest(*map(str, totals)), {}, np.array(totals), merge_by)
+    assert all(-math.inf < each <= 1e-9 for each in ranked.log_posteriors)
+    assert max(ranked.log_posteriors) >= -math.log(len(totals)) - 1e-9
+    in_order = [totals[i] for i in ranked.order]
+    assert all(one >= other - 1e-4 for one, other in itertools.pairwise(in_order))
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(-50, 0)), min_size=1, max_size=10))
