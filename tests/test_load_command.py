@@ -6,7 +6,13 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from models import write_bundle
+from rescorer.errors import ServiceError
+from rescorer.load.client import Spec
+from rescorer.load.crowd import client
+from rescorer.load.stages import Stage
 from rescorer.types import Weights
 
 
@@ -33,4 +39,15 @@ def test_every_stage_is_told(tmp_path):
         # gRPC's core at the server ends a late call by CANCELLED, if the client's own timer is later still.
         assert set(each["codes"]) <= {"OK", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "CANCELLED"}
         assert each["max_rss_bytes"] > 1e7
+        assert 0 <= each["late_p99_ms"] < 1000
         assert each["health_p99_ms"] > 0
+
+
+def test_what_ran_out_of_time_is_no_refusal():
+    stage = Stage("", 9, {"OK": 2, "RESOURCE_EXHAUSTED": 3, "DEADLINE_EXCEEDED": 3, "CANCELLED": 1})
+    assert (stage.refused, stage.failed) == (3, 4)
+
+
+def test_a_client_that_fails_says_why():
+    with pytest.raises(ServiceError, match="base64"):
+        client(Spec("127.0.0.1:1", ["a"], 0.0, 1.0, 1.0), limit_s=60.0)

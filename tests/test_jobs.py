@@ -1,0 +1,53 @@
+"""Where a server's own work is done, and on how many cores its networks run."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from rescorer.phases import Phase, phase
+from rescorer.service.jobs import SMALL_TOKENS, Jobs
+from rescorer.service.settings import load_settings
+from rescorer.service.wiring import cores, threads_of
+
+
+def thread_and_phase() -> int:
+    with phase(Phase.TRIE):
+        return threading.get_ident()
+
+
+def test_only_large_jobs_leave_the_event_loop_and_all_are_timed():
+    async def done(tokens: int) -> bool:
+        with ThreadPoolExecutor(1) as threads:
+            where, laps = await Jobs(threads).done(thread_and_phase, tokens)
+        assert "trie" in {lap.phase for lap in laps}
+        return where == threading.get_ident()
+
+    assert asyncio.run(done(SMALL_TOKENS))
+    assert not asyncio.run(done(SMALL_TOKENS + 1))
+
+
+@pytest.mark.parametrize("size", [1, SMALL_TOKENS + 1])
+def test_a_job_that_fails_fails_for_who_asked(size):
+    async def fail() -> None:
+        with ThreadPoolExecutor(1) as threads:
+            await Jobs(threads).done(lambda: 1 // 0, size)
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(fail())
+
+
+@pytest.mark.parametrize(
+    ("here", "scorers", "threads", "expected"),
+    [(2, 0, 0, 1), (2, 1, 0, 1), (2, 2, 0, 1), (8, 1, 0, 7), (8, 3, 0, 2), (1, 1, 0, 1), (8, 8, 3, 3)],
+)
+def test_cores_but_one_are_shared_out_among_scorers(monkeypatch, here, scorers, threads, expected):
+    monkeypatch.setattr("rescorer.service.wiring.cores", lambda: here)
+    assert threads_of(load_settings(bundle="x", scorers=scorers, threads=threads)) == expected
+
+
+def test_there_is_a_core():
+    assert cores() >= 1
