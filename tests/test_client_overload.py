@@ -12,7 +12,7 @@ from servers import running, until
 
 from rescorer import ConfigError
 from rescorer.client import NO_RETRY, AsyncClient, Client
-from rescorer.errors import DeadlineExceeded, Overloaded
+from rescorer.errors import DeadlineExceeded, LimitExceeded, Overloaded
 
 
 def test_a_full_server_is_asked_again_when_it_says_so(ngram_bundle):
@@ -53,6 +53,23 @@ def test_a_bulk_gives_up_on_a_full_server_when_its_time_is_over(ngram_bundle):
             finally:
                 server.rescorer.gate.set()
             assert len(first.result(20)) == 8
+
+
+def test_limits_that_a_call_meets_name_their_settings(ngram_bundle):
+    large = nbest("u1", "the cat " * 100, "the " * 300)
+    with (
+        running(ngram_bundle, max_message_bytes=1024, max_wait_s=0.2) as server,
+        Client(server.target, retry=NO_RETRY) as client,
+    ):
+        for ask in (client.rescore, lambda lists: list(client.rescore_stream(lists))):
+            with pytest.raises(LimitExceeded, match=r"at most 1024 \(max_message_bytes\)"):
+                ask([large])
+        server.rescorer.gate.clear()
+        try:
+            with pytest.raises(DeadlineExceeded, match="max_wait_s"):
+                client.rescore([nbest()])
+        finally:
+            server.rescorer.gate.set()
 
 
 def test_a_caller_may_take_less_than_a_whole_answer(ngram_bundle):

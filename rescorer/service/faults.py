@@ -33,6 +33,8 @@ from rescorer.errors import (
 )
 
 DOMAIN = "rescorer"
+TOO_LARGE = re.compile(r"Received message larger than max \((\d+) vs\. (\d+)\)")
+"""What gRPC's server says, by itself, of a message above ``max_message_bytes``."""
 
 
 class Kind(NamedTuple):
@@ -129,6 +131,9 @@ def field_path(fault: Exception, path: str) -> str:
 
 def fault_of(status: Status) -> RescorerError:
     """The fault that a status tells of, as an instance of the tree's own class."""
+    if too_large := TOO_LARGE.search(status.message):
+        sent, limit = too_large.groups()
+        return LimitExceeded(f"a message of {sent} bytes; expected at most {limit} (max_message_bytes)")
     info = ErrorInfo()
     if not any(detail.Unpack(info) for detail in status.details if detail.Is(ErrorInfo.DESCRIPTOR)):
         info = ErrorInfo()

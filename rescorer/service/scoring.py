@@ -77,7 +77,9 @@ class Scoring:
             for index in left:
                 found.setdefault(index, Outcome(degradation=pb.DEGRADATION_FIRST_PASS))
         if len(found) < len(lists):
-            raise DeadlineExceeded("the deadline passed before all lists were scored")
+            raise DeadlineExceeded(
+                "the deadline, the caller's or that of max_wait_s, passed before all lists were scored"
+            )
         return [found[index] for index in range(len(lists))]
 
     async def _scored(
