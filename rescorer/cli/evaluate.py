@@ -93,13 +93,8 @@ def evaluate(
     lists_in = lists_reader(reference, maps, streams, groups, format_)
     rejected = Rejections()
     rescorer = Rescorer.load(bundle, device) if bundle else None
-    words = (
-        read_normaliser(normaliser)
-        if normaliser
-        else rescorer.bundle.normaliser
-        if rescorer
-        else Normaliser()
-    )
+    default = rescorer.bundle.normaliser if rescorer else Normaliser()
+    words = read_normaliser(normaliser) if normaliser else default
     first = named_numbers(first_pass) if first_pass else None
     rows: dict[str, Report] = {}
     perplexity: dict[str, Any] = {}
