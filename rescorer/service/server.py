@@ -67,8 +67,8 @@ HEALTH_NAMES = ("", SERVICE)
 """What health can be asked about: the server as a whole, and the service."""
 
 QUIET_S = 0.1
-"""A server that is told to stop goes on until no call has come for so long, while watchers of health leave: what
-comes in the moment that gRPC's server is stopped it drops, and the client sees CANCELLED."""
+"""A server that is told to stop goes on until no call has come for so long, while watchers of health leave:
+what comes in the moment that gRPC's server is stopped it drops, and the client sees CANCELLED."""
 SETTLE_S = 0.5
 """At most for that, and then for calls that have come but not begun."""
 
@@ -78,7 +78,7 @@ MIN_PING_INTERVAL_MS = 30_000
 
 GARBAGE = (10_000, 20, 50)
 """New objects before the garbage collector looks for cycles among them, and such looks before it looks among
-older ones. Python's own 700 are three lists: a tenth of the time went into looking through those that wait."""
+older ones. Python's 700 are three lists: a tenth of the time went into looking through those that wait."""
 
 MESSAGE_THREADS = 2
 """Two, so that a large message does not hold up all small ones; more would wait for Python's lock."""
@@ -208,7 +208,7 @@ class Server:
         self._batcher.start()
         await self.models.start()
         gc.collect()
-        gc.freeze()  # what is alive now stays: looking through it would hold up all calls for 0.1 s, now and then
+        gc.freeze()  # what is alive now stays; looking through it would now and then hold up all for 0.1 s
         gc.set_threshold(*GARBAGE)
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
         if self.shadow is not None:
