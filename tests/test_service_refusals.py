@@ -109,6 +109,15 @@ def test_requests_that_fail_as_a_whole(stub):
     assert refused(stub.Rescore, large)[0] == grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
+@pytest.mark.parametrize("letter", ["x", "猫", "\x00"])
+def test_a_refusal_that_quotes_the_request_is_short_enough_for_headers(stub, letter):
+    quoted = 10_000 * letter
+    code, text, reason, _ = refused(stub.Rescore, pb.RescoreRequest(lists=[a_list()], model=quoted))
+    assert (code, reason, len(text)) == (grpc.StatusCode.NOT_FOUND, "MODEL_NOT_FOUND", 200)
+    code, _, reason, _ = refused(stub.ScoreText, pb.ScoreTextRequest(texts=["a"], weights_name=quoted))
+    assert (code, reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_CONFIG")
+
+
 def test_bytes_that_are_no_message_are_refused(channel):
     for method in ("Rescore", "ScoreText"):
         call = channel.unary_unary(f"/{SERVICE}/{method}")

@@ -39,7 +39,7 @@ SHARES = {"message": 0.65, "bytes": 0.25, "conversation": 0.1}
 """Of requests, by kind."""
 METHOD_SHARES = (0.6, 0.2, 0.12, 0.05, 0.03)
 EXPECTED_CODES = {
-    *("OK", "INVALID_ARGUMENT", "NOT_FOUND", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED", "CANCELLED"),
+    *("OK", "INVALID_ARGUMENT", "NOT_FOUND", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED"),
 }
 """Of calls; of lists, OK and INVALID_ARGUMENT alone."""
 DEADLINE_S = 60.0
@@ -77,7 +77,8 @@ class Report:
     """Of calls."""
     health_max_ms: float
     rss_mb_a_1000_requests: float
-    """Slope after the warm-up."""
+    """Slope after the warm-up. Floods of frames make gRPC itself grow, with no code of ours, by some 2 MB a
+    thousand of them, and less and less so: after 25,000 a bare server had taken 95 to 150 MB."""
     grown: Grown
     faults: list[str] = field(default_factory=list)
     """What should not have been; empty: all is well."""

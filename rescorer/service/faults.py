@@ -78,16 +78,21 @@ def kind_of(fault: Exception) -> Kind:
     return next((kind for kind in KINDS if isinstance(fault, kind.fault)), BUG)
 
 
-def status_of(fault: Exception, request_id: str = "", path: str = "") -> Status:
+def status_of(fault: Exception, request_id: str = "", path: str = "", longest: int | None = None) -> Status:
     """What the client is told of a fault.
 
     Args:
         request_id: the name under which the server's log has the rest.
         path: where in the request the offending list is, such as ``lists[2]``.
+        longest: characters of each text in it, which may quote the request; None: all.
     """
+
+    def cut(text: str) -> str:
+        return text if longest is None or len(text) <= longest else text[: longest - 1] + "…"
+
     kind = kind_of(fault)
     message = (
-        f"internal fault; the server's log has it as request {request_id}" if kind.hidden else str(fault)
+        f"internal fault; the server's log has it as request {request_id}" if kind.hidden else cut(str(fault))
     )
     info = ErrorInfo(reason=kind.reason, domain=DOMAIN)
     if request_id:
@@ -95,7 +100,7 @@ def status_of(fault: Exception, request_id: str = "", path: str = "") -> Status:
     for name in ("message", "list_id", "hypothesis", "field"):
         value = getattr(fault, name, None)
         if value not in (None, "") and not kind.hidden:
-            info.metadata[name] = str(value)
+            info.metadata[name] = cut(str(value))
     status = Status(code=kind.code.value[0], message=message)
     status.details.add().Pack(info)
     if retry_ms := retry_after_ms(fault):
@@ -103,7 +108,9 @@ def status_of(fault: Exception, request_id: str = "", path: str = "") -> Status:
         delay.retry_delay.FromMilliseconds(retry_ms)
         status.details.add().Pack(delay)
     if place := field_path(fault, path):
-        violation = BadRequest.FieldViolation(field=place, description=getattr(fault, "message", message))
+        violation = BadRequest.FieldViolation(
+            field=cut(place), description=cut(getattr(fault, "message", message))
+        )
         status.details.add().Pack(BadRequest(field_violations=[violation]))
     return status
 

@@ -24,6 +24,9 @@ from rescorer.service.request_id import REQUEST_ID, name_request
 from rescorer.service.telemetry import Call, Telemetry
 
 PUSHBACK = "grpc-retry-pushback-ms"
+LONGEST_TEXT = 200
+"""Characters of each text in a call's status. It travels in headers, each text up to five times and encoded,
+of which gRPC's clients take 8 KiB: a longer one would reach them as RESOURCE_EXHAUSTED or CANCELLED."""
 
 
 class FaultInterceptor(grpc.aio.ServerInterceptor):
@@ -114,7 +117,7 @@ async def guard(context: grpc.aio.ServicerContext, call: Call) -> AsyncIterator[
 async def abort(context: grpc.aio.ServicerContext, fault: Exception) -> None:
     """Ends the call; gRPC's own retries obey the trailing metadata, other callers read the details."""
     request_id = name_request(context)
-    status = rpc_status.to_status(status_of(fault, request_id))
+    status = rpc_status.to_status(status_of(fault, request_id, longest=LONGEST_TEXT))
     trailing = (*status.trailing_metadata, (REQUEST_ID, request_id))
     if retry_ms := retry_after_ms(fault):
         trailing += ((PUSHBACK, str(retry_ms)),)
