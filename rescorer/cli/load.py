@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from rescorer.cli.options import FormatOption, MapOption, StreamOption, lists_from
+from rescorer.cli.options import DtypeOption, FormatOption, MapOption, StreamOption, lists_from
 from rescorer.types import NBestList
 
 
@@ -26,6 +26,10 @@ def load(
     lists_a_call: Annotated[int, typer.Option(min=1, help="Lists of one call.")] = 1,
     deadline_s: Annotated[float, typer.Option(min=0.01, help="Deadline of each call.")] = 5.0,
     overload: Annotated[float, typer.Option(min=1, help="Load of the last stage, in peaks.")] = 3.0,
+    overload_seconds: Annotated[
+        float, typer.Option(min=0, help="How long that one takes; 0: as long as the others.")
+    ] = 0.0,
+    dtype: DtypeOption = "float32",
     serve: Annotated[str, typer.Option(help="Options for the server, such as '--scorers 2'.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object a stage.")] = False,
 ) -> None:
@@ -34,7 +38,8 @@ def load(
     Example: rescorer load demo/lists.jsonl.gz --bundle models/starter/1 --seconds 3
 
     Client processes send on schedule whether or not answers come. The stages are the library in this process,
-    as much as the server can do, half of that, and more than it can do.
+    with a thread a core and with one (its times are of one list alone), as much as the server can do, half of
+    that, and more than it can do.
 
     refused: calls told at once that there is no room or no time; failed: all others without an answer, most
     at their deadline. Times are counted from when a call was due; late: how much after that the clients began
@@ -48,7 +53,10 @@ def load(
     some = [each for each in lists_from(lists, maps, streams, None, format_) if isinstance(each, NBestList)]
     if not some:
         raise InputError(f"{lists}: no lists; expected at least one")
-    plan = Plan(seconds, clients, at_once, lists_a_call, deadline_s, overload, tuple(serve.split()))
+    options = tuple(serve.split())
+    plan = Plan(
+        seconds, clients, at_once, lists_a_call, deadline_s, overload, options, dtype, overload_seconds
+    )
     if not as_json:
         typer.echo(HEADER)
     for stage in stages(bundle, some, weights, plan):
@@ -56,13 +64,13 @@ def load(
             typer.echo(json.dumps(asdict(stage)))
             continue
         typer.echo(
-            f"{stage.name:<18}{stage.calls:>7}{stage.refused:>9}{stage.failed:>8}{stage.lists_per_s:>9.1f}"
+            f"{stage.name:<20}{stage.calls:>7}{stage.refused:>9}{stage.failed:>8}{stage.lists_per_s:>9.1f}"
             f"{stage.lists_per_cpu_s:>13.1f}{stage.p50_ms:>9.1f}{stage.p99_ms:>9.1f}{stage.late_p99_ms:>10.1f}"
             f"{stage.refused_p99_ms:>13.1f}{stage.health_p99_ms:>12.1f}{stage.max_rss_bytes / 1e6:>7.0f}"
         )
 
 
 HEADER = (
-    f"{'stage':<18}{'calls':>7}{'refused':>9}{'failed':>8}{'lists/s':>9}{'lists/CPU-s':>13}{'p50 ms':>9}"
+    f"{'stage':<20}{'calls':>7}{'refused':>9}{'failed':>8}{'lists/s':>9}{'lists/CPU-s':>13}{'p50 ms':>9}"
     f"{'p99 ms':>9}{'late p99':>10}{'refused p99':>13}{'health p99':>12}{'MB':>7}"
 )

@@ -6,18 +6,19 @@ import base64
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
+from rescorer.lm.device import use_threads
 from rescorer.load.client import REFUSED, Spec
 from rescorer.load.crowd import crowd
 from rescorer.load.server import Usage, serving
 from rescorer.pipeline import Rescorer
 from rescorer.service.convert import list_to_proto
 from rescorer.service.v1 import rescorer_pb2 as pb
-from rescorer.types import NBestList, Weights
+from rescorer.types import NBestList
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,10 @@ class Plan:
     overload: float = 3.0
     """Times the peak."""
     server_options: tuple[str, ...] = ()
+    dtype: str = "float32"
+    """Of the networks' products, in the library and in the server."""
+    overload_seconds: float = 0.0
+    """Of the last stage; 0: as long as the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +75,10 @@ class Stage:
 
 def stages(bundle: Path, lists: Sequence[NBestList], weights: str, plan: Plan) -> Iterator[Stage]:
     """Runs one stage after the other on a server of its own."""
-    library = Rescorer.load(bundle)
-    yield in_library(library, lists, library.bundle.weights[weights], plan)
+    library = Rescorer.load(bundle, dtype=plan.dtype)
+    yield in_library("library", library, lists, weights, plan)
+    use_threads(1)
+    yield in_library("library, one thread", library, lists, weights, plan)
     del library
     requests = [
         pb.RescoreRequest(
@@ -81,17 +88,23 @@ def stages(bundle: Path, lists: Sequence[NBestList], weights: str, plan: Plan) -
         for begin in range(0, len(lists), plan.lists_a_call)
     ]
     messages = [base64.b64encode(each.SerializeToString()).decode() for each in requests]
-    with serving(("--bundle", str(bundle), *plan.server_options)) as (target, pid):
+    options = ("--bundle", str(bundle), "--dtype", plan.dtype, *plan.server_options)
+    with serving(options) as (target, pid):
         in_service("warm-up", target, pid, messages, 0.0, plan)
         peak = in_service("peak", target, pid, messages, 0.0, plan)
         yield peak
         calls_per_s = peak.lists_per_s / plan.lists_a_call
-        for name, part in (("half of the peak", 0.5), (f"{plan.overload:g} × the peak", plan.overload)):
-            yield in_service(name, target, pid, messages, part * calls_per_s, plan)
+        yield in_service("half of the peak", target, pid, messages, 0.5 * calls_per_s, plan)
+        longer = replace(plan, seconds=plan.overload_seconds or plan.seconds)
+        name = f"{plan.overload:g} × the peak"
+        yield in_service(name, target, pid, messages, plan.overload * calls_per_s, longer)
 
 
-def in_library(rescorer: Rescorer, lists: Sequence[NBestList], weights: Weights, plan: Plan) -> Stage:
-    """The same lists one after the other in one thread's CPU time, and all at once."""
+def in_library(
+    name: str, rescorer: Rescorer, lists: Sequence[NBestList], weights_name: str, plan: Plan
+) -> Stage:
+    """The same lists one after the other, for how long one takes, and all at once."""
+    weights = rescorer.bundle.weights[weights_name]
     rescorer.rescore(lists[:8], weights)
     times_ms, until = [], time.monotonic() + plan.seconds / 2
     while time.monotonic() < until:
@@ -104,7 +117,7 @@ def in_library(rescorer: Rescorer, lists: Sequence[NBestList], weights: Weights,
         rescorer.rescore(lists, weights)
         done += len(lists)
     return Stage(
-        "library",
+        name,
         len(times_ms),
         lists_per_s=done / (time.perf_counter() - began),
         lists_per_cpu_s=done / (time.process_time() - cpu_began),
