@@ -6,31 +6,63 @@ process with it where calls are open. Methods that it knows need no decoding; ot
 
 That loop also takes a single call of a method in four or five rounds of the event loop, which take some
 milliseconds each where there is much to do: calls then wait for most of a second until they can be refused.
+
+All this is beneath gRPC's API. Where a version of it has other parts there, its own loop takes the calls.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import inspect
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from operator import attrgetter
+from types import MappingProxyType
 from typing import Any
 
 import grpc
-from grpc._cython import cygrpc
-from grpc.aio import _server as aio_server
+import structlog
+from grpc._cython import cygrpc  # type: ignore[attr-defined]  # not in the stubs
 
 LOOK_EVERY_S = 1.0
 TAKEN_AT_ONCE = 16
 """Calls of a method that can be taken in one round of the event loop."""
 
+PARTS: Mapping[str, str | None] = MappingProxyType(
+    {
+        "_RequestCallError": None,
+        "_MethodResolver": None,
+        "_handle_rpc": "method_name, method_resolver, interceptors, rpc_state, loop, concurrency_exceeded",
+        "_schedule_rpc_coro": "rpc_coro, rpc_state, loop, method_name",
+        "AioServer._make_request_call_future": "self, method_bytes",
+        "AioServer._request_registered_call": "self, method",
+        "AioServer._request_call": "self",
+        "AioServer.add_registered_method_handlers": "self, method_handlers",
+        "AioServer.is_running": "self",
+    }
+)
+"""What is used of ``cygrpc``, and its arguments; None: it does not tell them."""
 
-class Core(cygrpc.AioServer):  # type: ignore[misc]  # not in the stubs
+AioServer: Any = getattr(cygrpc, "AioServer", object)
+
+log = structlog.get_logger()
+
+
+class Core(AioServer):
     """What is inside a ``grpc.aio.Server``."""
 
-    interceptors: tuple[grpc.aio.ServerInterceptor, ...] = ()
+    def __init__(
+        self, interceptors: Sequence[grpc.aio.ServerInterceptor], options: Sequence[tuple[str, Any]]
+    ) -> None:
+        self.interceptors = tuple(interceptors)
+        self.handlers: dict[str, Any] = {}
+        self.open_calls: set[asyncio.Task[None]] = set()
+        """Held here, as event loops do not, until their methods have ended: also those that a server which
+        stops has not waited for. gRPC cancels them."""
+        super().__init__(asyncio.get_running_loop(), None, (), self.interceptors, tuple(options), None)
 
     def add_registered_method_handlers(self, method_handlers: dict[str, Any]) -> None:
         super().add_registered_method_handlers(method_handlers)
-        self.handlers = {**getattr(self, "handlers", {}), **method_handlers}
+        self.handlers.update(method_handlers)
 
     def _make_request_call_future(self, method: bytes | None) -> asyncio.Future[Any]:
         """Answers all calls of a method; gRPC's own loop, which waits for the next one, is told of none.
@@ -42,7 +74,10 @@ class Core(cygrpc.AioServer):  # type: ignore[misc]  # not in the stubs
         return loop.create_task(self._answer_unknown() if method is None else self._answer_all(method))
 
     async def _answer_all(self, method: bytes) -> None:
-        """Until the server stops; then raises as the next call would."""
+        """Until the server stops; then raises as the next call would.
+
+        The first to raise ends this, and the others themselves: what has come to them is still answered.
+        """
         resolver = cygrpc._MethodResolver([], self.handlers)
         await asyncio.gather(
             *(
@@ -68,23 +103,42 @@ class Core(cygrpc.AioServer):  # type: ignore[misc]  # not in the stubs
         next_call: Callable[[], Awaitable[Any]],
     ) -> None:
         """One call after the other is taken, and answered in a task of its own."""
-        loop, open_calls = asyncio.get_running_loop(), set()
+        loop = asyncio.get_running_loop()
         while True:
-            state = await next_call()
+            try:
+                state = await next_call()
+            except cygrpc._RequestCallError:
+                if self.is_running():  # this call alone has failed
+                    continue
+                raise
             answer = cygrpc._handle_rpc(path, resolver, interceptors, state, loop, False)
             task = loop.create_task(cygrpc._schedule_rpc_coro(answer, state, loop, path))
-            open_calls.add(task)
-            task.add_done_callback(open_calls.discard)
+            self.open_calls.add(task)
+            task.add_done_callback(self.open_calls.discard)
+
+
+def other_parts() -> Iterator[str]:
+    """Which of ``PARTS`` the installed gRPC lacks, or has with other arguments."""
+    for name, arguments in PARTS.items():
+        try:
+            part = attrgetter(name)(cygrpc)
+            if arguments is not None and ", ".join(inspect.signature(part).parameters) != arguments:
+                yield name
+        except (AttributeError, TypeError, ValueError):  # the last two: it has no signature
+            yield name
 
 
 def listening_server(
     interceptors: Sequence[grpc.aio.ServerInterceptor], options: Sequence[tuple[str, Any]]
 ) -> grpc.aio.Server:
-    """As ``grpc.aio.server``, but whatever path a call has, it goes on."""
+    """As ``grpc.aio.server``, but whatever path a call has, it goes on; or just that, with a warning, where
+    the installed gRPC is made otherwise inside."""
     server: Any = grpc.aio.server(interceptors=interceptors, options=options)
-    arguments = aio_server._augment_channel_arguments(options, None)
-    server._server = Core(asyncio.get_running_loop(), None, (), tuple(interceptors), arguments, None)
-    server._server.interceptors = tuple(interceptors)
+    other = list(other_parts())
+    if other or type(getattr(server, "_server", None)) is not AioServer:
+        log.warning("gRPC takes calls its own way: slower under load", version=grpc.__version__, other=other)
+    else:
+        server._server = Core(interceptors, options)
     return server
 
 
