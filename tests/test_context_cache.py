@@ -15,6 +15,7 @@ from test_networks import network_of
 
 from models import NETWORK_WORDS
 from rescorer.lm.context_cache import BOOKKEEPING_BYTES, ContextCache
+from rescorer.lm.context_words import ContextWords
 from rescorer.lm.int8 import int8_is_sound
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.trie import build_trie
@@ -77,9 +78,12 @@ class Steps:
 
     def of(self, *contexts: tuple[str, ...]) -> int:
         """For lists of one empty hypothesis with these contexts, less the start words."""
-        before = self.words
-        self.model.score(build_trie([()] * len(contexts), contexts))
-        return self.words - before - len(contexts)
+        before, counted = self.words, ContextWords()
+        with counted.counting():
+            self.model.score(build_trie([()] * len(contexts), contexts))
+        read = self.words - before - len(contexts)
+        assert counted == ContextWords(sum(map(len, contexts)), sum(map(len, contexts)) - read)
+        return read
 
 
 def test_of_a_context_only_what_is_new_is_read():

@@ -145,6 +145,19 @@ def test_what_scoring_processes_do_is_counted_and_so_is_their_end(tmp_path):
     assert (value(before, "scorer_restarts_total"), value(after, "scorer_restarts_total")) == (0, 1)
 
 
+@pytest.mark.parametrize(("scorers", "max_bytes", "recalled"), [(0, 1 << 20, 8), (1, 1 << 20, 8), (0, 0, 0)])
+def test_words_of_contexts_are_counted_and_those_that_were_known(bundle, scorers, max_bytes, recalled):
+    with running(bundle, scorers=scorers, metrics_port=0, context_cache_bytes=max_bytes) as server:
+        with grpc.insecure_channel(server.target) as channel:
+            for context in ("the cat sat", "the cat sat on the", "the cat sat on the mat"):
+                each = a_list()
+                each.context = context
+                RescorerServiceStub(channel).Rescore(pb.RescoreRequest(lists=[each]), timeout=60)
+        after = told(server)
+    assert value(after, "context_words_total", model="tiny/1") == 3 + 5 + 6
+    assert value(after, "recalled_context_words_total", model="tiny/1") == recalled
+
+
 def test_two_servers_of_a_process_count_apart(bundle, server):
     with running(bundle, metrics_port=0) as other:
         with grpc.insecure_channel(other.target) as channel:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rescorer.errors import ConfigError
-from rescorer.lm import CONTEXT_CACHE_BYTES
+from rescorer.lm import CONTEXT_CACHE_BYTES, context_words
 from rescorer.lm.base import EdgeScores
 from rescorer.lm.context_cache import ContextCache
 from rescorer.lm.int8 import multiply_in_int8
@@ -140,6 +140,7 @@ class NeuralLanguageModel:
             return vectors, state
         contexts = [ids[context] for context in trie.contexts]
         n_known, after = self._contexts.recall(contexts, (vectors, *state))
+        context_words.count(sum(map(len, contexts)), sum(n_known))
         left = [context[n:] for context, n in zip(trie.contexts, n_known, strict=True)]
         for place in range(max(len(words) for words in left)):
             going = [root for root, words in enumerate(left) if len(words) > place]

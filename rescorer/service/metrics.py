@@ -105,6 +105,12 @@ class Metrics:
         self.trie_edges = self._counter(
             "trie_edges", "Distinct prefixes and ends they came down to, which were computed.", "model"
         )
+        self.context_words = self._counter(
+            "context_words", "Words of a batch's distinct contexts, once a recurrent network.", "model"
+        )
+        self.recalled_context_words = self._counter(
+            "recalled_context_words", "Those of them that were known from before, and not read.", "model"
+        )
         self.phase_seconds = self._times("phase_seconds", "A phase of a message or of a batch.", "phase")
         for phase in PHASES:
             self.phase_seconds.labels(phase)
@@ -166,6 +172,8 @@ class Metrics:
         self.batch_seconds.labels(model).observe(sum(lap.seconds for lap in batch.laps))
         self.trie_edges.labels(model).inc(batch.trie.n_edges)
         self.tokens.labels(model).inc(sum(len(each) + 1 for work in works for each in work.words))
+        self.context_words.labels(model).inc(batch.context_words.needed)
+        self.recalled_context_words.labels(model).inc(batch.context_words.recalled)
         self.laps(batch.laps)
 
     def left(self, works: Iterable[Work]) -> None:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from rescorer.bundle import is_ngram
 from rescorer.errors import Unavailable
 from rescorer.lm.base import EdgeScores
+from rescorer.lm.context_words import ContextWords
 from rescorer.lm.memory import give_back_freed_memory
 from rescorer.phases import Stopwatch
 from rescorer.pipeline import Rescorer
@@ -27,6 +28,7 @@ class Scored(NamedTuple):
     scores: Mapping[str, EdgeScores]
     seconds: Mapping[str, float]
     """By phase. A GPU's work is counted where it is waited for."""
+    context_words: ContextWords
     device_bytes: Mapping[str, int]
     """Memory of a GPU, by kind; empty on a CPU."""
 
@@ -68,10 +70,10 @@ class ModelHost:
 
     def measured(self, label: str, trie: HypothesisTrie, only: Sequence[str] = ()) -> Scored:
         """As ``score``, with what it took."""
-        stopwatch = Stopwatch()
-        with stopwatch.running():
+        stopwatch, context_words = Stopwatch(), ContextWords()
+        with stopwatch.running(), context_words.counting():
             scores = self.score(label, trie, only)
-        return Scored(scores, seconds_of(stopwatch), self.device_bytes())
+        return Scored(scores, seconds_of(stopwatch), context_words, self.device_bytes())
 
     def device_bytes(self) -> dict[str, int]:
         """As of ``Scored``."""

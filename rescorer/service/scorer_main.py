@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -98,7 +99,12 @@ def probe(host: ModelHost, frame: Frame) -> Answer:
 
 def score(host: ModelHost, frame: Frame) -> Answer:
     scored = host.measured(frame.header["label"], trie_of(frame.arrays), frame.header["only"])
-    return {"seconds": scored.seconds, "device_bytes": scored.device_bytes}, score_arrays(scored.scores)
+    told = {
+        "seconds": scored.seconds,
+        "context_words": asdict(scored.context_words),
+        "device_bytes": scored.device_bytes,
+    }
+    return told, score_arrays(scored.scores)
 
 
 OPERATIONS: dict[str, Callable[[ModelHost, Frame], Answer]] = {

@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from rescorer import errors
 from rescorer.errors import RescorerError, ScoringError, Unavailable
+from rescorer.lm.context_words import ContextWords
 from rescorer.pipeline import Rescorer
 from rescorer.service.frames import PREFIX, Arrays, Frame, lengths, pack, scores_of, trie_arrays, unpack
 from rescorer.service.model_host import Load, ModelHost, Scored
@@ -147,7 +148,8 @@ class ProcessScorer:
         header = {"do": "score", "label": label, "only": list(only)}
         frame = await self._ask(header, trie_arrays(trie))
         self.device_bytes = frame.header["device_bytes"]
-        return Scored(scores_of(frame.arrays), frame.header["seconds"], self.device_bytes)
+        words = ContextWords(**frame.header["context_words"])
+        return Scored(scores_of(frame.arrays), frame.header["seconds"], words, self.device_bytes)
 
     async def stop(self) -> None:
         self._alive = False

@@ -13,6 +13,7 @@ import numpy as np
 from rescorer.batches import budget_cuts, word_costs
 from rescorer.errors import DeadlineExceeded
 from rescorer.lm.base import EdgeScores
+from rescorer.lm.context_words import ContextWords
 from rescorer.phases import Phase, phase
 from rescorer.pipeline import PreparedList, Rescorer
 from rescorer.service.laps import Lap
@@ -26,6 +27,7 @@ class BatchScores:
     Args:
         front: knows the models' names.
         laps: what the batch took, from its trie on.
+        context_words: that its networks needed.
     """
 
     def __init__(
@@ -34,9 +36,11 @@ class BatchScores:
         trie: HypothesisTrie,
         scores: Mapping[str, EdgeScores],
         partial: np.ndarray,  # (H,) bool
-        laps: Sequence[Lap] = (),
+        laps: Sequence[Lap],
+        context_words: ContextWords,
     ) -> None:
         self.front, self.trie, self.scores, self.laps = front, trie, scores, laps
+        self.context_words = context_words
         self._partial = partial
         self._sums: dict[tuple[tuple[str, float], ...], dict[str, np.ndarray]] = {}
 
