@@ -136,11 +136,11 @@ def test_a_list_longer_than_a_batch_is_cut_and_put_together(answering, plain):
         assert list(found.log_probs["mixture"].values) == pytest.approx(list(wanted.log_probs["mixture"]))
 
 
-def test_pieces_of_a_list_keep_the_budget():
+def test_pieces_of_a_list_keep_the_budget_and_the_prefixes_together():
     words = [("a",) * n for n in (3, 1, 5, 2)]
-    pieces = list(cut(words, ("x", "y"), 8))
-    assert [(each.start, each.stop) for each, _ in pieces] == [(0, 2), (2, 3), (3, 4)]
-    assert [cost for _, cost in pieces] == [8, 8, 5]
+    pieces = [(list(places), cost) for places, cost in cut(words, ("x", "y"), 8)]
+    assert pieces == [([1, 3], 7), ([0], 6), ([2], 8)]
+    assert [(list(places), cost) for places, cost in cut(words, (), 15)] == [([0, 1, 2, 3], 15)]
 
 
 def test_lists_that_came_meanwhile_are_one_batch(answering):

@@ -30,7 +30,7 @@ from rescorer.service.scoring import Outcome
 from rescorer.service.settings import ServiceSettings
 from rescorer.service.v1 import rescorer_pb2 as pb
 from rescorer.trie import Words
-from rescorer.types import Hypothesis, NBestList, Weights
+from rescorer.types import Hypothesis, NBestList, TextScore, Weights
 
 RescoreRequest = pb.RescoreRequest | pb.RescoreStreamRequest
 RescoreAnswer = TypeVar("RescoreAnswer", pb.RescoreResponse, pb.RescoreStreamResponse)
@@ -141,8 +141,10 @@ def ranked_list(plan: Plan, prepared: PreparedList, outcome: Outcome, *, merge: 
     weights = plan.weights
     if outcome.degradation == pb.DEGRADATION_NGRAM:
         weights = ngram_weights(weights, plan.front.bundle.ngram)
-    parts = [(part.batch.sums(weights), part.rows) for part in outcome.parts]
-    sums = {name: np.concatenate([every[name][rows] for every, rows in parts]) for name in parts[0][0]}
+    sums: dict[str, np.ndarray] = {}
+    for part in outcome.parts:
+        for name, values in part.batch.sums(weights).items():
+            sums.setdefault(name, np.empty(len(prepared.words)))[list(part.places)] = values[part.rows]
     return plan.front.ranked(prepared, sums, weights, merge=merge)
 
 
@@ -154,13 +156,12 @@ def answer_texts(plan: Plan, outcomes: Sequence[Outcome]) -> pb.ScoreTextRespons
     for prepared, outcome in zip(plan.good, outcomes, strict=True):
         if outcome.fault is not None:
             raise outcome.fault
-        texts, begin = [each.text for each in prepared.nbest.hypotheses], 0
+        found: dict[int, TextScore] = {}
         for part in outcome.parts:
-            end = begin + part.rows.stop - part.rows.start
-            trie, scores = part.batch.trie, part.batch.scores
-            scored = plan.front.text_scores(
-                texts[begin:end], prepared.words[begin:end], trie, scores, plan.weights, part.rows.start
-            )
-            response.scores.extend(text_score_to_proto(each) for each in scored)
-            begin = end
+            texts = [prepared.nbest.hypotheses[place].text for place in part.places]
+            words = [prepared.words[place] for place in part.places]
+            trie, scores, first = part.batch.trie, part.batch.scores, part.rows.start
+            scored = plan.front.text_scores(texts, words, trie, scores, plan.weights, first)
+            found.update(zip(part.places, scored, strict=True))
+        response.scores.extend(text_score_to_proto(found[place]) for place in range(len(found)))
     return response

@@ -159,5 +159,6 @@ class Batcher:
             rows = slice(begin, begin + len(work.words))
             begin = rows.stop
             if not work.answer.done():
-                work.answer.set_result(Part(batch, rows, Lap(QUEUE, work.queued, began - work.queued)))
+                queue = Lap(QUEUE, work.queued, began - work.queued)
+                work.answer.set_result(Part(batch, rows, work.places, queue))
         self._done(works, batch)

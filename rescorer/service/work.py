@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rescorer.batches import budget_cuts, word_costs
+from rescorer.batches import budget_cuts, subtree_order, word_costs
 from rescorer.errors import DeadlineExceeded
 from rescorer.lm.base import EdgeScores
 from rescorer.lm.context_words import ContextWords
@@ -58,6 +58,8 @@ class Part(NamedTuple):
     batch: BatchScores
     rows: slice
     """Which hypotheses of the batch are its own."""
+    places: Sequence[int]
+    """Of each of them in its list."""
     queue: Lap
     """Until the scoring of the batch began."""
 
@@ -81,6 +83,8 @@ class Work:
     request_id: str = ""
     queued: float = field(default_factory=time.perf_counter)
     """When it came into the queue, in ``time.perf_counter`` seconds."""
+    places: Sequence[int] = ()
+    """Of the hypotheses in their list."""
     answer: asyncio.Future[Part] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     @property
@@ -100,11 +104,19 @@ class Work:
             self.answer.exception()  # whoever waits may be gone: that is no news for the log
 
 
-def cut(words: Sequence[Words], context: Words, budget: int) -> Iterator[tuple[slice, int]]:
-    """Pieces of a list that fit into a batch, each with its cost in tokens."""
-    costs = word_costs(words, [()] * len(words))
-    for begin, end in budget_cuts(costs, max(1, budget - len(context))):
-        yield slice(begin, end), sum(costs[begin:end]) + len(context)
+def cut(words: Sequence[Words], context: Words, budget: int) -> Iterator[tuple[Sequence[int], int]]:
+    """Places of the hypotheses of a list that go into a batch together, with their cost in tokens.
+
+    Where they are too many for one batch, it is cut between subtrees of their common trie, so that few
+    prefixes are scored in more than one.
+    """
+    room, costs = max(1, budget - len(context)), word_costs(words, [()] * len(words))
+    order: Sequence[int] = range(len(words))
+    if sum(costs) > room:
+        order = subtree_order(words, [context] * len(words))
+        costs = [costs[place] for place in order]
+    for begin, end in budget_cuts(costs, room):
+        yield order[begin:end], sum(costs[begin:end]) + len(context)
 
 
 def works_of(
@@ -116,11 +128,20 @@ def works_of(
     request_id: str = "",
 ) -> list[Work]:
     """A list as work that fits into batches; arguments as of ``Work``."""
-    words, context = prepared.words, prepared.context
-    partial = [hypothesis.partial for hypothesis in prepared.nbest.hypotheses]
+    words, context, hypotheses = prepared.words, prepared.context, prepared.nbest.hypotheses
     return [
-        Work(front, words[rows], partial[rows], context, deadline, only, cost, request_id)
-        for rows, cost in cut(words, context, max_batch_tokens)
+        Work(
+            front,
+            [words[place] for place in places],
+            [hypotheses[place].partial for place in places],
+            context,
+            deadline,
+            only,
+            cost,
+            request_id,
+            places=places,
+        )
+        for places, cost in cut(words, context, max_batch_tokens)
     ]
 
 
