@@ -28,6 +28,7 @@ from rescorer.service.v1.rescorer_pb2_grpc import RescorerServiceStub
 
 ROOT = Path(__file__).resolve().parent.parent
 RULES = ROOT / "deploy" / "prometheus" / "alerts.yml"
+RULES_TEST = RULES.with_name("alerts_test.yml")
 DASHBOARD = ROOT / "deploy" / "grafana" / "dashboard.json"
 TEXTS = ("the cat", "the cat sat", "the dog", "the dog")
 
@@ -237,10 +238,36 @@ def test_the_dashboard_is_one_that_can_be_imported():
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool (Debian's package prometheus)")
-def test_promtool_finds_nothing_wrong_with_the_rules():
-    for command in (("rules", RULES), ("config", RULES.parent / "prometheus.yml")):
-        done = subprocess.run(["promtool", "check", *command], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("check", "rules", RULES),
+        ("check", "config", RULES.parent / "prometheus.yml"),
+        ("test", "rules", RULES_TEST),
+    ],
+    ids=lambda command: " ".join(command[:2]),
+)
+def test_promtool_finds_nothing_wrong_with_the_rules(command):
+    done = subprocess.run(["promtool", *command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_alert_is_tested_to_fire_and_to_wait():
+    groups = yaml.safe_load(RULES.read_text())["groups"]
+    alerts = [rule["alert"] for group in groups for rule in group["rules"]]
+    healthy, *tests = yaml.safe_load(RULES_TEST.read_text())["tests"]
+    assert [each["name"] for each in tests] == alerts
+    assert not any("exp_samples" in each for each in healthy["promql_expr_test"])
+    named = re.compile(r"\b(?:(?:rescorer|process)_\w+|up\b)")
+    series = {named.match(each["series"])[0] for each in healthy["input_series"]}
+    assert series == {
+        name for group in groups for rule in group["rules"] for name in named.findall(rule["expr"])
+    }
+    for each in tests:
+        waits, fires = each["promql_expr_test"]
+        assert "exp_samples" not in waits
+        (firing,) = fires["exp_samples"]
+        assert firing["labels"].startswith(f'ALERTS{{alertname="{each["name"]}",alertstate="firing"')
 
 
 def test_bounds_of_times_are_close_enough_for_a_service_of_milliseconds():
