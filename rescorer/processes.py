@@ -15,78 +15,83 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from threading import Thread
 from typing import Any, NamedTuple
 
 from rescorer.errors import ScoringError
 from rescorer.files import Answers, Batch, Rescoring, Scorer, lists_of
 from rescorer.lm.memory import keep_freed_memory
+from rescorer.machine import cores
 from rescorer.types import Hypothesis, NBestList
 
 BATCH_WORDS = 16_384
-"""Of a batch handed out: large enough for large products, and small enough that all have work to the end."""
+"""Of a batch handed out, at most: enough for large products, and few enough that all have work to the end."""
 AHEAD = 2
 """Batches a process handed out at a time: one is scored, the next waits beside it."""
 
 
-@dataclass(frozen=True, slots=True)
-class RescoringJob:
-    """What every process is to do.
-
-    Args:
-        make: loads the models; called in the process, once.
-        threads: of each process; 0 leaves torch's own choice.
-    """
-
-    make: Callable[[], Rescoring]
-    threads: int = 1
-
-
 class RescoringProcesses:
-    """A ``rescorer.files.Scorer``; enter it to start the processes, which load their models with the first
-    batch that each is handed.
+    """A ``rescorer.files.Scorer`` of so many processes, to be entered, so that they end. They start with the
+    first batches, and each loads its models with the first that it is handed.
 
     Args:
-        batch_words: of one batch; see ``BATCH_WORDS``.
+        make: loads the models; called in each process, once.
+        threads: CPU threads of each; 0: the cores are shared out.
+        batch_words: of one batch; ``BATCH_WORDS`` at most.
     """
 
-    def __init__(self, job: RescoringJob, count: int, batch_words: int = BATCH_WORDS) -> None:
-        self.batch_words = batch_words
+    def __init__(
+        self, make: Callable[[], Rescoring], count: int, threads: int = 0, batch_words: int = BATCH_WORDS
+    ) -> None:
+        self.batch_words = min(batch_words, BATCH_WORDS)
         self.count = count
-        self._pool = ProcessPoolExecutor(count, get_context("spawn"), _begin, (job,))
+        context = get_context("spawn")
+        lifeline, self._lifeline = context.Pipe(duplex=False)
+        job = (make, threads or max(1, cores() // count), lifeline)
+        self._pool = ProcessPoolExecutor(count, context, _begin, job)
 
     def __enter__(self) -> RescoringProcesses:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         self._pool.shutdown(cancel_futures=True)
+        self._lifeline.close()
 
     def answered(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Answers]]:
         """Each batch, in its order, with the answers to its lists.
 
         Raises:
-            ScoringError: a process ended.
+            ScoringError: a process cannot be started, or ended.
             RescorerError: whatever it met, such as a bundle that cannot be loaded.
         """
         handed_out: deque[tuple[Batch, Future[Answers]]] = deque()
         try:
             for batch in batches:
-                packed = [pack(nbest) for nbest in lists_of(batch)]
-                handed_out.append((batch, self._pool.submit(_rescore, packed)))
+                handed_out.append((batch, self._handed_out(batch)))
                 if len(handed_out) > AHEAD * self.count:
-                    yield self._done(*handed_out.popleft())
+                    yield _done(*handed_out.popleft())
             while handed_out:
-                yield self._done(*handed_out.popleft())
+                yield _done(*handed_out.popleft())
         except BrokenProcessPool:
             raise ScoringError(
                 f"one of {self.count} scoring processes ended, perhaps for want of memory: each has the "
                 "models in its own; try fewer"
             ) from None
 
-    def _done(self, batch: Batch, answers: Future[Answers]) -> tuple[Batch, Answers]:
-        return batch, answers.result()
+    def _handed_out(self, batch: Batch) -> Future[Answers]:
+        packed = [pack(nbest) for nbest in lists_of(batch)]
+        try:
+            return self._pool.submit(_rescore, packed)
+        except OSError as fault:
+            reason = fault.strerror or fault
+            raise ScoringError(f"{self.count} scoring processes cannot be started: {reason}") from None
+
+
+def _done(batch: Batch, answers: Future[Answers]) -> tuple[Batch, Answers]:
+    return batch, answers.result()
 
 
 @contextmanager
@@ -103,14 +108,8 @@ def rescoring(make: Callable[[], Rescoring], count: int, threads: int, batch_wor
         use_threads(threads)
         yield make()
     else:
-        job = RescoringJob(make, threads or max(1, cores() // count))
-        with RescoringProcesses(job, count, min(batch_words, BATCH_WORDS)) as processes:
+        with RescoringProcesses(make, count, threads, batch_words) as processes:
             yield processes
-
-
-def cores() -> int:
-    """That this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class PackedList(NamedTuple):
@@ -143,24 +142,32 @@ def unpack(packed: PackedList) -> NBestList:
     return NBestList(packed.id, tuple(map(Hypothesis, *columns)), *packed.rest)
 
 
-_job: RescoringJob | None = None
+_make: Callable[[], Rescoring] | None = None
 _rescoring: Rescoring | None = None
 
 
-def _begin(job: RescoringJob) -> None:
-    """First of all in a new process."""
-    global _job
+def _begin(make: Callable[[], Rescoring], threads: int, lifeline: Connection) -> None:
+    """First of all in a new process, which ends when the other end of ``lifeline`` is closed."""
+    global _make
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one that reads and writes ends the others
+    Thread(target=_end_with, args=(lifeline,), daemon=True).start()
     from rescorer.lm.device import use_threads  # as above
 
     keep_freed_memory()
-    use_threads(job.threads)
-    _job = job
+    use_threads(threads)
+    _make = make
+
+
+def _end_with(lifeline: Connection) -> None:
+    """Whoever is killed tells nobody: a pool's processes would wait for it, with models in their memory."""
+    with suppress(EOFError, OSError):
+        lifeline.recv_bytes()
+    os._exit(1)
 
 
 def _rescore(lists: Sequence[PackedList]) -> Answers:
     global _rescoring
-    if _rescoring is None and _job is not None:
-        _rescoring = _job.make()  # here, not in _begin, whose faults the pool would not hand on
+    if _rescoring is None and _make is not None:
+        _rescoring = _make()  # here, not in _begin, whose faults the pool would not hand on
     assert _rescoring is not None
     return _rescoring([unpack(each) for each in lists])

@@ -8,10 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from rescorer.machine import cores
 from rescorer.phases import Phase, phase
 from rescorer.service.jobs import SMALL_TOKENS, Jobs
 from rescorer.service.settings import load_settings
-from rescorer.service.wiring import cores, threads_of
+from rescorer.service.wiring import threads_of
 
 
 def thread_and_phase() -> int:

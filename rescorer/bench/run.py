@@ -4,7 +4,6 @@ machine's matrix products, a plain PyTorch scorer and KenLM's sentence call in t
 from __future__ import annotations
 
 import io
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterable
@@ -22,6 +21,7 @@ from rescorer.files import Rescoring, rescore_lists
 from rescorer.formats.rescored import WHOLE, rescored_writer
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.ngram import NgramModel
+from rescorer.machine import cores
 from rescorer.phases import Phase, Stopwatch
 from rescorer.pipeline import Rescorer
 from rescorer.processes import RescoringProcesses
@@ -150,7 +150,7 @@ def run_benchmark(
         in_processes=speed_of(f"in {count} processes", seconds, work, rate) if processes else None,
         machine={
             "threads": torch.get_num_threads(),
-            "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+            "cores": cores(),
             "torch": torch.__version__,
             "clock": "processor" if options.processor_time else "wall",
         },

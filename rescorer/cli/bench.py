@@ -17,7 +17,7 @@ from rich.table import Table
 from rescorer.cli.options import DtypeOption, FormatOption, MapOption, StreamOption, lists_from
 from rescorer.errors import ConfigError, InputError
 from rescorer.pipeline import MAX_BATCH_WORDS, Rescorer
-from rescorer.processes import BATCH_WORDS, RescoringJob, RescoringProcesses, cores
+from rescorer.processes import RescoringProcesses
 from rescorer.types import NBestList
 
 if TYPE_CHECKING:
@@ -98,8 +98,7 @@ def bench(
             spec = ModelSpec(network, hidden, classes, vocabulary, output, layers)
             good = [item for item in read() if isinstance(item, NBestList)]
             load = partial(spec_rescorer, spec, good, folder, device, dtype, batch_words)
-        job = RescoringJob(partial(measured, load), max(1, cores() // processes))
-        start = partial(RescoringProcesses, job, processes, min(batch_words, BATCH_WORDS))
+        start = partial(RescoringProcesses, partial(measured, load), processes, batch_words=batch_words)
         report = run_benchmark(load(), read, folder, options, start if processes > 1 else None)
     show(report)
     if json_file:

@@ -29,8 +29,9 @@ from rescorer.cli.options import (
 from rescorer.errors import ConfigError
 from rescorer.files import FileSummary, Rescoring, rescore_lists
 from rescorer.formats.rescored import renderer, rescored_writer
+from rescorer.machine import cores
 from rescorer.pipeline import MAX_BATCH_WORDS, Rescorer
-from rescorer.processes import cores, rescoring
+from rescorer.processes import rescoring
 from rescorer.types import Weights
 
 

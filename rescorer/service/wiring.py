@@ -10,6 +10,7 @@ from pathlib import Path
 import structlog
 
 from rescorer.errors import BundleError, ConfigError
+from rescorer.machine import cores
 from rescorer.service.admission import Admission, Room
 from rescorer.service.batcher import Batcher
 from rescorer.service.metrics import Metrics
@@ -44,13 +45,6 @@ def threads_of(settings: ServiceSettings) -> int:
     other at every step.
     """
     return settings.threads or max(1, (cores() - 1) // max(1, settings.scorers))
-
-
-def cores() -> int:
-    """That this process may use."""
-    if hasattr(os, "sched_getaffinity"):  # Linux
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def admission_of(settings: ServiceSettings) -> Admission:
