@@ -162,5 +162,6 @@ def test_an_address_that_cannot_be_had_is_told(bundle):
         asyncio.run(start(port=taken.getsockname()[1]))
     assert str(caught.value).startswith("the service cannot listen on 127.0.0.1:")
     assert str(caught.value).endswith("another process does; choose another port, or 0 for any free one")
-    with pytest.raises(ConfigError, match="this machine has no such address"):
-        asyncio.run(start(port=0, host="192.0.2.1", allow_insecure=True))
+    for host in ("192.0.2.1", "nobody.invalid"):
+        with pytest.raises(ConfigError, match=f"{host}:0: this machine has no such address$"):
+            asyncio.run(start(port=0, host=host, allow_insecure=True))

@@ -9,6 +9,9 @@ import socket
 
 from rescorer.errors import ConfigError
 
+NO_ADDRESS = (errno.EADDRNOTAVAIL, socket.EAI_NONAME, socket.EAI_AGAIN, socket.EAI_FAIL)
+"""What is said of addresses of other machines, and of names that nobody knows."""
+
 
 def is_loopback(host: str) -> bool:
     if host == "localhost":
@@ -50,10 +53,10 @@ def check_free(host: str, port: int, what: str) -> None:
 
 def why_not(fault: OSError) -> str:
     """Why a socket cannot listen, and what to do."""
+    if fault.errno in NO_ADDRESS:
+        return "this machine has no such address"
     if fault.errno == errno.EADDRINUSE:
         return "another process does; choose another port, or 0 for any free one"
     if fault.errno == errno.EACCES:
         return "it is not allowed; choose a port above 1023"
-    if fault.errno == errno.EADDRNOTAVAIL or isinstance(fault, socket.gaierror):
-        return "this machine has no such address"
     return str(fault.strerror)
