@@ -9,6 +9,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict
+from tempfile import TemporaryFile
+from typing import IO, NamedTuple
 
 from rescorer.errors import ServiceError
 from rescorer.load.client import Seen, Spec
@@ -30,12 +32,12 @@ def crowd(
     """
     with ExitStack() as stack:
         clients = [stack.enter_context(client_process(spec, limit_s)) for spec in specs]
-        for process in clients:
-            said_by(process)
+        for each in clients:
+            each.said()
         with around or nullcontext():
-            for process in clients:
-                tell(process, "begin")
-            return [Seen(**json.loads(said_by(process))) for process in clients]
+            for each in clients:
+                each.told("begin")
+            return [Seen(**json.loads(each.said())) for each in clients]
 
 
 def client(spec: Spec, limit_s: float | None = None) -> Seen:
@@ -43,12 +45,36 @@ def client(spec: Spec, limit_s: float | None = None) -> Seen:
     return crowd([spec], limit_s)[0]
 
 
+class Client(NamedTuple):
+    """A client process, and where it complains: a file, for a pipe that nobody reads would hold it up."""
+
+    process: subprocess.Popen[str]
+    stderr: IO[str]
+
+    def told(self, line: str) -> None:
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):  # it is gone, which shows when it has nothing to say
+            print(line, file=self.process.stdin, flush=True)
+
+    def said(self) -> str:
+        """Its next line; raises ServiceError where it has ended without."""
+        assert self.process.stdout is not None
+        if line := self.process.stdout.readline():
+            return line
+        self.process.wait()
+        self.stderr.seek(0)
+        raise ServiceError(f"a client of the load test failed: {self.stderr.read()[-500:]}")
+
+
 @contextmanager
-def client_process(spec: Spec, limit_s: float | None) -> Iterator[subprocess.Popen[str]]:
+def client_process(spec: Spec, limit_s: float | None) -> Iterator[Client]:
     """Connects; it begins when it is told to, and is ended at the end."""
     command, pipe = [sys.executable, "-m", "rescorer.load.client"], subprocess.PIPE
     over = threading.Event()
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+    with (
+        TemporaryFile("w+") as stderr,
+        subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=stderr, text=True) as process,
+    ):
 
         def end() -> None:
             over.set()
@@ -58,8 +84,9 @@ def client_process(spec: Spec, limit_s: float | None) -> Iterator[subprocess.Pop
         try:
             if timer:
                 timer.start()
-            tell(process, json.dumps(asdict(spec)))
-            yield process
+            begun = Client(process, stderr)
+            begun.told(json.dumps(asdict(spec)))
+            yield begun
         except ServiceError:
             if over.is_set():
                 raise TimeoutError(f"a client of the load test takes longer than {limit_s:g} s") from None
@@ -68,18 +95,3 @@ def client_process(spec: Spec, limit_s: float | None) -> Iterator[subprocess.Pop
             if timer:
                 timer.cancel()
             process.kill()
-
-
-def tell(process: subprocess.Popen[str], line: str) -> None:
-    assert process.stdin is not None
-    with suppress(BrokenPipeError):  # it is gone, which shows when it has nothing to say
-        print(line, file=process.stdin, flush=True)
-
-
-def said_by(process: subprocess.Popen[str]) -> str:
-    """The next line of a client; raises ServiceError where it has ended without."""
-    assert process.stdout is not None
-    assert process.stderr is not None
-    if line := process.stdout.readline():
-        return line
-    raise ServiceError(f"a client of the load test failed: {process.stderr.read()[-500:]}")
