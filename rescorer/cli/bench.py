@@ -51,7 +51,11 @@ def bench(
     dtype: DtypeOption = "float32",
     threads: Annotated[int, typer.Option(help="CPU threads; 0: one a core.")] = 0,
     processes: Annotated[
-        int, typer.Option(min=1, help="Run it in so many processes, too, as `rescorer rescore` can.")
+        int,
+        typer.Option(
+            min=1,
+            help="Run it in so many processes, too, as `rescorer rescore` can, the cores shared out.",
+        ),
     ] = 1,
     batch_words: Annotated[int, typer.Option(help="Words scored at once.")] = MAX_BATCH_WORDS,
     warm_up: Annotated[int, typer.Option(help="Runs that do not count.")] = 1,

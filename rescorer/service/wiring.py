@@ -51,6 +51,7 @@ def admission_of(settings: ServiceSettings) -> Admission:
     return Admission(
         Room("lists", settings.max_in_flight_lists, settings.max_client_lists),
         Room("tokens", settings.max_in_flight_tokens),
+        # Below a quarter of a batch a scorer the pace tells little of how long a list takes.
         settings.max_batch_tokens // 4 * max(1, settings.scorers),
     )
 
