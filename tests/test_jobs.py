@@ -50,5 +50,24 @@ def test_cores_but_one_are_shared_out_among_scorers(monkeypatch, here, scorers, 
     assert threads_of(load_settings(bundle="x", scorers=scorers, threads=threads)) == expected
 
 
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ("50000 100000", 1),
+        ("100000 100000", 1),
+        ("150000 100000", 2),
+        ("max 100000", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_a_container_has_the_cores_of_its_quota(told, expected, tmp_path, monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(64)), raising=False)
+    quota = tmp_path / "cpu.max"
+    if told is not None:
+        quota.write_text(told)
+    assert cores(quota) == (expected or 64)
+
+
 def test_there_is_a_core():
     assert cores() >= 1
