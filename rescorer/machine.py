@@ -13,10 +13,8 @@ QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 def cores(quota: Path = QUOTA) -> int:
     """Processor cores that this process may run on; of a container's quota as many as it fills."""
-    if hasattr(os, "sched_getaffinity"):  # Linux
-        count = len(os.sched_getaffinity(0))
-    else:
-        count = os.cpu_count() or 1
+    here = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    count = len(here)
     with suppress(OSError, ValueError):  # no container, no quota ("max"), or told another way
         allowed, period = map(int, quota.read_text(encoding="ascii").split())
         count = min(count, max(1, math.ceil(allowed / period)))
