@@ -66,7 +66,10 @@ def test_faults_of_a_call_are_raised_as_our_own(client, server, monkeypatch):
         client.rescore([nbest()] * 129)
     with Client(server.target, model="tiny/7") as other, pytest.raises(ModelNotFound, match="tiny/1"):
         other.rescore([nbest()])
-    with Client(server.target, max_message_bytes=2000) as small, pytest.raises(LimitExceeded, match="bytes"):
+    with (
+        Client(server.target, max_message_bytes=2000) as small,
+        pytest.raises(LimitExceeded, match="this cl"),
+    ):
         small.rescore([nbest()] * 100)
     monkeypatch.setattr(server.rescorer, "fault", RuntimeError("secret"))
     with pytest.raises(ScoringError, match="internal fault") as caught:
@@ -97,17 +100,21 @@ def test_a_server_that_is_not_there_or_not_ready_is_told_apart(bundle, unused_po
         async with AsyncClient(target) as client:
             await client.wait_ready(0.3)
 
-    with Client(f"127.0.0.1:{unused_port}", retry=NO_RETRY) as client:
+    nobody = f"127.0.0.1:{unused_port}"
+    with Client(nobody, retry=NO_RETRY) as client:
         with pytest.raises(Unavailable):
             client.rescore([nbest()])
-        with pytest.raises(DeadlineExceeded):
+        with pytest.raises(DeadlineExceeded, match=f"^{nobody}: connection refused$"):
             client.wait_ready(0.3)
+    with pytest.raises(DeadlineExceeded, match=f"^{nobody}: connection refused$"):
+        asyncio.run(ready(nobody))
     with running(bundle, load=False) as server, Client(server.target, retry=NO_RETRY) as client:
         with pytest.raises(Unavailable, match="unhealthy"):
             client.rescore([nbest()])
-        with pytest.raises(DeadlineExceeded):
+        loading = f"^{server.target}: NOT_SERVING, still loading its models"
+        with pytest.raises(DeadlineExceeded, match=loading):
             client.wait_ready(0.3)
-        with pytest.raises(DeadlineExceeded):
+        with pytest.raises(DeadlineExceeded, match=loading):
             asyncio.run(ready(server.target))
         server.load()
         client.wait_ready(5)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 
+import grpc
 import pytest
 from conftest import REPOSITORY
 
 from rescorer import ConfigError
 from rescorer.client import Client, Retry
-from rescorer.client.connection import resolve, service_config
+from rescorer.client.connection import resolve, service_config, why_unready
 
 
 @pytest.mark.parametrize(
@@ -40,6 +41,26 @@ def test_targets_become_those_of_grpc(target, expected):
 def test_targets_that_make_no_sense_are_refused(target, part):
     with pytest.raises(ConfigError, match=part.replace("[", r"\[")):
         Client(target)
+
+
+@pytest.mark.parametrize(
+    ("details", "reason"),
+    [
+        ("ipv4:1.2.3.4:1: Failed to connect to remote host: Connection refused", "connection refused"),
+        ("UNKNOWN: ipv6:%5B::1%5D:1: connect: Connection refused (111)", "connection refused"),
+        ("UNAVAILABLE: ipv4:1.2.3.4:1: Failed parsing HTTP/2 (a, b)", "Failed parsing HTTP/2 (a, b)"),
+        ("ipv4:1.2.3.4:1: backend unhealthy", "NOT_SERVING, still loading its models or stopping"),
+        ("unheard of", "unheard of"),
+    ],
+)
+def test_why_a_server_is_not_ready_is_read_from_what_grpc_says(details, reason):
+    def told(details: str, code: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE) -> str:
+        return why_unready(grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details))
+
+    assert told(f"connections to all backends failing; last error: {details}") == reason
+    assert told("", grpc.StatusCode.DEADLINE_EXCEEDED) == "no answer"
+    looked_up = "hostname lookup error:address lookup failed for no.example:1: Domain name not found"
+    assert told(f"errors resolving no.example:1: [field:{looked_up}]") == "Domain name not found"
 
 
 def test_a_token_stays_on_this_machine_without_tls():

@@ -21,7 +21,7 @@ def health(
 
     Example: rescorer health 127.0.0.1:50051
 
-    Needs no token. Any option of TLS is as good as --tls.
+    Where it does not serve, the reason is told. Needs no token. Any option of TLS is as good as --tls.
     """
     from rescorer.client import NO_RETRY, Client, Tls
 

@@ -24,9 +24,9 @@ from rescorer.client.calls import (
     text_scores_of,
     until_fault,
 )
-from rescorer.client.connection import Connections, Retry
+from rescorer.client.connection import REASON_S, Connections, Retry, why_unready
 from rescorer.client.identity import Tls, Token
-from rescorer.errors import Overloaded, Unavailable
+from rescorer.errors import DeadlineExceeded, Overloaded, Unavailable
 from rescorer.service import MAX_MESSAGE_BYTES
 from rescorer.service.v1 import models_pb2
 from rescorer.types import TextScore, Weights
@@ -72,13 +72,25 @@ class AsyncClient:
     async def wait_ready(self, timeout_s: float = 30.0) -> None:
         """As ``Client.wait_ready``."""
         health: Any = HealthStub(self._connections.channels[0])
-        with raising_faults():
-            states = health.Watch(HealthCheckRequest(), timeout=timeout_s, wait_for_ready=True)
-            async for state in states:
-                if state.status == HealthCheckResponse.SERVING:
-                    states.cancel()
-                    return
-        raise Unavailable("the server ended the health watch")
+        try:
+            with raising_faults():
+                states = health.Watch(HealthCheckRequest(), timeout=timeout_s, wait_for_ready=True)
+                async for state in states:
+                    if state.status == HealthCheckResponse.SERVING:
+                        states.cancel()
+                        return
+        except DeadlineExceeded:
+            reason = await self._why_unready(health)
+            raise DeadlineExceeded(f"{self._connections.target}: {reason}") from None
+        raise Unavailable(f"{self._connections.target}: the server ended the health watch")
+
+    async def _why_unready(self, health: Any) -> str:
+        """A call that does not wait is told what one that waits is not."""
+        try:
+            state = await health.Check(HealthCheckRequest(), timeout=REASON_S)
+        except grpc.RpcError as error:
+            return why_unready(error)
+        return HealthCheckResponse.ServingStatus.Name(state.status)
 
     async def rescore(
         self,

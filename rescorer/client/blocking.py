@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import grpc
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
@@ -22,9 +23,9 @@ from rescorer.client.calls import (
     text_scores_of,
     until_fault,
 )
-from rescorer.client.connection import Connections, Retry
+from rescorer.client.connection import REASON_S, Connections, Retry, why_unready
 from rescorer.client.identity import Tls, Token
-from rescorer.errors import Overloaded, Unavailable
+from rescorer.errors import DeadlineExceeded, Overloaded, Unavailable
 from rescorer.service import MAX_MESSAGE_BYTES
 from rescorer.service.v1 import models_pb2
 from rescorer.types import TextScore, Weights
@@ -87,15 +88,27 @@ class Client:
             each.close()
 
     def wait_ready(self, timeout_s: float = 30.0) -> None:
-        """Returns when a server serves; raises DeadlineExceeded where none does in time."""
-        health = HealthStub(self._connections.channels[0])
-        with raising_faults():
-            states = health.Watch(HealthCheckRequest(), timeout=timeout_s, wait_for_ready=True)  # type: ignore[attr-defined]  # missing from the stubs
-            for state in states:
-                if state.status == HealthCheckResponse.SERVING:
-                    states.cancel()
-                    return
-        raise Unavailable("the server ended the health watch")
+        """Returns when a server serves; raises DeadlineExceeded, with the reason, where none does in time."""
+        health: Any = HealthStub(self._connections.channels[0])
+        try:
+            with raising_faults():
+                states = health.Watch(HealthCheckRequest(), timeout=timeout_s, wait_for_ready=True)
+                for state in states:
+                    if state.status == HealthCheckResponse.SERVING:
+                        states.cancel()
+                        return
+        except DeadlineExceeded:
+            reason = self._why_unready(health)
+            raise DeadlineExceeded(f"{self._connections.target}: {reason}") from None
+        raise Unavailable(f"{self._connections.target}: the server ended the health watch")
+
+    def _why_unready(self, health: Any) -> str:
+        """A call that does not wait is told what one that waits is not."""
+        try:
+            state = health.Check(HealthCheckRequest(), timeout=REASON_S)
+        except grpc.RpcError as error:
+            return why_unready(error)
+        return HealthCheckResponse.ServingStatus.Name(state.status)
 
     def rescore(
         self,

@@ -167,7 +167,9 @@ class Requests:
         size = message.ByteSize()
         if size > self._max_message_bytes:
             raise LimitExceeded(
-                f"{size} bytes to send; expected at most {self._max_message_bytes}", field="lists"
+                f"{size} bytes to send; expected at most {self._max_message_bytes} "
+                "(this client's max_message_bytes)",
+                field="lists",
             )
         return message
 

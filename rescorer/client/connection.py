@@ -12,6 +12,8 @@ import socket
 from dataclasses import dataclass
 from typing import Any
 
+from grpc import StatusCode
+
 from rescorer.client.identity import Tls, Token, check_token, metadata
 from rescorer.errors import ConfigError
 from rescorer.service.v1 import models_pb2, rescorer_pb2
@@ -34,6 +36,13 @@ SPARE_BYTES = 65_536
 SCHEMES = ("dns:", "ipv4:", "ipv6:", "unix:", "unix-abstract:")
 """Of targets that gRPC reads as they are."""
 PORT = re.compile(r"(.*):(\d+)")
+REASON_S = 0.25
+"""How long a channel that is not ready may take to say why not; mostly it knows at once."""
+AROUND_REASON = re.compile(
+    r".*last error: |^[A-Z_]+: |^(ipv4|ipv6|unix)\S*: |^Failed to connect to remote host: |^connect: "
+    r"|.*address lookup failed for \S+: |\]$"
+)
+"""What gRPC tells beside it: its own codes and the address, which we name ourselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +117,7 @@ class Connections:
         if count < 1:
             raise ConfigError(f"connections is {count}; expected at least 1")
         self._token = token
+        self.target = target
         resolved, authority = resolve(target)
         check_token(resolved, tls, token)
         options = [
@@ -133,6 +143,21 @@ class Connections:
     def metadata(self) -> tuple[tuple[str, str], ...]:
         """Of a call."""
         return metadata(self._token)
+
+
+def why_unready(error: Any) -> str:
+    """What a refused question about health tells of the server, from gRPC's error.
+
+    Its words are for people and may change: what is not known is handed on whole.
+    """
+    if error.code() is StatusCode.DEADLINE_EXCEEDED:
+        return "no answer"
+    reason, before = str(error.details() or error.code().name), ""
+    while reason != before:
+        before, reason = reason, AROUND_REASON.sub("", reason, count=1)
+    if "unhealthy" in reason:
+        return "NOT_SERVING, still loading its models or stopping"
+    return "connection refused" if reason.startswith("Connection refused") else reason
 
 
 def channel_options(retry: Retry, max_message_bytes: int) -> tuple[tuple[str, Any], ...]:
