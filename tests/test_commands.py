@@ -123,6 +123,7 @@ def test_a_pipe_works_as_a_real_process(bundle):
         (["rescore", "IN", "--bundle", "BUNDLE", "-w", "acustic=1"], 2, "did you mean 'acoustic'?"),
         (["rescore", "IN", "--bundle", "BUNDLE", "-w", "wrod=1"], 2, "did you mean 'word'?"),
         (["rescore", "IN", "--bundle", "BUNDLE", "-w", "graph=1"], 2, "`-w graph=0` leaves it out"),
+        (["rescore", "IN", "--bundle", "BUNDLE", "-w", "mixture=9"], 2, "did you mean `-w lm:mixture=9`?"),
         (["rescore", "IN", "--bundle", "BUNDLE", "-w", "lm:neurl=1"], 2, "did you mean 'neural'?"),
         (["rescore", "IN", "--bundle", "BUNDLE", "-w", "mix:neurl=1"], 2, "did you mean 'neural'?"),
         (["rescore", "IN", "--bundle", "BUNDLE", "--weights", "defualt"], 2, "did you mean 'default'?"),

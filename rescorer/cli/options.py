@@ -175,7 +175,10 @@ def check_streams(lists: Sequence[NBestList], weights: Weights, streams: list[st
             raise ConfigError(f"--stream {name}={stream.field}: {none} a score in that field{meant}")
     for name, weight in weights.streams.items():
         if weight != 0 and name not in there:
-            meant = did_you_mean(name, [*there, "word", "oov"])
+            if name in {"mixture", *weights.lm, *weights.mixture}:
+                meant = f"; did you mean `-w lm:{name}={weight:g}`?"
+            else:
+                meant = did_you_mean(name, [*there, "word", "oov"])
             raise ConfigError(
                 f"weights {weights.name!r} count the stream {name!r}, which {none}; they have "
                 f"{', '.join(there) or 'no scores at all'}{meant or f'; `-w {name}=0` leaves it out'}"
