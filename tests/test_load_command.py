@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from models import write_bundle
+from rescorer.cli.load import HEADER, row
 from rescorer.errors import ServiceError
 from rescorer.load.client import Spec
 from rescorer.load.crowd import client
@@ -36,6 +37,8 @@ def test_every_stage_is_told(tmp_path):
     for each in stages:
         assert 0 < each["p50_ms"] <= each["p99_ms"]
         assert each["lists_per_s"] > 0
+    for each in stages[:2]:
+        assert each["late_p99_ms"] is each["health_p99_ms"] is each["max_rss_bytes"] is None
     for each in stages[2:]:
         assert sum(each["codes"].values()) == each["calls"]
         # gRPC's core at the server ends a late call by CANCELLED, if the client's own timer is later still.
@@ -43,6 +46,14 @@ def test_every_stage_is_told(tmp_path):
         assert each["max_rss_bytes"] > 1e7
         assert 0 <= each["late_p99_ms"] < 1000
         assert each["health_p99_ms"] > 0
+
+
+def test_what_a_row_does_not_measure_is_a_dash():
+    library = row(Stage("library", 9, lists_per_s=3.0, lists_per_cpu_s=2.0, p50_ms=1.0, p99_ms=1.5))
+    assert library.split() == ["library", "9", "0", "0", "3.0", "2.0", "1.0", "1.5", "–", "–", "–", "–"]
+    served = row(Stage("peak", 9, {"OK": 9}, 3.0, 2.0, 1.0, 1.5, None, 0.0, 0.5, 1.0, 10**8))
+    assert served.split()[-4:] == ["0.0", "–", "0.5", "100"]
+    assert len(library) == len(served) == len(HEADER)
 
 
 def test_what_ran_out_of_time_is_no_refusal():

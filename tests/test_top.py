@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
+import re
 import statistics
 import threading
 
 import grpc
 import pytest
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
+from rich.console import Console
 from servers import running
 from stubs import a_list
 from typer.testing import CliRunner
 
 from rescorer.cli import app
+from rescorer.cli.top import view
 from rescorer.errors import Unavailable
 from rescorer.service.metrics import SECONDS
 from rescorer.service.scrape import Scrape, compare, quantile
@@ -79,6 +83,25 @@ def test_a_server_that_cannot_be_read_is_told():
     assert isinstance(done.exception, Unavailable)
 
 
+def test_what_has_no_metrics_is_named_and_not_printed(server):
+    done = CliRunner().invoke(app, ["top", server.target, "--once"])
+    assert isinstance(done.exception, Unavailable)
+    assert "no metrics: it speaks HTTP/2" in str(done.exception)
+    assert str(done.exception).isprintable()
+
+
+def test_what_an_idle_server_did_not_measure_is_no_zero():
+    idle = Scrape('rescorer_lists_total{model="m/1",code="OK"} 10\n', 0.0)
+    picture = compare(idle, idle)
+    assert (picture.distinct, picture.batch_lists, picture.call_ms.p99) == (None, None, None)
+    printed = Console(file=io.StringIO(), width=110)
+    printed.print(view("here:1", picture))
+    shown = printed.file.getvalue()
+    assert "a batch – lists, – edges  distinct –" in shown
+    assert re.search(r"call +– +– ", shown)
+    assert re.search(r"m/1 +0\.0 +– +– ", shown)
+
+
 def test_quantiles_are_those_of_the_values_within_a_bucket():
     rng = random.Random(1)
     registry = CollectorRegistry()
@@ -91,7 +114,7 @@ def test_quantiles_are_those_of_the_values_within_a_bucket():
     cuts = statistics.quantiles(values, n=100)
     assert picture.queue_ms.p50 == pytest.approx(1e3 * cuts[49], rel=0.25)
     assert picture.queue_ms.p99 == pytest.approx(1e3 * cuts[98], rel=0.25)
-    assert quantile(0.5, {}) == quantile(0.5, {1.0: 0.0, float("inf"): 0.0}) == 0.0
+    assert quantile(0.5, {}) is quantile(0.5, {1.0: 0.0, float("inf"): 0.0}) is None
     assert quantile(0.5, {1.0: 0.0, float("inf"): 3.0}) == 1.0
 
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rescorer.cli.figures import shown
 from rescorer.cli.options import DtypeOption, FormatOption, MapOption, StreamOption, lists_from
 from rescorer.types import NBestList
+
+if TYPE_CHECKING:
+    from rescorer.load.stages import Stage
 
 
 def load(
@@ -63,11 +67,18 @@ def load(
         if as_json:
             typer.echo(json.dumps(asdict(stage)))
             continue
-        typer.echo(
-            f"{stage.name:<20}{stage.calls:>7}{stage.refused:>9}{stage.failed:>8}{stage.lists_per_s:>9.1f}"
-            f"{stage.lists_per_cpu_s:>13.1f}{stage.p50_ms:>9.1f}{stage.p99_ms:>9.1f}{stage.late_p99_ms:>10.1f}"
-            f"{stage.refused_p99_ms:>13.1f}{stage.health_p99_ms:>12.1f}{stage.max_rss_bytes / 1e6:>7.0f}"
-        )
+        typer.echo(row(stage))
+
+
+def row(stage: Stage) -> str:
+    """A stage under ``HEADER``."""
+    rss_mb = None if stage.max_rss_bytes is None else stage.max_rss_bytes / 1e6
+    return (
+        f"{stage.name:<20}{stage.calls:>7}{stage.refused:>9}{stage.failed:>8}{stage.lists_per_s:>9.1f}"
+        f"{stage.lists_per_cpu_s:>13.1f}{shown(stage.p50_ms, '.1f'):>9}{shown(stage.p99_ms, '.1f'):>9}"
+        f"{shown(stage.late_p99_ms, '.1f'):>10}{shown(stage.refused_p99_ms, '.1f'):>13}"
+        f"{shown(stage.health_p99_ms, '.1f'):>12}{shown(rss_mb, '.0f'):>7}"
+    )
 
 
 HEADER = (

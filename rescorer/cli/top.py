@@ -14,6 +14,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from rescorer.cli.figures import shown
+
 if TYPE_CHECKING:
     from rescorer.service.scrape import Picture, Quantiles
 
@@ -73,8 +75,8 @@ def view(address: str, picture: Picture) -> Group:
     load = Text(
         f"waiting {picture.waiting:,}  in flight {picture.in_flight_lists:,} lists, "
         f"{picture.in_flight_tokens:,} words  streams {picture.streams:,}  "
-        f"a batch {picture.batch_lists:.1f} lists, {picture.batch_edges:,.0f} edges  "
-        f"distinct {picture.distinct:.0%}"
+        f"a batch {shown(picture.batch_lists, '.1f')} lists, {shown(picture.batch_edges, ',.0f')} edges  "
+        f"distinct {shown(picture.distinct, '.0%')}"
     )
     times = table("time", "p50 ms", "p99 ms")
     for name, each in (
@@ -94,8 +96,8 @@ def view(address: str, picture: Picture) -> Group:
         models.add_row(
             model,
             f"{of_model.lists_per_s:,.1f}",
-            f"{of_model.best_changed:.1%}",
-            f"{of_model.unknown_words:.2%}",
+            shown(of_model.best_changed, ".1%"),
+            shown(of_model.unknown_words, ".2%"),
             f"{of_model.memory_bytes / 1e6:,.0f}",
         )
     side_by_side = Table.grid(padding=(0, 3))
@@ -111,4 +113,4 @@ def table(first: str, *others: str) -> Table:
 
 
 def milliseconds(times: Quantiles) -> tuple[str, str]:
-    return f"{times.p50:,.1f}", f"{times.p99:,.1f}"
+    return shown(times.p50, ",.1f"), shown(times.p99, ",.1f")

@@ -45,8 +45,8 @@ class Report:
     """Answered."""
     codes: dict[str, int]
     """Of calls."""
-    p50_ms: float
-    p99_ms: float
+    p50_ms: float | None
+    p99_ms: float | None
     grown: Grown
     more_descriptors: int
     more_threads: int

@@ -44,7 +44,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One row of the report."""
+    """One row of the report; None: not measured, such as a refusal's time where none was refused."""
 
     name: str
     calls: int
@@ -53,14 +53,14 @@ class Stage:
     """Answered."""
     lists_per_cpu_s: float = 0.0
     """Answered, for a second of the server's CPU time."""
-    p50_ms: float = 0.0
-    p99_ms: float = 0.0
-    refused_p99_ms: float = 0.0
-    late_p99_ms: float = 0.0
+    p50_ms: float | None = None
+    p99_ms: float | None = None
+    refused_p99_ms: float | None = None
+    late_p99_ms: float | None = None
     """As of ``Seen``."""
-    health_p99_ms: float = 0.0
-    client_cpu_s: float = 0.0
-    max_rss_bytes: int = 0
+    health_p99_ms: float | None = None
+    client_cpu_s: float | None = None
+    max_rss_bytes: int | None = None
 
     @property
     def refused(self) -> int:
@@ -157,5 +157,5 @@ def in_service(name: str, target: str, pid: int, messages: list[str], rate: floa
     )
 
 
-def percentile(values: Sequence[float], percent: float) -> float:
-    return float(np.percentile(values, percent)) if values else 0.0
+def percentile(values: Sequence[float], percent: float) -> float | None:
+    return float(np.percentile(values, percent)) if values else None

@@ -6,7 +6,7 @@ import time
 import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from http.client import HTTPException
+from http.client import BadStatusLine, HTTPException
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -14,14 +14,16 @@ from rescorer.errors import Unavailable
 
 READ_LIMIT_S = 5.0
 PREFIX = "rescorer_"
+HTTP2_SETTINGS = "\x04"
+"""The type of the frame with which a server of HTTP/2 begins, after three bytes of its length."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """Of times, in milliseconds; 0 where nothing was measured."""
+    """Of times, in milliseconds; None where nothing was measured."""
 
-    p50: float = 0.0
-    p99: float = 0.0
+    p50: float | None = None
+    p99: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +31,9 @@ class ModelPicture:
     """What a model does."""
 
     lists_per_s: float
-    best_changed: float
-    """Share of its lists whose best hypothesis was not the first."""
-    unknown_words: float
+    best_changed: float | None
+    """Share of its lists whose best hypothesis was not the first; None: it had no lists."""
+    unknown_words: float | None
     """Share of words."""
     memory_bytes: float
 
@@ -51,10 +53,10 @@ class Picture:
     """Of a batch."""
     phase_shares: Mapping[str, float]
     """Seconds a second, by phase."""
-    batch_lists: float
-    """In the mean, as are edges."""
-    batch_edges: float
-    distinct: float
+    batch_lists: float | None
+    """In the mean, as are edges; None: there were no batches."""
+    batch_edges: float | None
+    distinct: float | None
     """Share of the words sent that had to be computed."""
     waiting: int
     in_flight_lists: int
@@ -106,9 +108,26 @@ def read(address: str) -> Scrape:
     url = address if "://" in address else f"http://{address}/metrics"
     try:
         with urllib.request.urlopen(url, timeout=READ_LIMIT_S) as answer:
-            return Scrape(answer.read().decode("utf-8"), time.monotonic())
+            text = answer.read().decode("utf-8")
+            scrape = Scrape(text, time.monotonic())
     except (OSError, HTTPException, ValueError) as fault:
-        raise Unavailable(f"{url}: no metrics: {fault}") from None
+        # Its subclass RemoteDisconnected has a message, no line.
+        reason = found_instead(str(fault)) if type(fault) is BadStatusLine else str(fault)
+        raise Unavailable(f"{url}: no metrics: {reason}") from None
+    if PREFIX not in text:
+        raise Unavailable(f"{url}: no metrics of a rescorer among those of {text[:40]!r}")
+    return scrape
+
+
+def found_instead(line: str) -> str:
+    """What answers where no HTTP/1 does, from the first line of it.
+
+    >>> found_instead("SSH-2.0-OpenSSH_9.2")
+    "no HTTP: 'SSH-2.0-OpenSSH_9.2'"
+    """
+    if line[3:4] == HTTP2_SETTINGS:
+        return "it speaks HTTP/2, as the port of gRPC does; the one of --metrics-port is another"
+    return f"no HTTP: {line[:40]!r}"
 
 
 def compare(before: Scrape, after: Scrape) -> Picture:
@@ -129,7 +148,8 @@ def compare(before: Scrape, after: Scrape) -> Picture:
             float(le): count - old.get(le, 0.0)
             for le, count in after.by(f"{name}_bucket", "le", **labels).items()
         }
-        return Quantiles(*(1e3 * quantile(share, counts) for share in (0.5, 0.99)))
+        p50, p99 = (quantile(share, counts) for share in (0.5, 0.99))
+        return Quantiles() if p50 is None or p99 is None else Quantiles(1e3 * p50, 1e3 * p99)
 
     memory = {labels["model"]: value for labels, value in after.of("model_memory_bytes")}
     models = {
@@ -164,12 +184,12 @@ def compare(before: Scrape, after: Scrape) -> Picture:
     )
 
 
-def ratio(part: float, whole: float) -> float:
-    return part / whole if whole else 0.0
+def ratio(part: float, whole: float) -> float | None:
+    return part / whole if whole else None
 
 
-def quantile(share: float, counts: Mapping[float, float]) -> float:
-    """A quantile read from a histogram as Prometheus reads it: evenly spread within a bucket.
+def quantile(share: float, counts: Mapping[float, float]) -> float | None:
+    """A quantile read from a histogram as Prometheus reads it, evenly spread in a bucket; None: no values.
 
     Args:
         counts: of values up to each bound, infinity among them.
@@ -180,7 +200,7 @@ def quantile(share: float, counts: Mapping[float, float]) -> float:
     bounds = sorted(counts)
     total = counts[bounds[-1]] if bounds else 0.0
     if total <= 0:
-        return 0.0
+        return None
     low = below = 0.0
     for bound in bounds[:-1]:
         if counts[bound] >= share * total:
