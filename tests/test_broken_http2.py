@@ -13,8 +13,17 @@ from servers import running, until
 
 from models import write_bundle
 from rescorer import RescoredList
-from rescorer.client import Client
-from rescorer.load.http2 import BREAKERS, conversation
+from rescorer.client import NO_RETRY, Client
+from rescorer.load.http2 import (
+    BREAKERS,
+    HEADERS,
+    PREFACE,
+    RST_STREAM,
+    SETTINGS,
+    conversation,
+    frame,
+    request_headers,
+)
 
 PATH = b"/rescorer.v1.RescorerService/Rescore"
 
@@ -62,3 +71,19 @@ def test_a_path_that_is_not_utf_8_ends_neither_the_server_nor_calls_of_others(se
         assert b"grpc-status" in say(server.port, b"".join(conversation(PATH, b"")))
         assert b"Method not found" in say(server.port, b"".join(conversation(b"/\xe5", b"")))
         until(lambda: server.in_flight == 0)
+
+
+def test_streams_opened_and_reset_by_the_thousand_do_not_cancel_calls_of_others(server):
+    """From 1,000 calls waiting on, gRPC dropped some of them, whoever sent them."""
+    block, end_headers, cancel = request_headers(PATH), 4, (8).to_bytes(4, "big")
+    streams = range(1, 6001, 2)
+    opened = b"".join(
+        frame(HEADERS, end_headers, number, block) + frame(RST_STREAM, 0, number, cancel)
+        for number in streams
+    )
+    flood = b"".join((PREFACE, frame(SETTINGS, 0, 0), opened))
+    with Client(server.target, retry=NO_RETRY) as client, ThreadPoolExecutor(4) as flooders:
+        client.wait_ready(10)
+        floods = [flooders.submit(say, server.port, flood) for _ in range(12)]
+        while not all(each.done() for each in floods):
+            assert [each.id for each in client.rescore([nbest()])] == ["u1"]

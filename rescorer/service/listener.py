@@ -26,6 +26,9 @@ from grpc._cython import cygrpc  # type: ignore[attr-defined]  # not in the stub
 LOOK_EVERY_S = 1.0
 TAKEN_AT_ONCE = 16
 """Calls of a method that can be taken in one round of the event loop."""
+CALLS_TO_TAKE = 16_384
+"""Calls of a method that may wait to be taken. From 1,000 on, unless told otherwise, gRPC drops some of them,
+as CANCELLED, whoever sent them: one connection that opens and resets streams without an end gets there."""
 
 PARTS: Mapping[str, str | None] = MappingProxyType(
     {
@@ -133,6 +136,11 @@ def listening_server(
 ) -> grpc.aio.Server:
     """As ``grpc.aio.server``, but whatever path a call has, it goes on; or just that, with a warning, where
     the installed gRPC is made otherwise inside."""
+    options = [
+        *options,
+        ("grpc.server.max_pending_requests", CALLS_TO_TAKE),
+        ("grpc.server.max_pending_requests_hard_limit", 2 * CALLS_TO_TAKE),
+    ]
     server: Any = grpc.aio.server(interceptors=interceptors, options=options)
     other = list(other_parts())
     if other or type(getattr(server, "_server", None)) is not AioServer:
