@@ -18,7 +18,7 @@ from grpc_reflection.v1alpha import reflection
 
 from rescorer.bundle import newest_version, read_manifest
 from rescorer.errors import ConfigError, ScoringError
-from rescorer.lm.memory import keep_freed_memory
+from rescorer.lm.memory import keep_freed_memory, share_freed_memory
 from rescorer.pipeline import Rescorer
 from rescorer.service.access import Access, AccessInterceptor
 from rescorer.service.access_file import Role
@@ -288,7 +288,9 @@ def serve(settings: ServiceSettings, read_again: Callable[[], ServiceSettings] |
         BundleError: the models cannot be loaded.
     """
     log_to_stderr(settings.log_format)
-    keep_freed_memory()
+    share_freed_memory()
+    if not settings.scorers:
+        keep_freed_memory()  # as scorers do
     asyncio.run(_serve(settings, read_again))
 
 
