@@ -335,3 +335,23 @@ def test_training_commands_end_in_a_bundle_that_serves(run, tmp_path):
     assert measured["mixture"] <= min(measured["ngram"], measured["neural"]) + 1e-6
     assert Rescorer.load(made).bundle.label == "mine/3"
     assert run("bundle", made, *parts, command=train_main)[0] == 2  # immutable
+
+
+def test_lists_are_not_overwritten_by_what_becomes_of_them(run, bundle, tmp_path):
+    source = write(tmp_path / "in.jsonl", *GOOD)
+    code, _, err = run("rescore", source, "-o", source, "--bundle", bundle)
+    assert (code, "is the file of the lists" in err) == (2, True)
+    assert source.read_text().splitlines() == GOOD
+    code, _, err = run("rescore", source, "-o", tmp_path / "no" / "out.jsonl", "--bundle", bundle)
+    assert (code, "--output" in err, "no such folder" in err) == (2, True, True)
+
+
+def test_weights_that_leave_all_scores_out_are_told(run, bundle, tmp_path):
+    source, weights = (
+        write(tmp_path / "in.jsonl", *GOOD),
+        write(tmp_path / "w.json", '{"lm": {"mixture": 9}}'),
+    )
+    code, _, err = run(
+        "rescore", source, "-o", tmp_path / "o.jsonl", "--bundle", bundle, "--weights", weights
+    )
+    assert (code, "warning: weights 'w' count no score of the lists (acoustic)" in err) == (0, True)

@@ -157,7 +157,12 @@ def with_streams_there(
 ) -> Iterator[NBestList | InputError]:
     """The lists, once the first of them have been looked at; raises as ``check_streams``."""
     first = list(itertools.islice(lists, FIRST_LISTS))
-    check_streams([each for each in first if isinstance(each, NBestList)], weights, streams)
+    good = [each for each in first if isinstance(each, NBestList)]
+    check_streams(good, weights, streams)
+    names = sorted({name for each in good for name in each.streams})
+    if names and not any(weights.streams.values()):
+        told = f"no score of the lists ({', '.join(names)}): language models alone decide"
+        typer.echo(f"warning: weights {weights.name!r} count {told}", err=True)
     return itertools.chain(first, lists)
 
 

@@ -97,8 +97,7 @@ def rescore(
     renderer(to)  # and so does this one
     lists = with_streams_there(lists_from(source, maps, streams, groups, format_), effective, streams)
     reject_file = rejects or (Path(f"{output}.rejects") if output != "-" else None)
-    if reject_file and not reject_file.parent.is_dir():
-        raise ConfigError(f"--rejects {reject_file}: no such folder")
+    check_places(source, output, reject_file)
     with ExitStack() as stack:
         scorer = stack.enter_context(rescoring(make, processes or cores(), threads, batch_words))
         write = stack.enter_context(rescored_writer(to, output))
@@ -111,6 +110,20 @@ def rescore(
         show_summary(summary, reject_file)
     if summary.rejected:
         raise typer.Exit(SOME_REJECTED)
+
+
+def check_places(source: str, output: str, reject_file: Path | None) -> None:
+    """Raises ConfigError where nothing could be written, or what is read would be overwritten."""
+    if output != "-":
+        if not Path(output).parent.is_dir():
+            raise ConfigError(f"--output {output}: no such folder")
+        if Path(output).exists() and Path(source).exists() and Path(output).samefile(source):
+            raise ConfigError(
+                f"--output {output} is the file of the lists: re-ranked ones do not take the place of their "
+                "scores; write to another"
+            )
+    if reject_file and not reject_file.parent.is_dir():
+        raise ConfigError(f"--rejects {reject_file}: no such folder")
 
 
 def show_summary(summary: FileSummary, reject_file: Path | None) -> None:
