@@ -17,7 +17,7 @@ def keep_freed_memory() -> bool:
     large embedding, and a third of the time of scoring with one. The heap settles within some steps; the
     process then never shrinks below its peak. Commands say so for themselves; who uses the library decides.
     """
-    return _told(M_MMAP_MAX, 0) and _told(M_TRIM_THRESHOLD, -1)
+    return _told("mallopt", M_MMAP_MAX, 0) and _told("mallopt", M_TRIM_THRESHOLD, -1)
 
 
 def share_freed_memory() -> bool:
@@ -26,18 +26,7 @@ def share_freed_memory() -> bool:
     By default every thread has one of its own, up to eight a core, and what one has freed the others do not
     find: a server whose threads take turns, as gRPC's do, grows by that. To be said before there are threads.
     """
-    return _told(M_ARENA_MAX, 2)
-
-
-def _told(option: int, value: int) -> bool:
-    """Whether glibc's mallopt(3) has taken it."""
-    if not sys.platform.startswith("linux"):
-        return False
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except AttributeError:  # another C library, such as musl
-        return False
-    return bool(mallopt(option, value))
+    return _told("mallopt", M_ARENA_MAX, 2)
 
 
 def give_back_freed_memory() -> bool:
@@ -45,10 +34,14 @@ def give_back_freed_memory() -> bool:
 
     For after what needs much memory and is rare: reading a model takes several times what it is in the end.
     """
+    return _told("malloc_trim", 0)
+
+
+def _told(function: str, *arguments: int) -> bool:
+    """Whether glibc has that function of its own, and says that it has done it."""
     if not sys.platform.startswith("linux"):
         return False
     try:
-        trim = ctypes.CDLL(None).malloc_trim
+        return bool(getattr(ctypes.CDLL(None), function)(*arguments))
     except AttributeError:  # another C library, such as musl
         return False
-    return bool(trim(0))
