@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,3 +73,21 @@ def library(bundle: Path) -> Rescorer:
 def data_dir() -> Path:
     """The folder of real lists and text; tests that use it are marked ``data``."""
     return DATA
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Runs a command in this process; gives its exit code, output and error output."""
+    from rescorer.cli import main
+
+    def call(*arguments, command=None):
+        monkeypatch.setattr(sys, "argv", ["command", *map(str, arguments)])
+        code = 0
+        try:
+            (command or main)()
+        except SystemExit as stop:
+            code = stop.code or 0
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call

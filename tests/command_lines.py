@@ -1,0 +1,20 @@
+"""Lists for the tests of commands, as lines of a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+
+def record(name: str, *texts: str, **fields) -> str:
+    hypotheses = [{"text": text, "scores": {"acoustic": -1.0 - i}} for i, text in enumerate(texts)]
+    return json.dumps({"id": name, "hypotheses": hypotheses, **fields})
+
+
+GOOD = [record("u1", "the cat", "the mat", reference="the mat", group="s1", note="kept"),
+        record("u2", "on the cat", "", reference="on the mat", group="s2")]  # fmt: skip
+
+
+def write(path: Path, *lines: str) -> Path:
+    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    return path
