@@ -71,3 +71,44 @@ def test_a_bundle_that_is_gone_for_good_ends_the_server():
         await pool.stop()
 
     asyncio.run(check())
+
+
+async def pool_of_one():
+    pool = ScorerPool([Loader()], lambda reason: None)
+    await pool.start()
+    return pool
+
+
+def test_who_comes_back_at_once_does_not_overtake_who_waits():
+    async def check():
+        pool, order = await pool_of_one(), []
+
+        async def one_after_the_other(name):
+            for _ in range(3):  # without a pause between them
+                async with pool.free():
+                    order.append(name)
+                    await asyncio.sleep(0)
+
+        await asyncio.gather(*(one_after_the_other(name) for name in "abc"))
+        assert "".join(order) == "abcabcabc"
+
+    asyncio.run(check())
+
+
+def test_a_scorer_given_to_one_who_no_longer_waits_goes_to_the_next():
+    async def check():
+        pool = await pool_of_one()
+
+        async def once():
+            async with pool.free():
+                return True
+
+        async with pool.free():
+            waiting = [asyncio.create_task(once()) for _ in range(3)]
+            await asyncio.sleep(0)
+            waiting[0].cancel()  # while it waits
+        waiting[1].cancel()  # after it was given the scorer, before it knows
+        assert await waiting[2]
+        assert pool.n_idle == 1
+
+    asyncio.run(check())

@@ -47,6 +47,7 @@ class Report:
     """Of calls."""
     p50_ms: float | None
     p99_ms: float | None
+    longest_ms: float | None
     grown: Grown
     more_descriptors: int
     more_threads: int
@@ -80,6 +81,7 @@ def soak(bundle: Path, lists: Sequence[NBestList], weights: str, plan: Plan) -> 
             seen.codes,
             percentile(seen.ok_ms, 50),
             percentile(seen.ok_ms, 99),
+            max(seen.ok_ms, default=None),
             grown,
             grown.descriptors,
             grown.threads,

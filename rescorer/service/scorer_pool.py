@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,6 +21,41 @@ REVIVE_WAIT_S = 0.2
 """Before the second attempt in a row; it doubles with each."""
 
 log = structlog.get_logger()
+
+
+class Idle:
+    """Scorers that are free, or None where there will be none any more: first come, first served.
+
+    An ``asyncio.Queue`` is not fair: whoever comes while the one who has waited wakes up takes what that was
+    woken for, and under a steady load a batch so waited for minutes.
+    """
+
+    def __init__(self) -> None:
+        self._free: deque[Scorer | None] = deque()  # empty where anybody waits
+        self._waiting: deque[asyncio.Future[Scorer | None]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._free)
+
+    def put(self, scorer: Scorer | None) -> None:
+        while self._waiting:
+            first = self._waiting.popleft()
+            if not first.done():
+                first.set_result(scorer)
+                return
+        self._free.append(scorer)
+
+    async def get(self) -> Scorer | None:
+        if self._free:
+            return self._free.popleft()
+        handed: asyncio.Future[Scorer | None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(handed)
+        try:
+            return await handed
+        except asyncio.CancelledError:
+            if handed.done() and not handed.cancelled():
+                self.put(handed.result())
+            raise
 
 
 class ScorerPool:
@@ -42,7 +78,7 @@ class ScorerPool:
         self.scorers = tuple(scorers)
         self._broken, self._died = broken, died
         self.timeout_s = timeout_s
-        self._idle: asyncio.Queue[Scorer | None] = asyncio.Queue()  # None: there will be none any more
+        self._idle = Idle()
         self._loaded: dict[str, Path] = {}
         self._loading = asyncio.Lock()
         self._reviving: set[asyncio.Task[None]] = set()
@@ -50,12 +86,12 @@ class ScorerPool:
 
     @property
     def n_idle(self) -> int:
-        return self._idle.qsize()
+        return len(self._idle)
 
     async def start(self) -> None:
         await asyncio.gather(*(each.start() for each in self.scorers))
         for each in self.scorers:
-            self._idle.put_nowait(each)
+            self._idle.put(each)
 
     async def load(self, label: str, folder: Path) -> None:
         """Loads a bundle everywhere, or nowhere. Raises as ``ModelHost.load``."""
@@ -78,13 +114,13 @@ class ScorerPool:
         while (scorer := await self._idle.get()) is not None and not scorer.alive:
             self._revive(scorer)
         if scorer is None:
-            self._idle.put_nowait(None)
+            self._idle.put(None)
             raise Unavailable("scoring is no longer possible here")
         try:
             yield scorer
         finally:
             if scorer.alive:
-                self._idle.put_nowait(scorer)
+                self._idle.put(scorer)
             else:
                 self._revive(scorer)
 
@@ -141,7 +177,7 @@ class ScorerPool:
             except (RescorerError, OSError) as fault:
                 self._give_up(str(fault))
                 return
-            self._idle.put_nowait(scorer)
+            self._idle.put(scorer)
             return
 
     async def _load_all(self, scorer: Scorer) -> None:
@@ -161,5 +197,5 @@ class ScorerPool:
             await asyncio.sleep(REVIVE_WAIT_S)
 
     def _give_up(self, reason: str) -> None:
-        self._idle.put_nowait(None)
+        self._idle.put(None)
         self._broken(reason)
