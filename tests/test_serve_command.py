@@ -67,7 +67,8 @@ def test_sigterm_lets_calls_in_flight_finish_and_exits_with_0(bundle, tmp_path):
     assert all(line["request_id"] for line in lines if line["event"].startswith("call"))
 
 
-def test_sighup_reads_models_and_the_choice_of_them_again(tmp_path):
+def test_sighup_reads_models_and_the_choice_of_them_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("RESCORER_IMAGE", "of somebody else")
     folder, config = tmp_path / "models", tmp_path / "service.toml"
     write_bundle(folder, neural=False)
     config.write_text(f'repository = "{folder}"\nmodels = ["tiny/1"]\n')
@@ -85,6 +86,7 @@ def test_sighup_reads_models_and_the_choice_of_them_again(tmp_path):
         assert process.wait(60) == 0
     lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     assert [line["loaded"] for line in lines if line["event"] == "reloaded"] == [["tiny/2"]]
+    assert [line["variable"] for line in lines if line["event"] == "unknown variable"] == ["RESCORER_IMAGE"]
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from rescorer import ConfigError
 from rescorer.cli import app, exit_code
 from rescorer.cli.settings import options
+from rescorer.service.environment import strange_variables
 from rescorer.service.server import Server
 from rescorer.service.settings import ServiceSettings, expected, load_settings
 
@@ -74,6 +75,55 @@ def test_every_mistake_is_told_at_once_with_where_it_was_made(config, monkeypatc
         load_settings(bundle="nowhere", port="x")
     with pytest.raises(ConfigError, match="not both"):
         load_settings(bundle="a", repository="b")
+
+
+@pytest.mark.parametrize(
+    ("variable", "near"),
+    [("MAX_BATCH_TOKNES", "max_batch_tokens"), ("acess", "access"), ("MODEL", "models"), ("PROT", "port")],
+)
+def test_a_variable_that_is_a_setting_misspelt_is_a_mistake_like_others(config, monkeypatch, variable, near):
+    monkeypatch.setenv(f"RESCORER_{variable}", "1")
+    _, out, fault = shown("--bundle", "a", "--port", "x")
+    assert (out, exit_code(fault)) == ("", 2)
+    assert f"(environment RESCORER_{variable.upper()}): no such setting; did you mean {near!r}?" in str(fault)
+    assert "port (option --port)" in str(fault)
+
+
+def test_a_variable_that_may_be_anothers_is_told_and_no_more(config, monkeypatch):
+    monkeypatch.setenv("RESCORER_IMAGE", "registry/rescorer:1")
+    monkeypatch.setenv("RESCORER_CERTIFICATE", "a.pem")
+    monkeypatch.setenv("RESCORER_MAX_LINE_BYTES", "5")
+    done = CliRunner().invoke(app, ["config", "--bundle", "a"])
+    assert done.exit_code == 0
+    assert sorted(done.stderr.splitlines()) == [
+        "warning: environment RESCORER_CERTIFICATE: no such setting; did you mean 'tls_certificate'?",
+        "warning: environment RESCORER_IMAGE: no such setting",
+    ]
+
+
+def test_what_kubernetes_tells_of_services_is_no_setting(config, monkeypatch):
+    """As of Services called rescorer, rescorer-metrics and rescorer-envoy, with ports that have names."""
+    links = {
+        "SERVICE_HOST": "10.0.0.1",
+        "SERVICE_PORT": "50051",
+        "SERVICE_PORT_GRPC": "50051",
+        "PORT": "tcp://10.0.0.1:50051",
+        "PORT_50051_TCP": "tcp://10.0.0.1:50051",
+        "PORT_50051_TCP_PROTO": "tcp",
+        "PORT_50051_TCP_PORT": "50051",
+        "PORT_50051_TCP_ADDR": "10.0.0.1",
+        "METRICS_SERVICE_HOST": "10.0.0.2",
+        "METRICS_PORT": "tcp://10.0.0.2:9464",
+        "ENVOY_PORT_53_UDP": "udp://10.0.0.3:53",
+    }
+    for name, value in links.items():
+        monkeypatch.setenv(f"RESCORER_{name}", value)
+    assert list(strange_variables(ServiceSettings)) == []
+    settings = load_settings(bundle="a")
+    assert (settings.port, settings.metrics_port) == (50051, None)
+    monkeypatch.setenv("RESCORER_PORT", "many")
+    with pytest.raises(ConfigError, match="RESCORER_PORT"):
+        load_settings(bundle="a")
 
 
 @pytest.mark.parametrize("text", ["port = ", "port: 5", "\xff"])

@@ -24,9 +24,12 @@ def config(ctx: typer.Context, config: ConfigOption = None) -> None:
     Takes the same options, environment and file, and starts nothing. It prints a TOML file of settings, or
     every mistake at once.
     """
+    from rescorer.service.environment import strange_variables
     from rescorer.service.settings import ServiceSettings, checked
     from rescorer.service.sources import gather
 
+    for variable, message in strange_variables(ServiceSettings):
+        typer.echo(f"warning: environment {variable}: {message}", err=True)
     values = gather(ServiceSettings, config, given(ctx))
     for line in lines(checked(values), values):
         typer.echo(line)

@@ -26,6 +26,7 @@ from rescorer.service.addresses import check_free
 from rescorer.service.admin_service import ADMIN_SERVICE, AdminService
 from rescorer.service.batcher import Batcher
 from rescorer.service.drain import Drain
+from rescorer.service.environment import strange_variables
 from rescorer.service.gauges import Gauges
 from rescorer.service.interceptor import FaultInterceptor
 from rescorer.service.jobs import Jobs
@@ -288,6 +289,8 @@ def serve(settings: ServiceSettings, read_again: Callable[[], ServiceSettings] |
         BundleError: the models cannot be loaded.
     """
     log_to_stderr(settings.log_format)
+    for variable, message in strange_variables(type(settings)):
+        log.warning("unknown variable", variable=variable, message=message)
     share_freed_memory()
     if not settings.scorers:
         keep_freed_memory()  # as scorers do

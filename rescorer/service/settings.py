@@ -14,6 +14,7 @@ from rescorer.lm import CONTEXT_CACHE_BYTES
 from rescorer.service import MAX_MESSAGE_BYTES, tracing
 from rescorer.service.access_file import read_clients
 from rescorer.service.addresses import address, is_loopback
+from rescorer.service.environment import PREFIX
 from rescorer.service.logs import LogFormat
 from rescorer.service.sources import Given, effective, gather, unknown_setting
 from rescorer.service.tls import check
@@ -25,7 +26,7 @@ BYTES_A_TOKEN = 8
 class ServiceSettings(BaseSettings):
     """``load_settings`` makes one, from every source and with errors of our own tree."""
 
-    model_config = SettingsConfigDict(env_prefix="RESCORER_", frozen=True, use_attribute_docstrings=True)
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, use_attribute_docstrings=True)
 
     bundle: Path | None = None
     """Folder of the bundle to serve, or of its versions, of which the newest that is sound serves."""

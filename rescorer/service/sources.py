@@ -8,12 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic_settings import BaseSettings, EnvSettingsSource, TomlConfigSettingsSource
+from pydantic_settings import BaseSettings, TomlConfigSettingsSource
 
 from rescorer.errors import ConfigError, did_you_mean
-
-CONFIG_VARIABLE = "RESCORER_CONFIG"
-"""Names the file where no option does."""
+from rescorer.service.environment import CONFIG_VARIABLE, variables
 
 
 class Given(NamedTuple):
@@ -32,11 +30,10 @@ def gather(
     Raises:
         ConfigError: the file cannot be read.
     """
-    prefix = str(settings.model_config["env_prefix"])
     given = {name: value for name, value in options.items() if value is not None}
     sources = [(name, Given(value, f"option --{name.replace('_', '-')}")) for name, value in given.items()]
-    for name, value in EnvSettingsSource(settings)().items():
-        sources.append((name, Given(value, f"environment {prefix}{name.upper()}")))
+    for name, value, variable in variables(settings):
+        sources.append((name, Given(value, f"environment {variable}")))
     path = config or os.environ.get(CONFIG_VARIABLE)
     if path:
         for name, value in read_file(settings, Path(path)).items():
