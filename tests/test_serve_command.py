@@ -101,6 +101,7 @@ def test_sigint_stops_a_server_too(bundle, tmp_path):
     [
         (("--host", "0.0.0.0"), 2, "allow_insecure"),
         (("--bundle", "nowhere", "--port", "0"), 4, "nowhere: no such bundle folder"),
+        (("--port", "0", "--device", "foo"), 2, "device is 'foo'; torch has here: cpu"),
     ],
 )
 def test_what_cannot_be_served_is_one_line_and_an_exit_code(bundle, options, code, part):
@@ -109,12 +110,3 @@ def test_what_cannot_be_served_is_one_line_and_an_exit_code(bundle, options, cod
     assert done.returncode == code
     assert part in done.stderr
     assert len(done.stderr.splitlines()) == 1
-
-
-def test_a_device_that_is_not_here_ends_the_server_with_its_reason(bundle):
-    options = ("--bundle", bundle, "--port", "0", "--device", "foo")
-    done = subprocess.run([*COMMAND, *options], capture_output=True, text=True, timeout=60)
-    *logged, told = done.stderr.splitlines()
-    assert (done.returncode, told) == (2, "rescorer: device is 'foo'; torch has here: cpu")
-    events = [json.loads(line)["event"] for line in logged]
-    assert [each for each in events if each != "model refused"] == ["listening", "stopping", "stopped"]

@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 from typer.testing import CliRunner
 
-from rescorer import ConfigError
+from rescorer import BundleError, ConfigError
 from rescorer.cli import app, exit_code
 from rescorer.cli.settings import options
 from rescorer.service.environment import strange_variables
@@ -71,7 +71,7 @@ def test_every_mistake_is_told_at_once_with_where_it_was_made(config, monkeypatc
         "allow_insecure",
     ):
         assert part in told
-    with pytest.raises(ConfigError, match=r"port .*nowhere: no such bundle folder"):
+    with pytest.raises(ConfigError, match=r"port [^\n]*\n(.*\n)*  nowhere: no such bundle folder"):
         load_settings(bundle="nowhere", port="x")
     with pytest.raises(ConfigError, match="not both"):
         load_settings(bundle="a", repository="b")
@@ -89,11 +89,11 @@ def test_a_variable_that_is_a_setting_misspelt_is_a_mistake_like_others(config, 
     assert "port (option --port)" in str(fault)
 
 
-def test_a_variable_that_may_be_anothers_is_told_and_no_more(config, monkeypatch):
+def test_a_variable_that_may_be_anothers_is_told_and_no_more(config, monkeypatch, bundle):
     monkeypatch.setenv("RESCORER_IMAGE", "registry/rescorer:1")
     monkeypatch.setenv("RESCORER_CERTIFICATE", "a.pem")
     monkeypatch.setenv("RESCORER_MAX_LINE_BYTES", "5")
-    done = CliRunner().invoke(app, ["config", "--bundle", "a"])
+    done = CliRunner().invoke(app, ["config", "--bundle", str(bundle)])
     assert done.exit_code == 0
     assert sorted(done.stderr.splitlines()) == [
         "warning: environment RESCORER_CERTIFICATE: no such setting; did you mean 'tls_certificate'?",
@@ -136,7 +136,11 @@ def test_a_file_that_is_no_toml_is_named(config, text):
         load_settings(path.with_name("other.toml"))
 
 
-def test_the_command_shows_values_and_their_sources_as_a_file_that_can_be_used(config, monkeypatch):
+def test_the_command_shows_values_and_their_sources_as_a_file_that_can_be_used(
+    config, monkeypatch, bundle, tmp_path
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'a "b"').symlink_to(bundle)
     path = config('bundle = "a \\"b\\""\nport = 1\n')
     monkeypatch.setenv("RESCORER_PORT", "11")
     code, out, _ = shown("--config", path, "--allow-insecure", "--max-lists", 9)
@@ -160,6 +164,30 @@ def test_the_command_ends_with_the_mistakes(config):
     assert exit_code(fault) == 2
     assert "port (option --port)" in str(fault)
     assert "grace_s (option --grace-s)" in str(fault)
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "told"),
+    [
+        (("--bundle", "nowhere"), BundleError, "bundles: nowhere: no such bundle folder"),
+        (("--repository", "."), BundleError, "bundles: .: no bundles; expected folders NAME/VERSION"),
+        (("--repository", "..", "--models", "tiny,a/7"), BundleError, "bundles: ..: has no bundle a/7"),
+        (("--bundle", "1", "--device", "foo"), ConfigError, "service settings: device is 'foo'; torch has"),
+        (
+            ("--bundle", "nowhere", "--device", "foo", "--port", "x"),
+            ConfigError,
+            "service settings:\n  port (option --port): 'x'; expected an integer\n"
+            "  device is 'foo'; torch has here: cpu\n  nowhere: no such bundle folder",
+        ),
+    ],
+)
+def test_the_command_looks_for_bundles_and_device_and_tells_a_mistake_a_line(
+    config, monkeypatch, bundle, options, kind, told
+):
+    monkeypatch.chdir(bundle.parent)
+    code, out, fault = shown(*options)
+    assert (out, type(fault)) == ("", kind)
+    assert str(fault).startswith(told)
 
 
 def test_every_setting_is_an_option_and_explained():

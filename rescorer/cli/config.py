@@ -22,7 +22,7 @@ def config(ctx: typer.Context, config: ConfigOption = None) -> None:
     Example: rescorer config --config service.toml --port 0
 
     Takes the same options, environment and file, and starts nothing. It prints a TOML file of settings, or
-    every mistake at once.
+    every mistake at once, a line each; that bundles or the device are not on this machine is one.
     """
     from rescorer.service.environment import strange_variables
     from rescorer.service.settings import ServiceSettings, checked
@@ -31,7 +31,7 @@ def config(ctx: typer.Context, config: ConfigOption = None) -> None:
     for variable, message in strange_variables(ServiceSettings):
         typer.echo(f"warning: environment {variable}: {message}", err=True)
     values = gather(ServiceSettings, config, given(ctx))
-    for line in lines(checked(values), values):
+    for line in lines(checked(values, here=True), values):
         typer.echo(line)
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rescorer.cli.settings import given
+
+if TYPE_CHECKING:
+    from rescorer.service.sources import Given
 
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", help="TOML file of settings, by the names of the options.")
@@ -24,7 +27,10 @@ def serve(ctx: typer.Context, config: ConfigOption = None) -> None:
     `rescorer config` shows what comes of it.
     """
     from rescorer.service.server import serve as run  # grpc is of no use to the other commands
-    from rescorer.service.settings import load_settings
+    from rescorer.service.settings import ServiceSettings, checked
+    from rescorer.service.sources import gather
 
-    options = given(ctx)
-    run(load_settings(config, **options), lambda: load_settings(config, **options))
+    def read() -> dict[str, list[Given]]:
+        return gather(ServiceSettings, config, given(ctx))
+
+    run(checked(read(), here=True), lambda: checked(read()))

@@ -1,7 +1,13 @@
-"""Owns where the neural models run: on which device, and on how many CPU threads."""
+"""Owns where the neural models run: on which device, and on how many CPU threads.
+
+    python -m rescorer.lm.device NAME
+
+tells why there is no such device, and nothing where there is: for processes that do without torch.
+"""
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 
 import torch
@@ -42,3 +48,10 @@ def use_threads(count: int) -> None:
     """For the whole process; 0 leaves torch's own choice, one a core."""
     if count:
         torch.set_num_threads(count)
+
+
+if __name__ == "__main__":
+    try:
+        torch_device(sys.argv[1])
+    except ConfigError as fault:
+        print(fault)

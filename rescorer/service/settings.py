@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,6 +14,7 @@ from rescorer.lm import CONTEXT_CACHE_BYTES
 from rescorer.service import MAX_MESSAGE_BYTES, tracing
 from rescorer.service.access_file import read_clients
 from rescorer.service.addresses import address, is_loopback
+from rescorer.service.beforehand import missing_bundles, missing_device
 from rescorer.service.environment import PREFIX
 from rescorer.service.logs import LogFormat
 from rescorer.service.sources import Given, effective, gather, unknown_setting
@@ -189,18 +190,6 @@ class ServiceSettings(BaseSettings):
             yield "trace_endpoint: expected the packages of rescorer[tracing] to be installed"
         yield from self._security_mistakes()
 
-    def missing_bundles(self) -> Iterator[str]:
-        """What is wrong with the folder of models, as far as a glance tells."""
-        # numpy and KenLM behind it are for who gets this far
-        from rescorer.service.on_disk import NO_BUNDLES, find
-
-        folder = self.repository or self.bundle
-        try:
-            if folder is not None and not find(folder, single=self.repository is None):
-                yield f"{folder}: {NO_BUNDLES}"
-        except BundleError as fault:
-            yield str(fault)
-
     def _security_mistakes(self) -> Iterator[str]:
         if (self.tls_certificate is None) != (self.tls_key is None):
             yield "tls_certificate and tls_key: expected both or neither"
@@ -267,8 +256,17 @@ def load_settings(config: Path | str | None = None, **given: Any) -> ServiceSett
     return checked(gather(ServiceSettings, config, given))
 
 
-def checked(values: dict[str, list[Given]]) -> ServiceSettings:
-    """Settings from values by name, the one that counts first; raises as ``load_settings``."""
+def checked(values: dict[str, list[Given]], here: bool = False) -> ServiceSettings:
+    """Settings from values by name, the one that counts first.
+
+    Args:
+        here: the bundles and the device must be on this machine; otherwise they are looked for only where
+            something else is wrong, to be told with it.
+
+    Raises:
+        ConfigError: as ``load_settings``.
+        BundleError: nothing is wrong but that bundles are not here.
+    """
     chosen = effective(values)
     mistakes = []
     try:
@@ -282,7 +280,16 @@ def checked(values: dict[str, list[Given]]) -> ServiceSettings:
             chosen.pop(name, None)
         settings = ServiceSettings(**chosen)
     mistakes += settings.contradictions()
-    if mistakes:
-        mistakes += settings.missing_bundles()
-        raise ConfigError("service settings: " + "; ".join(mistakes))
+    if mistakes or here:
+        mistakes += missing_device(settings)
+        absent = list(missing_bundles(settings))
+        if mistakes:
+            raise ConfigError(listed("service settings", mistakes + absent))
+        if absent:
+            raise BundleError(listed("bundles", absent))
     return settings
+
+
+def listed(what: str, mistakes: Sequence[str]) -> str:
+    """One mistake on the line that says what is wrong, several on lines of their own."""
+    return f"{what}: {mistakes[0]}" if len(mistakes) == 1 else "\n  ".join([f"{what}:", *mistakes])
