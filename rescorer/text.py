@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -105,6 +106,7 @@ class Normaliser:
         )
         self._joiners = re.compile(f"[{joiners}]+") if joiners else None
         self._memory: dict[str, tuple[str, ...]] = {}
+        self._memory_bytes = 0
 
     def words(self, text: str) -> tuple[str, ...]:
         """Canonical words of ``text``; none for an empty or all-filler text."""
@@ -120,17 +122,24 @@ class Normaliser:
         words = self._memory.get(token)
         if words is None:
             words = tuple(self._token(token))
-            if len(self._memory) >= MEMORY_TOKENS:
-                self._memory.clear()
             if len(token) <= LONGEST_REMEMBERED:
-                self._memory[token] = words
+                self._remember(token, words)
         return words
+
+    def _remember(self, token: str, words: tuple[str, ...]) -> None:
+        if self._memory_bytes >= MEMORY_BYTES:
+            self._memory.clear()
+            self._memory_bytes = 0
+        self._memory[token] = words
+        self._memory_bytes += ENTRY_BYTES + sum(map(sys.getsizeof, (token, words, *words)))
 
     def _token(self, token: str) -> list[str]:
         settings = self.settings
-        token = INVISIBLE.sub("", unicodedata.normalize(settings.unicode_form, token))
+        if len(token) <= LONGEST_COMPOSED:
+            token = unicodedata.normalize(settings.unicode_form, token)
+        token = INVISIBLE.sub("", token)
         if settings.variants:
-            token = VARIANT.sub(r"\1", token)
+            token = VARIANT.sub("", token)
         strip = settings.punctuation == "strip"
         # A mark or a word to replace may have a comma behind it: "<sil>," and "Uh-huh."
         forms = [token, token.strip(EDGES)] if strip else [token]
@@ -149,18 +158,24 @@ class Normaliser:
         return [word for part in replaced for word in part.split()]
 
 
-VARIANT = re.compile(r"(.+)\(\d+\)(?=\W*$)")
+# Callers choose the tokens, and while a pattern is tried nothing else runs there: it must take a time
+# that goes with a token's length, not with its square.
+VARIANT = re.compile(r"(?<=.)\(\d+\)(?=\W*$)")
 INVISIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")
 """Control and format characters that nobody sees and every look-up does."""
 EDGES = '.,!?;:…"“”'
-INNER = re.compile(r"(?<=[^\W_])(?:[/,;:!?…()\[\]\"“”]|\.{2,})+(?=[^\W_])")
-"""Punctuation that stands between two words without a blank: ``and/or``, ``wait...what``."""
+INNER = re.compile(r"(?<=[^\W_])(?:[/,;:!?…()\[\]\"“”]|\.{2,}(?!\.))+(?=[^\W_])")
+"""Punctuation that stands between two words without a blank: ``and/or``, ``wait...what``. A row of dots is
+taken whole: there are more ways to cut it into shorter ones than there is time to try."""
 THOUSANDS = re.compile(r"(?<=\d),(?=\d)")
-MEMORY_TOKENS = 200_000
-"""The memory of tokens is emptied at this size, so that endless odd input cannot fill the machine: some 50 MB
-of ordinary words, and more of them than most texts have."""
+MEMORY_BYTES, ENTRY_BYTES = 50_000_000, 80
+"""The memory of tokens is emptied at this size, so that endless odd input cannot fill the machine: 200,000
+ordinary words, more than most texts have. An entry takes so much besides its texts."""
 LONGEST_REMEMBERED = 64
-"""Characters; so much of what is longer would not fit, and it seldom comes again."""
+"""Characters; what is longer seldom comes again."""
+LONGEST_COMPOSED = 1000
+"""Characters of a token whose Unicode form is made; no word is longer. Marks are put in order in a time that
+goes with the square of their number."""
 
 DECIMAL_POINT = re.compile(r"(?<=\d)\.(?=\d)")
 TYPOGRAPHIC_APOSTROPHES = str.maketrans({"’": "'", "ʼ": "'", "＇": "'"})

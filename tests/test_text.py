@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
+import time
+import tracemalloc
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rescorer import text
 from rescorer.errors import ConfigError
-from rescorer.text import Normaliser, NormaliserSettings
+from rescorer.text import INNER, VARIANT, Normaliser, NormaliserSettings
 
 CONVERSATION = NormaliserSettings(
     replace={"uh": "%hesitation", "um": "%hesitation", "uh-huh": "uh_huh"}, keep=(r"%\w+", "uh_huh")
@@ -75,6 +79,40 @@ def test_a_token_is_normalised_alone(parts):
     normaliser = Normaliser()
     whole = normaliser.words(" ".join(parts))
     assert whole == tuple(word for part in parts for word in normaliser.words(part))
+
+
+@given(st.text(alphabet="ab12().,!?/é_-", max_size=14))
+def test_patterns_find_what_obvious_ones_do(token):
+    assert VARIANT.sub("", token) == re.sub(r"(.+)\(\d+\)(?=\W*$)", r"\1", token)
+    inner = r"(?<=[^\W_])(?:[/,;:!?…()\[\]\"“”]|\.{2,})+(?=[^\W_])"
+    assert INNER.sub(" ", token) == re.sub(inner, " ", token)
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        *("w" * 40_000, "(" * 40_000, "w(" * 20_000, "((1" * 10_000, "w(1)" + "." * 40_000 + "é"),
+        *("a" + "." * 40, "a" + "\u0301\u0323" * 20_000, "1," * 20_000, "++" + "a" * 40_000),
+    ],
+)
+def test_a_token_takes_time_by_its_length(token):
+    """One that callers make up must not hold up a process: by its square, these took from 2 to 8 s."""
+    began = time.process_time()
+    Normaliser().words(token)
+    assert time.process_time() - began < 1
+
+
+def test_the_memory_of_tokens_is_bounded_in_bytes(monkeypatch):
+    """Short tokens of many words take eight times what ordinary ones do."""
+    monkeypatch.setattr(text, "MEMORY_BYTES", 1_000_000)
+    normaliser = Normaliser()
+    tracemalloc.start()
+    try:
+        for number in range(3000):
+            normaliser.words("-".join([str(number), *["𝔘ab"] * 14]))
+        assert tracemalloc.get_traced_memory()[1] < 1_200_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_settings_survive_json():
