@@ -142,21 +142,23 @@ def test_score_prints_words_and_perplexity(run, bundle, tmp_path):
 @pytest.mark.parametrize("command", [main, train_main])
 def test_every_command_teaches(run, command):
     _, out, _ = run("--help", command=command)
-    names = [
-        line.split()[1]
-        for line in out.split("Commands")[1].splitlines()
-        if line.startswith("│ ") and line[2] != " "
-    ]
+    names = re.findall(r"^  (\w+) ", out.split("Commands:")[1].split("Exit codes")[0], re.MULTILINE)
     assert len(names) >= 3
     for name in names:
         code, out, _ = run(name, "--help", command=command)
         assert (code, "Example:" in out) == (0, True), name
 
 
-def test_serve_shows_the_defaults_of_its_settings(run, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "300")  # one line an option
+def test_serve_shows_its_settings_with_their_defaults_by_names_that_are_whole(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     _, out, _ = run("serve", "--help")
-    shown = dict(re.findall(r"--([a-z-]+) .*\(default (.+?)\)", out))
+    assert max(map(len, out.splitlines())) <= 80
+    options = re.split(r"^  (?:-b, )?--", out, flags=re.MULTILINE)[1:]
+    texts = {name: " ".join(rest) for name, *rest in map(str.split, options)}
+    assert {name.replace("_", "-") for name in ServiceSettings.model_fields} <= texts.keys()
+    shown = {
+        name: text[9:-1] for name, text in texts.items() for text in re.findall(r"\(default .+?\)", text)
+    }
     assert {"max-message-bytes", "max-lists", "grace-s"} <= set(shown)
     for option, default in shown.items():
         setting = ServiceSettings.model_fields[option.replace("-", "_")].default

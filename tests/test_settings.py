@@ -185,9 +185,33 @@ def test_the_command_looks_for_bundles_and_device_and_tells_a_mistake_a_line(
     config, monkeypatch, bundle, options, kind, told
 ):
     monkeypatch.chdir(bundle.parent)
-    code, out, fault = shown(*options)
+    _, out, fault = shown(*options)
     assert (out, type(fault)) == ("", kind)
     assert str(fault).startswith(told)
+
+
+def test_options_that_there_are_not_are_told_with_all_other_mistakes(config):
+    _, out, fault = shown(
+        "--bundel", "b", "--max_lists=5", "--admin", "--confg", "c", "--prot", "--port", "x"
+    )
+    assert (out, exit_code(fault)) == ("", 2)
+    assert str(fault).splitlines() == [
+        "service settings:",
+        "  port (option --port): 'x'; expected an integer",
+        "  --bundel (command line): no such option; did you mean '--bundle'?",
+        "  --max_lists (command line): no such option; did you mean '--max-lists'?",
+        "  --confg (command line): no such option; did you mean '--config'?",
+        "  --prot (command line): no such option; did you mean '--port'?",
+        "  bundle: expected either the bundle or the repository to serve",
+        "  admin: expected access, a file that says who has the role admin",
+    ]
+
+
+@pytest.mark.parametrize("rest", [("models/starter/1",), ("-x",)])
+def test_what_is_no_option_is_refused(config, rest):
+    done = CliRunner().invoke(app, ["config", "--admin", *rest])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert f"no such option or argument: {rest[0]}" in done.stderr
 
 
 def test_every_setting_is_an_option_and_explained():

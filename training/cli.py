@@ -6,6 +6,7 @@ import sys
 
 import typer
 
+from rescorer.cli.plain import PLAIN
 from rescorer.errors import RescorerError
 from training.cli_bench import bench
 from training.cli_bundle import bundle
@@ -20,6 +21,7 @@ from training.cli_sample import sample_command
 from training.cli_weights import average_command, quantise_command
 
 app = typer.Typer(
+    **PLAIN,
     help="Make the language models that rescorer serves.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

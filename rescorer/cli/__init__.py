@@ -15,6 +15,7 @@ from rescorer.cli.evaluate import evaluate
 from rescorer.cli.health import health
 from rescorer.cli.inspect import inspect
 from rescorer.cli.load import load
+from rescorer.cli.plain import PLAIN
 from rescorer.cli.rescore import rescore
 from rescorer.cli.score import score
 from rescorer.cli.serve import serve
@@ -38,6 +39,7 @@ EPILOG = "Exit codes: 0 done, 1 some lists rejected or `inspect` found something
 )
 
 app = typer.Typer(
+    **PLAIN,
     help="Re-rank the n-best lists of a speech recogniser with language models.",
     epilog=EPILOG,
     no_args_is_help=True,

@@ -20,6 +20,16 @@ class SettingsCommand(TyperCommand):
     def get_params(self, ctx: Any) -> list[Any]:
         return [*options(), *super().get_params(ctx)]
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Options that there are not are kept, to be told with all other mistakes."""
+        ctx.ignore_unknown_options = ctx.allow_extra_args = True
+        rest = super().parse_args(ctx, args)
+        unknown = [each.partition("=") for each in rest if each.startswith("--")]
+        if rest and not unknown:
+            ctx.fail(f"no such option or argument: {' '.join(rest)}")
+        ctx.meta.setdefault(GIVEN, {}).update({name: value for name, _, value in unknown})
+        return rest
+
 
 @cache
 def options() -> tuple[Any, ...]:
@@ -37,7 +47,9 @@ def options() -> tuple[Any, ...]:
 
 
 def parameter(name: str, field: Any) -> inspect.Parameter:
-    flag = "--" + name.replace("_", "-")
+    from rescorer.service.sources import flag_of
+
+    flag = flag_of(name)
     is_flag = field.annotation is bool
     names = [f"{flag}/--no-{flag[2:]}" if is_flag else flag, *([SHORT[name]] if name in SHORT else [])]
     told = " ".join((field.description or "").replace("``", "").split())
@@ -61,5 +73,5 @@ def remember(ctx: typer.Context, option: typer.CallbackParam, value: str) -> Non
 
 
 def given(ctx: typer.Context) -> dict[str, Any]:
-    """The options by setting; None where one was not given."""
+    """The options by setting, None where one was not given; those that there are not as they were typed."""
     return ctx.meta[GIVEN]

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from rescorer.cli.options import FormatOption, lists_from
+from rescorer.cli.plain import PLAIN
 from rescorer.types import NBestList
 
 SHOWN = 10
@@ -31,7 +32,7 @@ SecondsOption = Annotated[float, typer.Option(min=1, help="At most; what was don
 SeedOption = Annotated[int, typer.Option(help="Of what is left to chance.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write one JSON object.")]
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(**PLAIN, no_args_is_help=True)
 
 
 @app.callback()

@@ -27,11 +27,14 @@ def gather(
 ) -> dict[str, list[Given]]:
     """What each source says, by setting; of several values the first counts.
 
+    Args:
+        options: values by setting, or by flag (``--prot``) where there is no such option.
+
     Raises:
         ConfigError: the file cannot be read.
     """
     given = {name: value for name, value in options.items() if value is not None}
-    sources = [(name, Given(value, f"option --{name.replace('_', '-')}")) for name, value in given.items()]
+    sources = [(name, Given(value, origin(name))) for name, value in given.items()]
     for name, value, variable in variables(settings):
         sources.append((name, Given(value, f"environment {variable}")))
     path = config or os.environ.get(CONFIG_VARIABLE)
@@ -60,4 +63,16 @@ def read_file(settings: type[BaseSettings], path: Path) -> dict[str, Any]:
 
 
 def unknown_setting(name: str, known: list[str]) -> str:
+    """What to say of a setting, or of a flag, that there is not."""
+    if name.startswith("--"):
+        return "no such option" + did_you_mean(name, [flag_of(each) for each in (*known, "config")])
     return "no such setting" + did_you_mean(name, known)
+
+
+def origin(name: str) -> str:
+    return "command line" if name.startswith("--") else f"option {flag_of(name)}"
+
+
+def flag_of(name: str) -> str:
+    """A setting's option of the command line."""
+    return "--" + name.replace("_", "-")
