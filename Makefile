@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 SECONDS ?= 600
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo test lint audit fuzz proto clean
+.PHONY: help demo test lint audit fuzz proto docs clean
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
@@ -46,6 +46,9 @@ fuzz: $(VENV)/.installed-fuzz  ## look for bytes that break a reader, SECONDS=60
 
 proto: $(VENV)/.installed-dev  ## generate rescorer/service/v1 from proto/
 	$(BIN)/python proto/generate.py
+
+docs: $(VENV)/.installed  ## write docs/settings.md from the settings
+	$(BIN)/python docs/generate.py
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .hypothesis .ruff_cache .mypy_cache

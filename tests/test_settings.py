@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import runpy
 import socket
 import tomllib
 
 import pytest
+from conftest import REPOSITORY
 from pydantic import ValidationError
 from typer.testing import CliRunner
 
@@ -220,6 +223,13 @@ def test_every_setting_is_an_option_and_explained():
     for name, option in made.items():
         assert "--" + name.replace("_", "-") in option.opts
         assert option.help
+
+
+def test_the_page_of_settings_is_what_the_settings_say():
+    docs = REPOSITORY / "docs"
+    page = (docs / "settings.md").read_text(encoding="utf-8")
+    assert page == runpy.run_path(str(docs / "generate.py"))["settings_page"](), "`make docs` writes it anew"
+    assert re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE) == list(ServiceSettings.model_fields)
 
 
 @pytest.mark.parametrize(
