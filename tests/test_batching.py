@@ -160,6 +160,24 @@ def test_lists_that_came_meanwhile_are_one_batch(answering):
     assert server.rescorer.calls - calls <= 4
 
 
+def test_what_comes_late_joins_the_batch_that_is_ready(answering, plain):
+    server, stub = answering
+    server.rescorer.gate.clear()
+    server.rescorer.entered.clear()
+    some = [a_list(f"u{i}", random.Random(i)) for i in range(3)]
+    scored = stub.Rescore.future(request_of(some[0]))
+    assert server.rescorer.entered.wait(5)
+    ready = stub.Rescore.future(request_of(some[1]))
+    until(lambda: server.in_flight == 2 and not server.server._batcher.waiting)
+    late = stub.Rescore.future(request_of(some[2]))
+    until(lambda: server.server._batcher.waiting == 1)
+    calls = server.rescorer.calls
+    server.rescorer.gate.set()
+    for answer, wanted in zip((scored, ready, late), plain.rescore(some), strict=True):
+        assert_scored(answer.result().lists[0], wanted)
+    assert server.rescorer.calls - calls == 1
+
+
 def test_a_poisonous_list_fails_alone(answering, plain):
     _, stub = answering
     good = [a_list(f"u{i}", random.Random(i)) for i in range(5)]

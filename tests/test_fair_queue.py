@@ -26,6 +26,7 @@ def test_every_item_is_taken_once_in_batches_of_one_kind(some, budget, dead):
         queue.put(number, cost, client=client, kind=kind, urgent=urgent)
     taken: list[int] = []
     while batch := queue.take(budget):
+        batch += queue.more(some[batch[0]][2], budget - sum(some[each][1] for each in batch))
         assert len({some[each][2] for each in batch}) == 1
         assert len(batch) == 1 or sum(some[each][1] for each in batch) <= budget
         taken += batch
@@ -47,6 +48,17 @@ def test_a_flooding_client_only_waits_behind_itself(costs):
     while served["own"] < len(costs):
         served.update(queue.take(1))
     assert served["flood"] * 5 <= sum(costs) + 2 * 9
+
+
+def test_only_what_is_next_and_fits_joins_a_batch():
+    queue: FairQueue[str] = FairQueue()
+    queue.put("small", 3, kind="x")
+    queue.put("large", 9, kind="x")
+    queue.put("other", 1, client="b", kind="y")
+    assert queue.more("y", 5) == []
+    assert queue.more("x", 5) == ["small"]
+    assert queue.more("x", 5) == []
+    assert (queue.take(5), queue.more("x", 5), queue.take(5)) == (["other"], [], ["large"])
 
 
 def test_urgent_items_go_first_and_the_dead_do_not_pile_up():

@@ -1,6 +1,7 @@
 """Owns the way of work through the scorers: waiting, batches, faults kept apart, and the answer to each.
 
-There are twice as many lanes as scorers: while one lane's batch is scored, another's is made ready.
+There are twice as many lanes as scorers: while one lane's batch is scored, another's is made ready, and what
+comes meanwhile joins it.
 """
 
 from __future__ import annotations
@@ -87,6 +88,7 @@ class Batcher:
                 log.error("a batch failed", exc_info=bug)
                 for work in works:
                     work.fail(ScoringError(f"{type(bug).__name__}: {bug}"))
+            await asyncio.sleep(0)  # the lane that has the scorer now takes first what has come for its batch
 
     async def _next(self) -> list[Work]:
         """The works of the next batch."""
@@ -100,8 +102,9 @@ class Batcher:
                 return works
 
     async def _serve(self, works: list[Work]) -> None:
-        """Scores a batch; where that fails, each of its works is tried alone, once."""
-        fault = await self._attempt(works)
+        """Scores a batch, and what it has taken along; where that fails, each of its works is tried alone,
+        once."""
+        fault = await self._attempt(works, alone=False)
         if fault is None:
             return
         self._failed()
@@ -112,33 +115,43 @@ class Batcher:
             fault=repr(fault),
         )
         for work in works:
-            if not work.is_over() and (again := await self._attempt([work])) is not None:
+            if not work.is_over() and (again := await self._attempt([work], alone=True)) is not None:
                 work.fail(again)
 
-    async def _attempt(self, works: list[Work]) -> Exception | None:
-        """Answers the works that somebody still waits for; or says why that was not possible."""
+    async def _attempt(self, works: list[Work], *, alone: bool) -> Exception | None:
+        """Answers the works that somebody still waits for; or says why that was not possible.
+
+        Args:
+            alone: else ``works`` is joined by what has come by the time that a scorer is free: a list costs
+                half as much again alone as among others, and its trie, made anew, next to nothing.
+        """
         ready = [work for work in works if not work.is_over()]
         trie, laps = await self._trie(ready)
         try:
             async with self._pool.free() as scorer:
-                return await self._attempt_with(scorer, ready, trie, laps)
+                still = [work for work in ready if not work.is_over()]
+                if not alone:
+                    company = self._company(still)
+                    works += company
+                    still += company
+                if not still:
+                    return None
+                try:
+                    if still != ready:
+                        trie, laps = await self._trie(still)
+                    await self._score(scorer, still, trie, laps)
+                except Exception as fault:
+                    await self._pool.check(scorer, fault)
+                    return fault
         except Unavailable as fault:
             return fault
-
-    async def _attempt_with(
-        self, scorer: Scorer, ready: list[Work], trie: HypothesisTrie, laps: list[Lap]
-    ) -> Exception | None:
-        still = [work for work in ready if not work.is_over()]
-        if not still:
-            return None
-        try:
-            if len(still) < len(ready):
-                trie, laps = await self._trie(still)
-            await self._score(scorer, still, trie, laps)
-        except Exception as fault:
-            await self._pool.check(scorer, fault)
-            return fault
         return None
+
+    def _company(self, works: Sequence[Work]) -> list[Work]:
+        """What waits and still fits into a batch of these."""
+        if not works:
+            return []
+        return self._queue.more(works[0].kind, self._max_batch_tokens - sum(work.cost for work in works))
 
     async def _trie(self, works: list[Work]) -> tuple[HypothesisTrie, list[Lap]]:
         return await self._jobs.done(lambda: trie_of_works(works), sum(work.cost for work in works))

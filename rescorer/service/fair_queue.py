@@ -66,14 +66,23 @@ class FairQueue(Generic[Item]):
 
         Empty where nothing waits.
         """
+        return self._taken(self._next_kind(), budget, at_least=1)
+
+    def more(self, kind: Hashable, budget: int) -> list[Item]:
+        """The next items where they are of this kind and cost at most ``budget`` together."""
+        return self._taken(kind, budget, at_least=0) if kind == self._next_kind() else []
+
+    def _next_kind(self) -> Hashable:
+        """Of the item that is the next; None where nothing waits."""
         for heap in self._heaps.values():
             self._drop_dead(heap)
         self._heaps = {kind: heap for kind, heap in self._heaps.items() if heap}
-        if not self._heaps:
-            return []
-        heap = min(self._heaps.values(), key=lambda heap: heap[0][:2])
+        return min(self._heaps, key=lambda kind: self._heaps[kind][0][:2], default=None)
+
+    def _taken(self, kind: Hashable, budget: int, at_least: int) -> list[Item]:
+        heap = self._heaps.get(kind, [])
         taken: list[Item] = []
-        while heap and (not taken or heap[0][2] <= budget):
+        while heap and (len(taken) < at_least or heap[0][2] <= budget):
             tag, _, cost, item = heapq.heappop(heap)
             self._served_to = max(self._served_to, tag)
             budget -= cost
