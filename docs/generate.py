@@ -1,4 +1,4 @@
-"""Owns the page of settings, which is made from the code: ``make docs`` writes it, a test holds it to that."""
+"""Owns the page of settings, made from the code: ``make docs`` writes it, and a test holds it to that."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ KINDS = {bool: "true, false", int: "number", float: "number", str: "text", Path:
 HEAD = """# Settings
 
 Each is an option of `rescorer serve`, a variable of the environment and a name in a TOML file;
-[service.md](service.md) says which goes before which, and what they are for. This page is made from the code, by
-`make docs`.
+[service.md](service.md) says which goes before which, and what they are for. This page is made from the code,
+by `make docs`.
 
 | setting | environment | option | default | unit | meaning |
 |---|---|---|---|---|---|

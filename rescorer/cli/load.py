@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from tqdm import tqdm
 
 from rescorer.cli.figures import shown
 from rescorer.cli.options import DtypeOption, FormatOption, MapOption, StreamOption, lists_from
@@ -45,6 +47,7 @@ def load(
     with a thread a core and with one (its times are of one list alone), as much as the server can do, half of
     that, and more than it can do.
 
+    offered/s: lists that the clients set out to send, a dash where they send the next when one is answered;
     refused: calls told at once that there is no room or no time; failed: all others without an answer, most
     at their deadline. Times are counted from when a call was due; late: how much after that the clients began
     it, for want of a processor, which is no doing of the server's.
@@ -63,18 +66,22 @@ def load(
     )
     if not as_json:
         typer.echo(HEADER)
-    for stage in stages(bundle, some, weights, plan):
-        if as_json:
-            typer.echo(json.dumps(asdict(stage)))
-            continue
-        typer.echo(row(stage))
+    form = "{n_fmt} stages done in {elapsed}; now {desc}"
+    with tqdm(bar_format=form, leave=False, disable=not sys.stderr.isatty()) as bar:
+        for stage in stages(
+            bundle, some, weights, plan, lambda name, s: bar.set_description_str(f"{name}, {s:g} s")
+        ):
+            with bar.external_write_mode():
+                typer.echo(json.dumps(asdict(stage)) if as_json else row(stage))
+            bar.update()
 
 
 def row(stage: Stage) -> str:
     """A stage under ``HEADER``."""
     rss_mb = None if stage.max_rss_bytes is None else stage.max_rss_bytes / 1e6
     return (
-        f"{stage.name:<20}{stage.calls:>7}{stage.refused:>9}{stage.failed:>8}{stage.lists_per_s:>9.1f}"
+        f"{stage.name:<20}{shown(stage.offered_lists_per_s, '.1f'):>11}{stage.calls:>7}{stage.refused:>9}"
+        f"{stage.failed:>8}{stage.lists_per_s:>9.1f}"
         f"{stage.lists_per_cpu_s:>13.1f}{shown(stage.p50_ms, '.1f'):>9}{shown(stage.p99_ms, '.1f'):>9}"
         f"{shown(stage.late_p99_ms, '.1f'):>10}{shown(stage.refused_p99_ms, '.1f'):>13}"
         f"{shown(stage.health_p99_ms, '.1f'):>12}{shown(rss_mb, '.0f'):>7}"
@@ -82,6 +89,6 @@ def row(stage: Stage) -> str:
 
 
 HEADER = (
-    f"{'stage':<20}{'calls':>7}{'refused':>9}{'failed':>8}{'lists/s':>9}{'lists/CPU-s':>13}{'p50 ms':>9}"
-    f"{'p99 ms':>9}{'late p99':>10}{'refused p99':>13}{'health p99':>12}{'MB':>7}"
+    f"{'stage':<20}{'offered/s':>11}{'calls':>7}{'refused':>9}{'failed':>8}{'lists/s':>9}{'lists/CPU-s':>13}"
+    f"{'p50 ms':>9}{'p99 ms':>9}{'late p99':>10}{'refused p99':>13}{'health p99':>12}{'MB':>7}"
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -61,6 +61,8 @@ class Stage:
     health_p99_ms: float | None = None
     client_cpu_s: float | None = None
     max_rss_bytes: int | None = None
+    offered_lists_per_s: float | None = None
+    """What the clients set out to send; None: one whenever another was answered."""
 
     @property
     def refused(self) -> int:
@@ -73,12 +75,23 @@ class Stage:
         return sum(self.codes.values()) - self.codes.get("OK", 0) - self.refused
 
 
-def stages(bundle: Path, lists: Sequence[NBestList], weights: str, plan: Plan) -> Iterator[Stage]:
-    """Runs one stage after the other on a server of its own."""
+def stages(
+    bundle: Path,
+    lists: Sequence[NBestList],
+    weights: str,
+    plan: Plan,
+    begins: Callable[[str, float], object] = lambda name, seconds: None,
+) -> Iterator[Stage]:
+    """Runs one stage after the other on a server of its own.
+
+    Args:
+        begins: called with the name of each stage, the one for warming up included, and its seconds.
+    """
     library = Rescorer.load(bundle, dtype=plan.dtype)
-    yield in_library("library", library, lists, weights, plan)
-    use_threads(1)
-    yield in_library("library, one thread", library, lists, weights, plan)
+    for name, threads in (("library", 0), ("library, one thread", 1)):
+        use_threads(threads)
+        begins(name, plan.seconds)
+        yield in_library(name, library, lists, weights, plan)
     del library
     requests = [
         pb.RescoreRequest(
@@ -90,14 +103,17 @@ def stages(bundle: Path, lists: Sequence[NBestList], weights: str, plan: Plan) -
     messages = [base64.b64encode(each.SerializeToString()).decode() for each in requests]
     options = ("--bundle", str(bundle), "--dtype", plan.dtype, *plan.server_options)
     with serving(options) as (target, pid):
-        in_service("warm-up", target, pid, messages, 0.0, plan)
-        peak = in_service("peak", target, pid, messages, 0.0, plan)
-        yield peak
-        calls_per_s = peak.lists_per_s / plan.lists_a_call
-        yield in_service("half of the peak", target, pid, messages, 0.5 * calls_per_s, plan)
+
+        def run(name: str, peaks: float = 0.0, plan: Plan = plan) -> Stage:
+            begins(name, plan.seconds)
+            rate = peaks * peak.lists_per_s / plan.lists_a_call if peaks else 0.0
+            return in_service(name, target, pid, messages, rate, plan)
+
+        run("warm-up")
+        yield (peak := run("peak"))
+        yield run("half of the peak", 0.5)
         longer = replace(plan, seconds=plan.overload_seconds or plan.seconds)
-        name = f"{plan.overload:g} × the peak"
-        yield in_service(name, target, pid, messages, plan.overload * calls_per_s, longer)
+        yield run(f"{plan.overload:g} × the peak", plan.overload, longer)
 
 
 def in_library(
@@ -154,6 +170,7 @@ def in_service(name: str, target: str, pid: int, messages: list[str], rate: floa
         health_p99_ms=percentile([ms for each in seen for ms in each.health_ms], 99),
         client_cpu_s=sum(each.cpu_s for each in seen),
         max_rss_bytes=usage.max_rss_bytes,
+        offered_lists_per_s=rate * plan.lists_a_call or None,
     )
 
 
