@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import random
 from collections import Counter
 
 import pytest
@@ -115,6 +117,29 @@ def test_a_call_that_would_come_too_late_is_told_when_to_come_back():
             assert not waiting.done()
         await waiting
         assert (admission.lists.held, admission.tokens.held) == (0, 0)
+
+    asyncio.run(calls())
+
+
+def test_who_waits_for_room_gets_it_however_long_another_floods(monkeypatch):
+    monkeypatch.setattr("rescorer.service.admission.RECENT_S", 0.01)
+    admission, rng = Admission(Room("lists", 10), Room("tokens", 1000), 50), random.Random(1)
+
+    async def flood(over: asyncio.Event) -> None:
+        while not over.is_set():
+            with contextlib.suppress(Overloaded):
+                async with admission.admitted("flooding", 1, 1):
+                    await asyncio.sleep(rng.uniform(0.1, 0.2))
+            await asyncio.sleep(0.001)
+
+    async def calls():
+        over = asyncio.Event()
+        flooding = [asyncio.create_task(flood(over)) for _ in range(40)]
+        await asyncio.sleep(0.1)
+        assert admission.lists.held == 10
+        async with asyncio.timeout(5), admission.admitted("modest", 4, 1, wait=True):
+            over.set()
+        await asyncio.gather(*flooding)
 
     asyncio.run(calls())
 

@@ -163,9 +163,7 @@ class Admission:
         ticket = Ticket(client, lists, tokens)
         async with self._changed:
             if wait:
-                if self._refusal(ticket, math.inf):
-                    self._note(client)
-                await self._changed.wait_for(lambda: not self._refusal(ticket, math.inf))
+                await self._changed.wait_for(lambda: self._fits(ticket))
             elif refusal := self._refusal(ticket, remaining_s):
                 self._note(client)
                 raise Overloaded(f"{refusal}; try later", retry_after_s=self.retry_after_s())
@@ -205,6 +203,13 @@ class Admission:
         if self.tokens.held >= self._min_tokens and wait_s > SURE_SHARE * remaining_s:
             return f"an answer would take some {wait_s:.2f} s, the deadline is in {remaining_s:.2f} s"
         return ""
+
+    def _fits(self, ticket: Ticket) -> bool:
+        """Whether there is room for who waits for it; as long as there is none, others leave some."""
+        if not self._refusal(ticket, math.inf):
+            return True
+        self._note(ticket.client)
+        return False
 
     def _note(self, client: Hashable) -> None:
         """There is a client that had no room."""
