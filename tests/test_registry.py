@@ -106,7 +106,7 @@ def test_two_formats_that_fit_are_both_named(tmp_path):
 
 @pytest.mark.parametrize(
     ("data", "said"),
-    [(b"some words\n", "it begins 'some words'"), (b"", "it has no text"), (b"\xff\n", "it has no text")],
+    [(b"some words\n", "it begins 'some words'"), (b"", "it is empty"), (b"\xff\n", "it has no text")],
 )
 def test_what_is_not_known_is_refused(tmp_path, data, said):
     (tmp_path / "u1").write_bytes(data)
