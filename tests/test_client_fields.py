@@ -174,6 +174,26 @@ def test_ctm_comes_out_when_times_came_in(run, source, tmp_path):
     assert (tmp_path / "again.ctm").read_text() == (tmp_path / "out.ctm").read_text()
 
 
+def test_a_ctm_without_times_is_refused_before_anything_is_scored(run, tmp_path):
+    (tmp_path / "in.jsonl").write_text(json.dumps({"id": "u1", "hypotheses": ["", "the cat"]}) + "\n")
+    for name, what in (
+        ("ctm", "hypothesis 1, words: expected the words with their times"),
+        ("stm", "group: "),
+    ):
+        code, err = run(tmp_path / "in.jsonl", "-o", tmp_path / "out", "--to", name, "-w", "acoustic=0")
+        assert (code, what in err) == (2, True)
+        assert f"{name} can hold none of the first 1 lists: list 'u1'" in err
+        assert not (tmp_path / "out").exists()
+
+
+def test_an_stm_has_the_best_of_each_segment(run, tmp_path):
+    segment = {"file": "call", "channel": "2", "start_s": 0.5, "end_s": 1.5, "group": "ann"}
+    record = {"id": "ann-000", "hypotheses": ["the cat", "the mat"], **segment}
+    (tmp_path / "in.jsonl").write_text(json.dumps(record) + "\n")
+    assert run(tmp_path / "in.jsonl", "-o", tmp_path / "out", "--to", "stm", "-w", "acoustic=0")[0] == 0
+    assert (tmp_path / "out").read_text() in (f"call 2 ann 0.5 1.5 the {word}\n" for word in ("cat", "mat"))
+
+
 def test_trn_is_the_best_of_each_list(run, source, tmp_path):
     assert run(source, "-o", tmp_path / "out.trn", "--to", "trn")[0] == 0
     assert (tmp_path / "out.trn").read_text() == "the Cat (call 2)\nthe mat (u2)\n(u3)\n"

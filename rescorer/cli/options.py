@@ -20,6 +20,8 @@ from rescorer.formats.fields import parse_field_map
 from rescorer.formats.jsonlines import group_by_pattern, read_lists
 from rescorer.formats.references import read_groups
 from rescorer.formats.registry import choose, detect, with_groups
+from rescorer.formats.rescored import check_writable
+from rescorer.formats.source import source_name
 from rescorer.types import NBestList, Weights
 
 FIRST_LISTS = 10
@@ -113,11 +115,22 @@ def lists_from(
     choice = choose(format_ or ("jsonl" if named else detect(source)[0]))
     group_of = group_finder(groups)
     if choice.format.name == "jsonl" and not choice.options:
-        return read_lists(source, parse_field_map(maps or (), streams or ()), group_of)
+        fields = parse_field_map(maps or (), streams or ())
+        return with_empty_told(read_lists(source, fields, group_of), source)
     if named:
         raise ConfigError(f"--map and --stream are for JSON lines, not for {choice.format.name}")
     lists = choice.read(source)
-    return with_groups(lists, group_of) if group_of else lists
+    return with_empty_told(with_groups(lists, group_of) if group_of else lists, source)
+
+
+def with_empty_told(lists: Iterator[NBestList | InputError], source: str) -> Iterator[NBestList | InputError]:
+    """The lists; a warning on stderr where there are none, which is mostly somebody's mistake upstream."""
+    empty = True
+    for item in lists:
+        empty = False
+        yield item
+    if empty:
+        typer.echo(f"warning: {source_name(source)}: there are no lists in it", err=True)
 
 
 def print_reports(rows: Mapping[str, Report], by_group: bool = False) -> None:
@@ -152,13 +165,14 @@ def chosen_weights(known: dict[str, Weights], name: str, changes: list[str] | No
     return weights
 
 
-def with_streams_there(
-    lists: Iterator[NBestList | InputError], weights: Weights, streams: list[str] | None
+def looked_at(
+    lists: Iterator[NBestList | InputError], weights: Weights, streams: list[str] | None, to: str
 ) -> Iterator[NBestList | InputError]:
-    """The lists, once the first of them have been looked at; raises as ``check_streams``."""
+    """The lists, once the first of them have been looked at; raises as ``check_streams``, ``check_writable``."""
     first = list(itertools.islice(lists, FIRST_LISTS))
     good = [each for each in first if isinstance(each, NBestList)]
     check_streams(good, weights, streams)
+    check_writable(to, good)
     names = sorted({name for each in good for name in each.streams})
     if names and not any(weights.streams.values()):
         told = f"no score of the lists ({', '.join(names)}): language models alone decide"

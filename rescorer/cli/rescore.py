@@ -24,7 +24,7 @@ from rescorer.cli.options import (
     WeightsOption,
     chosen_weights,
     lists_from,
-    with_streams_there,
+    looked_at,
 )
 from rescorer.errors import ConfigError
 from rescorer.files import FileSummary, Rescoring, rescore_lists
@@ -46,8 +46,8 @@ def rescore(
         typer.Option(
             "--to",
             metavar="FORMAT",
-            help="jsonl: whole lists; trn or ctm: the best hypothesis of each, ctm by the times in its field "
-            "words.",
+            help="jsonl: whole lists; trn, ctm or stm: the best hypothesis of each, ctm by the times in its "
+            "field words, stm by those in its list's fields start_s and end_s.",
         ),
     ] = "jsonl",
     rejects: Annotated[
@@ -88,14 +88,15 @@ def rescore(
     Example: rescorer rescore demo/lists.jsonl.gz -o out.jsonl --bundle models/starter/1 --weights
     pocketsphinx
 
-    Memory stays bounded whatever the file's length. Exit code 1 says that some lists went to the rejects.
+    Memory stays bounded whatever the file's length. Exit code 1 says that some lists went to the rejects. No
+    lists at all are a warning and exit code 0, for pipelines whose recogniser heard nothing.
     """
     front = Rescorer(read_bundle(bundle))
     effective = chosen_weights(dict(front.bundle.weights), weights, weight)
     front.effective_weights(effective)  # a fault in them shows before any output
     make = partial(loaded, bundle, device, dtype, batch_words, effective, merge, to)
     renderer(to)  # and so does this one
-    lists = with_streams_there(lists_from(source, maps, streams, groups, format_), effective, streams)
+    lists = looked_at(lists_from(source, maps, streams, groups, format_), effective, streams, to)
     reject_file = rejects or (Path(f"{output}.rejects") if output != "-" else None)
     check_places(source, output, reject_file)
     with ExitStack() as stack:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,17 +41,39 @@ def renderer(name: str) -> Callable[[RescoredList], Any]:
 
 def best_of(rescored: RescoredList) -> Best:
     best = rescored.best
-    return Best(NBestList(rescored.id, (Hypothesis(best.text, best.fields),)), best.original_rank)
+    hypotheses = (Hypothesis(best.text, best.fields),)
+    alone = NBestList(rescored.id, hypotheses, group=rescored.group, fields=rescored.fields)
+    return Best(alone, best.original_rank)
+
+
+def check_writable(name: str, lists: Sequence[NBestList]) -> None:
+    """Raises ConfigError where none of the lists could be written, whatever hypothesis came to be its best."""
+    if name == WHOLE:
+        return
+    fault: InvalidList | None = None
+    with rescored_writer(name, os.devnull) as write:
+        for nbest in lists:
+            for rank, each in enumerate(nbest.hypotheses):
+                if each.text.strip():  # no words need no times
+                    alone = NBestList(nbest.id, (each,), group=nbest.group, fields=nbest.fields)
+                    try:
+                        write(Best(alone, rank))
+                        return
+                    except InvalidList as unfit:
+                        fault = fault or unfit
+    if fault is not None:
+        raise ConfigError(f"{name} can hold none of the first {len(lists)} lists: {fault}")
 
 
 @contextmanager
 def rescored_writer(name: str, target: str | Path) -> Iterator[Callable[[Any], None]]:
     """Writes a rendered list a call; raises InvalidList, and writes none of it, where it does not fit.
 
-    A ctm takes the times of the best hypothesis from its field ``words``.
+    A ctm takes the times of the best hypothesis from its field ``words``, an stm those of the segment from the
+    list's fields.
 
     Args:
-        name: ``jsonl``, ``trn`` or ``ctm``.
+        name: ``jsonl``, ``trn``, ``ctm`` or ``stm``.
         target: file, compressed where its name ends in ``.gz``; ``-`` is standard output.
     """
     if name == WHOLE:
