@@ -168,7 +168,7 @@ def chosen_weights(known: dict[str, Weights], name: str, changes: list[str] | No
 def looked_at(
     lists: Iterator[NBestList | InputError], weights: Weights, streams: list[str] | None, to: str
 ) -> Iterator[NBestList | InputError]:
-    """The lists, once the first of them have been looked at; raises as ``check_streams``, ``check_writable``."""
+    """The lists, once the first of them were looked at; raises as ``check_streams`` and ``check_writable``."""
     first = list(itertools.islice(lists, FIRST_LISTS))
     good = [each for each in first if isinstance(each, NBestList)]
     check_streams(good, weights, streams)

@@ -47,7 +47,7 @@ def best_of(rescored: RescoredList) -> Best:
 
 
 def check_writable(name: str, lists: Sequence[NBestList]) -> None:
-    """Raises ConfigError where none of the lists could be written, whatever hypothesis came to be its best."""
+    """Raises ConfigError where none of the lists could be written, whatever hypothesis came to be best."""
     if name == WHOLE:
         return
     fault: InvalidList | None = None
@@ -69,8 +69,8 @@ def check_writable(name: str, lists: Sequence[NBestList]) -> None:
 def rescored_writer(name: str, target: str | Path) -> Iterator[Callable[[Any], None]]:
     """Writes a rendered list a call; raises InvalidList, and writes none of it, where it does not fit.
 
-    A ctm takes the times of the best hypothesis from its field ``words``, an stm those of the segment from the
-    list's fields.
+    A ctm takes the times of the best hypothesis from its field ``words``, an stm those of the segment from
+    the list's fields.
 
     Args:
         name: ``jsonl``, ``trn``, ``ctm`` or ``stm``.
