@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -29,8 +30,13 @@ PATH = b"/rescorer.v1.RescorerService/Rescore"
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with running(write_bundle(tmp_path_factory.mktemp("ngram"), neural=False)) as made:
+def folder(tmp_path_factory):
+    return write_bundle(tmp_path_factory.mktemp("ngram"), neural=False)
+
+
+@pytest.fixture(scope="module")
+def server(folder):
+    with running(folder) as made:
         yield made
 
 
@@ -73,15 +79,30 @@ def test_a_path_that_is_not_utf_8_ends_neither_the_server_nor_calls_of_others(se
         until(lambda: server.in_flight == 0)
 
 
+def resets(count: int) -> bytes:
+    """So many calls opened and reset at once, each of which costs the server more than a client."""
+    block, end_headers, cancel = request_headers(PATH), 4, (8).to_bytes(4, "big")
+    opened = (
+        frame(HEADERS, end_headers, number, block) + frame(RST_STREAM, 0, number, cancel)
+        for number in range(1, 2 * count, 2)
+    )
+    return b"".join((PREFACE, frame(SETTINGS, 0, 0), *opened))
+
+
+def test_a_connection_has_only_so_many_calls_open_whether_or_not_it_has_reset_them(folder):
+    """Each took 10 to 15 KB until it was looked at, and floods hundreds of MB that the process then kept."""
+    refused = re.compile(rb"\x00\x00\x04\x03\x00.{4}\x00\x00\x00\x0b", re.DOTALL)  # RST_STREAM: be calm
+    with running(folder, max_client_lists=4, max_client_streams=4) as server:
+        bound = server.server._settings.connection_calls
+        assert not refused.search(say(server.port, resets(bound // 2)))
+        assert refused.search(say(server.port, resets(3000)))
+        with Client(server.target) as client:
+            assert isinstance(client.rescore([nbest()])[0], RescoredList)
+
+
 def test_streams_opened_and_reset_by_the_thousand_do_not_cancel_calls_of_others(server):
     """From 1,000 calls waiting on, gRPC dropped some of them, whoever sent them."""
-    block, end_headers, cancel = request_headers(PATH), 4, (8).to_bytes(4, "big")
-    streams = range(1, 6001, 2)
-    opened = b"".join(
-        frame(HEADERS, end_headers, number, block) + frame(RST_STREAM, 0, number, cancel)
-        for number in streams
-    )
-    flood = b"".join((PREFACE, frame(SETTINGS, 0, 0), opened))
+    flood = resets(3000)
     with Client(server.target, retry=NO_RETRY) as client, ThreadPoolExecutor(4) as flooders:
         client.wait_ready(10)
         floods = [flooders.submit(say, server.port, flood) for _ in range(12)]

@@ -23,7 +23,7 @@ from rescorer.service.v1.rescorer_pb2_grpc import RescorerServiceStub
 @asynccontextmanager
 async def answering(answer: Callable[[bytes, Any], Awaitable[bytes]]) -> AsyncIterator[tuple[Any, Any]]:
     """A bare server of one method, and that method as its callers have it."""
-    server = listening_server((), ())
+    server = listening_server((), 100)
     handler = grpc.unary_unary_rpc_method_handler(answer)
     server.add_registered_method_handlers("test.Service", {"Method": handler})
     port = server.add_insecure_port("127.0.0.1:0")
@@ -98,6 +98,21 @@ def test_a_server_stops_at_once_however_many_call():
     seconds = sorted(asyncio.run(asyncio.wait_for(stop_s(), 30)) for _ in range(5))
     assert seconds[-2] < 5
     assert codes <= {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
+
+
+def test_a_client_may_ask_for_more_calls_than_its_connection_may_have_open():
+    """They wait in the client; gRPC's own counting refused more than half of them, as UNAVAILABLE."""
+
+    async def answer(request: bytes, _: Any) -> bytes:
+        await asyncio.sleep(0.01)
+        return request
+
+    async def run() -> None:
+        async with answering(answer) as (_, method):
+            for _ in range(2):
+                assert len(await asyncio.gather(*(method(b"x") for _ in range(500)))) == 500
+
+    asyncio.run(asyncio.wait_for(run(), 30))
 
 
 @pytest.mark.parametrize(

@@ -132,12 +132,23 @@ def other_parts() -> Iterator[str]:
 
 
 def listening_server(
-    interceptors: Sequence[grpc.aio.ServerInterceptor], options: Sequence[tuple[str, Any]]
+    interceptors: Sequence[grpc.aio.ServerInterceptor],
+    connection_calls: int,
+    options: Sequence[tuple[str, Any]] = (),
 ) -> grpc.aio.Server:
     """As ``grpc.aio.server``, but whatever path a call has, it goes on; or just that, with a warning, where
-    the installed gRPC is made otherwise inside."""
+    the installed gRPC is made otherwise inside.
+
+    Args:
+        connection_calls: that a connection may have open. Clients wait with the next one until another has
+            ended; where they do not, as those that open and reset streams without an end, it is refused.
+            Each takes 10 to 15 KB until it is looked at, and the process keeps what it once took.
+    """
     options = [
         *options,
+        ("grpc.max_concurrent_streams", connection_calls),
+        # It would also count calls that are over but not tidied up, and refuse those of clients that obey.
+        ("grpc.http.overload_protection", 0),
         ("grpc.server.max_pending_requests", CALLS_TO_TAKE),
         ("grpc.server.max_pending_requests_hard_limit", 2 * CALLS_TO_TAKE),
     ]

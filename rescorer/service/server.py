@@ -151,11 +151,12 @@ class Server:
         self._polling: asyncio.Task[None] | None = None
         self._health = health_aio.HealthServicer()
         self._server = listening_server(
-            interceptors=[
+            [
                 AccessInterceptor(access, ROLES, telemetry),
                 *(FaultInterceptor(each, self._drain, telemetry) for each in GUARDED),
             ],
-            options=[
+            settings.connection_calls,
+            [
                 ("grpc.max_receive_message_length", settings.max_message_bytes),
                 # Without it two servers would share a port in silence.
                 ("grpc.so_reuseport", 0),

@@ -23,6 +23,9 @@ from rescorer.service.tls import check
 BYTES_A_TOKEN = 8
 """Of a message, scores and all: what a request will cost is told by its size until its words are counted."""
 
+OTHER_CALLS = 64
+"""That a connection may have open besides those that hold lists: refused ones, health and models."""
+
 
 class ServiceSettings(BaseSettings):
     """``load_settings`` makes one, from every source and with errors of our own tree."""
@@ -151,6 +154,11 @@ class ServiceSettings(BaseSettings):
     @property
     def address(self) -> str:
         return address(self.host, self.port)
+
+    @property
+    def connection_calls(self) -> int:
+        """That a connection may have open, those that it has reset and nobody has looked at yet included."""
+        return self.max_client_lists + self.max_client_streams + OTHER_CALLS
 
     def contradictions(self) -> Iterator[str]:
         """What does not fit together, though each setting alone is right."""
