@@ -57,9 +57,12 @@ def test_nonsense_is_refused_or_answered_and_the_server_goes_on(lists, ngram_bun
     assert report["health_max_ms"] < 20_000
 
 
-def test_a_soak_tells_what_has_grown(lists, ngram_bundle):
-    report = stress("soak", lists, ngram_bundle, "--lists", "2000", "--seconds", "20", "--limit-s", "60")
+def test_a_soak_tells_what_has_grown(lists, ngram_bundle, tmp_path):
+    options = ("--lists", "2000", "--seconds", "20", "--limit-s", "60", "--log", tmp_path / "log")
+    report = stress("soak", lists, ngram_bundle, *options)
     assert report["faults"] == []
+    assert 0 < report["p50_ms"] <= report["p99_ms"] <= report["longest_ms"]
+    assert '"event": "stopped"' in (tmp_path / "log").read_text()
     assert report["lists"] == 2000
     assert {each["process"] for each in report["grown"]["end"]} == {"server", "scorer"}
     assert report["grown"]["rss_mb_end"] > 10

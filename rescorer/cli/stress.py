@@ -29,6 +29,7 @@ HypothesesOption = Annotated[int, typer.Option(min=1, help="Of a list, at most."
 ServeOption = Annotated[str, typer.Option(help="Options for the server, such as '--scorers 2'.")]
 LimitOption = Annotated[float, typer.Option(min=1, help="Give up the run after so many seconds.")]
 SecondsOption = Annotated[float, typer.Option(min=1, help="At most; what was done by then is told.")]
+LogOption = Annotated[Path | None, typer.Option("--log", help="Keep the server's log in this file.")]
 SeedOption = Annotated[int, typer.Option(help="Of what is left to chance.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write one JSON object.")]
 
@@ -60,6 +61,7 @@ def chaos(
     scorers: Annotated[int, typer.Option(min=1, help="Scoring processes.")] = 2,
     hypotheses: HypothesesOption = HYPOTHESES,
     serve: ServeOption = "",
+    log: LogOption = None,
     limit_s: LimitOption = 3600.0,
     seed: SeedOption = 1,
     as_json: JsonOption = False,
@@ -75,7 +77,9 @@ def chaos(
     from rescorer.load.chaos import chaos as run
 
     plan = Plan(calls, callers, min(processes, callers), reloads, kills, scorers)
-    plan = replace(plan, seconds=seconds, limit_s=limit_s, seed=seed, server_options=tuple(serve.split()))
+    plan = replace(
+        plan, seconds=seconds, limit_s=limit_s, seed=seed, server_options=tuple(serve.split()), log=log
+    )
     tell(run(bundle, some(lists, hypotheses, format_), weights, plan), as_json)
 
 
@@ -89,6 +93,7 @@ def fuzz(
     seconds: SecondsOption = 86_400.0,
     hypotheses: HypothesesOption = 5,
     serve: ServeOption = "--scorers 1",
+    log: LogOption = None,
     limit_s: LimitOption = 3600.0,
     seed: SeedOption = 1,
     as_json: JsonOption = False,
@@ -103,7 +108,7 @@ def fuzz(
     from rescorer.load.fuzz import Plan
     from rescorer.load.fuzz import fuzz as run
 
-    plan = Plan(requests, at_once, seconds, limit_s, seed, tuple(serve.split()))
+    plan = Plan(requests, at_once, seconds, limit_s, seed, tuple(serve.split()), log)
     tell(run(bundle, some(lists, hypotheses, format_), weights, plan), as_json)
 
 
@@ -117,6 +122,7 @@ def soak(
     at_once: Annotated[int, typer.Option(min=1, help="Calls open at a time.")] = 8,
     hypotheses: HypothesesOption = HYPOTHESES,
     serve: ServeOption = "--scorers 1",
+    log: LogOption = None,
     limit_s: LimitOption = 4500.0,
     as_json: JsonOption = False,
     format_: FormatOption = None,
@@ -128,7 +134,7 @@ def soak(
     from rescorer.load.soak import Plan
     from rescorer.load.soak import soak as run
 
-    plan = Plan(seconds, count, at_once, limit_s=limit_s, server_options=tuple(serve.split()))
+    plan = Plan(seconds, count, at_once, limit_s=limit_s, server_options=tuple(serve.split()), log=log)
     tell(run(bundle, some(lists, hypotheses, format_), weights, plan), as_json)
 
 

@@ -62,6 +62,8 @@ class Plan:
     """The whole run is given up then."""
     seed: int = 1
     server_options: tuple[str, ...] = ()
+    log: Path | None = None
+    """Where the server's is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ def chaos(bundle: Path, lists: Sequence[NBestList], weights: str, plan: Plan) ->
         versions = Versions(folder, bundle, lists, weights)
         versions.add()
         admin, tokens = new_token(), [new_token() for _ in range(plan.callers)]
-        access, log = folder / "access.toml", folder / "log"
+        access, log = folder / "access.toml", plan.log or folder / "log"
         access.write_text(entry("admin", "admin", admin) + "".join(
             entry(f"caller-{number}", "score", token) for number, token in enumerate(tokens)
         ))  # fmt: skip

@@ -60,6 +60,8 @@ class Plan:
     limit_s: float = 3600.0
     seed: int = 1
     server_options: tuple[str, ...] = ()
+    log: Path | None = None
+    """Where the server's is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ class Report:
 def fuzz(bundle: Path, lists: Sequence[NBestList], weights: str, plan: Plan) -> Report:
     """Runs it on a server of its own. Raises DeadlineExceeded where it takes longer than the plan says."""
     with tempfile.TemporaryDirectory() as name:
-        log = Path(name) / "log"
+        log = plan.log or Path(name) / "log"
         with serving(("--bundle", str(bundle), "--threads", "1", *plan.server_options), log) as (target, pid):
             scoring = scorers(pid)
             run = Run(target, [list_to_proto(each) for each in lists], weights, plan)

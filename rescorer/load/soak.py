@@ -34,6 +34,8 @@ class Plan:
     deadline_s: float = 60.0
     limit_s: float = 4500.0
     server_options: tuple[str, ...] = ()
+    log: Path | None = None
+    """Where the server's is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ def soak(bundle: Path, lists: Sequence[NBestList], weights: str, plan: Plan) -> 
     requests = [pb.RescoreRequest(lists=map(list_to_proto, each), weights_name=weights) for each in calls]
     messages = [base64.b64encode(each.SerializeToString()).decode() for each in requests]
     with tempfile.TemporaryDirectory() as name:
-        log = Path(name) / "log"
+        log = plan.log or Path(name) / "log"
         with serving(("--bundle", str(bundle), "--threads", "1", *plan.server_options), log) as (target, pid):
             calls_at_most = -(-plan.lists // plan.lists_a_call)
             spec = Spec(
