@@ -53,6 +53,8 @@ def test_sound_lists_give_no_finding():
          {"missing_1best"}),
         (with_scores(TOTAL, "score", lambda s: -s), {"backwards", "cost", "error_sign"}),
         (reversed_lists(TOTAL), {"backwards", "worse_than_random"}),
+        (reversed_lists(TOTAL[:20]), {"backwards", "worse_than_random"}),
+        (reversed_lists(TOTAL[:19]), {"backwards"}),
         ([replace(each, streams={"score": (*each.streams["score"][1:], each.streams["score"][0])})
           for each in TOTAL], {"unsorted"}),
         (with_scores(SOUND, "lm", lambda s: s / LOG_10), {"base"}),

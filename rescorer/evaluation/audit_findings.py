@@ -15,6 +15,8 @@ MANY_DUPLICATES = 0.1
 UNCOVERED = 0.001
 """Share of all tokens that may be marks of one kind."""
 OOV_NOTE, OOV_WARNING = 0.02, 0.15
+LISTS_TO_JUDGE = 20
+"""Fewer say nothing of an order: by chance alone a few first hypotheses are worse than others."""
 ADDED_T = 2.0
 """Standard errors that weights may add to the first pass's errors; more is no chance."""
 SPREADS = 4.0
@@ -110,7 +112,7 @@ def _of_words(words: WordFacts) -> Iterator[Finding]:
 
 def _of_errors(errors: ErrorFacts) -> Iterator[Finding]:
     totals = errors.totals
-    if errors.random_errors < totals.system.errors:
+    if totals.oracle.sentences >= LISTS_TO_JUDGE and errors.random_errors < totals.system.errors:
         message = (
             f"the first hypotheses have {totals.system.errors:,} errors, more than drawing at random has "
             f"({errors.random_errors:,.0f})"
