@@ -39,7 +39,7 @@ def source(tmp_path) -> Path:
 def test_there_and_back(tmp_path, source, name):
     done = run(source, tmp_path / "out", "--to", name)
     assert done.exit_code == 0, done.output
-    assert f"{name} cannot hold it: reference of 2 lists left out" in done.stderr
+    assert f"warning: {name} cannot hold it: reference of 2 lists left out" in done.stderr
     assert f"2 lists written as {name}; 0 rejected" in done.stderr
     back = run(tmp_path / "out", tmp_path / "back.jsonl.gz")
     assert f"out: {name} (" in back.stderr
@@ -54,7 +54,8 @@ def test_streams_can_be_renamed_and_pipes_written(tmp_path, source):
     done = run(source, "-", "--rename", "acoustic=first_pass")
     assert list(json.loads(done.stdout.splitlines()[0])["hypotheses"][0]["scores"]) == ["first_pass", "lm"]
     done = run(source, tmp_path / "out", "--to", "nbestlist1", "--rename", "acoustic=first_pass")
-    assert "nbestlist1 cannot hold it: stream lm of 2 lists left out" in done.stderr
+    told = "warning: nbestlist1 cannot hold it: scores of the stream lm of 2 lists left out"
+    assert told in done.stderr.splitlines()
     assert (tmp_path / "out" / "u1").read_text() == "NBestList1.0\n(-15) the mat\n(-15)\n"
     done = run(source, "-", "--rename", "acoustic=lm")
     assert (done.exit_code, done.stdout) == (1, "")
@@ -102,6 +103,20 @@ def test_options_that_make_no_sense_are_refused(source, options, kind, said):
     done = run(source, "-", *options)
     assert isinstance(done.exception, kind)
     assert said in str(done.exception)
+
+
+def test_lists_that_were_re_ranked_are_known(tmp_path, ngram_bundle, source):
+    """Their totals are no scores that anything could count again."""
+    written = tmp_path / "re-ranked.jsonl"
+    options = ["--bundle", str(ngram_bundle), "-o", str(written)]
+    assert CliRunner().invoke(app, ["rescore", str(source), *options]).exit_code == 0
+    what = "these lists are what `rescorer rescore` wrote, with totals and components in the place of scores"
+    done = run(written, tmp_path / "out", "--to", "kaldi")
+    assert done.stderr.count(f"warning: {written}: {what}; convert those that it read") == 1
+    assert what not in run(source, tmp_path / "out2", "--to", "kaldi").stderr
+    again = CliRunner().invoke(app, ["rescore", str(written), "--bundle", str(ngram_bundle)])
+    assert isinstance(again.exception, ConfigError)
+    assert f"{what}: give the lists that it read, or `-w acoustic=0`" in str(again.exception)
 
 
 def test_a_folder_is_not_written_to_a_pipe(source):

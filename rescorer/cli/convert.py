@@ -18,6 +18,7 @@ from rescorer.cli.rescore import Rejects
 from rescorer.errors import ConfigError, InputError, InvalidList
 from rescorer.files import reject_line
 from rescorer.formats.registry import FORMATS, choose, detect
+from rescorer.formats.rescored import WHAT_THEY_ARE, is_rescored
 from rescorer.types import NBestList
 
 
@@ -64,7 +65,8 @@ def convert(
     if from_ is None and not maps and not streams:
         name, saw = detect(source)
         typer.echo(f"{source}: {name} ({saw})", err=True)
-    lists = renamed(lists_from(source, maps, streams, groups, from_), stream_names(rename))
+    lists = with_rescored_told(lists_from(source, maps, streams, groups, from_), source)
+    lists = renamed(lists, stream_names(rename))
     reject_file = rejects or (Path(f"{target.rstrip('/')}.rejects") if target != "-" else None)
     written, rejected = 0, 0
     lost: Counter[str] = Counter()
@@ -86,10 +88,23 @@ def convert(
                 if reject_out is not None:
                     reject_out.write(reject_line(fault, item) + "\n")
     for part, count in sorted(lost.items()):
-        typer.echo(f"{to} cannot hold it: {part} of {count:,} lists left out", err=True)
+        what = f"scores of the {part}" if part.startswith("stream ") else part
+        typer.echo(f"warning: {to} cannot hold it: {what} of {count:,} lists left out", err=True)
     typer.echo(f"{written:,} lists written as {to}; {rejected:,} rejected", err=True)
     if rejected:
         raise typer.Exit(SOME_REJECTED)
+
+
+def with_rescored_told(
+    lists: Iterator[NBestList | InputError], source: str
+) -> Iterator[NBestList | InputError]:
+    """The lists; a warning on stderr at the first that was re-ranked, for its scores are none to convert."""
+    told = False
+    for item in lists:
+        if not told and isinstance(item, NBestList) and is_rescored(item):
+            told = True
+            typer.echo(f"warning: {source}: {WHAT_THEY_ARE}; convert those that it read", err=True)
+        yield item
 
 
 def stream_names(options: list[str] | None) -> dict[str, str]:

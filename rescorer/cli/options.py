@@ -20,7 +20,7 @@ from rescorer.formats.fields import parse_field_map
 from rescorer.formats.jsonlines import group_by_pattern, read_lists
 from rescorer.formats.references import read_groups
 from rescorer.formats.registry import choose, detect, with_groups
-from rescorer.formats.rescored import check_writable
+from rescorer.formats.rescored import WHAT_THEY_ARE, check_writable, is_rescored
 from rescorer.formats.source import source_name
 from rescorer.types import NBestList, Weights
 
@@ -168,7 +168,7 @@ def chosen_weights(known: dict[str, Weights], name: str, changes: list[str] | No
 def looked_at(
     lists: Iterator[NBestList | InputError], weights: Weights, streams: list[str] | None, to: str
 ) -> Iterator[NBestList | InputError]:
-    """The lists, once the first of them were looked at; raises as ``check_streams`` and ``check_writable``."""
+    """The lists, once the first were looked at; raises as ``check_streams`` and ``check_writable``."""
     first = list(itertools.islice(lists, FIRST_LISTS))
     good = [each for each in first if isinstance(each, NBestList)]
     check_streams(good, weights, streams)
@@ -193,6 +193,11 @@ def check_streams(lists: Sequence[NBestList], weights: Weights, streams: list[st
             meant = did_you_mean(stream.field, [*fields, *there])
             raise ConfigError(f"--stream {name}={stream.field}: {none} a score in that field{meant}")
     for name, weight in weights.streams.items():
+        if weight != 0 and name not in there and all(map(is_rescored, first)):
+            give = f"give the lists that it read, or `-w {name}=0`, and language models alone decide"
+            raise ConfigError(
+                f"weights {weights.name!r} count the stream {name!r}, but {WHAT_THEY_ARE}: {give}"
+            )
         if weight != 0 and name not in there:
             if name in {"mixture", *weights.lm, *weights.mixture}:
                 meant = f"; did you mean `-w lm:{name}={weight:g}`?"

@@ -16,6 +16,11 @@ from rescorer.formats.source import open_output
 from rescorer.types import Hypothesis, NBestList, RescoredList
 
 WHOLE = "jsonl"
+TOLD_OF_LISTS, TOLD_OF_HYPOTHESES = {"model", "weights"}, {"total", "components"}
+"""What tells lists that were re-ranked, in a file that is read as lists: fields of these names."""
+WHAT_THEY_ARE = (
+    "these lists are what `rescorer rescore` wrote, with totals and components in the place of scores"
+)
 ONE_BEST = tuple(name for name, each in FORMATS.items() if each.one_best)
 
 
@@ -44,6 +49,11 @@ def best_of(rescored: RescoredList) -> Best:
     hypotheses = (Hypothesis(best.text, best.fields),)
     alone = NBestList(rescored.id, hypotheses, group=rescored.group, fields=rescored.fields)
     return Best(alone, best.original_rank)
+
+
+def is_rescored(nbest: NBestList) -> bool:
+    """Whether a list was read from a file of re-ranked ones."""
+    return nbest.fields.keys() >= TOLD_OF_LISTS and nbest.hypotheses[0].fields.keys() >= TOLD_OF_HYPOTHESES
 
 
 def check_writable(name: str, lists: Sequence[NBestList]) -> None:
