@@ -102,7 +102,8 @@ def evaluate(
         lists = good_lists(lists_in(file), rejected)
         check_streams(lists, first_pass_weights(first), streams)
         if rescorer is None:
-            rows[file] = plain_report(lists, words, first, how, rejected)
+            plain = plain_report(lists, words, first, how, rejected)
+            rows |= {file: plain} if plain.total.lists else {}
             continue
         chosen = chosen_weights(dict(rescorer.bundle.weights), weights, weight)
         check_streams(lists, chosen, streams)
@@ -119,7 +120,7 @@ def evaluate(
         for name, row in comparison(scored, system_weights(rescorer, chosen), tune).items():
             rows[prefix + name] = row
     rejected.tell(NAMED_IN_JSON)
-    if not any(each.total.lists for each in rows.values()):
+    if not rows:
         raise FormatError("no list could be evaluated", file=", ".join(files))
     show(rows, perplexity, by_group, as_json, rejected, how)
     if rejected:

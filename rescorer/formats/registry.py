@@ -52,6 +52,8 @@ def detect(path: str | Path) -> tuple[str, str]:
         both = " and ".join(f"{name} ({saw})" for name, saw in seen.items())
         raise FormatError(f"could be {both}; say which with --format", file=str(path))
     begins = f"it begins {sample.first[:60]!r}" if sample.first else "it has no text in UTF-8"
+    if place.is_file() and not place.stat().st_size:
+        begins = "it is empty"
     known = ", ".join(FORMATS)
     raise FormatError(f"no format known fits: {begins}; say one with --format: {known}", file=str(path))
 
