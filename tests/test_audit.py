@@ -97,7 +97,11 @@ def test_a_list_that_cannot_be_audited_is_told_and_counts_nowhere():
     assert audit([huge], Normaliser(), first_pass={"score": 10.0}).facts.rejected == 1
 
 
-@given(st.lists(nbest_lists(["am"], references=True), min_size=1, max_size=6))
+# A { begins alternations, which must be whole.
+PLAIN = nbest_lists(["am"], references=True).filter(lambda nbest: "{" not in (nbest.reference or ""))
+
+
+@given(st.lists(PLAIN, min_size=1, max_size=6))
 def test_sums_are_those_of_the_lists(lists):
     """Against the obvious: every list looked at whole."""
     words = Normaliser().words
