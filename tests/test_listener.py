@@ -93,7 +93,7 @@ def test_a_server_stops_at_once_however_many_call():
             assert {type(each) for each in over} == {asyncio.CancelledError}
         return seconds
 
-    # On a busy machine gRPC itself waits out the grace in 5 of 1,000 stops, for a call that came in that moment;
+    # On a busy machine gRPC itself waits out the grace in 5 of 1,000 stops, for a call that came just then;
     # ``Server.stop`` does not wait for it.
     seconds = sorted(asyncio.run(asyncio.wait_for(stop_s(), 30)) for _ in range(5))
     assert seconds[-2] < 5
