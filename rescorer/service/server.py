@@ -79,8 +79,8 @@ MIN_PING_INTERVAL_MS = 30_000
 
 GARBAGE = (10_000, 5, 3)
 """New objects before the garbage collector looks for cycles among them, and such looks before it looks among
-older ones. Python's 700 are three lists: a tenth of the time went into looking through those that wait. Once in
-150,000 it looks among all: gRPC leaves 60 objects in cycles for a call that it aborts, 20 KB."""
+older ones. Python's 700 are three lists: a tenth of the time went into looking through those that wait. Once
+in 150,000 it looks among all: gRPC leaves 60 objects in cycles for a call that it aborts, 20 KB."""
 
 MESSAGE_THREADS = 2
 """Two, so that a large message does not hold up all small ones; more would wait for Python's lock."""
