@@ -12,7 +12,7 @@ from rescorer.machine import cores
 from rescorer.phases import Phase, phase
 from rescorer.service.jobs import SMALL_TOKENS, Jobs
 from rescorer.service.settings import load_settings
-from rescorer.service.wiring import threads_of
+from rescorer.service.wiring import NICENESS, niceness_of, threads_of
 
 
 def thread_and_phase() -> int:
@@ -71,3 +71,15 @@ def test_a_container_has_the_cores_of_its_quota(told, expected, tmp_path, monkey
 
 def test_there_is_a_core():
     assert cores() >= 1
+
+
+@pytest.mark.parametrize(
+    ("here", "scorers", "threads", "device", "niceness"),
+    [(2, 1, 0, "cpu", 0), (2, 2, 0, "cpu", NICENESS), (8, 4, 2, "cpu", NICENESS), (2, 2, 0, "cuda", 0)],
+)
+def test_scorers_that_take_all_cores_let_who_answers_go_first(
+    monkeypatch, here, scorers, threads, device, niceness
+):
+    monkeypatch.setattr("rescorer.service.wiring.cores", lambda: here)
+    settings = load_settings(bundle="x", scorers=scorers, threads=threads, device=device)
+    assert niceness_of(settings) == niceness

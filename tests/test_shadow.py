@@ -49,7 +49,7 @@ def contrary(tmp_path_factory) -> Path:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
     """A machine that runs tests may have nothing left for who is nice."""
-    monkeypatch.setattr("rescorer.service.shadow.NICENESS", 1)
+    monkeypatch.setattr("rescorer.service.wiring.SHADOW_NICENESS", 1)
 
 
 def shadowed(bundle: Path, shadow: Path, **settings) -> RunningServer:

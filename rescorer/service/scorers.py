@@ -6,10 +6,12 @@ Both hold all loaded bundles and score one trie at a time.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -105,10 +107,17 @@ class ThreadScorer:
 
 
 class ProcessScorer:
-    """Scores in a process of its own, spawned and never forked; it can be started again when it has died."""
+    """Scores in a process of its own, spawned and never forked; it can be started again when it has died.
 
-    def __init__(self, device: str, threads: int, dtype: str, context_cache_bytes: int) -> None:
+    Args:
+        niceness: how far it lets other processes go before it.
+    """
+
+    def __init__(
+        self, device: str, threads: int, dtype: str, context_cache_bytes: int, niceness: int = 0
+    ) -> None:
         self._arguments = (device, str(threads), dtype, str(context_cache_bytes))
+        self._niceness = niceness
         self._process: asyncio.subprocess.Process | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
@@ -131,6 +140,8 @@ class ProcessScorer:
                 *command, *self._arguments, pass_fds=[theirs.fileno()], stdin=asyncio.subprocess.DEVNULL
             )
         self.pid = self._process.pid
+        with suppress(OSError):  # it is gone already, which whoever asks it will learn
+            os.setpriority(os.PRIO_PROCESS, self.pid, self._niceness)
         reader, self._writer = await asyncio.open_connection(sock=ours)
         self._alive = True
         self._reading = asyncio.create_task(self._read(reader))

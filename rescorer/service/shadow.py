@@ -8,8 +8,6 @@ priority, so that neither their faults nor their memory nor Python's lock are th
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import time
 from bisect import bisect
 from collections.abc import Callable, Sequence
@@ -29,15 +27,12 @@ from rescorer.service.jobs import Jobs
 from rescorer.service.metrics import Metrics
 from rescorer.service.repository import ModelRepository
 from rescorer.service.scorer_pool import ScorerPool
-from rescorer.service.scorers import ProcessScorer
 from rescorer.service.scoring import Outcome
 from rescorer.service.v1 import rescorer_pb2 as pb
 from rescorer.service.work import Work, works_of
 
 MAX_WAITING_LISTS = 64
 """Lists that wait for the shadow keep their requests in memory; what comes above it is dropped."""
-NICENESS = 10
-"""A tenth of a core that others want, too; with a hundredth it would not even load, and pass for dead."""
 
 Result = TypeVar("Result")
 
@@ -60,15 +55,6 @@ class Agreement(NamedTuple):
     same_best: bool
     pairs_alike: float
     """Share of the pairs of hypotheses that both have in the same order: (1 + Kendall's τ) / 2."""
-
-
-class BackgroundScorer(ProcessScorer):
-    """A process that leaves the processor to others."""
-
-    async def start(self) -> None:
-        await super().start()
-        with contextlib.suppress(OSError):  # it is gone already, which whoever asks it will learn
-            os.setpriority(os.PRIO_PROCESS, self.pid, NICENESS)
 
 
 class Shadow:
