@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 from pathlib import Path
@@ -135,7 +137,7 @@ def test_what_scoring_processes_do_is_counted_and_so_is_their_end(tmp_path):
             RescorerServiceStub(channel).Rescore(pb.RescoreRequest(lists=[a_list()]))
         before = told(server)
         scorer = server.server.pool.scorers[0]
-        server.loop.call_soon_threadsafe(scorer._process.kill)
+        server.loop.call_soon_threadsafe(os.kill, scorer.pid, signal.SIGKILL)
         until(lambda: not scorer.alive)
         with grpc.insecure_channel(server.target) as channel:
             RescorerServiceStub(channel).Rescore(pb.RescoreRequest(lists=[a_list()]), timeout=60)

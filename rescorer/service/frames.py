@@ -1,4 +1,4 @@
-"""Owns the messages between the server and its scorers: a JSON header and flat arrays, nothing pickled.
+"""Owns the messages between processes of a server: a JSON header and flat arrays, nothing pickled.
 
     4 bytes magic, 4 bytes header length, 8 bytes body length, header, body
 
@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rescorer import errors
+from rescorer.errors import RescorerError, ScoringError
 from rescorer.lm.base import EdgeScores
 from rescorer.trie import HypothesisTrie
 
@@ -113,3 +115,19 @@ def scores_of(arrays: Arrays) -> dict[str, EdgeScores]:
     """The scores that ``score_arrays`` took apart."""
     names = [name.removeprefix("log_probs ") for name in arrays if name.startswith("log_probs ")]
     return {name: EdgeScores(arrays[f"log_probs {name}"], arrays[f"unknown {name}"]) for name in names}
+
+
+def fault_header(fault: Exception) -> dict[str, str]:
+    """The header of an answer that is a fault."""
+    if isinstance(fault, RescorerError):
+        return {"fault": type(fault).__name__, "message": str(fault)}
+    return {"fault": ScoringError.__name__, "message": f"{type(fault).__name__}: {fault}"}
+
+
+def fault_of(header: Mapping[str, Any]) -> RescorerError | None:
+    """The fault that an answer is, of our tree; None where it is another."""
+    if "fault" not in header:
+        return None
+    kind = getattr(errors, header["fault"], ScoringError)
+    known = isinstance(kind, type) and issubclass(kind, RescorerError)
+    return (kind if known else ScoringError)(header["message"])

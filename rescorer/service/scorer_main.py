@@ -1,54 +1,106 @@
 """Owns the process that scores: it answers frames on the socket it was born with until that is closed.
 
-    python -m rescorer.service.scorer_main SOCKET DEVICE THREADS DTYPE CONTEXT_CACHE_BYTES
+    python -m rescorer.service.scorer_main SOCKET DEVICE THREADS DTYPE CONTEXT_CACHE_BYTES [LISTENING]
 
-Signals to stop are the server's business: this process ends when the server closes the socket or is gone.
+With a second socket, which listens, it answers there whoever connects, and the first one only tells when to
+end. Signals to stop are the server's business: this process ends when the server closes the socket or is
+gone.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from rescorer.errors import RescorerError
 from rescorer.lm.memory import keep_freed_memory
 from rescorer.pipeline import Rescorer
-from rescorer.service.frames import PREFIX, Arrays, Frame, lengths, pack, score_arrays, trie_of, unpack
-from rescorer.service.model_host import ModelHost
+from rescorer.service.frames import (
+    PREFIX,
+    Arrays,
+    Frame,
+    fault_header,
+    lengths,
+    pack,
+    score_arrays,
+    trie_of,
+    unpack,
+)
+from rescorer.service.model_host import ModelHost, Scored
+from rescorer.service.shared_host import SharedHost, Tenant
+from rescorer.trie import HypothesisTrie
 
 Answer = tuple[dict[str, Any], Arrays]
 
 
-def main(descriptor: int, device: str, threads: int, dtype: str, context_cache_bytes: int) -> None:
-    for each in (signal.SIGTERM, signal.SIGINT):
+class Host(Protocol):
+    """Whose models are asked; methods as of ``ModelHost``."""
+
+    def load(self, label: str, folder: Path) -> None: ...
+
+    def unload(self, label: str) -> None: ...
+
+    def measured(self, label: str, trie: HypothesisTrie, only: Sequence[str]) -> Scored: ...
+
+    def probe(self) -> None: ...
+
+
+def main(
+    descriptor: int,
+    device: str,
+    threads: int,
+    dtype: str,
+    context_cache_bytes: int,
+    listening: int | None = None,
+) -> None:
+    for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(each, signal.SIG_IGN)
     keep_freed_memory()
+    load = partial(Rescorer.load, dtype=dtype, context_cache_bytes=context_cache_bytes)
+    host = ModelHost(device, threads, load)
     with socket.socket(fileno=descriptor) as connection, suppress(ConnectionError):  # the server is gone
-        load = partial(Rescorer.load, dtype=dtype, context_cache_bytes=context_cache_bytes)
-        serve(connection, ModelHost(device, threads, load))
+        if listening is None:
+            serve(connection, host)
+            return
+        arguments = socket.socket(fileno=listening), SharedHost(host)
+        threading.Thread(target=serve_all, args=arguments, daemon=True).start()
+        received(connection, 1)  # nothing comes: it ends with the server
+    os._exit(0)  # whatever is being scored
 
 
-def serve(connection: socket.socket, host: ModelHost) -> None:
+def serve_all(listening: socket.socket, shared: SharedHost) -> None:
+    """Serves whoever connects, each in a thread of its own."""
+
+    def serve_one(connection: socket.socket) -> None:
+        tenant = Tenant(shared)
+        try:
+            with connection, suppress(ConnectionError):  # the front is gone
+                serve(connection, tenant)
+        finally:
+            tenant.leave()
+
+    while True:
+        threading.Thread(target=serve_one, args=listening.accept()[:1], daemon=True).start()
+
+
+def serve(connection: socket.socket, host: Host) -> None:
     """Answers what comes, one after the other; only a bundle is loaded meanwhile, in a thread."""
     sending = threading.Lock()
 
-    def answer(frame: Frame, operation: Callable[[ModelHost, Frame], Answer]) -> None:
+    def answer(frame: Frame, operation: Callable[[Host, Frame], Answer]) -> None:
         try:
             header, arrays = operation(host, frame)
         except Exception as fault:
-            kind = type(fault).__name__ if isinstance(fault, RescorerError) else "ScoringError"
-            header, arrays = {"fault": kind, "message": f"{type(fault).__name__}: {fault}"}, {}
-            if isinstance(fault, RescorerError):
-                header["message"] = str(fault)
+            header, arrays = fault_header(fault), {}
         header["id"] = frame.header["id"]
         with sending:
             connection.sendall(pack(header, arrays))
@@ -82,22 +134,26 @@ def received(connection: socket.socket, size: int) -> bytearray:
     return whole
 
 
-def load(host: ModelHost, frame: Frame) -> Answer:
+def greet(host: Host, frame: Frame) -> Answer:
+    return {"pid": os.getpid()}, {}
+
+
+def load(host: Host, frame: Frame) -> Answer:
     host.load(frame.header["label"], Path(frame.header["folder"]))
     return {}, {}
 
 
-def unload(host: ModelHost, frame: Frame) -> Answer:
+def unload(host: Host, frame: Frame) -> Answer:
     host.unload(frame.header["label"])
     return {}, {}
 
 
-def probe(host: ModelHost, frame: Frame) -> Answer:
+def probe(host: Host, frame: Frame) -> Answer:
     host.probe()
     return {}, {}
 
 
-def score(host: ModelHost, frame: Frame) -> Answer:
+def score(host: Host, frame: Frame) -> Answer:
     scored = host.measured(frame.header["label"], trie_of(frame.arrays), frame.header["only"])
     told = {
         "seconds": scored.seconds,
@@ -107,11 +163,12 @@ def score(host: ModelHost, frame: Frame) -> Answer:
     return told, score_arrays(scored.scores)
 
 
-OPERATIONS: dict[str, Callable[[ModelHost, Frame], Answer]] = {
+OPERATIONS: dict[str, Callable[[Host, Frame], Answer]] = {
+    "greet": greet,
     "unload": unload,
     "probe": probe,
     "score": score,
 }
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4], int(sys.argv[5]))
+    main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4], *map(int, sys.argv[5:]))

@@ -13,7 +13,8 @@ from pathlib import Path
 import structlog
 
 from rescorer.errors import ModelError, RescorerError, Unavailable
-from rescorer.service.scorers import Scorer, ScorerDied
+from rescorer.service.peer import Died
+from rescorer.service.scorers import Scorer
 
 DEATHS_IN_A_ROW = 5
 """Without a batch scored between them: then it is not the requests but the device, or the machine."""
@@ -89,7 +90,8 @@ class ScorerPool:
         return len(self._idle)
 
     async def start(self) -> None:
-        await asyncio.gather(*(each.start() for each in self.scorers))
+        async with self._loading:  # who is told to load meanwhile waits for them
+            await asyncio.gather(*(each.start() for each in self.scorers))
         for each in self.scorers:
             self._idle.put(each)
 
@@ -128,13 +130,13 @@ class ScorerPool:
         """After a fault: ends the scorer where that was not the batch's doing."""
         if isinstance(fault, TimeoutError):
             log.error("a scorer is given up", after_s=self.timeout_s)
-            await scorer.stop()
-        elif not isinstance(fault, ScorerDied):
+            await scorer.give_up()
+        elif not isinstance(fault, Died):
             try:
                 await asyncio.wait_for(scorer.probe(), self.timeout_s)
             except Exception as of_device:
                 log.error("a scorer is broken", exc_info=of_device)
-                await scorer.stop()
+                await scorer.give_up()
 
     def worked(self) -> None:
         """A batch was scored."""
@@ -147,7 +149,7 @@ class ScorerPool:
 
     async def _loaded_by(self, scorer: Scorer, label: str, folder: Path) -> None:
         # One that is dead or dies meanwhile gets the bundle when it comes back.
-        with contextlib.suppress(ScorerDied):
+        with contextlib.suppress(Died):
             await scorer.load(label, folder)
 
     async def _unload(self, label: str) -> None:
@@ -172,7 +174,7 @@ class ScorerPool:
             try:
                 await scorer.start()
                 await self._load_all(scorer)
-            except ScorerDied:
+            except Died:
                 continue
             except (RescorerError, OSError) as fault:
                 self._give_up(str(fault))

@@ -1,37 +1,34 @@
 """Owns what the server knows of whoever scores: a thread of its own, or a process spoken to in frames.
 
-Both hold all loaded bundles and score one trie at a time.
+Each holds all loaded bundles and scores one trie at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
-import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from rescorer import errors
-from rescorer.errors import RescorerError, ScoringError, Unavailable
+from rescorer.errors import ScoringError
 from rescorer.lm.context_words import ContextWords
 from rescorer.pipeline import Rescorer
-from rescorer.service.frames import PREFIX, Arrays, Frame, lengths, pack, scores_of, trie_arrays, unpack
+from rescorer.service.frames import Arrays, Frame, scores_of, trie_arrays
 from rescorer.service.model_host import Load, ModelHost, Scored
+from rescorer.service.peer import Child, Died, Peer
 from rescorer.trie import HypothesisTrie
 
 Result = TypeVar("Result")
 
 
-class ScorerDied(Unavailable):
-    """The scorer is gone or was given up; what it was asked may be asked of another."""
-
-
 class Scorer(Protocol):
-    """Scores tries. Raises ScorerDied where it is no longer alive."""
+    """Scores tries. Raises Died where it is no longer alive."""
 
     pid: int
     """Of its process, 0 where that is this one or none."""
@@ -54,7 +51,10 @@ class Scorer(Protocol):
     async def score(self, label: str, trie: HypothesisTrie, only: Sequence[str]) -> Scored: ...
 
     async def stop(self) -> None:
-        """Ends it, whatever it is doing."""
+        """Ends it, whatever it is doing; or leaves it to the others that it scores for."""
+
+    async def give_up(self) -> None:
+        """Ends it for all, as it does not answer or gives faults."""
 
 
 class ThreadScorer:
@@ -95,56 +95,37 @@ class ThreadScorer:
         for each in (self._thread, self._loading):
             each.shutdown(wait=False, cancel_futures=True)
 
+    async def give_up(self) -> None:
+        await self.stop()
+
     async def _run(self, thread: ThreadPoolExecutor, job: Callable[[], Result]) -> Result:
         if self._stopped:
-            raise ScorerDied("the scoring thread has stopped")
+            raise Died("the scoring thread has stopped")
         try:
             return await asyncio.get_running_loop().run_in_executor(thread, job)
         except asyncio.CancelledError:
             if self._stopped:  # before it was begun
-                raise ScorerDied("the scoring thread has stopped") from None
+                raise Died("the scoring thread has stopped") from None
             raise
 
 
-class ProcessScorer:
-    """Scores in a process of its own, spawned and never forked; it can be started again when it has died.
+class RemoteScorer(ABC):
+    """Scores in another process."""
 
-    Args:
-        niceness: how far it lets other processes go before it.
-    """
-
-    def __init__(
-        self, device: str, threads: int, dtype: str, context_cache_bytes: int, niceness: int = 0
-    ) -> None:
-        self._arguments = (device, str(threads), dtype, str(context_cache_bytes))
-        self._niceness = niceness
-        self._process: asyncio.subprocess.Process | None = None
-        self._writer: asyncio.StreamWriter | None = None
-        self._reading: asyncio.Task[None] | None = None
-        self._waiting: dict[int, asyncio.Future[Frame]] = {}
-        self._number = 0
-        self._alive = False
+    def __init__(self) -> None:
+        self._peer: Peer | None = None
         self.pid = 0
         self.device_bytes: Mapping[str, int] = {}
 
     @property
     def alive(self) -> bool:
-        return self._alive
+        return self._peer is not None and self._peer.alive
 
-    async def start(self) -> None:
-        await self.stop()
-        ours, theirs = socket.socketpair()
-        with theirs:
-            command = (sys.executable, "-m", "rescorer.service.scorer_main", str(theirs.fileno()))
-            self._process = await asyncio.create_subprocess_exec(
-                *command, *self._arguments, pass_fds=[theirs.fileno()], stdin=asyncio.subprocess.DEVNULL
-            )
-        self.pid = self._process.pid
-        with suppress(OSError):  # it is gone already, which whoever asks it will learn
-            os.setpriority(os.PRIO_PROCESS, self.pid, self._niceness)
-        reader, self._writer = await asyncio.open_connection(sock=ours)
-        self._alive = True
-        self._reading = asyncio.create_task(self._read(reader))
+    @abstractmethod
+    async def start(self) -> None: ...
+
+    @abstractmethod
+    async def stop(self) -> None: ...
 
     async def load(self, label: str, folder: Path) -> None:
         await self._ask({"do": "load", "label": label, "folder": str(folder.resolve())})
@@ -162,59 +143,90 @@ class ProcessScorer:
         words = ContextWords(**frame.header["context_words"])
         return Scored(scores_of(frame.arrays), frame.header["seconds"], words, self.device_bytes)
 
+    async def _ask(self, header: dict[str, Any], arrays: Arrays | None = None) -> Frame:
+        if self._peer is None:
+            raise Died("a scoring process has died")
+        return await self._peer.ask(header, arrays)
+
+
+class ProcessScorer(RemoteScorer):
+    """Scores in a process of our own; it can be started again when it has died.
+
+    Args:
+        niceness: how far it lets other processes go before it.
+        listening: a socket on which the process lets others ask, too; they have the bundles together.
+    """
+
+    def __init__(
+        self,
+        device: str,
+        threads: int,
+        dtype: str,
+        context_cache_bytes: int,
+        niceness: int = 0,
+        listening: socket.socket | None = None,
+    ) -> None:
+        super().__init__()
+        self._descriptors = [] if listening is None else [listening.fileno()]
+        self._arguments = [device, threads, dtype, context_cache_bytes, *self._descriptors]
+        self._niceness = niceness
+        self._child: Child | None = None
+
+    async def start(self) -> None:
+        await self.stop()
+        arguments = map(str, self._arguments)
+        self._peer = self._child = await Child.spawn(
+            "rescorer.service.scorer_main", *arguments, pass_fds=self._descriptors
+        )
+        self.pid = self._child.pid
+        with suppress(OSError):  # it is gone already, which whoever asks it will learn
+            os.setpriority(os.PRIO_PROCESS, self.pid, self._niceness)
+
     async def stop(self) -> None:
-        self._alive = False
-        if self._reading is not None:
-            self._reading.cancel()
-        if self._writer is not None:
-            self._writer.close()
-        if self._process is not None:
-            if self._process.returncode is None:
-                self._process.kill()
-            await self._process.wait()
-        self._fail_waiting()
-        self._process = self._writer = self._reading = None
+        child, self._peer, self._child = self._child, None, None
+        if child is not None:
+            await child.kill()
         self.pid = 0
 
-    async def _ask(self, header: dict[str, Any], arrays: Arrays | None = None) -> Frame:
-        if not self._alive or self._writer is None:
-            raise ScorerDied("a scoring process has died")
-        self._number += 1
-        number = self._number  # others ask before this is answered
-        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
-        try:
-            self._writer.write(pack({**header, "id": number}, arrays))
-            await self._writer.drain()
-            frame = await answer
-        except ConnectionError:
-            raise ScorerDied("a scoring process has died") from None
-        finally:
-            self._waiting.pop(number, None)
-        if "fault" in frame.header:
-            raise fault_named(frame.header["fault"])(frame.header["message"])
-        return frame
+    async def give_up(self) -> None:
+        await self.stop()
 
-    async def _read(self, reader: asyncio.StreamReader) -> None:
-        try:
-            while True:
-                head_bytes, body_bytes = lengths(await reader.readexactly(PREFIX.size))
-                frame = unpack(await reader.readexactly(head_bytes), await reader.readexactly(body_bytes))
-                answer = self._waiting.get(frame.header["id"])
-                if answer is not None and not answer.done():
-                    answer.set_result(frame)
-        except (asyncio.IncompleteReadError, OSError, ValueError, KeyError):
-            pass  # it is gone, or says what is no frame
-        finally:
-            self._alive = False
-            self._fail_waiting()
-
-    def _fail_waiting(self) -> None:
-        for answer in self._waiting.values():
-            if not answer.done():
-                answer.set_exception(ScorerDied("a scoring process has died"))
+    async def ended(self) -> None:
+        """Waits until the process is gone."""
+        if self._child is not None:
+            await self._child.ended()
 
 
-def fault_named(name: str) -> type[RescorerError]:
-    """The class of our tree of that name."""
-    kind = getattr(errors, name, ScoringError)
-    return kind if isinstance(kind, type) and issubclass(kind, RescorerError) else ScoringError
+class SharedScorer(RemoteScorer):
+    """Scores in a process that others ask, too, and that somebody else starts again when it has died.
+
+    Args:
+        path: of the socket where it is found, which outlives it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+
+    async def start(self) -> None:
+        """Waits for the one that comes, where there is none."""
+        await self.stop()
+        while not self.pid:
+            try:
+                self._peer = Peer(*await asyncio.open_unix_connection(self._path))
+                self.pid = (await self._ask({"do": "greet"})).header["pid"]
+            except Died:  # before it has seen us
+                await self.stop()
+            except OSError as fault:
+                raise ScoringError(f"no scorer can be reached at {self._path}: {fault.strerror}") from None
+
+    async def stop(self) -> None:
+        if self._peer is not None:
+            self._peer.close()
+        self._peer, self.pid = None, 0
+
+    async def give_up(self) -> None:
+        if self.alive and self.pid:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+        await self.stop()

@@ -1,0 +1,96 @@
+"""Bundles that fronts share in a scorer: loaded once, kept while any front has them, scored in turn."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rescorer import BundleError
+from rescorer.service.shared_host import SharedHost, Tenant
+
+
+class Counting:
+    """A host that counts what it is told."""
+
+    def __init__(self) -> None:
+        self.loaded: list[str] = []
+        self.loads = 0
+        self.bad: set[str] = set()
+        self.asking = threading.Lock()
+
+    def load(self, label, folder):
+        if label in self.bad:
+            raise BundleError(f"{folder}: no such bundle folder")
+        self.loads += 1
+        self.loaded.append(label)
+
+    def unload(self, label):
+        self.loaded.remove(label)
+
+    def measured(self, label, trie, only):
+        assert self.asking.acquire(blocking=False), "one at a time"
+        try:
+            assert label in self.loaded
+            return trie
+        finally:
+            self.asking.release()
+
+
+DONE = st.tuples(
+    st.sampled_from(["load", "unload", "leave"]), st.integers(0, 2), st.sampled_from(["m/1", "m/2", "n/1"])
+)
+
+
+@given(st.lists(DONE, max_size=30))
+def test_a_bundle_is_in_memory_once_while_any_front_has_it(steps):
+    host = Counting()
+    shared = SharedHost(host)
+    tenants = [Tenant(shared) for _ in range(3)]
+    has: list[set[str]] = [set(), set(), set()]
+    loads = 0
+    for step, number, label in steps:
+        if step == "load":
+            loads += not any(label in each for each in has)
+            tenants[number].load(label, Path(label))
+            has[number].add(label)
+        elif step == "unload":
+            tenants[number].unload(label)
+            has[number].discard(label)
+        else:
+            tenants[number].leave()
+            has[number].clear()
+        assert sorted(host.loaded) == sorted(set().union(*has))
+        assert host.loads == loads
+
+
+def test_a_bundle_that_cannot_be_loaded_is_nobodys():
+    host = Counting()
+    one, other = (Tenant(shared) for shared in [SharedHost(host)] * 2)
+    host.bad.add("m/1")
+    with pytest.raises(BundleError):
+        one.load("m/1", Path("m/1"))
+    host.bad.clear()
+    other.load("m/1", Path("m/1"))
+    one.leave()
+    assert host.loaded == ["m/1"]
+
+
+def test_fronts_that_load_score_and_leave_at_a_time_do_not_meet():
+    host = Counting()
+    shared = SharedHost(host)
+
+    def front(number: int) -> None:
+        for turn in range(50):
+            tenant = Tenant(shared)
+            tenant.load("m/1", Path("m/1"))
+            assert tenant.measured("m/1", (number, turn)) == (number, turn)
+            tenant.leave()
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(front, range(4)))
+    assert (host.loaded, shared.labels) == ([], set())
