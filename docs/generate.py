@@ -23,6 +23,7 @@ UNITS = {
     "_streams": "streams",
     "threads": "threads",
     "scorers": "processes",
+    "front_ends": "processes",
     "port": "port",
 }
 """By the end of a setting's name."""

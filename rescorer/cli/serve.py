@@ -26,11 +26,20 @@ def serve(ctx: typer.Context, config: ConfigOption = None) -> None:
     (bundle = "models/starter/1"); an option goes before the environment, the environment before the file.
     `rescorer config` shows what comes of it.
     """
-    from rescorer.service.server import serve as run  # grpc is of no use to the other commands
     from rescorer.service.settings import ServiceSettings, checked
     from rescorer.service.sources import gather
 
-    def read() -> dict[str, list[Given]]:
-        return gather(ServiceSettings, config, given(ctx))
+    options = given(ctx)
 
-    run(checked(read(), here=True), lambda: checked(read()))
+    def read() -> dict[str, list[Given]]:
+        return gather(ServiceSettings, config, options)
+
+    settings = checked(read(), here=True)
+    if settings.front_ends > 1:
+        from rescorer.service.supervisor import supervise
+
+        supervise(settings, config, options)
+    else:
+        from rescorer.service.serving import serve as run  # grpc is of no use to the other commands
+
+        run(settings, lambda: checked(read()))

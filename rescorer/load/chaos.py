@@ -11,7 +11,6 @@ import signal
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, field
@@ -27,6 +26,7 @@ from rescorer.load.server import judged, logged_faults, metrics_port, scorers, s
 from rescorer.load.versions import Versions
 from rescorer.service.access_file import hash_of, new_token
 from rescorer.service.convert import list_to_proto
+from rescorer.service.scrape import read
 from rescorer.service.v1 import admin_pb2
 from rescorer.service.v1.admin_pb2_grpc import AdminServiceStub
 from rescorer.types import NBestList
@@ -105,14 +105,14 @@ def chaos(bundle: Path, lists: Sequence[NBestList], weights: str, plan: Plan) ->
             with judged(log, plan.limit_s), Growth(pid) as growth:
                 seen = asyncio.run(asyncio.wait_for(run.all(tokens, lists, weights), plan.limit_s))
             seconds = time.monotonic() - began
-            metrics = metrics_of(metrics_port(log))
+            metrics = read(f"127.0.0.1:{metrics_port(log)}")
             run.check(len(scorers(pid)) == plan.scorers, f"{len(scorers(pid))} scorers are left")
-        in_flight = int(metrics["rescorer_in_flight_lists"])
+        in_flight = int(metrics.sum("in_flight_lists"))
         run.check(not in_flight, f"{in_flight} lists are in flight after all calls have ended")
         faults = [*run.faults, *seen.complaints, *seen.failures, *logged_faults(log)]
         if seen.hung:
             faults.append(f"{seen.hung} calls hung")
-        restarts = int(metrics["rescorer_scorer_restarts_total"])
+        restarts = int(metrics.sum("scorer_restarts_total"))
         return Report(seconds, plan.reloads, plan.kills, restarts, seen, growth.grown(), in_flight, faults)
 
 
@@ -238,10 +238,3 @@ def writer_of(process: asyncio.subprocess.Process) -> asyncio.StreamWriter:
 def entry(name: str, role: str, token: str) -> str:
     """Of an access file."""
     return f'[[client]]\nname = "{name}"\nroles = ["{role}"]\ntoken_sha256 = ["{hash_of(token)}"]\n'
-
-
-def metrics_of(port: int) -> dict[str, float]:
-    """Those of a server that have no labels."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
-        lines = [line.split() for line in page.read().decode().splitlines() if not line.startswith("#")]
-    return {line[0]: float(line[1]) for line in lines if "{" not in line[0]}

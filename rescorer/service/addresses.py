@@ -51,6 +51,21 @@ def check_free(host: str, port: int, what: str) -> None:
         raise ConfigError(f"{what} cannot listen on {address(host, port)}: {why_not(fault)}") from None
 
 
+def keep_port(host: str, port: int, what: str) -> socket.socket:
+    """Takes an address, 0: with any free port, for processes of ours that listen there with SO_REUSEPORT.
+
+    Nobody else's can as long as the socket is open, whether ours do or not. Raises as ``check_free``.
+    """
+    check_free(host, port, what)
+    kept = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    for option, value in ((socket.SO_REUSEADDR, 1), (socket.SO_REUSEPORT, 1)):
+        kept.setsockopt(socket.SOL_SOCKET, option, value)
+    kept.bind((host, port))
+    # Needed for the connections that a server before has left; while it is set others could listen here.
+    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+    return kept
+
+
 def why_not(fault: OSError) -> str:
     """Why a socket cannot listen, and what to do."""
     if fault.errno in NO_ADDRESS:

@@ -20,4 +20,4 @@ class AdminService(AdminServiceServicer):
     async def Reload(  # noqa: N802 (the name in the proto)
         self, request: pb.ReloadRequest, context: grpc.aio.ServicerContext
     ) -> pb.ReloadResponse:
-        return pb.ReloadResponse(**vars(await self._reloader.reload()))
+        return pb.ReloadResponse(**vars(await self._reloader.reload_all()))

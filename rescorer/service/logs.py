@@ -11,10 +11,15 @@ import structlog
 LogFormat = Literal["auto", "json", "console"]
 
 
-def log_to_stderr(form: LogFormat = "auto") -> None:
-    """From now on, for the whole process; ``auto`` is for people where stderr is a terminal."""
+def log_to_stderr(form: LogFormat = "auto", **always: Any) -> None:
+    """From now on, for the whole process; ``auto`` is for people where stderr is a terminal.
+
+    Args:
+        always: what every line says.
+    """
     people = form == "console" or (form == "auto" and sys.stderr.isatty())
     shared: list[Any] = [
+        lambda logger, method, event: {**event, **always},
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -22,7 +27,8 @@ def log_to_stderr(form: LogFormat = "auto") -> None:
     structlog.configure(
         processors=[*shared, *last_steps(people)],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        # A line and its end at once: other processes of a server write there, too.
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
     )
     # What grpc and others say comes by the standard library.
     handler = logging.StreamHandler(sys.stderr)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import structlog
 
@@ -40,6 +40,15 @@ class Reloader:
         self._repository, self._access = repository, access
         self._read_again = read_again
         self._reloading: set[asyncio.Task[Changes]] = set()
+        self.others: Callable[[], Awaitable[None]] | None = None
+        """Has the other fronts of the server reload, and waits for them; None: it has no others."""
+
+    async def reload_all(self) -> Changes:
+        """As ``reload``, by all fronts; the changes are those of this one."""
+        if self.others is None:
+            return await self.reload()
+        changes, _ = await asyncio.gather(self.reload(), self.others())
+        return changes
 
     async def reload(self, *, again: bool = True) -> Changes:
         """Raises nothing that is the disk's fault; ``again`` as of ``ModelRepository.reload``."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,11 +13,11 @@ from types import MappingProxyType
 import structlog
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio
+from grpc_health.v1.health_pb2 import HealthCheckResponse
 from grpc_reflection.v1alpha import reflection
 
 from rescorer.bundle import newest_version, read_manifest
-from rescorer.errors import ConfigError, ScoringError
-from rescorer.lm.memory import keep_freed_memory, share_freed_memory
+from rescorer.errors import ConfigError
 from rescorer.pipeline import Rescorer
 from rescorer.service.access import Access, AccessInterceptor
 from rescorer.service.access_file import Role
@@ -26,12 +25,10 @@ from rescorer.service.addresses import check_free
 from rescorer.service.admin_service import ADMIN_SERVICE, AdminService
 from rescorer.service.batcher import Batcher
 from rescorer.service.drain import Drain
-from rescorer.service.environment import strange_variables
 from rescorer.service.gauges import Gauges
 from rescorer.service.interceptor import FaultInterceptor
 from rescorer.service.jobs import Jobs
 from rescorer.service.listener import listening_server, watch
-from rescorer.service.logs import log_to_stderr
 from rescorer.service.metrics import Metrics
 from rescorer.service.metrics_endpoint import MetricsEndpoint
 from rescorer.service.model_host import Load
@@ -39,6 +36,7 @@ from rescorer.service.model_service import MODEL_SERVICE, ModelService
 from rescorer.service.port_file import remove_port, write_port
 from rescorer.service.reloading import Reloader
 from rescorer.service.scorer_pool import ScorerPool
+from rescorer.service.scorers import Scorer
 from rescorer.service.scoring import Scoring
 from rescorer.service.service import RescorerService
 from rescorer.service.settings import ServiceSettings
@@ -95,6 +93,7 @@ class Server:
         load: makes the rescorer; tests put one with faults of its own here.
         read_again: reads the settings anew for a reload; None: they stay as they are.
         tracing: where spans go; None: as the settings say.
+        scorers: those of a server of several fronts; None: scorers of its own, as the settings say.
     """
 
     def __init__(
@@ -103,6 +102,7 @@ class Server:
         load: Load = Rescorer.load,
         read_again: Callable[[], ServiceSettings] | None = None,
         tracing: Tracing | None = None,
+        scorers: Sequence[Scorer] | None = None,
     ) -> None:
         self._settings = settings
         self.metrics = Metrics(lambda: self._gauges.read())
@@ -110,7 +110,7 @@ class Server:
         self.broken: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """Why scoring is no longer possible, once that is so; the process had better end then."""
         self.pool = ScorerPool(
-            scorers_of(settings, load),
+            scorers_of(settings, load) if scorers is None else scorers,
             self._broke,
             settings.scorer_timeout_s,
             self.metrics.scorer_restarts.inc,
@@ -159,15 +159,15 @@ class Server:
             settings.connection_calls,
             [
                 ("grpc.max_receive_message_length", settings.max_message_bytes),
-                # Without it two servers would share a port in silence.
-                ("grpc.so_reuseport", 0),
+                # Else two servers would share a port in silence.
+                ("grpc.so_reuseport", int(settings.front_ends > 1)),
                 ("grpc.max_connection_age_ms", round(settings.max_connection_age_s * 1e3) or NEVER_MS),
                 ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
             ],
         )
 
     async def start(self) -> int:
-        """Listens, not yet serving; returns the port.
+        """Listens, not yet serving unless the models are loaded; returns the port.
 
         Raises:
             BundleError: there is no bundle where the settings say.
@@ -186,8 +186,10 @@ class Server:
         health = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
         shown = [SERVICE, MODEL_SERVICE, *([ADMIN_SERVICE] if settings.admin else [])]
         reflection.enable_server_reflection((*shown, health, reflection.SERVICE_NAME), self._server)
-        await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
-        check_free(settings.host, settings.port, "the service")
+        loaded = bool(self.models.versions)
+        await self._set_health(HealthCheckResponse.SERVING if loaded else HealthCheckResponse.NOT_SERVING)
+        if settings.front_ends == 1:
+            check_free(settings.host, settings.port, "the service")
         try:
             port = self._add_port()
         except RuntimeError as fault:
@@ -213,7 +215,7 @@ class Server:
         gc.collect()
         gc.freeze()  # what is alive now stays; looking through it would now and then hold up all for 0.1 s
         gc.set_threshold(*GARBAGE)
-        await self._set_health(health_pb2.HealthCheckResponse.SERVING)
+        await self._set_health(HealthCheckResponse.SERVING)
         if self.shadow is not None:
             self.shadow.start()
         if self._settings.poll_s:
@@ -271,50 +273,9 @@ class Server:
         log.critical("scoring is no longer possible", reason=reason)
         if not self.broken.done():
             self.broken.set_result(reason)
-            self._telling = asyncio.create_task(self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING))
+            self._telling = asyncio.create_task(self._set_health(HealthCheckResponse.NOT_SERVING))
 
-    async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:  # type: ignore[valid-type]  # an alias in the stubs
-        self.metrics.ready.set(status == health_pb2.HealthCheckResponse.SERVING)
+    async def _set_health(self, status: HealthCheckResponse.ServingStatus) -> None:  # type: ignore[valid-type]  # an alias in the stubs
+        self.metrics.ready.set(status == HealthCheckResponse.SERVING)
         for name in HEALTH_NAMES:
             await self._health.set(name, status)
-
-
-def serve(settings: ServiceSettings, read_again: Callable[[], ServiceSettings] | None = None) -> None:
-    """Serves until SIGTERM or SIGINT; SIGHUP makes it reload.
-
-    Args:
-        read_again: as of ``Server``.
-
-    Raises:
-        ScoringError: the device broke, or the scorers die one after the other.
-        ConfigError: the address, the port file or the device cannot be had.
-        BundleError: the models cannot be loaded.
-    """
-    log_to_stderr(settings.log_format)
-    for variable, message in strange_variables(type(settings)):
-        log.warning("unknown variable", variable=variable, message=message)
-    share_freed_memory()
-    if not settings.scorers:
-        keep_freed_memory()  # as scorers do
-    asyncio.run(_serve(settings, read_again))
-
-
-async def _serve(settings: ServiceSettings, read_again: Callable[[], ServiceSettings] | None) -> None:
-    told_to_stop = asyncio.Event()
-    for each in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(each, told_to_stop.set)
-    server = Server(settings, read_again=read_again)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, server.reloader.told)
-    await server.start()
-    stop, load = asyncio.create_task(told_to_stop.wait()), asyncio.create_task(server.load())
-    try:
-        await asyncio.wait((stop, load, server.broken), return_when=asyncio.FIRST_COMPLETED)
-        if load.done():
-            load.result()
-        await asyncio.wait((stop, server.broken), return_when=asyncio.FIRST_COMPLETED)
-        if server.broken.done():
-            raise ScoringError(server.broken.result())
-    finally:
-        for task in (stop, load):
-            task.cancel()
-        await server.stop()

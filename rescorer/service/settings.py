@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -58,8 +59,8 @@ class ServiceSettings(BaseSettings):
     """Memory of each recurrent network, in each process that scores, for what it made of contexts, so that
     one that comes again or has grown is not read from its start. 0: none."""
     threads: int = Field(0, ge=0)
-    """CPU threads of the neural models, in each process that scores; 0: all cores but one, which is for the
-    rest of the server, shared out among the scorers."""
+    """CPU threads of the neural models, in each process that scores; 0: all cores but one a front end, shared
+    out among the scorers."""
     host: str = "127.0.0.1"
     """Name or address to listen on. Without a certificate the service speaks plain text, and others than
     loopback are refused unless ``allow_insecure``."""
@@ -129,6 +130,9 @@ class ServiceSettings(BaseSettings):
     does the most. 0: a thread of the server itself, which takes the least memory and holds up calls."""
     scorer_timeout_s: float = Field(60.0, gt=0)
     """A scorer that takes longer over one batch is given up and replaced."""
+    front_ends: int = Field(1, ge=1, le=64)
+    """Processes that take and answer calls, on one port (Linux); the scorers are theirs together. More than 1
+    where one is too slow for a GPU, or for many scorers."""
     max_connection_age_s: float = Field(300.0, ge=0)
     """After so long, a tenth more or less, a client is asked to connect anew once its calls are answered, and
     then finds servers that were added to the name. 0: never."""
@@ -185,6 +189,8 @@ class ServiceSettings(BaseSettings):
                 f"max_in_flight_tokens is {self.max_in_flight_tokens}; expected at least "
                 f"{-(-self.max_message_bytes // BYTES_A_TOKEN)}, as many as max_message_bytes may hold"
             )
+        if self.front_ends > 1:
+            yield from self._sharing_mistakes()
         if self.dtype == "int8" and self.device != "cpu":
             yield f"dtype is int8, which is for CPUs; expected bfloat16 or float32 on {self.device}"
         if not (is_loopback(self.host) or self.allow_insecure or self.tls_certificate):
@@ -197,6 +203,15 @@ class ServiceSettings(BaseSettings):
         if self.trace_endpoint is not None and not tracing.is_installed():
             yield "trace_endpoint: expected the packages of rescorer[tracing] to be installed"
         yield from self._security_mistakes()
+
+    def _sharing_mistakes(self) -> Iterator[str]:
+        several = f"front_ends is {self.front_ends}"
+        if not sys.platform.startswith("linux"):
+            yield f"{several}; expected 1: only Linux shares a port out among processes"
+        if not self.scorers:
+            yield f"{several} and scorers 0: a thread of one cannot be shared; expected scorers of 1 or more"
+        if self.shadow:
+            yield f"{several}: each would have a shadow of its own; expected 1 where there is a shadow"
 
     def _security_mistakes(self) -> Iterator[str]:
         if (self.tls_certificate is None) != (self.tls_key is None):

@@ -40,25 +40,26 @@ def scorers_of(settings: ServiceSettings, load: Load) -> list[Scorer]:
     return [ThreadScorer(settings.device, threads_of(settings), load)]
 
 
-def process_of(settings: ServiceSettings, niceness: int) -> ProcessScorer:
-    return ProcessScorer(
-        settings.device, threads_of(settings), settings.dtype, settings.context_cache_bytes, niceness
-    )
+def process_of(
+    settings: ServiceSettings, niceness: int, listening: socket.socket | None = None
+) -> ProcessScorer:
+    threads, cache_bytes = threads_of(settings), settings.context_cache_bytes
+    return ProcessScorer(settings.device, threads, settings.dtype, cache_bytes, niceness, listening)
 
 
 def niceness_of(settings: ServiceSettings) -> int:
-    """Of the scorers: none where a core is left for who takes and answers calls."""
+    """Of the scorers: none where a core a front end is left for who takes and answers calls."""
     busy = settings.scorers * threads_of(settings) if settings.device == "cpu" else 0
-    return NICENESS if busy >= cores() else 0
+    return NICENESS if busy > cores() - settings.front_ends else 0
 
 
 def threads_of(settings: ServiceSettings) -> int:
     """Of the networks, in each process that scores: as the settings say, or the scorer's share of the cores.
 
-    One core is left for who takes and answers calls. More threads than cores take turns, and wait for each
-    other at every step.
+    One core a front end is left for who takes and answers calls. More threads than cores take turns, and wait
+    for each other at every step.
     """
-    return settings.threads or max(1, (cores() - 1) // max(1, settings.scorers))
+    return settings.threads or max(1, (cores() - settings.front_ends) // max(1, settings.scorers))
 
 
 def admission_of(settings: ServiceSettings) -> Admission:
