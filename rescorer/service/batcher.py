@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
@@ -102,9 +103,8 @@ class Batcher:
                 return works
 
     async def _serve(self, works: list[Work]) -> None:
-        """Scores a batch, and what it has taken along; where that fails, each of its works is tried alone,
-        once."""
-        fault = await self._attempt(works, alone=False)
+        """Scores a batch, and what it has taken along; where that fails, each of its works alone, once."""
+        fault = await self._together(works)
         if fault is None:
             return
         self._failed()
@@ -114,36 +114,54 @@ class Batcher:
             requests=sorted({work.request_id for work in works}),
             fault=repr(fault),
         )
-        for work in works:
-            if not work.is_over() and (again := await self._attempt([work], alone=True)) is not None:
-                work.fail(again)
+        left = deque(works)
+        while left:
+            try:
+                async with (
+                    self._pool.free() as scorer
+                ):  # for all: in turn with others, each would wait its turn
+                    while left and scorer.alive:
+                        await self._alone(scorer, left.popleft())
+            except Unavailable as none_left:
+                while left:
+                    left.popleft().fail(none_left)
 
-    async def _attempt(self, works: list[Work], *, alone: bool) -> Exception | None:
+    async def _together(self, works: list[Work]) -> Exception | None:
         """Answers the works that somebody still waits for; or says why that was not possible.
 
-        Args:
-            alone: else ``works`` is joined by what has come by the time that a scorer is free: a list costs
-                half as much again alone as among others, and its trie, made anew, next to nothing.
+        They are joined by what has come by the time that a scorer is free: a list costs half as much again
+        alone as among others, and its trie, made anew, next to nothing.
         """
         ready = [work for work in works if not work.is_over()]
-        trie, laps = await self._trie(ready)
+        made = await self._trie(ready)
         try:
             async with self._pool.free() as scorer:
                 still = [work for work in ready if not work.is_over()]
-                if not alone:
-                    company = self._company(still)
-                    works += company
-                    still += company
+                company = self._company(still)
+                works += company
+                still += company
                 if not still:
                     return None
-                try:
-                    if still != ready:
-                        trie, laps = await self._trie(still)
-                    await self._score(scorer, still, trie, laps)
-                except Exception as fault:
-                    await self._pool.check(scorer, fault)
-                    return fault
+                return await self._tried(scorer, still, made if still == ready else None)
         except Unavailable as fault:
+            return fault
+
+    async def _alone(self, scorer: Scorer, work: Work) -> None:
+        if not work.is_over() and (fault := await self._tried(scorer, [work])) is not None:
+            work.fail(fault)
+
+    async def _tried(
+        self, scorer: Scorer, works: list[Work], made: tuple[HypothesisTrie, list[Lap]] | None = None
+    ) -> Exception | None:
+        """Answers the works; or says why that was not possible, and ends the scorer where it is to blame.
+
+        Args:
+            made: their trie, where there is one already.
+        """
+        try:
+            await self._score(scorer, works, *(made or await self._trie(works)))
+        except Exception as fault:
+            await self._pool.check(scorer, fault)
             return fault
         return None
 
