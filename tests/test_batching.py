@@ -26,6 +26,7 @@ from rescorer import Hypothesis, NBestList, Rescorer
 from rescorer.errors import Overloaded
 from rescorer.service.convert import list_to_proto
 from rescorer.service.faults import fault_of
+from rescorer.service.model_host import WARM_UP
 from rescorer.service.v1 import rescorer_pb2 as pb
 from rescorer.service.v1.rescorer_pb2_grpc import RescorerServiceStub
 from rescorer.service.work import cut
@@ -190,6 +191,35 @@ def test_a_poisonous_list_fails_alone(answering, plain):
     with pytest.raises(grpc.RpcError) as caught:
         stub.Rescore(request_of(poison))
     assert caught.value.code() == INTERNAL
+
+
+def test_lists_of_a_failed_batch_do_not_each_wait_for_other_batches(answering, monkeypatch):
+    server, stub = answering
+    seen: list[set[str]] = []
+    scores = server.rescorer.edge_scores
+
+    def watched(trie, only=()):
+        if trie is not WARM_UP:
+            seen.append(set(trie.words))
+        return scores(trie, only)
+
+    monkeypatch.setattr(server.rescorer, "edge_scores", watched)
+    words = ("mat", "poison", "sat", "on")
+    some = [NBestList(word, (Hypothesis(word),), {"acoustic": (-1.0,)}) for word in words]
+    long = NBestList("long", (Hypothesis("cat " * 19),) * 3, {"acoustic": (-1.0,) * 3})  # a batch of its own
+    server.rescorer.gate.clear()
+    server.rescorer.entered.clear()
+    first = stub.Rescore.future(request_of(a_list("first", random.Random(0))))
+    assert server.rescorer.entered.wait(5)
+    failing = stub.Rescore.future(request_of(*some))
+    until(lambda: server.in_flight == 5)
+    other = stub.Rescore.future(request_of(long, long))
+    until(lambda: server.in_flight == 7)
+    server.rescorer.gate.set()
+    assert [each.status.code for each in failing.result().lists] == [0, INTERNAL.value[0], 0, 0]
+    assert (len(first.result().lists), len(other.result().lists)) == (1, 2)
+    # Those of the other call are two batches; the four wait for one of them, once.
+    assert seen[1:] == [set(words), {"cat"}, *({each} for each in words), {"cat"}]
 
 
 def test_a_broken_device_is_told_by_health(folder):
