@@ -122,6 +122,17 @@ def test_other_packages_write_lines_of_the_same_form(log):
     assert (line["event"], line["logger"], line["level"]) == ("something odd", "grpc._cython", "error")
 
 
+def test_a_call_that_left_as_it_was_answered_is_no_error(log):
+    try:
+        raise ValueError("Failed grpc_call_start_batch")
+    except ValueError:  # as gRPC tells of it
+        told = "ExecuteBatchError raised in core by servicer method [/rescorer.v1.RescorerService/Rescore]"
+        logging.getLogger("grpc._cython.cygrpc").exception(told)
+    (line,) = log()
+    assert (line["event"], line["level"]) == ("a call is gone before its answer", "warning")
+    assert "exception" not in line
+
+
 def test_lines_for_people_quote_what_came_from_outside(stderr):
     with redirect_stderr(stderr):
         log_to_stderr("console")

@@ -10,6 +10,8 @@ import structlog
 
 LogFormat = Literal["auto", "json", "console"]
 
+WARNING = logging.WARNING, "WARNING"
+
 
 def log_to_stderr(form: LogFormat = "auto", **always: Any) -> None:
     """From now on, for the whole process; ``auto`` is for people where stderr is a terminal.
@@ -38,15 +40,21 @@ def log_to_stderr(form: LogFormat = "auto", **always: Any) -> None:
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last_steps(people)],
         )
     )
-    handler.addFilter(without_metadata)
+    handler.addFilter(in_our_words)
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
 
 
-def without_metadata(record: logging.LogRecord) -> bool:
-    """gRPC tells of metadata that is not UTF-8 with its value, which may be a token, and a traceback."""
-    if str(record.msg).startswith("Invalid encoding on"):
-        record.msg, record.args, record.exc_info = "metadata of a call is not UTF-8", (), None
-        record.levelno, record.levelname = logging.WARNING, "WARNING"
+def in_our_words(record: logging.LogRecord) -> bool:
+    """What gRPC makes too much of: calls whose metadata is not UTF-8, with its value, which may be a token, and
+    calls that their callers have left in the moment that they were answered."""
+    told = str(record.msg)
+    if told.startswith("Invalid encoding on"):
+        record.msg, record.levelno, record.levelname = "metadata of a call is not UTF-8", *WARNING
+    elif told.startswith("ExecuteBatchError raised in core"):
+        record.msg, record.levelno, record.levelname = "a call is gone before its answer", *WARNING
+    else:
+        return True
+    record.args, record.exc_info = (), None
     return True
 
 
