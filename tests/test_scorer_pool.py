@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from rescorer.errors import BundleError
+import pytest
+
+from rescorer.errors import BundleError, Unavailable
+from rescorer.service import scorer_pool
 from rescorer.service.scorer_pool import ScorerPool
 
 
@@ -110,5 +113,35 @@ def test_a_scorer_given_to_one_who_no_longer_waits_goes_to_the_next():
         waiting[1].cancel()  # after it was given the scorer, before it knows
         assert await waiting[2]
         assert pool.n_idle == 1
+
+    asyncio.run(check())
+
+
+def test_scorers_that_die_all_at_once_come_back():
+    async def check():
+        broken, scorers = [], [Loader() for _ in range(8)]
+        pool = ScorerPool(scorers, broken.append)
+        await pool.start()
+        await pool.stop()  # all are dead, as where the machine had no memory left
+        async with asyncio.timeout(10), pool.free():
+            assert broken == []
+        await soon(lambda: pool.n_idle == 8)
+        assert (broken, all(each.alive for each in scorers)) == ([], True)
+
+    asyncio.run(check())
+
+
+def test_a_scorer_that_is_never_alive_ends_the_server(monkeypatch):
+    monkeypatch.setattr(scorer_pool, "REVIVE_WAIT_S", 0.001)
+
+    async def check():
+        broken, scorer = [], Loader()
+        scorer.start = scorer.stop
+        pool = ScorerPool([scorer], broken.append)
+        await pool.start()
+        with pytest.raises(Unavailable):
+            async with asyncio.timeout(30), pool.free():
+                pass
+        assert broken == ["a scorer died 6 times in a row"]
 
     asyncio.run(check())

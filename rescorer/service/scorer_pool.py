@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,7 +17,8 @@ from rescorer.service.peer import Died
 from rescorer.service.scorers import Scorer
 
 DEATHS_IN_A_ROW = 5
-"""Without a batch scored between them: then it is not the requests but the device, or the machine."""
+"""Of one scorer, without a batch scored between them: then it is not the requests but the device, or the
+machine. Many may die at once, for want of memory, and come back."""
 REVIVE_WAIT_S = 0.2
 """Before the second attempt in a row; it doubles with each."""
 
@@ -83,7 +84,7 @@ class ScorerPool:
         self._loaded: dict[str, Path] = {}
         self._loading = asyncio.Lock()
         self._reviving: set[asyncio.Task[None]] = set()
-        self._deaths = 0
+        self._deaths: Counter[Scorer] = Counter()
 
     @property
     def n_idle(self) -> int:
@@ -140,7 +141,7 @@ class ScorerPool:
 
     def worked(self) -> None:
         """A batch was scored."""
-        self._deaths = 0
+        self._deaths.clear()
 
     async def stop(self) -> None:
         for task in self._reviving:
@@ -163,14 +164,15 @@ class ScorerPool:
 
     async def _revived(self, scorer: Scorer) -> None:
         while True:
-            self._deaths += 1
+            self._deaths[scorer] += 1
+            deaths = self._deaths[scorer]
             self._died()
-            log.warning("a scorer has died", deaths_in_a_row=self._deaths)
-            if self._deaths > DEATHS_IN_A_ROW:
-                self._give_up(f"scorers died {self._deaths} times in a row")
+            log.warning("a scorer has died", deaths_in_a_row=deaths)
+            if deaths > DEATHS_IN_A_ROW:
+                self._give_up(f"a scorer died {deaths} times in a row")
                 return
-            if self._deaths > 1:
-                await asyncio.sleep(REVIVE_WAIT_S * 2 ** (self._deaths - 2))
+            if deaths > 1:
+                await asyncio.sleep(REVIVE_WAIT_S * 2 ** (deaths - 2))
             try:
                 await scorer.start()
                 await self._load_all(scorer)
