@@ -79,3 +79,13 @@ def test_what_a_scorer_receives_may_be_written_to():
         received = list(frames(theirs))
     assert [frame.header["id"] for frame in received] == [0, 1]
     assert all(frame.arrays["ids"].flags.writeable for frame in received)  # or torch warns
+
+
+def test_a_frame_of_which_a_part_is_lost_is_the_end():
+    whole = pack({"id": 1}, {"ids": np.arange(5)})
+    for size in range(len(whole)):
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            ours.sendall(whole[:size])
+            ours.shutdown(socket.SHUT_WR)
+            assert list(frames(theirs)) == []

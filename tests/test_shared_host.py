@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer import BundleError
+from rescorer.service.frames import pack
+from rescorer.service.scorer_main import frames, serve
 from rescorer.service.shared_host import SharedHost, Tenant
 
 
@@ -94,3 +97,36 @@ def test_fronts_that_load_score_and_leave_at_a_time_do_not_meet():
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(front, range(4)))
     assert (host.loaded, shared.labels) == ([], set())
+
+
+class Slow(Counting):
+    """A host that takes its time to load, until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.let_go = threading.Event(), threading.Event()
+
+    def load(self, label, folder):
+        self.begun.set()
+        assert self.let_go.wait(30)
+        super().load(label, folder)
+
+
+def test_a_front_that_drops_a_bundle_is_answered_while_another_loads_one():
+    host = Slow()
+    shared = SharedHost(host)
+    ours, theirs = socket.socketpair()
+    with ThreadPoolExecutor(2) as pool, theirs, ours:
+        loading = pool.submit(Tenant(shared).load, "m/2", Path("m/2"))
+        try:
+            assert host.begun.wait(30)
+            pool.submit(serve, theirs, Tenant(shared))
+            ours.settimeout(30)
+            ours.sendall(pack({"id": 1, "do": "unload", "label": "m/1"}) + pack({"id": 2, "do": "greet"}))
+            answers = frames(ours)
+            assert next(answers).header["id"] == 2
+        finally:
+            host.let_go.set()
+        assert next(answers).header["id"] == 1
+        ours.shutdown(socket.SHUT_WR)
+        loading.result(30)

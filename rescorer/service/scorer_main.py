@@ -93,7 +93,8 @@ def serve_all(listening: socket.socket, shared: SharedHost) -> None:
 
 
 def serve(connection: socket.socket, host: Host) -> None:
-    """Answers what comes, one after the other; only a bundle is loaded meanwhile, in a thread."""
+    """Answers what comes, one after the other; only bundles are loaded and dropped meanwhile, in a thread:
+    where several fronts share them, either waits while another's is being loaded."""
     sending = threading.Lock()
 
     def answer(frame: Frame, operation: Callable[[Host, Frame], Answer]) -> None:
@@ -108,17 +109,19 @@ def serve(connection: socket.socket, host: Host) -> None:
     with ThreadPoolExecutor(1, "loading") as loading:
         for frame in frames(connection):
             name = frame.header["do"]
-            if name == "load":
-                loading.submit(answer, frame, load)
+            if name in MEANWHILE:
+                loading.submit(answer, frame, MEANWHILE[name])
             else:
                 answer(frame, OPERATIONS[name])
 
 
 def frames(connection: socket.socket) -> Iterator[Frame]:
-    """What comes, until the other end is closed."""
+    """What comes, until the other end is closed, be that amid a frame."""
     while prefix := received(connection, PREFIX.size):
-        head_bytes, body_bytes = lengths(prefix)
-        yield unpack(received(connection, head_bytes), received(connection, body_bytes))
+        sizes = lengths(prefix)
+        head, body = (received(connection, size) for size in sizes)
+        if (len(head), len(body)) == sizes:
+            yield unpack(head, body)
 
 
 def received(connection: socket.socket, size: int) -> bytearray:
@@ -163,12 +166,9 @@ def score(host: Host, frame: Frame) -> Answer:
     return told, score_arrays(scored.scores)
 
 
-OPERATIONS: dict[str, Callable[[Host, Frame], Answer]] = {
-    "greet": greet,
-    "unload": unload,
-    "probe": probe,
-    "score": score,
-}
+Operations = dict[str, Callable[[Host, Frame], Answer]]
+OPERATIONS: Operations = {"greet": greet, "probe": probe, "score": score}
+MEANWHILE: Operations = {"load": load, "unload": unload}
 
 if __name__ == "__main__":
     main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4], *map(int, sys.argv[5:]))
