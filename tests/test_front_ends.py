@@ -237,6 +237,18 @@ def test_sigterm_lets_calls_in_flight_finish_in_all_fronts(tmp_path):
     assert {line["front"] for line in lines if line["event"] == "call answered"} == {0, 1}
 
 
+@pytest.mark.slow
+def test_a_front_that_hangs_does_not_keep_the_server_from_stopping(tmp_path):
+    with two_fronts(tmp_path, "--grace-s", "0") as (process, server):
+        hung = server.fronts()[0]
+        os.kill(hung, signal.SIGSTOP)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        assert b"rescorer" not in command_line(hung)
+    lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert [line for line in lines if line["level"] == "error"] == []
+
+
 def test_what_fronts_cannot_load_ends_the_server_with_the_reason(tmp_path):
     bundle = write_bundle(tmp_path, neural=False)
     (bundle / "text.json").write_text("{}")

@@ -187,7 +187,7 @@ class Supervisor:
 
     def _listens(self, number: int) -> None:
         self._listening.add(number)
-        if len(self._listening) == self._settings.front_ends:
+        if len(self._listening) == self._settings.front_ends and not self._stopping:
             log.info("listening", host=self._settings.host, port=self._port, fronts=len(self._fronts))
             if self._settings.port_file is not None:
                 write_port(self._settings.port_file, self._port)
@@ -221,6 +221,7 @@ class Supervisor:
         asked = asyncio.gather(*questions, return_exceptions=True)  # one that hangs does not answer
         await asyncio.wait(fronts, timeout=self._settings.grace_s + STOP_S)
         asked.cancel()
+        await asyncio.gather(asked, return_exceptions=True)  # else its end would be an error in the log
 
 
 def supervise(settings: ServiceSettings, config: Path | None, options: Mapping[str, Any]) -> None:
