@@ -45,8 +45,8 @@ def log_to_stderr(form: LogFormat = "auto", **always: Any) -> None:
 
 
 def in_our_words(record: logging.LogRecord) -> bool:
-    """What gRPC makes too much of: calls whose metadata is not UTF-8, with its value, which may be a token, and
-    calls that their callers have left in the moment that they were answered."""
+    """What gRPC makes too much of: metadata that is not UTF-8, told with its value, which may be a token, and
+    calls that their callers have left as they were answered."""
     told = str(record.msg)
     if told.startswith("Invalid encoding on"):
         record.msg, record.levelno, record.levelname = "metadata of a call is not UTF-8", *WARNING
