@@ -33,6 +33,7 @@ from rescorer.service.access_file import new_token
 from rescorer.service.addresses import check_free, keep_port
 from rescorer.service.front_main import share
 from rescorer.service.front_metrics import merged
+from rescorer.service.scorer_pool import DEATHS_IN_A_ROW
 from rescorer.service.scrape import compare, read
 from rescorer.service.settings import load_settings
 from rescorer.service.v1 import admin_pb2
@@ -235,6 +236,21 @@ def test_sigterm_lets_calls_in_flight_finish_in_all_fronts(tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     assert {line.get("front") for line in lines if line["event"] == "stopped"} == {0, 1, None}
     assert {line["front"] for line in lines if line["event"] == "call answered"} == {0, 1}
+
+
+def test_a_front_that_hangs_is_replaced_and_a_scorer_that_works_is_started_on(tmp_path, lists):
+    with two_fronts(tmp_path, "--scorer-timeout-s", "4") as (process, server), server.client() as client:
+        hung = server.fronts()[0]
+        os.kill(hung, signal.SIGSTOP)
+        until(lambda: hung not in family(server.pid), 60)
+        until(server.is_whole, 60)
+        for _ in range(DEATHS_IN_A_ROW + 1):
+            assert all(isinstance(each, RescoredList) for each in client.rescore(lists))
+            (victim,) = scorers(server.pid)
+            os.kill(victim, signal.SIGKILL)
+            until(lambda gone=victim: scorers(server.pid) not in ([], [gone]), 60)
+        assert all(isinstance(each, RescoredList) for each in client.rescore(lists))
+        assert process.poll() is None
 
 
 @pytest.mark.slow

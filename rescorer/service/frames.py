@@ -24,6 +24,8 @@ PREFIX = struct.Struct("<4sIQ")
 MAGIC = b"RSF1"
 MAX_FRAME_BYTES = 1 << 32
 """Larger ones are no frames."""
+WORKS = 0
+"""The number of a frame that answers no question: the process that sends it has done some work."""
 TYPES = {"<i8", "<f8", "|b1", "|u1"}
 
 Arrays = Mapping[str, np.ndarray]

@@ -99,6 +99,9 @@ class Front:
         text = await asyncio.to_thread(generate_latest, self._server.metrics.registry)
         return {"text": text.decode()}
 
+    async def ping(self, header: Header) -> None:
+        """It is there."""
+
     async def stop(self, header: Header) -> None:
         self._told_to_stop.set()
 

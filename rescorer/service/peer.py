@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rescorer.errors import Unavailable
-from rescorer.service.frames import PREFIX, Arrays, Frame, fault_of, lengths, pack, unpack
+from rescorer.service.frames import PREFIX, WORKS, Arrays, Frame, fault_of, lengths, pack, unpack
 
 
 class Died(Unavailable):
@@ -22,8 +22,10 @@ class Peer:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
         self._waiting: dict[int, asyncio.Future[Frame]] = {}
-        self._number = 0
+        self._number = WORKS
         self.alive = True
+        self.works = False
+        """Whether it has said that it does."""
         self._reading = asyncio.create_task(self._read(reader))
 
     async def ask(self, header: dict[str, Any], arrays: Arrays | None = None) -> Frame:
@@ -59,6 +61,7 @@ class Peer:
         try:
             while True:
                 frame = await read_frame(reader)
+                self.works |= frame.header["id"] == WORKS
                 answer = self._waiting.get(frame.header["id"])
                 if answer is not None and not answer.done():
                     answer.set_result(frame)

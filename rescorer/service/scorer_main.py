@@ -2,9 +2,9 @@
 
     python -m rescorer.service.scorer_main SOCKET DEVICE THREADS DTYPE CONTEXT_CACHE_BYTES [LISTENING]
 
-With a second socket, which listens, it answers there whoever connects, and the first one only tells when to
-end. Signals to stop are the server's business: this process ends when the server closes the socket or is
-gone.
+With a second socket, which listens, it answers there whoever connects; by the first one it only says that it
+works, once it has scored something, and hears when to end. Signals to stop are the server's business: this
+process ends when the server closes the socket or is gone.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from rescorer.lm.memory import keep_freed_memory
 from rescorer.pipeline import Rescorer
 from rescorer.service.frames import (
     PREFIX,
+    WORKS,
     Arrays,
     Frame,
     fault_header,
@@ -71,7 +72,8 @@ def main(
         if listening is None:
             serve(connection, host)
             return
-        arguments = socket.socket(fileno=listening), SharedHost(host)
+        shared = SharedHost(host, lambda: connection.sendall(pack({"id": WORKS})))
+        arguments = socket.socket(fileno=listening), shared
         threading.Thread(target=serve_all, args=arguments, daemon=True).start()
         received(connection, 1)  # nothing comes: it ends with the server
     os._exit(0)  # whatever is being scored

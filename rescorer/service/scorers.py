@@ -191,10 +191,12 @@ class ProcessScorer(RemoteScorer):
     async def give_up(self) -> None:
         await self.stop()
 
-    async def ended(self) -> None:
-        """Waits until the process is gone."""
-        if self._child is not None:
-            await self._child.ended()
+    async def ended(self) -> bool:
+        """Waits until the process is gone; whether it has scored for anybody who shares it."""
+        if self._child is None:
+            return False
+        await self._child.ended()
+        return self._child.works
 
 
 class SharedScorer(RemoteScorer):

@@ -129,7 +129,8 @@ class ServiceSettings(BaseSettings):
     """Processes that score, each with the models in its memory and ``threads`` threads; on a CPU, one a core
     does the most. 0: a thread of the server itself, which takes the least memory and holds up calls."""
     scorer_timeout_s: float = Field(60.0, gt=0)
-    """A scorer that takes longer over one batch is given up and replaced."""
+    """A scorer that takes longer over one batch is given up and replaced, as is a front end that does not
+    answer for so long."""
     front_ends: int = Field(1, ge=1, le=64)
     """Processes that take and answer calls, on one port (Linux); the scorers are theirs together. More than 1
     where one is too slow for a GPU, or for many scorers."""

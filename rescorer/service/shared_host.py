@@ -7,7 +7,7 @@ dropped when the last one has unloaded it or is gone.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,10 +16,15 @@ from rescorer.trie import HypothesisTrie
 
 
 class SharedHost:
-    """A host for several tenants; who asks first is answered first, whoever it is."""
+    """A host for several tenants; who asks first is answered first, whoever it is.
 
-    def __init__(self, host: ModelHost) -> None:
-        self._host = host
+    Args:
+        works: called once, when it has scored something.
+    """
+
+    def __init__(self, host: ModelHost, works: Callable[[], None] = lambda: None) -> None:
+        self._host, self._works = host, works
+        self._has_worked = False
         self._tenants: dict[str, set[Tenant]] = {}  # by label, those that have it loaded
         self._changing = threading.Lock()
         self.turn = ThreadPoolExecutor(1, "scoring")
@@ -44,7 +49,11 @@ class SharedHost:
                 self.turn.submit(self._host.unload, label).result()
 
     def measured(self, label: str, trie: HypothesisTrie, only: Sequence[str]) -> Scored:
-        return self.turn.submit(self._host.measured, label, trie, only).result()
+        scored = self.turn.submit(self._host.measured, label, trie, only).result()
+        if not self._has_worked:
+            self._has_worked = True
+            self._works()
+        return scored
 
     def probe(self) -> None:
         self.turn.submit(self._host.probe).result()

@@ -35,12 +35,18 @@ from rescorer.service.wiring import niceness_of, process_of
 
 LONG_LIFE_S = 10.0
 """A process that has lived so long and dies is not one more in a row."""
+PING_EVERY_S = 1.0
+"""Each front is asked whether it is there; one that hangs would go on being given connections."""
 READ_LIMIT_S = 2.0
 """A front that takes longer to tell its metrics is left out: who reads those of all waits for them."""
-STOP_S = 10.0
-"""What a front may take to stop beyond the grace time."""
+STOP_S = 3.0
+"""What a front may take to stop beyond the grace time; systemd and others in deploy/ wait for five."""
 
 log = structlog.get_logger()
+
+
+class DiedAtWork(Died):
+    """A process is gone that had done some work: it can, and this death is not one more in a row."""
 
 
 class Supervisor:
@@ -118,8 +124,7 @@ class Supervisor:
             if again:
                 self._metrics.scorer_restarts.inc()
             await scorer.start()
-            await scorer.ended()
-            raise Died("a scorer has died")
+            raise (DiedAtWork if await scorer.ended() else Died)("a scorer has died")
 
         try:
             await self._lives("scorer", life)
@@ -131,10 +136,12 @@ class Supervisor:
             if again:
                 self._metrics.front_restarts.inc()
             self._fronts[number] = child = await Child.spawn("rescorer.service.front_main")
+            watching = asyncio.create_task(self._watch(number, child))
             try:
                 if not self._stopping:
                     await self._lead(number, child, again)
             finally:
+                watching.cancel()
                 self._listening.discard(number)
                 await child.kill()
 
@@ -147,12 +154,13 @@ class Supervisor:
             began = time.monotonic()
             try:
                 return await life(number > 0)
-            except Died:
+            except Died as death:
                 if self._stopping:
                     return None
+                early = not isinstance(death, DiedAtWork) and time.monotonic() - began < LONG_LIFE_S
             except OSError as fault:
                 raise ScoringError(f"a {what} cannot be started: {fault}") from None
-            deaths = deaths + 1 if time.monotonic() - began < LONG_LIFE_S else 1
+            deaths = deaths + 1 if early else 1
             log.warning(f"a {what} has died", deaths_in_a_row=deaths)
             if deaths > DEATHS_IN_A_ROW:
                 raise ScoringError(f"a {what} died {deaths} times in a row")
@@ -177,6 +185,18 @@ class Supervisor:
             if event == "reload" or again:
                 await self._reload(but=number)  # what one has read anew, the others have to, too
                 again = False
+
+    async def _watch(self, number: int, front: Child) -> None:
+        """Ends a front that hangs, for another to begin."""
+        limit_s = self._settings.scorer_timeout_s
+        with suppress(Died):
+            while True:
+                await asyncio.sleep(PING_EVERY_S)
+                try:
+                    await asyncio.wait_for(front.ask({"do": "ping"}), limit_s)
+                except TimeoutError:
+                    log.error("a front is given up", front=number, after_s=limit_s)
+                    return await front.kill()
 
     def _current(self) -> ServiceSettings:
         """The settings that fronts began with, and the choice of models that they have been told since."""
