@@ -117,6 +117,12 @@ def by_front(server: Running, name: str, **labels: str) -> list[float]:
     return [value(server.told(), name, front=str(number), **labels) for number in range(2)]
 
 
+def lists_come(server: Running) -> int:
+    """Answered, or in flight."""
+    names = "rescorer_lists_total", "rescorer_in_flight_lists"
+    return int(sum(count for (name, _), count in server.told().items() if name in names))
+
+
 def assert_alike(answers, wanted) -> None:
     for answer, each in zip(answers, wanted, strict=True):
         assert isinstance(answer, RescoredList), answer
@@ -228,7 +234,7 @@ def test_sigterm_lets_calls_in_flight_finish_in_all_fronts(tmp_path):
             for _ in range(CONNECTIONS):
                 client.rescore(long[:1])
             calls = [pool.submit(client.rescore, long) for _ in range(CONNECTIONS)]
-            time.sleep(0.2)
+            until(lambda: lists_come(server) == CONNECTIONS * (1 + len(long)), 30)
             process.send_signal(signal.SIGTERM)
             assert all(len(call.result(60)) == 8 for call in calls)
         assert process.wait(30) == 0
