@@ -22,10 +22,10 @@ from rich.table import Table
 from rescorer import NBestList, RescoredHypothesis, RescoredList, Weights
 from rescorer.bundle import read_normaliser
 from rescorer.client import Client
-from rescorer.combine import parse_weights
 from rescorer.evaluation.counts import WordErrors
 from rescorer.evaluation.oracle import EvaluatedList, evaluate_list
 from rescorer.formats.jsonlines import read_lists
+from rescorer.score_combination import parse_weights
 
 ROOT = Path(__file__).resolve().parent.parent
 START_LIMIT_S = 300.0

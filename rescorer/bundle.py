@@ -18,12 +18,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rescorer.combine import MIXTURE, parse_weights
 from rescorer.errors import BundleError, ConfigError, did_you_mean
 from rescorer.lm import CONTEXT_CACHE_BYTES
 from rescorer.lm.base import LanguageModel
 from rescorer.lm.mixture import align_vocabularies, check_mixture
 from rescorer.lm.ngram import NgramModel
+from rescorer.score_combination import MIXTURE, parse_weights
 from rescorer.text import Normaliser, NormaliserSettings
 from rescorer.types import Weights
 

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import numpy as np
 
-from rescorer.batches import budget_cuts, subtree_order, word_costs
+from rescorer.batching import budget_cuts, subtree_order, word_costs
 from rescorer.bundle import Bundle, check_weights, load_bundle
-from rescorer.combine import MIXTURE, OOV, WORDS, totals
 from rescorer.errors import InputError, InvalidList, ScoringError
 from rescorer.lm import CONTEXT_CACHE_BYTES
 from rescorer.lm.base import EdgeScores
 from rescorer.lm.mixture import mixed_scores
-from rescorer.phases import Phase, phase
+from rescorer.profiling import Phase, phase
 from rescorer.ranking import Ranking, ranking
+from rescorer.score_combination import MIXTURE, OOV, WORDS, totals
 from rescorer.trie import HypothesisTrie, Words, build_trie
 from rescorer.types import NBestList, RescoredList, TextScore, Weights
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rescorer.bundle import publish
-from rescorer.combine import weights_to_dict
+from rescorer.score_combination import weights_to_dict
 from rescorer.text import NormaliserSettings
 from rescorer.types import Weights
 from rescorer.vocabulary import END, START, UNKNOWN, Vocabulary

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from models import ARPA, write_arpa
 from rescorer.errors import FormatError
 from rescorer.lm.mixture import align_vocabularies
-from rescorer.lm.plain import plain_log_probs
+from rescorer.lm.reference_scorer import plain_log_probs
 from rescorer.text import Normaliser, NormaliserSettings
 from rescorer.vocabulary import END, START, UNKNOWN
 from training import arpa

@@ -71,7 +71,7 @@ def test_the_products_of_a_step_are_counted():
 
 FAULTS = """
 import resource, torch
-from rescorer.lm.memory import keep_freed_memory
+from rescorer.lm.malloc import keep_freed_memory
 kept = keep_freed_memory()
 for _ in range(40):  # the heap needs some rounds to settle
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -90,7 +90,7 @@ def test_memory_once_freed_comes_without_page_faults():
 GIVEN_BACK = """
 import resource
 from pathlib import Path
-from rescorer.lm.memory import give_back_freed_memory, keep_freed_memory
+from rescorer.lm.malloc import give_back_freed_memory, keep_freed_memory
 def rss_bytes():
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 kept = keep_freed_memory()

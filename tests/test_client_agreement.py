@@ -23,7 +23,7 @@ from rescorer import (
     Weights,
 )
 from rescorer.client import AsyncClient, Client
-from rescorer.files import Rescoring, rescore_lists
+from rescorer.file_rescoring import Rescoring, rescore_lists
 from rescorer.formats.fields import parse_field_map
 from rescorer.formats.jsonlines import read_lists, rescored_line
 

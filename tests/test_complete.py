@@ -10,10 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from models import random_network, write_arpa
-from rescorer.combine import MIXTURE
 from rescorer.errors import ConfigError, FormatError
 from rescorer.lm.checkpoint import save_model
-from rescorer.lm.plain import plain_log_probs, plain_mixture
+from rescorer.lm.reference_scorer import plain_log_probs, plain_mixture
+from rescorer.score_combination import MIXTURE
 from training.cli import app
 from training.complete import complete, read_questions
 from training.model_set import load_models

@@ -15,7 +15,7 @@ from test_networks import network_of
 
 from models import NETWORK_WORDS
 from rescorer.lm.context_cache import BOOKKEEPING_BYTES, ContextCache
-from rescorer.lm.context_words import ContextWords
+from rescorer.lm.context_stats import ContextWords
 from rescorer.lm.int8 import int8_is_sound
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.trie import build_trie

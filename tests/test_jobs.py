@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from rescorer.machine import cores
-from rescorer.phases import Phase, phase
+from rescorer.cpu_count import cores
+from rescorer.profiling import Phase, phase
 from rescorer.service.jobs import SMALL_TOKENS, Jobs
 from rescorer.service.settings import load_settings
 from rescorer.service.wiring import NICENESS, niceness_of, threads_of

@@ -17,7 +17,7 @@ from rescorer.lm.int8 import int8_is_sound, int8_matrix, int8_product
 from rescorer.lm.linear import FEWEST_ROWS_OF_SLICES, linear, onednn_is_exact
 from rescorer.lm.networks.layers import tanh_
 from rescorer.lm.neural import NeuralLanguageModel
-from rescorer.lm.rows import COARSE, FEWEST_ROWS, FINE, rows_to_fill
+from rescorer.lm.row_padding import COARSE, FEWEST_ROWS, FINE, rows_to_fill
 from rescorer.trie import build_trie
 
 

@@ -16,8 +16,8 @@ from rescorer.lm.networks import NetworkConfig
 from rescorer.lm.networks.dropout import dropped
 from rescorer.lm.networks.recurrences import ElmanRecurrence, GruRecurrence
 from rescorer.lm.neural import NeuralLanguageModel
-from rescorer.lm.plain import plain_log_probs
-from rescorer.lm.windows import distinct_rows, node_windows
+from rescorer.lm.ngram_contexts import distinct_rows, node_windows
+from rescorer.lm.reference_scorer import plain_log_probs
 from rescorer.trie import build_trie
 
 KINDS = [

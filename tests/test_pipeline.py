@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from models import write_bundle
 from rescorer import ConfigError, Hypothesis, InvalidList, NBestList, Rescorer, Weights
-from rescorer.batches import budget_cuts, subtree_order
-from rescorer.combine import parse_weights, weights_to_dict
-from rescorer.lm.plain import plain_log_probs, plain_mixture
+from rescorer.batching import budget_cuts, subtree_order
+from rescorer.lm.reference_scorer import plain_log_probs, plain_mixture
 from rescorer.ranking import LARGEST_TOTAL, best_first, merge_equal, ranking
+from rescorer.score_combination import parse_weights, weights_to_dict
 
 
 @pytest.fixture(scope="module")

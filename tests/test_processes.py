@@ -24,8 +24,8 @@ from typer.testing import CliRunner
 from rescorer.cli import app
 from rescorer.cli.rescore import loaded
 from rescorer.errors import BundleError, FormatError, InvalidList, Overloaded, RescorerError, ScoringError
-from rescorer.files import rescore_lists
-from rescorer.processes import RescoringProcesses, pack, unpack
+from rescorer.file_rescoring import rescore_lists
+from rescorer.parallel_rescoring import RescoringProcesses, pack, unpack
 from rescorer.types import Hypothesis, NBestList, Weights
 
 HYPOTHESIS = {"text": "the cat sat", "scores": {"acoustic": 0}}

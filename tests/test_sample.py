@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from models import random_network, write_arpa
 from rescorer.errors import ConfigError
 from rescorer.lm.checkpoint import save_model
-from rescorer.lm.plain import plain_mixture
+from rescorer.lm.reference_scorer import plain_mixture
 from rescorer.vocabulary import UNKNOWN
 from training.cli import app
 from training.model_set import load_models

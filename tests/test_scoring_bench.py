@@ -21,8 +21,8 @@ from rescorer.errors import ConfigError
 from rescorer.formats.jsonlines import writer
 from rescorer.lm.networks.config import KINDS, OUTPUTS
 from rescorer.lm.ngram import NgramModel
-from rescorer.phases import Phase, Stopwatch, phase, timed
 from rescorer.pipeline import Rescorer
+from rescorer.profiling import Phase, Stopwatch, phase, timed
 from rescorer.trie import build_trie
 from rescorer.types import Hypothesis, NBestList
 

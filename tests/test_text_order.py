@@ -13,7 +13,7 @@ from toy_runs import toy_model, toy_text
 
 from rescorer.errors import ConfigError
 from rescorer.lm.neural import NeuralLanguageModel
-from rescorer.lm.plain import plain_log_probs
+from rescorer.lm.reference_scorer import plain_log_probs
 from training.run_state import interleaved
 from training.streams import StreamBatches
 from training.validation import perplexity

@@ -12,10 +12,10 @@ import torch
 from typer.testing import CliRunner
 
 from models import random_network, write_arpa
-from rescorer.combine import MIXTURE
 from rescorer.errors import FormatError, ScoringError
 from rescorer.lm.checkpoint import save_model
 from rescorer.lm.neural import NeuralLanguageModel
+from rescorer.score_combination import MIXTURE
 from training import carried
 from training.cli import app
 from training.model_set import load_models

@@ -20,7 +20,7 @@ from rescorer.errors import BundleError, ConfigError, FormatError, ScoringError
 from rescorer.lm.checkpoint import load_model
 from rescorer.lm.networks import NetworkConfig, NeuralModel
 from rescorer.lm.neural import NeuralLanguageModel
-from rescorer.lm.plain import plain_log_probs
+from rescorer.lm.reference_scorer import plain_log_probs
 from rescorer.text import Normaliser
 from training.batches import Sentences, batches, in_length_order
 from training.classes import frequency_bins, ordered_vocabulary

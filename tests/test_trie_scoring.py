@@ -14,7 +14,7 @@ from models import NETWORK_WORDS, random_network, write_arpa
 from rescorer.lm.mixture import align_vocabularies, mixed_scores
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.ngram import NgramModel
-from rescorer.lm.plain import plain_log_probs, plain_mixture
+from rescorer.lm.reference_scorer import plain_log_probs, plain_mixture
 from rescorer.trie import build_trie
 
 WORDS = (*NETWORK_WORDS, "zebra", "nobody", "knows", "<unk>", "<s>", "</s>")

@@ -51,7 +51,7 @@ def bench(
     import torch
 
     from rescorer.lm.device import use_threads
-    from rescorer.lm.memory import keep_freed_memory
+    from rescorer.lm.malloc import keep_freed_memory
     from training import benchmark
 
     use_threads(threads or 0)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from rescorer.combine import MIXTURE
 from rescorer.errors import FormatError
+from rescorer.score_combination import MIXTURE
 from training.corpus import read_lines
 from training.model_set import ModelSet
 from training.token_scores import score_tokens

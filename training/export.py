@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from rescorer.bundle import TEXT, WEIGHTS, load_ngram, publish, read_weights
-from rescorer.combine import MIXTURE, weights_to_dict
 from rescorer.errors import ConfigError
 from rescorer.lm import checkpoint
 from rescorer.lm.base import LanguageModel
@@ -20,6 +19,7 @@ from rescorer.lm.checkpoint import load_model, save_model
 from rescorer.lm.mixture import align_vocabularies
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.ngram import is_arpa
+from rescorer.score_combination import MIXTURE, weights_to_dict
 from rescorer.text import Normaliser
 from rescorer.types import Weights
 from training.corpus import sentences

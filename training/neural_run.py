@@ -16,7 +16,7 @@ from tqdm import tqdm
 from rescorer.errors import ConfigError
 from rescorer.lm.checkpoint import load_model
 from rescorer.lm.device import torch_device, use_threads
-from rescorer.lm.memory import keep_freed_memory
+from rescorer.lm.malloc import keep_freed_memory
 from rescorer.lm.networks import NeuralModel
 from rescorer.text import Normaliser
 from rescorer.vocabulary import Vocabulary

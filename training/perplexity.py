@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rescorer.combine import MIXTURE
+from rescorer.score_combination import MIXTURE
 from training.token_scores import TokenScores
 
 

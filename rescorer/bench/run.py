@@ -16,15 +16,15 @@ import torch
 from rescorer.bench.peers import kenlm_words_per_second, plain_words_per_second
 from rescorer.bench.products import flops, gemm_rate
 from rescorer.bench.work import Work, count_work
+from rescorer.cpu_count import cores
 from rescorer.errors import ConfigError, InputError
-from rescorer.files import Rescoring, rescore_lists
+from rescorer.file_rescoring import Rescoring, rescore_lists
 from rescorer.formats.rescored import WHOLE, rescored_writer
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.ngram import NgramModel
-from rescorer.machine import cores
-from rescorer.phases import Phase, Stopwatch
+from rescorer.parallel_rescoring import RescoringProcesses
 from rescorer.pipeline import Rescorer
-from rescorer.processes import RescoringProcesses
+from rescorer.profiling import Phase, Stopwatch
 from rescorer.types import NBestList
 
 NEURAL = (Phase.NETWORK, Phase.OUTPUT)

@@ -13,7 +13,7 @@ from rescorer.bundle import Bundle
 from rescorer.lm.base import EdgeScores
 from rescorer.lm.networks import NetworkConfig
 from rescorer.lm.neural import NeuralLanguageModel
-from rescorer.lm.windows import distinct_rows, node_windows
+from rescorer.lm.ngram_contexts import distinct_rows, node_windows
 from rescorer.pipeline import Rescorer
 from rescorer.trie import HypothesisTrie
 from rescorer.types import NBestList, Weights

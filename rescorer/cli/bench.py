@@ -16,8 +16,8 @@ from rich.table import Table
 
 from rescorer.cli.options import DtypeOption, FormatOption, MapOption, StreamOption, lists_from
 from rescorer.errors import ConfigError, InputError
+from rescorer.parallel_rescoring import RescoringProcesses
 from rescorer.pipeline import MAX_BATCH_WORDS, Rescorer
-from rescorer.processes import RescoringProcesses
 from rescorer.types import NBestList
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def bench(
     from rescorer.bench.run import BenchOptions, measured, run_benchmark
     from rescorer.formats.jsonlines import writer
     from rescorer.lm.device import use_threads
-    from rescorer.lm.memory import keep_freed_memory
+    from rescorer.lm.malloc import keep_freed_memory
 
     if (lists is None) == (synthetic is None):
         raise ConfigError("expected a file of lists or --synthetic, one of them")

@@ -16,7 +16,7 @@ from rich.table import Table
 from rescorer.cli.options import SOME_REJECTED, GroupsOption, MapOption, StreamOption, lists_from
 from rescorer.cli.rescore import Rejects
 from rescorer.errors import ConfigError, InputError, InvalidList
-from rescorer.files import reject_line
+from rescorer.file_rescoring import reject_line
 from rescorer.formats.registry import FORMATS, choose, detect
 from rescorer.formats.rescored import WHAT_THEY_ARE, is_rescored
 from rescorer.types import NBestList

@@ -53,7 +53,7 @@ def load(
     it, for want of a processor, which is no doing of the server's.
     """
     from rescorer.errors import InputError
-    from rescorer.lm.memory import keep_freed_memory
+    from rescorer.lm.malloc import keep_freed_memory
     from rescorer.load.stages import Plan, stages
 
     keep_freed_memory()  # as the server does

@@ -13,7 +13,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from rescorer.combine import parse_weights
 from rescorer.errors import ConfigError, InputError, did_you_mean
 from rescorer.evaluation.report import Report, render
 from rescorer.formats.fields import parse_field_map
@@ -22,6 +21,7 @@ from rescorer.formats.references import read_groups
 from rescorer.formats.registry import choose, detect, with_groups
 from rescorer.formats.rescored import WHAT_THEY_ARE, check_writable, is_rescored
 from rescorer.formats.source import source_name
+from rescorer.score_combination import parse_weights
 from rescorer.types import NBestList, Weights
 
 FIRST_LISTS = 10

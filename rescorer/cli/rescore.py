@@ -26,12 +26,12 @@ from rescorer.cli.options import (
     lists_from,
     looked_at,
 )
+from rescorer.cpu_count import cores
 from rescorer.errors import ConfigError
-from rescorer.files import FileSummary, Rescoring, rescore_lists
+from rescorer.file_rescoring import FileSummary, Rescoring, rescore_lists
 from rescorer.formats.rescored import renderer, rescored_writer
-from rescorer.machine import cores
+from rescorer.parallel_rescoring import rescoring
 from rescorer.pipeline import MAX_BATCH_WORDS, Rescorer
-from rescorer.processes import rescoring
 from rescorer.types import Weights
 
 

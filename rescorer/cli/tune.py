@@ -34,13 +34,13 @@ from rescorer.cli.options import (
     print_reports,
 )
 from rescorer.cli.rejections import Rejections
-from rescorer.combine import weights_to_dict
 from rescorer.errors import ConfigError, FormatError
 from rescorer.evaluation.counting import Counting
 from rescorer.evaluation.fingerprint import fingerprint
 from rescorer.evaluation.report import evaluate
 from rescorer.evaluation.systems import cross_validated, first_pass, reranked, score_lists, tuned
 from rescorer.pipeline import Rescorer
+from rescorer.score_combination import weights_to_dict
 
 
 def tune(

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rescorer.combine import MIXTURE, WORDS, totals
 from rescorer.errors import ConfigError, InvalidList
 from rescorer.evaluation.alternations import expand_alternations
 from rescorer.evaluation.counting import PLAIN, Counting
@@ -21,6 +20,7 @@ from rescorer.evaluation.report import Report, evaluate
 from rescorer.evaluation.tuning import TuningList, TuningSettings, leave_one_group_out, tune
 from rescorer.pipeline import Rescorer
 from rescorer.ranking import best_first
+from rescorer.score_combination import MIXTURE, WORDS, totals
 from rescorer.types import NBestList, RescoredList, Weights
 
 

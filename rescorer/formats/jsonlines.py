@@ -18,7 +18,6 @@ from typing import Any
 
 import orjson
 
-from rescorer.combine import weights_to_dict
 from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
 from rescorer.formats.fields import FieldMap
 from rescorer.formats.records import json_kind, parse_object
@@ -26,6 +25,7 @@ from rescorer.formats.rows import Write, named, placed
 from rescorer.formats.sample import Sample
 from rescorer.formats.source import Source, open_output, read_lines, source_name
 from rescorer.formats.streams import NATURAL, Units, stream_to_nats
+from rescorer.score_combination import weights_to_dict
 from rescorer.types import Hypothesis, NBestList, RescoredHypothesis, RescoredList
 
 FORMAT = "rescorer-nbest"

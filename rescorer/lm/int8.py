@@ -17,7 +17,7 @@ from torch.nn import functional
 from torch.utils.weak import WeakIdKeyDictionary
 
 from rescorer.errors import ConfigError
-from rescorer.lm.rows import FINE, filled_up
+from rescorer.lm.row_padding import FINE, filled_up
 
 STEPS = 127
 ZERO = 128

@@ -15,7 +15,7 @@ from torch.nn import functional
 from torch.utils.weak import WeakIdKeyDictionary
 
 from rescorer.lm.int8 import int8_of, int8_product
-from rescorer.lm.rows import COARSE, FEWEST_ROWS, FINE, filled_up
+from rescorer.lm.row_padding import COARSE, FEWEST_ROWS, FINE, filled_up
 
 LEAST_WORK = 1 << 19
 """Multiplications below which calling oneDNN takes longer than the product, the weights being in order."""

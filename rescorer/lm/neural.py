@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 from rescorer.errors import ConfigError
-from rescorer.lm import CONTEXT_CACHE_BYTES, context_words
+from rescorer.lm import CONTEXT_CACHE_BYTES, context_stats
 from rescorer.lm.base import EdgeScores
 from rescorer.lm.context_cache import ContextCache
 from rescorer.lm.int8 import multiply_in_int8
 from rescorer.lm.linear import narrow
 from rescorer.lm.networks import ContextNetwork, NeuralModel, RecurrentNetwork, State, WindowedNetwork
+from rescorer.lm.ngram_contexts import distinct_rows, node_windows
 from rescorer.lm.output import TreeSoftmax
-from rescorer.lm.windows import distinct_rows, node_windows
-from rescorer.phases import Phase, phase
+from rescorer.profiling import Phase, phase
 from rescorer.trie import HypothesisTrie
 from rescorer.vocabulary import MARKS, Vocabulary
 
@@ -140,7 +140,7 @@ class NeuralLanguageModel:
             return vectors, state
         contexts = [ids[context] for context in trie.contexts]
         n_known, after = self._contexts.recall(contexts, (vectors, *state))
-        context_words.count(sum(map(len, contexts)), sum(n_known))
+        context_stats.count(sum(map(len, contexts)), sum(n_known))
         left = [context[n:] for context, n in zip(trie.contexts, n_known, strict=True)]
         for place in range(max(len(words) for words in left)):
             going = [root for root, words in enumerate(left) if len(words) > place]

@@ -14,7 +14,7 @@ import numpy as np
 
 from rescorer.errors import BundleError
 from rescorer.lm.base import EdgeScores
-from rescorer.phases import Phase, phase
+from rescorer.profiling import Phase, phase
 from rescorer.trie import HypothesisTrie
 from rescorer.vocabulary import END, MARKS, UNKNOWN
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rescorer.combine import WORDS
 from rescorer.pipeline import Rescorer
+from rescorer.score_combination import WORDS
 from rescorer.service.v1 import rescorer_pb2 as pb
 from rescorer.types import NBestList
 

@@ -12,8 +12,8 @@ from typing import TypeVar
 import numpy as np
 
 from rescorer.errors import ConfigError, InputError, Unavailable
-from rescorer.phases import Phase, phase
 from rescorer.pipeline import PreparedList, Rescorer, check_lengths
+from rescorer.profiling import Phase, phase
 from rescorer.ranking import Ranking
 from rescorer.service.convert import (
     list_from_proto,

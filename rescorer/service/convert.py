@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from rescorer.combine import parse_weights
 from rescorer.errors import InvalidList
 from rescorer.formats.streams import Base, Sign, Units, stream_to_nats
 from rescorer.ranking import Ranking
+from rescorer.score_combination import parse_weights
 from rescorer.service.v1 import rescorer_pb2 as pb
 from rescorer.types import (
     Hypothesis,

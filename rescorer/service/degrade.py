@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rescorer.combine import totals
 from rescorer.pipeline import PreparedList, components_of
 from rescorer.ranking import Ranking, ranking
+from rescorer.score_combination import totals
 from rescorer.types import Weights
 
 

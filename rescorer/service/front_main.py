@@ -22,7 +22,7 @@ import structlog
 from prometheus_client import generate_latest
 
 from rescorer.errors import RescorerError
-from rescorer.lm.memory import share_freed_memory
+from rescorer.lm.malloc import share_freed_memory
 from rescorer.service.frames import Frame, fault_header, pack
 from rescorer.service.logs import log_to_stderr
 from rescorer.service.peer import read_frame

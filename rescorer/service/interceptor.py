@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from grpc_status import rpc_status
 
 from rescorer.errors import InputError
-from rescorer.phases import Phase
+from rescorer.profiling import Phase
 from rescorer.service.drain import Drain
 from rescorer.service.faults import kind_of, retry_after_ms, status_of
 from rescorer.service.laps import Lap, label

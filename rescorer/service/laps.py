@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
-from rescorer.phases import Phase, Stopwatch
+from rescorer.profiling import Phase, Stopwatch
 
 Result = TypeVar("Result")
 

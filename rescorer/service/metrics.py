@@ -22,10 +22,10 @@ from prometheus_client import (
 )
 from prometheus_client.registry import Collector
 
-from rescorer.combine import OOV, WORDS
 from rescorer.errors import DeadlineExceeded
-from rescorer.phases import Phase
+from rescorer.profiling import Phase
 from rescorer.ranking import Ranking
+from rescorer.score_combination import OOV, WORDS
 from rescorer.service.faults import kind_of
 from rescorer.service.laps import Lap, label, sums
 from rescorer.service.repository import Changes

@@ -9,10 +9,10 @@ from typing import NamedTuple
 from rescorer.bundle import is_ngram
 from rescorer.errors import Unavailable
 from rescorer.lm.base import EdgeScores
-from rescorer.lm.context_words import ContextWords
-from rescorer.lm.memory import give_back_freed_memory
-from rescorer.phases import Stopwatch
+from rescorer.lm.context_stats import ContextWords
+from rescorer.lm.malloc import give_back_freed_memory
 from rescorer.pipeline import Rescorer
+from rescorer.profiling import Stopwatch
 from rescorer.service.laps import seconds_of
 from rescorer.trie import HypothesisTrie, build_trie
 

@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from rescorer.lm.memory import keep_freed_memory
+from rescorer.lm.malloc import keep_freed_memory
 from rescorer.pipeline import Rescorer
 from rescorer.service.frames import (
     PREFIX,

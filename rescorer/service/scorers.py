@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from rescorer.errors import ScoringError
-from rescorer.lm.context_words import ContextWords
+from rescorer.lm.context_stats import ContextWords
 from rescorer.pipeline import Rescorer
 from rescorer.service.frames import Arrays, Frame, scores_of, trie_arrays
 from rescorer.service.model_host import Load, ModelHost, Scored

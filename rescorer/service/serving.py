@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 
 from rescorer.errors import ScoringError
-from rescorer.lm.memory import keep_freed_memory, share_freed_memory
+from rescorer.lm.malloc import keep_freed_memory, share_freed_memory
 from rescorer.service.environment import strange_variables
 from rescorer.service.logs import log_to_stderr
 from rescorer.service.server import Server

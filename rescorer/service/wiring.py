@@ -9,8 +9,8 @@ from pathlib import Path
 
 import structlog
 
+from rescorer.cpu_count import cores
 from rescorer.errors import BundleError, ConfigError
-from rescorer.machine import cores
 from rescorer.service.admission import Admission, Room
 from rescorer.service.batcher import Batcher
 from rescorer.service.metrics import Metrics

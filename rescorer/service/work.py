@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rescorer.batches import budget_cuts, subtree_order, word_costs
+from rescorer.batching import budget_cuts, subtree_order, word_costs
 from rescorer.errors import DeadlineExceeded
 from rescorer.lm.base import EdgeScores
-from rescorer.lm.context_words import ContextWords
-from rescorer.phases import Phase, phase
+from rescorer.lm.context_stats import ContextWords
 from rescorer.pipeline import PreparedList, Rescorer
+from rescorer.profiling import Phase, phase
 from rescorer.service.laps import Lap
 from rescorer.trie import HypothesisTrie, Words, build_trie
 from rescorer.types import Weights

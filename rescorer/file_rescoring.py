@@ -15,8 +15,8 @@ from tqdm import tqdm
 
 from rescorer.errors import InputError, InvalidList
 from rescorer.formats.jsonlines import nbest_line, rescored_line
-from rescorer.phases import Phase, phase, timed
 from rescorer.pipeline import Rescorer
+from rescorer.profiling import Phase, phase, timed
 from rescorer.types import NBestList, RescoredList, Weights
 
 

@@ -21,10 +21,10 @@ from multiprocessing.connection import Connection
 from threading import Thread
 from typing import Any, NamedTuple
 
+from rescorer.cpu_count import cores
 from rescorer.errors import ScoringError
-from rescorer.files import Answers, Batch, Rescoring, Scorer, lists_of
-from rescorer.lm.memory import keep_freed_memory
-from rescorer.machine import cores
+from rescorer.file_rescoring import Answers, Batch, Rescoring, Scorer, lists_of
+from rescorer.lm.malloc import keep_freed_memory
 from rescorer.types import Hypothesis, NBestList
 
 BATCH_WORDS = 16_384
@@ -34,7 +34,7 @@ AHEAD = 2
 
 
 class RescoringProcesses:
-    """A ``rescorer.files.Scorer`` of so many processes, to be entered, so that they end. They start with the
+    """A ``Scorer`` of so many processes, to be entered, so that they end. They start with the
     first batches, and each loads its models with the first that it is handed.
 
     Args:
