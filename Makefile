@@ -36,13 +36,13 @@ lint: $(VENV)/.installed-dev  ## style, architecture, protocol and types
 	$(BIN)/lint-imports
 	$(BIN)/buf lint
 	$(BIN)/python proto/generate.py --check
-	$(BIN)/mypy rescorer training
+	$(BIN)/mypy
 
 audit: $(VENV)/.installed-dev  ## known vulnerabilities of what is installed, where PyPI's advisories can be had
 	$(BIN)/python .ci/audit.py
 
 fuzz: $(VENV)/.installed-fuzz  ## look for bytes that break a reader, SECONDS=600 for each
-	$(BIN)/python tests/fuzz/readers.py --all --seconds $(SECONDS) --folder runs/fuzz
+	$(BIN)/python -m tools.fuzz.readers --all --seconds $(SECONDS) --folder runs/fuzz
 
 proto: $(VENV)/.installed-dev  ## generate rescorer/service/v1 from proto/
 	$(BIN)/python proto/generate.py

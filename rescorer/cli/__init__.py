@@ -20,7 +20,6 @@ from rescorer.cli.rescore import rescore
 from rescorer.cli.score import score
 from rescorer.cli.serve import serve
 from rescorer.cli.settings import SettingsCommand
-from rescorer.cli.stress import app as stress
 from rescorer.cli.token import token
 from rescorer.cli.top import top
 from rescorer.cli.tune import tune
@@ -75,18 +74,22 @@ app.command("score")(score)
 app.command("inspect")(inspect)
 app.command("bench")(bench)
 app.command("load")(load)
-app.add_typer(stress, name="stress")
 
 
 def main() -> None:
-    """Runs a command; a fault of ours is one line on stderr and an exit code, never a traceback."""
+    """Run the command line."""
+    run(app, "rescorer")
+
+
+def run(app: typer.Typer, program: str) -> None:
+    """Run a command; an error of ours is one line on stderr and an exit code, never a traceback."""
     try:
         app()
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
         sys.stderr.close()
         sys.exit(141)
     except RescorerError as fault:
-        print(f"rescorer: {fault}", file=sys.stderr)
+        print(f"{program}: {fault}", file=sys.stderr)
         sys.exit(exit_code(fault))
 
 

@@ -1,0 +1,137 @@
+"""The benchmark of scoring: it runs what the file command runs, and its counts are right; how fast anything
+is, no test says."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from rescorer.bench.lists import ListShape, synthetic_lists
+from rescorer.bench.models import ModelSpec, counted_arpa, spec_bundle
+from rescorer.bench.peers import PlainLstm, plain_scores
+from rescorer.bench.products import flops, middle_of_work
+from rescorer.bench.run import BenchOptions
+from rescorer.bench.work import count_work
+from rescorer.cli import app
+from rescorer.errors import ConfigError
+from rescorer.formats.jsonlines import writer
+from rescorer.lm.networks.config import KINDS, OUTPUTS
+from rescorer.lm.ngram import NgramModel
+from rescorer.pipeline import Rescorer
+from rescorer.profiling import Phase, Stopwatch, phase, timed
+from rescorer.trie import build_trie
+from rescorer.types import Hypothesis, NBestList
+from tests.support.models import random_network, write_arpa
+
+TINY = [f"--{name}={value}" for name, value in (
+    ("hidden", 8), ("vocabulary", 40), ("threads", 1), ("repetitions", 2), ("peer-seconds", 0.001),
+)]  # fmt: skip
+
+
+def bench(*arguments: str) -> str:
+    done = CliRunner().invoke(app, ["bench", *TINY, *arguments], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("output", OUTPUTS)
+def test_every_network_is_measured(kind, output, tmp_path):
+    bench("--synthetic", "3x5x4", "--network", kind, "--output", output, "--json", str(tmp_path / "b.json"))
+    facts = json.loads((tmp_path / "b.json").read_text())
+    names = [each["name"] for each in facts["speeds"]]
+    assert names == [*Phase, "neural", "the rest of the library", "library", "end to end"]
+    assert facts["hypotheses"] == 15
+    assert all(each["seconds"] > 0 for each in facts["speeds"])
+    assert min(facts[f"{who}_words_per_second"] for who in ("plain", "kenlm")) > 0
+    assert facts["single_list_ms"] > 0
+
+
+def test_a_bundle_and_a_file_in_the_time_of_the_processor(bundle, tmp_path):
+    path = tmp_path / "lists.jsonl"
+    with writer(path) as write:
+        write(
+            NBestList("a", (Hypothesis("the cat sat"), Hypothesis("the cat ran"), Hypothesis("the cat sat")))
+        )
+    lines = bench(str(path), "--bundle", str(bundle), "--processor-time").splitlines()
+    assert lines[0].split()[:2] == ["seconds", "share"]
+    assert lines[14].startswith("1 lists, 3 hypotheses, 12 words, 6 distinct prefixes (2.00 words each)")
+    assert lines[-1].endswith("processor time")
+
+
+def test_what_cannot_be_measured_is_refused(tmp_path, monkeypatch):
+    for arguments in ([], ["lists.jsonl", "--synthetic", "1x1x1"]):
+        with pytest.raises(ConfigError, match="one of them"):
+            CliRunner().invoke(app, ["bench", *arguments], catch_exceptions=False)
+    with pytest.raises(ConfigError, match="'100x20': expected LISTSxHYPOTHESESxWORDS"):
+        ListShape.parse("100x20")
+    with pytest.raises(ConfigError, match="repetitions is 0"):
+        BenchOptions(repetitions=0)
+    with pytest.raises(ConfigError, match="classes is 40"):
+        ModelSpec(classes=40, vocabulary=40)
+    (tmp_path / "empty.jsonl").write_text("")
+    with pytest.raises(ConfigError, match="no list to measure with"):
+        CliRunner().invoke(app, ["bench", str(tmp_path / "empty.jsonl"), *TINY], catch_exceptions=False)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    with pytest.raises(ConfigError, match="of one thread; torch has 2"):
+        BenchOptions(processor_time=True)
+
+
+def test_the_phases_of_a_run_sum_up_to_it():
+    now = iter(range(100))
+    watch = Stopwatch(lambda: next(now))
+    with watch.running():
+        for _ in timed([1, 2], Phase.PARSE):
+            with phase(Phase.NETWORK), phase(Phase.OUTPUT):
+                pass
+    with phase(Phase.TRIE):  # nobody measures any more
+        pass
+    assert watch.seconds[Phase.OUTPUT] == 2
+    assert watch.seconds[Phase.NETWORK] == 4
+    assert watch.seconds[Phase.PARSE] == 3  # that there is no third item takes time, too
+    assert sum(watch.seconds.values()) == next(now) - 1
+
+
+def test_the_work_of_a_network_is_counted(tmp_path):
+    lists = [NBestList("a", (Hypothesis("a b"), Hypothesis("a c"), Hypothesis("a")))]
+    spec = ModelSpec(hidden=10, vocabulary=41, classes=4)
+    work = count_work(lists, Rescorer(spec_bundle(spec, lists, tmp_path)))
+    assert (work.words, work.prefixes) == (8, 6)  # a, b, c and three ends
+    assert flops(work.network) == 4 * 8 * 10 * 10  # of "", a, a b, a c
+    scored = work.output[1:]
+    assert work.output[0] == (4, 10, 4)
+    assert all(size == 10 and width == 10 for _, size, width in scored)
+    assert 4 <= sum(n for n, _, _ in scored) <= 6  # edges that share vector and class are scored once
+    assert middle_of_work([(1, 1, 1), (5, 5, 5), (2, 2, 2)]) == (5, 5, 5)
+
+
+def test_synthetic_lists_share_prefixes_as_real_ones_do():
+    lists = list(synthetic_lists(ListShape(10, 100, 20)))
+    assert lists == list(synthetic_lists(ListShape(10, 100, 20)))
+    trie = build_trie([tuple(each.text.split()) for nbest in lists for each in nbest.hypotheses])
+    words = sum(len(each.text.split()) + 1 for nbest in lists for each in nbest.hypotheses)
+    assert 2.0 < words / trie.n_edges < 2.4
+    assert all(len(nbest.hypotheses) == 100 == len(nbest.streams["acoustic"]) for nbest in lists)
+
+
+def test_the_benchmarks_ngram_is_one_that_kenlm_reads(tmp_path):
+    (tmp_path / "m.arpa").write_text(counted_arpa([("a", "b"), ("a", "c"), ()], 3), encoding="utf-8")
+    model = NgramModel(tmp_path / "m.arpa")
+    assert model.order == 3
+    assert model.vocabulary() == {"a", "b", "c"}
+    first, *_ = model.kenlm.full_scores("a b")
+    assert first[:2] == (pytest.approx(-0.301030, abs=1e-5), 2)  # P(a | <s>) = 2 / (3 + 1)
+    assert NgramModel(write_arpa(tmp_path)).order == 3
+
+
+def test_the_plain_scorer_ignores_its_padding():
+    torch.manual_seed(0)
+    _, vocabulary = random_network()
+    model = PlainLstm(len(vocabulary), 6)
+    inputs, targets = torch.tensor([[10, 2, 3], [10, 4, 0]]), torch.tensor([[2, 3, 0], [4, 0, -1]])
+    together = plain_scores(model, inputs, targets)
+    alone = plain_scores(model, inputs[1:, :2], targets[1:, :2])
+    torch.testing.assert_close(together[1:], alone)

@@ -1,0 +1,223 @@
+"""The commands as their users meet them: files in and out, exit codes, messages."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rescorer.cli import main
+from rescorer.formats.jsonlines import read_lists
+from rescorer.pipeline import Rescorer
+from rescorer.service.settings import ServiceSettings
+from tests.support.command_lines import GOOD, write
+from training.cli import main as train_main
+
+REJECT_KEYS = tuple(
+    re.findall(
+        r"^\| `(\w+)` \|",
+        (Path(__file__).parents[2] / "docs" / "formats.md")
+        .read_text()
+        .split("## Rejected lists")[1]
+        .split("\n## ")[0],
+        re.MULTILINE,
+    )
+)
+
+
+def test_rescore_equals_the_library(run, bundle, tmp_path):
+    source = write(tmp_path / "in.jsonl", *GOOD)
+    code, _, err = run("rescore", source, "-o", tmp_path / "out.jsonl.gz", "--bundle", bundle)
+    assert (code, "2 lists, 4 hypotheses" in err) == (0, True)
+    with gzip.open(tmp_path / "out.jsonl.gz", "rt") as file:
+        written = [json.loads(line) for line in file]
+    answers = Rescorer.load(bundle).rescore(list(read_lists(source)))
+    for record_, answer in zip(written, answers, strict=True):
+        assert record_["id"] == answer.id
+        assert record_["model"] == "tiny/1"
+        for hypothesis, expected in zip(record_["hypotheses"], answer.hypotheses, strict=True):
+            assert hypothesis["text"] == expected.text
+            assert hypothesis["total"] == pytest.approx(expected.total, abs=1e-5)
+            assert hypothesis["original_rank"] == expected.original_rank + 1
+    assert written[0]["note"] == "kept"
+    assert not (tmp_path / "out.jsonl.gz.rejects").exists()
+
+
+def test_a_bad_list_goes_to_the_rejects_and_the_rest_goes_on(run, bundle, tmp_path):
+    no_score = json.dumps({"id": "u3", "hypotheses": [{"text": "the"}]})
+    nan = '{"id": "u4", "hypotheses": [{"text": "the", "scores": {"acoustic": NaN}}]}'
+    empty = '{"id": "u5", "hypotheses": []}'
+    source = write(tmp_path / "in.jsonl", GOOD[0], no_score, nan, "{broken", empty, GOOD[1])
+    code, out, err = run("rescore", source, "--bundle", bundle, "--rejects", tmp_path / "bad.jsonl", "--json")
+    assert code == 1
+    assert [json.loads(line)["id"] for line in out.splitlines()] == ["u1", "u2"]
+    rejects = [json.loads(line) for line in (tmp_path / "bad.jsonl").read_text().splitlines()]
+    assert json.loads(err.splitlines()[-1])["rejected"] == len(rejects) == 4
+    assert rejects[0]["list"]["id"] == "u3"  # what could be read comes back
+    assert 'streams["acoustic"]' in rejects[0]["reason"]
+    assert [reject["reason"].count("in.jsonl:") for reject in rejects[1:]] == [1, 1, 1]
+    assert {tuple(reject) for reject in rejects} == {REJECT_KEYS}
+    known = [{name for name, value in reject.items() if value is not None} for reject in rejects]
+    place = {"file", "line"}
+    assert known == [
+        {"reason", "id", "field", "list"},
+        {"reason", "id", "hypothesis", "field", *place},
+        {"reason", *place},
+        {"reason", "id", "field", *place},
+    ]
+    assert [reject["line"] for reject in rejects] == [None, 3, 4, 5]
+    assert (rejects[1]["id"], rejects[1]["hypothesis"]) == ("u4", 0)
+
+
+def test_a_pipe_works_as_a_real_process(bundle):
+    command = [sys.executable, "-m", "rescorer.cli", "rescore", "-", "--bundle", str(bundle), "--quiet"]
+    done = subprocess.run(command, input="\n".join(GOOD), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 2
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["rescore", "/no/such/file", "--bundle", "BUNDLE"], 3, "/no/such/file"),
+        (["rescore", "IN", "--bundle", "/no/such/bundle"], 4, "no such bundle folder"),
+        (["rescore", "IN", "--bundle", "BUNDLE", "-w", "word=much"], 2, "expected NAME=NUMBER"),
+        (["rescore", "IN", "--bundle", "BUNDLE", "-w", "lm:gpt=1"], 2, "gpt"),
+        (["rescore", "IN", "--bundle", "BUNDLE", "--weights", "other"], 2, "other"),
+        (["rescore", "IN", "--bundle", "BUNDLE", "--map", "txt=a"], 2, "txt"),
+        (["rescore", "IN", "--bundle", "BUNDLE", "--stream", "a=b:7"], 2, "a=b:7"),
+        (["rescore", "IN", "--bundle", "BUNDLE", "-w", "acustic=1"], 2, "did you mean 'acoustic'?"),
+        (["rescore", "IN", "--bundle", "BUNDLE", "-w", "wrod=1"], 2, "did you mean 'word'?"),
+        (["rescore", "IN", "--bundle", "BUNDLE", "-w", "graph=1"], 2, "`-w graph=0` leaves it out"),
+        (["rescore", "IN", "--bundle", "BUNDLE", "-w", "mixture=9"], 2, "did you mean `-w lm:mixture=9`?"),
+        (["rescore", "IN", "--bundle", "BUNDLE", "-w", "lm:neurl=1"], 2, "did you mean 'neural'?"),
+        (["rescore", "IN", "--bundle", "BUNDLE", "-w", "mix:neurl=1"], 2, "did you mean 'neural'?"),
+        (["rescore", "IN", "--bundle", "BUNDLE", "--weights", "defualt"], 2, "did you mean 'default'?"),
+        (["rescore", "IN", "--bundle", "BUNDLE", "--map", "hypothesis=h"], 2, "did you mean 'hypotheses'?"),
+        (["rescore", "IN", "--bundle", "BUNDLE", "--stream", "am=acustic"], 2, "did you mean 'acoustic'?"),
+        (["rescore", "IN", "--bundle", "BUNDLE", "--format", "jsnl"], 2, "did you mean 'jsonl'?"),
+        (["evaluate", "IN", "--bundle", "BUNDLE", "-w", "acustic=1"], 2, "did you mean 'acoustic'?"),
+        (["evaluate", "IN", "--first-pass", "acustic=1"], 2, "did you mean 'acoustic'?"),
+        (["tune", "IN", "-o", "OUT", "--bundle", "BUNDLE", "-w", "acustic=1"], 2, "mean 'acoustic'?"),
+        (["evaluate", "IN", "--tune"], 2, "--bundle"),
+        (["score", "/no/such/file", "--bundle", "BUNDLE"], 3, "/no/such/file"),
+    ],
+)
+def test_faults_are_one_line_and_an_exit_code(run, bundle, tmp_path, arguments, code, message):
+    source = write(tmp_path / "in.jsonl", *GOOD)
+    places = {"BUNDLE": bundle, "IN": source, "OUT": tmp_path / "out.json"}
+    found, _, err = run(*(places.get(argument, argument) for argument in arguments))
+    assert (found, message in err, len(err.splitlines())) == (code, True, 1)
+
+
+def test_a_stream_that_only_some_lists_have_costs_only_the_others(run, bundle, tmp_path):
+    bare = json.dumps({"id": "u3", "hypotheses": [{"text": "the"}]})
+    source = write(tmp_path / "in.jsonl", bare, *GOOD)
+    code, out, _ = run("rescore", source, "--bundle", bundle)
+    assert (code, len(out.splitlines())) == (1, 2)
+    code, out, err = run("rescore", write(source, bare), "--bundle", bundle)
+    assert (code, out, "no scores at all" in err) == (2, "", True)
+
+
+def test_score_prints_words_and_perplexity(run, bundle, tmp_path):
+    text = write(tmp_path / "t.txt", "The cat sat.", "zork on")
+    code, out, _ = run("score", text, "--bundle", bundle, "--words", "--json")
+    *sentences, totals = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert sentences[1]["words"] == ["zork", "on", "</s>"]
+    assert sentences[1]["unknown"] == [True, False, False]
+    assert totals["tokens"] == 7
+    summed = sum(sum(each["word_log_probs"]["mixture"]) for each in sentences)
+    assert totals["log_prob"]["mixture"] == pytest.approx(summed, abs=1e-3)
+    code, out, _ = run("score", text, "--bundle", bundle, "--words")
+    assert "zork (unknown)" in out
+
+
+@pytest.mark.parametrize("command", [main, train_main])
+def test_every_command_teaches(run, command):
+    _, out, _ = run("--help", command=command)
+    names = re.findall(r"^  (\w+) ", out.split("Commands:")[1].split("Exit codes")[0], re.MULTILINE)
+    assert len(names) >= 3
+    for name in names:
+        code, out, _ = run(name, "--help", command=command)
+        assert (code, "Example:" in out) == (0, True), name
+
+
+def test_serve_shows_its_settings_with_their_defaults_by_names_that_are_whole(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = run("serve", "--help")
+    assert max(map(len, out.splitlines())) <= 80
+    options = re.split(r"^  (?:-b, )?--", out, flags=re.MULTILINE)[1:]
+    texts = {name: " ".join(rest) for name, *rest in map(str.split, options)}
+    assert {name.replace("_", "-") for name in ServiceSettings.model_fields} <= texts.keys()
+    shown = {
+        name: text[9:-1] for name, text in texts.items() for text in re.findall(r"\(default .+?\)", text)
+    }
+    assert {"max-message-bytes", "max-lists", "grace-s"} <= set(shown)
+    for option, default in shown.items():
+        setting = ServiceSettings.model_fields[option.replace("-", "_")].default
+        assert type(setting)(default) == setting, option
+
+
+def test_training_commands_end_in_a_bundle_that_serves(run, tmp_path):
+    text = write(tmp_path / "t.txt", *("the cat sat on the mat", "a dog ran", "the dog sat on a mat") * 20)
+    held_out = write(tmp_path / "v.txt", *("a cat sat on the mat", "the dog ran", "a zebra sat") * 5)
+    arpa, neural = tmp_path / "m.arpa.gz", tmp_path / "run"
+    assert run("ngram", text, "-o", arpa, "--order", 3, command=train_main)[0] == 0
+    sizes = ("--embedding", 8, "--hidden", 12, "--epochs", 2, "--batch-words", 64)
+    elsewhere = (*sizes, "--device", "foo")
+    code, _, err = run("neural", text, "--validation", held_out, "-o", neural, *elsewhere, command=train_main)
+    assert (code, err) == (2, "rescorer-train: device is 'foo'; torch has here: cpu\n")
+    assert run("neural", text, "--validation", held_out, "-o", neural, *sizes, command=train_main)[0] == 0
+    code, _, err = run("neural", text, "--validation", held_out, "-o", neural, *sizes, command=train_main)
+    assert (code, "--resume" in err) == (2, True)
+    # A resumed run must be the same run, and an inherited network has its own sizes.
+    code, _, err = run(
+        "neural", held_out, "--validation", held_out, "-o", neural, *sizes, "--resume", command=train_main
+    )
+    assert (code, "texts was" in err) == (2, True)
+    other = ("neural", text, "--validation", held_out, "-o", tmp_path / "run2", "--start-from", neural)
+    code, _, err = run(*other, "--hidden", 64, command=train_main)
+    assert (code, "hidden_size" in err) == (2, True)
+    assert run(*other, "--epochs", 1, "--dropout", 0.3, command=train_main)[0] == 0
+    assert json.loads((tmp_path / "run2" / "best" / "config.json").read_text())["dropout"] == 0.3
+    made = tmp_path / "models" / "mine" / "3"
+    parts = ("--ngram", arpa, "--neural", neural / "best", "--validation", held_out, "--half", "--json")
+    code, out, _ = run("bundle", made, *parts, "--note", "text=ours", command=train_main)
+    manifest = json.loads(out)
+    assert (code, manifest["name"], manifest["version"], manifest["training"]["text"]) == (
+        0,
+        "mine",
+        3,
+        "ours",
+    )
+    measured = manifest["measured"]["validation"]["perplexity"]
+    assert measured["mixture"] <= min(measured["ngram"], measured["neural"]) + 1e-6
+    assert Rescorer.load(made).bundle.label == "mine/3"
+    assert run("bundle", made, *parts, command=train_main)[0] == 2  # immutable
+
+
+def test_lists_are_not_overwritten_by_what_becomes_of_them(run, bundle, tmp_path):
+    source = write(tmp_path / "in.jsonl", *GOOD)
+    code, _, err = run("rescore", source, "-o", source, "--bundle", bundle)
+    assert (code, "is the file of the lists" in err) == (2, True)
+    assert source.read_text().splitlines() == GOOD
+    code, _, err = run("rescore", source, "-o", tmp_path / "no" / "out.jsonl", "--bundle", bundle)
+    assert (code, "--output" in err, "no such folder" in err) == (2, True, True)
+
+
+def test_weights_that_leave_all_scores_out_are_told(run, bundle, tmp_path):
+    source, weights = (
+        write(tmp_path / "in.jsonl", *GOOD),
+        write(tmp_path / "w.json", '{"lm": {"mixture": 9}}'),
+    )
+    code, _, err = run(
+        "rescore", source, "-o", tmp_path / "o.jsonl", "--bundle", bundle, "--weights", weights
+    )
+    assert (code, "warning: weights 'w' count no score of the lists (acoustic)" in err) == (0, True)

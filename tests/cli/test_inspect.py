@@ -1,0 +1,173 @@
+"""The command ``inspect``, its tables, and what it says of real lists."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from itertools import product
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from rescorer.cli import main
+from rescorer.evaluation.audit import audit
+from rescorer.evaluation.audit_report import render
+from rescorer.formats.fields import parse_field_map
+from rescorer.formats.jsonlines import nbest_line, read_lists
+from rescorer.formats.registry import choose
+from rescorer.text import Normaliser
+from tests.support.audited import SOUND, TOTAL, with_scores
+from tests.support.models import write_bundle
+
+
+def run(monkeypatch, capsys, *arguments, command="inspect") -> tuple[int, str, str]:
+    monkeypatch.setattr(sys, "argv", ["rescorer", command, *map(str, arguments)])
+    code = 0
+    try:
+        main()
+    except SystemExit as stop:
+        code = stop.code or 0
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_the_command(monkeypatch, capsys, tmp_path):
+    sound, odd = tmp_path / "sound.jsonl", tmp_path / "odd.jsonl"
+    sound.write_text("".join(nbest_line(each) + "\n" for each in TOTAL), encoding="utf-8")
+    broken = [nbest_line(each) for each in with_scores(TOTAL, "score", lambda s: -s)]
+    odd.write_text("\n".join([*broken, "{broken"]), encoding="utf-8")
+
+    code, out, err = run(monkeypatch, capsys, sound)
+    assert (code, err) == (0, "")
+    assert "Nothing looks wrong" in out
+    assert max(map(len, out.splitlines())) <= 120
+
+    code, out, err = run(monkeypatch, capsys, sound, odd, "--bundle", write_bundle(tmp_path))
+    assert (code, out.count("WARNING"), "odd.jsonl:41" in err) == (1, 5, True)
+    assert "--stream NAME=FIELD:e:cost" in out
+
+    code, out, _ = run(monkeypatch, capsys, odd, "--json")
+    record = json.loads(out)
+    assert (code, record["rejected"], record["suspicious"]) == (1, 1, True)
+    assert record["streams"]["score"]["per_word_if_cost"] < 0
+    assert {each["code"] for each in record["findings"]} == {"backwards", "cost", "error_sign"}
+
+    spoken = tmp_path / "spoken.trn"
+    spoken.write_text("".join(f"river ({each.id})\n" for each in TOTAL), encoding="utf-8")
+    _, out, _ = run(monkeypatch, capsys, sound, odd, "--json", "--reference", spoken)
+    assert [each["reference_words"] for each in json.loads(out)["files"].values()] == [40, 40]
+
+
+def test_tables_line_up_on_a_narrow_screen():
+    lists = with_scores(with_scores(SOUND, "acoustic", lambda s: 300.0 * s), "lm", lambda s: -s)
+    found = audit(lists, Normaliser(), known=frozenset(), first_pass={"acoustic": 1.0, "lm": 9.5})
+    screen = Console(width=80, file=io.StringIO())
+    screen.print(render({"lists.jsonl": found}))
+    lines = screen.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert not any("…" in line for line in lines)
+    table = lines[next(i for i, line in enumerate(lines) if line.startswith("  stream")) :][:4]
+    assert [line.split()[0] for line in table] == ["stream", "acoustic", "lm", "first"]
+    assert len({len(line.rstrip()) for line in table}) == 1  # the last column ends in one place
+    huge = audit(with_scores(SOUND, "acoustic", lambda s: 1e300 * s), Normaliser())
+    screen.print(render({"lists.jsonl": huge}))
+    json.dumps(huge.to_dict(), allow_nan=False)
+
+
+def test_a_bad_option_is_a_fault_of_the_options(monkeypatch, capsys, tmp_path):
+    assert run(monkeypatch, capsys, tmp_path / "none.jsonl")[0] == 3
+    assert run(monkeypatch, capsys, tmp_path / "none.jsonl", "--first-pass", "am")[0] == 2
+
+
+NAMES = ["hypotheses=hyps,reference=ref"]
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("file", "names", "streams", "options", "lists", "expected"),
+    [
+        ("dstc2/rank-only-dev.jsonl", NAMES, [], {}, 3560, set()),
+        ("switchboard/rank-only-tenbest.jsonl", NAMES, [], {}, 1622, set()),
+        ("switchboard/scored-dev.jsonl", NAMES, ["acoustic=am_log2:2"], {}, 80, None),
+        ("read-speech/moonshine-20best.jsonl.gz", NAMES, ["am=am"], {}, 143, {"empty_near_best"}),
+        ("read-speech/moonshine-20best-cased.jsonl.gz", NAMES, ["am=am"], {}, 143, {"empty_near_best"}),
+        ("read-speech/pocketsphinx-100best.jsonl.gz", NAMES, ["am=am", "lm=lm"],
+         {"first_pass": {"am": 1.0, "lm": 9.5}}, 143, set()),
+        ("read-speech/pocketsphinx-100best-tagged.jsonl.gz", NAMES, ["am=am", "lm=lm"],
+         {"first_pass": {"am": 1.0, "lm": 9.5}}, 143, set()),
+        ("read-speech/pocketsphinx-native.jsonl.gz", NAMES, ["score=score"], {}, 143,
+         {"duplicates", "unsorted", "scale"}),
+    ],
+)  # fmt: skip
+def test_real_lists(data_dir, file, names, streams, options, lists, expected):
+    items = read_lists(data_dir / "nbest" / file, parse_field_map(names, streams))
+    found = audit(items, Normaliser(), **options)
+    assert (found.facts.lists, found.facts.rejected) == (lists, 0)
+    warnings = {each.code for each in found.findings if each.severity == "warning"}
+    assert expected is None or warnings == expected
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("file", "format_", "lists"),
+    [
+        ("read-speech/lattices", "htk:depth=5", 40),
+        ("dstc10/logs-no-references.json", "alternatives:text=hyp,score=score,base=e,sign=log_prob", 1376),
+    ],
+)
+def test_real_lists_of_other_formats(data_dir, file, format_, lists):
+    found = audit(choose(format_).read(data_dir / "nbest" / file), Normaliser())
+    assert (found.facts.lists, found.facts.rejected, found.errors) == (lists, 0, None)
+    assert not found.suspicious
+
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "sclite"
+
+
+def test_errors_are_counted_as_evaluate_counts_them(monkeypatch, capsys, tmp_path):
+    """Under every option inspect's rates are evaluate's; with an stm, words go by their times."""
+    (tmp_path / "text.json").write_text(json.dumps({"punctuation": "keep", "hyphens": "keep"}))
+    files = {
+        "trn": [GOLDEN / "hyp.trn", "--reference", GOLDEN / "ref.trn"],
+        "stm": [GOLDEN / "hyp.ctm", "--reference", GOLDEN / "ref.stm"],
+    }
+    options = ["", "--optional-words", "--fragments", "--characters"]
+    for kind, option in product(files, options):
+        counting = ["--counting", "sclite", *filter(None, [option]), "--normaliser", tmp_path / "text.json"]
+        results = []
+        for command in ("inspect", "evaluate"):
+            _, out, _ = run(monkeypatch, capsys, *files[kind], *counting, "--json", command=command)
+            found = json.loads(out)
+            results.append([found[key] for key in ("wer", "oracle_wer", "reference_words", "lists")])
+        assert results[0] == results[1], (kind, option)
+    code, _, err = run(monkeypatch, capsys, *files["stm"], "--groups", "(.)")
+    assert (code, "an stm scores a ctm" in err) == (2, True)
+
+
+def test_weights_want_a_bundle(monkeypatch, capsys, tmp_path):
+    (tmp_path / "x.jsonl").write_text("")
+    code, _, err = run(monkeypatch, capsys, tmp_path / "x.jsonl", "--weights", "pocketsphinx")
+    assert (code, "give --bundle" in err) == (2, True)
+
+
+def test_scores_that_nobody_reads_are_told(monkeypatch, capsys, tmp_path):
+    """The file is right; what is wrong is that nothing says which field holds the scores."""
+    flat = tmp_path / "flat.jsonl"
+    records = [
+        {
+            "id": each.id,
+            "hyps": [
+                {"text": hypothesis.text, "am": score, "ntok": 3, "start": 0.5}
+                for hypothesis, score in zip(each.hypotheses, each.streams["score"], strict=True)
+            ],
+        }
+        for each in TOTAL
+    ]
+    flat.write_text("".join(json.dumps(each) + "\n" for each in records))
+    code, out, _ = run(monkeypatch, capsys, flat, "--map", "hypotheses=hyps", "--json")
+    found = {each["code"]: each["message"] for each in json.loads(out)["findings"]}
+    assert (code, set(found)) == (1, {"unread_scores", "no_streams"})
+    assert found["unread_scores"].endswith("look like some: am")
+    assert run(monkeypatch, capsys, flat, "--map", "hypotheses=hyps", "--stream", "am=am")[0] == 0

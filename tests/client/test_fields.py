@@ -1,0 +1,222 @@
+"""What clients attach comes back: word times, confidences and fields of their own, by each of the ways in."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import grpc
+import pytest
+from google.protobuf.json_format import MessageToDict
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rescorer import (
+    Hypothesis,
+    InvalidList,
+    NBestList,
+    RescoredHypothesis,
+    RescoredList,
+    Weights,
+)
+from rescorer.cli import main
+from rescorer.client import Client
+from rescorer.formats.jsonlines import nbest_line, read_lists
+from rescorer.formats.nist import read_ctm_lists
+from rescorer.formats.rescored import renderer, rescored_writer
+from rescorer.service.v1 import rescorer_pb2 as pb
+from rescorer.service.v1.rescorer_pb2_grpc import RescorerServiceStub
+from tests.support.servers import running
+
+NUMBERS = st.floats(0, 1e6)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(-1e9, 1e9) | st.text('aé\n"'),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab", max_size=2), inner, max_size=3),
+    max_leaves=5,
+)
+FIELDS = st.dictionaries(st.sampled_from(["confidence", "job", "total", "client", "rank"]), JSON)
+WORDS = st.lists(st.sampled_from(["the", "Cat", "sat", "zork", "<sil>"]), max_size=4)
+
+
+@st.composite
+def timed_hypotheses(draw) -> Hypothesis:
+    words = draw(WORDS)
+    times = [
+        {"word": word, "start_s": draw(NUMBERS), "duration_s": draw(NUMBERS)}
+        | draw(st.just({}) | st.builds(lambda value: {"confidence": value}, st.floats(0, 1)))
+        for word in words
+    ]
+    return Hypothesis(" ".join(words), draw(FIELDS) | {"words": times})
+
+
+@st.composite
+def timed_lists(draw) -> NBestList:
+    hypotheses = tuple(draw(st.lists(timed_hypotheses(), min_size=1, max_size=4)))
+    scores = tuple(-1.0 - index for index in range(len(hypotheses)))
+    return NBestList("call 2", hypotheses, {"acoustic": scores}, fields=draw(FIELDS))
+
+
+@pytest.fixture(scope="module")
+def server(bundle):
+    with running(bundle) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    with Client(server.target) as client:
+        client.wait_ready(10)
+        yield client
+
+
+@pytest.fixture(scope="module")
+def stub(server, client):
+    """Any client but ours: it knows the protocol alone."""
+    with grpc.insecure_channel(server.target) as channel:
+        yield RescorerServiceStub(channel)
+
+
+@pytest.fixture
+def run(monkeypatch, capsys, bundle):
+    """Runs rescorer rescore in this process; gives its exit code and error output."""
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["rescorer", "rescore", "--bundle", *map(str, (bundle, *arguments))])
+        code = 0
+        try:
+            main()
+        except SystemExit as stop:
+            code = stop.code or 0
+        return code, capsys.readouterr().err
+
+    return call
+
+
+def assert_kept(sent: NBestList, answer: RescoredList) -> None:
+    assert answer.fields == sent.fields
+    assert sorted(each.original_rank for each in answer.hypotheses) == list(range(len(sent.hypotheses)))
+    for each in answer.hypotheses:
+        assert each.fields == sent.hypotheses[each.original_rank].fields
+
+
+@settings(max_examples=30, deadline=None)
+@given(timed_lists())
+def test_the_library_and_the_python_client_keep_them(library, client, sent):
+    for (answer,) in (library.rescore([sent]), client.rescore([sent]), list(client.rescore_stream([sent]))):
+        assert_kept(sent, answer)
+
+
+@settings(max_examples=30, deadline=None)
+@given(timed_lists())
+def test_the_wire_keeps_them_for_other_clients(stub, sent):
+    message = pb.NBestList(id=sent.id, fields=sent.fields)
+    for each in sent.hypotheses:
+        message.hypotheses.add(text=each.text, fields=each.fields)
+    scores = sent.streams["acoustic"]
+    message.streams.add(name="acoustic", base=pb.LOG_BASE_E, sign=pb.SCORE_SIGN_LOG_PROB, values=scores)
+    whole = stub.Rescore(pb.RescoreRequest(lists=[message])).lists
+    (part,) = stub.RescoreStream(iter([pb.RescoreStreamRequest(lists=[message])]))
+    for (answer,) in (whole, part.lists):
+        assert answer.status.code == 0
+        assert MessageToDict(answer.fields) == sent.fields
+        assert len(answer.hypotheses) == len(sent.hypotheses)
+        for each in answer.hypotheses:
+            assert MessageToDict(each.fields) == sent.hypotheses[each.original_rank - 1].fields
+
+
+OWN = {"rank", "original_rank", "total", "log_posterior", "components"}
+TIMES = [
+    {"word": "the", "start_s": 0.1, "duration_s": 0.25, "confidence": 0.9},
+    {"word": "Cat", "start_s": 0.4, "duration_s": 0.5, "speaker": "s1"},
+]
+LISTS = (
+    NBestList(
+        "call 2",
+        (Hypothesis("zork zork", {"words": []}), Hypothesis("the Cat", {"words": TIMES, "job": {"n": [1]}})),
+        {"acoustic": (-90.0, -1.0)},
+        fields={"batch": None},
+    ),
+    NBestList("u2", (Hypothesis("zork zork"), Hypothesis("the mat")), {"acoustic": (-90.0, -1.0)}),
+    NBestList("u3", (Hypothesis(""),), {"acoustic": (-1.0,)}),
+)
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(nbest_line(each) + "\n" for each in LISTS))
+    return path
+
+
+def test_the_file_command_keeps_them_and_its_output_is_its_input(run, source, tmp_path):
+    once, twice = tmp_path / "once.jsonl", tmp_path / "twice.jsonl"
+    assert run(source, "-o", once)[0] == 0
+    record = json.loads(once.read_text().splitlines()[0])
+    assert record["batch"] is None
+    assert record["hypotheses"][0]["words"] == TIMES
+    assert record["hypotheses"][0]["job"] == {"n": [1]}
+    assert run(once, "-o", twice, "-w", "acoustic=0")[0] == 0
+    (best, _) = next(iter(read_lists(twice))).hypotheses
+    assert (best.text, best.fields["words"], best.fields["job"]) == ("the Cat", TIMES, {"n": [1]})
+
+
+def test_ctm_comes_out_when_times_came_in(run, source, tmp_path):
+    code, err = run(source, "-o", tmp_path / "out.ctm", "--to", "ctm")
+    assert (code, "2 lists" in err, "1 rejected" in err) == (1, True, True)
+    assert (tmp_path / "out.ctm").read_text() == "call 2 0.1 0.25 the 0.9\ncall 2 0.4 0.5 Cat\n"
+    (rejected,) = map(json.loads, (tmp_path / "out.ctm.rejects").read_text().splitlines())
+    assert rejected["reason"] == (
+        "list 'u2', hypothesis 1, words: expected the words with their times; the format cannot do without"
+    )
+    assert rejected["list"]["id"] == "u2"
+    # What is read from a ctm goes the same way.
+    assert run(tmp_path / "out.ctm", "-o", tmp_path / "again.ctm", "--to", "ctm", "-w", "acoustic=0")[0] == 0
+    assert (tmp_path / "again.ctm").read_text() == (tmp_path / "out.ctm").read_text()
+
+
+def test_a_ctm_without_times_is_refused_before_anything_is_scored(run, tmp_path):
+    (tmp_path / "in.jsonl").write_text(json.dumps({"id": "u1", "hypotheses": ["", "the cat"]}) + "\n")
+    for name, what in (
+        ("ctm", "hypothesis 1, words: expected the words with their times"),
+        ("stm", "group: "),
+    ):
+        code, err = run(tmp_path / "in.jsonl", "-o", tmp_path / "out", "--to", name, "-w", "acoustic=0")
+        assert (code, what in err) == (2, True)
+        assert f"{name} can hold none of the first 1 lists: list 'u1'" in err
+        assert not (tmp_path / "out").exists()
+
+
+def test_an_stm_has_the_best_of_each_segment(run, tmp_path):
+    segment = {"file": "call", "channel": "2", "start_s": 0.5, "end_s": 1.5, "group": "ann"}
+    record = {"id": "ann-000", "hypotheses": ["the cat", "the mat"], **segment}
+    (tmp_path / "in.jsonl").write_text(json.dumps(record) + "\n")
+    assert run(tmp_path / "in.jsonl", "-o", tmp_path / "out", "--to", "stm", "-w", "acoustic=0")[0] == 0
+    assert (tmp_path / "out").read_text() in (f"call 2 ann 0.5 1.5 the {word}\n" for word in ("cat", "mat"))
+
+
+def test_trn_is_the_best_of_each_list(run, source, tmp_path):
+    assert run(source, "-o", tmp_path / "out.trn", "--to", "trn")[0] == 0
+    assert (tmp_path / "out.trn").read_text() == "the Cat (call 2)\nthe mat (u2)\n(u3)\n"
+
+
+def test_other_formats_are_no_place_for_re_ranked_lists(run, source, tmp_path):
+    code, err = run(source, "-o", tmp_path / "out", "--to", "srilm")
+    assert (code, "written as jsonl, trn, ctm, stm, not as srilm" in err) == (2, True)
+    assert not (tmp_path / "out").exists()
+
+
+@given(timed_hypotheses().filter(lambda hypothesis: hypothesis.text))
+def test_a_ctm_holds_the_times_of_the_best(tmp_path_factory, best):
+    path = tmp_path_factory.mktemp("ctm") / "a.ctm"
+    places = ((best, 3), (Hypothesis("x"), 0))
+    ranked = tuple(RescoredHypothesis(h.text, rank, 0.0, 0.0, {}, fields=h.fields) for h, rank in places)
+    render = renderer("ctm")
+    with rescored_writer("ctm", path) as write:
+        write(render(RescoredList("call 2", ranked, Weights(), "tiny/1")))
+        with pytest.raises(InvalidList, match="hypothesis 0, words"):
+            write(render(RescoredList("call 2", ranked[1:], Weights(), "tiny/1")))
+    (found,) = read_ctm_lists(path)
+    assert (found.hypotheses[0].text, found.hypotheses[0].fields["words"]) == (
+        best.text,
+        best.fields["words"],
+    )

@@ -1,0 +1,81 @@
+"""What a client is told of its servers: targets, tokens, retries; the docs have the policy in use."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import grpc
+import pytest
+
+from rescorer import ConfigError
+from rescorer.client import Client, Retry
+from rescorer.client.connection import resolve, service_config, why_unready
+from tests.conftest import REPOSITORY
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("127.0.0.1:1", ("127.0.0.1:1", "")),
+        ("rescorer.example:1", ("rescorer.example:1", "")),
+        ("dns:///a:1", ("dns:///a:1", "")),
+        ("ipv4:1.2.3.4:1,1.2.3.4:2", ("ipv4:1.2.3.4:1,1.2.3.4:2", "")),
+        ("127.0.0.1:1,127.0.0.2:2", ("ipv4:127.0.0.1:1,127.0.0.2:2", "127.0.0.1")),
+        ("localhost:1, 127.0.0.2:2,", ("ipv4:127.0.0.1:1,127.0.0.2:2", "localhost")),
+        ("[::1]:1,[::1]:2", ("ipv6:[::1]:1,[::1]:2", "::1")),
+    ],
+)
+def test_targets_become_those_of_grpc(target, expected):
+    assert resolve(target) == expected
+
+
+@pytest.mark.parametrize(
+    ("target", "part"),
+    [
+        ("127.0.0.1:1,127.0.0.1", "host:port"),
+        ("127.0.0.1:1,[::1]:1", "one IP version"),
+        ("127.0.0.1:1," + "a" * 64 + ":1", "a:1: "),
+    ],
+)
+def test_targets_that_make_no_sense_are_refused(target, part):
+    with pytest.raises(ConfigError, match=part.replace("[", r"\[")):
+        Client(target)
+
+
+@pytest.mark.parametrize(
+    ("details", "reason"),
+    [
+        ("ipv4:1.2.3.4:1: Failed to connect to remote host: Connection refused", "connection refused"),
+        ("UNKNOWN: ipv6:%5B::1%5D:1: connect: Connection refused (111)", "connection refused"),
+        ("UNAVAILABLE: ipv4:1.2.3.4:1: Failed parsing HTTP/2 (a, b)", "Failed parsing HTTP/2 (a, b)"),
+        ("ipv4:1.2.3.4:1: backend unhealthy", "NOT_SERVING, still loading its models or stopping"),
+        ("unheard of", "unheard of"),
+    ],
+)
+def test_why_a_server_is_not_ready_is_read_from_what_grpc_says(details, reason):
+    def told(details: str, code: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE) -> str:
+        return why_unready(grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details))
+
+    assert told(f"connections to all backends failing; last error: {details}") == reason
+    assert told("", grpc.StatusCode.DEADLINE_EXCEEDED) == "no answer"
+    looked_up = "hostname lookup error:address lookup failed for no.example:1: Domain name not found"
+    assert told(f"errors resolving no.example:1: [field:{looked_up}]") == "Domain name not found"
+
+
+def test_a_token_stays_on_this_machine_without_tls():
+    Client("127.0.0.1:1,localhost:2", token="secret").close()
+    with pytest.raises(ConfigError, match="plain text"):
+        Client("127.0.0.1:1,10.0.0.1:1", token="secret")
+
+
+@pytest.mark.parametrize("given", [{"attempts": 0}, {"attempts": 6}, {"first_s": 0}])
+def test_retries_that_grpc_would_not_do_are_refused(given):
+    with pytest.raises(ConfigError, match="retry"):
+        Retry(**given)
+
+
+def test_the_documented_policy_is_the_one_in_use():
+    documented = (REPOSITORY / "docs" / "service.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```json\n(.*?)```", documented, re.S)
+    assert json.loads(block) == json.loads(json.dumps(service_config(Retry())))

@@ -1,0 +1,62 @@
+"""What an audit says of words: marks that the normaliser leaves in them, and unknown ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from rescorer.evaluation.audit import audit
+from rescorer.text import Normaliser, NormaliserSettings
+from rescorer.types import Hypothesis, NBestList
+from tests.support.audited import TOTAL, WORDS, codes, with_texts
+
+
+@pytest.mark.parametrize(
+    ("token", "settings", "kind"),
+    [
+        ("<noise>", NormaliserSettings(drop=(), keep=()), "filler"),
+        ("<sil>", NormaliserSettings(drop=()), "filler"),  # though `keep` would have it as a word
+        ("</s>", NormaliserSettings(drop=()), "filler"),
+        ("<mine>", NormaliserSettings(drop=()), None),
+        ("[laughs]", NormaliserSettings(), "filler"),
+        ("(cough)", NormaliserSettings(), "filler"),
+        ("%um", NormaliserSettings(keep=()), "filler"),
+        ("river(2)", NormaliserSettings(variants=False), "variant"),
+        ("river#2", NormaliserSettings(), "variant"),
+        ("river_bank", NormaliserSettings(multiwords=""), "multiword"),
+        ("river+bank", NormaliserSettings(), "multiword"),
+        ("River", NormaliserSettings(case="keep"), "case"),
+        ("<sil>", NormaliserSettings(), None),
+        ("<noise>", NormaliserSettings(), None),
+        ("%um", NormaliserSettings(), None),
+        ("river(2)", NormaliserSettings(), None),
+        ("river_bank", NormaliserSettings(), None),
+        ("River", NormaliserSettings(), None),
+        ("Zanzibar", NormaliserSettings(case="keep"), None),  # a name: never seen in lower case
+        ("well-known", NormaliserSettings(), None),
+        ("wo-", NormaliserSettings(), None),
+    ],
+)
+def test_tokens_that_the_settings_do_not_cover(token, settings, kind):
+    lists = [*TOTAL, NBestList("odd", (Hypothesis(f"{token} river"), Hypothesis("river")))]
+    found = audit(lists, Normaliser(settings)).words.uncovered
+    assert {name: each.examples for name, each in found.items()} == ({kind: ((token, 1),)} if kind else {})
+
+
+def test_a_mark_that_the_bundle_knows_is_a_word():
+    lists = with_texts(TOTAL, lambda nbest, texts: [f"%um {t}" for t in texts])
+    assert codes(lists, known=frozenset({*WORDS, "%um"})) == set()
+    assert codes(lists, known=frozenset(WORDS)) == {"filler"}
+    assert codes(lists) == set()
+
+
+def test_unknown_words():
+    found = audit(TOTAL, Normaliser(), known=frozenset(set(WORDS) - {"stone"})).words.unknown
+    stones = sum(hypothesis.text.split().count("stone") for nbest in TOTAL for hypothesis in nbest.hypotheses)
+    assert found.unknown.examples == (("stone", stones),)
+    assert found.rate == stones / sum(len(h.text.split()) for nbest in TOTAL for h in nbest.hypotheses)
+    spoken = [word for nbest in TOTAL for word in nbest.reference.split()]
+    assert found.reference_rate == spoken.count("stone") / len(spoken)
+    upper = Normaliser(NormaliserSettings(case="upper"))
+    wrong_case = audit(TOTAL, upper, known=frozenset(WORDS))
+    assert [each.code for each in wrong_case.findings] == ["oov"]
+    assert "another case" in wrong_case.findings[0].message

@@ -1,0 +1,56 @@
+"""What only a CUDA device can show: it gives the scores that the CPU gives."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from rescorer.bench.models import ModelSpec, spec_vocabulary
+from rescorer.lm.networks import NeuralModel
+from rescorer.lm.neural import NeuralLanguageModel
+from rescorer.pipeline import Rescorer
+from rescorer.trie import Words, build_trie
+from rescorer.types import Hypothesis, NBestList
+from tests.support.models import NETWORK_WORDS
+
+pytestmark = pytest.mark.gpu
+KINDS = [
+    ("lstm", "classes"), ("lstm", "full"), ("lstm", "tree"),
+    ("gru", "classes"), ("elman", "classes"), ("feedforward", "classes"), ("lbl", "classes"),
+]  # fmt: skip
+
+
+def sentences(n: int, n_words: int = 400) -> list[Words]:
+    rng = np.random.default_rng(3)
+    return [tuple(f"w{word}" for word in rng.integers(0, n_words, rng.integers(0, 20))) for _ in range(n)]
+
+
+@pytest.mark.parametrize(("network", "output"), KINDS)
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 2e-3), ("bfloat16", 0.2)])
+def test_every_word_has_the_log_prob_of_the_cpu(network, output, dtype, tolerance):
+    layers = 1 if network == "lbl" else 2
+    spec = ModelSpec(network, hidden=64, layers=layers, output=output, vocabulary=500)
+    words = sentences(300)
+    contexts = [words[i % 5] for i in range(300)]
+    torch.manual_seed(1)
+    model, vocabulary = NeuralModel(spec.config()), spec_vocabulary(spec, words)
+    trie = build_trie(words, contexts)
+    on_cpu = NeuralLanguageModel(copy.deepcopy(model), vocabulary).score(trie)
+    on_gpu = NeuralLanguageModel(model, vocabulary, device="cuda", dtype=dtype)
+    for _ in range(2):  # the second time with contexts remembered
+        found = on_gpu.score(trie)
+        np.testing.assert_allclose(found.log_probs, on_cpu.log_probs, atol=tolerance)
+        np.testing.assert_array_equal(found.unknown, on_cpu.unknown)
+
+
+def test_lists_are_ranked_as_on_the_cpu(bundle):
+    texts = [" ".join(NETWORK_WORDS[: n + 1]) for n in range(8)]
+    nbest = NBestList("u1", tuple(Hypothesis(text) for text in texts), {"acoustic": tuple(range(-8, 0))})
+    (expected,) = Rescorer.load(bundle).rescore([nbest])
+    (found,) = Rescorer.load(bundle, "cuda").rescore([nbest])
+    assert [each.text for each in found.hypotheses] == [each.text for each in expected.hypotheses]
+    for one, other in zip(found.hypotheses, expected.hypotheses, strict=True):
+        assert one.total == pytest.approx(other.total, abs=1e-3)

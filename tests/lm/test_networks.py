@@ -1,0 +1,265 @@
+"""Context networks of every kind: ``forward`` and ``step`` are twins, gradients right, tries scored alike."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rescorer.errors import BundleError
+from rescorer.lm.networks import NetworkConfig
+from rescorer.lm.networks.dropout import dropped
+from rescorer.lm.networks.recurrences import ElmanRecurrence, GruRecurrence
+from rescorer.lm.neural import NeuralLanguageModel
+from rescorer.lm.ngram_contexts import distinct_rows, node_windows
+from rescorer.lm.reference_scorer import plain_log_probs
+from rescorer.trie import build_trie
+from tests.support.models import NETWORK_WORDS, random_network
+
+KINDS = [
+    {"kind": "lstm"},
+    {"kind": "gru"},
+    *({"kind": "elman", "activation": each} for each in ("tanh", "sigmoid", "relu", "linear")),
+    *({"kind": "feedforward", "activation": each, "window": 3} for each in ("tanh", "sigmoid", "relu")),
+    *({"kind": "lbl", "activation": each, "window": 4} for each in ("linear", "tanh", "relu")),
+    {"kind": "lbl", "activation": "linear", "window": 1},
+]
+WAYS = [
+    {**kind, "layers": layers, "residual": residual, "tied": tied}
+    for kind, layers, residual, tied in itertools.product(KINDS, (1, 2, 3), (False, True), (False, True))
+    if not (layers == 1 and residual) and not (layers > 1 and kind["kind"] == "lbl")
+]
+
+
+def name(settings):
+    return "-".join(f"{key}={value}" for key, value in settings.items())
+
+
+def network_of(**settings):
+    """A random network that is not chaotic: rounding must not grow from word to word."""
+    model, vocabulary = random_network(**settings)
+    if settings["kind"] == "elman":
+        with torch.no_grad():
+            for name, weight in model.network.named_parameters():
+                if "weight_hh" in name:
+                    weight.div_(torch.linalg.matrix_norm(weight, 2))
+    return model, vocabulary
+
+
+@pytest.mark.parametrize("hidden", [6, 8])
+@pytest.mark.parametrize("way", WAYS, ids=name)
+def test_forward_and_step_are_twins(way, hidden):
+    model, vocabulary = network_of(**way, hidden_size=hidden)
+    network, ids = model.network, torch.randint(0, len(vocabulary), (4, 9))
+    with torch.no_grad():
+        whole, last = network(ids)
+        first, carried = network(ids[:, :4])
+        second, _ = network(ids[:, 4:], carried)
+        torch.testing.assert_close(torch.cat([first, second], dim=1), whole, atol=1e-5, rtol=1e-5)
+        state = network.start(4)
+        for t in range(9):
+            vectors, state = network.step(network.inputs(ids[:, t]), state)
+            torch.testing.assert_close(vectors, whole[:, t], atol=1e-5, rtol=1e-5)
+        for part, of_forward in zip(state, last, strict=True):
+            torch.testing.assert_close(part, of_forward, atol=1e-5, rtol=1e-5)
+
+
+WORDS = (*NETWORK_WORDS, "nobody", "knows")
+sentences = st.lists(st.sampled_from(WORDS), max_size=7).map(tuple)
+contexts = st.sampled_from([(), ("the",), ("nobody", "ran"), ("on", "the", "mat", "sat", "the", "cat")])
+DEEP = tuple(WORDS[i * i % len(WORDS)] for i in range(100))
+
+
+@pytest.fixture(scope="module")
+def language_models():
+    return [
+        NeuralLanguageModel(*network_of(**kind, carried=carried))
+        for kind, carried in itertools.product(KINDS, (False, True))
+    ]
+
+
+def assert_trie_equals_plain(model, batch):
+    trie = build_trie(*zip(*batch, strict=True))
+    scores = model.score(trie).log_probs
+    for i, (words, context) in enumerate(batch):
+        np.testing.assert_allclose(
+            scores[trie.path_edges(i)], plain_log_probs(model, words, context), atol=1e-4
+        )
+
+
+@settings(max_examples=15)
+@given(st.lists(st.tuples(sentences, contexts), min_size=1, max_size=8))
+def test_the_trie_scores_as_the_plain_twin(language_models, batch):
+    for model in language_models:
+        assert_trie_equals_plain(model, batch)
+
+
+@pytest.mark.parametrize("batch", [[((), ())], [(("cat",), ())], [(DEEP, ()), (DEEP[:50], ("the",))]])
+def test_odd_tries_score_as_the_plain_twin(language_models, batch):
+    for model in language_models:
+        assert_trie_equals_plain(model, batch)
+
+
+def test_a_windowed_network_scores_each_distinct_context_once(monkeypatch):
+    model = NeuralLanguageModel(*network_of(kind="lbl", activation="linear", window=2))
+    asked = []
+    whole = model.model.network.contexts
+    monkeypatch.setattr(model.model.network, "contexts", lambda *a: asked.append(a[1]) or whole(*a))
+    model.score(build_trie([("cat", "the", "mat"), ("dog", "the", "mat"), ("ran", "cat", "the", "mat")]))
+    # Of eleven nodes: <s> <s>, <s> cat, <s> dog, <s> ran, ran cat, cat the, dog the, the mat.
+    assert len({tuple(row) for row in asked[0].tolist()}) == len(asked[0]) == 8
+
+
+@given(st.integers(1, 9), st.lists(st.lists(st.integers(0, 6), min_size=9, max_size=9), min_size=1))
+def test_distinct_rows(size, rows):
+    rows = np.array(rows)[:, :size]
+    for n_values in (7, 10**9):
+        distinct, place = distinct_rows(rows, n_values)
+        assert (distinct[place] == rows).all()
+        assert len({tuple(row) for row in distinct}) == len(distinct)
+
+
+def test_windows_hold_the_last_words_of_context_and_path():
+    trie = build_trie([("b", "c"), ("b",)], [("x", "y", "a"), ("a",)])
+    windows = node_windows(trie, 2, len(trie.words))
+    spelt = {tuple((*trie.words, "START")[i] for i in row) for row in windows}
+    assert spelt == {("y", "a"), ("a", "b"), ("b", "c"), ("START", "a")}
+
+
+def check_gradients(fast, slow, inputs):
+    """Values and gradients of two functions of the same tensors."""
+    share = torch.randn_like(slow(*inputs))
+    one, two = fast(*inputs), slow(*inputs)
+    torch.testing.assert_close(one, two)
+    torch.testing.assert_close(
+        torch.autograd.grad((one * share).sum(), inputs), torch.autograd.grad((two * share).sum(), inputs)
+    )
+
+
+def doubles(*shapes):
+    return [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+
+
+@pytest.mark.parametrize("activation", ["tanh", "sigmoid", "relu", "linear"])
+@pytest.mark.parametrize("length", [1, 2, 6])
+def test_elman_gradients_are_those_of_autograd(activation, length):
+    f = {"linear": lambda x: x}.get(activation) or getattr(torch, activation)
+
+    def slow(gates, hidden, weight):
+        out = []
+        for given_here in gates:
+            hidden = f(given_here + hidden @ weight.t())
+            out.append(hidden)
+        return torch.stack(out)
+
+    def fast(gates, hidden, weight):
+        return ElmanRecurrence.apply(gates, hidden, weight, activation)
+
+    check_gradients(fast, slow, doubles((length, 3, 5), (3, 5), (5, 5)))
+
+
+@pytest.mark.parametrize("length", [1, 2, 6])
+def test_gru_is_that_of_torch_with_its_gradients(length):
+    def slow(gates, hidden, weight, bias):
+        inner = torch.eye(15, dtype=torch.float64)
+        parameters = [inner, weight, torch.zeros(15, dtype=torch.float64), bias]
+        return torch.gru(gates, hidden.unsqueeze(0), parameters, True, 1, 0.0, True, False, False)[0]
+
+    check_gradients(GruRecurrence.apply, slow, doubles((length, 3, 15), (3, 5), (15, 5), (15,)))
+
+
+@pytest.mark.parametrize("kind", [{"kind": "feedforward", "layers": 2}, {"kind": "lbl"}])
+def test_windowed_gradients_are_those_of_autograd_over_unfolded_words(kind):
+    model, vocabulary = network_of(**kind, window=3)
+    network = model.double().network
+    words = torch.randint(0, len(vocabulary), (2, 5))
+
+    def slow():
+        seen = torch.cat([words[:, :1].expand(-1, 2), words], dim=1).unfold(1, 3, 1)  # (B, T, 3)
+        summed = torch.einsum("btne,nhe->bth", network.embedding(seen), network.positions) + network.bias
+        return network._vectors(summed)
+
+    parameters = list(network.parameters())
+    share = torch.randn(2, 5, 6, dtype=torch.float64)
+    one, two = network(words)[0], slow()
+    torch.testing.assert_close(one, two)
+    torch.testing.assert_close(
+        torch.autograd.grad((one * share).sum(), parameters),
+        torch.autograd.grad((two * share).sum(), parameters),
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=name)
+def test_bfloat16_is_close_and_trains(kind):
+    model, vocabulary = network_of(**kind)
+    words = torch.randint(0, len(vocabulary) - 1, (4, 6))
+    exact = model.loss(words, words)
+    rough = model.loss(words, words, bfloat16=True)
+    assert float(rough.detach()) == pytest.approx(float(exact.detach()), rel=0.05)
+    rough.backward()
+    for parameter in model.parameters():
+        assert parameter.grad is None or (
+            parameter.grad.dtype == torch.float32 and bool(torch.isfinite(parameter.grad).all())
+        )
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=name)
+def test_dropout_is_for_training_only(kind):
+    recurrent = kind["kind"] in ("lstm", "gru", "elman")
+    model, vocabulary = network_of(
+        **kind, dropout=0.5, locked_dropout=True, weight_dropout=0.5 if recurrent else 0.0
+    )
+    words = torch.randint(0, len(vocabulary) - 1, (4, 6))
+    with torch.no_grad():
+        assert torch.equal(model.network(words)[0], model.network(words)[0])
+        model.train()
+        assert not torch.equal(model.network(words)[0], model.network(words)[0])
+        model.set_dropout(0.0)
+        without = model.network(words)[0]
+        assert torch.equal(without, model.network(words)[0]) is not recurrent  # weights are still dropped
+
+
+@pytest.mark.parametrize("share", [0.01, 0.25, 0.9])
+def test_dropout_drops_its_share_and_makes_up_for_it(share):
+    torch.manual_seed(0)
+    values = torch.ones(101, 33, 61)  # not a multiple of four values
+    kept = dropped(values, share, locked=False)
+    assert float((kept == 0).double().mean()) == pytest.approx(share, rel=0.03)
+    assert float(kept.double().mean()) == pytest.approx(1.0, rel=0.03)
+    assert kept.unique().tolist() == pytest.approx([0.0, 1 / (1 - share)], rel=1e-3)
+    assert not (kept[0] == kept[1]).all()
+
+
+def test_locked_dropout_has_one_mask_for_all_positions():
+    torch.manual_seed(0)
+    kept = dropped(torch.ones(7, 4, 50), 0.25, locked=True)
+    assert (kept == kept[:1]).all()
+    assert kept.unique().tolist() == pytest.approx([0.0, 1 / 0.75])
+    assert not (kept[0, 0] == kept[0, 1]).all()
+
+
+def test_weight_dropout_leaves_the_weights_alone():
+    model, _ = network_of(kind="gru", weight_dropout=0.5)
+    layers = model.train().network.layers
+    torch.manual_seed(0)
+    weight, before = layers.recurrent_weight(0), layers.weight_hh_l0.detach().clone()
+    assert 0.3 < float((weight == 0).float().mean()) < 0.7
+    assert torch.equal(layers.weight_hh_l0, before)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ({"kind": "lbl", "window": 3, "layers": 2}, "layers is 2 for lbl; expected 1"),
+        ({"kind": "lbl"}, "window is 0 for lbl"),
+        ({"kind": "gru", "window": 3}, "window is 3 for gru"),
+        ({"kind": "lbl", "window": 3, "weight_dropout": 0.1}, "weight_dropout is 0.1 for lbl"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(kind, message):
+    with pytest.raises(BundleError, match=message):
+        NetworkConfig(12, (11,), **kind)

@@ -1,0 +1,219 @@
+"""The demo's lists as committed, and the search that made them against the enumeration of every path."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import math
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import kenlm
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rescorer.evaluation.counts import WordErrors
+from rescorer.evaluation.oracle import evaluate_list
+from rescorer.formats.htk import read_lattice
+from rescorer.formats.jsonlines import read_lists
+from rescorer.formats.lattice import Lattice, Link
+from rescorer.text import Normaliser
+from rescorer.types import NBestList
+
+DEMO = Path(__file__).resolve().parents[2] / "demo"
+MAX_BYTES = 1_000_000
+ROUNDING = 0.01
+"""What the file's decimals may do to a total."""
+
+TINY_ARPA = """\\data\\
+ngram 1=6
+ngram 2=5
+ngram 3=3
+
+\\1-grams:
+-2.1	<unk>
+0	<s>	-0.4
+-0.9	</s>
+-0.6	pear	-0.3
+-0.7	pair	-0.2
+-0.8	tree	-0.5
+
+\\2-grams:
+-0.3	<s> pear	-0.1
+-0.5	<s> pair	-0.2
+-0.2	pear tree	-0.3
+-0.9	pair tree
+-0.4	tree </s>
+
+\\3-grams:
+-0.1	<s> pear tree
+-0.6	<s> pair tree
+-0.05	pear tree </s>
+
+\\end\\
+"""
+
+TINY_LATTICE = """# Lattice as PocketSphinx writes it
+VERSION=1.0
+start=6
+end=0
+#
+N=7	L=9
+I=0	t=0.90	W=!SENT_END	v=1
+I=1	t=0.60	W=tree	v=1
+I=2	t=0.55	W=!NULL	v=1
+I=3	t=0.20	W=pear	v=1
+I=4	t=0.20	W=pair	v=2
+I=5	t=0.10	W=!SENT_START	v=1
+I=6	t=0.00	W=!SENT_START	v=1
+J=0	S=1	E=0	a=-20.000000	p=0.9
+J=1	S=2	E=1	a=-3.500000	p=0.5
+J=2	S=3	E=1	a=-40.250000	p=0.4
+J=3	S=3	E=2	a=-35.000000	p=0.4
+J=4	S=4	E=1	a=-30.000000	p=0.4
+J=5	S=5	E=3	a=-6.000000	p=0.5
+J=6	S=5	E=4	a=-6.000000	p=0.5
+J=7	S=6	E=5	a=-5.000000	p=1
+J=8	S=6	E=3	a=-12.000000	p=1
+"""
+
+
+def demo_module(name: str) -> ModuleType:
+    """A script of the demo; its folder is no package."""
+    sys.path.insert(0, str(DEMO))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(DEMO))
+
+
+lattices = demo_module("lattices")
+make_lists = demo_module("make_lists")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> kenlm.Model:
+    path = tmp_path_factory.mktemp("lm") / "tiny.arpa"
+    path.write_text(TINY_ARPA)
+    return kenlm.Model(str(path))
+
+
+@pytest.fixture(scope="module")
+def committed() -> list[NBestList]:
+    lists = list(read_lists(DEMO / "lists.jsonl.gz"))
+    assert all(isinstance(each, NBestList) for each in lists)
+    return lists
+
+
+def test_there_are_enough_lists_in_a_small_file(committed: list[NBestList]) -> None:
+    assert len(committed) >= 60
+    assert (DEMO / "lists.jsonl.gz").stat().st_size <= MAX_BYTES
+
+
+def test_references_and_groups_are_the_sentences(committed: list[NBestList]) -> None:
+    sentences = make_lists.read_sentences(DEMO / "sentences.tsv")
+    assert [(each.id, each.group, each.text) for each in sentences] == [
+        (each.id, each.group, each.reference) for each in committed
+    ]
+    assert {each.group for each in sentences} == set(make_lists.VOICES)
+    assert all(6 <= len(each.text.split()) <= 20 for each in sentences)
+    assert len({each.text for each in sentences}) == len(sentences)
+
+
+def test_every_list_is_distinct_canonical_text_in_first_pass_order(committed: list[NBestList]) -> None:
+    words = Normaliser().words
+    for each in committed:
+        texts = [hypothesis.text for hypothesis in each.hypotheses]
+        assert len(set(texts)) == len(texts)
+        assert texts == [" ".join(words(text)) for text in texts]
+        assert set(each.streams) == {"acoustic", "lm"}
+        assert all(math.isfinite(score) for scores in each.streams.values() for score in scores)
+        totals = [
+            acoustic + lattices.LM_SCALE * lm + lattices.WORD_INSERTION * (len(words(text)) + 1)
+            for acoustic, lm, text in zip(each.streams["acoustic"], each.streams["lm"], texts, strict=True)
+        ]
+        assert all(np.diff(totals) <= ROUNDING)
+
+
+def test_the_lists_leave_something_to_rescore(committed: list[NBestList]) -> None:
+    evaluated = [evaluate_list(each, Normaliser().words) for each in committed]
+    first = sum((each.system for each in evaluated), WordErrors.zero())
+    oracle = sum((each.oracle for each in evaluated), WordErrors.zero())
+    assert 0.15 < first.rate < 0.45
+    assert oracle.rate < 0.75 * first.rate
+    assert f"{first.rate:.2%}" in make_lists.report(committed).splitlines()[-1]
+    readme = (DEMO / "README.md").read_text(encoding="utf-8")
+    assert f"| word error rate | {100 * first.rate:.2f} % | {100 * oracle.rate:.2f} % |" in readme
+
+
+def test_tiny_lattice_gives_its_two_sentences(model: kenlm.Model) -> None:
+    pear, pair = lattices.n_best(read_lattice(io.BytesIO(TINY_LATTICE.encode()))[0], model, depth=10)
+    assert pear.words == ("pear", "tree", "</s>")
+    assert pear.acoustic == -5 - 6 - 35 - 3.5 - 20  # the best of four paths, two of them through the filler
+    assert pear.lm == pytest.approx((-0.3 - 0.1 - 0.05) * math.log(10))
+    assert pair.words == ("pair", "tree", "</s>")
+    assert pair.acoustic == -5 - 6 - 30 - 20
+    assert pair.lm == pytest.approx(model.score("pair tree") * math.log(10))
+
+
+def every_sentence(lattice, model: kenlm.Model) -> dict[tuple[str, ...], tuple[float, float]]:
+    """Total and acoustic score of each word sequence, from all paths one by one: the twin of ``n_best``."""
+    found: dict[tuple[str, ...], tuple[float, float]] = {}
+    paths = [(lattice.start, (), 0.0)]
+    while paths:
+        node, words, acoustic = paths.pop()
+        if node == lattice.end:
+            lm = model.score(" ".join(words)) * math.log(10)
+            total = acoustic + lattices.LM_SCALE * lm + lattices.WORD_INSERTION * (len(words) + 1)
+            found[words] = max(found.get(words, (-math.inf, -math.inf)), (total, acoustic))
+        for target, word, (score,), _ in lattice.links[node]:
+            paths.append((target, (*words, word) if word else words, acoustic + score))
+    return found
+
+
+@st.composite
+def random_lattices(draw: st.DrawFn) -> object:
+    """Links lead from higher to lower nodes, as in PocketSphinx; the end may be out of reach."""
+    n = draw(st.integers(2, 7))
+    inner = st.lists(st.sampled_from(["", "pear", "pair", "tree", "unheard"]), min_size=n - 2, max_size=n - 2)
+    scores = st.one_of(st.none(), st.integers(-40, 5))  # densities can be positive
+    words = ("", *draw(inner), "")
+    links = []
+    for node in range(n):
+        drawn = [draw(scores) for _ in range(node)]
+        drawn_links = ((target, score) for target, score in enumerate(drawn) if score is not None)
+        links.append(tuple(Link(target, words[target], (float(score),)) for target, score in drawn_links))
+    return Lattice(tuple(links), start=n - 1, end=0)
+
+
+@given(lattice=random_lattices(), depth=st.integers(1, 40))
+def test_search_agrees_with_the_enumeration_of_paths(lattice, depth: int, model: kenlm.Model) -> None:
+    expected = every_sentence(lattice, model)
+    found = lattices.n_best(lattice, model, depth)
+    assert [each.total for each in found] == pytest.approx(
+        sorted((total for total, _ in expected.values()), reverse=True)[:depth], abs=1e-4
+    )
+    assert len({each.words for each in found}) == len(found)
+    for each in found:
+        assert each.words[-1] == "</s>"
+        total, acoustic = expected[each.words[:-1]]
+        assert (each.total, each.acoustic) == (pytest.approx(total, abs=1e-4), pytest.approx(acoustic))
+
+
+def test_noise_has_the_level_asked_for_and_follows_the_seed() -> None:
+    tone = (8000 * np.sin(np.arange(16_000) * 0.05)).astype(np.int16)
+    noisy = make_lists.with_noise(tone, 20.0, np.random.default_rng(3))
+    noise = noisy.astype(float) - tone
+    measured_db = 10 * np.log10(np.mean(tone.astype(float) ** 2) / np.mean(noise**2))
+    assert measured_db == pytest.approx(20.0, abs=0.2)
+    assert np.array_equal(noisy, make_lists.with_noise(tone, 20.0, np.random.default_rng(3)))
+
+
+def test_unknown_columns_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "sentences.tsv"
+    path.write_text("id\ttext\na\tb\n")
+    with pytest.raises(SystemExit, match="expected the columns id, group, text"):
+        make_lists.read_sentences(path)

@@ -1,0 +1,139 @@
+"""Models of a running server: listed with all that is known of them, and exchanged under load."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+import pytest
+
+from rescorer import Hypothesis, NBestList, Rescorer
+from rescorer.client import Client
+from rescorer.errors import ModelNotFound
+from rescorer.service.v1 import models_pb2 as pb
+from rescorer.service.v1.models_pb2_grpc import ModelServiceStub
+from tests.support.models import write_bundle
+from tests.support.servers import running, until
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory) -> Path:
+    return write_bundle(tmp_path_factory.mktemp("bundle"))
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    return tmp_path / "models"
+
+
+@pytest.fixture
+def add(original, folder):
+    """Puts a version into the repository, as a publisher does: whole, by one rename."""
+
+    def add(version: int, name: str = "tiny") -> Path:
+        partial = folder / name / f".{version}.partial"
+        shutil.copytree(original, partial)
+        manifest = json.loads((partial / "manifest.json").read_text())
+        manifest |= {"name": name, "version": version, "training": {"text": "by hand"}}
+        manifest["measured"] = {
+            "test": {
+                "text": "t.txt",
+                "tokens": 9,
+                "unknown_words": 1,
+                "perplexity": {"ngram": 8.5, "mixture": 7.0},
+            }
+        }
+        (partial / "manifest.json").write_text(json.dumps(manifest))
+        return partial.rename(folder / name / str(version))
+
+    return add
+
+
+def lists(count: int) -> list[NBestList]:
+    texts = ("the cat sat", "the mat sat", "a zebra ran fast")
+    return [
+        NBestList(f"u{i}", tuple(map(Hypothesis, texts)), {"acoustic": (-1.0, -1.1 - 0.01 * i, -0.5)})
+        for i in range(count)
+    ]
+
+
+def test_models_tell_what_they_are_and_where_they_come_from(folder, add):
+    add(1)
+    (add(2) / "text.json").write_text("{}")
+    add(7, "other")
+    with (
+        running(None, repository=folder, models=("tiny", "other")) as server,
+        grpc.insecure_channel(server.target) as channel,
+    ):
+        stub = ModelServiceStub(channel)
+        first, second, refused = stub.ListModels(pb.ListModelsRequest()).models
+        assert (first.model, first.state, first.is_default) == ("tiny/1", pb.MODEL_STATE_SERVING, True)
+        assert (second.model, second.state, second.is_default) == ("other/7", pb.MODEL_STATE_SERVING, False)
+        assert (refused.model, refused.state) == ("tiny/2", pb.MODEL_STATE_REFUSED)
+        assert refused.reason.startswith("tiny/2/text.json: damaged")
+        assert first.memory_bytes > 0
+        model = stub.GetModel(pb.GetModelRequest()).model
+        assert model.summary == first
+        ngram, neural = model.language_models
+        assert (ngram.name, ngram.kind, ngram.vocabulary_size, ngram.parameters) == ("ngram", "ngram", 6, 17)
+        assert (neural.kind, neural.vocabulary_size) == ("neural", 8)
+        (measured,) = model.measurements
+        assert (measured.name, measured.tokens, dict(measured.perplexity)["mixture"]) == ("test", 9, 7.0)
+        assert [each.name for each in model.weights] == ["default"]
+        assert dict(model.training) == {"text": "by hand"}
+        assert "ngram/model.arpa" in model.files
+        assert "drop" in dict(model.normaliser)
+        assert stub.GetModel(pb.GetModelRequest(model="other")).model.summary.model == "other/7"
+        with pytest.raises(grpc.RpcError) as caught:
+            stub.GetModel(pb.GetModelRequest(model="tiny/2"))
+        assert caught.value.code() == grpc.StatusCode.NOT_FOUND
+
+
+@pytest.mark.parametrize("scorers", [0, 1])
+def test_models_are_exchanged_under_load_and_no_request_fails(folder, add, scorers):
+    expected = Rescorer.load(add(1)).rescore(lists(4))
+    over = threading.Event()
+    with running(None, repository=folder, scorers=scorers) as server:
+
+        def caller() -> list[str]:
+            seen: list[str] = []
+            with Client(server.target) as client:
+                while not over.is_set():
+                    answers = client.rescore(lists(4), timeout_s=60)
+                    seen.append(answers[0].model)
+                    for mine, theirs in zip(answers, expected, strict=True):
+                        assert [each.text for each in mine.hypotheses] == [
+                            each.text for each in theirs.hypotheses
+                        ]
+                        assert mine.best.total == pytest.approx(theirs.best.total, abs=1e-4)
+            return seen
+
+        with ThreadPoolExecutor(3) as callers:
+            calls = [callers.submit(caller) for _ in range(3)]
+            for version in (2, 3, 4, 5):
+                add(version)
+                changes = server.run(server.server.reloader.reload())
+                assert changes.loaded == [f"tiny/{version}"]
+                assert changes.retired == [f"tiny/{version - 1}"]
+            (add(6) / "manifest.json").unlink()
+            assert "tiny/6" in server.run(server.server.reloader.reload()).refused
+            over.set()
+            seen = [call.result(60) for call in calls]
+        for models in seen:
+            assert models == sorted(models)
+            assert models[-1] in ("tiny/4", "tiny/5")
+        until(lambda: [each.label for each in server.server.models.versions] == ["tiny/5"])
+
+
+def test_the_server_looks_by_itself_where_it_is_told_to(folder, add):
+    add(1)
+    with running(None, repository=folder, poll_s=0.1) as server, Client(server.target) as client:
+        assert client.rescore(lists(1))[0].model == "tiny/1"
+        add(2)
+        until(lambda: client.rescore(lists(1))[0].model == "tiny/2", 60)
+        with Client(server.target, model="tiny/1") as pinned, pytest.raises(ModelNotFound):
+            pinned.rescore(lists(1))

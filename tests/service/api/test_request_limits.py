@@ -1,0 +1,64 @@
+"""The limits of requests: the table in docs/service.md, and refusals that name the setting."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from rescorer.errors import LimitExceeded
+from rescorer.service.admission import SETTINGS, Room
+from rescorer.service.limits import check_list, check_request, check_texts
+from rescorer.service.settings import ServiceSettings, load_settings
+from rescorer.service.v1 import rescorer_pb2 as pb
+from tests.conftest import REPOSITORY
+
+TABLE = re.compile(r"\| limit \|.*?\n\n", re.DOTALL)
+NO_LIMITS_OF_REQUESTS = {"max_model_bytes", "max_batch_tokens", "max_connection_age_s"}
+
+
+def test_the_table_of_limits_has_every_limit_and_its_default():
+    (table,) = TABLE.findall((REPOSITORY / "docs/service.md").read_text(encoding="utf-8"))
+    told = {name: float(value) for name, value in re.findall(r"`(\w+) = ([\d.]+)`", table)}
+    fields = ServiceSettings.model_fields
+    assert told == {
+        name: field.default
+        for name, field in fields.items()
+        if name.startswith("max_") and name not in NO_LIMITS_OF_REQUESTS
+    }
+
+
+def nbest(*texts: str, context: str = "") -> pb.NBestList:
+    return pb.NBestList(hypotheses=[pb.Hypothesis(text=text) for text in texts], context=context)
+
+
+@pytest.mark.parametrize(
+    ("check", "message", "told"),
+    [
+        (check_request, pb.RescoreRequest(lists=[nbest()] * 3), r"3 lists; expected at most 2 \(max_lists\)"),
+        (check_list, nbest("a", "b", "c", "d"), r"4 hypotheses; expected at most 3 \(max_hypotheses\)"),
+        (check_list, nbest("a b c d e"), r"text: 5 words; expected at most 4 \(max_words\)"),
+        (check_list, nbest(context="a_b_c_d_e"), r"context: 5 words; expected at most 4 \(max_words\)"),
+        (check_texts, pb.ScoreTextRequest(texts="abcd"), r"4 texts; expected at most 3 \(max_hypotheses\)"),
+    ],
+)
+def test_a_request_over_a_limit_learns_which(check, message, told):
+    settings = load_settings(
+        bundle="b", max_lists=2, max_hypotheses=3, max_words=4, max_in_flight_lists=9, max_batch_tokens=99
+    )
+    with pytest.raises(LimitExceeded, match=told):
+        check(message, settings)
+
+
+@pytest.mark.parametrize(("name", "settings"), SETTINGS.items())
+def test_a_call_without_room_learns_which_setting_bounds_it(name, settings):
+    room = Room(name, 10, each=4)
+    room.add("a", 3)
+    of_all, of_each = settings
+    assert f"3 {name} of this client are in flight and 2 come, at most 4 may be ({of_each})" in room.refusal(
+        "a", 2, shared=False
+    )
+    assert f"3 {name} are in flight and 8 come, at most 10 may be ({of_all})" in room.refusal(
+        "b", 8, shared=False
+    )
+    assert set(settings) <= set(ServiceSettings.model_fields)

@@ -1,0 +1,162 @@
+"""A server's life from its port to its end: what it tells, whom it waits for, what it leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pytest
+from grpc_health.v1.health_pb2 import HealthCheckRequest
+from grpc_health.v1.health_pb2_grpc import HealthStub
+
+from rescorer import BundleError, ConfigError, Rescorer
+from rescorer.service.drain import Drain
+from rescorer.service.server import SERVICE, SETTLE_S, Server
+from rescorer.service.v1 import rescorer_pb2 as pb
+from rescorer.service.v1.rescorer_pb2_grpc import RescorerServiceStub
+from tests.support.models import write_bundle
+from tests.support.servers import running, until
+from tests.support.stubs import LIMITS, NOT_SERVING, SERVING, a_list, refused
+
+
+@pytest.fixture(scope="module")
+def server(bundle):
+    with running(bundle, **LIMITS) as server:
+        yield server
+
+
+def test_health_says_serving_only_from_loaded_to_told_to_stop(bundle):
+    with running(bundle, load=False) as server, grpc.insecure_channel(server.target) as channel:
+        health, stub = HealthStub(channel), RescorerServiceStub(channel)
+        states = health.Watch(HealthCheckRequest(service=SERVICE), timeout=20)
+        assert next(states).status == NOT_SERVING
+        code, text, *_ = refused(stub.Rescore, pb.RescoreRequest())
+        assert (code, text) == (grpc.StatusCode.UNAVAILABLE, "the models are being loaded")
+        server.load()
+        assert server.rescorer.calls == 1  # the warm-up
+        assert next(states).status == SERVING
+        assert health.Check(HealthCheckRequest()).status == SERVING
+        # Told to stop, it finishes what is in flight.
+        server.rescorer.gate.clear()
+        server.rescorer.entered.clear()
+        call = stub.Rescore.future(pb.RescoreRequest(lists=[a_list()]))
+        assert server.rescorer.entered.wait(5)
+        stopping = server.submit(server.server.stop())
+        assert next(states).status == NOT_SERVING
+        time.sleep(2 * SETTLE_S)
+        assert not stopping.done()
+        assert refused(stub.Rescore, pb.RescoreRequest())[0] == grpc.StatusCode.UNAVAILABLE
+        server.rescorer.gate.set()
+        assert call.result().lists[0].status.code == 0
+        stopping.result(10)
+
+
+def test_a_server_that_stops_goes_on_until_no_call_has_come_for_a_while():
+    class Context:
+        def add_done_callback(self, _) -> None: ...
+
+    async def seconds(calls: int) -> float:
+        drain, began = Drain(), time.monotonic()
+        waiting = asyncio.create_task(drain.quiet(0.2, 1.0))
+        for _ in range(calls):
+            await asyncio.sleep(0.05)
+            drain.opened(Context())
+        await waiting
+        return time.monotonic() - began
+
+    none, some, many = (asyncio.run(seconds(calls)) for calls in (0, 4, 22))
+    assert 0.2 <= none < some
+    assert some >= 0.4
+    assert many >= 1.0
+
+
+def test_a_stream_in_progress_ends_when_the_server_stops(bundle):
+    with running(bundle) as server, grpc.insecure_channel(server.target) as channel:
+        with ThreadPoolExecutor(1) as sender:
+            responses = RescorerServiceStub(channel).RescoreStream(
+                iter(lambda: pb.RescoreStreamRequest(lists=[a_list()]), None)
+            )
+            next(responses)
+            stopping = sender.submit(lambda: server.run(server.server.stop()))
+            with pytest.raises(grpc.RpcError) as caught:
+                list(responses)
+            stopping.result(10)
+        assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
+
+
+def test_a_server_told_to_stop_does_not_wait_for_clients_that_say_nothing(bundle):
+    over = threading.Event()
+
+    def one_then_silence():
+        yield pb.RescoreStreamRequest(lists=[a_list()])
+        over.wait(20)
+
+    with running(bundle, grace_s=20) as server, grpc.insecure_channel(server.target) as channel:
+        states = HealthStub(channel).Watch(HealthCheckRequest())
+        responses = RescorerServiceStub(channel).RescoreStream(one_then_silence())
+        assert (next(states).status, len(next(responses).lists)) == (SERVING, 1)
+        began = time.monotonic()
+        server.run(server.server.stop())
+        assert time.monotonic() - began < 5
+        assert next(states).status == NOT_SERVING
+        assert refused(lambda: states)[0] == grpc.StatusCode.UNAVAILABLE
+        code, text, *_ = refused(lambda: responses)
+        assert (code, text.split(";")[0]) == (grpc.StatusCode.UNAVAILABLE, "shutting down")
+        over.set()
+
+
+def test_a_stream_whose_last_message_is_in_hand_ends_well_when_the_server_stops(bundle):
+    with running(bundle) as server, grpc.insecure_channel(server.target) as channel:
+        server.rescorer.gate.clear()
+        responses = RescorerServiceStub(channel).RescoreStream(
+            iter([pb.RescoreStreamRequest(lists=[a_list()])])
+        )
+        until(lambda: server.in_flight == 1)
+        stopping = server.submit(server.server.stop())
+        time.sleep(2 * SETTLE_S)
+        server.rescorer.gate.set()
+        assert [len(each.lists) for each in responses] == [1]
+        stopping.result(10)
+
+
+def test_after_the_grace_time_a_call_is_given_up(bundle):
+    with running(bundle, grace_s=0.2) as server, grpc.insecure_channel(server.target) as channel:
+        server.rescorer.gate.clear()
+        call = RescorerServiceStub(channel).Rescore.future(pb.RescoreRequest(lists=[a_list()]))
+        until(lambda: server.in_flight == 1)
+        server.run(server.server.stop())
+        assert refused(call.result)[0] == grpc.StatusCode.UNAVAILABLE
+        server.rescorer.gate.set()
+
+
+def test_a_bundle_that_cannot_be_loaded_never_serves(tmp_path):
+    bundle = write_bundle(tmp_path)
+    (bundle / "text.json").write_text("{}")
+    with running(bundle, load=False) as server:
+        with pytest.raises(BundleError):
+            server.load()
+        with grpc.insecure_channel(server.target) as channel:
+            assert HealthStub(channel).Check(HealthCheckRequest()).status == NOT_SERVING
+
+
+def test_a_port_that_is_taken_is_refused(server, tmp_path):
+    of_a_killed_server = tmp_path / "port"
+    of_a_killed_server.write_text("1\n")
+
+    async def second() -> None:
+        update = {"port": server.port, "port_file": of_a_killed_server}
+        await Server(server.settings.model_copy(update=update), Rescorer.load).start()
+
+    with pytest.raises(ConfigError, match="cannot listen"):
+        server.run(second())
+    assert not of_a_killed_server.exists()
+
+
+def test_the_port_file_is_there_only_while_it_is_true(bundle, tmp_path):
+    port_file = tmp_path / "port"
+    with running(bundle, load=False, port_file=port_file) as server:
+        assert port_file.read_text() == f"{server.port}\n"
+    assert not port_file.exists()

@@ -1,0 +1,89 @@
+"""A real Prometheus reads a real server by the configuration of deploy/, and evaluates what deploy/ asks."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import time
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+import grpc
+import pytest
+import yaml
+
+from rescorer.service.v1 import rescorer_pb2 as pb
+from rescorer.service.v1.rescorer_pb2_grpc import RescorerServiceStub
+from tests.service.test_metrics import DASHBOARD, RULES
+from tests.support.servers import running, until
+from tests.support.stubs import a_list
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("prometheus") is None, reason="no prometheus (a Debian package)"),
+]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return listening.getsockname()[1]
+
+
+@pytest.fixture
+def prometheus(tmp_path: Path, bundle: Path):
+    """A server that is asked now and then, read every second; yields a function that queries."""
+    with running(bundle, metrics_port=0) as server, grpc.insecure_channel(server.target) as channel:
+        config = yaml.safe_load((RULES.parent / "prometheus.yml").read_text())
+        config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+        config["scrape_configs"][0]["static_configs"][0]["targets"] = [
+            f"127.0.0.1:{server.server.metrics_port}"
+        ]
+        (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(config))
+        shutil.copy(RULES, tmp_path)
+        port = free_port()
+        options = (f"--storage.tsdb.path={tmp_path / 'data'}", f"--web.listen-address=127.0.0.1:{port}")
+        with (tmp_path / "log").open("w") as log:
+            command = ["prometheus", f"--config.file={tmp_path / 'prometheus.yml'}", *options]
+            process = subprocess.Popen(command, stdout=log, stderr=log)
+        stub = RescorerServiceStub(channel)
+
+        def answer(path: str) -> dict:
+            stub.Rescore(pb.RescoreRequest(lists=[a_list()]))
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/{path}", timeout=10) as got:
+                return json.load(got)["data"]
+
+        def is_up() -> bool:
+            try:
+                return bool(answer("query?query=up%3D%3D1")["result"])
+            except OSError:
+                return False
+
+        try:
+            until(is_up, 60)
+            yield answer
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def test_every_query_of_the_dashboard_finds_something_and_no_alert_fires(prometheus):
+    def result(query: str) -> list:
+        return prometheus("query?" + urllib.parse.urlencode({"query": query}))["result"]
+
+    for _ in range(6):  # rates need several readings
+        result("up")
+        time.sleep(1)
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    exprs = [target["expr"] for panel in panels for target in panel.get("targets", ())]
+    queries = [e.replace("$__rate_interval", "1m").replace("$instance", ".*") for e in exprs]
+    empty = [query for query in queries if not result(query)]
+    # What there is only with a GPU, with scoring processes or a shadow, or after what did not happen here.
+    absent = ("device_memory", "scorer_resident_memory", "degraded_lists", "best_changed", "shadow")
+    assert all(any(name in query for name in absent) for query in empty), empty
+    rules = [rule for group in prometheus("rules")["groups"] for rule in group["rules"]]
+    assert len(rules) > 10
+    # A busy machine may be slow for a moment: that is pending, not firing.
+    assert not [rule["name"] for rule in rules if rule["health"] != "ok" or rule["state"] == "firing"]

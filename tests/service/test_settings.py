@@ -1,0 +1,279 @@
+"""The service's settings: options before the environment before a file, every mistake told at once."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import runpy
+import socket
+import tomllib
+
+import pytest
+from pydantic import ValidationError
+from typer.testing import CliRunner
+
+from rescorer import BundleError, ConfigError
+from rescorer.cli import app, exit_code
+from rescorer.cli.settings import options
+from rescorer.service.environment import strange_variables
+from rescorer.service.server import Server
+from rescorer.service.settings import ServiceSettings, expected, load_settings
+from tests.conftest import REPOSITORY
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    """Writes a file of settings; nothing comes from the environment of whoever runs the tests."""
+    for name in ServiceSettings.model_fields:
+        monkeypatch.delenv(f"RESCORER_{name.upper()}", raising=False)
+
+    def write(text: str):
+        path = tmp_path / "service.toml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+def shown(*arguments) -> tuple[int, str, BaseException | None]:
+    done = CliRunner().invoke(app, ["config", *(str(each) for each in arguments)])
+    return done.exit_code, done.stdout, done.exception
+
+
+def test_an_option_goes_before_the_environment_and_that_before_the_file(config, monkeypatch):
+    path = config('bundle = "a"\nport = 1\nmax_lists = 2\ngrace_s = 3\n')
+    monkeypatch.setenv("RESCORER_PORT", "11")
+    monkeypatch.setenv("RESCORER_MAX_LISTS", "12")
+    settings = load_settings(path, port="21", device=None)
+    assert (settings.port, settings.max_lists, settings.grace_s) == (21, 12, 3.0)
+    assert (str(settings.bundle), settings.device) == ("a", "cpu")
+    monkeypatch.setenv("RESCORER_CONFIG", str(path))
+    assert load_settings().max_lists == 12
+
+
+def test_models_are_a_list_in_the_file_and_have_commas_elsewhere(config, monkeypatch):
+    path = config('repository = "r"\nmodels = ["a", "b/2"]\n')
+    assert load_settings(path).models == ("a", "b/2")
+    monkeypatch.setenv("RESCORER_MODELS", "c/1, d")
+    assert load_settings(path).models == ("c/1", "d")
+
+
+def test_every_mistake_is_told_at_once_with_where_it_was_made(config, monkeypatch):
+    monkeypatch.setenv("RESCORER_MAX_WORDS", "none")
+    path = config('prot = 5\ngrace_s = -1\nhost = "0.0.0.0"\nmodels = ["a"]\n')
+    with pytest.raises(ConfigError) as caught:
+        load_settings(path, port="x")
+    told = str(caught.value)
+    for part in (
+        "port (option --port): ",
+        "max_words (environment RESCORER_MAX_WORDS): ",
+        f"grace_s (file {path}): ",
+        f"prot (file {path}): no such setting; did you mean 'port'?",
+        "bundle: expected either the bundle or the repository",
+        "models: a chosen of a repository",
+        "allow_insecure",
+    ):
+        assert part in told
+    with pytest.raises(ConfigError, match=r"port [^\n]*\n(.*\n)*  nowhere: no such bundle folder"):
+        load_settings(bundle="nowhere", port="x")
+    with pytest.raises(ConfigError, match="not both"):
+        load_settings(bundle="a", repository="b")
+
+
+@pytest.mark.parametrize(
+    ("variable", "near"),
+    [("MAX_BATCH_TOKNES", "max_batch_tokens"), ("acess", "access"), ("MODEL", "models"), ("PROT", "port")],
+)
+def test_a_variable_that_is_a_setting_misspelt_is_a_mistake_like_others(config, monkeypatch, variable, near):
+    monkeypatch.setenv(f"RESCORER_{variable}", "1")
+    _, out, fault = shown("--bundle", "a", "--port", "x")
+    assert (out, exit_code(fault)) == ("", 2)
+    assert f"(environment RESCORER_{variable.upper()}): no such setting; did you mean {near!r}?" in str(fault)
+    assert "port (option --port)" in str(fault)
+
+
+def test_a_variable_that_may_be_anothers_is_told_and_no_more(config, monkeypatch, bundle):
+    monkeypatch.setenv("RESCORER_IMAGE", "registry/rescorer:1")
+    monkeypatch.setenv("RESCORER_CERTIFICATE", "a.pem")
+    monkeypatch.setenv("RESCORER_MAX_LINE_BYTES", "5")
+    done = CliRunner().invoke(app, ["config", "--bundle", str(bundle)])
+    assert done.exit_code == 0
+    assert sorted(done.stderr.splitlines()) == [
+        "warning: environment RESCORER_CERTIFICATE: no such setting; did you mean 'tls_certificate'?",
+        "warning: environment RESCORER_IMAGE: no such setting",
+    ]
+
+
+def test_what_kubernetes_tells_of_services_is_no_setting(config, monkeypatch):
+    """As of Services called rescorer, rescorer-metrics and rescorer-envoy, with ports that have names."""
+    links = {
+        "SERVICE_HOST": "10.0.0.1",
+        "SERVICE_PORT": "50051",
+        "SERVICE_PORT_GRPC": "50051",
+        "PORT": "tcp://10.0.0.1:50051",
+        "PORT_50051_TCP": "tcp://10.0.0.1:50051",
+        "PORT_50051_TCP_PROTO": "tcp",
+        "PORT_50051_TCP_PORT": "50051",
+        "PORT_50051_TCP_ADDR": "10.0.0.1",
+        "METRICS_SERVICE_HOST": "10.0.0.2",
+        "METRICS_PORT": "tcp://10.0.0.2:9464",
+        "ENVOY_PORT_53_UDP": "udp://10.0.0.3:53",
+    }
+    for name, value in links.items():
+        monkeypatch.setenv(f"RESCORER_{name}", value)
+    assert list(strange_variables(ServiceSettings)) == []
+    settings = load_settings(bundle="a")
+    assert (settings.port, settings.metrics_port) == (50051, None)
+    monkeypatch.setenv("RESCORER_PORT", "many")
+    with pytest.raises(ConfigError, match="RESCORER_PORT"):
+        load_settings(bundle="a")
+
+
+@pytest.mark.parametrize("text", ["port = ", "port: 5", "\xff"])
+def test_a_file_that_is_no_toml_is_named(config, text):
+    path = config(text)
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(ConfigError, match=r"service\.toml: cannot be read as TOML"):
+        load_settings(path)
+    with pytest.raises(ConfigError, match="no such file"):
+        load_settings(path.with_name("other.toml"))
+
+
+def test_the_command_shows_values_and_their_sources_as_a_file_that_can_be_used(
+    config, monkeypatch, bundle, tmp_path
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'a "b"').symlink_to(bundle)
+    path = config('bundle = "a \\"b\\""\nport = 1\n')
+    monkeypatch.setenv("RESCORER_PORT", "11")
+    code, out, _ = shown("--config", path, "--allow-insecure", "--max-lists", 9)
+    assert code == 0
+    lines = dict(line.split("  # ") for line in out.splitlines() if not line.startswith("#"))
+    whys = {key.split(" = ")[0]: why for key, why in lines.items()}
+    assert whys["port"] == f"environment RESCORER_PORT; goes before file {path} (1)"
+    assert whys["max_lists"] == "option --max-lists"
+    assert whys["bundle"] == f"file {path}"
+    assert whys["device"] == "default"
+    assert set(tomllib.loads(out)) <= set(ServiceSettings.model_fields)
+    monkeypatch.delenv("RESCORER_PORT")
+    expected = load_settings(path, port=11, allow_insecure=True, max_lists=9)
+    assert load_settings(config(out)) == expected
+
+
+def test_the_command_ends_with_the_mistakes(config):
+    _, out, fault = shown("--port", "many", "--grace-s", "-1")
+    assert out == ""
+    assert isinstance(fault, ConfigError)
+    assert exit_code(fault) == 2
+    assert "port (option --port)" in str(fault)
+    assert "grace_s (option --grace-s)" in str(fault)
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "told"),
+    [
+        (("--bundle", "nowhere"), BundleError, "bundles: nowhere: no such bundle folder"),
+        (("--repository", "."), BundleError, "bundles: .: no bundles; expected folders NAME/VERSION"),
+        (("--repository", "..", "--models", "tiny,a/7"), BundleError, "bundles: ..: has no bundle a/7"),
+        (("--bundle", "1", "--device", "foo"), ConfigError, "service settings: device is 'foo'; torch has"),
+        (
+            ("--bundle", "nowhere", "--device", "foo", "--port", "x"),
+            ConfigError,
+            "service settings:\n  port (option --port): 'x'; expected an integer\n"
+            "  device is 'foo'; torch has here: cpu\n  nowhere: no such bundle folder",
+        ),
+    ],
+)
+def test_the_command_looks_for_bundles_and_device_and_tells_a_mistake_a_line(
+    config, monkeypatch, bundle, options, kind, told
+):
+    monkeypatch.chdir(bundle.parent)
+    _, out, fault = shown(*options)
+    assert (out, type(fault)) == ("", kind)
+    assert str(fault).startswith(told)
+
+
+def test_options_that_there_are_not_are_told_with_all_other_mistakes(config):
+    _, out, fault = shown(
+        "--bundel", "b", "--max_lists=5", "--admin", "--confg", "c", "--prot", "--port", "x"
+    )
+    assert (out, exit_code(fault)) == ("", 2)
+    assert str(fault).splitlines() == [
+        "service settings:",
+        "  port (option --port): 'x'; expected an integer",
+        "  --bundel (command line): no such option; did you mean '--bundle'?",
+        "  --max_lists (command line): no such option; did you mean '--max-lists'?",
+        "  --confg (command line): no such option; did you mean '--config'?",
+        "  --prot (command line): no such option; did you mean '--port'?",
+        "  bundle: expected either the bundle or the repository to serve",
+        "  admin: expected access, a file that says who has the role admin",
+    ]
+
+
+@pytest.mark.parametrize("rest", [("models/starter/1",), ("-x",)])
+def test_what_is_no_option_is_refused(config, rest):
+    done = CliRunner().invoke(app, ["config", "--admin", *rest])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert f"no such option or argument: {rest[0]}" in done.stderr
+
+
+def test_every_setting_is_an_option_and_explained():
+    made = {option.name: option for option in options()}
+    assert list(made) == list(ServiceSettings.model_fields)
+    for name, option in made.items():
+        assert "--" + name.replace("_", "-") in option.opts
+        assert option.help
+
+
+def test_the_page_of_settings_is_what_the_settings_say():
+    docs = REPOSITORY / "docs"
+    page = (docs / "settings.md").read_text(encoding="utf-8")
+    assert page == runpy.run_path(str(docs / "generate.py"))["settings_page"](), "`make docs` writes it anew"
+    assert re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE) == list(ServiceSettings.model_fields)
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"port": "many"}, "port (option --port): 'many'; expected an integer"),
+        ({"port": 80_000}, "port (option --port): 80000; expected 65535 or less"),
+        ({"grace_s": "-1"}, "grace_s (option --grace-s): '-1'; expected 0 or more"),
+        ({"max_wait_s": "soon"}, "max_wait_s (option --max-wait-s): 'soon'; expected a number"),
+        ({"max_wait_s": 0}, "max_wait_s (option --max-wait-s): 0; expected more than 0"),
+        ({"dtype": "int9"}, "'int9'; expected 'float32', 'bfloat16' or 'int8'"),
+        ({"admin": "perhaps"}, "'perhaps'; expected true or false"),
+        ({"access": {"a": 1}}, "{'a': 1}; expected a path, as text"),
+        ({"host": 5}, "host (option --host): 5; expected text"),
+        ({"models": 5}, "models (option --models): 5; expected names"),
+        ({"trace_endpoint": "collector:4317"}, "'collector:4317'; expected text that begins with http://"),
+        ({"port_file": "/no/such/port"}, "port_file: /no/such/port: expected a folder that is there"),
+    ],
+)
+def test_a_mistake_tells_the_value_and_what_was_expected(config, values, told):
+    with pytest.raises(ConfigError) as caught:
+        load_settings(bundle="x", **values)
+    assert told in str(caught.value)
+
+
+def test_every_kind_of_value_has_our_own_words(config):
+    odd = [None, True, -1, 1.5, float("nan"), "", "x", [], [1], {"a": 1}, 10**30]
+    for name in ServiceSettings.model_fields:
+        for value in odd:
+            try:
+                ServiceSettings(**{name: value})
+            except ValidationError as fault:
+                (mistake, *_) = fault.errors()
+                assert expected(mistake).startswith("expected "), mistake
+
+
+def test_an_address_that_cannot_be_had_is_told(bundle):
+    async def start(**values) -> None:
+        await Server(load_settings(bundle=bundle, **values)).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ConfigError) as caught:
+        asyncio.run(start(port=taken.getsockname()[1]))
+    assert str(caught.value).startswith("the service cannot listen on 127.0.0.1:")
+    assert str(caught.value).endswith("another process does; choose another port, or 0 for any free one")
+    for host in ("192.0.2.1", "nobody.invalid"):
+        with pytest.raises(ConfigError, match=f"{host}:0: this machine has no such address$"):
+            asyncio.run(start(port=0, host=host, allow_insecure=True))

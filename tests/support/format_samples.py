@@ -1,0 +1,34 @@
+"""The smallest file or folder of each format, as tests and fuzzers write them."""
+
+from __future__ import annotations
+
+FILES = {
+    "jsonl": '{"id": "u1", "hypotheses": ["a"]}\n',
+    "srilm": "-1.5 -2.5 2 a b\n-3 -4 0\n",
+    "nbestlist1": "NBestList1.0\n(-12) a b\n",
+    "mlm": '{"u1": {"hyp_1": {"score": -1, "text": "a"}}}\n',
+    "espnet1": '{\n  "utts": {\n    "u1": {"output": [{"rec_text": "a", "score": -1}]}\n  }\n}\n',
+    "alternatives": '{"results": [\n{"alternatives": [{"transcript": "a", "confidence": 0.9}]}]}\n',
+    "nemo": "yeah well\t-3.5\n\t-4\n",
+    "cued": "u1 -1 -2 1 <s> a </s>\n",
+    "htk": "# by hand\nVERSION=1.0\nN=2 L=1\nI=0 W=!NULL\nI=1 W=a\nJ=0 S=0 E=1 a=-3\n",
+    "kaldi-lattice": "u1\n0 1 yeah 3.5,14,2_4\n1 0.5,1,\n\n",
+    "srinterp": "am=-1.5 lm=-2 a b\nam=-3 lm=-4\n",
+    "nbestlist2": "NBestList2.0\n(-12) a ( st: 0.00 et: 0.48 g: -1 a: -4 )\n",
+    "trn": "a b (u1)\n",
+    "ctm": "u1 1 0.5 0.25 a\n",
+    "stm": ";; a comment\nu1 1 ann 0.5 0.75 <o,f0> a\nu1 1 ann 1 2\n",
+}
+"""The smallest file of each format that is told from a file."""
+TOLD = {"nemo": "nemo:beam=2", "cued": "cued:base=10", "srinterp": "srinterp:base=10"}
+"""How formats are chosen that do not say everything themselves."""
+FOLDERS = {
+    "kaldi": {"words_text": "u1-1 a\n", "acwt": "u1-1 3\n"},
+    "srilm": {"u1": FILES["srilm"], "u2": "no list"},
+    "nbestlist1": {"u1": FILES["nbestlist1"]},
+    "srinterp": {"u1": FILES["srinterp"]},
+    "espnet2": {"1best_recog/text": "u1 a\n", "1best_recog/score": "u1 -1\n"},
+    "htk": {"README": "no lattice", "u1.slf": FILES["htk"]},
+    "nbestlist2": {"u1": FILES["nbestlist2"]},
+    "alternatives": {"u1.json": FILES["alternatives"], "u2.json": "{}"},
+}

@@ -1,0 +1,106 @@
+"""Sentence completion: questions read, sentences scored whole, faults named."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from rescorer.errors import ConfigError, FormatError
+from rescorer.lm.checkpoint import save_model
+from rescorer.lm.reference_scorer import plain_log_probs, plain_mixture
+from rescorer.score_combination import MIXTURE
+from tests.support.models import random_network, write_arpa
+from training.cli import app
+from training.complete import complete, read_questions
+from training.model_set import load_models
+from training.perplexity import perplexity
+from training.token_scores import score_tokens
+
+HEADER = "id,question,a,b,c,d,e,answer\n"
+QUESTIONS = HEADER + (
+    '1,"the cat sat on _____ mat , he said",the,cat,sat,on,zebra,a\n'
+    "2,the _____ sat,cat,mat,dog,unheard,on,C\n"
+)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "questions.csv").write_text(QUESTIONS)
+    write_arpa(tmp_path)
+    save_model(*random_network(), tmp_path / "run" / "best")
+    return tmp_path
+
+
+def models_of(folder, **options):
+    return load_models(None, [folder / "model.arpa"], [folder / "run"], **options)
+
+
+def test_the_answer_is_the_likeliest_sentence_of_the_plain_scorer(folder):
+    models = models_of(folder, shares={"ngram": 0.3, "neural": 0.7})
+    questions = read_questions(folder / "questions.csv")
+    answers = complete(models, questions)
+    expected = dict.fromkeys([*models.models, MIXTURE], 0)
+    for question in questions:
+        words = [models.normaliser.words(text) for text in question.sentences()]
+        for name, model in models.models.items():
+            sums = [plain_log_probs(model, each).sum() for each in words]
+            expected[name] += int(np.argmax(sums)) == question.answer
+        sums = [plain_mixture(models.models, models.shares, each).sum() for each in words]
+        expected[MIXTURE] += int(np.argmax(sums)) == question.answer
+    assert {name: each.n_correct for name, each in answers.items()} == expected
+    assert answers["ngram"].n_unknown == 5 + 2  # "he said" everywhere in the first; dog and unheard
+    assert answers[MIXTURE].n_unknown == 5 + 1  # the network knows dog
+
+
+def test_tokens_are_scored_as_the_plain_scorer_does(folder):
+    models = models_of(folder)
+    sentences = [("the", "cat"), (), ("a", "dog", "sat"), ("the", "cat")]
+    scores = score_tokens(models.models, sentences)
+    assert scores.lengths.tolist() == [3, 1, 4, 3]
+    for name, model in models.models.items():
+        plain = np.concatenate([plain_log_probs(model, words) for words in sentences])
+        np.testing.assert_allclose(scores.log_probs[name], plain, atol=1e-4)
+    assert scores.unknown["ngram"].tolist() == [False] * 4 + [True, True] + [False] * 5
+    assert perplexity(np.log([0.5, 0.125])) == pytest.approx(4)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("id,question,a\n1,x _____,y\n", r":1: no column b, c, d, e, answer; expected question"),
+        (HEADER, "no questions"),
+        (HEADER + "1,no blank,a,b,c,d,e,a\n", r":2: question: 0 blanks"),
+        (HEADER + "1,_____ and _____,a,b,c,d,e,a\n", r":2: question: 2 blanks"),
+        (HEADER + "1,a _____,a,b,c,d,e,f\n", r":2: answer: 'f'; expected one of a, b, c, d, e"),
+        (HEADER + "1,a _____,a,b,,d,e,a\n", r":2: c: empty"),
+        (HEADER + "1,a _____,a,b\n", r":2: c: empty"),
+    ],
+)
+def test_faults_name_the_line_and_the_column(tmp_path, text, message):
+    path = tmp_path / "questions.csv"
+    path.write_text(text)
+    with pytest.raises(FormatError, match=message):
+        read_questions(path)
+
+
+def test_the_command_tells_the_accuracy(folder):
+    arguments = ["complete", str(folder / "questions.csv"), "--ngram", str(folder / "model.arpa"), "--json"]
+    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    facts = json.loads(done.stdout)
+    assert facts["shares"] == {}
+    assert facts["models"]["ngram"]["n_questions"] == 2
+    correct = facts["models"]["ngram"]["n_correct"]
+    assert math.isclose(facts["models"]["ngram"]["accuracy"], 50.0 * correct)
+
+
+def test_models_and_shares_that_do_not_fit_are_refused(folder):
+    with pytest.raises(ConfigError, match="no model: give --bundle, --ngram or --neural"):
+        load_models(None)
+    with pytest.raises(ConfigError, match="sum to 1"):
+        models_of(folder, shares={"ngram": 0.3, "neural": 0.3})
+    with pytest.raises(ConfigError, match="names models"):
+        models_of(folder, shares={"other": 1.0})

@@ -1,0 +1,149 @@
+"""Trees of words: every word once, Huffman's the shortest, kept in checkpoints, odd ones refused."""
+
+from __future__ import annotations
+
+import heapq
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+
+from rescorer.errors import BundleError, ConfigError
+from rescorer.lm.checkpoint import WEIGHTS, load_model, save_model
+from rescorer.lm.networks import NetworkConfig, NeuralModel
+from rescorer.lm.output.tree import LONGEST_PATH, TreeSoftmax, balanced_tree, paths
+from rescorer.vocabulary import END, START, UNKNOWN, Vocabulary
+from tests.support.models import NETWORK_WORDS
+from training.brown import neighbour_vectors
+from training.trees import huffman_tree, vector_tree
+
+
+def depths(children: np.ndarray) -> np.ndarray:
+    """Decisions before each word, as a walk from the root finds them."""
+    n_inner = len(children)
+    found = np.zeros(n_inner + 1, dtype=np.int64)
+    waiting = [(0, 0)]
+    while waiting:
+        node, depth = waiting.pop()
+        if node < n_inner:
+            waiting += [(int(child), depth + 1) for child in children[node]]
+        else:
+            found[node - n_inner] = depth
+    return found
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=40))
+def test_no_tree_asks_less_than_huffmans(counts):
+    tree = huffman_tree(np.array(counts))
+    starts, _, _ = paths(tree, len(counts))
+    assert np.diff(starts).tolist() == depths(tree).tolist()
+    weights = np.maximum(counts, 0.5)
+    heap, cheapest = weights.tolist(), 0.0
+    heapq.heapify(heap)
+    while len(heap) > 1:  # the sum of all merged masses is the mean length
+        merged = heapq.heappop(heap) + heapq.heappop(heap)
+        cheapest += merged
+        heapq.heappush(heap, merged)
+    assert (weights * np.diff(starts)).sum() == pytest.approx(cheapest)
+
+
+@given(st.integers(1, 60), st.integers(0, 9), st.sampled_from(["random", "alike", "two kinds"]))
+def test_a_tree_of_any_vectors_has_every_word(n_words, seed, shape):
+    random = np.random.default_rng(seed)
+    vectors = random.normal(size=(n_words, 4)) * (shape != "alike")
+    if shape == "two kinds":
+        vectors = np.repeat([[1.0, 0, 0, 0], [0, 1, 0, 0]], n_words, axis=0)[:n_words]
+    starts, _, _ = paths(vector_tree(vectors, random.integers(0, 99, n_words)), n_words)
+    assert len(starts) == n_words + 1
+
+
+def test_the_first_decision_of_a_learned_tree_tells_kinds_apart():
+    """Two kinds of words that never stand in the same place, vectors from the text itself."""
+    random = np.random.default_rng(0)
+    ids = np.array([i for _ in range(300) for i in (*random.integers(1, 5, 1), *random.integers(5, 9, 1), 0)])
+    vectors = neighbour_vectors(ids, np.arange(9))
+    np.testing.assert_allclose((vectors**2).sum(axis=1), 2.0, atol=1e-5)
+    tree = vector_tree(vectors[1:], np.bincount(ids)[1:])
+    starts, nodes, sides = paths(tree, 8)
+    first = sides[starts[:-1]]
+    assert (nodes[starts[:-1]] == 0).all()
+    assert len(set(first[:4])) == len(set(first[4:])) == 1
+    assert first[0] != first[4]
+
+
+def test_vectors_of_other_words_are_refused():
+    with pytest.raises(ConfigError, match="3 vectors for 4 words"):
+        vector_tree(np.zeros((3, 2)), np.ones(4))
+
+
+def lopsided(n_words: int) -> np.ndarray:
+    nodes = np.arange(n_words - 1)
+    return np.stack([np.append(nodes[1:], n_words - 1), 2 * n_words - 2 - nodes], axis=1)
+
+
+@pytest.mark.parametrize(
+    ("children", "message"),
+    [
+        ([[1, 2], [3, 3]], "once from its root"),
+        ([[1, 2], [0, 4]], "once from its root"),
+        ([[3, 2], [1, 4]], "once from its root"),
+        ([[1, 2]], "shape"),
+        (lopsided(LONGEST_PATH + 2), f"more than {LONGEST_PATH}"),
+    ],
+    ids=["twice", "back to the root", "its own child", "too small", "a chain"],
+)
+def test_what_is_no_tree_is_refused(children, message):
+    layer = TreeSoftmax(4, len(children) + 1 if len(children) > 2 else 3)
+    with pytest.raises(BundleError, match=message):
+        layer.set_tree(np.array(children))
+
+
+def tree_model() -> tuple[NeuralModel, Vocabulary]:
+    torch.manual_seed(0)
+    vocabulary = Vocabulary((END, UNKNOWN, *NETWORK_WORDS, START))
+    model = NeuralModel(NetworkConfig(len(vocabulary), embedding_size=6, tied=False, output="tree"))
+    model.output.set_tree(huffman_tree(np.arange(len(vocabulary) - 1) ** 2))
+    with torch.no_grad():
+        model.output.word_weight.normal_()
+    return model.eval(), vocabulary
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float32, 0), (torch.float16, 0.01), (torch.int8, 0.1)]
+)
+def test_the_tree_is_kept_in_checkpoints(tmp_path, dtype, tolerance):
+    model, vocabulary = tree_model()
+    save_model(model, vocabulary, tmp_path, dtype)
+    assert load_file(tmp_path / WEIGHTS)["output.tree"].dtype == torch.int32
+    loaded, _ = load_model(tmp_path)
+    assert torch.equal(loaded.output.tree, model.output.tree)
+    hidden = torch.randn(5, 6)
+    expected = model.output.distribution(hidden)
+    torch.testing.assert_close(loaded.output.distribution(hidden), expected, atol=tolerance, rtol=0)
+
+
+def test_a_checkpoint_whose_tree_is_broken_is_refused(tmp_path):
+    save_model(*tree_model(), tmp_path)
+    tensors = load_file(tmp_path / WEIGHTS)
+    tensors["output.tree"][0, 0] = 0
+    save_file(tensors, tmp_path / WEIGHTS)
+    with pytest.raises(BundleError, match="once from its root"):
+        load_model(tmp_path)
+
+
+def test_a_tree_cannot_be_tied_to_the_embedding():
+    with pytest.raises(BundleError, match="cannot be tied"):
+        NeuralModel(NetworkConfig(12, output="tree", tied=True))
+
+
+def test_a_vocabulary_of_one_word_is_certain():
+    layer = TreeSoftmax(4, 1)
+    hidden, words = torch.randn(3, 4, requires_grad=True), torch.zeros(3, dtype=torch.int64)
+    loss = layer.loss(hidden, words)
+    loss.backward()
+    assert loss == 0
+    assert layer.log_probs(hidden, words, words).tolist() == [0, 0, 0]
+    assert balanced_tree(1).shape == (0, 2)

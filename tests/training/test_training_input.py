@@ -1,0 +1,214 @@
+"""Odd training text and runs that do not fit: each is told in one clear message."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from rescorer.errors import BundleError, ConfigError, FormatError, RescorerError
+from rescorer.lm.checkpoint import load_model
+from rescorer.text import Normaliser
+from tests.support.toy_runs import new_run, toy_text, write_text
+from training.cli import app
+from training.cli_neural import weighted
+from training.corpus import read_encoded
+from training.neural_run import RunInputs, prepare_run, train
+from training.prepare import prepare, prepared
+from training.run_options import NetworkOptions, TrainingOptions
+
+TINY = NetworkOptions(embedding_size=8, hidden_size=8)
+OPTIONS = TrainingOptions(epochs=1, batch_words=64, batch_rows=4, bptt=8)
+
+
+def inputs(folder, name="run", line="", weights=()):
+    """A run called ``name`` on the toy text with one more line."""
+    texts = write_text(folder)
+    for path in texts:
+        path.write_text(path.read_text() + line)
+    return RunInputs([texts[0]], texts[1], folder / name, Normaliser(), 50, None, weights)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"", r"t\.txt: no words in the text"),
+        (b"...\n[NOISE]\n", r"t\.txt: no words in the text"),
+        (b"word\n", r"t\.txt: the only word is 'word'; expected at least two"),
+        (b"word word\nword\n", "the only word is 'word'"),
+        (b"fine here\nbad \xff here\n", r"t\.txt:2: not UTF-8"),
+    ],
+)
+def test_text_that_nothing_can_be_learnt_from(tmp_path, text, message):
+    (tmp_path / "t.txt").write_bytes(text)
+    (tmp_path / "v.txt").write_text("some words\n")
+    with pytest.raises(FormatError, match=message):
+        prepare(tmp_path, [tmp_path / "t.txt"], tmp_path / "v.txt", Normaliser())
+
+
+@pytest.mark.parametrize("name", ["t.txt", "v.txt"])
+def test_a_vocabulary_that_covers_nothing(tmp_path, name):
+    (tmp_path / "t.txt").write_text("the cat sat\n")
+    (tmp_path / "v.txt").write_text("the dog sat\n")
+    (tmp_path / name).write_text("un chien dort\n")
+    (tmp_path / "words.txt").write_text("the\ncat\ndog\n")
+    with pytest.raises(
+        FormatError, match=rf"{name}: the vocabulary has none of its 3 different words, such as 'un'"
+    ):
+        prepare(tmp_path, [tmp_path / "t.txt"], tmp_path / "v.txt", Normaliser(), tmp_path / "words.txt")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("carried", [None, True])
+def test_a_line_of_a_hundred_thousand_words(tmp_path, carried):
+    run = inputs(tmp_path, line="the cat sat here " * 25_000 + "\n")
+    text = prepare_run(run, None, 100)
+    assert text.train.n_cut == 1
+    network = NetworkOptions(embedding_size=8, hidden_size=8, carried=carried)
+    facts = train(run, text, network, TrainingOptions(epochs=1), threads=1)
+    assert np.isfinite(facts["validation_perplexity"])
+    words = len(text.train.ids) if carried else text.train.n_words
+    assert facts["words"] == words
+
+
+def test_more_classes_than_words(tmp_path):
+    run = inputs(tmp_path)
+    text = prepare_run(run, None, 100)
+    network = NetworkOptions(n_classes=1000)
+    with pytest.raises(ConfigError, match=r"1000 classes for \d+ words"):
+        train(run, text, network, OPTIONS, threads=1)
+    with pytest.raises(ConfigError, match=r"1000 classes for \d+ words"):
+        prepare_run(run, None, 100, NetworkOptions(n_classes=1000, class_by="brown"))
+
+
+def test_a_checkpoint_of_another_vocabulary(tmp_path):
+    run = inputs(tmp_path)
+    train(run, prepare_run(run, None, 100), TINY, OPTIONS, threads=1)
+    words = (tmp_path / "run" / "vocabulary.txt").read_text().split("\n")
+    words[2:4] = words[3:1:-1]  # as many, in another order
+    (tmp_path / "run" / "vocabulary.txt").write_text("\n".join(words))
+    with pytest.raises(ConfigError, match="other options: vocabulary was"):
+        train(run, prepared(tmp_path / "run", 50), TINY, OPTIONS, threads=1, resume=True)
+    other = toy_text(tmp_path)
+    new_run(tmp_path / "small", other, OPTIONS).train(other.train, other.validation)
+    with pytest.raises(BundleError, match="does not fit the network"):
+        new_run(tmp_path / "small", other, OPTIONS, hidden_size=5).resume()
+
+
+def test_a_state_carried_over_weighted_or_few_words_is_refused(tmp_path):
+    carried = NetworkOptions(embedding_size=8, hidden_size=8, carried=True)
+    run = inputs(tmp_path, weights=(0.5,))
+    with pytest.raises(ConfigError, match="texts have weights"):
+        train(run, prepare_run(run, None, 100), carried, OPTIONS, threads=1)
+    run = inputs(tmp_path, "rows")
+    many = TrainingOptions(epochs=1, batch_rows=5000)
+    with pytest.raises(ConfigError, match="too few for 5000 rows"):
+        train(run, prepare_run(run, None, 100), carried, many, threads=1)
+
+
+@pytest.mark.parametrize(("tree", "vectors"), [(None, None), ("learned", None), ("learned", "words.vec")])
+def test_a_tree_is_the_same_when_the_run_goes_on(tmp_path, tree, vectors):
+    (tmp_path / "words.vec").write_text("cat 1 0 .5\nking .9 0 .4\nsat 0 1 0\nslept 0 1 .1\n")
+    place = vectors and str(tmp_path / vectors)
+    network = NetworkOptions(embedding_size=8, hidden_size=8, output="tree", tree=tree, vectors=place)
+    run = inputs(tmp_path)
+    facts = train(run, prepare_run(run, None, 100, network), network, OPTIONS, threads=1)
+    assert not facts["network"]["tied"]
+    before = load_model(tmp_path / "run" / "best")[0].output.tree
+    longer = replace(OPTIONS, epochs=2)
+    train(run, prepared(tmp_path / "run", 50), network, longer, threads=1, resume=True)
+    assert torch.equal(load_model(tmp_path / "run" / "best")[0].output.tree, before)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"class_by": "sound"}, "expected one of sqrt, mass, brown, kmeans"),
+        ({"vectors": "a.vec"}, "only --class-by kmeans and --tree learned"),
+        ({"tree": "huffman"}, "--output-layer tree"),
+        ({"freeze_embeddings": True}, "of --embeddings"),
+        ({"class_by": "kmeans", "vectors": "none.vec"}, "cannot be read"),
+    ],
+)
+def test_options_of_a_network_that_contradict_one_another(tmp_path, settings, message):
+    with pytest.raises(RescorerError, match=message):
+        prepare_run(inputs(tmp_path), None, 100, NetworkOptions(**settings))
+
+
+@pytest.mark.parametrize("class_by", ["brown", "kmeans"])
+def test_words_ordered_by_learnt_classes_are_the_same_text(tmp_path, class_by):
+    plain = prepare_run(inputs(tmp_path, "plain"), None, 100)
+    vectors = None
+    if class_by == "kmeans":
+        train(inputs(tmp_path, "plain"), plain, TINY, OPTIONS, threads=1)
+        vectors = str(tmp_path / "plain")
+    run = inputs(tmp_path)
+    network = NetworkOptions(embedding_size=8, hidden_size=8, n_classes=4, class_by=class_by, vectors=vectors)
+    ordered = prepare_run(run, None, 100, network)
+    assert set(ordered.vocabulary.words) == set(plain.vocabulary.words)
+    for name in ("train.ids", "validation.ids"):
+        before, after = (
+            [text.vocabulary.words[i] for i in read_encoded(tmp_path / folder / name)]
+            for text, folder in ((plain, "plain"), (ordered, "run"))
+        )
+        assert before == after
+    facts = train(run, ordered, network, OPTIONS, threads=1)
+    assert facts["network"]["class_sizes"] == 4
+    assert np.isfinite(facts["validation_perplexity"])
+    train(run, prepared(tmp_path / "run", 50), network, OPTIONS, threads=1, resume=True)
+
+
+def test_a_weight_stands_behind_a_text(tmp_path):
+    odd = tmp_path / "odd:2"
+    odd.write_text("")
+    assert weighted(str(odd)) == (odd, 1.0)
+    assert weighted("texts/a.txt:0.5")[1] == 0.5
+    for wrong in ("a.txt:0", "a.txt:many"):
+        with pytest.raises(ConfigError):
+            weighted(wrong)
+
+
+def test_the_command_trains_writes_scalars_and_starts_from_another_run(tmp_path):
+    train_file, validation = write_text(tmp_path)
+    often = [
+        "--validation",
+        str(validation),
+        "--threads",
+        "1",
+        "--epochs",
+        "1",
+        "--batch-words",
+        "64",
+        "--json",
+    ]
+    sizes = [
+        "--network",
+        "elman",
+        "--hidden",
+        "8",
+        "--embedding",
+        "8",
+        "--objective",
+        "nce",
+        "--noise-samples",
+        "5",
+    ]
+    first = CliRunner().invoke(
+        app, ["neural", f"{train_file}:2", *often, *sizes, "-o", str(tmp_path / "a"), "--tensorboard"]
+    )
+    assert first.exit_code == 0, first.output
+    facts = json.loads(first.stdout)
+    assert facts["words"] == 2 * 1999
+    assert facts["network"]["output"] == "full"
+    assert 0 < facts["normaliser_error"]["deviation"] < 2
+    assert list((tmp_path / "a" / "tensorboard").glob("events*"))
+    second = ["neural", str(train_file), *often, "--start-from", str(tmp_path / "a")]
+    done = CliRunner().invoke(app, [*second, "-o", str(tmp_path / "b")])
+    assert json.loads(done.stdout)["validation_perplexity"] < facts["validation_perplexity"]
+    refused = CliRunner().invoke(app, [*second, "-o", str(tmp_path / "c"), "--hidden", "9"])
+    assert isinstance(refused.exception, ConfigError)
+    assert "hidden_size cannot be given too" in str(refused.exception)

@@ -1,0 +1,1 @@
+"""Programs that test the service itself and are not part of the wheel: ``python -m tools``."""

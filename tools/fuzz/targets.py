@@ -1,0 +1,235 @@
+"""Owns what is fuzzed: every format's reader and those of references, with good files to start from.
+
+Whatever the bytes, a reader answers with lists that keep their promises and with faults of ours.
+``Target.run`` is that statement; hypothesis (``test_any_bytes.py``) and atheris (``readers.py``) look for
+bytes that break it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from rescorer.errors import InputError, InvalidList, RescorerError
+from rescorer.evaluation.alternations import MAX_ALTERNATIVES, expand_alternations, parse_alternations
+from rescorer.formats.jsonlines import nbest_line
+from rescorer.formats.nist import read_ctm, read_stm
+from rescorer.formats.references import read_groups, read_references
+from rescorer.formats.registry import FORMATS, choose, detect
+from rescorer.formats.source import read_lines
+from rescorer.types import Hypothesis, NBestList
+from tests.support.format_samples import FILES, FOLDERS, TOLD
+
+SEPARATOR = b"\x1c"
+"""Between the files of a target that reads several (ASCII's file separator)."""
+MAX_PATHS = 2000
+"""Of lattices: their searches take the memory that this option grants, not what the file's size says."""
+CHOICES = TOLD | {
+    "alternatives": "alternatives:score=score,base=e",
+    "htk": f"htk:max_paths={MAX_PATHS}",
+    "kaldi-lattice": f"kaldi-lattice:max_paths={MAX_PATHS}",
+}
+PLACES = {
+    "kaldi": ("words_text", "acwt", "lmwt"),
+    "espnet2": ("1best_recog/text", "1best_recog/score", "2best_recog/text", "2best_recog/score"),
+    "htk": ("u1.slf",),
+}
+"""The files of formats that are folders, or that look at names; the others' are called ``u1``."""
+ODDITIES = (
+    *(b"", b"\0", b"\xff", b"\xef\xbb\xbf", b"\n", b"\r", b"\t", b" ", b'"', b"{", b"[", b"-", b"=", b"_"),
+    *(b"nan", b"inf", b"1e999", b"tensor(-12.9)", b"null", b"9" * 30, b"9" * 5000, b"\\ud800"),
+)
+"""What is put into good files to damage them."""
+LONGEST_TOKEN_BYTES = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A reader, the files that it reads in a folder, and what good files look like."""
+
+    name: str
+    read: Callable[[Path], Iterable[object]]
+    """From the folder."""
+    seeds: tuple[bytes, ...]
+    """The contents of the files, with ``SEPARATOR`` between."""
+    places: tuple[str, ...] = ("u1",)
+    memory_per_byte: int = 200
+    """Most memory that is taken for each byte of an input: a short word takes 25 for one of its own, a line
+    ``u 1 1 1 a`` with its scores by name 180."""
+
+    @property
+    def tokens(self) -> list[bytes]:
+        """Words, numbers and signs of the good files, and oddities: a fuzzer's dictionary."""
+        found = {token for seed in self.seeds for token in re.findall(rb"[\w.]+|[^\w\s]+", seed)}
+        return sorted(token for token in {*found, *ODDITIES} if 0 < len(token) <= LONGEST_TOKEN_BYTES)
+
+    def run(self, data: bytes, folder: Path) -> None:
+        """Reads ``data`` as the target's files; AssertionError or any other where a promise is broken."""
+        parts = data.split(SEPARATOR, len(self.places) - 1)
+        for place, part in zip(self.places, parts, strict=False):
+            (folder / place).parent.mkdir(exist_ok=True)
+            (folder / place).write_bytes(part)
+        for place in self.places[len(parts) :]:
+            (folder / place).unlink(missing_ok=True)
+        with suppress(RescorerError):
+            for outcome in self.read(folder):
+                _check(outcome)
+
+
+def _check(outcome: object) -> None:
+    if isinstance(outcome, NBestList):
+        assert outcome.id
+        assert outcome.hypotheses
+        assert all(len(values) == len(outcome.hypotheses) for values in outcome.streams.values())
+        nbest_line(outcome).encode()  # what is read can be written
+    elif isinstance(outcome, InputError):
+        str(outcome).encode()
+
+
+def _reader(name: str) -> Callable[[Path], Iterable[object]]:
+    choice = choose(CHOICES.get(name, name))
+    places = PLACES.get(name, ("u1",))
+    return lambda folder: choice.read(folder / places[0] if len(places) == 1 else folder)
+
+
+def _detected(folder: Path) -> Iterator[object]:
+    assert detect(folder / "u1")[0] in FORMATS
+    yield None
+
+
+def _alternations(folder: Path) -> Iterator[object]:
+    for _, text in read_lines(folder / "u1"):
+        with suppress(InvalidList):
+            yield parse_alternations(str(text))
+            yield expand_alternations(str(text))
+
+
+LISTS = (
+    NBestList(
+        "u1",
+        (
+            Hypothesis(
+                "yeah wéll", {"nwords": 2, "words": [{"word": "yeah", "start_s": 0.5, "duration_s": 1}]}
+            ),
+            Hypothesis(""),
+        ),
+        {
+            "acoustic": (-310.25, -311.5),
+            "lm": (-12.0, 0.5),
+            "first_pass": (-1.5, -2.5),
+            "graph": (-3.0, 4e20),
+        },
+        reference="yeah { well / @ }",
+        group="spk",
+        context="so",
+    ),
+    NBestList("u2", (Hypothesis("a b"), Hypothesis("a b c")), {"first_pass": (-1e-9, -7.0)}),
+)
+ALSO = {
+    "jsonl": [
+        b'{"format": "rescorer-nbest", "version": 1, "streams": {"am": {"base": "10", "sign": "cost"}}}\n'
+        b'{"id": 7, "hypotheses": [{"text": "\\ud83d\\ude00", "scores": {"am": 1.5}, "x": [null, 0]}]}\n'
+    ],
+    "nbestlist2": [
+        b"NBestList2.0\n(-103) yeah ( st: 0.49 et: 0.94 g: -320 a: -8634 ) y ( st: 0.49 et: 0.5 g: 0 a: -1 )"
+        b" well-3 ( st: 0.5 et: 0.6 g: 0 a: 0 ) </s> ( st: 1.5 et: 1.9 g: -9 a: -8 )\n"
+    ],
+    "espnet1": [
+        '{"utts": {"u1": {"output": [{"name": "target1[1]", "rec_text": "▁HE LLO<eos>", "text": "HELLO", '
+        '"score": "tensor(-12.9, device=\'cuda:0\')"}], "utt2spk": "s"}}}'.encode()
+    ],
+    "espnet2": [b"u1 HE\nu2 A\n\x1cu1 tensor(-1.5)\nu2 -2\n\x1cu1 H\n\x1cu1 -3\n"],
+    "alternatives": [
+        b'{"NBest": [{"Confidence": 0.9, "Lexical": "a b", "Display": "A."}], "RequestId": "r"}\n'
+        b'{"choices": [{"text": "a"}, {"message": {"content": "b"}, "score": -1}]}\n',
+        b'[[{"text": "a", "nbest": [{"hyp": "a b", "score": -45.7}]}], {"results": [{"alternatives": []}]}]',
+    ],
+    "cued": [b"u1 -1 -2 1 <s> a </s>\nu1 -3 -4 0 <s> </s>\nu2 nan 1e5 7\n"],
+    "mikolov": [b"u1 a b\nu1 a\nu2\n"],
+    "htk": [
+        b'VERSION=1.1 base=10 lmscale=2.0\nwdpenalty=-0.5 start=2 end=0 UTTERANCE="a b"\nNODES=3 L=4\nI=2\n'
+        b'I=1 t=0.4\nI=0 t=0.9 W="a \\"s"\nJ=0 S=2 E=1 W=a v=1 a=-1 l=-0.5 r=-0.1\nJ=1 S=2 E=1 W=!NULL\n'
+        b"J=2 S=1 E=0 W='em a=-2 l=-1\nJ=3 S=1 E=0 WORD=\\303\\274ber acoustic=-3 language=-0.25\n",
+        b"VERSION=1.0 base=0\nN=3 L=3\nI=0 W=a\nI=1\nI=2\nJ=0 S=0 E=2 a=.5\nJ=1 S=1 E=2\nJ=2 S=0 E=1 a=1\n",
+    ],
+    "kaldi-lattice": [
+        b"s-u1 \n2\t0\tso\t1.5,100,3_3_4\n2\t7\t<eps>\t0.25,90,\n0\t7\tpear\t2,40.5,5\n0\t7\tpair\t1,42,6\n"
+        b"7\t0,1,7\n\nu2\n0 1 <s> 0,0,\n1 2 tree\n2\n1 3,1.25,\n\n"
+    ],
+    "ctm": [b";; x\nu1 A 0.5 0.25 yeah 0.9 lex\nu1 A 0.75 1e-1 well NA\nu1 B 1 2 a\n"],
+}
+"""Good files beside the smallest ones and those that our writers make."""
+STM = (
+    b';; CATEGORY "0" "" ""\nu1 A spk 0.5 1.25 <o,f0> yeah { well / @ } (um)\n'
+    b"u1 B x 2 3 IGNORE_TIME_SEGMENT_IN_SCORING\n"
+)
+TRN = b"{ uh / { a / @ } } yes (s_u1)\n;; no\n (u 2)\n"
+
+
+def _seeds(name: str) -> tuple[bytes, ...]:
+    """Good files of a format: the smallest, those that its writer makes, one by hand, one compressed."""
+    found = [FILES[name].encode()] if name in FILES else []
+    if name in PLACES and name in FOLDERS:
+        found.append(SEPARATOR.join(text.encode() for text in FOLDERS[name].values()))
+    choice = choose(TOLD.get(name, name))
+    if choice.format.writer:
+        with tempfile.TemporaryDirectory() as temporary:
+            target = Path(temporary) / "out"
+            with choice.writer(target) as write:
+                for nbest in LISTS:
+                    with suppress(InvalidList):
+                        write(nbest)
+            places = [target / place for place in PLACES.get(name, ("u1",))] if target.is_dir() else [target]
+            found.append(SEPARATOR.join(place.read_bytes() for place in places if place.is_file()))
+    found += ALSO.get(name, [])
+    return (*found, gzip.compress(found[-1]))
+
+
+TARGETS = {
+    each.name: each
+    for each in (
+        *(Target(name, _reader(name), _seeds(name), PLACES.get(name, ("u1",))) for name in FORMATS),
+        Target(
+            "srilm-scores",
+            lambda folder: choose(f"srilm:scores=rnn={folder / 'rnn'}").read(folder / "u1"),
+            (FILES["srilm"].encode() + SEPARATOR + b"-1\n2.5e0\n",),
+            ("u1", "rnn/u1"),
+        ),
+        Target(
+            "kaldi-lattice-words",
+            lambda folder: choose(f"{CHOICES['kaldi-lattice']},words={folder / 'words'}").read(folder / "u1"),
+            (b"u1\n0 1 7 3.5,14,2_4\n1 0.5,1,\n\n" + SEPARATOR + b"<eps> 0\nyeah 7\n",),
+            ("u1", "words"),
+        ),
+        Target(
+            "references",
+            lambda folder: read_references(folder / "u1"),
+            (
+                TRN,
+                b"u1\ta b\t9\nu2\t\n",
+                b'{"id": "u1", "reference": "a"}\n{"id": "u2", "reference": ""}\n',
+                b'[{"id": "u1",\n"reference": "a"}, {"id": "u2", "reference": ""}]',
+            ),
+        ),
+        Target("groups", lambda folder: read_groups(folder / "u1"), (b'[{"id": "u1", "speaker": "s"}]\n',)),
+        Target("stm-segments", lambda folder: read_stm(folder / "u1"), (STM,)),
+        Target("ctm-words", lambda folder: read_ctm(folder / "u1"), tuple(ALSO["ctm"])),
+        Target(
+            "alternations",
+            _alternations,
+            (TRN, b"{ a / b / @ } c { {d/e} / {f} }\n"),
+            ("u1",),
+            16 * MAX_ALTERNATIVES,
+        ),
+        Target(
+            "detect",
+            _detected,
+            (*map(str.encode, FILES.values()), gzip.compress(b"a (u1)\n")),
+        ),
+    )
+}

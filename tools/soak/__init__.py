@@ -1,0 +1,1 @@
+"""Load a server for hours and watch its memory, descriptors and threads."""
