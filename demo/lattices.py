@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import kenlm
 
-from rescorer.formats import lattice as search
-from rescorer.formats.lattice import Lattice, Step
+from rescorer.formats.lattices import lattice as search
+from rescorer.formats.lattices.lattice import Lattice, Step
 
 LM_SCALE = 9.5
 """PocketSphinx's own scale when it searches a lattice (``bestpathlw``)."""

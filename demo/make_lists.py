@@ -25,9 +25,9 @@ from tqdm import tqdm
 
 from rescorer.evaluation.counts import WordErrors
 from rescorer.evaluation.oracle import evaluate_list
-from rescorer.formats.htk import read_lattice
-from rescorer.formats.jsonlines import nbest_line
-from rescorer.formats.lattice import Lattice
+from rescorer.formats.lattices.htk import read_lattice
+from rescorer.formats.lattices.lattice import Lattice
+from rescorer.formats.nbest.jsonlines import nbest_line
 from rescorer.text import Normaliser
 from rescorer.types import Hypothesis, NBestList
 

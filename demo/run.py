@@ -24,7 +24,7 @@ from rescorer.bundle import read_normaliser
 from rescorer.client import Client
 from rescorer.evaluation.counts import WordErrors
 from rescorer.evaluation.oracle import EvaluatedList, evaluate_list
-from rescorer.formats.jsonlines import read_lists
+from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.score_combination import parse_weights
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -22,7 +22,7 @@ from pocketsphinx import Decoder
 
 from rescorer import Hypothesis, NBestList, RescoredList, Weights
 from rescorer.client import Client
-from rescorer.formats.htk import read_lists
+from rescorer.formats.lattices.htk import read_lists
 
 SAMPLE_RATE_HZ = 16_000
 SCORE_UNIT = 1024

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from tqdm import tqdm
 
 from rescorer.errors import InputError, InvalidList
-from rescorer.formats.jsonlines import nbest_line, rescored_line
+from rescorer.formats.nbest.jsonlines import nbest_line, rescored_line
 from rescorer.pipeline import Rescorer
 from rescorer.profiling import Phase, phase, timed
 from rescorer.types import NBestList, RescoredList, Weights

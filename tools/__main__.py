@@ -14,7 +14,7 @@ import typer
 
 from rescorer.cli import run
 from rescorer.cli.options import FormatOption, lists_from
-from rescorer.cli.plain import PLAIN
+from rescorer.cli.output import PLAIN
 from rescorer.types import NBestList
 
 SHOWN = 10

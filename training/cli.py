@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from rescorer.cli.plain import PLAIN
+from rescorer.cli.output import PLAIN
 from rescorer.errors import RescorerError
 from training.cli_bench import bench
 from training.cli_bundle import bundle

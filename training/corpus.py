@@ -15,7 +15,7 @@ import numpy as np
 from tqdm import tqdm
 
 from rescorer.errors import FormatError
-from rescorer.formats import source
+from rescorer.formats.io import text_io
 from rescorer.text import Normaliser
 
 FLUSH_IDS = 4_000_000
@@ -30,7 +30,7 @@ def read_lines(path: Path) -> Iterator[str]:
     Raises:
         FormatError: the file is missing, damaged or not UTF-8; names the file and the line.
     """
-    for _, line in source.read_lines(path):
+    for _, line in text_io.read_lines(path):
         if isinstance(line, FormatError):
             raise line
         yield line

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from rescorer.errors import ConfigError, FormatError
-from rescorer.formats import source
+from rescorer.formats.io import text_io
 from rescorer.lm.networks import NeuralModel
 from rescorer.vocabulary import Vocabulary
 
@@ -43,7 +43,7 @@ def read_vectors(path: Path, ids: Mapping[str, int], width: int) -> Iterator[tup
             twice, or one of its values is no finite number; names the line.
     """
     seen: dict[int, int] = {}
-    for number, line in source.read_lines(path):
+    for number, line in text_io.read_lines(path):
         if isinstance(line, FormatError):
             raise line
         fields = line.rstrip().split(" ")

@@ -15,13 +15,13 @@ from rescorer.cli.evaluate import evaluate
 from rescorer.cli.health import health
 from rescorer.cli.inspect import inspect
 from rescorer.cli.load import load
-from rescorer.cli.plain import PLAIN
+from rescorer.cli.output import PLAIN
 from rescorer.cli.rescore import rescore
 from rescorer.cli.score import score
 from rescorer.cli.serve import serve
-from rescorer.cli.settings import SettingsCommand
+from rescorer.cli.settings_options import SettingsCommand
 from rescorer.cli.token import token
-from rescorer.cli.top import top
+from rescorer.cli.top.command import top
 from rescorer.cli.tune import tune
 from rescorer.errors import ConfigError, InputError, ModelError, RescorerError
 

@@ -76,7 +76,7 @@ def bench(
     from rescorer.bench.lists import ListShape, synthetic_lists
     from rescorer.bench.models import ModelSpec, spec_rescorer
     from rescorer.bench.run import BenchOptions, measured, run_benchmark
-    from rescorer.formats.jsonlines import writer
+    from rescorer.formats.nbest.jsonlines import writer
     from rescorer.lm.device import use_threads
     from rescorer.lm.malloc import keep_freed_memory
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from rescorer.cli.serve import ConfigOption
-from rescorer.cli.settings import given
+from rescorer.cli.settings_options import given
 
 if TYPE_CHECKING:
     from rescorer.service.settings import ServiceSettings

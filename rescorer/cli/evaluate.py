@@ -10,15 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from rescorer.bundle import read_normaliser
-from rescorer.cli.counting import (
-    CharactersOption,
-    CountingOption,
-    FragmentsOption,
-    OptionalWordsOption,
-    ReferenceOption,
-    good_lists,
-    lists_reader,
-)
 from rescorer.cli.options import (
     SOME_REJECTED,
     FirstPassOption,
@@ -34,7 +25,16 @@ from rescorer.cli.options import (
     named_numbers,
     print_reports,
 )
-from rescorer.cli.rejections import NAMED_IN_JSON, Rejections
+from rescorer.cli.output import NAMED_IN_JSON, Rejections
+from rescorer.cli.scoring_options import (
+    CharactersOption,
+    CountingOption,
+    FragmentsOption,
+    OptionalWordsOption,
+    ReferenceOption,
+    good_lists,
+    lists_reader,
+)
 from rescorer.errors import ConfigError, FormatError, InvalidList
 from rescorer.evaluation.counting import Counting
 from rescorer.evaluation.fingerprint import tuned_on

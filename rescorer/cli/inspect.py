@@ -11,14 +11,6 @@ import typer
 from rich.console import Console
 
 from rescorer.bundle import read_normaliser
-from rescorer.cli.counting import (
-    CharactersOption,
-    CountingOption,
-    FragmentsOption,
-    OptionalWordsOption,
-    ReferenceOption,
-    lists_reader,
-)
 from rescorer.cli.options import (
     FirstPassOption,
     FormatOption,
@@ -30,7 +22,15 @@ from rescorer.cli.options import (
     chosen_weights,
     named_numbers,
 )
-from rescorer.cli.rejections import NAMED_IN_JSON, Rejections
+from rescorer.cli.output import NAMED_IN_JSON, Rejections
+from rescorer.cli.scoring_options import (
+    CharactersOption,
+    CountingOption,
+    FragmentsOption,
+    OptionalWordsOption,
+    ReferenceOption,
+    lists_reader,
+)
 from rescorer.errors import ConfigError
 from rescorer.evaluation.audit import audit
 from rescorer.evaluation.audit_models import ModelTally

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from tqdm import tqdm
 
-from rescorer.cli.figures import shown
 from rescorer.cli.options import DtypeOption, FormatOption, MapOption, StreamOption, lists_from
+from rescorer.cli.output import shown
 from rescorer.types import NBestList
 
 if TYPE_CHECKING:

@@ -15,12 +15,12 @@ from rich.console import Console
 
 from rescorer.errors import ConfigError, InputError, did_you_mean
 from rescorer.evaluation.report import Report, render
-from rescorer.formats.fields import parse_field_map
-from rescorer.formats.jsonlines import group_by_pattern, read_lists
-from rescorer.formats.references import read_groups
+from rescorer.formats.field_map import parse_field_map
+from rescorer.formats.io.text_io import source_name
+from rescorer.formats.nbest.jsonlines import group_by_pattern, read_lists
+from rescorer.formats.nist.references import read_groups
 from rescorer.formats.registry import choose, detect, with_groups
 from rescorer.formats.rescored import WHAT_THEY_ARE, check_writable, is_rescored
-from rescorer.formats.source import source_name
 from rescorer.score_combination import parse_weights
 from rescorer.types import NBestList, Weights
 

@@ -15,7 +15,7 @@ from rich.table import Table
 from rescorer.cli.options import BundleOption
 from rescorer.errors import FormatError
 from rescorer.evaluation.perplexity import TextTotals, total
-from rescorer.formats.source import good_lines
+from rescorer.formats.io.text_io import good_lines
 from rescorer.pipeline import Rescorer
 from rescorer.types import TextScore
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rescorer.cli.settings import given
+from rescorer.cli.settings_options import given
 
 if TYPE_CHECKING:
     from rescorer.service.sources import Given

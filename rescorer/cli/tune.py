@@ -9,15 +9,6 @@ from typing import Annotated
 
 import typer
 
-from rescorer.cli.counting import (
-    CharactersOption,
-    CountingOption,
-    FragmentsOption,
-    OptionalWordsOption,
-    ReferenceOption,
-    good_lists,
-    lists_reader,
-)
 from rescorer.cli.options import (
     BundleOption,
     FirstPassOption,
@@ -33,7 +24,16 @@ from rescorer.cli.options import (
     named_numbers,
     print_reports,
 )
-from rescorer.cli.rejections import Rejections
+from rescorer.cli.output import Rejections
+from rescorer.cli.scoring_options import (
+    CharactersOption,
+    CountingOption,
+    FragmentsOption,
+    OptionalWordsOption,
+    ReferenceOption,
+    good_lists,
+    lists_reader,
+)
 from rescorer.errors import ConfigError, FormatError
 from rescorer.evaluation.counting import Counting
 from rescorer.evaluation.fingerprint import fingerprint

@@ -11,7 +11,7 @@ from rescorer.evaluation.audit_facts import FIRST_PASS, Facts
 from rescorer.evaluation.audit_models import Likeness
 from rescorer.evaluation.audit_streams import StreamFacts
 from rescorer.evaluation.finding import Finding
-from rescorer.formats.streams import NATS_PER_UNIT
+from rescorer.formats.score_units import NATS_PER_UNIT
 
 FEW = 0.05
 """Share of lists, or of hypotheses, that may be odd without a warning."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rescorer.formats.streams import NATS_PER_UNIT
+from rescorer.formats.score_units import NATS_PER_UNIT
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from rescorer.errors import InputError
-from rescorer.formats.nist import Segment, TimedWord
+from rescorer.formats.nist.trn_ctm import Segment, TimedWord
 from rescorer.types import Hypothesis, NBestList
 
 Channel = tuple[str, str]

@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from rescorer.errors import ConfigError, FormatError, InputError, did_you_mean
-from rescorer.formats.format import Choice
-from rescorer.formats.sample import sample_of
-from rescorer.formats.table import FORMATS
+from rescorer.formats.base import Choice
+from rescorer.formats.catalogue import FORMATS
+from rescorer.formats.io.sniff import sample_of
 from rescorer.types import NBestList
 
 

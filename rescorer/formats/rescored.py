@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rescorer.errors import ConfigError, InvalidList
-from rescorer.formats.jsonlines import rescored_line
+from rescorer.formats.common import Write
+from rescorer.formats.io.text_io import open_output
+from rescorer.formats.nbest.jsonlines import rescored_line
 from rescorer.formats.registry import FORMATS, choose
-from rescorer.formats.rows import Write
-from rescorer.formats.source import open_output
 from rescorer.types import Hypothesis, NBestList, RescoredList
 
 WHOLE = "jsonl"

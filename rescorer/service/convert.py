@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from rescorer.errors import InvalidList
-from rescorer.formats.streams import Base, Sign, Units, stream_to_nats
+from rescorer.formats.score_units import Base, Sign, Units, stream_to_nats
 from rescorer.ranking import Ranking
 from rescorer.score_combination import parse_weights
 from rescorer.service.v1 import rescorer_pb2 as pb

@@ -14,7 +14,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource
 from rapidfuzz.distance import OSA
 
 from rescorer.errors import did_you_mean
-from rescorer.formats.source import MAX_LINE_VARIABLE
+from rescorer.formats.io.text_io import MAX_LINE_VARIABLE
 
 PREFIX = "RESCORER_"
 CONFIG_VARIABLE = "RESCORER_CONFIG"

@@ -17,7 +17,7 @@ from rescorer.bench.run import BenchOptions
 from rescorer.bench.work import count_work
 from rescorer.cli import app
 from rescorer.errors import ConfigError
-from rescorer.formats.jsonlines import writer
+from rescorer.formats.nbest.jsonlines import writer
 from rescorer.lm.networks.config import KINDS, OUTPUTS
 from rescorer.lm.ngram import NgramModel
 from rescorer.pipeline import Rescorer

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rescorer.cli import main
-from rescorer.formats.jsonlines import read_lists
+from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.pipeline import Rescorer
 from rescorer.service.settings import ServiceSettings
 from tests.support.command_lines import GOOD, write

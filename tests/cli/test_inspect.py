@@ -14,8 +14,8 @@ from rich.console import Console
 from rescorer.cli import main
 from rescorer.evaluation.audit import audit
 from rescorer.evaluation.audit_report import render
-from rescorer.formats.fields import parse_field_map
-from rescorer.formats.jsonlines import nbest_line, read_lists
+from rescorer.formats.field_map import parse_field_map
+from rescorer.formats.nbest.jsonlines import nbest_line, read_lists
 from rescorer.formats.registry import choose
 from rescorer.text import Normaliser
 from tests.support.audited import SOUND, TOTAL, with_scores

@@ -16,10 +16,10 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from rescorer.cli import app
-from rescorer.cli.top import view
+from rescorer.cli.top.command import view
+from rescorer.cli.top.scrape import Scrape, compare, quantile
 from rescorer.errors import Unavailable
 from rescorer.service.metrics import SECONDS
-from rescorer.service.scrape import Scrape, compare, quantile
 from rescorer.service.v1 import rescorer_pb2 as pb
 from rescorer.service.v1.rescorer_pb2_grpc import RescorerServiceStub
 from tests.support.servers import running

@@ -22,8 +22,8 @@ from rescorer import (
 )
 from rescorer.client import AsyncClient, Client
 from rescorer.file_rescoring import Rescoring, rescore_lists
-from rescorer.formats.fields import parse_field_map
-from rescorer.formats.jsonlines import read_lists, rescored_line
+from rescorer.formats.field_map import parse_field_map
+from rescorer.formats.nbest.jsonlines import read_lists, rescored_line
 from tests.support.clients import asked, nbest
 from tests.support.servers import running
 

@@ -21,8 +21,8 @@ from rescorer import (
 )
 from rescorer.cli import main
 from rescorer.client import Client
-from rescorer.formats.jsonlines import nbest_line, read_lists
-from rescorer.formats.nist import read_ctm_lists
+from rescorer.formats.nbest.jsonlines import nbest_line, read_lists
+from rescorer.formats.nist.trn_ctm import read_ctm_lists
 from rescorer.formats.rescored import renderer, rescored_writer
 from rescorer.service.v1 import rescorer_pb2 as pb
 from rescorer.service.v1.rescorer_pb2_grpc import RescorerServiceStub

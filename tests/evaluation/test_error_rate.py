@@ -17,9 +17,9 @@ from rescorer.evaluation.alternations import expand_alternations
 from rescorer.evaluation.counts import WordErrors, count_errors, fewest_errors
 from rescorer.evaluation.oracle import EvaluatedList, evaluate_list, first_pass_index
 from rescorer.evaluation.report import evaluate, render
-from rescorer.formats.fields import parse_field_map
-from rescorer.formats.jsonlines import read_lists
-from rescorer.formats.references import read_references
+from rescorer.formats.field_map import parse_field_map
+from rescorer.formats.nbest.jsonlines import read_lists
+from rescorer.formats.nist.references import read_references
 from rescorer.text import Normaliser
 from rescorer.types import Hypothesis, NBestList
 

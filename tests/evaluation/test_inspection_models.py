@@ -17,8 +17,8 @@ from rescorer.evaluation.audit_models import LISTS_AT_ONCE, ModelTally
 from rescorer.evaluation.audit_stream_findings import in_nats, other_units
 from rescorer.evaluation.oracle import evaluate_list
 from rescorer.evaluation.systems import components_of
-from rescorer.formats.fields import parse_field_map
-from rescorer.formats.jsonlines import read_lists
+from rescorer.formats.field_map import parse_field_map
+from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.pipeline import Rescorer
 from rescorer.text import Normaliser
 from rescorer.types import Hypothesis, NBestList, Weights

@@ -18,8 +18,8 @@ from rescorer.cli import main
 from rescorer.evaluation.counting import Counting
 from rescorer.evaluation.counts import WordErrors
 from rescorer.evaluation.timed import lists_by_time
-from rescorer.formats.nist import Segment, TimedWord, read_ctm, read_stm
-from rescorer.formats.references import read_references
+from rescorer.formats.nist.references import read_references
+from rescorer.formats.nist.trn_ctm import Segment, TimedWord, read_ctm, read_stm
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "sclite"
 SCLITE = next(

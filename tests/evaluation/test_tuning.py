@@ -14,9 +14,9 @@ from rescorer.errors import ConfigError
 from rescorer.evaluation.line_search import error_curve
 from rescorer.evaluation.oracle import evaluate_list
 from rescorer.evaluation.tuning import TuningList, TuningSettings, choose, leave_one_group_out, tune
-from rescorer.formats.fields import parse_field_map
-from rescorer.formats.jsonlines import read_lists
-from rescorer.formats.references import read_groups
+from rescorer.formats.field_map import parse_field_map
+from rescorer.formats.nbest.jsonlines import read_lists
+from rescorer.formats.nist.references import read_groups
 
 SMALL = st.integers(-3, 3)
 PLAIN = TuningSettings(stay=0.0, restarts=0)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from rescorer.errors import FormatError, InvalidList
-from rescorer.formats.espnet2 import read_lists, writer
+from rescorer.formats.nbest.espnet2 import read_lists, writer
 from rescorer.types import Hypothesis, NBestList
 from tests.support.nbest_lists import nbest_lists, several, write_truncated_gzip
 

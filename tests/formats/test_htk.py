@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import FormatError, InvalidList, LimitExceeded
-from rescorer.formats.htk import Scales, best_paths, header_scales, read_lists
-from rescorer.formats.lattice import Lattice, Link
-from rescorer.formats.slf import read_lattice
+from rescorer.formats.lattices.htk import Scales, best_paths, header_scales, read_lists
+from rescorer.formats.lattices.lattice import Lattice, Link
+from rescorer.formats.lattices.slf import read_lattice
 from rescorer.types import NBestList
 from tests.support.nbest_lists import write_truncated_gzip
 

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import FormatError
-from rescorer.formats import alternatives, json_stream, mlm
-from rescorer.formats.json_stream import JsonStream
-from rescorer.formats.source import read_pieces
+from rescorer.formats.io import json_stream
+from rescorer.formats.io.json_stream import JsonStream
+from rescorer.formats.io.text_io import read_pieces
+from rescorer.formats.nbest import mlm, speech_services
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just("😀"),
@@ -91,12 +92,12 @@ def test_text_that_is_none_says_where():
         list(read_pieces(io.BytesIO(b'{"a": 1,\n"\xc3')))
 
 
-@pytest.mark.parametrize(("module", "indent"), [(mlm, None), (mlm, 1), (alternatives, 1)])
+@pytest.mark.parametrize(("module", "indent"), [(mlm, None), (mlm, 1), (speech_services, 1)])
 def test_memory_is_that_of_one_list(module, indent, tmp_path, monkeypatch):
     monkeypatch.undo()
     hypotheses = {f"hyp_{n}": {"text": "a b c d e f g h " * 20, "score": -n} for n in range(1, 20)}
     lists = {f"u{n}": hypotheses for n in range(1_000)}
-    if module is alternatives:
+    if module is speech_services:
         lists = {"results": [{"id": key, "alternatives": [*hypotheses.values()]} for key in lists]}
     path = tmp_path / "lists.json"
     with path.open("w") as file:

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
-from rescorer.formats.fields import FieldMap, StreamField, parse_field_map
-from rescorer.formats.jsonlines import group_by_pattern, nbest_line, read_lists, rescored_line
-from rescorer.formats.streams import Units
+from rescorer.formats.field_map import FieldMap, StreamField, parse_field_map
+from rescorer.formats.nbest.jsonlines import group_by_pattern, nbest_line, read_lists, rescored_line
+from rescorer.formats.score_units import Units
 from rescorer.types import Hypothesis, NBestList, RescoredHypothesis, RescoredList, Weights
 
 FLAT = parse_field_map(["hypotheses=hyps,reference=ref"], ["acoustic=am"])

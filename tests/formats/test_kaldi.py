@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 
 from rescorer.errors import FormatError, InvalidList
-from rescorer.formats.kaldi import read_lists, writer
-from rescorer.formats.table import FORMATS
+from rescorer.formats.catalogue import FORMATS
+from rescorer.formats.nbest.kaldi import read_lists, writer
 from rescorer.types import Hypothesis, NBestList
 from tests.support.nbest_lists import nbest_lists, same, several, write_truncated_gzip
 

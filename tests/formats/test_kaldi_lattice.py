@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError, FormatError, InvalidList
-from rescorer.formats.kaldi_lattice import read_lists
+from rescorer.formats.lattices.kaldi_lattice import read_lists
 from rescorer.formats.registry import choose
 from rescorer.types import Hypothesis, NBestList
 from tests.support.nbest_lists import write_truncated_gzip

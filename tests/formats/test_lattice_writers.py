@@ -12,9 +12,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from rescorer.errors import InvalidList
-from rescorer.formats import htk, kaldi_lattice, slf
+from rescorer.formats.lattices import htk, kaldi_lattice, slf
+from rescorer.formats.lattices.slf import slf_value
 from rescorer.formats.registry import choose
-from rescorer.formats.slf import slf_value
 from rescorer.types import Hypothesis, NBestList
 from tests.support.nbest_lists import NUMBERS, nbest_lists, several
 

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from rescorer.errors import FormatError, InputError, InvalidList
 from rescorer.evaluation.timed import lists_by_time
-from rescorer.formats.nist import (
+from rescorer.formats.io.sniff import sample_of
+from rescorer.formats.nist.references import read_references
+from rescorer.formats.nist.trn_ctm import (
     Segment,
     TimedWord,
     ctm_writer,
@@ -23,8 +25,6 @@ from rescorer.formats.nist import (
     read_trn_lists,
     trn_writer,
 )
-from rescorer.formats.references import read_references
-from rescorer.formats.sample import sample_of
 from rescorer.types import Hypothesis, NBestList
 
 CTM = """\

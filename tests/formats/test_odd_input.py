@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from rescorer.errors import FormatError, InputError
+from rescorer.formats.io.text_io import MAX_LINE_VARIABLE
 from rescorer.formats.registry import FORMATS, choose
-from rescorer.formats.source import MAX_LINE_VARIABLE
 from rescorer.types import NBestList
 from tools.fuzz.targets import CHOICES, PLACES, TARGETS
 

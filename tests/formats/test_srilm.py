@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import FormatError, InvalidList
-from rescorer.formats.nist import ctm_writer
-from rescorer.formats.srilm import fused_writer, read_lists, words_writer, writer
+from rescorer.formats.nbest.srilm import fused_writer, read_lists, words_writer, writer
+from rescorer.formats.nist.trn_ctm import ctm_writer
 from rescorer.types import Hypothesis, NBestList
 from tests.support.nbest_lists import nbest_lists, same, several, write_truncated_gzip
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import assume, given
 
 from rescorer.errors import ConfigError, FormatError, InvalidList
+from rescorer.formats.io.sniff import sample_of
+from rescorer.formats.nbest.srinterp import looks_like, read_lists, writer
 from rescorer.formats.registry import choose
-from rescorer.formats.sample import sample_of
-from rescorer.formats.srinterp import looks_like, read_lists, writer
 from rescorer.types import Hypothesis, NBestList
 from tests.support.nbest_lists import nbest_lists, same, several, write_truncated_gzip
 

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import InvalidList
-from rescorer.formats.nist import IGNORED
-from rescorer.formats.sample import sample_of
-from rescorer.formats.stm import looks_like, read_lists, segment_name, writer
+from rescorer.formats.io.sniff import sample_of
+from rescorer.formats.nist.stm import looks_like, read_lists, segment_name, writer
+from rescorer.formats.nist.trn_ctm import IGNORED
 from rescorer.types import Hypothesis, NBestList
 from tests.support.nbest_lists import TEXT, WORD
 

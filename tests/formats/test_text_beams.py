@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError, FormatError, InvalidList
-from rescorer.formats import nemo, rnnlm
+from rescorer.formats.nbest import nemo, rnnlm
 from rescorer.types import Hypothesis, NBestList
 from tests.support.nbest_lists import TEXT, nbest_lists, same, several, write_truncated_gzip
 

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError, FormatError
-from rescorer.formats import source
-from rescorer.formats.source import open_output, read_lines
+from rescorer.formats.io import text_io
+from rescorer.formats.io.text_io import open_output, read_lines
 
 
 def lines_of(data: bytes) -> list[tuple[int, str | FormatError]]:
@@ -29,7 +29,7 @@ TEXTS = st.lists(st.text(st.characters(exclude_characters="\n\r\0\ufeff", exclud
 def test_lines_are_those_that_splitting_the_whole_text_gives(texts, compressed, crlf, chunk_bytes):
     data = "".join(text + ("\r\n" if crlf else "\n") for text in texts).encode()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(source, "CHUNK_BYTES", chunk_bytes)
+        patch.setattr(text_io, "CHUNK_BYTES", chunk_bytes)
         assert lines_of(gzip.compress(data) if compressed else data) == list(enumerate(texts, start=1))
 
 
@@ -70,8 +70,8 @@ def test_lines_that_are_no_text_do_not_stop_the_others():
 
 
 def test_an_endless_line_does_not_fill_the_memory(monkeypatch):
-    monkeypatch.setattr(source, "MAX_LINE_BYTES", 10)
-    monkeypatch.setattr(source, "CHUNK_BYTES", 4)
+    monkeypatch.setattr(text_io, "MAX_LINE_BYTES", 10)
+    monkeypatch.setattr(text_io, "CHUNK_BYTES", 4)
     numbered = lines_of(b"ok\n" + b"x" * 50 + b"\nok\n" + b"y" * 11)
     assert [numbered[0], numbered[2]] == [(1, "ok"), (3, "ok")]
     assert "longer than 10 bytes" in str(numbered[1][1])
@@ -79,11 +79,11 @@ def test_an_endless_line_does_not_fill_the_memory(monkeypatch):
 
 
 def test_the_limit_of_a_line_can_be_told(monkeypatch):
-    monkeypatch.setenv(source.MAX_LINE_VARIABLE, "5")
+    monkeypatch.setenv(text_io.MAX_LINE_VARIABLE, "5")
     assert lines_of(b"12345\n")[0] == (1, "12345")
     assert "longer than 5 bytes; RESCORER_MAX_LINE_BYTES sets the limit" in str(lines_of(b"123456\n")[0][1])
     for wrong in ("0", "-1", "64M"):
-        monkeypatch.setenv(source.MAX_LINE_VARIABLE, wrong)
+        monkeypatch.setenv(text_io.MAX_LINE_VARIABLE, wrong)
         with pytest.raises(ConfigError, match=f"RESCORER_MAX_LINE_BYTES='{wrong}': expected a number of"):
             lines_of(b"")
 
@@ -120,7 +120,7 @@ def test_what_is_written_is_read_back(tmp_path, name):
 
 def test_dash_is_standard_input_and_output_and_a_pipe_is_served_line_by_line():
     program = """
-from rescorer.formats.source import open_output, read_lines
+from rescorer.formats.io.text_io import open_output, read_lines
 with open_output("-") as out:
     for number, text in read_lines("-"):
         print(number, text, file=out, flush=True)

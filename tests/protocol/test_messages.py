@@ -19,8 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer import ConfigError, Hypothesis, InvalidList, LimitExceeded, NBestList, Weights, errors
-from rescorer.formats.jsonlines import rescored_line
-from rescorer.formats.streams import NATS_PER_UNIT
+from rescorer.formats.nbest.jsonlines import rescored_line
+from rescorer.formats.score_units import NATS_PER_UNIT
 from rescorer.ranking import ranking
 from rescorer.service.convert import (
     list_from_proto,

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from rescorer.evaluation.counts import WordErrors
 from rescorer.evaluation.oracle import evaluate_list
-from rescorer.formats.htk import read_lattice
-from rescorer.formats.jsonlines import read_lists
-from rescorer.formats.lattice import Lattice, Link
+from rescorer.formats.lattices.htk import read_lattice
+from rescorer.formats.lattices.lattice import Lattice, Link
+from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.text import Normaliser
 from rescorer.types import NBestList
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rescorer.cli import EXIT_CODES
-from rescorer.formats.jsonlines import read_lists
+from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.service.faults import BUG, KINDS
 from training.recipe import read_recipe
 from training.report import MeasuredModel, Report, table

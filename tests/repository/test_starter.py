@@ -10,8 +10,8 @@ import pytest
 
 from rescorer.evaluation.report import evaluate
 from rescorer.evaluation.systems import first_pass, reranked, score_lists, system_weights
-from rescorer.formats.fields import parse_field_map
-from rescorer.formats.jsonlines import read_lists
+from rescorer.formats.field_map import parse_field_map
+from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.pipeline import Rescorer
 from training.recipe import read_recipe
 

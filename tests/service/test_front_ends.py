@@ -21,6 +21,7 @@ import pytest
 from prometheus_client import Metric
 
 from rescorer import ConfigError, Hypothesis, NBestList, RescoredList, Rescorer
+from rescorer.cli.top.scrape import compare, read
 from rescorer.client import NO_RETRY, Client
 from rescorer.client.identity import metadata
 from rescorer.load.server import command_line, family, metrics_port, scorers
@@ -29,7 +30,6 @@ from rescorer.service.addresses import check_free, keep_port
 from rescorer.service.front_main import share
 from rescorer.service.front_metrics import merged
 from rescorer.service.scorer_pool import DEATHS_IN_A_ROW
-from rescorer.service.scrape import compare, read
 from rescorer.service.settings import load_settings
 from rescorer.service.v1 import admin_pb2
 from rescorer.service.v1.admin_pb2_grpc import AdminServiceStub

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from rescorer import BundleError, ConfigError
 from rescorer.cli import app, exit_code
-from rescorer.cli.settings import options
+from rescorer.cli.settings_options import options
 from rescorer.service.environment import strange_variables
 from rescorer.service.server import Server
 from rescorer.service.settings import ServiceSettings, expected, load_settings

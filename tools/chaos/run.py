@@ -18,12 +18,12 @@ from pathlib import Path
 
 import grpc
 
+from rescorer.cli.top.scrape import read
 from rescorer.client.identity import metadata
 from rescorer.errors import ServiceError
 from rescorer.load.server import judged, logged_faults, metrics_port, scorers, serving
 from rescorer.service.access_file import hash_of, new_token
 from rescorer.service.convert import list_to_proto
-from rescorer.service.scrape import read
 from rescorer.service.v1 import admin_pb2
 from rescorer.service.v1.admin_pb2_grpc import AdminServiceStub
 from rescorer.types import NBestList

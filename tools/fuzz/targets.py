@@ -17,11 +17,11 @@ from pathlib import Path
 
 from rescorer.errors import InputError, InvalidList, RescorerError
 from rescorer.evaluation.alternations import MAX_ALTERNATIVES, expand_alternations, parse_alternations
-from rescorer.formats.jsonlines import nbest_line
-from rescorer.formats.nist import read_ctm, read_stm
-from rescorer.formats.references import read_groups, read_references
+from rescorer.formats.io.text_io import read_lines
+from rescorer.formats.nbest.jsonlines import nbest_line
+from rescorer.formats.nist.references import read_groups, read_references
+from rescorer.formats.nist.trn_ctm import read_ctm, read_stm
 from rescorer.formats.registry import FORMATS, choose, detect
-from rescorer.formats.source import read_lines
 from rescorer.types import Hypothesis, NBestList
 from tests.support.format_samples import FILES, FOLDERS, TOLD
 

@@ -1,0 +1,1 @@
+"""N-best list formats, one module each, in both directions."""

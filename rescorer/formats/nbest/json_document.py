@@ -1,0 +1,95 @@
+"""Owns files that are one JSON object: read and written member by member."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rescorer.errors import FormatError, InputError, InvalidList
+from rescorer.formats.io.json_records import SURROGATE
+from rescorer.formats.io.json_stream import JsonStream, object_of
+from rescorer.formats.io.text_io import Source, open_output, read_pieces, source_name
+from rescorer.types import NBestList
+
+WriteMember = Callable[[str, Any], None]
+
+
+def parse_document(text: str, file: str, line: int = 1) -> Any:
+    """The value of a text that begins at ``line`` of a file.
+
+    Raises:
+        FormatError: it is no JSON, has a key twice in one object, or holds half a surrogate pair; names the
+            line where JSON has one.
+    """
+    try:
+        value = json.loads(text, object_pairs_hook=object_of)
+        if SURROGATE.search(text):
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except json.JSONDecodeError as fault:
+        message = f"not JSON: {fault.msg} at column {fault.colno}"
+        raise FormatError(message, file=file, line=line + fault.lineno - 1) from None
+    except UnicodeEncodeError:
+        raise FormatError("half a surrogate pair; expected Unicode text", file=file) from None
+    except (ValueError, RecursionError) as fault:  # thousands of digits or of brackets, a key twice
+        raise FormatError(f"not readable JSON: {fault}", file=file) from None
+    return value
+
+
+def open_document(source: Source) -> JsonStream:
+    """The beginning of a file that is one object, whose ``members`` come next.
+
+    Raises:
+        FormatError: it cannot be opened, or is something else.
+    """
+    file = source_name(source)
+    document = JsonStream(read_pieces(source), file)
+    expect_object(document, file)
+    return document
+
+
+def expect_object(document: JsonStream, file: str, field: str = "") -> None:
+    """Raises FormatError where something else than an object comes next."""
+    if document.next() != "{":
+        if not document.next() or document.kind() == "a number":
+            document.value()  # where it is none, this says why
+        raise FormatError(f"expected a JSON object, not {document.kind()}", file=file, field=field)
+
+
+def member_lists(
+    document: JsonStream, list_of: Callable[[str, Any, str], NBestList | InvalidList], file: str
+) -> Iterator[NBestList | InputError]:
+    """What ``list_of`` makes of each member of the object that comes next, by key, value and file."""
+    seen: set[str] = set()
+    for list_id in document.members(twice=True):
+        record = document.value()
+        try:
+            if list_id in seen:
+                raise InvalidList("is here a second time", list_id=list_id, file=file)
+            yield list_of(list_id, record, file)
+        except InvalidList as fault:
+            yield fault
+        seen.add(list_id)
+
+
+@contextmanager
+def object_writer(target: str | Path, before: str = "{", after: str = "}") -> Iterator[WriteMember]:
+    """Writes one object, a member a line, between ``before`` and ``after``.
+
+    What it yields takes key and value, and raises InvalidList for a key that was written before.
+    """
+    written: set[str] = set()
+    with open_output(target) as stream:
+        stream.write(before)
+
+        def write(key: str, value: Any) -> None:
+            if key in written:
+                raise InvalidList("is there a second time; expected each id once", list_id=key, field="id")
+            member = f"{json.dumps(key, ensure_ascii=False)}: {json.dumps(value, ensure_ascii=False)}"
+            stream.write(f"{',' if written else ''}\n{member}")
+            written.add(key)
+
+        yield write
+        stream.write(f"\n{after}\n")

@@ -1,0 +1,1 @@
+"""NIST's trn, ctm and stm files, and references by utterance id."""
