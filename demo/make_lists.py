@@ -23,8 +23,8 @@ import numpy as np
 from lattices import Candidate, n_best
 from tqdm import tqdm
 
-from rescorer.evaluation.counts import WordErrors
-from rescorer.evaluation.oracle import evaluate_list
+from rescorer.evaluation.error_rate.error_counts import WordErrors
+from rescorer.evaluation.error_rate.oracle import evaluate_list
 from rescorer.formats.lattices.htk import read_lattice
 from rescorer.formats.lattices.lattice import Lattice
 from rescorer.formats.nbest.jsonlines import nbest_line

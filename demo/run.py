@@ -22,8 +22,8 @@ from rich.table import Table
 from rescorer import NBestList, RescoredHypothesis, RescoredList, Weights
 from rescorer.bundle import read_normaliser
 from rescorer.client import Client
-from rescorer.evaluation.counts import WordErrors
-from rescorer.evaluation.oracle import EvaluatedList, evaluate_list
+from rescorer.evaluation.error_rate.error_counts import WordErrors
+from rescorer.evaluation.error_rate.oracle import EvaluatedList, evaluate_list
 from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.score_combination import parse_weights
 

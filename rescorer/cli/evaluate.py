@@ -36,12 +36,17 @@ from rescorer.cli.scoring_options import (
     lists_reader,
 )
 from rescorer.errors import ConfigError, FormatError, InvalidList
-from rescorer.evaluation.counting import Counting
-from rescorer.evaluation.fingerprint import tuned_on
-from rescorer.evaluation.oracle import evaluate_list
-from rescorer.evaluation.report import Report
-from rescorer.evaluation.report import evaluate as report
-from rescorer.evaluation.systems import comparison, reference_perplexities, score_lists, system_weights
+from rescorer.evaluation.error_rate.counting import Counting
+from rescorer.evaluation.error_rate.oracle import evaluate_list
+from rescorer.evaluation.error_rate.report import Report
+from rescorer.evaluation.error_rate.report import evaluate as report
+from rescorer.evaluation.tuning.comparison import (
+    comparison,
+    reference_perplexities,
+    score_lists,
+    system_weights,
+)
+from rescorer.evaluation.tuning.fingerprint import tuned_on
 from rescorer.pipeline import Rescorer
 from rescorer.text import Normaliser
 from rescorer.types import NBestList

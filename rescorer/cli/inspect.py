@@ -32,10 +32,10 @@ from rescorer.cli.scoring_options import (
     lists_reader,
 )
 from rescorer.errors import ConfigError
-from rescorer.evaluation.audit import audit
-from rescorer.evaluation.audit_models import ModelTally
-from rescorer.evaluation.audit_report import render
-from rescorer.evaluation.counting import Counting
+from rescorer.evaluation.error_rate.counting import Counting
+from rescorer.evaluation.inspection import audit
+from rescorer.evaluation.inspection.models import ModelTally
+from rescorer.evaluation.inspection.render import render
 from rescorer.pipeline import Rescorer
 from rescorer.text import Normaliser
 

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from rescorer.errors import ConfigError, InputError, did_you_mean
-from rescorer.evaluation.report import Report, render
+from rescorer.evaluation.error_rate.report import Report, render
 from rescorer.formats.field_map import parse_field_map
 from rescorer.formats.io.text_io import source_name
 from rescorer.formats.nbest.jsonlines import group_by_pattern, read_lists

@@ -12,8 +12,8 @@ import typer
 from rescorer.cli.options import lists_from
 from rescorer.cli.output import SHOWN, Rejections
 from rescorer.errors import ConfigError, InputError
-from rescorer.evaluation.counting import Method
-from rescorer.evaluation.timed import lists_by_time
+from rescorer.evaluation.error_rate.counting import Method
+from rescorer.evaluation.error_rate.time_alignment import lists_by_time
 from rescorer.formats.nist.references import read_references
 from rescorer.formats.nist.trn_ctm import is_stm, read_ctm, read_stm
 from rescorer.types import NBestList

@@ -35,10 +35,10 @@ from rescorer.cli.scoring_options import (
     lists_reader,
 )
 from rescorer.errors import ConfigError, FormatError
-from rescorer.evaluation.counting import Counting
-from rescorer.evaluation.fingerprint import fingerprint
-from rescorer.evaluation.report import evaluate
-from rescorer.evaluation.systems import cross_validated, first_pass, reranked, score_lists, tuned
+from rescorer.evaluation.error_rate.counting import Counting
+from rescorer.evaluation.error_rate.report import evaluate
+from rescorer.evaluation.tuning.comparison import cross_validated, first_pass, reranked, score_lists, tuned
+from rescorer.evaluation.tuning.fingerprint import fingerprint
 from rescorer.pipeline import Rescorer
 from rescorer.score_combination import weights_to_dict
 

@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 
 from rescorer.cli import main
-from rescorer.evaluation.audit import audit
-from rescorer.evaluation.audit_report import render
+from rescorer.evaluation.inspection import audit
+from rescorer.evaluation.inspection.render import render
 from rescorer.formats.field_map import parse_field_map
 from rescorer.formats.nbest.jsonlines import nbest_line, read_lists
 from rescorer.formats.registry import choose

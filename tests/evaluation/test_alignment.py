@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError, InvalidList
-from rescorer.evaluation.alignment import Token, align_network, align_table, align_words, same
-from rescorer.evaluation.alternations import MAX_DEPTH, expand_alternations, parse_alternations
-from rescorer.evaluation.counting import Counting, build_network
-from rescorer.evaluation.counts import WordErrors, count_errors
+from rescorer.evaluation.error_rate.alignment import Token, align_network, align_table, align_words, same
+from rescorer.evaluation.error_rate.alternations import MAX_DEPTH, expand_alternations, parse_alternations
+from rescorer.evaluation.error_rate.counting import Counting, build_network
+from rescorer.evaluation.error_rate.error_counts import WordErrors, count_errors
 from rescorer.text import Normaliser
 
 Kinds = tuple[int, int, int, int]  # substitutions, deletions, insertions, reference words

@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from rescorer.cli import main
-from rescorer.evaluation.counting import Counting
-from rescorer.evaluation.oracle import evaluate_list
+from rescorer.evaluation.error_rate.counting import Counting
+from rescorer.evaluation.error_rate.oracle import evaluate_list
 from rescorer.text import Normaliser
 from rescorer.types import Hypothesis, NBestList
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from rescorer.errors import InvalidList
-from rescorer.evaluation.alternations import expand_alternations
-from rescorer.evaluation.counts import WordErrors, count_errors, fewest_errors
-from rescorer.evaluation.oracle import EvaluatedList, evaluate_list, first_pass_index
-from rescorer.evaluation.report import evaluate, render
+from rescorer.evaluation.error_rate.alternations import expand_alternations
+from rescorer.evaluation.error_rate.error_counts import WordErrors, count_errors, fewest_errors
+from rescorer.evaluation.error_rate.oracle import EvaluatedList, evaluate_list, first_pass_index
+from rescorer.evaluation.error_rate.report import evaluate, render
 from rescorer.formats.field_map import parse_field_map
 from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.formats.nist.references import read_references

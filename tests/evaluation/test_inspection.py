@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import InvalidList
-from rescorer.evaluation.audit import audit, errors_to_dict
-from rescorer.evaluation.counts import count_errors
+from rescorer.evaluation.error_rate.error_counts import count_errors
+from rescorer.evaluation.inspection import audit, errors_to_dict
 from rescorer.text import Normaliser
 from tests.support.audited import (
     SOUND,

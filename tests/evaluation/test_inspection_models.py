@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer.evaluation.audit import audit
-from rescorer.evaluation.audit_models import LISTS_AT_ONCE, ModelTally
-from rescorer.evaluation.audit_stream_findings import in_nats, other_units
-from rescorer.evaluation.oracle import evaluate_list
-from rescorer.evaluation.systems import components_of
+from rescorer.evaluation.error_rate.oracle import evaluate_list
+from rescorer.evaluation.inspection import audit
+from rescorer.evaluation.inspection.models import LISTS_AT_ONCE, ModelTally
+from rescorer.evaluation.inspection.stream_findings import in_nats, other_units
+from rescorer.evaluation.tuning.comparison import components_of
 from rescorer.formats.field_map import parse_field_map
 from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.pipeline import Rescorer

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rescorer.evaluation.audit import audit
-from rescorer.evaluation.audit_streams import correlation
+from rescorer.evaluation.inspection import audit
+from rescorer.evaluation.inspection.streams import correlation
 from rescorer.text import Normaliser
 from tests.support.audited import SOUND, TOTAL, codes, with_scores
 

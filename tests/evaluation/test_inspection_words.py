@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rescorer.evaluation.audit import audit
+from rescorer.evaluation.inspection import audit
 from rescorer.text import Normaliser, NormaliserSettings
 from rescorer.types import Hypothesis, NBestList
 from tests.support.audited import TOTAL, WORDS, codes, with_texts

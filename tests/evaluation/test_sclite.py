@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from rescorer.cli import main
-from rescorer.evaluation.counting import Counting
-from rescorer.evaluation.counts import WordErrors
-from rescorer.evaluation.timed import lists_by_time
+from rescorer.evaluation.error_rate.counting import Counting
+from rescorer.evaluation.error_rate.error_counts import WordErrors
+from rescorer.evaluation.error_rate.time_alignment import lists_by_time
 from rescorer.formats.nist.references import read_references
 from rescorer.formats.nist.trn_ctm import Segment, TimedWord, read_ctm, read_stm
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError
-from rescorer.evaluation.line_search import error_curve
-from rescorer.evaluation.oracle import evaluate_list
-from rescorer.evaluation.tuning import TuningList, TuningSettings, choose, leave_one_group_out, tune
+from rescorer.evaluation.error_rate.oracle import evaluate_list
+from rescorer.evaluation.tuning.line_search import error_curve
+from rescorer.evaluation.tuning.search import TuningList, TuningSettings, choose, leave_one_group_out, tune
 from rescorer.formats.field_map import parse_field_map
 from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.formats.nist.references import read_groups

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import FormatError, InputError, InvalidList
-from rescorer.evaluation.timed import lists_by_time
+from rescorer.evaluation.error_rate.time_alignment import lists_by_time
 from rescorer.formats.io.sniff import sample_of
 from rescorer.formats.nist.references import read_references
 from rescorer.formats.nist.trn_ctm import (

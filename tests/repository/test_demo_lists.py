@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer.evaluation.counts import WordErrors
-from rescorer.evaluation.oracle import evaluate_list
+from rescorer.evaluation.error_rate.error_counts import WordErrors
+from rescorer.evaluation.error_rate.oracle import evaluate_list
 from rescorer.formats.lattices.htk import read_lattice
 from rescorer.formats.lattices.lattice import Lattice, Link
 from rescorer.formats.nbest.jsonlines import read_lists

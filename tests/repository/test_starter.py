@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rescorer.evaluation.report import evaluate
-from rescorer.evaluation.systems import first_pass, reranked, score_lists, system_weights
+from rescorer.evaluation.error_rate.report import evaluate
+from rescorer.evaluation.tuning.comparison import first_pass, reranked, score_lists, system_weights
 from rescorer.formats.field_map import parse_field_map
 from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.pipeline import Rescorer

@@ -16,7 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rescorer.errors import InputError, InvalidList, RescorerError
-from rescorer.evaluation.alternations import MAX_ALTERNATIVES, expand_alternations, parse_alternations
+from rescorer.evaluation.error_rate.alternations import (
+    MAX_ALTERNATIVES,
+    expand_alternations,
+    parse_alternations,
+)
 from rescorer.formats.io.text_io import read_lines
 from rescorer.formats.nbest.jsonlines import nbest_line
 from rescorer.formats.nist.references import read_groups, read_references

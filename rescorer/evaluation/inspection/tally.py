@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from rescorer.errors import InvalidList
-from rescorer.evaluation.alternations import expand_alternations
-from rescorer.evaluation.audit_models import ModelTally
-from rescorer.evaluation.audit_streams import StreamFacts, StreamTally
-from rescorer.evaluation.audit_words import WordFacts, WordTally
-from rescorer.evaluation.counting import PLAIN, Counting
-from rescorer.evaluation.oracle import EvaluatedList
-from rescorer.evaluation.report import Totals
+from rescorer.evaluation.error_rate.alternations import expand_alternations
+from rescorer.evaluation.error_rate.counting import PLAIN, Counting
+from rescorer.evaluation.error_rate.oracle import EvaluatedList
+from rescorer.evaluation.error_rate.report import Totals
+from rescorer.evaluation.inspection.models import ModelTally
+from rescorer.evaluation.inspection.streams import StreamFacts, StreamTally
+from rescorer.evaluation.inspection.words import WordFacts, WordTally
 from rescorer.pipeline import check_list
 from rescorer.ranking import best_first
 from rescorer.text import Normaliser

@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rescorer.errors import InputError
-from rescorer.evaluation.audit_facts import Collector, ErrorFacts, Facts
-from rescorer.evaluation.audit_findings import judge
-from rescorer.evaluation.audit_models import ModelFacts, ModelTally
-from rescorer.evaluation.audit_streams import StreamFacts
-from rescorer.evaluation.audit_words import WordFacts
-from rescorer.evaluation.counting import PLAIN, Counting
-from rescorer.evaluation.finding import Finding
+from rescorer.evaluation.error_rate.counting import PLAIN, Counting
+from rescorer.evaluation.inspection.finding import Finding
+from rescorer.evaluation.inspection.findings import judge
+from rescorer.evaluation.inspection.models import ModelFacts, ModelTally
+from rescorer.evaluation.inspection.streams import StreamFacts
+from rescorer.evaluation.inspection.tally import Collector, ErrorFacts, Facts
+from rescorer.evaluation.inspection.words import WordFacts
 from rescorer.text import Normaliser
 from rescorer.types import NBestList
 

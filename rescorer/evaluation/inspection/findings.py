@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rescorer.evaluation.audit_facts import NEAR_NATS, ErrorFacts, Facts
-from rescorer.evaluation.audit_models import ModelFacts, WeightFacts
-from rescorer.evaluation.audit_stream_findings import FEW, of_order, of_stream
-from rescorer.evaluation.audit_streams import StreamFacts
-from rescorer.evaluation.audit_words import WordFacts
-from rescorer.evaluation.finding import Finding, Severity
+from rescorer.evaluation.inspection.finding import Finding, Severity
+from rescorer.evaluation.inspection.models import ModelFacts, WeightFacts
+from rescorer.evaluation.inspection.stream_findings import FEW, of_order, of_stream
+from rescorer.evaluation.inspection.streams import StreamFacts
+from rescorer.evaluation.inspection.tally import NEAR_NATS, ErrorFacts, Facts
+from rescorer.evaluation.inspection.words import WordFacts
 
 MANY_DUPLICATES = 0.1
 UNCOVERED = 0.001

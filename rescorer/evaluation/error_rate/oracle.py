@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from rescorer.errors import InvalidList
-from rescorer.evaluation.counting import PLAIN, Counting
-from rescorer.evaluation.counts import WordErrors
+from rescorer.evaluation.error_rate.counting import PLAIN, Counting
+from rescorer.evaluation.error_rate.error_counts import WordErrors
 from rescorer.ranking import best_first
 from rescorer.types import NBestList
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from rescorer.errors import InvalidList
-from rescorer.evaluation.audit_streams import mean_and_t
-from rescorer.evaluation.systems import components_of
+from rescorer.evaluation.inspection.streams import mean_and_t
+from rescorer.evaluation.tuning.comparison import components_of
 from rescorer.pipeline import Rescorer
 from rescorer.types import NBestList, RescoredList, Weights
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from rapidfuzz.distance import Levenshtein
 
-from rescorer.evaluation.counts import WordErrors
+from rescorer.evaluation.error_rate.error_counts import WordErrors
 
 GAP, SUBSTITUTION = 3, 4
 OPTIONAL_GAP = 2

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rescorer.errors import ConfigError, InvalidList
-from rescorer.evaluation.alternations import expand_alternations
-from rescorer.evaluation.counting import PLAIN, Counting
-from rescorer.evaluation.oracle import EvaluatedList, evaluate_list
+from rescorer.evaluation.error_rate.alternations import expand_alternations
+from rescorer.evaluation.error_rate.counting import PLAIN, Counting
+from rescorer.evaluation.error_rate.oracle import EvaluatedList, evaluate_list
+from rescorer.evaluation.error_rate.report import Report, evaluate
 from rescorer.evaluation.perplexity import TextTotals, total
-from rescorer.evaluation.report import Report, evaluate
-from rescorer.evaluation.tuning import TuningList, TuningSettings, leave_one_group_out, tune
+from rescorer.evaluation.tuning.search import TuningList, TuningSettings, leave_one_group_out, tune
 from rescorer.pipeline import Rescorer
 from rescorer.ranking import best_first
 from rescorer.score_combination import MIXTURE, WORDS, totals

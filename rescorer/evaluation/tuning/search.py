@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rescorer.errors import ConfigError
-from rescorer.evaluation.line_search import error_curve
+from rescorer.evaluation.tuning.line_search import error_curve
 from rescorer.ranking import TIE
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar, get_args
 
 from rescorer.errors import ConfigError
-from rescorer.evaluation.alignment import Arc, Network, Token, align_network, align_words
-from rescorer.evaluation.alternations import (
+from rescorer.evaluation.error_rate.alignment import Arc, Network, Token, align_network, align_words
+from rescorer.evaluation.error_rate.alternations import (
     CLOSE,
     NOTHING,
     OPEN,
@@ -17,7 +17,7 @@ from rescorer.evaluation.alternations import (
     expand_alternations,
     parse_alternations,
 )
-from rescorer.evaluation.counts import WordErrors, fewest_errors
+from rescorer.evaluation.error_rate.error_counts import WordErrors, fewest_errors
 
 Method = Literal["levenshtein", "sclite"]
 Normalise = Callable[[str], tuple[str, ...]]

@@ -7,10 +7,10 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from rescorer.evaluation.audit_facts import FIRST_PASS, Facts
-from rescorer.evaluation.audit_models import Likeness
-from rescorer.evaluation.audit_streams import StreamFacts
-from rescorer.evaluation.finding import Finding
+from rescorer.evaluation.inspection.finding import Finding
+from rescorer.evaluation.inspection.models import Likeness
+from rescorer.evaluation.inspection.streams import StreamFacts
+from rescorer.evaluation.inspection.tally import FIRST_PASS, Facts
 from rescorer.formats.score_units import NATS_PER_UNIT
 
 FEW = 0.05

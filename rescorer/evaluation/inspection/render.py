@@ -9,10 +9,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from rescorer.evaluation.audit import Audit, errors_to_dict
-from rescorer.evaluation.audit_models import ModelFacts
-from rescorer.evaluation.audit_stream_findings import LIKE_R
-from rescorer.evaluation.audit_words import Tokens
+from rescorer.evaluation.inspection import Audit, errors_to_dict
+from rescorer.evaluation.inspection.models import ModelFacts
+from rescorer.evaluation.inspection.stream_findings import LIKE_R
+from rescorer.evaluation.inspection.words import Tokens
 
 EXAMPLES = 10
 

@@ -10,8 +10,8 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from rescorer.evaluation.counts import WordErrors
-from rescorer.evaluation.oracle import EvaluatedList
+from rescorer.evaluation.error_rate.error_counts import WordErrors
+from rescorer.evaluation.error_rate.oracle import EvaluatedList
 
 NO_GROUP = "(none)"
 PERCENT_DECIMALS = 2

@@ -1,0 +1,1 @@
+"""Count word and character errors, against references as people write them."""
