@@ -44,7 +44,7 @@ audit: $(VENV)/.installed-dev  ## known vulnerabilities of what is installed, wh
 fuzz: $(VENV)/.installed-fuzz  ## look for bytes that break a reader, SECONDS=600 for each
 	$(BIN)/python -m tools.fuzz.readers --all --seconds $(SECONDS) --folder runs/fuzz
 
-proto: $(VENV)/.installed-dev  ## generate rescorer/service/v1 from proto/
+proto: $(VENV)/.installed-dev  ## generate rescorer/protocol/v1 from proto/
 	$(BIN)/python proto/generate.py
 
 docs: $(VENV)/.installed  ## write docs/settings.md from the settings

@@ -6,9 +6,9 @@ import types
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
+from rescorer.service.config_sources import flag_of
 from rescorer.service.environment import PREFIX
 from rescorer.service.settings import ServiceSettings
-from rescorer.service.sources import flag_of
 
 SETTINGS = Path(__file__).parent / "settings.md"
 UNITS = {

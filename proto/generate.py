@@ -1,4 +1,4 @@
-"""Owns the step from proto/ to the Python code in rescorer/service/v1 and the descriptors for a gateway.
+"""Owns the step from proto/ to the Python code in rescorer/protocol/v1 and the descriptors for a gateway.
 
     python proto/generate.py            writes both
     python proto/generate.py --check    fails when what is there is out of date
@@ -18,15 +18,15 @@ FOLDER = "rescorer/v1"
 NAMES = ("rescorer", "models", "admin")
 """Files of that folder, without their ending."""
 SOURCES = [f"{FOLDER}/{name}.proto" for name in NAMES]
-TARGET = PROTO.parent / "rescorer" / "service" / "v1"
+TARGET = PROTO.parent / "rescorer" / "protocol" / "v1"
 DESCRIPTORS = PROTO.parent / "deploy" / "envoy" / "rescorer.binpb"
 """All messages and services with what they import, for Envoy's gRPC-JSON transcoder."""
 DETAILS = "google/rpc/error_details.proto"
 """What statuses carry, which no message names."""
 
 MOVED = (
-    ("from rescorer.v1 import", "from rescorer.service.v1 import"),
-    *((f"'rescorer.v1.{name}_pb2'", f"'rescorer.service.v1.{name}_pb2'") for name in NAMES),
+    ("from rescorer.v1 import", "from rescorer.protocol.v1 import"),
+    *((f"'rescorer.v1.{name}_pb2'", f"'rescorer.protocol.v1.{name}_pb2'") for name in NAMES),
 )
 """protoc derives Python modules from the proto package; ours live inside the installed package."""
 

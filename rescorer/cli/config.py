@@ -12,8 +12,8 @@ from rescorer.cli.serve import ConfigOption
 from rescorer.cli.settings_options import given
 
 if TYPE_CHECKING:
+    from rescorer.service.config_sources import Given
     from rescorer.service.settings import ServiceSettings
-    from rescorer.service.sources import Given
 
 
 def config(ctx: typer.Context, config: ConfigOption = None) -> None:
@@ -24,9 +24,9 @@ def config(ctx: typer.Context, config: ConfigOption = None) -> None:
     Takes the same options, environment and file, and starts nothing. It prints a TOML file of settings, or
     every mistake at once, a line each; that bundles or the device are not on this machine is one.
     """
+    from rescorer.service.config_sources import gather
     from rescorer.service.environment import strange_variables
     from rescorer.service.settings import ServiceSettings, checked
-    from rescorer.service.sources import gather
 
     for variable, message in strange_variables(ServiceSettings):
         typer.echo(f"warning: environment {variable}: {message}", err=True)

@@ -10,7 +10,7 @@ import typer
 from rescorer.cli.settings_options import given
 
 if TYPE_CHECKING:
-    from rescorer.service.sources import Given
+    from rescorer.service.config_sources import Given
 
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", help="TOML file of settings, by the names of the options.")
@@ -26,8 +26,8 @@ def serve(ctx: typer.Context, config: ConfigOption = None) -> None:
     (bundle = "models/starter/1"); an option goes before the environment, the environment before the file.
     `rescorer config` shows what comes of it.
     """
+    from rescorer.service.config_sources import gather
     from rescorer.service.settings import ServiceSettings, checked
-    from rescorer.service.sources import gather
 
     options = given(ctx)
 
@@ -36,10 +36,10 @@ def serve(ctx: typer.Context, config: ConfigOption = None) -> None:
 
     settings = checked(read(), here=True)
     if settings.front_ends > 1:
-        from rescorer.service.supervisor import supervise
+        from rescorer.service.frontends.supervisor import supervise
 
         supervise(settings, config, options)
     else:
-        from rescorer.service.serving import serve as run  # grpc is of no use to the other commands
+        from rescorer.service.main import serve as run  # grpc is of no use to the other commands
 
         run(settings, lambda: checked(read()))

@@ -47,7 +47,7 @@ def options() -> tuple[Any, ...]:
 
 
 def parameter(name: str, field: Any) -> inspect.Parameter:
-    from rescorer.service.sources import flag_of
+    from rescorer.service.config_sources import flag_of
 
     flag = flag_of(name)
     is_flag = field.annotation is bool

@@ -17,7 +17,7 @@ def token(
 
     The token itself is told once, on stderr.
     """
-    from rescorer.service.access_file import hash_of, new_token, parse_clients
+    from rescorer.service.net.clients_file import hash_of, new_token, parse_clients
 
     made = new_token()
     quoted = ", ".join(f'"{role}"' for role in roles or ["score"])

@@ -26,8 +26,8 @@ from rescorer.client.calls import (
 from rescorer.client.connection import REASON_S, Connections, Retry, why_unready
 from rescorer.client.identity import Tls, Token
 from rescorer.errors import DeadlineExceeded, Overloaded, Unavailable
-from rescorer.service import MAX_MESSAGE_BYTES
-from rescorer.service.v1 import models_pb2
+from rescorer.protocol import MAX_MESSAGE_BYTES
+from rescorer.protocol.v1 import models_pb2
 from rescorer.types import TextScore, Weights
 
 IN_FLIGHT = 4

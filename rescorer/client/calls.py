@@ -22,15 +22,15 @@ from rescorer.errors import (
     Overloaded,
     RescorerError,
 )
-from rescorer.service.convert import (
+from rescorer.protocol.messages import (
     list_to_proto,
     rescored_from_proto,
     text_score_from_proto,
     weights_from_proto,
     weights_to_proto,
 )
-from rescorer.service.faults import fault_of
-from rescorer.service.v1 import rescorer_pb2 as pb
+from rescorer.protocol.status import fault_of
+from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.types import NBestList, RescoredList, TextScore, Weights
 
 Item = NBestList | InputError

@@ -16,9 +16,9 @@ from grpc import StatusCode
 
 from rescorer.client.identity import Tls, Token, check_token, metadata
 from rescorer.errors import ConfigError
-from rescorer.service.v1 import models_pb2, rescorer_pb2
-from rescorer.service.v1.models_pb2_grpc import ModelServiceStub
-from rescorer.service.v1.rescorer_pb2_grpc import RescorerServiceStub
+from rescorer.protocol.v1 import models_pb2, rescorer_pb2
+from rescorer.protocol.v1.models_pb2_grpc import ModelServiceStub
+from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 
 RESCORER_SERVICE = rescorer_pb2.DESCRIPTOR.services_by_name["RescorerService"].full_name
 MODEL_SERVICE = models_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name

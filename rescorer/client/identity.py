@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc
 
 from rescorer.errors import ConfigError
-from rescorer.service.addresses import is_local_target
+from rescorer.protocol.addresses import is_local_target
 
 Token = str | Callable[[], str]
 """A bearer token, or what is called for one at every call, for tokens that change."""

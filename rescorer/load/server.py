@@ -129,7 +129,7 @@ def family(pid: int) -> list[int]:
 
 def scorers(pid: int) -> list[int]:
     """The scoring processes of a server."""
-    return [child for child in family(pid)[1:] if b"rescorer.service.scorer_main" in command_line(child)]
+    return [child for child in family(pid)[1:] if b"rescorer.service.workers" in command_line(child)]
 
 
 def command_line(pid: int) -> bytes:

@@ -16,8 +16,8 @@ from rescorer.load.client import REFUSED, Spec
 from rescorer.load.crowd import crowd
 from rescorer.load.server import Usage, serving
 from rescorer.pipeline import Rescorer
-from rescorer.service.convert import list_to_proto
-from rescorer.service.v1 import rescorer_pb2 as pb
+from rescorer.protocol.messages import list_to_proto
+from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.types import NBestList
 
 

@@ -19,36 +19,35 @@ from grpc_reflection.v1alpha import reflection
 from rescorer.bundle import newest_version, read_manifest
 from rescorer.errors import ConfigError
 from rescorer.pipeline import Rescorer
-from rescorer.service.access import Access, AccessInterceptor
-from rescorer.service.access_file import Role
-from rescorer.service.addresses import check_free
-from rescorer.service.admin_service import ADMIN_SERVICE, AdminService
-from rescorer.service.batcher import Batcher
-from rescorer.service.drain import Drain
-from rescorer.service.gauges import Gauges
-from rescorer.service.interceptor import FaultInterceptor
-from rescorer.service.jobs import Jobs
-from rescorer.service.listener import listening_server, watch
-from rescorer.service.metrics import Metrics
-from rescorer.service.metrics_endpoint import MetricsEndpoint
-from rescorer.service.model_host import Load
-from rescorer.service.model_service import MODEL_SERVICE, ModelService
-from rescorer.service.port_file import remove_port, write_port
-from rescorer.service.reloading import Reloader
-from rescorer.service.scorer_pool import ScorerPool
-from rescorer.service.scorers import Scorer
-from rescorer.service.scoring import Scoring
-from rescorer.service.service import RescorerService
+from rescorer.protocol.v1 import rescorer_pb2 as pb
+from rescorer.protocol.v1.admin_pb2_grpc import add_AdminServiceServicer_to_server
+from rescorer.protocol.v1.models_pb2_grpc import add_ModelServiceServicer_to_server
+from rescorer.protocol.v1.rescorer_pb2_grpc import add_RescorerServiceServicer_to_server
+from rescorer.service.api.auth import Access, AccessInterceptor
+from rescorer.service.api.call_telemetry import Telemetry
+from rescorer.service.api.drain import Drain
+from rescorer.service.api.interceptors import FaultInterceptor
+from rescorer.service.api.management import ADMIN_SERVICE, MODEL_SERVICE, AdminService, ModelService
+from rescorer.service.api.reload import Reloader
+from rescorer.service.api.rescorer_service import RescorerService
+from rescorer.service.assembly import admission_of, repository_of, scorers_of, shadow_of, tracing_of
+from rescorer.service.engine.batcher import Batcher
+from rescorer.service.engine.dispatch import Scoring
+from rescorer.service.engine.offload import Jobs
+from rescorer.service.engine.work_item import BatchScores, Work
+from rescorer.service.net.addresses import check_free
+from rescorer.service.net.clients_file import Role
+from rescorer.service.net.grpc_listener import listening_server, watch
+from rescorer.service.net.port_file import remove_port, write_port
+from rescorer.service.net.tls import Certificates
+from rescorer.service.observability.endpoint import MetricsEndpoint
+from rescorer.service.observability.gauges import Gauges
+from rescorer.service.observability.metrics import Metrics
+from rescorer.service.observability.tracing import Tracing
 from rescorer.service.settings import ServiceSettings
-from rescorer.service.telemetry import Telemetry
-from rescorer.service.tls import Certificates
-from rescorer.service.tracing import Tracing
-from rescorer.service.v1 import rescorer_pb2 as pb
-from rescorer.service.v1.admin_pb2_grpc import add_AdminServiceServicer_to_server
-from rescorer.service.v1.models_pb2_grpc import add_ModelServiceServicer_to_server
-from rescorer.service.v1.rescorer_pb2_grpc import add_RescorerServiceServicer_to_server
-from rescorer.service.wiring import admission_of, repository_of, scorers_of, shadow_of, tracing_of
-from rescorer.service.work import BatchScores, Work
+from rescorer.service.workers.model_host import Load
+from rescorer.service.workers.pool import ScorerPool
+from rescorer.service.workers.worker import Scorer
 
 SERVICE = pb.DESCRIPTOR.services_by_name["RescorerService"].full_name
 ROLES: Mapping[str, Role] = MappingProxyType(

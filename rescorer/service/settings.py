@@ -12,14 +12,15 @@ from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource
 
 from rescorer.errors import BundleError, ConfigError
 from rescorer.lm import CONTEXT_CACHE_BYTES
-from rescorer.service import MAX_MESSAGE_BYTES, tracing
-from rescorer.service.access_file import read_clients
-from rescorer.service.addresses import address, is_loopback
-from rescorer.service.beforehand import missing_bundles, missing_device
+from rescorer.protocol import MAX_MESSAGE_BYTES
+from rescorer.protocol.addresses import address, is_loopback
+from rescorer.service.config_sources import Given, effective, gather, unknown_setting
 from rescorer.service.environment import PREFIX
-from rescorer.service.logs import LogFormat
-from rescorer.service.sources import Given, effective, gather, unknown_setting
-from rescorer.service.tls import check
+from rescorer.service.net.clients_file import read_clients
+from rescorer.service.net.tls import check
+from rescorer.service.observability import tracing
+from rescorer.service.observability.logs import LogFormat
+from rescorer.service.preflight import missing_bundles, missing_device
 
 BYTES_A_TOKEN = 8
 """Of a message, scores and all: what a request will cost is told by its size until its words are counted."""

@@ -19,9 +19,9 @@ from rescorer.cli import app
 from rescorer.cli.top.command import view
 from rescorer.cli.top.scrape import Scrape, compare, quantile
 from rescorer.errors import Unavailable
-from rescorer.service.metrics import SECONDS
-from rescorer.service.v1 import rescorer_pb2 as pb
-from rescorer.service.v1.rescorer_pb2_grpc import RescorerServiceStub
+from rescorer.protocol.v1 import rescorer_pb2 as pb
+from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
+from rescorer.service.observability.metrics import SECONDS
 from tests.support.servers import running
 from tests.support.stubs import a_list
 

@@ -24,8 +24,8 @@ from rescorer.client import Client
 from rescorer.formats.nbest.jsonlines import nbest_line, read_lists
 from rescorer.formats.nist.trn_ctm import read_ctm_lists
 from rescorer.formats.rescored import renderer, rescored_writer
-from rescorer.service.v1 import rescorer_pb2 as pb
-from rescorer.service.v1.rescorer_pb2_grpc import RescorerServiceStub
+from rescorer.protocol.v1 import rescorer_pb2 as pb
+from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 from tests.support.servers import running
 
 NUMBERS = st.floats(0, 1e6)

@@ -18,7 +18,7 @@ from rescorer import RescoredList
 from rescorer.client import NO_RETRY, AsyncClient, Client
 from rescorer.errors import ModelNotFound
 from rescorer.load.server import family, rss_bytes
-from rescorer.service.v1 import models_pb2 as pb
+from rescorer.protocol.v1 import models_pb2 as pb
 from tests.cli.test_serve import serving
 from tests.support.clients import nbest
 from tests.support.servers import running, until

@@ -21,8 +21,7 @@ from hypothesis import strategies as st
 from rescorer import ConfigError, Hypothesis, InvalidList, LimitExceeded, NBestList, Weights, errors
 from rescorer.formats.nbest.jsonlines import rescored_line
 from rescorer.formats.score_units import NATS_PER_UNIT
-from rescorer.ranking import ranking
-from rescorer.service.convert import (
+from rescorer.protocol.messages import (
     list_from_proto,
     list_to_proto,
     rescored_from_proto,
@@ -30,9 +29,10 @@ from rescorer.service.convert import (
     weights_to_proto,
     write_ranking,
 )
-from rescorer.service.faults import BUG, KINDS, fault_of, status_of
+from rescorer.protocol.status import BUG, KINDS, fault_of, status_of
+from rescorer.protocol.v1 import rescorer_pb2 as pb
+from rescorer.ranking import ranking
 from rescorer.service.settings import load_settings
-from rescorer.service.v1 import rescorer_pb2 as pb
 from tests.conftest import REPOSITORY
 
 BUF = shutil.which("buf", path=str(Path(sys.executable).parent)) or shutil.which("buf")
@@ -42,7 +42,7 @@ words = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 
 def test_generated_code_is_what_the_proto_says():
     tools = pytest.importorskip("grpc_tools.grpc_version")
-    from rescorer.service.v1 import rescorer_pb2_grpc
+    from rescorer.protocol.v1 import rescorer_pb2_grpc
 
     made_by = rescorer_pb2_grpc.GRPC_GENERATED_VERSION
     installed = tools.VERSION

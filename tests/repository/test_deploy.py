@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rescorer.cli import main
-from rescorer.service.access_file import hash_of
+from rescorer.service.net.clients_file import hash_of
 from rescorer.service.settings import ServiceSettings, load_settings
 from tests.conftest import REPOSITORY
 from tests.support.models import write_bundle

@@ -13,7 +13,7 @@ import pytest
 
 from rescorer.cli import EXIT_CODES
 from rescorer.formats.nbest.jsonlines import read_lists
-from rescorer.service.faults import BUG, KINDS
+from rescorer.protocol.status import BUG, KINDS
 from training.recipe import read_recipe
 from training.report import MeasuredModel, Report, table
 

@@ -25,14 +25,14 @@ from rescorer.cli.top.scrape import compare, read
 from rescorer.client import NO_RETRY, Client
 from rescorer.client.identity import metadata
 from rescorer.load.server import command_line, family, metrics_port, scorers
-from rescorer.service.access_file import new_token
-from rescorer.service.addresses import check_free, keep_port
-from rescorer.service.front_main import share
-from rescorer.service.front_metrics import merged
-from rescorer.service.scorer_pool import DEATHS_IN_A_ROW
+from rescorer.protocol.v1 import admin_pb2
+from rescorer.protocol.v1.admin_pb2_grpc import AdminServiceStub
+from rescorer.service.frontends.__main__ import share
+from rescorer.service.frontends.metrics import merged
+from rescorer.service.net.addresses import check_free, keep_port
+from rescorer.service.net.clients_file import new_token
 from rescorer.service.settings import load_settings
-from rescorer.service.v1 import admin_pb2
-from rescorer.service.v1.admin_pb2_grpc import AdminServiceStub
+from rescorer.service.workers.pool import DEATHS_IN_A_ROW
 from rescorer.types import Weights
 from tests.cli.test_serve import COMMAND, serving
 from tests.support.exported import families, samples, value
@@ -72,7 +72,7 @@ class Running(NamedTuple):
         return (value(told, "fronts_up"), value(told, "scorers_alive")) == (2, 1)
 
     def fronts(self) -> list[int]:
-        return [pid for pid in family(self.pid)[1:] if b"front_main" in command_line(pid)]
+        return [pid for pid in family(self.pid)[1:] if b"rescorer.service.frontends" in command_line(pid)]
 
 
 @contextmanager

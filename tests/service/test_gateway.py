@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from google.protobuf import descriptor_pb2
 
-from rescorer.service.v1 import models_pb2, rescorer_pb2
+from rescorer.protocol.v1 import models_pb2, rescorer_pb2
 from tests.conftest import REPOSITORY
 from tests.support.models import write_bundle
 from tests.support.servers import running, until

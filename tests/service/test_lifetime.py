@@ -13,10 +13,10 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from rescorer import BundleError, ConfigError, Rescorer
-from rescorer.service.drain import Drain
+from rescorer.protocol.v1 import rescorer_pb2 as pb
+from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
+from rescorer.service.api.drain import Drain
 from rescorer.service.server import SERVICE, SETTLE_S, Server
-from rescorer.service.v1 import rescorer_pb2 as pb
-from rescorer.service.v1.rescorer_pb2_grpc import RescorerServiceStub
 from tests.support.models import write_bundle
 from tests.support.servers import running, until
 from tests.support.stubs import LIMITS, NOT_SERVING, SERVING, a_list, refused

@@ -12,10 +12,10 @@ import grpc
 import pytest
 from structlog.testing import capture_logs
 
-from rescorer.service import listener
-from rescorer.service.listener import PARTS, listening_server, other_parts
-from rescorer.service.v1 import rescorer_pb2 as pb
-from rescorer.service.v1.rescorer_pb2_grpc import RescorerServiceStub
+from rescorer.protocol.v1 import rescorer_pb2 as pb
+from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
+from rescorer.service.net import grpc_listener
+from rescorer.service.net.grpc_listener import PARTS, listening_server, other_parts
 from tests.support.servers import running
 from tests.support.stubs import a_list
 
@@ -124,10 +124,10 @@ def test_a_client_may_ask_for_more_calls_than_its_connection_may_have_open():
     ],
 )
 def test_with_another_grpc_the_server_listens_as_that_does(monkeypatch, ngram_bundle, change, other):
-    monkeypatch.setattr(listener, "PARTS", {**PARTS, **change})
+    monkeypatch.setattr(grpc_listener, "PARTS", {**PARTS, **change})
     assert list(other_parts()) == other
     with capture_logs() as logs, running(ngram_bundle) as server:
-        assert not isinstance(server.server._server._server, listener.Core)
+        assert not isinstance(server.server._server._server, grpc_listener.Core)
         with grpc.insecure_channel(server.target) as channel:
             answer = RescorerServiceStub(channel).Rescore(pb.RescoreRequest(lists=[a_list()]), timeout=20)
         assert answer.lists[0].status.code == 0
@@ -138,4 +138,4 @@ def test_with_another_grpc_the_server_listens_as_that_does(monkeypatch, ngram_bu
 def test_this_grpc_has_the_parts_that_calls_are_taken_with(ngram_bundle):
     assert list(other_parts()) == []
     with running(ngram_bundle, load=False) as server:
-        assert isinstance(server.server._server._server, listener.Core)
+        assert isinstance(server.server._server._server, grpc_listener.Core)

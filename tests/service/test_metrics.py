@@ -18,11 +18,11 @@ import pytest
 import yaml
 
 from rescorer import ConfigError
-from rescorer.service.metrics import SECONDS
+from rescorer.protocol.v1 import rescorer_pb2 as pb
+from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
+from rescorer.service.observability.metrics import SECONDS
 from rescorer.service.server import Server
 from rescorer.service.settings import load_settings
-from rescorer.service.v1 import rescorer_pb2 as pb
-from rescorer.service.v1.rescorer_pb2_grpc import RescorerServiceStub
 from tests.support.exported import families, samples, value
 from tests.support.models import write_bundle
 from tests.support.servers import running, until

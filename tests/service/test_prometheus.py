@@ -15,8 +15,8 @@ import grpc
 import pytest
 import yaml
 
-from rescorer.service.v1 import rescorer_pb2 as pb
-from rescorer.service.v1.rescorer_pb2_grpc import RescorerServiceStub
+from rescorer.protocol.v1 import rescorer_pb2 as pb
+from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 from tests.service.test_metrics import DASHBOARD, RULES
 from tests.support.servers import running, until
 from tests.support.stubs import a_list

@@ -12,8 +12,8 @@ import pytest
 from rescorer import BundleError, ConfigError
 from rescorer.bundle import sha256
 from rescorer.errors import ModelNotFound, ScoringError, Unavailable
-from rescorer.service.model_facts import model_facts
-from rescorer.service.repository import ModelRepository
+from rescorer.service.models.metadata import model_facts
+from rescorer.service.models.repository import ModelRepository
 from tests.support.models import write_bundle
 
 

@@ -10,11 +10,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from rescorer import ConfigError
-from rescorer.service import tracing
+from rescorer.protocol.v1 import rescorer_pb2 as pb
+from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
+from rescorer.service.observability import tracing
+from rescorer.service.observability.tracing import Tracing
 from rescorer.service.settings import load_settings
-from rescorer.service.tracing import Tracing
-from rescorer.service.v1 import rescorer_pb2 as pb
-from rescorer.service.v1.rescorer_pb2_grpc import RescorerServiceStub
 from tests.support.servers import running, until
 from tests.support.stubs import a_list, refused
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from rescorer import Rescorer
 from rescorer.lm.base import EdgeScores
-from rescorer.service.model_host import WARM_UP
+from rescorer.service.observability.tracing import Tracing
 from rescorer.service.server import Server
 from rescorer.service.settings import load_settings
-from rescorer.service.tracing import Tracing
+from rescorer.service.workers.model_host import WARM_UP
 from rescorer.trie import HypothesisTrie
 
 

@@ -8,7 +8,7 @@ from google.rpc.error_details_pb2 import BadRequest, ErrorInfo
 from grpc_health.v1.health_pb2 import HealthCheckResponse
 from grpc_status import rpc_status
 
-from rescorer.service.v1 import rescorer_pb2 as pb
+from rescorer.protocol.v1 import rescorer_pb2 as pb
 
 LIMITS = {
     "max_lists": 4,

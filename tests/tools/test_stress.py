@@ -13,7 +13,7 @@ from rescorer.errors import DeadlineExceeded, ServiceError
 from rescorer.load.client import Spec
 from rescorer.load.crowd import client
 from rescorer.load.server import judged
-from rescorer.service.v1 import rescorer_pb2 as pb
+from rescorer.protocol.v1 import rescorer_pb2 as pb
 from tests.support.clients import nbest
 from tools.chaos.expected import Expected, write_expected
 from tools.chaos.versions import Versions

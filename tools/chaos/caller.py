@@ -25,9 +25,9 @@ import grpc
 
 from rescorer.client.connection import Retry, channel_options
 from rescorer.client.identity import metadata
-from rescorer.service import MAX_MESSAGE_BYTES
-from rescorer.service.v1 import rescorer_pb2 as pb
-from rescorer.service.v1.rescorer_pb2_grpc import RescorerServiceStub
+from rescorer.protocol import MAX_MESSAGE_BYTES
+from rescorer.protocol.v1 import rescorer_pb2 as pb
+from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 from tools.chaos.expected import Expected
 
 DEADLINE_S = 60.0

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from rescorer.pipeline import Rescorer
+from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.score_combination import WORDS
-from rescorer.service.v1 import rescorer_pb2 as pb
 from rescorer.types import NBestList
 
 TOLERANCE = 1e-4

@@ -22,10 +22,10 @@ from rescorer.cli.top.scrape import read
 from rescorer.client.identity import metadata
 from rescorer.errors import ServiceError
 from rescorer.load.server import judged, logged_faults, metrics_port, scorers, serving
-from rescorer.service.access_file import hash_of, new_token
-from rescorer.service.convert import list_to_proto
-from rescorer.service.v1 import admin_pb2
-from rescorer.service.v1.admin_pb2_grpc import AdminServiceStub
+from rescorer.protocol.messages import list_to_proto
+from rescorer.protocol.v1 import admin_pb2
+from rescorer.protocol.v1.admin_pb2_grpc import AdminServiceStub
+from rescorer.service.net.clients_file import hash_of, new_token
 from rescorer.types import NBestList
 from tools.chaos.caller import Seen, Spec, merged
 from tools.chaos.versions import Versions

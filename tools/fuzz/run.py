@@ -19,9 +19,9 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from rescorer.load.server import judged, logged_faults, scorers, serving
-from rescorer.service.convert import list_to_proto
-from rescorer.service.v1 import models_pb2
-from rescorer.service.v1 import rescorer_pb2 as pb
+from rescorer.protocol.messages import list_to_proto
+from rescorer.protocol.v1 import models_pb2
+from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.types import NBestList
 from tools.fuzz.http2 import broken_conversation
 from tools.fuzz.mutations import broken, mutated

@@ -13,8 +13,8 @@ from rescorer.load.client import Spec
 from rescorer.load.crowd import client
 from rescorer.load.server import judged, logged_faults, serving
 from rescorer.load.stages import percentile
-from rescorer.service.convert import list_to_proto
-from rescorer.service.v1 import rescorer_pb2 as pb
+from rescorer.protocol.messages import list_to_proto
+from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.types import NBestList
 from tools.support.growth import Grown, Growth
 

@@ -14,8 +14,8 @@ import pytest
 from rescorer import Hypothesis, NBestList, Rescorer
 from rescorer.client import Client
 from rescorer.errors import ModelNotFound
-from rescorer.service.v1 import models_pb2 as pb
-from rescorer.service.v1.models_pb2_grpc import ModelServiceStub
+from rescorer.protocol.v1 import models_pb2 as pb
+from rescorer.protocol.v1.models_pb2_grpc import ModelServiceStub
 from tests.support.models import write_bundle
 from tests.support.servers import running, until
 

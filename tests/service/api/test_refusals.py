@@ -11,9 +11,9 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest
 from grpc_health.v1.health_pb2_grpc import HealthStub
 from grpc_status import rpc_status
 
+from rescorer.protocol.v1 import rescorer_pb2 as pb
+from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 from rescorer.service.server import SERVICE
-from rescorer.service.v1 import rescorer_pb2 as pb
-from rescorer.service.v1.rescorer_pb2_grpc import RescorerServiceStub
 from tests.support.servers import running, until
 from tests.support.stubs import LIMITS, SERVING, a_list, refused
 

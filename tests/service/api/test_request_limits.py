@@ -7,10 +7,10 @@ import re
 import pytest
 
 from rescorer.errors import LimitExceeded
-from rescorer.service.admission import SETTINGS, Room
-from rescorer.service.limits import check_list, check_request, check_texts
+from rescorer.protocol.v1 import rescorer_pb2 as pb
+from rescorer.service.api.request_limits import check_list, check_request, check_texts
+from rescorer.service.engine.admission import SETTINGS, Room
 from rescorer.service.settings import ServiceSettings, load_settings
-from rescorer.service.v1 import rescorer_pb2 as pb
 from tests.conftest import REPOSITORY
 
 TABLE = re.compile(r"\| limit \|.*?\n\n", re.DOTALL)

@@ -13,9 +13,9 @@ import structlog
 from google.rpc.error_details_pb2 import ErrorInfo
 from grpc_status import rpc_status
 
-from rescorer.service.logs import log_to_stderr
-from rescorer.service.v1 import rescorer_pb2 as pb
-from rescorer.service.v1.rescorer_pb2_grpc import RescorerServiceStub
+from rescorer.protocol.v1 import rescorer_pb2 as pb
+from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
+from rescorer.service.observability.logs import log_to_stderr
 from tests.support.servers import running, until
 from tests.support.stubs import a_list
 

@@ -24,12 +24,12 @@ from rescorer.errors import (
     Unauthenticated,
     Unavailable,
 )
-from rescorer.service.access_file import hash_of
-from rescorer.service.logs import log_to_stderr
+from rescorer.protocol.v1 import admin_pb2, models_pb2
+from rescorer.protocol.v1.admin_pb2_grpc import AdminServiceStub
+from rescorer.protocol.v1.models_pb2_grpc import ModelServiceStub
+from rescorer.service.net.clients_file import hash_of
+from rescorer.service.observability.logs import log_to_stderr
 from rescorer.service.settings import load_settings
-from rescorer.service.v1 import admin_pb2, models_pb2
-from rescorer.service.v1.admin_pb2_grpc import AdminServiceStub
-from rescorer.service.v1.models_pb2_grpc import ModelServiceStub
 from tests.support.certificates import Authority
 from tests.support.servers import running
 

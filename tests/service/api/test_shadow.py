@@ -16,13 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer import BundleError, ConfigError
+from rescorer.protocol.v1 import models_pb2
+from rescorer.protocol.v1 import rescorer_pb2 as pb
+from rescorer.protocol.v1.models_pb2_grpc import ModelServiceStub
+from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
+from rescorer.service.api.shadow import MAX_WAITING_LISTS, is_chosen, pairs_alike
 from rescorer.service.server import Server
 from rescorer.service.settings import load_settings
-from rescorer.service.shadow import MAX_WAITING_LISTS, is_chosen, pairs_alike
-from rescorer.service.v1 import models_pb2
-from rescorer.service.v1 import rescorer_pb2 as pb
-from rescorer.service.v1.models_pb2_grpc import ModelServiceStub
-from rescorer.service.v1.rescorer_pb2_grpc import RescorerServiceStub
 from rescorer.types import Weights
 from tests.support.exported import samples, value
 from tests.support.models import write_bundle
@@ -49,7 +49,7 @@ def contrary(tmp_path_factory) -> Path:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
     """A machine that runs tests may have nothing left for who is nice."""
-    monkeypatch.setattr("rescorer.service.wiring.SHADOW_NICENESS", 1)
+    monkeypatch.setattr("rescorer.service.assembly.SHADOW_NICENESS", 1)
 
 
 def shadowed(bundle: Path, shadow: Path, **settings) -> RunningServer:

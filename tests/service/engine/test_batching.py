@@ -22,12 +22,12 @@ from grpc_status import rpc_status
 
 from rescorer import Hypothesis, NBestList, Rescorer
 from rescorer.errors import Overloaded
-from rescorer.service.convert import list_to_proto
-from rescorer.service.faults import fault_of
-from rescorer.service.model_host import WARM_UP
-from rescorer.service.v1 import rescorer_pb2 as pb
-from rescorer.service.v1.rescorer_pb2_grpc import RescorerServiceStub
-from rescorer.service.work import cut
+from rescorer.protocol.messages import list_to_proto
+from rescorer.protocol.status import fault_of
+from rescorer.protocol.v1 import rescorer_pb2 as pb
+from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
+from rescorer.service.engine.work_item import cut
+from rescorer.service.workers.model_host import WARM_UP
 from rescorer.types import Weights
 from tests.support.models import write_bundle
 from tests.support.servers import running, until

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import Overloaded
-from rescorer.service.admission import Admission, Pace, Room
-from rescorer.service.fair_queue import SWEEP_ABOVE, FairQueue
+from rescorer.service.engine.admission import Admission, Pace, Room
+from rescorer.service.engine.fair_queue import SWEEP_ABOVE, FairQueue
 
 items = st.lists(
     st.tuples(st.sampled_from("abc"), st.integers(1, 9), st.sampled_from(["x", "y"]), st.booleans()),
@@ -122,7 +122,7 @@ def test_a_call_that_would_come_too_late_is_told_when_to_come_back():
 
 
 def test_who_waits_for_room_gets_it_however_long_another_floods(monkeypatch):
-    monkeypatch.setattr("rescorer.service.admission.RECENT_S", 0.01)
+    monkeypatch.setattr("rescorer.service.engine.admission.RECENT_S", 0.01)
     admission, rng = Admission(Room("lists", 10), Room("tokens", 1000), 50), random.Random(1)
 
     async def flood(over: asyncio.Event) -> None:

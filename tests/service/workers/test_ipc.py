@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.lm.base import EdgeScores
-from rescorer.service.frames import (
+from rescorer.service.workers.__main__ import frames
+from rescorer.service.workers.ipc import (
     PREFIX,
     lengths,
     pack,
@@ -20,7 +21,6 @@ from rescorer.service.frames import (
     trie_of,
     unpack,
 )
-from rescorer.service.scorer_main import frames
 from rescorer.trie import build_trie
 
 words = st.text(st.characters(exclude_categories=["Z", "Cc", "Cs"]), min_size=1, max_size=4)

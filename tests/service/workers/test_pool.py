@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rescorer.errors import BundleError, Unavailable
-from rescorer.service import scorer_pool
-from rescorer.service.scorer_pool import ScorerPool
+from rescorer.service.workers import pool
+from rescorer.service.workers.pool import ScorerPool
 
 
 class Loader:
@@ -132,7 +132,7 @@ def test_scorers_that_die_all_at_once_come_back():
 
 
 def test_a_scorer_that_is_never_alive_ends_the_server(monkeypatch):
-    monkeypatch.setattr(scorer_pool, "REVIVE_WAIT_S", 0.001)
+    monkeypatch.setattr(pool, "REVIVE_WAIT_S", 0.001)
 
     async def check():
         broken, scorer = [], Loader()

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer import BundleError
-from rescorer.service.frames import pack
-from rescorer.service.scorer_main import frames, serve
-from rescorer.service.shared_host import SharedHost, Tenant
+from rescorer.service.workers.__main__ import frames, serve
+from rescorer.service.workers.ipc import pack
+from rescorer.service.workers.model_host import SharedHost, Tenant
 
 
 class Counting:

@@ -1,0 +1,110 @@
+"""``ModelService``: list the loaded models and what their bundles say of them; ``AdminService``: reload."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import grpc
+
+from rescorer.protocol.messages import weights_to_proto
+from rescorer.protocol.v1 import admin_pb2
+from rescorer.protocol.v1 import models_pb2 as pb
+from rescorer.protocol.v1.admin_pb2_grpc import AdminServiceServicer
+from rescorer.protocol.v1.models_pb2_grpc import ModelServiceServicer
+from rescorer.service.api.reload import Reloader
+from rescorer.service.api.shadow import Shadow
+from rescorer.service.models.repository import ModelRepository, Version
+
+MODEL_SERVICE = pb.DESCRIPTOR.services_by_name["ModelService"].full_name
+ADMIN_SERVICE = admin_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name
+
+
+class ModelService(ModelServiceServicer):
+    """Answers from memory: neither the queue nor the disk can hold it up.
+
+    Args:
+        shadow: a bundle that is compared with the default model; None: nothing is.
+    """
+
+    def __init__(self, repository: ModelRepository, shadow: Shadow | None = None) -> None:
+        self._repository, self._shadow = repository, shadow
+
+    async def ListModels(  # noqa: N802 (the name in the proto)
+        self, request: pb.ListModelsRequest, context: grpc.aio.ServicerContext
+    ) -> pb.ListModelsResponse:
+        models = [self._summary(each) for each in self._repository.versions]
+        models.sort(key=lambda each: (each.state, not each.is_default, each.model))
+        models += self._refused(self._repository)
+        if self._shadow is not None:
+            models += [self._summary(each, shadow=True) for each in self._shadow.models.versions]
+            models += self._refused(self._shadow.models)
+        return pb.ListModelsResponse(models=models)
+
+    async def GetModel(  # noqa: N802
+        self, request: pb.GetModelRequest, context: grpc.aio.ServicerContext
+    ) -> pb.GetModelResponse:
+        version = self._repository.version(request.model)
+        manifest = version.bundle.manifest
+        model = pb.Model(
+            summary=self._summary(version),
+            language_models=[
+                pb.LanguageModel(
+                    name=each.name,
+                    kind=each.kind,
+                    vocabulary_size=each.vocabulary_size,
+                    parameters=each.parameters,
+                )
+                for each in version.facts
+            ],
+            measurements=measurements(manifest.get("measured", {})),
+            weights=[weights_to_proto(each) for each in version.bundle.weights.values()],
+            files=manifest["files"],
+        )
+        model.normaliser.update(json.loads(version.bundle.normaliser.settings.to_json()))
+        if isinstance(manifest.get("training"), Mapping):
+            model.training.update(manifest["training"])
+        return pb.GetModelResponse(model=model)
+
+    def _refused(self, repository: ModelRepository) -> Iterator[pb.ModelSummary]:
+        for label, reason in sorted(repository.refused.items()):
+            yield pb.ModelSummary(model=label, state=pb.MODEL_STATE_REFUSED, reason=reason)
+
+    def _summary(self, version: Version, *, shadow: bool = False) -> pb.ModelSummary:
+        state = pb.MODEL_STATE_SHADOW if shadow else pb.MODEL_STATE_SERVING
+        summary = pb.ModelSummary(
+            model=version.label,
+            state=pb.MODEL_STATE_RETIRED if version.retired else state,
+            is_default=self._repository.is_default(version),
+            memory_bytes=version.memory_bytes,
+        )
+        summary.load_time.FromMilliseconds(round(version.loaded_at * 1e3))
+        return summary
+
+
+def measurements(measured: Any) -> Iterator[pb.Measurement]:
+    """What a manifest says of perplexities; bundles may say other things there, too."""
+    if not isinstance(measured, Mapping):
+        return
+    for name, each in measured.items():
+        if isinstance(each, Mapping) and isinstance(each.get("perplexity"), Mapping):
+            yield pb.Measurement(
+                name=name,
+                text=str(each.get("text", "")),
+                tokens=int(each.get("tokens", 0)),
+                unknown_words=int(each.get("unknown_words", 0)),
+                perplexity=each["perplexity"],
+            )
+
+
+class AdminService(AdminServiceServicer):
+    """For callers with the role ``admin``, which ``Access`` sees to."""
+
+    def __init__(self, reloader: Reloader) -> None:
+        self._reloader = reloader
+
+    async def Reload(  # noqa: N802 (the name in the proto)
+        self, request: admin_pb2.ReloadRequest, context: grpc.aio.ServicerContext
+    ) -> admin_pb2.ReloadResponse:
+        return admin_pb2.ReloadResponse(**vars(await self._reloader.reload_all()))

@@ -1,0 +1,43 @@
+"""Owns the check of requests against the stated limits, before anything is paid for them."""
+
+from __future__ import annotations
+
+from rescorer.errors import LimitExceeded
+from rescorer.protocol.v1 import rescorer_pb2 as pb
+from rescorer.service.settings import ServiceSettings
+
+
+def check_request(request: pb.RescoreRequest | pb.RescoreStreamRequest, settings: ServiceSettings) -> None:
+    """Raises LimitExceeded for what concerns the message as a whole."""
+    _check_count(len(request.lists), "lists", settings, "max_lists")
+
+
+def check_list(nbest: pb.NBestList, settings: ServiceSettings) -> None:
+    """Raises LimitExceeded for what concerns one list."""
+    _check_count(len(nbest.hypotheses), "hypotheses", settings, "max_hypotheses")
+    for index, hypothesis in enumerate(nbest.hypotheses):
+        _check_words(hypothesis.text, settings.max_words, f"hypotheses[{index}].text")
+    _check_words(nbest.context, settings.max_words, "context")
+
+
+def check_texts(request: pb.ScoreTextRequest, settings: ServiceSettings) -> None:
+    """Raises LimitExceeded for texts to score."""
+    _check_count(len(request.texts), "texts", settings, "max_hypotheses")
+    for index, text in enumerate(request.texts):
+        _check_words(text, settings.max_words, f"texts[{index}]")
+    _check_words(request.context, settings.max_words, "context")
+
+
+def _check_count(count: int, field: str, settings: ServiceSettings, setting: str) -> None:
+    limit = getattr(settings, setting)
+    if count > limit:
+        raise LimitExceeded(f"{count} {field}; expected at most {limit} ({setting})", field=field)
+
+
+def _check_words(text: str, limit: int, field: str) -> None:
+    if 2 * len(text) <= limit:  # as nearly always: no character counts more than twice
+        return
+    # Hyphens and underscores may join words, and are counted so that one long token is no way around.
+    words = len(text.split()) + text.count("-") + text.count("_")
+    if words > limit:
+        raise LimitExceeded(f"{words} words; expected at most {limit} (max_words)", field=field)

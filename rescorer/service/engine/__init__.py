@@ -1,0 +1,1 @@
+"""Admission, queue and batches: what runs when, and for whom."""

@@ -1,0 +1,42 @@
+"""Owns where messages become words, tries and answers: what is small at once, in the event loop; what is
+large in threads beside it.
+
+The way to a thread and back takes as long as a short list does, and two threads take turns at Python's lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import TypeVar
+
+from rescorer.service.observability.timings import Lap, with_laps
+
+Result = TypeVar("Result")
+
+SMALL_TOKENS = 4096
+"""Work on so many words, or fewer, is a matter of one to three milliseconds, for which others can wait."""
+
+
+class Jobs:
+    """Does what a call or a batch needs done.
+
+    Args:
+        threads: for what is large.
+        small_tokens: words that are not many yet.
+    """
+
+    def __init__(self, threads: Executor, small_tokens: int = SMALL_TOKENS) -> None:
+        self._threads = threads
+        self._small_tokens = small_tokens
+
+    async def done(self, job: Callable[[], Result], tokens: int) -> tuple[Result, list[Lap]]:
+        """What a job gives, and its laps; raises what the job does.
+
+        Args:
+            tokens: words that it has to do with.
+        """
+        if tokens <= self._small_tokens:
+            return with_laps(job)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, with_laps, job)

@@ -1,0 +1,153 @@
+"""Owns what waits to be scored, and what it is given: hypotheses of one list, and their part of a batch."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from rescorer.batching import budget_cuts, subtree_order, word_costs
+from rescorer.errors import DeadlineExceeded
+from rescorer.lm.base import EdgeScores
+from rescorer.lm.context_stats import ContextWords
+from rescorer.pipeline import PreparedList, Rescorer
+from rescorer.profiling import Phase, phase
+from rescorer.service.observability.timings import Lap
+from rescorer.trie import HypothesisTrie, Words, build_trie
+from rescorer.types import Weights
+
+
+class BatchScores:
+    """The scores of a batch; sums over its paths are made once for all who mix the models alike.
+
+    Args:
+        front: knows the models' names.
+        laps: what the batch took, from its trie on.
+        context_words: that its networks needed.
+    """
+
+    def __init__(
+        self,
+        front: Rescorer,
+        trie: HypothesisTrie,
+        scores: Mapping[str, EdgeScores],
+        partial: np.ndarray,  # (H,) bool
+        laps: Sequence[Lap],
+        context_words: ContextWords,
+    ) -> None:
+        self.front, self.trie, self.scores, self.laps = front, trie, scores, laps
+        self.context_words = context_words
+        self._partial = partial
+        self._sums: dict[tuple[tuple[str, float], ...], dict[str, np.ndarray]] = {}
+
+    def sums(self, weights: Weights) -> dict[str, np.ndarray]:
+        """``Rescorer.sentence_sums`` of all hypotheses of the batch; called from any thread."""
+        mixture = tuple(weights.mixture.items())
+        if mixture not in self._sums:
+            self._sums[mixture] = self.front.sentence_sums(self.trie, self.scores, weights, self._partial)
+        return self._sums[mixture]
+
+
+class Part(NamedTuple):
+    """What one piece of work is given."""
+
+    batch: BatchScores
+    rows: slice
+    """Which hypotheses of the batch are its own."""
+    places: Sequence[int]
+    """Of each of them in its list."""
+    queue: Lap
+    """Until the scoring of the batch began."""
+
+
+@dataclass(eq=False, slots=True)
+class Work:
+    """Hypotheses of one list, or as many of them as fit into a batch."""
+
+    front: Rescorer
+    """Stands for the bundle."""
+    words: Sequence[Words]
+    partial: Sequence[bool]
+    """Whose end is left out."""
+    context: Words
+    deadline: float
+    """In ``time.monotonic`` seconds; afterwards nobody waits for it."""
+    only: tuple[str, ...] = ()
+    """Models to ask; empty: all."""
+    cost: int = 0
+    """Tokens: words, ends and context."""
+    request_id: str = ""
+    queued: float = field(default_factory=time.perf_counter)
+    """When it came into the queue, in ``time.perf_counter`` seconds."""
+    places: Sequence[int] = ()
+    """Of the hypotheses in their list."""
+    answer: asyncio.Future[Part] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    @property
+    def kind(self) -> tuple[str, tuple[str, ...]]:
+        """Only work of one kind can be scored together."""
+        return self.front.bundle.label, self.only
+
+    def is_over(self) -> bool:
+        """Whether it is answered, given up, or late; a late one is told so."""
+        if not self.answer.done() and time.monotonic() >= self.deadline:
+            self.fail(DeadlineExceeded("the deadline passed before scoring began"))
+        return self.answer.done()
+
+    def fail(self, fault: Exception) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(fault)
+            self.answer.exception()  # whoever waits may be gone: that is no news for the log
+
+
+def cut(words: Sequence[Words], context: Words, budget: int) -> Iterator[tuple[Sequence[int], int]]:
+    """Places of the hypotheses of a list that go into a batch together, with their cost in tokens.
+
+    Where they are too many for one batch, it is cut between subtrees of their common trie, so that few
+    prefixes are scored in more than one.
+    """
+    room, costs = max(1, budget - len(context)), word_costs(words, [()] * len(words))
+    order: Sequence[int] = range(len(words))
+    if sum(costs) > room:
+        order = subtree_order(words, [context] * len(words))
+        costs = [costs[place] for place in order]
+    for begin, end in budget_cuts(costs, room):
+        yield order[begin:end], sum(costs[begin:end]) + len(context)
+
+
+def works_of(
+    front: Rescorer,
+    prepared: PreparedList,
+    max_batch_tokens: int,
+    deadline: float,
+    only: tuple[str, ...] = (),
+    request_id: str = "",
+) -> list[Work]:
+    """A list as work that fits into batches; arguments as of ``Work``."""
+    words, context, hypotheses = prepared.words, prepared.context, prepared.nbest.hypotheses
+    return [
+        Work(
+            front,
+            [words[place] for place in places],
+            [hypotheses[place].partial for place in places],
+            context,
+            deadline,
+            only,
+            cost,
+            request_id,
+            places=places,
+        )
+        for places, cost in cut(words, context, max_batch_tokens)
+    ]
+
+
+def trie_of_works(works: Sequence[Work]) -> HypothesisTrie:
+    with phase(Phase.TRIE):
+        return build_trie(
+            [each for work in works for each in work.words],
+            [work.context for work in works for _ in work.words],
+        )

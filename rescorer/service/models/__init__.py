@@ -1,0 +1,1 @@
+"""Bundles on disk and in service: discover, load, switch, drain and drop versions."""

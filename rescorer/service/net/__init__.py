@@ -1,0 +1,1 @@
+"""Listening sockets, TLS, addresses and the file of clients."""

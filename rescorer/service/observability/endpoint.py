@@ -1,0 +1,34 @@
+"""Owns the HTTP port where Prometheus reads the metrics, in threads of its own."""
+
+from __future__ import annotations
+
+import asyncio
+
+from prometheus_client import CollectorRegistry, start_http_server
+
+from rescorer.errors import ConfigError
+from rescorer.protocol.addresses import address
+from rescorer.service.net.addresses import why_not
+
+
+class MetricsEndpoint:
+    """Answers GET /metrics from its making until it is stopped.
+
+    Args:
+        port: 0: any free port.
+
+    Raises:
+        ConfigError: the address is taken.
+    """
+
+    def __init__(self, host: str, port: int, registry: CollectorRegistry) -> None:
+        try:
+            self._server, self._thread = start_http_server(port, host, registry)
+        except OSError as fault:
+            raise ConfigError(f"metrics cannot listen on {address(host, port)}: {why_not(fault)}") from None
+        self.port: int = self._server.server_port
+
+    async def stop(self) -> None:
+        await asyncio.to_thread(self._server.shutdown)
+        self._server.server_close()
+        self._thread.join()
