@@ -15,8 +15,8 @@ from rescorer.cli import main
 from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.pipeline import Rescorer
 from rescorer.service.settings import ServiceSettings
+from rescorer_training.cli import main as train_main
 from tests.support.command_lines import GOOD, write
-from training.cli import main as train_main
 
 REJECT_KEYS = tuple(
     re.findall(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("rescorer", "training", "demo", "examples")
+FOLDERS = ("rescorer", "training", "tools", "demo", "examples")
 SOURCES = [p for folder in FOLDERS for p in sorted((ROOT / folder).rglob("*.py"))]
 WRITTEN = [p for p in SOURCES if "_pb2" not in p.name]
 LONGEST_MODULE, LONGEST_FUNCTION = 320, 80

@@ -14,8 +14,8 @@ import pytest
 from rescorer.cli import EXIT_CODES
 from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.protocol.status import BUG, KINDS
-from training.recipe import read_recipe
-from training.report import MeasuredModel, Report, table
+from rescorer_training.recipe.config import read_recipe
+from rescorer_training.recipe.report import MeasuredModel, Report, table
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)

@@ -13,7 +13,7 @@ from rescorer.evaluation.tuning.comparison import first_pass, reranked, score_li
 from rescorer.formats.field_map import parse_field_map
 from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.pipeline import Rescorer
-from training.recipe import read_recipe
+from rescorer_training.recipe.config import read_recipe
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -9,10 +9,10 @@ import torch
 
 from rescorer.lm.networks import NetworkConfig, NeuralModel
 from rescorer.text import Normaliser
-from training.classes import frequency_bins
-from training.loop import Run
-from training.prepare import PreparedText, prepare
-from training.run_options import TrainingOptions
+from rescorer_training.classes.partition import frequency_bins
+from rescorer_training.neural.options import TrainingOptions
+from rescorer_training.neural.prepare import PreparedText, prepare
+from rescorer_training.neural.trainer import Run
 
 PARTS = (
     ["a", "the", "one"],

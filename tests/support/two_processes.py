@@ -8,11 +8,11 @@ from pathlib import Path
 
 import torch
 
+from rescorer_training.neural.distributed import Workers
+from rescorer_training.neural.options import TrainingOptions
+from rescorer_training.neural.prepare import prepared
+from rescorer_training.neural.trainer import Run
 from tests.support.toy_runs import toy_model, without_time
-from training.distributed import Workers
-from training.loop import Run
-from training.prepare import prepared
-from training.run_options import TrainingOptions
 
 OPTIONS = TrainingOptions(
     epochs=2, batch_words=64, batch_rows=6, bptt=9, warmup_steps=5, learning_rate=0.01, schedule="constant"

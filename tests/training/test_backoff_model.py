@@ -18,14 +18,14 @@ from rescorer.lm.mixture import align_vocabularies
 from rescorer.lm.reference_scorer import plain_log_probs
 from rescorer.text import Normaliser, NormaliserSettings
 from rescorer.vocabulary import END, START, UNKNOWN
+from rescorer_training.cli import app
+from rescorer_training.evaluation.model_set import open_ngram
+from rescorer_training.ngram import arpa
+from rescorer_training.ngram.arpa import read_arpa
+from rescorer_training.ngram.backoff_model import BackoffModel, load_backoff
+from rescorer_training.ngram.estimate import NGramOptions, train_ngram
+from rescorer_training.ngram.interpolate import interpolate, unknown_shares
 from tests.support.models import ARPA, write_arpa
-from training import arpa
-from training.arpa import read_arpa
-from training.backoff import BackoffModel, load_backoff
-from training.cli import app
-from training.interpolate import interpolate, unknown_shares
-from training.model_set import open_ngram
-from training.ngram import NGramOptions, train_ngram
 
 FIRST = "the cat sat on the mat\nthe cat ran\na dog sat on the cat\non the mat the dog sat\nthe mat\n"
 SECOND = "a dog ran on the road\nthe road ran\nthe dog sat\na cat on a road\nthe cat on the road sat\n"

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 from rescorer.bench.products import flops
 from rescorer.errors import ConfigError
 from rescorer.lm.networks import NetworkConfig
-from training.benchmark import BenchmarkOptions, zipf_text
-from training.cli import app
-from training.gemm_floor import network_products, output_products
+from rescorer_training.bench.gemm_floor import network_products, output_products
+from rescorer_training.bench.run import BenchmarkOptions, zipf_text
+from rescorer_training.cli import app
 
 TINY = [f"--{name}={value}" for name, value in (
     ("size", 8), ("classes", 4), ("vocabulary-size", 40), ("batch-words", 64), ("noise-samples", 5),

@@ -51,7 +51,9 @@ def test_two_processes_give_the_losses_of_one_and_resume_exactly(tmp_path):
 def test_the_command_shares_a_run(tmp_path):
     train, validation = write_text(tmp_path)
     sizes = ["--embedding", "8", "--hidden", "8", "--epochs", "1", "--batch-words", "64", "--threads", "1"]
-    torchrun("-m", "training", "neural", train, "--validation", validation, "-o", tmp_path / "run", *sizes)
+    torchrun(
+        "-m", "rescorer_training", "neural", train, "--validation", validation, "-o", tmp_path / "run", *sizes
+    )
     facts = json.loads((tmp_path / "run" / "best" / "training.json").read_text())
     assert facts["processes"] == 2
     assert facts["words"] == 1999

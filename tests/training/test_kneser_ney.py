@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError
 from rescorer.text import Normaliser, NormaliserSettings
-from training.arpa import read_arpa, write_arpa
-from training.kneser_ney import FALLBACK_DISCOUNTS, check_cutoffs, estimate, estimate_discounts
-from training.ngram import NGramOptions, train_ngram
-from training.ngram_counts import count_ngrams
+from rescorer_training.ngram.arpa import read_arpa, write_arpa
+from rescorer_training.ngram.counts import count_ngrams
+from rescorer_training.ngram.estimate import NGramOptions, train_ngram
+from rescorer_training.ngram.kneser_ney import FALLBACK_DISCOUNTS, check_cutoffs, estimate, estimate_discounts
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "kneser-ney"  # the .arpa files are KenLM lmplz's
 

@@ -13,13 +13,13 @@ import pytest
 
 from rescorer.errors import FormatError
 from rescorer.text import Normaliser, NormaliserSettings
-from training.arpa import read_arpa
-from training.cli import main
-from training.corpus import sentences
-from training.model_set import open_ngram
-from training.ngram import NGramOptions, train_ngram
-from training.perplexity import TextPerplexity, measure
-from training.token_scores import score_tokens
+from rescorer_training.cli import main
+from rescorer_training.data.corpus import sentences
+from rescorer_training.evaluation.model_set import open_ngram
+from rescorer_training.evaluation.perplexity import TextPerplexity, measure
+from rescorer_training.evaluation.token_scores import score_tokens
+from rescorer_training.ngram.arpa import read_arpa
+from rescorer_training.ngram.estimate import NGramOptions, train_ngram
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "kneser-ney"
 TEXT = str(GOLDEN / "text.txt")

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from rescorer.errors import ConfigError
 from rescorer.lm.networks import NetworkConfig, NeuralModel
 from rescorer.lm.output import ClassFactoredSoftmax, FullSoftmax
-from training.batches import Sentences
-from training.noise import Noise
-from training.objectives import (
+from rescorer_training.data.sentence_batches import Sentences
+from rescorer_training.neural.objectives import (
     MaximumLikelihood,
     NegativeSampling,
+    Noise,
     NoiseContrastive,
     SampledSoftmax,
     normaliser_error,

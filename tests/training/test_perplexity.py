@@ -15,12 +15,12 @@ from rescorer.errors import FormatError, ScoringError
 from rescorer.lm.checkpoint import save_model
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.score_combination import MIXTURE
+from rescorer_training.cli import app
+from rescorer_training.evaluation import token_scores
+from rescorer_training.evaluation.model_set import load_models
+from rescorer_training.evaluation.perplexity import measure
+from rescorer_training.evaluation.token_scores import score_tokens
 from tests.support.models import random_network, write_arpa
-from training import carried
-from training.cli import app
-from training.model_set import load_models
-from training.perplexity import measure
-from training.token_scores import score_tokens
 
 SENTENCES = [("the", "cat", "sat"), ("the", "dog", "ran"), ("zebra", "unheard"), ("on", "the", "mat")]
 
@@ -69,7 +69,7 @@ def test_models_of_one_vocabulary_have_one_figure(folder):
 
 @pytest.mark.parametrize("tokens_a_step", [1, 4, 1000])
 def test_carried_state_goes_on_over_sentences(tokens_a_step, monkeypatch):
-    monkeypatch.setattr(carried, "TOKENS_A_STEP", tokens_a_step)
+    monkeypatch.setattr(token_scores, "TOKENS_A_STEP", tokens_a_step)
     model = carried_network()
     scores = score_tokens({"neural": model}, SENTENCES, in_order=True)
     ids = [i for words in SENTENCES for i in (*model.words.encode(words).tolist(), model.words.end)]

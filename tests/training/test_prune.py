@@ -12,15 +12,15 @@ from typer.testing import CliRunner
 from rescorer.errors import ConfigError
 from rescorer.text import Normaliser, NormaliserSettings
 from rescorer.vocabulary import END, START
-from tests.training.test_backoff_model import FIRST, SECOND, plain_total, rows_of, small_model
-from training.arpa import read_arpa
-from training.backoff import BackoffModel, load_backoff
-from training.cli import app
-from training.corpus import encode, sentences
-from training.model_set import open_ngram
-from training.ngram import NGramOptions, train_ngram
-from training.perplexity import perplexity
-from training.prune import (
+from rescorer_training.cli import app
+from rescorer_training.data.corpus import encode, sentences
+from rescorer_training.evaluation.model_set import open_ngram
+from rescorer_training.evaluation.perplexity import perplexity
+from rescorer_training.evaluation.token_scores import score_tokens
+from rescorer_training.ngram.arpa import read_arpa
+from rescorer_training.ngram.backoff_model import BackoffModel, load_backoff
+from rescorer_training.ngram.estimate import NGramOptions, train_ngram
+from rescorer_training.ngram.prune import (
     count_history,
     model_history,
     perplexity_changes,
@@ -28,7 +28,7 @@ from training.prune import (
     stationary_history,
     survivors,
 )
-from training.token_scores import score_tokens
+from tests.training.test_backoff_model import FIRST, SECOND, plain_total, rows_of, small_model
 
 
 @pytest.fixture

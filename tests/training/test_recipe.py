@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 
 from rescorer.bundle import load_bundle
 from rescorer.errors import ConfigError
-from training.cli import app
-from training.recipe import SHIPPED, make_recipe, read_recipe
-from training.recipe_run import run_recipe
-from training.report import Report, markdown
+from rescorer_training.cli import app
+from rescorer_training.recipe.config import SHIPPED, make_recipe, read_recipe
+from rescorer_training.recipe.report import Report, markdown
+from rescorer_training.recipe.run import run_recipe
 
 TOML = """
 title = "Toy"

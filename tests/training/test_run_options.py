@@ -12,11 +12,11 @@ import torch
 
 from rescorer.errors import ConfigError, ScoringError
 from rescorer.lm.checkpoint import load_model
+from rescorer_training.neural.averaging import WeightAverage
+from rescorer_training.neural.options import TrainingOptions
+from rescorer_training.neural.schedule import learning_rate
+from rescorer_training.neural.validation import perplexity
 from tests.support.toy_runs import new_run, toy_text, without_time
-from training.averaging import WeightAverage
-from training.run_options import TrainingOptions
-from training.schedule import learning_rate
-from training.validation import perplexity
 
 OPTIONS = TrainingOptions(
     epochs=3, batch_words=64, batch_rows=8, bptt=6, warmup_steps=5, validations_an_epoch=2, learning_rate=0.01
@@ -174,7 +174,7 @@ def test_impossible_options_are_refused(settings, message):
 
 
 def test_tensorboard_is_asked_for_by_name_where_it_is_missing(tmp_path, monkeypatch):
-    from training.monitor import Monitor
+    from rescorer_training.neural.progress import Monitor
 
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(ConfigError, match=r"rescorer\[training\]"):
@@ -182,7 +182,7 @@ def test_tensorboard_is_asked_for_by_name_where_it_is_missing(tmp_path, monkeypa
 
 
 def test_weights_say_how_often_sentences_are_drawn():
-    from training.batches import Sentences
+    from rescorer_training.data.sentence_batches import Sentences
 
     ids = np.tile(np.array([5, 0], dtype=np.int32), 10)
     sentences = Sentences.of(ids, start=9, end=0, longest=9, corpora=((4, 0.5), (6, 2.5)))

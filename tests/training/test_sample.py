@@ -13,10 +13,10 @@ from rescorer.errors import ConfigError
 from rescorer.lm.checkpoint import save_model
 from rescorer.lm.reference_scorer import plain_mixture
 from rescorer.vocabulary import UNKNOWN
+from rescorer_training.cli import app
+from rescorer_training.evaluation.model_set import load_models
+from rescorer_training.evaluation.sample import Sampler, SamplingOptions, choose
 from tests.support.models import random_network, write_arpa
-from training.cli import app
-from training.model_set import load_models
-from training.sample import Sampler, SamplingOptions, choose
 
 PROBS = np.array([0.1, 0.4, 0.05, 0.3, 0.15])
 

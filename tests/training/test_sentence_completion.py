@@ -13,12 +13,12 @@ from rescorer.errors import ConfigError, FormatError
 from rescorer.lm.checkpoint import save_model
 from rescorer.lm.reference_scorer import plain_log_probs, plain_mixture
 from rescorer.score_combination import MIXTURE
+from rescorer_training.cli import app
+from rescorer_training.evaluation.model_set import load_models
+from rescorer_training.evaluation.perplexity import perplexity
+from rescorer_training.evaluation.sentence_completion import complete, read_questions
+from rescorer_training.evaluation.token_scores import score_tokens
 from tests.support.models import random_network, write_arpa
-from training.cli import app
-from training.complete import complete, read_questions
-from training.model_set import load_models
-from training.perplexity import perplexity
-from training.token_scores import score_tokens
 
 HEADER = "id,question,a,b,c,d,e,answer\n"
 QUESTIONS = HEADER + (

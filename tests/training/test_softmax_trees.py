@@ -16,9 +16,9 @@ from rescorer.lm.checkpoint import WEIGHTS, load_model, save_model
 from rescorer.lm.networks import NetworkConfig, NeuralModel
 from rescorer.lm.output.tree import LONGEST_PATH, TreeSoftmax, balanced_tree, paths
 from rescorer.vocabulary import END, START, UNKNOWN, Vocabulary
+from rescorer_training.classes.brown import neighbour_vectors
+from rescorer_training.classes.softmax_trees import huffman_tree, vector_tree
 from tests.support.models import NETWORK_WORDS
-from training.brown import neighbour_vectors
-from training.trees import huffman_tree, vector_tree
 
 
 def depths(children: np.ndarray) -> np.ndarray:

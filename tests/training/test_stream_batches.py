@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from rescorer.errors import ConfigError
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.reference_scorer import plain_log_probs
+from rescorer_training.data.stream_batches import StreamBatches
+from rescorer_training.neural.checkpoint import interleaved
+from rescorer_training.neural.validation import perplexity
 from tests.support.toy_runs import toy_model, toy_text
-from training.run_state import interleaved
-from training.streams import StreamBatches
-from training.validation import perplexity
 
 
 @pytest.fixture(scope="module")

@@ -22,14 +22,14 @@ from rescorer.lm.networks import NetworkConfig, NeuralModel
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.reference_scorer import plain_log_probs
 from rescorer.text import Normaliser
-from training.batches import Sentences, batches, in_length_order
-from training.classes import frequency_bins, ordered_vocabulary
-from training.corpus import encode, read_lines
-from training.loop import Run
-from training.mixture_weights import fit_mixture
-from training.prepare import prepare
-from training.run_options import TrainingOptions
-from training.validation import perplexity
+from rescorer_training.classes.partition import frequency_bins, ordered_vocabulary
+from rescorer_training.data.corpus import encode, read_lines
+from rescorer_training.data.sentence_batches import Sentences, batches, in_length_order
+from rescorer_training.evaluation.em_weights import fit_mixture
+from rescorer_training.neural.options import TrainingOptions
+from rescorer_training.neural.prepare import prepare
+from rescorer_training.neural.trainer import Run
+from rescorer_training.neural.validation import perplexity
 
 OPTIONS = TrainingOptions(
     epochs=3, batch_words=64, warmup_steps=5, validations_an_epoch=2, learning_rate=0.01

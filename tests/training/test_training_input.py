@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 from rescorer.errors import BundleError, ConfigError, FormatError, RescorerError
 from rescorer.lm.checkpoint import load_model
 from rescorer.text import Normaliser
+from rescorer_training.cli import app
+from rescorer_training.cli.neural import weighted
+from rescorer_training.data.corpus import read_encoded
+from rescorer_training.neural.options import NetworkOptions, TrainingOptions
+from rescorer_training.neural.prepare import prepare, prepared
+from rescorer_training.neural.train import RunInputs, prepare_run, train
 from tests.support.toy_runs import new_run, toy_text, write_text
-from training.cli import app
-from training.cli_neural import weighted
-from training.corpus import read_encoded
-from training.neural_run import RunInputs, prepare_run, train
-from training.prepare import prepare, prepared
-from training.run_options import NetworkOptions, TrainingOptions
 
 TINY = NetworkOptions(embedding_size=8, hidden_size=8)
 OPTIONS = TrainingOptions(epochs=1, batch_words=64, batch_rows=4, bptt=8)

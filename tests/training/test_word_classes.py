@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError
-from training.brown import brown_clusters, information, mutual_information
-from training.classes import (
+from rescorer_training.classes.brown import brown_clusters, information, mutual_information
+from rescorer_training.classes.partition import (
     ClassOrder,
     brown_classes,
     embedding_classes,

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from rescorer.errors import ConfigError, FormatError
+from rescorer_training.classes.word_vectors import initialise_embedding
 from tests.support.models import random_network
-from training.vectors import initialise_embedding
 
 CAT, DOG = "cat 1 0 0 0 0 0\n", "dog 0 -2e0 0 0 .5 0\n"
 

@@ -181,15 +181,14 @@ def _seeds(name: str) -> tuple[bytes, ...]:
     if name in PLACES and name in FOLDERS:
         found.append(SEPARATOR.join(text.encode() for text in FOLDERS[name].values()))
     choice = choose(TOLD.get(name, name))
-    if choice.format.writer:
-        with tempfile.TemporaryDirectory() as temporary:
-            target = Path(temporary) / "out"
-            with choice.writer(target) as write:
-                for nbest in LISTS:
-                    with suppress(InvalidList):
-                        write(nbest)
-            places = [target / place for place in PLACES.get(name, ("u1",))] if target.is_dir() else [target]
-            found.append(SEPARATOR.join(place.read_bytes() for place in places if place.is_file()))
+    with tempfile.TemporaryDirectory() as temporary:
+        target = Path(temporary) / "out"
+        with choice.writer(target) as write:
+            for nbest in LISTS:
+                with suppress(InvalidList):
+                    write(nbest)
+        places = [target / place for place in PLACES.get(name, ("u1",))] if target.is_dir() else [target]
+        found.append(SEPARATOR.join(place.read_bytes() for place in places if place.is_file()))
     found += ALSO.get(name, [])
     return (*found, gzip.compress(found[-1]))
 

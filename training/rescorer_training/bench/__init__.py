@@ -1,0 +1,1 @@
+"""Measure training speed against the hardware's floor and a plain PyTorch loop."""

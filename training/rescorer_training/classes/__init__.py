@@ -1,0 +1,1 @@
+"""Word classes and trees for factored output layers, and pretrained word vectors."""

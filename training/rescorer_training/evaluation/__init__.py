@@ -1,0 +1,1 @@
+"""Measure language models on text: perplexity, mixture weights, sentence completion, samples."""

@@ -1,0 +1,1 @@
+"""Train a network: options, objectives, the loop, checkpoints and post-processing."""

@@ -1,0 +1,1 @@
+"""Estimate, prune, interpolate and write back-off n-gram models."""
