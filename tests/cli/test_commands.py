@@ -16,7 +16,7 @@ from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.pipeline import Rescorer
 from rescorer.service.settings import ServiceSettings
 from rescorer_training.cli import main as train_main
-from tests.support.command_lines import GOOD, write
+from tests.support.list_lines import GOOD, write
 
 REJECT_KEYS = tuple(
     re.findall(

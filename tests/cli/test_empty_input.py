@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from tests.support.command_lines import GOOD, write
+from tests.support.list_lines import GOOD, write
 
 HEADER = json.dumps({"format": "rescorer-nbest", "version": 1})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.support.command_lines import GOOD, record, write
+from tests.support.list_lines import GOOD, record, write
 
 
 def test_evaluate_counts_and_compares(run, bundle, tmp_path):

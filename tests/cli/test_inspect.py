@@ -18,7 +18,7 @@ from rescorer.formats.field_map import parse_field_map
 from rescorer.formats.nbest.jsonlines import nbest_line, read_lists
 from rescorer.formats.registry import choose
 from rescorer.text import Normaliser
-from tests.support.audited import SOUND, TOTAL, with_scores
+from tests.support.inspection_cases import SOUND, TOTAL, with_scores
 from tests.support.models import write_bundle
 
 

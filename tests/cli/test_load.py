@@ -14,7 +14,7 @@ from rescorer.load.client import Spec
 from rescorer.load.crowd import client
 from rescorer.load.stages import Stage
 from rescorer.types import Weights
-from tests.support.command_lines import GOOD, write
+from tests.support.list_lines import GOOD, write
 from tests.support.models import write_bundle
 
 

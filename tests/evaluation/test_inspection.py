@@ -13,7 +13,7 @@ from rescorer.errors import InvalidList
 from rescorer.evaluation.error_rate.error_counts import count_errors
 from rescorer.evaluation.inspection import audit, errors_to_dict
 from rescorer.text import Normaliser
-from tests.support.audited import (
+from tests.support.inspection_cases import (
     SOUND,
     TOTAL,
     WORDS,
@@ -24,7 +24,7 @@ from tests.support.audited import (
     with_scores,
     with_texts,
 )
-from tests.support.nbest_lists import nbest_lists
+from tests.support.list_strategies import nbest_lists
 
 LOG_10 = math.log(10.0)
 

@@ -22,7 +22,7 @@ from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.pipeline import Rescorer
 from rescorer.text import Normaliser
 from rescorer.types import Hypothesis, NBestList, Weights
-from tests.support.audited import codes
+from tests.support.inspection_cases import codes
 
 STARTER = Path(__file__).resolve().parents[2] / "models" / "starter" / "1"
 WORDS = ("the", "cat", "sat", "on", "mat", "zebra")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rescorer.evaluation.inspection import audit
 from rescorer.evaluation.inspection.streams import correlation
 from rescorer.text import Normaliser
-from tests.support.audited import SOUND, TOTAL, codes, with_scores
+from tests.support.inspection_cases import SOUND, TOTAL, codes, with_scores
 
 LOG_10 = math.log(10.0)
 

@@ -7,7 +7,7 @@ import pytest
 from rescorer.evaluation.inspection import audit
 from rescorer.text import Normaliser, NormaliserSettings
 from rescorer.types import Hypothesis, NBestList
-from tests.support.audited import TOTAL, WORDS, codes, with_texts
+from tests.support.inspection_cases import TOTAL, WORDS, codes, with_texts
 
 
 @pytest.mark.parametrize(

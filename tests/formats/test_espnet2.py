@@ -12,7 +12,7 @@ from hypothesis import given
 from rescorer.errors import FormatError, InvalidList
 from rescorer.formats.nbest.espnet2 import read_lists, writer
 from rescorer.types import Hypothesis, NBestList
-from tests.support.nbest_lists import nbest_lists, several, write_truncated_gzip
+from tests.support.list_strategies import nbest_lists, several, write_truncated_gzip
 
 GOLDEN = {
     "1best_recog/text": "u1 HELLO YOU\nu2 \nu3 YES\n",

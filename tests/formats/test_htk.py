@@ -15,7 +15,7 @@ from rescorer.formats.lattices.htk import Scales, best_paths, header_scales, rea
 from rescorer.formats.lattices.lattice import Lattice, Link
 from rescorer.formats.lattices.slf import read_lattice
 from rescorer.types import NBestList
-from tests.support.nbest_lists import write_truncated_gzip
+from tests.support.list_strategies import write_truncated_gzip
 
 ON_NODES = r"""# Words on nodes, fillers, a variant, two start nodes
 VERSION=1.0

@@ -14,7 +14,7 @@ from rescorer.errors import FormatError, InvalidList
 from rescorer.formats.catalogue import FORMATS
 from rescorer.formats.nbest.kaldi import read_lists, writer
 from rescorer.types import Hypothesis, NBestList
-from tests.support.nbest_lists import nbest_lists, same, several, write_truncated_gzip
+from tests.support.list_strategies import nbest_lists, lists_match, several, write_truncated_gzip
 
 GOLDEN = {
     "words_text": "utt-1-1 LAST MONTH\nutt-1-2 LAST MONTHS\nutt2-1 \nutt2-2 GOODS\n",
@@ -67,7 +67,7 @@ def test_what_is_written_is_read_back(lists):
         with writer(folder) as put:
             for nbest in lists:
                 put(nbest)
-        assert same(list(read_lists(folder)), lists, relative=0.0)
+        assert lists_match(list(read_lists(folder)), lists, relative=0.0)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from rescorer.errors import ConfigError, FormatError, InvalidList
 from rescorer.formats.lattices.kaldi_lattice import read_lists
 from rescorer.formats.registry import choose
 from rescorer.types import Hypothesis, NBestList
-from tests.support.nbest_lists import write_truncated_gzip
+from tests.support.list_strategies import write_truncated_gzip
 
 GOLDEN = (
     "spk-u1 \n"

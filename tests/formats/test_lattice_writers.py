@@ -16,7 +16,7 @@ from rescorer.formats.lattices import htk, kaldi_lattice, slf
 from rescorer.formats.lattices.slf import slf_value
 from rescorer.formats.registry import choose
 from rescorer.types import Hypothesis, NBestList
-from tests.support.nbest_lists import NUMBERS, nbest_lists, several
+from tests.support.list_strategies import NUMBERS, nbest_lists, several
 
 SILENT = slf.SILENT | kaldi_lattice.SILENT
 STREAMS = {"htk": ["acoustic", "lm", "pronunciation"], "kaldi-lattice": ["graph", "acoustic"]}

@@ -13,7 +13,7 @@ from hypothesis import given
 from rescorer.errors import ConfigError, FormatError, InvalidList
 from rescorer.formats.registry import choose
 from rescorer.types import Hypothesis, NBestList
-from tests.support.nbest_lists import nbest_lists, same, several, write_truncated_gzip
+from tests.support.list_strategies import nbest_lists, lists_match, several, write_truncated_gzip
 
 LN_10 = math.log(10)
 LISTS = {"u1": "-10 -2 2 yeah well\n-11 -3 1 yeah\n", "u2": "-9 -1 0\n"}
@@ -56,7 +56,7 @@ def test_what_is_written_is_read_back(lists):
             for nbest in lists:
                 put(nbest)
                 assert choice.lost(nbest) == set()
-        assert same(list(choice.read(f"{folder}/lists")), lists)
+        assert lists_match(list(choice.read(f"{folder}/lists")), lists)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rescorer.errors import ConfigError, FormatError, InvalidList
 from rescorer.formats.nbest.speech_services import read_lists, writer
 from rescorer.types import Hypothesis, NBestList
-from tests.support.nbest_lists import ID, nbest_lists, several, write_truncated_gzip
+from tests.support.list_strategies import ID, nbest_lists, several, write_truncated_gzip
 
 BOTH = [{"transcript": "a b", "confidence": 0.9}, {"transcript": "a"}]
 GOOGLE = {

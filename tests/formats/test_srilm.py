@@ -17,7 +17,7 @@ from rescorer.errors import FormatError, InvalidList
 from rescorer.formats.nbest.srilm import fused_writer, read_lists, words_writer, writer
 from rescorer.formats.nist.trn_ctm import ctm_writer
 from rescorer.types import Hypothesis, NBestList
-from tests.support.nbest_lists import nbest_lists, same, several, write_truncated_gzip
+from tests.support.list_strategies import nbest_lists, lists_match, several, write_truncated_gzip
 
 COLUMNS = "-2301.5 -18.42 4 yeah well my sue\n-2310 -17.25 3 yeah well -pau-\n-2400.25 -3 0\n"
 ONE = "NBestList1.0\n(-103298) yeah well my sue\n(-103377) -pau- yeah\n(-110000)\n"
@@ -104,7 +104,7 @@ def test_a_folder_is_read_in_the_order_of_names_and_an_id_twice_is_told(tmp_path
 def test_columns_that_are_written_are_read_back(lists):
     with tempfile.TemporaryDirectory() as folder:
         write(lists, Path(folder) / "new")
-        assert same(list(read_lists(Path(folder) / "new")), lists)
+        assert lists_match(list(read_lists(Path(folder) / "new")), lists)
 
 
 @given(
@@ -113,7 +113,7 @@ def test_columns_that_are_written_are_read_back(lists):
 def test_whole_bytelogs_that_are_written_are_read_back(lists):
     with tempfile.TemporaryDirectory() as folder:
         write(lists, Path(folder), fused_writer)
-        assert same(list(read_lists(folder)), lists)
+        assert lists_match(list(read_lists(folder)), lists)
 
 
 SCORE = st.integers(-9000, 100)
@@ -142,7 +142,7 @@ def timed_lists(draw: st.DrawFn) -> NBestList:
 def test_words_with_times_that_are_written_are_read_back(lists):
     with tempfile.TemporaryDirectory() as folder:
         write(lists, Path(folder), words_writer)
-        assert same(list(read_lists(folder)), lists)
+        assert lists_match(list(read_lists(folder)), lists)
 
 
 def test_scores_of_words_that_have_none_are_those_of_the_first(tmp_path):

@@ -14,7 +14,7 @@ from rescorer.formats.io.sniff import sample_of
 from rescorer.formats.nbest.srinterp import looks_like, read_lists, writer
 from rescorer.formats.registry import choose
 from rescorer.types import Hypothesis, NBestList
-from tests.support.nbest_lists import nbest_lists, same, several, write_truncated_gzip
+from tests.support.list_strategies import nbest_lists, lists_match, several, write_truncated_gzip
 
 GOLDEN = "am=-2301.5 lm=-18.42 n-gram.5=2 yeah a=b\nlm=-3 am=-2310 n-gram.5=1\n"
 LN_10 = math.log(10)
@@ -66,7 +66,7 @@ def test_what_is_written_is_read_back(lists):
         with writer(folder, base="2", sign="cost") as put:
             for nbest in lists:
                 put(nbest)
-        assert same(list(read_lists(folder, base="2", sign="cost")), lists)
+        assert lists_match(list(read_lists(folder, base="2", sign="cost")), lists)
 
 
 @pytest.mark.parametrize(

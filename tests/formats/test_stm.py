@@ -16,7 +16,7 @@ from rescorer.formats.io.sniff import sample_of
 from rescorer.formats.nist.stm import looks_like, read_lists, segment_name, writer
 from rescorer.formats.nist.trn_ctm import IGNORED
 from rescorer.types import Hypothesis, NBestList
-from tests.support.nbest_lists import TEXT, WORD
+from tests.support.list_strategies import TEXT, WORD
 
 STM = """\
 ;; made by hand

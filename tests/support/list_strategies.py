@@ -1,4 +1,4 @@
-"""Lists for the tests of file formats, and what several of these tests do."""
+"""Hypothesis strategies for n-best lists, and checks that the tests of file formats share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LETTERS = st.characters(exclude_categories=["Cs", "Cc", "Zs", "Zl", "Zp"], exclu
 WORD = st.text(LETTERS, min_size=1, max_size=5)
 TEXT = st.lists(WORD | st.just("a b"), max_size=4).map(" ".join)
 ID = st.text("abc-_.:7", min_size=1, max_size=8).filter(
-    lambda each: each[0] not in ".-" and ".gz" not in each
+    lambda list_id: list_id[0] not in ".-" and ".gz" not in list_id
 )
 NUMBERS = st.floats(-1e6, 1e6, allow_subnormal=False)
 
@@ -30,7 +30,7 @@ def nbest_lists(
     references: bool = False,
     fields: Callable[[str], Mapping[str, object]] = lambda text: {},
 ) -> NBestList:
-    """A list of one-line texts with the given streams."""
+    """Draw a list of one-line texts with the given streams."""
     texts = draw(st.lists(TEXT, min_size=1, max_size=4))
     return NBestList(
         id=draw(ids),
@@ -41,13 +41,13 @@ def nbest_lists(
 
 
 def several(lists: st.SearchStrategy[NBestList]) -> st.SearchStrategy[list[NBestList]]:
-    """Some lists with different ids, in the order of their ids."""
-    found = st.lists(lists, min_size=1, max_size=3, unique_by=lambda nbest: nbest.id)
-    return found.map(lambda each: sorted(each, key=lambda nbest: nbest.id))
+    """Up to three lists with distinct ids, sorted by id."""
+    drawn = st.lists(lists, min_size=1, max_size=3, unique_by=lambda nbest: nbest.id)
+    return drawn.map(lambda nbests: sorted(nbests, key=lambda nbest: nbest.id))
 
 
-def same(found: Sequence[object], expected: Sequence[NBestList], relative: float = 1e-12) -> bool:
-    """Equal but for the last digits of scores that went through another base."""
+def lists_match(found: Sequence[object], expected: Sequence[NBestList], relative: float = 1e-12) -> bool:
+    """Whether lists are equal, up to the rounding of scores that were converted to another base."""
     return len(found) == len(expected) and all(
         isinstance(one, NBestList)
         and (one.id, one.hypotheses, one.reference, one.fields)
@@ -59,6 +59,6 @@ def same(found: Sequence[object], expected: Sequence[NBestList], relative: float
 
 
 def write_truncated_gzip(path: Path, text: str) -> None:
-    """Gzip whose end is missing, though its first lines are whole."""
+    """Write a gzip file whose end is missing, though its first lines are complete."""
     noise = "".join(os.urandom(20).hex() + "\n" for _ in range(1000))
     path.write_bytes(gzip.compress((text + noise).encode())[:-5000])

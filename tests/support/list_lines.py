@@ -1,4 +1,4 @@
-"""Lists for the tests of commands, as lines of a file."""
+"""N-best lists as JSON lines, for the tests of commands."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 
 
-def record(name: str, *texts: str, **fields) -> str:
+def record(list_id: str, *texts: str, **fields) -> str:
+    """One list as a line, with an acoustic score that falls from hypothesis to hypothesis."""
     hypotheses = [{"text": text, "scores": {"acoustic": -1.0 - i}} for i, text in enumerate(texts)]
-    return json.dumps({"id": name, "hypotheses": hypotheses, **fields})
+    return json.dumps({"id": list_id, "hypotheses": hypotheses, **fields})
 
 
 GOOD = [record("u1", "the cat", "the mat", reference="the mat", group="s1", note="kept"),
@@ -16,5 +17,6 @@ GOOD = [record("u1", "the cat", "the mat", reference="the mat", group="s1", note
 
 
 def write(path: Path, *lines: str) -> Path:
+    """Write the lines to ``path`` and return it."""
     path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     return path
