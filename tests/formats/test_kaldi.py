@@ -14,7 +14,7 @@ from rescorer.errors import FormatError, InvalidList
 from rescorer.formats.catalogue import FORMATS
 from rescorer.formats.nbest.kaldi import read_lists, writer
 from rescorer.types import Hypothesis, NBestList
-from tests.support.list_strategies import nbest_lists, lists_match, several, write_truncated_gzip
+from tests.support.list_strategies import lists_match, nbest_lists, several, write_truncated_gzip
 
 GOLDEN = {
     "words_text": "utt-1-1 LAST MONTH\nutt-1-2 LAST MONTHS\nutt2-1 \nutt2-2 GOODS\n",

@@ -13,7 +13,7 @@ from hypothesis import given
 from rescorer.errors import ConfigError, FormatError, InvalidList
 from rescorer.formats.registry import choose
 from rescorer.types import Hypothesis, NBestList
-from tests.support.list_strategies import nbest_lists, lists_match, several, write_truncated_gzip
+from tests.support.list_strategies import lists_match, nbest_lists, several, write_truncated_gzip
 
 LN_10 = math.log(10)
 LISTS = {"u1": "-10 -2 2 yeah well\n-11 -3 1 yeah\n", "u2": "-9 -1 0\n"}

@@ -17,7 +17,7 @@ from rescorer.errors import FormatError, InvalidList
 from rescorer.formats.nbest.srilm import fused_writer, read_lists, words_writer, writer
 from rescorer.formats.nist.trn_ctm import ctm_writer
 from rescorer.types import Hypothesis, NBestList
-from tests.support.list_strategies import nbest_lists, lists_match, several, write_truncated_gzip
+from tests.support.list_strategies import lists_match, nbest_lists, several, write_truncated_gzip
 
 COLUMNS = "-2301.5 -18.42 4 yeah well my sue\n-2310 -17.25 3 yeah well -pau-\n-2400.25 -3 0\n"
 ONE = "NBestList1.0\n(-103298) yeah well my sue\n(-103377) -pau- yeah\n(-110000)\n"

@@ -14,7 +14,7 @@ from rescorer.formats.io.sniff import sample_of
 from rescorer.formats.nbest.srinterp import looks_like, read_lists, writer
 from rescorer.formats.registry import choose
 from rescorer.types import Hypothesis, NBestList
-from tests.support.list_strategies import nbest_lists, lists_match, several, write_truncated_gzip
+from tests.support.list_strategies import lists_match, nbest_lists, several, write_truncated_gzip
 
 GOLDEN = "am=-2301.5 lm=-18.42 n-gram.5=2 yeah a=b\nlm=-3 am=-2310 n-gram.5=1\n"
 LN_10 = math.log(10)

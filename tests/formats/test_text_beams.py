@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rescorer.errors import ConfigError, FormatError, InvalidList
 from rescorer.formats.nbest import nemo, rnnlm
 from rescorer.types import Hypothesis, NBestList
-from tests.support.list_strategies import TEXT, nbest_lists, lists_match, several, write_truncated_gzip
+from tests.support.list_strategies import TEXT, lists_match, nbest_lists, several, write_truncated_gzip
 
 NEMO = "yeah well\t-3.5\n\t-4\na\tb\t-1e1\nend\t-2\n"
 CUED = "u-1 -2301.5 -18.42 4 <s> yeah well </s>\nu-1 -2310 -17 0 <s> </s>\n7 1.5 -1 2 a b\n"
