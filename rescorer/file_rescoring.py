@@ -16,7 +16,7 @@ from tqdm import tqdm
 from rescorer.errors import InputError, InvalidList
 from rescorer.formats.nbest.jsonlines import nbest_line, rescored_line
 from rescorer.pipeline import Rescorer
-from rescorer.profiling import Phase, phase, timed
+from rescorer.profiling import Phase, phase, time_items
 from rescorer.types import NBestList, RescoredList, Weights
 
 
@@ -126,7 +126,7 @@ def rescore_lists(
         ConfigError: the weights do not fit the bundle.
     """
     summary = FileSummary()
-    batches = word_batches(timed(lists, Phase.PARSE), scorer.batch_words)
+    batches = word_batches(time_items(lists, Phase.PARSE), scorer.batch_words)
     with tqdm(desc="rescoring", unit=" lists", disable=not progress) as bar:
         for batch, answers in scorer.answered(batches):
             rest = iter(answers)

@@ -109,7 +109,7 @@ class Rescorer:
             try:
                 with phase(Phase.RANK):
                     ordered = self.ranked(each, parts, weights, merge=merge)
-                    answers[i] = ordered.rescored(weights, self.bundle.label)
+                    answers[i] = ordered.to_rescored_list(weights, self.bundle.label)
             except InvalidList as fault:
                 answers[i] = fault
             begin = end

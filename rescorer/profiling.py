@@ -1,7 +1,8 @@
-"""Owns the names of the phases a list goes through, and the stopwatch that somebody may hold while it does;
-where nobody does, a phase costs nothing worth speaking of.
+"""Measure the time spent in each phase of rescoring.
 
-Phases nest, and the inner one's time is not the outer one's too: the phases of a recording sum up to it.
+Code marks its phases with ``phase(...)``; the marks cost next to nothing unless a ``Stopwatch`` is running.
+Phases nest. Time spent in an inner phase is not counted for the outer one, so the phases of a recording add up
+to its whole time.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ Item = TypeVar("Item")
 
 
 class Phase(StrEnum):
-    """In the order that a list meets them."""
+    """Phases of rescoring, in processing order."""
 
     PARSE = "parse"
     TEXT = "normalise and encode"
@@ -28,28 +29,28 @@ class Phase(StrEnum):
     RANK = "combine and rank"
     WRITE = "write"
     OTHER = "other"
-    """Outside of all others."""
+    """Everything outside the other phases."""
 
 
 class Stopwatch:
-    """Seconds by phase.
+    """Accumulates seconds per phase.
 
     Args:
-        clock: seconds of any origin.
-        settle: waits for work that was only begun, such as a GPU's.
+        clock: returns seconds since any fixed moment.
+        synchronise: waits for asynchronous work, such as a GPU's, before the clock is read.
     """
 
     def __init__(
-        self, clock: Callable[[], float] = time.perf_counter, settle: Callable[[], object] = lambda: None
+        self, clock: Callable[[], float] = time.perf_counter, synchronise: Callable[[], object] = lambda: None
     ) -> None:
         self.seconds = dict.fromkeys(Phase, 0.0)
-        self._clock, self._settle = clock, settle
+        self._clock, self._synchronise = clock, synchronise
         self._open: list[Phase] = []
         self._since = 0.0
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Measures the phases of what this thread does meanwhile."""
+        """Measure the phases of the current thread inside the ``with`` block."""
         token = _stopwatch.set(self)
         try:
             with self.inside(Phase.OTHER):
@@ -59,6 +60,7 @@ class Stopwatch:
 
     @contextmanager
     def inside(self, phase: Phase) -> Iterator[None]:
+        """Count the time inside the ``with`` block for ``phase``."""
         self._split()
         self._open.append(phase)
         try:
@@ -68,8 +70,8 @@ class Stopwatch:
             self._open.pop()
 
     def _split(self) -> None:
-        """Gives the time since the last call to the innermost phase."""
-        self._settle()
+        """Add the time since the last call to the innermost phase."""
+        self._synchronise()
         now = self._clock()
         if self._open:
             self.seconds[self._open[-1]] += now - self._since
@@ -81,7 +83,7 @@ _stopwatch: ContextVar[Stopwatch | None] = ContextVar("stopwatch", default=None)
 
 @contextmanager
 def phase(name: Phase) -> Iterator[None]:
-    """What happens inside belongs to the phase."""
+    """Mark the ``with`` block as part of a phase."""
     stopwatch = _stopwatch.get()
     if stopwatch is None:
         yield
@@ -90,8 +92,8 @@ def phase(name: Phase) -> Iterator[None]:
             yield
 
 
-def timed(items: Iterable[Item], name: Phase) -> Iterator[Item]:
-    """The items; getting each belongs to the phase, what is done with it does not."""
+def time_items(items: Iterable[Item], name: Phase) -> Iterator[Item]:
+    """Yield the items, counting the time to produce them, but not to consume them, for a phase."""
     iterator = iter(items)
     while True:
         with phase(name):

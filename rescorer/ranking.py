@@ -1,4 +1,4 @@
-"""Owns the order of a list: ties settled, posteriors, merging of equal hypotheses (pure)."""
+"""Rank the hypotheses of a list: settle ties, compute posteriors, merge equal hypotheses."""
 
 from __future__ import annotations
 
@@ -10,33 +10,38 @@ import numpy as np
 from rescorer.errors import InvalidList
 from rescorer.types import NBestList, RescoredHypothesis, RescoredList, Weights
 
-TIE = 4
-"""Totals are compared after rounding to so many decimals: float32 products change in the last digits with
-the company a hypothesis is scored in, and an answer must not."""
-LARGEST_TOTAL = 1e300
-"""Either side of 0: differences of what is larger, and its rounding, are no longer finite."""
+TIE_DECIMALS = 4
+"""Decimals to which totals are rounded before they are compared: the last digits of float32 products depend on
+which hypotheses share a batch, and a ranking must not."""
+MAX_TOTAL = 1e300
+"""Largest absolute total; differences and roundings of larger totals overflow."""
 
 
 def best_first(totals: np.ndarray) -> np.ndarray:
-    """Indices from best to worst, ties in the original order: (H,) int64."""
-    return np.argsort(-np.round(totals, TIE), kind="stable")
+    """Indices of hypotheses from best to worst, ties in input order: (H,) int64."""
+    return np.argsort(-np.round(totals, TIE_DECIMALS), kind="stable")
 
 
 def log_posteriors(totals: np.ndarray) -> np.ndarray:
-    """ln of the softmax of the totals, (H,) float64."""
-    return totals - np.logaddexp.reduce(totals)
+    """Logarithm of the softmax of the totals, (H,) float64.
+
+    The largest total is subtracted first: a posterior is a small difference of totals, which the log-sum-exp of
+    large totals would round away.
+    """
+    relative = totals - totals.max(initial=-np.inf)
+    return relative - np.logaddexp.reduce(relative)
 
 
 def merge_equal(keys: Sequence[Hashable], totals: np.ndarray) -> tuple[np.ndarray, list[tuple[int, ...]]]:
-    """Adds up, in probability, the totals of hypotheses with equal keys (log-sum-exp).
+    """Merge hypotheses with equal keys, adding their probabilities (log-sum-exp of their totals).
 
     Args:
-        keys: what makes two hypotheses the same, such as their canonical words.
+        keys: what makes two hypotheses equal, such as their canonical words.
         totals: (H,).
 
     Returns:
-        (H,) totals, where each group's best member has the group's sum and the others -inf; and for every
-        hypothesis the indices that were merged into it, none for those that were merged away.
+        (H,) totals, in which the best member of each group has the total of the group and the others -inf; and
+        for each hypothesis the indices merged into it, empty for hypotheses that were merged into another.
     """
     groups: dict[Hashable, list[int]] = {}
     for i, key in enumerate(keys):
@@ -44,29 +49,37 @@ def merge_equal(keys: Sequence[Hashable], totals: np.ndarray) -> tuple[np.ndarra
     merged = np.full(len(totals), -np.inf)
     members: list[tuple[int, ...]] = [()] * len(totals)
     for group in groups.values():
-        keeper = group[int(best_first(totals[group])[0])]
-        merged[keeper] = np.logaddexp.reduce(totals[group])
-        members[keeper] = tuple(group)
+        best = group[int(best_first(totals[group])[0])]
+        merged[best] = np.logaddexp.reduce(totals[group])
+        members[best] = tuple(group)
     return merged, members
 
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """A list in its new order, by columns: an object for every hypothesis, made to be read once, would cost a
-    service more than the order itself. All columns are by place as the list came."""
+    """A ranked list, column by column.
+
+    All columns are indexed by the input position of a hypothesis. A service reads them once to write its
+    answer; building an object per hypothesis would cost it more than the ranking itself.
+    """
 
     nbest: NBestList
     order: Sequence[int]
-    """Places from best to worst; those that were merged away are left out."""
+    """Input positions from best to worst, without hypotheses that were merged into another."""
     totals: Sequence[float]
     log_posteriors: Sequence[float]
     components: Mapping[str, Sequence[float]]
-    """Unweighted, by name."""
+    """Unweighted scores and counts, by name."""
     members: Sequence[tuple[int, ...]]
-    """Places merged into each; empty where merging was not asked for."""
+    """Input positions merged into each hypothesis; empty tuples if merging was not requested."""
 
-    def rescored(self, weights: Weights, model: str) -> RescoredList:
-        """The list of hypotheses that it stands for."""
+    def to_rescored_list(self, weights: Weights, model: str) -> RescoredList:
+        """Build an object per hypothesis, in ranked order.
+
+        Args:
+            weights: the weights of the totals.
+            model: label of the bundle that scored the list.
+        """
         nbest = self.nbest
         hypotheses = tuple(
             RescoredHypothesis(
@@ -92,27 +105,27 @@ def ranking(
     *,
     keep_order: bool = False,
 ) -> Ranking:
-    """A list in the order of its totals.
+    """Rank a list by its totals.
 
     Args:
         components: (H,) float64 by name.
-        total: (H,) float64 of the components.
-        merge_by: as ``merge_equal``'s keys; None: nothing is merged.
-        keep_order: leave the hypotheses in the order they came.
+        total: (H,) float64, the weighted sum of the components.
+        merge_by: a key per hypothesis; those with equal keys are merged. None: no merging.
+        keep_order: leave the hypotheses in input order.
 
     Raises:
-        InvalidList: a total is not finite, or larger than ``LARGEST_TOTAL``.
+        InvalidList: a total is not finite, or its absolute value is larger than ``MAX_TOTAL``.
     """
-    for i in np.flatnonzero(~(np.abs(total) <= LARGEST_TOTAL))[:1]:
+    for i in np.flatnonzero(~(np.abs(total) <= MAX_TOTAL))[:1]:
         message = f"the total is {total[i]}; the scores or weights are too large"
         raise InvalidList(message, list_id=nbest.id, hypothesis=int(i), field="streams")
     members: list[tuple[int, ...]] = [()] * len(total)
     if merge_by is not None:
         total, members = merge_equal(merge_by, total)
-    places = range(len(total)) if keep_order else best_first(total).tolist()
+    positions = range(len(total)) if keep_order else best_first(total).tolist()
     return Ranking(
         nbest,
-        [i for i in places if merge_by is None or members[i]],
+        [i for i in positions if merge_by is None or members[i]],
         total.tolist(),
         log_posteriors(total).tolist(),
         {name: values.tolist() for name, values in components.items()},

@@ -1,8 +1,9 @@
-"""Owns ``HypothesisTrie``: every distinct prefix of a batch once, as flat arrays ordered by depth, over
-canonical words; knows neither scores nor any model's word ids.
+"""Merge a batch of hypotheses into a prefix trie, stored as flat arrays ordered by depth.
 
-    nodes   roots (one a distinct context), then every distinct prefix, shallow before deep
-    edges   first the edge into each node that is no root, in node order; then one ``</s>`` edge out of
+The trie is built over canonical words; it knows neither scores nor the word ids of any model.
+
+    nodes   roots (one per distinct context), then every distinct prefix, shallow before deep
+    edges   first the edge into each node that is not a root, in node order; then one ``</s>`` edge out of
             each node where a hypothesis ends, predicted from that node and never advanced into
 """
 
@@ -23,13 +24,14 @@ class HypothesisTrie:
     """Distinct prefixes of a batch of hypotheses.
 
     Attributes:
-        words: the batch's distinct words; an edge's word is an index into it, ``len(words)`` is ``</s>``.
-        contexts: (R,) for each root the words spoken before it, as arrays of word indices.
-        parent: (N,) int64 node above each node; a root is its own.
-        node_word: (N,) int64 word on the edge into each node; of no meaning for roots.
-        level_bounds: level d is nodes ``level_bounds[d]`` … ``level_bounds[d+1]-1``; level 0 is the roots.
-        hypothesis_node: (H,) int64 node where each hypothesis ends; equal hypotheses share it.
-        end_nodes: (M,) int64 the distinct ones, rising.
+        words: distinct words of the batch; edges refer to them by index, and ``len(words)`` is ``</s>``.
+        contexts: (R,) arrays of word indices: for each root, the words spoken before it.
+        parent: (N,) int64 node above each node; a root is its own parent.
+        node_word: (N,) int64 word on the edge into each node; meaningless for roots.
+        level_bounds: level d consists of nodes ``level_bounds[d]`` … ``level_bounds[d+1]-1``; level 0 is the
+            roots.
+        hypothesis_node: (H,) int64 node where each hypothesis ends; equal hypotheses share a node.
+        end_nodes: (M,) int64 distinct nodes where hypotheses end, in ascending order.
     """
 
     words: Words
@@ -65,25 +67,34 @@ class HypothesisTrie:
 
     def levels(self) -> list[slice]:
         """The nodes of each level below the roots."""
-        return [slice(a, b) for a, b in zip(self.level_bounds[1:], self.level_bounds[2:], strict=False)]
+        return [
+            slice(first, last)
+            for first, last in zip(self.level_bounds[1:], self.level_bounds[2:], strict=False)
+        ]
 
     def sum_paths(self, edge_values: np.ndarray, partial: np.ndarray | None = None) -> np.ndarray:
-        """Σ of (E,) edge values over every hypothesis's words and its ``</s>``: (H,) float64.
+        """Sum edge values along the path of each hypothesis, from its first word to ``</s>``.
 
         Args:
-            partial: (H,) bool, hypotheses whose ``</s>`` is left out; None: none.
+            edge_values: (E,) values.
+            partial: (H,) bool, hypotheses whose ``</s>`` is left out; None: no hypothesis is partial.
+
+        Returns:
+            (H,) float64.
         """
         n_inner = self.n_nodes - self.n_roots
         sums = np.zeros(self.n_nodes)
         for level in self.levels():
             edges = slice(level.start - self.n_roots, level.stop - self.n_roots)
             sums[level] = sums[self.parent[level]] + edge_values[edges]
-        at_end = np.searchsorted(self.end_nodes, self.hypothesis_node)
-        ends = edge_values[n_inner:][at_end]
-        return sums[self.hypothesis_node] + (ends if partial is None else np.where(partial, 0.0, ends))
+        end_index = np.searchsorted(self.end_nodes, self.hypothesis_node)
+        end_values = edge_values[n_inner:][end_index]
+        return sums[self.hypothesis_node] + (
+            end_values if partial is None else np.where(partial, 0.0, end_values)
+        )
 
     def path_edges(self, hypothesis: int) -> np.ndarray:
-        """Edges of one hypothesis from first word to ``</s>``, (n_words + 1,)."""
+        """Edges of one hypothesis from its first word to ``</s>``, (n_words + 1,)."""
         node = int(self.hypothesis_node[hypothesis])
         edges = [self.n_nodes - self.n_roots + int(np.searchsorted(self.end_nodes, node))]
         while node >= self.n_roots:
@@ -93,32 +104,34 @@ class HypothesisTrie:
 
 
 def build_trie(hypotheses: Sequence[Words], contexts: Sequence[Words] | None = None) -> HypothesisTrie:
-    """Builds the trie of a batch, one vectorised step a level.
+    """Build the trie of a batch, one vectorised step per level.
 
     Args:
-        hypotheses: canonical words of each hypothesis; none is legal, and so is being equal to another.
-        contexts: words that each hypothesis continues; None: none.
+        hypotheses: canonical words of each hypothesis; hypotheses may be empty and may repeat.
+        contexts: words that each hypothesis continues; None: no hypothesis has a context.
     """
     contexts = [()] * len(hypotheses) if contexts is None else contexts
     root_of_context = {context: root for root, context in enumerate(dict.fromkeys(contexts))}
     distinct_words = dict.fromkeys(chain.from_iterable((*root_of_context, *hypotheses)))
     index = {word: number for number, word in enumerate(distinct_words)}
     lengths = np.fromiter((len(words) for words in hypotheses), dtype=np.int64, count=len(hypotheses))
-    order = np.argsort(-lengths, kind="stable")  # longest first: those still going are always a prefix
+    # Longest first, so that the hypotheses that reach a depth are always the first rows of ``node``.
+    order = np.argsort(-lengths, kind="stable")
     numbers = map(index.__getitem__, chain.from_iterable(hypotheses))
-    flat = np.fromiter(numbers, dtype=np.int64, count=lengths.sum())
+    flat_words = np.fromiter(numbers, dtype=np.int64, count=lengths.sum())
     first = np.concatenate([[0], np.cumsum(lengths)[:-1]])[order] if len(order) else order
-    node = np.array([root_of_context[contexts[i]] for i in order], dtype=np.int64)  # where each one stands
+    node = np.array([root_of_context[contexts[i]] for i in order], dtype=np.int64)  # reached so far
     parents = [np.arange(len(root_of_context))]
     node_words = [np.zeros(len(root_of_context), dtype=np.int64)]
     bounds = [0, len(root_of_context)]
-    going = np.searchsorted(-lengths[order], -np.arange(1, lengths.max(initial=0) + 1), side="right")
-    for depth, n in enumerate(going):
-        keys = node[:n] * len(index) + flat[first[:n] + depth]
-        distinct, place = np.unique(keys, return_inverse=True)
+    n_reaching = np.searchsorted(-lengths[order], -np.arange(1, lengths.max(initial=0) + 1), side="right")
+    for depth, n in enumerate(n_reaching):
+        # A (parent, word) pair packed into one integer sorts faster than rows of two.
+        keys = node[:n] * len(index) + flat_words[first[:n] + depth]
+        distinct, position = np.unique(keys, return_inverse=True)
         parents.append(distinct // len(index))
         node_words.append(distinct % len(index))
-        node[:n] = bounds[-1] + place
+        node[:n] = bounds[-1] + position
         bounds.append(bounds[-1] + len(distinct))
     hypothesis_node = np.empty_like(node)
     hypothesis_node[order] = node

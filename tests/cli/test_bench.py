@@ -21,7 +21,7 @@ from rescorer.formats.nbest.jsonlines import writer
 from rescorer.lm.networks.config import KINDS, OUTPUTS
 from rescorer.lm.ngram import NgramModel
 from rescorer.pipeline import Rescorer
-from rescorer.profiling import Phase, Stopwatch, phase, timed
+from rescorer.profiling import Phase, Stopwatch, phase, time_items
 from rescorer.trie import build_trie
 from rescorer.types import Hypothesis, NBestList
 from tests.support.models import random_network, write_arpa
@@ -84,7 +84,7 @@ def test_the_phases_of_a_run_sum_up_to_it():
     now = iter(range(100))
     watch = Stopwatch(lambda: next(now))
     with watch.running():
-        for _ in timed([1, 2], Phase.PARSE):
+        for _ in time_items([1, 2], Phase.PARSE):
             with phase(Phase.NETWORK), phase(Phase.OUTPUT):
                 pass
     with phase(Phase.TRIE):  # nobody measures any more

@@ -1,4 +1,4 @@
-"""The library: one path from lists to answers, and what every answer holds."""
+"""``Rescorer``, score combination, ranking and batching: from n-best lists to rescored lists."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rescorer import ConfigError, Hypothesis, InvalidList, NBestList, Rescorer, Weights
 from rescorer.batching import budget_cuts, subtree_order
 from rescorer.lm.reference_scorer import plain_log_probs, plain_mixture
-from rescorer.ranking import LARGEST_TOTAL, best_first, merge_equal, ranking
+from rescorer.ranking import MAX_TOTAL, best_first, merge_equal, ranking
 from rescorer.score_combination import parse_weights, weights_to_dict
 from tests.support.models import write_bundle
 
@@ -38,18 +38,18 @@ texts = st.lists(
 @given(
     st.lists(st.lists(st.tuples(texts, st.floats(-1e6, 1e6)), min_size=1, max_size=5), min_size=1, max_size=4)
 )
-def test_totals_are_the_weighted_sums_of_the_plain_scores(rescorer, lists):
+def test_totals_are_weighted_sums_of_reference_scores(rescorer, lists):
     models, normalise = rescorer.bundle.models, rescorer.bundle.normaliser.words
     weights = Weights(
         "w", {"acoustic": 0.5}, {"ngram": 0.3, "mixture": 2.0}, -0.7, -1.5, {"ngram": 0.4, "neural": 0.6}
     )
-    sent = [nbest(*(text for text, _ in each), acoustic=[score for _, score in each]) for each in lists]
-    for one, answer in zip(sent, rescorer.rescore(sent, weights), strict=True):
-        assert sorted(h.original_rank for h in answer.hypotheses) == list(range(len(one.hypotheses)))
+    sent = [nbest(*(text for text, _ in items), acoustic=[score for _, score in items]) for items in lists]
+    for original, answer in zip(sent, rescorer.rescore(sent, weights), strict=True):
+        assert sorted(h.original_rank for h in answer.hypotheses) == list(range(len(original.hypotheses)))
         for hypothesis in answer.hypotheses:
-            words = normalise(one.hypotheses[hypothesis.original_rank].text)
+            words = normalise(original.hypotheses[hypothesis.original_rank].text)
             expected = (
-                0.5 * one.streams["acoustic"][hypothesis.original_rank]
+                0.5 * original.streams["acoustic"][hypothesis.original_rank]
                 + 0.3 * plain_log_probs(models["ngram"], words).sum()
                 + 2.0 * plain_mixture(models, weights.mixture, words).sum()
                 - 0.7 * len(words)
@@ -60,55 +60,59 @@ def test_totals_are_the_weighted_sums_of_the_plain_scores(rescorer, lists):
         assert totals == sorted(totals, reverse=True)
 
 
-def test_an_answer_holds_everything(rescorer):
+def test_rescored_list_keeps_input_fields_and_adds_scores(rescorer):
     sent = nbest("the cat", "The CAT", reference="the cat", group="s1", fields={"tag": 7})
     answer = rescorer.rescore([sent])[0]
     assert (answer.id, answer.reference, answer.group, answer.fields) == ("u1", "the cat", "s1", {"tag": 7})
     assert answer.model == "tiny/1"
     assert answer.weights.name == "default"
-    assert [h.text for h in answer.hypotheses] == ["the cat", "The CAT"]  # as sent, tie by original rank
+    assert [h.text for h in answer.hypotheses] == [
+        "the cat",
+        "The CAT",
+    ]  # texts unchanged, tie in input order
     assert set(answer.best.components) == {"acoustic", "ngram", "neural", "mixture", "words", "oov"}
     assert np.exp([h.log_posterior for h in answer.hypotheses]).sum() == pytest.approx(1.0)
 
 
 def test_merging_adds_probabilities(rescorer):
-    plain = rescorer.rescore([nbest("the mat", "the cat", "The CAT!", acoustic=[-9, -1, -2])])[0]
-    merged = rescorer.rescore([nbest("the mat", "the cat", "The CAT!", acoustic=[-9, -1, -2])], merge=True)[0]
+    sent = nbest("the mat", "the cat", "The CAT!", acoustic=[-9, -1, -2])
+    unmerged = rescorer.rescore([sent])[0]
+    merged = rescorer.rescore([sent], merge=True)[0]
     assert [h.merged_ranks for h in merged.hypotheses] == [(1, 2), (0,)]
     assert merged.best.total == pytest.approx(
-        np.logaddexp(plain.hypotheses[0].total, plain.hypotheses[1].total)
+        np.logaddexp(unmerged.hypotheses[0].total, unmerged.hypotheses[1].total)
     )
 
 
-def test_odd_lists_score_like_any_other(rescorer):
+def test_scores_empty_long_and_unknown_texts(rescorer):
     generator = np.random.default_rng(1)
     long = " ".join(generator.choice(["the", "cat", "sat", "on", "mat", "zzz"], size=1000))
     many = nbest(*(" ".join(generator.choice(["the", "cat", "sat"], size=5)) for _ in range(2000)))
     odd = nbest("", long, "qqq zzz", "<sil>")
     small = Rescorer(rescorer.bundle, max_batch_words=50)
-    for one, other in zip(rescorer.rescore([odd, many]), small.rescore([odd, many]), strict=True):
-        ours = {h.original_rank: h for h in one.hypotheses}
-        for h in other.hypotheses:
+    for in_one_batch, in_many in zip(rescorer.rescore([odd, many]), small.rescore([odd, many]), strict=True):
+        expected_total = {h.original_rank: h.total for h in in_one_batch.hypotheses}
+        for h in in_many.hypotheses:
             assert h.total == pytest.approx(
-                ours[h.original_rank].total, abs=1e-4 * (h.components["words"] + 1)
+                expected_total[h.original_rank], abs=1e-4 * (h.components["words"] + 1)
             )
     by_rank = {h.original_rank: h for h in rescorer.rescore([odd])[0].hypotheses}
     assert by_rank[0].components["words"] == by_rank[3].components["words"] == 0
-    assert by_rank[0].total == by_rank[3].total  # nothing but fillers is nothing
+    assert by_rank[0].total == by_rank[3].total  # a text of fillers only equals the empty text
     assert by_rank[2].components["oov"] == 2
     words = rescorer.bundle.normaliser.words(long)
     expected = plain_log_probs(rescorer.bundle.models["neural"], words).sum()
     assert by_rank[1].components["neural"] == pytest.approx(expected, abs=0.1)
 
 
-def test_context_is_continued(rescorer):
-    alone, after = (
+def test_hypotheses_continue_their_context(rescorer):
+    without_context, in_context = (
         rescorer.rescore([nbest("sat on", context=context)])[0].best.components["mixture"]
         for context in ("", "The cat")
     )
     scores = rescorer.score_text(["the cat sat on"])[0].log_probs["mixture"]
-    assert after == pytest.approx(sum(scores[2:]), abs=1e-4)
-    assert after != pytest.approx(alone, abs=0.1)
+    assert in_context == pytest.approx(sum(scores[2:]), abs=1e-4)
+    assert in_context != pytest.approx(without_context, abs=0.1)
 
 
 NAN = float("nan")
@@ -131,25 +135,25 @@ NAN = float("nan")
         (NBestList("b", (Hypothesis("a"),), {"acoustic": (1.0,), "mixture": (1.0,)}), "streams", None),
     ],
 )
-def test_a_bad_list_is_an_answer_and_its_neighbours_are_served(rescorer, bad, field, hypothesis):
+def test_rejects_invalid_list_and_scores_its_neighbours(rescorer, bad, field, hypothesis):
     good = nbest("the cat")
-    first, fault, last = rescorer.rescore_each([good, bad, good])
+    first, error, last = rescorer.rescore_each([good, bad, good])
     assert first == last == rescorer.rescore([good])[0]
-    assert isinstance(fault, InvalidList)
-    assert (fault.list_id, fault.field, fault.hypothesis) == ("b", field, hypothesis)
+    assert isinstance(error, InvalidList)
+    assert (error.list_id, error.field, error.hypothesis) == ("b", field, hypothesis)
     with pytest.raises(InvalidList):
         rescorer.rescore([good, bad])
 
 
-def test_scores_that_overflow_are_the_fault_of_their_list(rescorer):
+def test_rejects_list_whose_total_overflows(rescorer):
     huge = nbest("the cat", "the mat", acoustic=[1.0, 1e308])
     weights = Weights("w", {"acoustic": 10.0})
-    fault, answer = rescorer.rescore_each([huge, nbest("the cat")], weights)
-    assert (fault.hypothesis, "too large" in str(fault)) == (1, True)
+    error, answer = rescorer.rescore_each([huge, nbest("the cat")], weights)
+    assert (error.hypothesis, "too large" in str(error)) == (1, True)
     assert answer.best.text == "the cat"
 
 
-def test_a_stream_with_weight_zero_may_be_missing(rescorer):
+def test_stream_with_weight_zero_may_be_missing(rescorer):
     weights = dataclasses.replace(rescorer.bundle.weights["default"], streams={"acoustic": 0.0})
     assert rescorer.rescore([NBestList("u", (Hypothesis("the cat"),))], weights)[0].best.text == "the cat"
 
@@ -162,7 +166,7 @@ def test_a_stream_with_weight_zero_may_be_missing(rescorer):
         Weights("w", mixture={"ngram": 1.5, "neural": -0.5}),
     ],
 )
-def test_weights_that_do_not_fit_are_refused(rescorer, weights):
+def test_rejects_weights_that_do_not_fit_the_bundle(rescorer, weights):
     with pytest.raises(ConfigError):
         rescorer.rescore([nbest("a")], weights)
 
@@ -170,18 +174,18 @@ def test_weights_that_do_not_fit_are_refused(rescorer, weights):
 @pytest.mark.parametrize(
     "values", [{"wrd": 1}, {"word": "a"}, {"word": NAN}, {"streams": {"a": True}}, {"lm": 3}]
 )
-def test_malformed_weights_are_refused(values):
+def test_rejects_malformed_weights(values):
     with pytest.raises(ConfigError):
         parse_weights(values)
 
 
-def test_weights_survive_plain_data():
+def test_weights_round_trip_through_plain_data():
     weights = Weights("w", {"a": 1.0}, {"mixture": 2.0}, 0.5, -1.0, {"ngram": 1.0}, ("f",))
     assert parse_weights(weights_to_dict(weights)) == weights
 
 
 @given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=12))
-def test_ranking_ignores_differences_below_the_tie(totals):
+def test_ranking_ignores_differences_below_tie_decimals(totals):
     totals = np.array(totals)
     order = best_first(totals)
     assert sorted(order) == list(range(len(totals)))
@@ -193,21 +197,22 @@ def test_ranking_ignores_differences_below_the_tie(totals):
     st.lists(st.floats() | st.sampled_from([1.7e308, -1.7e308, 1e305, -1e300]), min_size=1, max_size=6),
     st.booleans(),
 )
-def test_totals_however_large_are_ranked_or_refused(totals, merge):
+@example([33554432.0, 33554432.0], False)  # the log-sum-exp of these rounds ln 2 to a multiple of 7e-9
+def test_ranks_or_rejects_totals_of_any_size(totals, merge):
     merge_by = range(len(totals)) if merge else None
-    if not all(abs(each) <= LARGEST_TOTAL for each in totals):
+    if not all(abs(total) <= MAX_TOTAL for total in totals):
         with pytest.raises(InvalidList, match="too large"):
             ranking(nbest(*map(str, totals)), {}, np.array(totals), merge_by)
         return
     ranked = ranking(nbest(*map(str, totals)), {}, np.array(totals), merge_by)
-    assert all(-math.inf < each <= 1e-9 for each in ranked.log_posteriors)
+    assert all(-math.inf < log_posterior <= 1e-9 for log_posterior in ranked.log_posteriors)
     assert max(ranked.log_posteriors) >= -math.log(len(totals)) - 1e-9
-    in_order = [totals[i] for i in ranked.order]
-    assert all(one >= other - 1e-4 for one, other in itertools.pairwise(in_order))
+    ranked_totals = [totals[i] for i in ranked.order]
+    assert all(better >= worse - 1e-4 for better, worse in itertools.pairwise(ranked_totals))
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(-50, 0)), min_size=1, max_size=10))
-def test_merging_keeps_all_probability(items):
+def test_merging_preserves_total_probability(items):
     keys, totals = [k for k, _ in items], np.array([t for _, t in items])
     merged, members = merge_equal(keys, totals)
     assert np.logaddexp.reduce(merged) == pytest.approx(np.logaddexp.reduce(totals))

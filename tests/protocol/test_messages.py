@@ -227,7 +227,7 @@ def test_ranks_count_from_0_in_python_and_from_1_in_messages_and_files(scored, m
     totals = np.array([total for _, total in scored])
     keys = [(text,) for text, _ in scored] if merge else None
     ordered = ranking(nbest, {"words": np.ones(len(scored))}, totals, keys)
-    answer = ordered.rescored(Weights(), "m/1")
+    answer = ordered.to_rescored_list(Weights(), "m/1")
     assert all(nbest.hypotheses[each.original_rank].text == each.text for each in answer.hypotheses)
     message = pb.RescoredList()
     write_ranking(ordered, message)

@@ -18,7 +18,7 @@ import numpy as np
 
 from rescorer.errors import ConfigError
 from rescorer.evaluation.tuning.line_search import error_curve
-from rescorer.ranking import TIE
+from rescorer.ranking import TIE_DECIMALS
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,9 @@ def choose(components: np.ndarray, weights: Sequence[float] | np.ndarray) -> np.
     Returns:
         (...,) int64.
     """
-    chosen: np.ndarray = np.round(components @ np.asarray(weights, dtype=np.float64), TIE).argmax(axis=-1)
+    chosen: np.ndarray = np.round(components @ np.asarray(weights, dtype=np.float64), TIE_DECIMALS).argmax(
+        axis=-1
+    )
     return chosen
 
 
