@@ -48,7 +48,7 @@ def needs_gpu_in_vain(items: list[pytest.Item]) -> bool:
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of the tiny bundle of ``models.py``."""
-    from tests.support.models import write_bundle
+    from tests.support.tiny_models import write_bundle
 
     return write_bundle(tmp_path_factory.mktemp("bundle"))
 
@@ -56,7 +56,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def ngram_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of the same without its neural models: soon loaded."""
-    from tests.support.models import write_bundle
+    from tests.support.tiny_models import write_bundle
 
     return write_bundle(tmp_path_factory.mktemp("ngram"), neural=False)
 

@@ -24,7 +24,7 @@ from rescorer.pipeline import Rescorer
 from rescorer.profiling import Phase, Stopwatch, phase, time_items
 from rescorer.trie import build_trie
 from rescorer.types import Hypothesis, NBestList
-from tests.support.models import random_network, write_arpa
+from tests.support.tiny_models import random_network, write_arpa
 
 TINY = [f"--{name}={value}" for name, value in (
     ("hidden", 8), ("vocabulary", 40), ("threads", 1), ("repetitions", 2), ("peer-seconds", 0.001),

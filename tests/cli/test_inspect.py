@@ -19,7 +19,7 @@ from rescorer.formats.nbest.jsonlines import nbest_line, read_lists
 from rescorer.formats.registry import choose
 from rescorer.text import Normaliser
 from tests.support.inspection_cases import SOUND, TOTAL, with_scores
-from tests.support.models import write_bundle
+from tests.support.tiny_models import write_bundle
 
 
 def run(monkeypatch, capsys, *arguments, command="inspect") -> tuple[int, str, str]:

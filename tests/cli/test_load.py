@@ -15,7 +15,7 @@ from rescorer.load.crowd import client
 from rescorer.load.stages import Stage
 from rescorer.types import Weights
 from tests.support.list_lines import GOOD, write
-from tests.support.models import write_bundle
+from tests.support.tiny_models import write_bundle
 
 
 def test_every_stage_is_told(tmp_path):

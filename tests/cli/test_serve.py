@@ -18,8 +18,8 @@ import pytest
 
 from rescorer import Hypothesis, NBestList, RescoredList
 from rescorer.client import Client
-from tests.support.models import write_bundle
 from tests.support.servers import until
+from tests.support.tiny_models import write_bundle
 
 COMMAND = (sys.executable, "-m", "rescorer.cli", "serve", "--threads", "1")
 

@@ -11,7 +11,7 @@ from rescorer.bundle import load_bundle, newest_version, publish
 from rescorer.errors import BundleError, ConfigError
 from rescorer.lm.checkpoint import load_model, save_model
 from rescorer.lm.ngram import NgramModel
-from tests.support.models import random_network, write_bundle
+from tests.support.tiny_models import random_network, write_bundle
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from rescorer.batching import budget_cuts, subtree_order
 from rescorer.lm.reference_scorer import plain_log_probs, plain_mixture
 from rescorer.ranking import MAX_TOTAL, best_first, merge_equal, ranking
 from rescorer.score_combination import parse_weights, weights_to_dict
-from tests.support.models import write_bundle
+from tests.support.tiny_models import write_bundle
 
 
 @pytest.fixture(scope="module")

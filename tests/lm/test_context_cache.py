@@ -18,7 +18,7 @@ from rescorer.lm.int8 import int8_is_sound
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.trie import build_trie
 from tests.lm.test_networks import network_of
-from tests.support.models import NETWORK_WORDS
+from tests.support.tiny_models import NETWORK_WORDS
 
 WAYS = [
     {"kind": "lstm"},

@@ -14,7 +14,7 @@ from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.pipeline import Rescorer
 from rescorer.trie import Words, build_trie
 from rescorer.types import Hypothesis, NBestList
-from tests.support.models import NETWORK_WORDS
+from tests.support.tiny_models import NETWORK_WORDS
 
 pytestmark = pytest.mark.gpu
 KINDS = [

@@ -18,7 +18,7 @@ from rescorer.lm.networks.layers import tanh_
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.row_padding import COARSE, FEWEST_ROWS, FINE, rows_to_fill
 from rescorer.trie import build_trie
-from tests.support.models import random_network
+from tests.support.tiny_models import random_network
 
 
 @pytest.mark.parametrize("rows", [1, FEWEST_ROWS_OF_SLICES, 301])

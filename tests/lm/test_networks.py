@@ -18,7 +18,7 @@ from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.ngram_contexts import distinct_rows, node_windows
 from rescorer.lm.reference_scorer import plain_log_probs
 from rescorer.trie import build_trie
-from tests.support.models import NETWORK_WORDS, random_network
+from tests.support.tiny_models import NETWORK_WORDS, random_network
 
 KINDS = [
     {"kind": "lstm"},

@@ -15,7 +15,7 @@ from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.ngram import NgramModel
 from rescorer.lm.reference_scorer import plain_log_probs, plain_mixture
 from rescorer.trie import build_trie
-from tests.support.models import NETWORK_WORDS, random_network, write_arpa
+from tests.support.tiny_models import NETWORK_WORDS, random_network, write_arpa
 
 WORDS = (*NETWORK_WORDS, "zebra", "nobody", "knows", "<unk>", "<s>", "</s>")
 sentences = st.lists(st.sampled_from(WORDS), max_size=7).map(tuple)

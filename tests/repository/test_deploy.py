@@ -17,8 +17,8 @@ from rescorer.cli import main
 from rescorer.service.net.clients_file import hash_of
 from rescorer.service.settings import ServiceSettings, load_settings
 from tests.conftest import REPOSITORY
-from tests.support.models import write_bundle
 from tests.support.servers import running
+from tests.support.tiny_models import write_bundle
 
 yaml = pytest.importorskip("yaml")
 

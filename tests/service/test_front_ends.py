@@ -36,8 +36,8 @@ from rescorer.service.workers.pool import DEATHS_IN_A_ROW
 from rescorer.types import Weights
 from tests.cli.test_serve import COMMAND, serving
 from tests.support.exported import families, samples, value
-from tests.support.models import write_bundle
 from tests.support.servers import until
+from tests.support.tiny_models import write_bundle
 from tools.chaos.run import entry
 
 WORDS = ("the", "cat", "sat", "on", "mat", "zebra", "qqq")

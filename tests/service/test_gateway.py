@@ -16,8 +16,8 @@ from google.protobuf import descriptor_pb2
 
 from rescorer.protocol.v1 import models_pb2, rescorer_pb2
 from tests.conftest import REPOSITORY
-from tests.support.models import write_bundle
 from tests.support.servers import running, until
+from tests.support.tiny_models import write_bundle
 
 FOLDER = REPOSITORY / "deploy" / "envoy"
 ENVOY = shutil.which("envoy", path=str(Path(sys.executable).parent)) or shutil.which("envoy")

@@ -17,9 +17,9 @@ from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 from rescorer.service.api.drain import Drain
 from rescorer.service.server import SERVICE, SETTLE_S, Server
-from tests.support.models import write_bundle
 from tests.support.servers import running, until
 from tests.support.stubs import LIMITS, NOT_SERVING, SERVING, a_list, refused
+from tests.support.tiny_models import write_bundle
 
 
 @pytest.fixture(scope="module")

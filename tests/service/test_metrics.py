@@ -24,9 +24,9 @@ from rescorer.service.observability.metrics import SECONDS
 from rescorer.service.server import Server
 from rescorer.service.settings import load_settings
 from tests.support.exported import families, samples, value
-from tests.support.models import write_bundle
 from tests.support.servers import running, until
 from tests.support.stubs import a_list, refused
+from tests.support.tiny_models import write_bundle
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "deploy" / "prometheus" / "alerts.yml"

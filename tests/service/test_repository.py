@@ -14,7 +14,7 @@ from rescorer.bundle import sha256
 from rescorer.errors import ModelNotFound, ScoringError, Unavailable
 from rescorer.service.models.metadata import model_facts
 from rescorer.service.models.repository import ModelRepository
-from tests.support.models import write_bundle
+from tests.support.tiny_models import write_bundle
 
 
 class Shelf:

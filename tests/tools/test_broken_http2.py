@@ -13,8 +13,8 @@ import pytest
 from rescorer import RescoredList
 from rescorer.client import NO_RETRY, Client
 from tests.support.clients import nbest
-from tests.support.models import write_bundle
 from tests.support.servers import running, until
+from tests.support.tiny_models import write_bundle
 from tools.fuzz.http2 import (
     BREAKERS,
     HEADERS,

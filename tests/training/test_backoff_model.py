@@ -25,7 +25,7 @@ from rescorer_training.ngram.arpa import read_arpa
 from rescorer_training.ngram.backoff_model import BackoffModel, load_backoff
 from rescorer_training.ngram.estimate import NGramOptions, train_ngram
 from rescorer_training.ngram.interpolate import interpolate, unknown_shares
-from tests.support.models import ARPA, write_arpa
+from tests.support.tiny_models import ARPA, write_arpa
 
 FIRST = "the cat sat on the mat\nthe cat ran\na dog sat on the cat\non the mat the dog sat\nthe mat\n"
 SECOND = "a dog ran on the road\nthe road ran\nthe dog sat\na cat on a road\nthe cat on the road sat\n"

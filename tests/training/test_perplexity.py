@@ -20,7 +20,7 @@ from rescorer_training.evaluation import token_scores
 from rescorer_training.evaluation.model_set import load_models
 from rescorer_training.evaluation.perplexity import measure
 from rescorer_training.evaluation.token_scores import score_tokens
-from tests.support.models import random_network, write_arpa
+from tests.support.tiny_models import random_network, write_arpa
 
 SENTENCES = [("the", "cat", "sat"), ("the", "dog", "ran"), ("zebra", "unheard"), ("on", "the", "mat")]
 

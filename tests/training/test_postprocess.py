@@ -18,7 +18,7 @@ from rescorer.lm.quantisation import SCALE, quantised, restored
 from rescorer_training.classes.softmax_trees import huffman_tree
 from rescorer_training.cli import app
 from rescorer_training.neural.postprocess import average, quantise
-from tests.support.models import NETWORK_WORDS, random_network
+from tests.support.tiny_models import NETWORK_WORDS, random_network
 
 
 @given(rows=st.integers(1, 5), columns=st.integers(1, 7), scale=st.floats(1e-3, 1e3), seed=st.integers(0, 99))

@@ -16,7 +16,7 @@ from rescorer.vocabulary import UNKNOWN
 from rescorer_training.cli import app
 from rescorer_training.evaluation.model_set import load_models
 from rescorer_training.evaluation.sample import Sampler, SamplingOptions, choose
-from tests.support.models import random_network, write_arpa
+from tests.support.tiny_models import random_network, write_arpa
 
 PROBS = np.array([0.1, 0.4, 0.05, 0.3, 0.15])
 

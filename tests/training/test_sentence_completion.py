@@ -18,7 +18,7 @@ from rescorer_training.evaluation.model_set import load_models
 from rescorer_training.evaluation.perplexity import perplexity
 from rescorer_training.evaluation.sentence_completion import complete, read_questions
 from rescorer_training.evaluation.token_scores import score_tokens
-from tests.support.models import random_network, write_arpa
+from tests.support.tiny_models import random_network, write_arpa
 
 HEADER = "id,question,a,b,c,d,e,answer\n"
 QUESTIONS = HEADER + (

@@ -18,7 +18,7 @@ from rescorer.lm.output.tree import LONGEST_PATH, TreeSoftmax, balanced_tree, pa
 from rescorer.vocabulary import END, START, UNKNOWN, Vocabulary
 from rescorer_training.classes.brown import neighbour_vectors
 from rescorer_training.classes.softmax_trees import huffman_tree, vector_tree
-from tests.support.models import NETWORK_WORDS
+from tests.support.tiny_models import NETWORK_WORDS
 
 
 def depths(children: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ import torch
 
 from rescorer.errors import ConfigError, FormatError
 from rescorer_training.classes.word_vectors import initialise_embedding
-from tests.support.models import random_network
+from tests.support.tiny_models import random_network
 
 CAT, DOG = "cat 1 0 0 0 0 0\n", "dog 0 -2e0 0 0 .5 0\n"
 

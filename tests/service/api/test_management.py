@@ -16,8 +16,8 @@ from rescorer.client import Client
 from rescorer.errors import ModelNotFound
 from rescorer.protocol.v1 import models_pb2 as pb
 from rescorer.protocol.v1.models_pb2_grpc import ModelServiceStub
-from tests.support.models import write_bundle
 from tests.support.servers import running, until
+from tests.support.tiny_models import write_bundle
 
 
 @pytest.fixture(scope="module")

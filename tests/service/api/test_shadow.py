@@ -25,9 +25,9 @@ from rescorer.service.server import Server
 from rescorer.service.settings import load_settings
 from rescorer.types import Weights
 from tests.support.exported import samples, value
-from tests.support.models import write_bundle
 from tests.support.servers import RunningServer, running, until
 from tests.support.stubs import a_list
+from tests.support.tiny_models import write_bundle
 
 TEXTS = ("the cat sat on the mat", "the mat sat", "zebra", "on the mat", "the cat")
 REQUEST_ID = (("x-request-id", "night-1"),)

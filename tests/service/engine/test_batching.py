@@ -29,8 +29,8 @@ from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 from rescorer.service.engine.work_item import cut
 from rescorer.service.workers.model_host import WARM_UP
 from rescorer.types import Weights
-from tests.support.models import write_bundle
 from tests.support.servers import running, until
+from tests.support.tiny_models import write_bundle
 
 WORDS = ("the", "cat", "sat", "on", "mat", "zebra", "qqq")
 TOO_LATE = (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED)
