@@ -1,8 +1,8 @@
 """Measure the time spent in each phase of rescoring.
 
 Code marks its phases with ``phase(...)``; the marks cost next to nothing unless a ``Stopwatch`` is running.
-Phases nest. Time spent in an inner phase is not counted for the outer one, so the phases of a recording add up
-to its whole time.
+Phases nest. Time spent in an inner phase is not counted for the outer one, so the phases of a recording add
+up to its whole time.
 """
 
 from __future__ import annotations

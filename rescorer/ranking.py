@@ -11,8 +11,8 @@ from rescorer.errors import InvalidList
 from rescorer.types import NBestList, RescoredHypothesis, RescoredList, Weights
 
 TIE_DECIMALS = 4
-"""Decimals to which totals are rounded before they are compared: the last digits of float32 products depend on
-which hypotheses share a batch, and a ranking must not."""
+"""Decimals to which totals are rounded before they are compared: the last digits of float32 products depend
+on which hypotheses share a batch, and a ranking must not."""
 MAX_TOTAL = 1e300
 """Largest absolute total; differences and roundings of larger totals overflow."""
 
@@ -25,8 +25,8 @@ def best_first(totals: np.ndarray) -> np.ndarray:
 def log_posteriors(totals: np.ndarray) -> np.ndarray:
     """Logarithm of the softmax of the totals, (H,) float64.
 
-    The largest total is subtracted first: a posterior is a small difference of totals, which the log-sum-exp of
-    large totals would round away.
+    The largest total is subtracted first: a posterior is a small difference of totals, which the log-sum-exp
+    of large totals would round away.
     """
     relative = totals - totals.max(initial=-np.inf)
     return relative - np.logaddexp.reduce(relative)
@@ -40,8 +40,8 @@ def merge_equal(keys: Sequence[Hashable], totals: np.ndarray) -> tuple[np.ndarra
         totals: (H,).
 
     Returns:
-        (H,) totals, in which the best member of each group has the total of the group and the others -inf; and
-        for each hypothesis the indices merged into it, empty for hypotheses that were merged into another.
+        (H,) totals, in which the best member of each group has the total of the group and the others -inf;
+        and for each hypothesis the indices merged into it, empty for those merged into another.
     """
     groups: dict[Hashable, list[int]] = {}
     for i, key in enumerate(keys):

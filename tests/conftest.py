@@ -47,7 +47,7 @@ def needs_gpu_in_vain(items: list[pytest.Item]) -> bool:
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of the tiny bundle of ``models.py``."""
+    """Folder of the tiny bundle of ``tiny_models.py``."""
     from tests.support.tiny_models import write_bundle
 
     return write_bundle(tmp_path_factory.mktemp("bundle"))
