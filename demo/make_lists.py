@@ -27,7 +27,7 @@ from rescorer.evaluation.error_rate.error_counts import WordErrors
 from rescorer.evaluation.error_rate.oracle import evaluate_list
 from rescorer.formats.lattices.htk import read_lattice
 from rescorer.formats.lattices.lattice import Lattice
-from rescorer.formats.nbest.jsonlines import nbest_line
+from rescorer.formats.nbest.jsonlines_output import encode_list
 from rescorer.text import Normaliser
 from rescorer.types import Hypothesis, NBestList
 
@@ -165,7 +165,7 @@ def main() -> None:
     options = parser.parse_args()
     sentences = read_sentences(HERE / "sentences.tsv")
     lists = list(make_lists(sentences, options.arpa, options.depth, options.seed))
-    text = "".join(f"{nbest_line(each)}\n" for each in lists)
+    text = "".join(f"{encode_list(each)}\n" for each in lists)
     # No time stamp: the same lists give the same bytes.
     options.output.write_bytes(gzip.compress(text.encode("utf-8"), mtime=0))
     print(report(lists))

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from tqdm import tqdm
 
 from rescorer.errors import InputError, InvalidList
-from rescorer.formats.nbest.jsonlines import nbest_line, rescored_line
+from rescorer.formats.nbest.jsonlines_output import encode_list, encode_rescored_list
 from rescorer.pipeline import Rescorer
 from rescorer.profiling import Phase, phase, time_items
 from rescorer.types import NBestList, RescoredList, Weights
@@ -70,7 +70,7 @@ class Rescoring:
     rescorer: Rescorer
     weights: Weights | None = None
     merge: bool = False
-    render: Callable[[RescoredList], Any] = rescored_line
+    render: Callable[[RescoredList], Any] = encode_rescored_list
 
     @property
     def batch_words(self) -> int:
@@ -184,4 +184,4 @@ def reject_line(fault: InputError, item: NBestList | InputError) -> str:
         **{name: None if value == "" else value for name, value in place.items()},
     }
     line = json.dumps(record, ensure_ascii=False)
-    return f'{line[:-1]}, "list": {nbest_line(item) if isinstance(item, NBestList) else "null"}}}'
+    return f'{line[:-1]}, "list": {encode_list(item) if isinstance(item, NBestList) else "null"}}}'

@@ -17,7 +17,7 @@ from rescorer.errors import ConfigError, InputError, did_you_mean
 from rescorer.evaluation.error_rate.report import Report, render
 from rescorer.formats.field_map import parse_field_map
 from rescorer.formats.io.text_io import source_name
-from rescorer.formats.nbest.jsonlines import group_by_pattern, read_lists
+from rescorer.formats.nbest.jsonlines import compile_group_pattern, read_lists
 from rescorer.formats.nist.references import read_groups
 from rescorer.formats.registry import choose, detect, with_groups
 from rescorer.formats.rescored import WHAT_THEY_ARE, check_writable, is_rescored
@@ -145,7 +145,7 @@ def group_finder(groups: str | None) -> Callable[[str], str] | None:
     if Path(groups).exists():
         table = read_groups(groups)
         return lambda list_id: table.get(list_id, "")
-    return group_by_pattern(groups)
+    return compile_group_pattern(groups)
 
 
 def chosen_weights(known: dict[str, Weights], name: str, changes: list[str] | None) -> Weights:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from rescorer.errors import ConfigError, InvalidList
 from rescorer.formats.common import Write
 from rescorer.formats.io.text_io import open_output
-from rescorer.formats.nbest.jsonlines import rescored_line
+from rescorer.formats.nbest.jsonlines_output import encode_rescored_list
 from rescorer.formats.registry import FORMATS, choose
 from rescorer.types import Hypothesis, NBestList, RescoredList
 
@@ -38,7 +38,7 @@ def renderer(name: str) -> Callable[[RescoredList], Any]:
         ConfigError: it is another name.
     """
     if name == WHOLE:
-        return rescored_line
+        return encode_rescored_list
     if name in ONE_BEST:
         return best_of
     raise ConfigError(f"re-ranked lists are written as {', '.join((WHOLE, *ONE_BEST))}, not as {name}")

@@ -15,7 +15,8 @@ from rescorer.cli import main
 from rescorer.evaluation.inspection import audit
 from rescorer.evaluation.inspection.render import render
 from rescorer.formats.field_map import parse_field_map
-from rescorer.formats.nbest.jsonlines import nbest_line, read_lists
+from rescorer.formats.nbest.jsonlines import read_lists
+from rescorer.formats.nbest.jsonlines_output import encode_list
 from rescorer.formats.registry import choose
 from rescorer.text import Normaliser
 from tests.support.inspection_cases import SOUND, TOTAL, with_scores
@@ -35,8 +36,8 @@ def run(monkeypatch, capsys, *arguments, command="inspect") -> tuple[int, str, s
 
 def test_the_command(monkeypatch, capsys, tmp_path):
     sound, odd = tmp_path / "sound.jsonl", tmp_path / "odd.jsonl"
-    sound.write_text("".join(nbest_line(each) + "\n" for each in TOTAL), encoding="utf-8")
-    broken = [nbest_line(each) for each in with_scores(TOTAL, "score", lambda s: -s)]
+    sound.write_text("".join(encode_list(each) + "\n" for each in TOTAL), encoding="utf-8")
+    broken = [encode_list(each) for each in with_scores(TOTAL, "score", lambda s: -s)]
     odd.write_text("\n".join([*broken, "{broken"]), encoding="utf-8")
 
     code, out, err = run(monkeypatch, capsys, sound)

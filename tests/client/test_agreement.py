@@ -23,7 +23,8 @@ from rescorer import (
 from rescorer.client import AsyncClient, Client
 from rescorer.file_rescoring import Rescoring, rescore_lists
 from rescorer.formats.field_map import parse_field_map
-from rescorer.formats.nbest.jsonlines import read_lists, rescored_line
+from rescorer.formats.nbest.jsonlines import read_lists
+from rescorer.formats.nbest.jsonlines_output import encode_rescored_list
 from tests.support.clients import asked, nbest
 from tests.support.servers import running
 
@@ -160,7 +161,7 @@ def test_library_file_and_service_agree_on_real_lists(data_dir, library, client)
     summary = rescore_lists(Rescoring(library), some, lines.append, io.StringIO())
     assert (summary.lists, summary.rejected) == (100, 0)
     for wanted, answer in zip(lines, client.rescore(some), strict=True):
-        assert_close(json.loads(rescored_line(answer)), json.loads(wanted))
+        assert_close(json.loads(encode_rescored_list(answer)), json.loads(wanted))
 
 
 def assert_close(found, wanted) -> None:

@@ -21,7 +21,8 @@ from rescorer import (
 )
 from rescorer.cli import main
 from rescorer.client import Client
-from rescorer.formats.nbest.jsonlines import nbest_line, read_lists
+from rescorer.formats.nbest.jsonlines import read_lists
+from rescorer.formats.nbest.jsonlines_output import encode_list
 from rescorer.formats.nist.trn_ctm import read_ctm_lists
 from rescorer.formats.rescored import renderer, rescored_writer
 from rescorer.protocol.v1 import rescorer_pb2 as pb
@@ -144,7 +145,7 @@ LISTS = (
 @pytest.fixture
 def source(tmp_path):
     path = tmp_path / "in.jsonl"
-    path.write_text("".join(nbest_line(each) + "\n" for each in LISTS))
+    path.write_text("".join(encode_list(each) + "\n" for each in LISTS))
     return path
 
 

@@ -1,4 +1,4 @@
-"""The project's JSON lines: a round trip, foreign names, and errors that say where."""
+"""JSON lines: round trips, other field names, and errors with their place."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
 from rescorer.formats.field_map import FieldMap, StreamField, parse_field_map
-from rescorer.formats.nbest.jsonlines import group_by_pattern, nbest_line, read_lists, rescored_line
+from rescorer.formats.nbest.jsonlines import compile_group_pattern, read_lists
+from rescorer.formats.nbest.jsonlines_output import encode_list, encode_rescored_list
 from rescorer.formats.score_units import Units
 from rescorer.types import Hypothesis, NBestList, RescoredHypothesis, RescoredList, Weights
 
@@ -24,7 +25,7 @@ def read(*records: object, names: FieldMap = FieldMap(), group_of=None) -> list[
     return list(read_lists(io.BytesIO("\n".join(lines).encode()), names, group_of))
 
 
-def one(record: object, **options) -> NBestList:
+def read_one(record: object, **options) -> NBestList:
     (outcome,) = read(record, **options)
     assert isinstance(outcome, NBestList), outcome
     return outcome
@@ -32,9 +33,9 @@ def one(record: object, **options) -> NBestList:
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 NAMES = st.text("abcxyz", min_size=1, max_size=4)
-OWN = {"id", "hypotheses", "context", "reference", "group", "text", "scores"}
-CLIENT = st.dictionaries(
-    WORDS.filter(lambda name: name not in OWN | {"format", "client"}),
+KNOWN_FIELDS = {"id", "hypotheses", "context", "reference", "group", "text", "scores"}
+CLIENT_FIELDS = st.dictionaries(
+    WORDS.filter(lambda name: name not in KNOWN_FIELDS | {"format", "client"}),
     st.none() | st.booleans() | st.integers() | WORDS | st.lists(st.floats(-9, 9), max_size=3),
     max_size=3,
 )
@@ -42,7 +43,7 @@ CLIENT = st.dictionaries(
 
 @st.composite
 def nbest_lists(draw) -> NBestList:
-    hypotheses = draw(st.lists(st.builds(Hypothesis, WORDS, CLIENT), min_size=1, max_size=4))
+    hypotheses = draw(st.lists(st.builds(Hypothesis, WORDS, CLIENT_FIELDS), min_size=1, max_size=4))
     values = st.lists(
         st.floats(allow_nan=False, allow_infinity=False), min_size=len(hypotheses), max_size=len(hypotheses)
     )
@@ -53,16 +54,16 @@ def nbest_lists(draw) -> NBestList:
         context=draw(WORDS),
         reference=draw(st.none() | WORDS),
         group=draw(WORDS),
-        fields=draw(CLIENT),
+        fields=draw(CLIENT_FIELDS),
     )
 
 
 @given(st.lists(nbest_lists(), max_size=3))
-def test_what_is_written_is_read_back_the_same(lists):
-    assert read(*map(nbest_line, lists)) == lists
+def test_round_trip(lists):
+    assert read(*map(encode_list, lists)) == lists
 
 
-def test_header_declares_base_and_sign_by_stream():
+def test_header_declares_base_and_sign_per_stream():
     header = {
         "format": "rescorer-nbest",
         "version": 1,
@@ -75,34 +76,34 @@ def test_header_declares_base_and_sign_by_stream():
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
-        ({"format": "kaldi"}, "format: 'kaldi' is not known; expected 'rescorer-nbest'"),
-        ({"version": 2}, "version: 2 is not known; expected 1"),
-        ({"version": True}, "version: True is not known"),
-        ({"encoding": "x"}, r"unknown header keys \['encoding'\]"),
-        ({"streams": ["acoustic"]}, "streams: expected an object, not an array"),
+        ({"format": "kaldi"}, "format: unknown format 'kaldi'; expected 'rescorer-nbest'"),
+        ({"version": 2}, "version: unknown version 2; expected 1"),
+        ({"version": True}, "version: unknown version True"),
+        ({"encoding": "x"}, r"unknown header keys \['encoding'\]; expected format, version and streams"),
+        ({"streams": ["acoustic"]}, "streams: expected an object, got an array"),
         ({"streams": {"am": {"base": "7"}}}, r'streams\["am"\]: base is \'7\'; expected one of e, 2'),
         ({"streams": {"am": {"sign": "up"}}}, "sign is 'up'; expected one of log_prob, cost"),
-        ({"streams": {"am": {"scale": 2}}}, 'expected an object with "base" and "sign"'),
-        ({"streams": {"acoustic": {}}}, "by the header and by the options too"),
+        ({"streams": {"am": {"scale": 2}}}, 'expected an object with no keys but "base" and "sign"'),
+        ({"streams": {"acoustic": {}}}, "declared both in the header and by an option"),
     ],
 )
-def test_a_header_that_is_not_understood_stops_the_file(change, said):
-    with pytest.raises(FormatError, match=said) as caught:
+def test_rejects_file_with_invalid_header(change, message):
+    with pytest.raises(FormatError, match=message) as caught:
         read({"format": "rescorer-nbest", "version": 1} | change, names=FLAT)
     assert caught.value.line == 1
 
 
-def test_a_client_field_called_format_is_no_header():
-    assert one({"id": "u1", "hypotheses": ["a"], "format": "x"}).fields == {"format": "x"}
+def test_client_field_named_format_is_not_a_header():
+    assert read_one({"id": "u1", "hypotheses": ["a"], "format": "x"}).fields == {"format": "x"}
 
 
-def test_options_name_foreign_fields():
+def test_options_map_other_field_names():
     names = parse_field_map(
         ["hypotheses=hyps,text=text_norm", "reference=ref_norm"], ["acoustic=am_log2:2", "lm=g:10:cost"]
     )
-    nbest = one(
+    nbest = read_one(
         {
             "id": "dev/easy 1",
             "ref_norm": "a b",
@@ -116,107 +117,110 @@ def test_options_name_foreign_fields():
     assert (nbest.reference, nbest.fields) == ("a b", {"ref": "{ uh / @ } a b"})
 
 
-def test_a_stream_option_also_reaches_into_the_object_of_scores():
+def test_stream_option_also_finds_fields_inside_scores():
     names = parse_field_map([], ["acoustic=am:2"])
-    nbest = one({"id": "u1", "hypotheses": [{"text": "a", "scores": {"am": -1, "lm": -2}}]}, names=names)
+    nbest = read_one({"id": "u1", "hypotheses": [{"text": "a", "scores": {"am": -1, "lm": -2}}]}, names=names)
     assert nbest.streams == {"acoustic": (-math.log(2),), "lm": (-2.0,)}
 
 
 def test_scores_can_be_a_client_field():
     names = parse_field_map(["scores="])
-    nbest = one({"id": "u1", "hypotheses": [{"text": "a", "scores": [1, 2]}]}, names=names)
+    nbest = read_one({"id": "u1", "hypotheses": [{"text": "a", "scores": [1, 2]}]}, names=names)
     assert nbest.hypotheses[0].fields == {"scores": [1, 2]}
 
 
-def test_plain_strings_are_hypotheses_and_empty_text_is_one_too():
-    assert one({"id": "u1", "hypotheses": ["a b", ""]}).hypotheses == (Hypothesis("a b"), Hypothesis(""))
+def test_hypotheses_can_be_plain_strings_even_empty():
+    assert read_one({"id": "u1", "hypotheses": ["a b", ""]}).hypotheses == (Hypothesis("a b"), Hypothesis(""))
 
 
-def test_scores_that_are_null_everywhere_are_absent():
+def test_stream_with_only_null_scores_is_absent():
     record = {"id": "u1", "hypotheses": [{"text": "a", "scores": {"lm": None}}, {"text": "b"}]}
-    assert one(record).streams == {}
+    assert read_one(record).streams == {}
 
 
-def test_without_an_id_field_the_line_number_is_the_id():
+def test_line_number_is_the_id_without_an_id_field():
     outcomes = read("", {"hypotheses": ["a"]}, {"hypotheses": ["b"]}, names=FieldMap(id=""))
     assert [nbest.id for nbest in outcomes] == ["2", "3"]
 
 
-def test_groups_come_from_the_list_or_else_from_its_id():
-    records = [{"id": id_, "hypotheses": ["a"]} for id_ in ("1688-1", "x")]
+def test_group_comes_from_its_field_or_else_from_the_id():
+    records = [{"id": list_id, "hypotheses": ["a"]} for list_id in ("1688-1", "x")]
     records.append({"id": "1-2", "hypotheses": ["a"], "group": "own"})
-    outcomes = read(*records, group_of=group_by_pattern(r"^(\d+)-"))
+    outcomes = read(*records, group_of=compile_group_pattern(r"^(\d+)-"))
     assert [nbest.group for nbest in outcomes] == ["1688", "", "own"]
-    for pattern, said in (("(", "no regular expression"), (r"\d+", "has 0 groups; expected exactly one")):
-        with pytest.raises(ConfigError, match=said):
-            group_by_pattern(pattern)
+    for pattern, message in (
+        ("(", "is not a valid regular expression"),
+        (r"\d+", "has 0 capturing groups; expected exactly one"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            compile_group_pattern(pattern)
 
 
-def scored(*values: object) -> dict:
+def list_with_scores(*values: object) -> dict:
     return {"id": "u1", "hypotheses": [{"text": "a", "scores": {"am": value}} for value in values]}
 
 
 @pytest.mark.parametrize(
-    ("record", "kind", "said"),
+    ("record", "error_type", "message"),
     [
         ("[1]", FormatError, "<stream>:2: expected a JSON object, not an array"),
         ("{'id'}", FormatError, "<stream>:2: not JSON: Expecting property name"),
         ('{"id": ' + "9" * 5000 + "}", FormatError, "not readable JSON"),
         ('{"id": ' + "[" * 200_000, FormatError, "not readable JSON"),
         (r'{"id": "u1", "hypotheses": ["\ud800"]}', FormatError, "half a surrogate pair"),
-        ({"hypotheses": ["a"]}, InvalidList, "id: expected a non-empty string, not nothing"),
-        ({"id": 7.5, "hypotheses": ["a"]}, InvalidList, "id: expected a non-empty string, not a number"),
-        ({"id": "u1"}, InvalidList, "hypotheses: no such field; .* where there is nothing else"),
+        ({"hypotheses": ["a"]}, InvalidList, "id: expected a non-empty string, got nothing"),
+        ({"id": 7.5, "hypotheses": ["a"]}, InvalidList, "id: expected a non-empty string, got a number"),
+        ({"id": "u1"}, InvalidList, r"hypotheses: missing; .* \(other fields: none\)"),
         (
             {"id": "u1", "hyps": ["a"], "ref": ""},
             InvalidList,
-            "--map hypotheses=FIELD, where there is hyps, ref",
+            r"give --map hypotheses=FIELD \(other fields: hyps, ref\)",
         ),
         (
             {"id": "u1", "hypotheses": None},
             InvalidList,
-            "hypotheses: expected a non-empty array, not nothing",
+            "hypotheses: expected a non-empty array, got nothing",
         ),
-        ({"id": "u1", "hypotheses": []}, InvalidList, "non-empty array, not an empty array"),
+        ({"id": "u1", "hypotheses": []}, InvalidList, "non-empty array, got an empty array"),
         (
             {"id": "u1", "hypotheses": ["a", 3]},
             InvalidList,
             "hypothesis 1, hypotheses: expected an object or",
         ),
-        ({"id": "u1", "hypotheses": [{}]}, InvalidList, "hypothesis 0, text: expected a string, not nothing"),
+        ({"id": "u1", "hypotheses": [{}]}, InvalidList, "hypothesis 0, text: expected a string, got nothing"),
         (
             {"id": "u1", "hypotheses": ["a"], "context": 1},
             InvalidList,
-            "context: expected a string, not a num",
+            "context: expected a string, got a number",
         ),
         ({"id": "u1", "hypotheses": ["a"], "reference": []}, InvalidList, "reference: expected a string"),
         ({"id": "u1", "hypotheses": [{"text": "a", "scores": 1}]}, InvalidList, "scores: expected an object"),
-        (scored(-1, None), InvalidList, r'hypothesis 1, scores\["am"\]: no score, though other'),
-        (scored(math.nan), InvalidList, "the score is nan; expected a finite number"),
-        (scored("-1"), InvalidList, "'-1' is not a number"),
+        (list_with_scores(-1, None), InvalidList, r'hypothesis 1, scores\["am"\]: no score, though other'),
+        (list_with_scores(math.nan), InvalidList, "the score is nan; expected a finite number"),
+        (list_with_scores("-1"), InvalidList, "'-1' is not a number"),
     ],
 )
-def test_a_bad_line_is_an_outcome_with_its_place_and_the_next_line_is_read(record, kind, said):
-    good, bad, after = read(
+def test_yields_error_with_place_for_bad_line_and_reads_on(record, error_type, message):
+    before, error, after = read(
         {"id": "u0", "hypotheses": ["a"]}, record, {"id": "u0", "hypotheses": ["same id"]}
     )
-    assert isinstance(good, NBestList)
+    assert isinstance(before, NBestList)
     assert isinstance(after, NBestList)
-    assert type(bad) is kind
-    assert bad.line == 2
-    assert "<stream>:2" in str(bad)
-    with pytest.raises(kind, match=said):
-        raise bad
+    assert type(error) is error_type
+    assert error.line == 2
+    assert "<stream>:2" in str(error)
+    with pytest.raises(error_type, match=message):
+        raise error
 
 
-def test_a_score_told_twice_is_refused():
+def test_rejects_stream_with_two_sources():
     record = {"id": "u1", "hyps": [{"text": "a", "am": -1, "scores": {"acoustic": -2}}]}
-    (fault,) = read(record, names=FLAT)
-    assert 'scores["acoustic"]: has a score of its own, and one by the options too' in str(fault)
+    (error,) = read(record, names=FLAT)
+    assert 'scores["acoustic"]: this stream is also mapped to another field by an option' in str(error)
 
 
 @pytest.mark.parametrize(
-    ("maps", "streams", "said"),
+    ("maps", "streams", "message"),
     [
         (["hyps"], [], "expected NAME=FIELD, NAME one of id, hypotheses, text"),
         (["streams=x"], [], "expected NAME=FIELD"),
@@ -229,17 +233,17 @@ def test_a_score_told_twice_is_refused():
         ([], ["a=b", "a=c"], "a is given twice"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(maps, streams, said):
-    with pytest.raises(ConfigError, match=said):
+def test_rejects_invalid_field_options(maps, streams, message):
+    with pytest.raises(ConfigError, match=message):
         parse_field_map(maps, streams)
 
 
-def test_options_make_a_map():
+def test_parses_field_options():
     names = parse_field_map(["id=utt, group="], ["am=a:bytelog:cost"])
     assert names == FieldMap(id="utt", group="", streams={"am": StreamField("a", Units("bytelog", "cost"))})
 
 
-def test_a_rescored_list_is_one_line_with_ranks_from_one_and_short_numbers():
+def test_encodes_rescored_list_with_ranks_from_one_and_rounded_scores():
     hypothesis = RescoredHypothesis(
         "b", 1, -1.23456789, -1e-9, {"acoustic": 0.1 + 0.2, "words": 1.0}, fields={"conf": 0.5, "total": "x"}
     )
@@ -252,7 +256,7 @@ def test_a_rescored_list_is_one_line_with_ranks_from_one_and_short_numbers():
         "s1",
         fields={"job": 7, "client": 1, "id": "y"},
     )
-    assert json.loads(rescored_line(rescored)) == {
+    assert json.loads(encode_rescored_list(rescored)) == {
         "id": "u1",
         "model": "demo/3",
         "weights": {
@@ -280,8 +284,8 @@ def test_a_rescored_list_is_one_line_with_ranks_from_one_and_short_numbers():
         "job": 7,
         "client": {"client": 1, "id": "y"},
     }
-    assert "ü" in rescored_line(rescored)
-    assert "\n" not in rescored_line(rescored)
+    assert "ü" in encode_rescored_list(rescored)
+    assert "\n" not in encode_rescored_list(rescored)
 
 
 @pytest.mark.data
@@ -303,8 +307,8 @@ def test_a_rescored_list_is_one_line_with_ranks_from_one_and_short_numbers():
         ("dstc2/rank-only-dev.jsonl", "hypotheses=hyps,reference=ref", [], 3560, 35243),
     ],
 )
-def test_real_files_are_read_whole(data_dir, file, maps, streams, n_lists, n_hypotheses):
+def test_reads_every_list_of_real_files(data_dir, file, maps, streams, n_lists, n_hypotheses):
     names = parse_field_map([maps], [f"{stream}={stream}" for stream in streams])
-    outcomes = list(read_lists(data_dir / "nbest" / file, names))
-    assert all(isinstance(each, NBestList) and list(each.streams) == streams for each in outcomes)
-    assert (len(outcomes), sum(len(each.hypotheses) for each in outcomes)) == (n_lists, n_hypotheses)
+    lists = list(read_lists(data_dir / "nbest" / file, names))
+    assert all(isinstance(nbest, NBestList) and list(nbest.streams) == streams for nbest in lists)
+    assert (len(lists), sum(len(nbest.hypotheses) for nbest in lists)) == (n_lists, n_hypotheses)

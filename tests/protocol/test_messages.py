@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer import ConfigError, Hypothesis, InvalidList, LimitExceeded, NBestList, Weights, errors
-from rescorer.formats.nbest.jsonlines import rescored_line
+from rescorer.formats.nbest.jsonlines_output import encode_rescored_list
 from rescorer.formats.score_units import NATS_PER_UNIT
 from rescorer.protocol.messages import (
     list_from_proto,
@@ -231,7 +231,7 @@ def test_ranks_count_from_0_in_python_and_from_1_in_messages_and_files(scored, m
     assert all(nbest.hypotheses[each.original_rank].text == each.text for each in answer.hypotheses)
     message = pb.RescoredList()
     write_ranking(ordered, message)
-    in_file = json.loads(rescored_line(answer))["hypotheses"]
+    in_file = json.loads(encode_rescored_list(answer))["hypotheses"]
     for rank, (each, sent, line) in enumerate(
         zip(answer.hypotheses, message.hypotheses, in_file, strict=True), start=1
     ):

@@ -22,7 +22,7 @@ from rescorer.evaluation.error_rate.alternations import (
     parse_alternations,
 )
 from rescorer.formats.io.text_io import read_lines
-from rescorer.formats.nbest.jsonlines import nbest_line
+from rescorer.formats.nbest.jsonlines_output import encode_list
 from rescorer.formats.nist.references import read_groups, read_references
 from rescorer.formats.nist.trn_ctm import read_ctm, read_stm
 from rescorer.formats.registry import FORMATS, choose, detect
@@ -90,7 +90,7 @@ def _check(outcome: object) -> None:
         assert outcome.id
         assert outcome.hypotheses
         assert all(len(values) == len(outcome.hypotheses) for values in outcome.streams.values())
-        nbest_line(outcome).encode()  # what is read can be written
+        encode_list(outcome).encode()  # what is read can be written
     elif isinstance(outcome, InputError):
         str(outcome).encode()
 

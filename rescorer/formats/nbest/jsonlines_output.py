@@ -1,0 +1,91 @@
+"""Encode n-best lists and re-ranked lists as single lines of JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from rescorer.score_combination import weights_to_dict
+from rescorer.types import NBestList, RescoredHypothesis, RescoredList
+
+SCORE_DECIMALS = 6
+"""Decimals of written scores: a hundred times finer than the 1e-4 that ranking distinguishes."""
+NULL = b"null"
+
+
+def encode_list(nbest: NBestList) -> str:
+    """Return an n-best list as one line without line end; scores are exact log-probabilities in nats."""
+    hypotheses = []
+    for index, hypothesis in enumerate(nbest.hypotheses):
+        record: dict[str, Any] = {"text": hypothesis.text}
+        if nbest.streams:
+            record["scores"] = {name: values[index] for name, values in nbest.streams.items()}
+        hypotheses.append(_add_client_fields(record, hypothesis.fields))
+    record = {"id": nbest.id, "hypotheses": hypotheses}
+    record |= {"context": nbest.context} if nbest.context else {}
+    record |= _reference_and_group(nbest.reference, nbest.group)
+    return _dump(_add_client_fields(record, nbest.fields))
+
+
+def encode_rescored_list(rescored: RescoredList) -> str:
+    """Return a re-ranked list as one line without line end.
+
+    Ranks count from 1; scores are rounded to ``SCORE_DECIMALS`` decimals.
+    """
+    hypotheses = [
+        _rescored_hypothesis_record(hypothesis, rank)
+        for rank, hypothesis in enumerate(rescored.hypotheses, start=1)
+    ]
+    weights = {key: value for key, value in weights_to_dict(rescored.weights).items() if key != "tuned_on"}
+    record = {"id": rescored.id, "model": rescored.model, "weights": weights, "hypotheses": hypotheses}
+    record |= {"context": rescored.context} if rescored.context else {}
+    record |= _reference_and_group(rescored.reference, rescored.group)
+    return _dump(_add_client_fields(record, rescored.fields))
+
+
+def _rescored_hypothesis_record(hypothesis: RescoredHypothesis, rank: int) -> dict[str, Any]:
+    # Adding 0.0 turns -0.0 into 0.0.
+    components = hypothesis.components.items()
+    record = {
+        "text": hypothesis.text,
+        "rank": rank,
+        "original_rank": hypothesis.original_rank + 1,
+        "total": round(hypothesis.total, SCORE_DECIMALS) + 0.0,
+        "log_posterior": round(hypothesis.log_posterior, SCORE_DECIMALS) + 0.0,
+        "components": {name: round(value, SCORE_DECIMALS) + 0.0 for name, value in components},
+    }
+    if hypothesis.merged_ranks:
+        record["merged_ranks"] = [rank + 1 for rank in hypothesis.merged_ranks]
+    return _add_client_fields(record, hypothesis.fields)
+
+
+def _reference_and_group(reference: str | None, group: str) -> dict[str, Any]:
+    return ({} if reference is None else {"reference": reference}) | ({"group": group} if group else {})
+
+
+def _add_client_fields(record: dict[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the record with the client's fields; those that clash with its keys go under ``client``."""
+    if not fields:
+        return record
+    clashing = record.keys() & fields.keys()
+    if not clashing:
+        return {**record, **fields}
+    moved = {name: value for name, value in fields.items() if name in clashing or name == "client"}
+    kept = {name: value for name, value in fields.items() if name not in moved}
+    return {**record, **kept, "client": moved}
+
+
+def _dump(record: dict[str, Any]) -> str:
+    """Return a record as one line of JSON.
+
+    orjson is faster, but writes NaN as null and rejects integers of more than 64 bits; client fields may
+    hold both, and then the standard library is used.
+    """
+    try:
+        text = orjson.dumps(record)
+    except TypeError:
+        text = NULL
+    return json.dumps(record, ensure_ascii=False) if NULL in text else text.decode()
