@@ -103,7 +103,7 @@ _TABLE = (
         kaldi.writer,
         folder=True,
         streams=frozenset(kaldi.STREAMS.values()),
-        further_streams=kaldi.FURTHER,
+        further_streams=kaldi.EXTRA_ARCHIVE_PREFIX,
     ),
     Format(
         "mlm",

@@ -65,7 +65,7 @@ def test_streams_can_be_renamed_and_pipes_written(tmp_path, source):
 def test_foreign_fields_and_groups_are_read(tmp_path):
     (tmp_path / "in.jsonl").write_text('{"id": "s1-u1", "hyps": [{"text": "a", "am": 10}]}\n')
     done = run(tmp_path / "in.jsonl", "-", "--format", "jsonl")  # the option of the other commands
-    assert "expected it, or --map hypotheses=FIELD, where there is hyps" in done.stderr
+    assert "give --map hypotheses=FIELD (other fields: hyps" in done.stderr
     options = ["--map", "hypotheses=hyps", "--stream", "acoustic=am:10:cost", "--groups", "^(s1)-"]
     done = run(tmp_path / "in.jsonl", "-", *options)
     (record,) = map(json.loads, done.stdout.splitlines())

@@ -161,7 +161,7 @@ def test_an_id_for_the_second_time(tmp_path, name):
     assert isinstance(first, NBestList)
     faults = [each for each in others if not isinstance(each, NBestList)]
     assert len(faults) == (says == "refused")
-    assert all(re.search("second time|there twice|is in .* too", str(each)) for each in faults)
+    assert all(re.search("duplicate|second time|there twice|is in .* too", str(each)) for each in faults)
 
 
 @pytest.mark.parametrize("name", FILES)
