@@ -1,4 +1,4 @@
-"""Perplexity of any models: the treatments of unknown words, state that goes on, and the command."""
+"""Perplexity: treatments of unknown words, carried state, and the command."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rescorer.lm.checkpoint import save_model
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.score_combination import MIXTURE
 from rescorer_training.cli import app
-from rescorer_training.evaluation import token_scores
+from rescorer_training.evaluation import carried_state
 from rescorer_training.evaluation.model_set import load_models
 from rescorer_training.evaluation.perplexity import measure
 from rescorer_training.evaluation.token_scores import score_tokens
@@ -33,63 +33,67 @@ def folder(tmp_path):
     return tmp_path
 
 
-def carried_network():
+def make_carried_network():
     model, vocabulary = random_network()
     model.config = replace(model.config, carried=True)
     return NeuralLanguageModel(model, vocabulary)
 
 
-def test_unknown_words_are_shared_counted_and_excluded(folder):
+def test_treatments_of_unknown_words(folder):
     models = load_models(
         None, [folder / "model.arpa"], [folder / "run"], shares={"ngram": 0.25, "neural": 0.75}
     )
     scores = score_tokens(models.models, SENTENCES)
-    found = measure(scores, models.shares)
-    assert (found.n_sentences, found.n_tokens, found.n_excluded) == (4, 15, 4)  # dog, ran, zebra, unheard
-    unknown = {name: each.n_unknown for name, each in found.models.items()}
+    measured = measure(scores, models.shares)
+    assert (measured.n_sentences, measured.n_tokens, measured.n_excluded) == (
+        4,
+        15,
+        4,
+    )  # dog, ran, zebra, unheard
+    unknown = {name: perplexity.n_unknown for name, perplexity in measured.models.items()}
     assert unknown == {"ngram": 3, "neural": 2, MIXTURE: 1}
     alone = score_tokens({"alone": NeuralLanguageModel(*random_network())}, SENTENCES)
     counted = math.exp(-alone.log_probs["alone"].mean())
-    assert found.models["neural"].counted == pytest.approx(counted, rel=1e-6)
-    assert found.models["neural"].shared > counted  # each unknown word has but a part of <unk>
-    assert found.models[MIXTURE].counted is None
+    assert measured.models["neural"].counted == pytest.approx(counted, rel=1e-6)
+    assert measured.models["neural"].shared > counted  # an unknown word gets only a share of <unk>
+    assert measured.models[MIXTURE].counted is None
     known = ~(scores.unknown["ngram"] | scores.unknown["neural"])
     for name in models.models:
         expected = math.exp(-scores.log_probs[name][known].mean())
-        assert found.models[name].excluded == pytest.approx(expected)
+        assert measured.models[name].excluded == pytest.approx(expected)
 
 
-def test_models_of_one_vocabulary_have_one_figure(folder):
+def test_treatments_agree_for_models_of_one_vocabulary(folder):
     models = load_models(None, [folder / "model.arpa"] * 2)
-    found = measure(score_tokens(models.models, SENTENCES), models.shares).models
-    assert set(found) == {"ngram", "ngram2", MIXTURE}
-    for each in found.values():
-        assert each.shared == each.counted == pytest.approx(found["ngram"].shared)
+    measured = measure(score_tokens(models.models, SENTENCES), models.shares).models
+    assert set(measured) == {"ngram", "ngram2", MIXTURE}
+    for perplexity in measured.values():
+        assert perplexity.shared == perplexity.counted == pytest.approx(measured["ngram"].shared)
 
 
-@pytest.mark.parametrize("tokens_a_step", [1, 4, 1000])
-def test_carried_state_goes_on_over_sentences(tokens_a_step, monkeypatch):
-    monkeypatch.setattr(token_scores, "TOKENS_A_STEP", tokens_a_step)
-    model = carried_network()
+@pytest.mark.parametrize("max_chunk_tokens", [1, 4, 1000])
+def test_state_is_carried_across_sentences(max_chunk_tokens, monkeypatch):
+    monkeypatch.setattr(carried_state, "MAX_CHUNK_TOKENS", max_chunk_tokens)
+    model = make_carried_network()
     scores = score_tokens({"neural": model}, SENTENCES, in_order=True)
     ids = [i for words in SENTENCES for i in (*model.words.encode(words).tolist(), model.words.end)]
-    state, expected = model.model.network.start(1), []  # the plain twin: one step a word
+    state, expected = model.model.network.start(1), []  # reference: one step per word
     with torch.no_grad():
-        for before, word in zip([model.words.end, *ids[:-1]], ids, strict=True):
+        for previous, word in zip([model.words.end, *ids[:-1]], ids, strict=True):
             vectors, state = model.model.network.step(
-                model.model.network.inputs(torch.tensor([before])), state
+                model.model.network.inputs(torch.tensor([previous])), state
             )
             expected.append(float(model.model.output.distribution(vectors)[0, word]))
     np.testing.assert_allclose(scores.log_probs["neural"], expected, atol=1e-5)
-    anew = score_tokens({"neural": model}, SENTENCES)
+    reset = score_tokens({"neural": model}, SENTENCES)
     first = len(SENTENCES[0]) + 1
     np.testing.assert_allclose(
-        scores.log_probs["neural"][:first], anew.log_probs["neural"][:first], atol=1e-5
+        scores.log_probs["neural"][:first], reset.log_probs["neural"][:first], atol=1e-5
     )
-    assert abs(scores.log_probs["neural"][first:] - anew.log_probs["neural"][first:]).max() > 1e-3
+    assert abs(scores.log_probs["neural"][first:] - reset.log_probs["neural"][first:]).max() > 1e-3
 
 
-def test_a_network_that_starts_anew_is_not_asked_in_order():
+def test_in_order_is_ignored_for_networks_that_reset_their_state():
     model = NeuralLanguageModel(*random_network())
     in_order = score_tokens({"neural": model}, SENTENCES, in_order=True)
     assert np.array_equal(
@@ -97,7 +101,7 @@ def test_a_network_that_starts_anew_is_not_asked_in_order():
     )
 
 
-def test_faults_are_told():
+def test_raises_for_empty_text_and_non_finite_scores():
     model = NeuralLanguageModel(*random_network())
     with pytest.raises(FormatError, match="no words"):
         score_tokens({"neural": model}, [])
@@ -107,13 +111,13 @@ def test_faults_are_told():
         score_tokens({"neural": model}, SENTENCES)
 
 
-def test_the_command_fits_and_tells(folder):
+def test_command_fits_and_prints_interpolation_weights(folder):
     text = str(folder / "text.txt")
     arguments = ["perplexity", text, "--ngram", str(folder / "model.arpa"), "--neural", str(folder / "run")]
-    done = CliRunner().invoke(app, [*arguments, "--validation", text, "--json"], catch_exceptions=False)
-    facts = json.loads(done.stdout)
-    found = facts["texts"][text]["models"]
+    result = CliRunner().invoke(app, [*arguments, "--validation", text, "--json"], catch_exceptions=False)
+    facts = json.loads(result.stdout)
+    models = facts["texts"][text]["models"]
     assert sum(facts["shares"].values()) == pytest.approx(1)
-    assert found["mixture"]["shared"] <= min(found["ngram"]["shared"], found["neural"]["shared"]) + 1e-9
-    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
-    assert "λ: ngram 0.500, neural 0.500" in done.stdout
+    assert models["mixture"]["shared"] <= min(models["ngram"]["shared"], models["neural"]["shared"]) + 1e-9
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert "λ: ngram 0.500, neural 0.500" in result.stdout

@@ -1,4 +1,4 @@
-"""Sampling: each way to choose a word, the mixture that is drawn from, seeds, and the command."""
+"""Sampling: choosing a word, sampling from a mixture, seeds, and the command."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from rescorer.lm.reference_scorer import plain_mixture
 from rescorer.vocabulary import UNKNOWN
 from rescorer_training.cli import app
 from rescorer_training.evaluation.model_set import load_models
-from rescorer_training.evaluation.sample import Sampler, SamplingOptions, choose
+from rescorer_training.evaluation.sample import Sampler, SamplingOptions, choose_word
 from tests.support.tiny_models import random_network, write_arpa
 
 PROBS = np.array([0.1, 0.4, 0.05, 0.3, 0.15])
 
 
-def drawn(options: SamplingOptions, n: int = 20_000) -> np.ndarray:
-    """How often each place is chosen, as shares."""
+def sample_frequencies(options: SamplingOptions, n: int = 20_000) -> np.ndarray:
+    """Relative frequency of each index among ``n`` samples."""
     random = np.random.default_rng(3)
-    found = [choose(np.log(PROBS), options, random) for _ in range(n)]
-    return np.bincount(found, minlength=len(PROBS)) / n
+    samples = [choose_word(np.log(PROBS), options, random) for _ in range(n)]
+    return np.bincount(samples, minlength=len(PROBS)) / n
 
 
 @pytest.mark.parametrize(
@@ -43,8 +43,8 @@ def drawn(options: SamplingOptions, n: int = 20_000) -> np.ndarray:
         (SamplingOptions(temperature=0.5, top_k=2, top_p=0.9), [0, 16 / 25, 0, 9 / 25, 0]),
     ],
 )
-def test_words_come_as_often_as_they_should(options, expected):
-    np.testing.assert_allclose(drawn(options), expected, atol=0.015)
+def test_word_frequencies_follow_the_options(options, expected):
+    np.testing.assert_allclose(sample_frequencies(options), expected, atol=0.015)
 
 
 @pytest.fixture
@@ -55,44 +55,45 @@ def folder(tmp_path):
 
 
 @pytest.mark.parametrize("shares", [{"ngram": 0.4, "neural": 0.6}, {"ngram": 1.0}, {"neural": 1.0}])
-def test_sentences_come_as_often_as_the_mixture_says(folder, shares):
+def test_sentence_frequencies_follow_the_mixture(folder, shares):
     models = load_models(None, [folder / "model.arpa"], [folder / "run"], shares=shares)
     random = np.random.default_rng(5)
     sampler = Sampler(models.models, models.shares, SamplingOptions(longest=1, unknown=True))
     n = 2000
-    found = Counter(sampler.sentence(random, ("the",)) for _ in range(n))
+    frequencies = Counter(sampler.sample_sentence(random, ("the",)) for _ in range(n))
     words = [*frozenset().union(*(model.vocabulary() for model in models.models.values())), UNKNOWN]
-    # ln P after "the": the second of the plain scorer's values; the n-gram made by hand does not sum to 1.
+    # ln P after "the" is the second value of the reference scorer; the handwritten n-gram does not sum to 1.
     expected = {
-        said: np.exp(plain_mixture(models.models, models.shares, ("the", *said))[1])
-        for said in [(), *((word,) for word in words)]
+        sentence: np.exp(plain_mixture(models.models, models.shares, ("the", *sentence))[1])
+        for sentence in [(), *((word,) for word in words)]
     }
-    for said, prob in expected.items():
-        assert found[said] / n == pytest.approx(prob / sum(expected.values()), abs=0.05), said
+    for sentence, prob in expected.items():
+        relative = frequencies[sentence] / n
+        assert relative == pytest.approx(prob / sum(expected.values()), abs=0.05), sentence
 
 
-def test_a_seed_settles_the_sentences_and_unknown_words_stay_out(folder):
+def test_same_seed_gives_same_sentences_without_unknown_words(folder):
     arguments = ["sample", "--ngram", str(folder / "model.arpa"), "--neural", str(folder / "run"), "-n", "6"]
-    made = [
+    outputs = [
         CliRunner().invoke(app, [*arguments, "--seed", seed], catch_exceptions=False).stdout for seed in "112"
     ]
-    assert made[0] == made[1] != made[2]
-    assert len(made[0].splitlines()) == 6
-    assert UNKNOWN not in made[0]
-    done = CliRunner().invoke(app, [*arguments, "--prompt", "The CAT", "--json"], catch_exceptions=False)
-    assert all(json.loads(line)["text"].startswith("the cat") for line in done.stdout.splitlines())
+    assert outputs[0] == outputs[1] != outputs[2]
+    assert len(outputs[0].splitlines()) == 6
+    assert UNKNOWN not in outputs[0]
+    result = CliRunner().invoke(app, [*arguments, "--prompt", "The CAT", "--json"], catch_exceptions=False)
+    assert all(json.loads(line)["text"].startswith("the cat") for line in result.stdout.splitlines())
 
 
-def test_greedy_takes_the_likeliest_path(folder):
+def test_temperature_zero_chooses_the_most_probable_words(folder):
     models = load_models(None, [folder / "model.arpa"])
     options = SamplingOptions(temperature=0, longest=4)
-    found = Sampler(models.models, models.shares, options).sentence(np.random.default_rng(1))
-    assert found == ("the", "cat", "sat", "on")
+    sentence = Sampler(models.models, models.shares, options).sample_sentence(np.random.default_rng(1))
+    assert sentence == ("the", "cat", "sat", "on")
 
 
 @pytest.mark.parametrize(
     "options", [{"temperature": -1.0}, {"top_k": -1}, {"top_p": 0.0}, {"top_p": 1.1}, {"longest": 0}]
 )
-def test_options_that_make_no_sense_are_refused(options):
+def test_rejects_invalid_options(options):
     with pytest.raises(ConfigError, match="expected"):
         SamplingOptions(**options)

@@ -1,4 +1,4 @@
-"""Sentence completion: questions read, sentences scored whole, faults named."""
+"""Sentence completion: reading questions, scoring whole sentences, and error messages."""
 
 from __future__ import annotations
 
@@ -35,35 +35,37 @@ def folder(tmp_path):
     return tmp_path
 
 
-def models_of(folder, **options):
+def load(folder, **options):
     return load_models(None, [folder / "model.arpa"], [folder / "run"], **options)
 
 
-def test_the_answer_is_the_likeliest_sentence_of_the_plain_scorer(folder):
-    models = models_of(folder, shares={"ngram": 0.3, "neural": 0.7})
+def test_chooses_the_most_probable_sentence_of_the_reference_scorer(folder):
+    models = load(folder, shares={"ngram": 0.3, "neural": 0.7})
     questions = read_questions(folder / "questions.csv")
     answers = complete(models, questions)
     expected = dict.fromkeys([*models.models, MIXTURE], 0)
     for question in questions:
         words = [models.normaliser.words(text) for text in question.sentences()]
         for name, model in models.models.items():
-            sums = [plain_log_probs(model, each).sum() for each in words]
+            sums = [plain_log_probs(model, sentence).sum() for sentence in words]
             expected[name] += int(np.argmax(sums)) == question.answer
-        sums = [plain_mixture(models.models, models.shares, each).sum() for each in words]
+        sums = [plain_mixture(models.models, models.shares, sentence).sum() for sentence in words]
         expected[MIXTURE] += int(np.argmax(sums)) == question.answer
-    assert {name: each.n_correct for name, each in answers.items()} == expected
-    assert answers["ngram"].n_unknown == 5 + 2  # "he said" everywhere in the first; dog and unheard
+    assert {name: answer.n_correct for name, answer in answers.items()} == expected
+    assert (
+        answers["ngram"].n_unknown == 5 + 2
+    )  # "he said" in all candidates of the first question; dog and unheard in the second
     assert answers[MIXTURE].n_unknown == 5 + 1  # the network knows dog
 
 
-def test_tokens_are_scored_as_the_plain_scorer_does(folder):
-    models = models_of(folder)
+def test_token_scores_equal_the_reference_scorer(folder):
+    models = load(folder)
     sentences = [("the", "cat"), (), ("a", "dog", "sat"), ("the", "cat")]
     scores = score_tokens(models.models, sentences)
     assert scores.lengths.tolist() == [3, 1, 4, 3]
     for name, model in models.models.items():
-        plain = np.concatenate([plain_log_probs(model, words) for words in sentences])
-        np.testing.assert_allclose(scores.log_probs[name], plain, atol=1e-4)
+        expected = np.concatenate([plain_log_probs(model, words) for words in sentences])
+        np.testing.assert_allclose(scores.log_probs[name], expected, atol=1e-4)
     assert scores.unknown["ngram"].tolist() == [False] * 4 + [True, True] + [False] * 5
     assert perplexity(np.log([0.5, 0.125])) == pytest.approx(4)
 
@@ -71,36 +73,36 @@ def test_tokens_are_scored_as_the_plain_scorer_does(folder):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("id,question,a\n1,x _____,y\n", r":1: no column b, c, d, e, answer; expected question"),
+        ("id,question,a\n1,x _____,y\n", r":1: missing column b, c, d, e, answer; expected question"),
         (HEADER, "no questions"),
-        (HEADER + "1,no blank,a,b,c,d,e,a\n", r":2: question: 0 blanks"),
-        (HEADER + "1,_____ and _____,a,b,c,d,e,a\n", r":2: question: 2 blanks"),
-        (HEADER + "1,a _____,a,b,c,d,e,f\n", r":2: answer: 'f'; expected one of a, b, c, d, e"),
+        (HEADER + "1,no blank,a,b,c,d,e,a\n", r":2: question: expected one _____, got 0"),
+        (HEADER + "1,_____ and _____,a,b,c,d,e,a\n", r":2: question: expected one _____, got 2"),
+        (HEADER + "1,a _____,a,b,c,d,e,f\n", r":2: answer: expected one of a, b, c, d, e, got 'f'"),
         (HEADER + "1,a _____,a,b,,d,e,a\n", r":2: c: empty"),
         (HEADER + "1,a _____,a,b\n", r":2: c: empty"),
     ],
 )
-def test_faults_name_the_line_and_the_column(tmp_path, text, message):
+def test_format_errors_name_the_line_and_the_column(tmp_path, text, message):
     path = tmp_path / "questions.csv"
     path.write_text(text)
     with pytest.raises(FormatError, match=message):
         read_questions(path)
 
 
-def test_the_command_tells_the_accuracy(folder):
+def test_command_reports_accuracy(folder):
     arguments = ["complete", str(folder / "questions.csv"), "--ngram", str(folder / "model.arpa"), "--json"]
-    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
-    facts = json.loads(done.stdout)
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    facts = json.loads(result.stdout)
     assert facts["shares"] == {}
     assert facts["models"]["ngram"]["n_questions"] == 2
     correct = facts["models"]["ngram"]["n_correct"]
     assert math.isclose(facts["models"]["ngram"]["accuracy"], 50.0 * correct)
 
 
-def test_models_and_shares_that_do_not_fit_are_refused(folder):
-    with pytest.raises(ConfigError, match="no model: give --bundle, --ngram or --neural"):
+def test_rejects_missing_models_and_mismatched_shares(folder):
+    with pytest.raises(ConfigError, match="no model given: add --bundle, --ngram or --neural"):
         load_models(None)
     with pytest.raises(ConfigError, match="sum to 1"):
-        models_of(folder, shares={"ngram": 0.3, "neural": 0.3})
+        load(folder, shares={"ngram": 0.3, "neural": 0.3})
     with pytest.raises(ConfigError, match="names models"):
-        models_of(folder, shares={"other": 1.0})
+        load(folder, shares={"other": 1.0})

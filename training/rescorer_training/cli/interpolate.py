@@ -57,11 +57,11 @@ def interpolate_command(
     scores = scored(models, validation)
     shares = fit_mixture(scores.log_probs)
     facts: dict[str, Any] = {
-        "perplexity": perplexity(scores.mixed(shares)),
+        "perplexity": perplexity(scores.mix(shares)),
         "models": {name: asdict(each) for name, each in members(scores, shares).items()},
     }
     if test:
-        facts["test"] = {"text": str(test), "perplexity": perplexity(scored(models, test).mixed(shares))}
+        facts["test"] = {"text": str(test), "perplexity": perplexity(scored(models, test).mix(shares))}
     if write:
         facts["written"] = write_mixture(models, arpa, scores, write, validation)
     if as_json:

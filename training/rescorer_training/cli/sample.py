@@ -54,5 +54,5 @@ def sample_command(
     begin = models.normaliser.words(prompt)
     random = np.random.default_rng(seed)
     for _ in range(number):
-        text = " ".join([*begin, *sampler.sentence(random, begin)])
+        text = " ".join([*begin, *sampler.sample_sentence(random, begin)])
         typer.echo(json.dumps({"text": text}, ensure_ascii=False) if as_json else text)

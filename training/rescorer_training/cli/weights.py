@@ -10,7 +10,7 @@ import typer
 
 from rescorer_training.cli.options import DeviceOption, NormaliserOption, read_normaliser
 from rescorer_training.data.corpus import sentences
-from rescorer_training.evaluation.model_set import load_models, model_folder
+from rescorer_training.evaluation.model_set import load_models, resolve_model_folder
 from rescorer_training.evaluation.perplexity import measure
 from rescorer_training.evaluation.token_scores import score_tokens
 
@@ -34,7 +34,7 @@ def quantise_command(
     """
     from rescorer_training.neural.postprocess import quantise  # torch takes seconds to import
 
-    folder = model_folder(model)
+    folder = resolve_model_folder(model)
     before, after = quantise(folder, output, precision)
     figures = perplexities([folder, output], test, normaliser, device)
     if as_json:
@@ -61,7 +61,7 @@ def average_command(
     """
     from rescorer_training.neural.postprocess import average  # torch takes seconds to import
 
-    folders = [model_folder(model) for model in models]
+    folders = [resolve_model_folder(model) for model in models]
     average(folders, output)
     figures = perplexities([*folders, output], test, normaliser, device)
     if as_json:

@@ -1,1 +1,5 @@
-"""Measure language models on text: perplexity, mixture weights, sentence completion, samples."""
+"""Evaluate language models on text.
+
+Takes trained models and text or questions; returns perplexities, interpolation weights, answers to
+sentence-completion questions, and sampled sentences.
+"""

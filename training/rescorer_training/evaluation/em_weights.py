@@ -1,4 +1,4 @@
-"""Owns the fit of λ, the shares of the models in a word-level mixture (pure)."""
+"""Fit interpolation weights by expectation maximisation."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ import numpy as np
 
 
 def fit_mixture(
-    log_probs: Mapping[str, np.ndarray], *, tolerance: float = 1e-6, most_rounds: int = 200
+    log_probs: Mapping[str, np.ndarray], *, tolerance: float = 1e-6, max_iterations: int = 200
 ) -> dict[str, float]:
-    """λ that maximise Σ_t ln Σ_m λ_m · P_m(t), by expectation maximisation (Jelinek & Mercer 1980).
+    """Return the interpolation weights λ that maximise Σ_t ln Σ_m λ_m · P_m(t) (Jelinek & Mercer 1980).
 
-    The objective is concave, so that the start does not matter.
+    The objective is concave, so the result does not depend on the starting point.
 
     Args:
         log_probs: (T,) ln P of every held-out token, by model.
-        tolerance: stop when the mean log-likelihood rises by less, in nats.
+        tolerance: stop when the mean log-likelihood improves by less than this, in nats.
     """
     columns = np.stack(list(log_probs.values()))  # (M, T)
-    top = columns.max(axis=0)
-    relative = np.exp(columns - top)  # no underflow: the best model of each token is 1
+    highest = columns.max(axis=0)
+    relative = np.exp(columns - highest)  # relative to the best model of each token, so nothing underflows
     shares = np.full(len(columns), 1.0 / len(columns))
-    before = -np.inf
-    for _ in range(most_rounds):
+    previous = -np.inf
+    for _ in range(max_iterations):
         mixed = shares @ relative  # (T,)
-        likelihood = float(np.mean(np.log(mixed) + top))
-        if likelihood - before < tolerance:
+        likelihood = float(np.mean(np.log(mixed) + highest))
+        if likelihood - previous < tolerance:
             break
-        before = likelihood
+        previous = likelihood
         shares = shares * (relative / mixed).mean(axis=1)
     return dict(zip(log_probs, (shares / shares.sum()).tolist(), strict=True))

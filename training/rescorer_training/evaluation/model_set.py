@@ -1,5 +1,5 @@
-"""Owns the set of models that a measuring command works on: a bundle's, single n-grams and networks, or all
-of them together over one union of vocabularies, with the shares of their mixture."""
+"""Load the models that a command evaluates: those of a bundle, single n-gram models and networks, or any
+combination, aligned over the union of their vocabularies."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from rescorer.text import Normaliser
 
 @dataclass(frozen=True)
 class ModelSet:
-    """Models by name, aligned, and the text form that they share."""
+    """Aligned models by name, with the normaliser that they share."""
 
     models: Mapping[str, LanguageModel]
     normaliser: Normaliser
     shares: Mapping[str, float]
-    """λ of each model in their word-level mixture; empty where there is one model only."""
+    """Interpolation weight λ of each model in the word-level mixture; empty for a single model."""
 
 
 def load_models(
@@ -34,28 +34,29 @@ def load_models(
     shares: Mapping[str, float] | None = None,
     device: str = "cpu",
 ) -> ModelSet:
-    """Loads the models and fixes how unknown words are shared between them, as in a bundle.
+    """Load models and align their vocabularies, so that unknown words are treated as in a bundle.
 
     Args:
-        ngrams: ARPA files or KenLM binaries, called ngram, ngram2, …
-        neurals: folders of trained networks, or of the runs that trained them: neural, neural2, …
-        normaliser: None: the bundle's, or the default one.
-        shares: λ by name; None: the bundle's where it brings all the models, else even ones.
+        ngrams: ARPA files or KenLM binaries, named ngram, ngram2, …
+        neurals: folders of trained networks or of their training runs, named neural, neural2, …
+        normaliser: None uses the bundle's normaliser, or the default one without a bundle.
+        shares: interpolation weight λ by model name. None uses the bundle's weights if all models come from
+            the bundle, and equal weights otherwise.
 
     Raises:
-        ConfigError: no model is given, or the shares do not fit them.
+        ConfigError: no model is given, or the shares do not match the models.
         BundleError: a model cannot be read.
     """
     loaded = load_bundle(bundle, device) if bundle else None
     models: dict[str, LanguageModel] = dict(loaded.models) if loaded else {}
     for path in ngrams:
-        name = free_name("ngram", models)
+        name = _choose_name("ngram", models)
         models[name] = open_ngram(path, name)
     for folder in neurals:
-        name = free_name("neural", models)
-        models[name] = load_network(model_folder(folder), name, device)
+        name = _choose_name("neural", models)
+        models[name] = load_network(resolve_model_folder(folder), name, device)
     if not models:
-        raise ConfigError("no model: give --bundle, --ngram or --neural")
+        raise ConfigError("no model given: add --bundle, --ngram or --neural")
     align_vocabularies(list(models.values()))
     chosen: Mapping[str, float] = {name: 1 / len(models) for name in models}
     if shares:
@@ -67,32 +68,34 @@ def load_models(
     return ModelSet(models, normaliser or (loaded.normaliser if loaded else Normaliser()), chosen)
 
 
-def free_name(kind: str, taken: Mapping[str, object]) -> str:
-    """``kind``, or ``kind2``, … where that is taken."""
+def _choose_name(kind: str, taken: Mapping[str, object]) -> str:
+    """Return ``kind``, or the first of ``kind2``, ``kind3``, … that is not taken."""
     names = [kind, *(f"{kind}{i}" for i in range(2, len(taken) + 2))]
     return next(name for name in names if name not in taken)
 
 
 def open_ngram(path: Path, name: str = "ngram") -> NgramModel:
-    """An n-gram model; a KenLM binary cannot list its words, ``rescorer-train ngram`` wrote them beside it.
+    """Open an n-gram model.
+
+    A KenLM binary does not contain its word list; ``rescorer-train ngram`` writes one beside it.
 
     Raises:
-        BundleError: the file, or the list of a binary's words, cannot be read.
+        BundleError: the file, or the word list of a binary, cannot be read.
     """
-    return NgramModel(path, name, None if is_arpa(path) else binary_words(path))
+    return NgramModel(path, name, None if is_arpa(path) else _read_binary_words(path))
 
 
-def binary_words(path: Path) -> frozenset[str]:
-    """Words of a KenLM binary, from the list beside it; raises BundleError where there is none."""
+def _read_binary_words(path: Path) -> frozenset[str]:
+    """Read the word list beside a KenLM binary; raises BundleError if it is missing."""
     words = path.with_suffix(".words.txt")
     if path.exists() and not words.exists():
         raise BundleError(
-            f"{path}: no ARPA file, and a KenLM binary cannot list its words; {words} is missing"
+            f"{path} is not an ARPA file, and the word list of a KenLM binary, {words}, is missing"
         )
     return frozenset(read_words(words)) if words.exists() else frozenset()
 
 
-def model_folder(folder: Path) -> Path:
-    """The best model of a run, where ``folder`` is a run; else ``folder``."""
+def resolve_model_folder(folder: Path) -> Path:
+    """Return the best model's folder if ``folder`` is a training run, and ``folder`` itself otherwise."""
     best = folder / "best"
     return best if best.is_dir() else folder

@@ -1,5 +1,7 @@
-"""Owns the perplexity of models on a text, with the treatments of unknown words side by side; a figure
-compares with another one only under the same treatment, vocabulary and tokens."""
+"""Perplexity of models on a text under several treatments of unknown words.
+
+Two perplexities are comparable only under the same treatment of unknown words, vocabulary and tokens.
+"""
 
 from __future__ import annotations
 
@@ -15,38 +17,40 @@ from rescorer_training.evaluation.token_scores import TokenScores
 
 @dataclass(frozen=True, slots=True)
 class Perplexity:
-    """One model's, over tokens: every word and every ``</s>``."""
+    """Perplexities of one model over tokens, which are all words and one ``</s>`` per sentence."""
 
     n_unknown: int
-    """Words that the model does not know."""
+    """Number of words that the model does not know."""
     shared: float
-    """A word that only other models know has its part of ``<unk>``, as in a bundle: every model spreads
-    probability 1 over the same union of vocabularies, so that their figures compare."""
+    """Perplexity if a word that only other models know gets its share of ``<unk>``, as in a bundle. Every
+    model then spreads probability 1 over the same union of vocabularies, so the models are comparable."""
     counted: float | None
-    """Every unknown word is ``<unk>`` and has all of its probability, as KenLM's ``query`` and most papers
-    count: compares between models of one vocabulary. None: a mixture of several vocabularies has none."""
+    """Perplexity if every unknown word gets the whole probability of ``<unk>``, as KenLM's ``query`` and most
+    papers count. Comparable between models of one vocabulary; None for a mixture of several vocabularies."""
     excluded: float | None
-    """Over the tokens that all models know, the others left out as if never asked for; flatters everyone, for
-    hard words are left out. None: nothing is left."""
+    """Perplexity over the tokens that all models know. Lower for every model because the hardest words are
+    excluded; None if no token is left."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextPerplexity:
-    """What models give to one text."""
+    """Perplexities of several models on one text."""
 
     n_sentences: int
     n_tokens: int
     n_excluded: int
-    """Tokens that one model or another does not know."""
+    """Number of tokens that at least one model does not know."""
     models: Mapping[str, Perplexity]
-    """By name; ``mixture`` where there are shares."""
+    """Results by model name, including ``mixture`` if interpolation weights are given."""
 
 
 def measure(scores: TokenScores, shares: Mapping[str, float] | None = None) -> TextPerplexity:
-    """Perplexities of every model and, with λ in ``shares``, of their mixture."""
+    """Compute the perplexity of every model and, given interpolation weights ``shares``, of their mixture."""
     excluded = np.logical_or.reduce(list(scores.unknown.values()))  # (T,)
 
-    def of(log_probs: np.ndarray, unknown: np.ndarray, log_shares: np.ndarray | None) -> Perplexity:
+    def measure_model(
+        log_probs: np.ndarray, unknown: np.ndarray, log_shares: np.ndarray | None
+    ) -> Perplexity:
         known = log_probs[~excluded]
         return Perplexity(
             n_unknown=int(unknown.sum()),
@@ -56,17 +60,17 @@ def measure(scores: TokenScores, shares: Mapping[str, float] | None = None) -> T
         )
 
     models = {
-        name: of(log_probs, scores.unknown[name], scores.log_shares[name])
+        name: measure_model(log_probs, scores.unknown[name], scores.log_shares[name])
         for name, log_probs in scores.log_probs.items()
     }
     if shares:
-        nobody = np.logical_and.reduce([scores.unknown[name] for name in shares])
-        one_vocabulary = not any(scores.log_shares[name].any() for name in shares)
-        nothing_shared = np.zeros(len(nobody)) if one_vocabulary else None
-        models[MIXTURE] = of(scores.mixed(shares), nobody, nothing_shared)
+        unknown_to_all = np.logical_and.reduce([scores.unknown[name] for name in shares])
+        same_vocabulary = not any(scores.log_shares[name].any() for name in shares)
+        log_shares = np.zeros(len(unknown_to_all)) if same_vocabulary else None
+        models[MIXTURE] = measure_model(scores.mix(shares), unknown_to_all, log_shares)
     return TextPerplexity(len(scores.lengths), len(excluded), int(excluded.sum()), models)
 
 
 def perplexity(log_probs: np.ndarray) -> float:
-    """exp of the mean −ln P."""
+    """Return exp of the mean negative log-probability; ``log_probs``: (T,) in nats."""
     return math.exp(-math.fsum(log_probs) / len(log_probs))

@@ -1,8 +1,7 @@
-"""Owns sampling: sentences said by any models, word by word, from their mixture over the union of
-vocabularies.
+"""Sample sentences word by word from one model, or from a mixture over the union of vocabularies.
 
-Temperature; the k likeliest (Fan et al. 2018, "Hierarchical neural story generation"); the nucleus of
-probability p (Holtzman et al. 2020, "The curious case of neural text degeneration"). All of them, or none.
+Temperature, top-k (Fan et al. 2018, "Hierarchical neural story generation") and nucleus sampling with
+probability p (Holtzman et al. 2020, "The curious case of neural text degeneration") can be combined.
 """
 
 from __future__ import annotations
@@ -26,18 +25,18 @@ from rescorer.vocabulary import END, UNKNOWN
 
 @dataclass(frozen=True, slots=True)
 class SamplingOptions:
-    """How a word is chosen."""
+    """How the next word is chosen, and when a sentence ends."""
 
     temperature: float = 1.0
-    """Divides the log-probabilities; 0 always takes the likeliest word."""
+    """Divisor of the log-probabilities; 0 always chooses the most probable word."""
     top_k: int = 0
-    """Choose among the k likeliest words; 0: among all."""
+    """Number of most probable words to choose from; 0 allows all words."""
     top_p: float = 1.0
-    """Choose among the likeliest words that together have this probability."""
+    """Total probability of the most probable words to choose from."""
     longest: int = 50
-    """Words after which a sentence is cut."""
+    """Largest number of words in a sentence."""
     unknown: bool = False
-    """``<unk>`` may be said; else its probability goes to the other words."""
+    """Allow ``<unk>``; otherwise its probability goes to the other words."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < float("inf"):
@@ -47,25 +46,27 @@ class SamplingOptions:
         if not 0 < self.top_p <= 1:
             raise ConfigError(f"top-p is {self.top_p}; expected 0 < top-p ≤ 1")
         if self.longest < 1:
-            raise ConfigError(f"the longest sentence has {self.longest} words; expected at least 1")
+            raise ConfigError(f"longest is {self.longest}; expected at least 1")
 
 
-class _Speaker(Protocol):
-    """One model and its state, as a source of next words."""
+class _WordPredictor(Protocol):
+    """A model that predicts the next word from a state."""
 
-    def start(self) -> Any: ...
+    def start(self) -> Any:
+        """Return the state at the start of a sentence."""
 
     def log_probs(self, state: Any) -> np.ndarray:
-        """ln P of each word of the union, (V,)."""
+        """Return ln P of each word of the union, (V,)."""
 
-    def advance(self, state: Any, word: int) -> Any: ...
+    def advance(self, state: Any, word: int) -> Any:
+        """Return the state after a word."""
 
 
 class Sampler:
-    """Says sentences.
+    """Sample sentences from a model or a mixture of models.
 
     Args:
-        shares: λ of the mixture, by the model's name; empty for one model.
+        shares: interpolation weight λ by model name; empty for a single model.
     """
 
     def __init__(
@@ -75,34 +76,35 @@ class Sampler:
         self.words = (*sorted(vocabulary), END, UNKNOWN)
         self.ids = {word: i for i, word in enumerate(self.words)}
         self.options = options
-        heard = {name: share for name, share in (shares or dict.fromkeys(models, 1.0)).items() if share > 0}
-        self.shares = list(heard.values())
-        self.speakers = [_speaker(models[name], self.words) for name in heard]
+        used = {name: share for name, share in (shares or dict.fromkeys(models, 1.0)).items() if share > 0}
+        self.shares = list(used.values())
+        self.predictors = [_make_predictor(models[name], self.words) for name in used]
 
-    def sentence(self, random: np.random.Generator, prompt: Words = ()) -> Words:
-        """One sentence, without the prompt that it continues."""
-        states = [speaker.start() for speaker in self.speakers]
+    def sample_sentence(self, random: np.random.Generator, prompt: Words = ()) -> Words:
+        """Sample the continuation of ``prompt`` up to the end of the sentence; the prompt is not included."""
+        states = [predictor.start() for predictor in self.predictors]
         for word in prompt:
             states = self._advance(states, self.ids.get(word, self.ids[UNKNOWN]))
-        said: list[str] = []
-        while len(said) < self.options.longest:
-            parts = (speaker.log_probs(state) for speaker, state in zip(self.speakers, states, strict=True))
-            log_probs = mix(list(parts), self.shares)  # (V,)
+        sampled: list[str] = []
+        while len(sampled) < self.options.longest:
+            pairs = zip(self.predictors, states, strict=True)
+            log_probs = mix([predictor.log_probs(state) for predictor, state in pairs], self.shares)  # (V,)
             if not self.options.unknown:
                 log_probs[self.ids[UNKNOWN]] = -np.inf
-            chosen = choose(log_probs, self.options, random)
+            chosen = choose_word(log_probs, self.options, random)
             if self.words[chosen] == END:
                 break
-            said.append(self.words[chosen])
+            sampled.append(self.words[chosen])
             states = self._advance(states, chosen)
-        return tuple(said)
+        return tuple(sampled)
 
     def _advance(self, states: Sequence[Any], word: int) -> list[Any]:
-        return [speaker.advance(state, word) for speaker, state in zip(self.speakers, states, strict=True)]
+        pairs = zip(self.predictors, states, strict=True)
+        return [predictor.advance(state, word) for predictor, state in pairs]
 
 
-def choose(log_probs: np.ndarray, options: SamplingOptions, random: np.random.Generator) -> int:
-    """The place of one word, by its (V,) log-probabilities, which need not be normalised."""
+def choose_word(log_probs: np.ndarray, options: SamplingOptions, random: np.random.Generator) -> int:
+    """Return the index of a randomly chosen word; ``log_probs``: (V,), not necessarily normalised."""
     if options.temperature == 0:
         return int(log_probs.argmax())
     order = np.argsort(-log_probs, kind="stable")
@@ -111,26 +113,26 @@ def choose(log_probs: np.ndarray, options: SamplingOptions, random: np.random.Ge
     scaled = (log_probs[order] - log_probs[order[0]]) / options.temperature
     probs = np.exp(scaled) / np.exp(scaled).sum()
     if options.top_p < 1:
-        # The word that reaches p is the nucleus's last one.
+        # The nucleus includes the word whose cumulative probability reaches p.
         n_kept = int(np.searchsorted(np.cumsum(probs), options.top_p)) + 1
         order, probs = order[:n_kept], probs[:n_kept] / probs[:n_kept].sum()
     return int(random.choice(order, p=probs))
 
 
-def _speaker(model: LanguageModel, words: Sequence[str]) -> _Speaker:
+def _make_predictor(model: LanguageModel, words: Sequence[str]) -> _WordPredictor:
     if isinstance(model, NgramModel):
-        return _NGramSpeaker(model, words)
+        return _NGramPredictor(model, words)
     if isinstance(model, NeuralLanguageModel):
-        return _NeuralSpeaker(model, words)
-    raise TypeError(f"no next words from {type(model).__name__}")
+        return _NeuralPredictor(model, words)
+    raise TypeError(f"cannot sample from a {type(model).__name__}")
 
 
 def _log_shares(model: LanguageModel, words: Sequence[str]) -> np.ndarray:
-    """ln of the part of ``<unk>`` that each word has, 0 for known ones and ``</s>``: (V,)."""
+    """Return ln of each word's share of ``<unk>``, (V,); 0 for known words and ``</s>``."""
     return np.array([0.0 if word == END else model.log_share(word) for word in words])
 
 
-class _NGramSpeaker:
+class _NGramPredictor:
     def __init__(self, model: NgramModel, words: Sequence[str]) -> None:
         self.kenlm, self.words, self.log_shares = model.kenlm, words, _log_shares(model, words)
 
@@ -149,12 +151,14 @@ class _NGramSpeaker:
         return after
 
 
-class _NeuralSpeaker:
-    """Its state is the vector that the output layer sees, and the network's own state."""
+class _NeuralPredictor:
+    """A network; its state is a pair of the context vector for the output layer and the recurrent state."""
 
     def __init__(self, model: NeuralLanguageModel, words: Sequence[str]) -> None:
         self.model, self.network, self.log_shares = model, model.model.network, _log_shares(model, words)
-        self.ids = np.array([model.words.end if w == END else model.words.encode([w])[0] for w in words])
+        self.ids = np.array(
+            [model.words.end if word == END else model.words.encode([word])[0] for word in words]
+        )
 
     def start(self) -> Any:
         return self._step(self.model.start_word, self.network.start(1))

@@ -1,9 +1,10 @@
-"""Owns what a run tells while it trains: the progress bar, the log of validations, TensorBoard's scalars."""
+"""Report training progress: status lines, progress bars, the log of validations, TensorBoard scalars."""
 
 from __future__ import annotations
 
 import json
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,50 +12,70 @@ from tqdm import tqdm
 
 from rescorer.errors import ConfigError
 
-BARE_EXPONENT = 700.0
-"""Largest mean loss whose perplexity is a float64."""
+MAX_LOG_PERPLEXITY = 700.0
+"""Largest mean loss in nats whose perplexity fits into a float64."""
+
+
+def print_status(message: str) -> None:
+    """Print a line on stderr, above a progress bar if one is shown."""
+    tqdm.write(message, file=sys.stderr)
+
+
+def progress_bar(description: str, n_words: int) -> tqdm:
+    """Return a bar that counts words; hidden without a description or if stderr is not a terminal."""
+    return tqdm(
+        desc=description, total=n_words, unit=" words", unit_scale=True, leave=False,
+        disable=None if description else True,
+    )  # fmt: skip
 
 
 class Monitor:
-    """Tells of one run in its folder: ``log.jsonl`` has one line a validation.
+    """Progress reports of one training run, with one line per validation in ``log.jsonl``.
 
     Args:
-        quiet: tell nothing, as all but one of several processes do.
-        tensorboard: write scalars under ``folder/tensorboard`` too.
+        folder: folder of the run.
+        quiet: report nothing, as in all but the first of several processes.
+        tensorboard: also write scalars to ``folder/tensorboard``.
 
     Raises:
-        ConfigError: scalars are asked for and TensorBoard is not installed.
+        ConfigError: ``tensorboard`` is set and TensorBoard is not installed.
     """
 
     def __init__(self, folder: Path, *, quiet: bool = False, tensorboard: bool = False) -> None:
         self.folder, self.quiet = folder, quiet
         self.bar: tqdm | None = None
-        self.scalars = summary_writer(folder / "tensorboard") if tensorboard and not quiet else None
+        self.scalars = make_summary_writer(folder / "tensorboard") if tensorboard and not quiet else None
 
-    def begin(self, n_words: int, done: int) -> None:
-        """Shows the bar: words of the whole run, and those already trained on; it tells words/s and ETA."""
+    def start(self, n_words: int, n_done: int) -> None:
+        """Show a bar with words per second and the remaining time.
+
+        Args:
+            n_words: number of training words in the whole run.
+            n_done: number of these words already trained on.
+        """
         if not self.quiet:
-            bar: dict[str, Any] = {"unit": " words", "unit_scale": True, "smoothing": 0.05, "disable": None}
-            self.bar = tqdm(total=n_words, initial=done, **bar)
+            style: dict[str, Any] = {"unit": " words", "unit_scale": True, "smoothing": 0.05, "disable": None}
+            self.bar = tqdm(total=n_words, initial=n_done, **style)
 
-    def step(self, words: int) -> None:
+    def advance(self, n_words: int) -> None:
+        """Move the bar on by a number of words."""
         if self.bar is not None:
-            self.bar.update(words)
+            self.bar.update(n_words)
 
-    def losses(self, step: int, mean_loss: float, rate: float) -> None:
-        """The mean loss of the last few steps (nats a word), and the learning rate."""
+    def report_loss(self, step: int, mean_loss: float, learning_rate: float) -> None:
+        """Show the mean loss of the last few steps, in nats per word, and write it as a scalar."""
         if self.bar is not None:
-            shown = math.exp(min(mean_loss, BARE_EXPONENT))
-            self.bar.set_postfix_str(f"loss {mean_loss:.3f}, perplexity {shown:.1f}", refresh=False)
+            perplexity = math.exp(min(mean_loss, MAX_LOG_PERPLEXITY))
+            self.bar.set_postfix_str(f"loss {mean_loss:.3f}, perplexity {perplexity:.1f}", refresh=False)
         if self.scalars is not None:
             self.scalars.add_scalar("training/loss", mean_loss, step)
-            self.scalars.add_scalar("training/learning_rate", rate, step)
-            speed = self.bar.format_dict["rate"] if self.bar is not None else None
-            if speed:
-                self.scalars.add_scalar("training/words_per_second", speed, step)
+            self.scalars.add_scalar("training/learning_rate", learning_rate, step)
+            words_per_second = self.bar.format_dict["rate"] if self.bar is not None else None
+            if words_per_second:
+                self.scalars.add_scalar("training/words_per_second", words_per_second, step)
 
-    def validated(self, entry: dict[str, Any]) -> None:
-        """One validation's entry of ``Progress.reports``."""
+    def report_validation(self, entry: dict[str, Any]) -> None:
+        """Append a validation's entry of ``Progress.reports`` to the log."""
         if self.quiet:
             return
         with open(self.folder / "log.jsonl", "a", encoding="utf-8") as log:
@@ -62,15 +83,16 @@ class Monitor:
         if self.scalars is not None:
             self.scalars.add_scalar("validation/perplexity", entry["validation_perplexity"], entry["step"])
 
-    def end(self) -> None:
+    def close(self) -> None:
+        """Close the bar and the scalar writer."""
         if self.bar is not None:
             self.bar.close()
         if self.scalars is not None:
             self.scalars.close()
 
 
-def summary_writer(folder: Path) -> Any:
-    """TensorBoard's writer; raises ConfigError where it is not installed."""
+def make_summary_writer(folder: Path) -> Any:
+    """Return TensorBoard's writer; raises ConfigError if TensorBoard is not installed."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:

@@ -152,12 +152,12 @@ class Run:
         batches = self._batches(text)
         an_epoch = sum(map(batches.n_words, range(len(batches))))
         done = sum(map(batches.n_words, range(progress.batch)))
-        self.monitor.begin(self.options.epochs * an_epoch, progress.epoch * an_epoch + done)
+        self.monitor.start(self.options.epochs * an_epoch, progress.epoch * an_epoch + done)
         try:
             while not self._finished():
                 self._epoch(self._batches(text), validation, limit, report)
         finally:
-            self.monitor.end()
+            self.monitor.close()
         return progress
 
     def _batches(self, text: Sentences) -> Batches:
@@ -181,7 +181,7 @@ class Run:
         checks = {len(batches) * (i + 1) // parts for i in range(parts)}
         began, saved = time.monotonic() - progress.seconds, time.monotonic()
         for number in range(progress.batch, len(batches)):
-            self.monitor.step(self._update(batches, number, options.epochs * len(batches)))
+            self.monitor.advance(self._update(batches, number, options.epochs * len(batches)))
             progress.batch += 1
             progress.seconds = time.monotonic() - began
             check, save = progress.batch in checks, False
@@ -245,7 +245,7 @@ class Run:
         progress.loss += loss
         progress.loss_words += words
         progress.words += words
-        self.monitor.losses(progress.step, loss / words, self.optimiser.param_groups[0]["lr"])
+        self.monitor.report_loss(progress.step, loss / words, self.optimiser.param_groups[0]["lr"])
 
     @property
     def _is_likelihood(self) -> bool:
@@ -288,7 +288,7 @@ class Run:
         self.average.consider(
             progress.epoch + 1, [each["validation_perplexity"] for each in progress.reports]
         )
-        self.monitor.validated(entry)
+        self.monitor.report_validation(entry)
         if report is not None:
             report(entry)
 

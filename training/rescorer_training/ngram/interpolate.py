@@ -38,7 +38,7 @@ def members(scores: TokenScores, shares: Mapping[str, float]) -> dict[str, Membe
 
     def without(name: str) -> float | None:
         others = {key: values for key, values in scores.log_probs.items() if key != name}
-        return perplexity(scores.mixed(fit_mixture(others))) if others else None
+        return perplexity(scores.mix(fit_mixture(others))) if others else None
 
     return {
         name: Member(share, perplexity(scores.log_probs[name]), without(name))

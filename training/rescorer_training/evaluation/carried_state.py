@@ -1,0 +1,40 @@
+"""Score a text in order with a network that carries its state across sentence boundaries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeGuard
+
+import numpy as np
+import torch
+
+from rescorer.lm.base import LanguageModel
+from rescorer.lm.neural import NeuralLanguageModel
+from rescorer.trie import Words
+
+MAX_CHUNK_TOKENS = 4096
+"""Largest number of tokens whose context vectors are held at once."""
+
+
+def carries_state(model: LanguageModel) -> TypeGuard[NeuralLanguageModel]:
+    """Whether the model is a network that was trained with its state carried across sentence boundaries."""
+    return isinstance(model, NeuralLanguageModel) and model.model.config.carried
+
+
+@torch.inference_mode()
+def carried_log_probs(model: NeuralLanguageModel, sentences: Sequence[Words]) -> np.ndarray:
+    """Return ln P of every word and every ``</s>``, (T,) float64, without shares of ``<unk>``.
+
+    The first sentence starts like any sentence, after ``</s>`` and from the zero state.
+    """
+    parts = [np.append(model.words.encode(words), model.words.end) for words in sentences]
+    targets = torch.from_numpy(np.concatenate(parts)).to(model.device)  # (T,)
+    inputs = torch.cat([targets.new_tensor([model.start_word]), targets[:-1]])
+    chunks, state = [], None
+    for begin in range(0, len(targets), MAX_CHUNK_TOKENS):
+        chunk = slice(begin, begin + MAX_CHUNK_TOKENS)
+        vectors, state = model.model.context_vectors(inputs[None, chunk], state)  # (1, n, D)
+        rows = torch.arange(vectors.shape[1], device=model.device)
+        log_probs = model.model.output.log_probs(vectors[0], rows, targets[chunk])
+        chunks.append(log_probs.double().cpu().numpy())
+    return np.concatenate(chunks)
