@@ -7,45 +7,22 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from rescorer import Hypothesis, NBestList, RescoredList
-from rescorer.client import Client
-from tests.support.servers import until
+from tests.support.serve_command import SERVE_COMMAND, run_serve_command
+from tests.support.servers import wait_until
 from tests.support.tiny_models import write_bundle
-
-COMMAND = (sys.executable, "-m", "rescorer.cli", "serve", "--threads", "1")
-
-
-@contextmanager
-def serving(bundle: Path | None, folder: Path, *more: object) -> Iterator[tuple[subprocess.Popen, Client]]:
-    port_file = folder / "port"
-    what = ("--bundle", bundle) if bundle else ()
-    options = (*what, "--port", "0", "--port-file", port_file, *more)
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen([*COMMAND, *options], stderr=log)
-    try:
-        until(port_file.exists, 60)
-        with Client(f"127.0.0.1:{port_file.read_text().strip()}") as client:
-            client.wait_ready(60)
-            yield process, client
-    finally:
-        process.kill()
-        process.wait()
 
 
 def test_sigterm_lets_calls_in_flight_finish_and_exits_with_0(bundle, tmp_path):
     # Enough work that it is under way when the signal comes, and not done.
     texts = tuple(Hypothesis(f"the cat sat on the mat number {i} of many") for i in range(400))
     lists = [NBestList(f"u{i}", texts, {"acoustic": (-1.0,) * len(texts)}) for i in range(64)]
-    with serving(bundle, tmp_path) as (process, client), ThreadPoolExecutor(1) as caller:
+    with run_serve_command(bundle, tmp_path) as (process, client), ThreadPoolExecutor(1) as caller:
         client.rescore(lists[:1])
         port = int((tmp_path / "port").read_text())
         call = caller.submit(client.rescore, lists)
@@ -73,7 +50,7 @@ def test_sighup_reads_models_and_the_choice_of_them_again(tmp_path, monkeypatch)
     write_bundle(folder, neural=False)
     config.write_text(f'repository = "{folder}"\nmodels = ["tiny/1"]\n')
     lists = [NBestList("u1", (Hypothesis("the cat"),), {"acoustic": (-1.0,)})]
-    with serving(None, tmp_path, "--config", config) as (process, client):
+    with run_serve_command(None, tmp_path, "--config", config) as (process, client):
         assert client.rescore(lists)[0].model == "tiny/1"
         newer = folder / "tiny" / "2"
         shutil.copytree(folder / "tiny" / "1", newer)
@@ -81,7 +58,7 @@ def test_sighup_reads_models_and_the_choice_of_them_again(tmp_path, monkeypatch)
         (newer / "manifest.json").write_text(json.dumps(manifest | {"version": 2}))
         config.write_text(f'repository = "{folder}"\nmodels = ["tiny"]\n')
         process.send_signal(signal.SIGHUP)
-        until(lambda: client.rescore(lists)[0].model == "tiny/2", 60)
+        wait_until(lambda: client.rescore(lists)[0].model == "tiny/2", 60)
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
@@ -91,7 +68,7 @@ def test_sighup_reads_models_and_the_choice_of_them_again(tmp_path, monkeypatch)
 
 @pytest.mark.slow
 def test_sigint_stops_a_server_too(bundle, tmp_path):
-    with serving(bundle, tmp_path) as (process, _):
+    with run_serve_command(bundle, tmp_path) as (process, _):
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
 
@@ -106,7 +83,9 @@ def test_sigint_stops_a_server_too(bundle, tmp_path):
 )
 def test_what_cannot_be_served_is_one_line_and_an_exit_code(bundle, options, code, part):
     environment = {**os.environ, "RESCORER_BUNDLE": str(bundle)}
-    done = subprocess.run([*COMMAND, *options], env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [*SERVE_COMMAND, *options], env=environment, capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == code
     assert part in done.stderr
     assert len(done.stderr.splitlines()) == 1

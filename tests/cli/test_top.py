@@ -22,13 +22,13 @@ from rescorer.errors import Unavailable
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 from rescorer.service.observability.metrics import SECONDS
-from tests.support.servers import running
-from tests.support.stubs import a_list
+from tests.support.servers import run_server
+from tests.support.stubs import make_list_message
 
 
 @pytest.fixture(scope="module")
 def server(bundle):
-    with running(bundle, metrics_port=0) as server:
+    with run_server(bundle, metrics_port=0) as server:
         yield server
 
 
@@ -41,7 +41,7 @@ def busy(server):
         with grpc.insecure_channel(server.target) as channel:
             stub = RescorerServiceStub(channel)
             while not over.is_set():
-                stub.Rescore(pb.RescoreRequest(lists=[a_list(texts=["the cat", "the dog"])] * 2))
+                stub.Rescore(pb.RescoreRequest(lists=[make_list_message(texts=["the cat", "the dog"])] * 2))
 
     asking = threading.Thread(target=ask)
     asking.start()

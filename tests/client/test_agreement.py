@@ -25,8 +25,8 @@ from rescorer.file_rescoring import Rescoring, rescore_lists
 from rescorer.formats.field_map import parse_field_map
 from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.formats.nbest.jsonlines_output import encode_rescored_list
-from tests.support.clients import asked, nbest
-from tests.support.servers import running
+from tests.support.clients import make_list, rescore_async
+from tests.support.servers import run_server
 
 TOLERANCE = 1e-4
 """float32 products change in the last digits with the batch; ranking looks no closer either."""
@@ -34,7 +34,7 @@ TOLERANCE = 1e-4
 
 @pytest.fixture(scope="module")
 def server(bundle):
-    with running(bundle, max_in_flight_lists=256) as server:
+    with run_server(bundle, max_in_flight_lists=256) as server:
         yield server
 
 
@@ -113,7 +113,7 @@ def test_both_clients_say_what_the_library_says(library, server, client, some, w
     answers = [
         client.rescore(some, weights, merge=merge),
         list(client.rescore_stream(some, weights, merge=merge)),
-        *asyncio.run(asked(server.target, some, weights, merge)),
+        *asyncio.run(rescore_async(server.target, some, weights, merge)),
     ]
     for answer in answers:
         for found, wanted in zip(answer, expected, strict=True):
@@ -141,7 +141,7 @@ def test_texts_are_scored_as_the_library_does(library, server, client):
 
 
 def test_threads_may_share_a_client(client, library):
-    some = [[nbest(f"u{i}", "the cat sat", f"the mat {i}")] for i in range(24)]
+    some = [[make_list(f"u{i}", "the cat sat", f"the mat {i}")] for i in range(24)]
     with ThreadPoolExecutor(4) as pool:
         for lists, answers in zip(some, pool.map(client.rescore, some), strict=True):
             assert_same(answers[0], library.rescore(lists)[0])

@@ -26,13 +26,13 @@ from rescorer.client.blocking import IN_FLIGHT
 from rescorer.client.calls import BULK_LISTS
 from rescorer.errors import DeadlineExceeded, Overloaded, Unavailable
 from tests.conftest import REPOSITORY
-from tests.support.clients import asked, nbest
-from tests.support.servers import running, until
+from tests.support.clients import make_list, rescore_async
+from tests.support.servers import run_server, wait_until
 
 
 @pytest.fixture(scope="module")
 def server(bundle):
-    with running(bundle, max_in_flight_lists=256) as server:
+    with run_server(bundle, max_in_flight_lists=256) as server:
         yield server
 
 
@@ -45,11 +45,17 @@ def client(server):
 
 def test_what_cannot_be_sent_is_answered_in_its_place(client, server):
     unreadable = FormatError("not JSON", file="lists.jsonl", line=3)
-    some = [nbest("a"), unreadable, nbest("b", "\ud800"), nbest("c", "x" * 5_000_000), nbest("d")]
+    some = [
+        make_list("a"),
+        unreadable,
+        make_list("b", "\ud800"),
+        make_list("c", "x" * 5_000_000),
+        make_list("d"),
+    ]
     for answers in (
         client.rescore(some),
         list(client.rescore_stream(some)),
-        *asyncio.run(asked(server.target, some)),
+        *asyncio.run(rescore_async(server.target, some)),
     ):
         kinds = [type(each) for each in answers]
         assert kinds == [RescoredList, FormatError, InvalidList, LimitExceeded, RescoredList]
@@ -59,36 +65,36 @@ def test_what_cannot_be_sent_is_answered_in_its_place(client, server):
 
 def test_faults_of_a_call_are_raised_as_our_own(client, server, monkeypatch):
     with pytest.raises(ConfigError, match="the bundle has: default"):
-        client.rescore([nbest()], "other")
+        client.rescore([make_list()], "other")
     with pytest.raises(ConfigError, match="the bundle has: default"):
-        list(client.rescore_stream([nbest()], "other"))
+        list(client.rescore_stream([make_list()], "other"))
     with pytest.raises(LimitExceeded, match="at most 128"):
-        client.rescore([nbest()] * 129)
+        client.rescore([make_list()] * 129)
     with Client(server.target, model="tiny/7") as other, pytest.raises(ModelNotFound, match="tiny/1"):
-        other.rescore([nbest()])
+        other.rescore([make_list()])
     with (
         Client(server.target, max_message_bytes=2000) as small,
         pytest.raises(LimitExceeded, match="this cl"),
     ):
-        small.rescore([nbest()] * 100)
-    monkeypatch.setattr(server.rescorer, "fault", RuntimeError("secret"))
+        small.rescore([make_list()] * 100)
+    monkeypatch.setattr(server.rescorer, "error", RuntimeError("secret"))
     with pytest.raises(ScoringError, match="internal fault") as caught:
-        client.rescore([nbest()])
+        client.rescore([make_list()])
     assert "secret" not in str(caught.value)
     with pytest.raises(ScoringError, match="internal fault"):
-        asyncio.run(asked(server.target, [nbest()]))
+        asyncio.run(rescore_async(server.target, [make_list()]))
 
 
 def test_time_and_room_run_out(client, server):
     server.rescorer.gate.clear()
     try:
         with pytest.raises(DeadlineExceeded):
-            client.rescore([nbest()], timeout_s=0.2)
+            client.rescore([make_list()], timeout_s=0.2)
         with ThreadPoolExecutor(2) as pool:
-            waiting = [pool.submit(client.rescore, [nbest()] * 128) for _ in range(2)]
-            until(lambda: server.in_flight == 256)
+            waiting = [pool.submit(client.rescore, [make_list()] * 128) for _ in range(2)]
+            wait_until(lambda: server.in_flight == 256)
             with Client(server.target, retry=NO_RETRY) as other, pytest.raises(Overloaded):
-                other.rescore([nbest()])
+                other.rescore([make_list()])
             server.rescorer.gate.set()
             assert [len(each.result()) for each in waiting] == [128, 128]
     finally:
@@ -103,14 +109,14 @@ def test_a_server_that_is_not_there_or_not_ready_is_told_apart(bundle, unused_po
     nobody = f"127.0.0.1:{unused_port}"
     with Client(nobody, retry=NO_RETRY) as client:
         with pytest.raises(Unavailable):
-            client.rescore([nbest()])
+            client.rescore([make_list()])
         with pytest.raises(DeadlineExceeded, match=f"^{nobody}: connection refused$"):
             client.wait_ready(0.3)
     with pytest.raises(DeadlineExceeded, match=f"^{nobody}: connection refused$"):
         asyncio.run(ready(nobody))
-    with running(bundle, load=False) as server, Client(server.target, retry=NO_RETRY) as client:
+    with run_server(bundle, load=False) as server, Client(server.target, retry=NO_RETRY) as client:
         with pytest.raises(Unavailable, match="unhealthy"):
-            client.rescore([nbest()])
+            client.rescore([make_list()])
         loading = f"^{server.target}: NOT_SERVING, still loading its models"
         with pytest.raises(DeadlineExceeded, match=loading):
             client.wait_ready(0.3)
@@ -122,7 +128,7 @@ def test_a_server_that_is_not_there_or_not_ready_is_told_apart(bundle, unused_po
 
 def test_a_stream_reads_only_a_little_ahead_and_can_be_left(client, server):
     read = itertools.count()
-    endless = (nbest(f"u{next(read)}") for _ in itertools.count())
+    endless = (make_list(f"u{next(read)}") for _ in itertools.count())
     answers = client.rescore_stream(endless)
     assert [next(answers).id for _ in range(3)] == ["u0", "u1", "u2"]
     answers.close()
@@ -130,7 +136,7 @@ def test_a_stream_reads_only_a_little_ahead_and_can_be_left(client, server):
 
     async def first_of_endless() -> str:
         async with AsyncClient(server.target) as client:
-            answers = client.rescore_stream(nbest(f"u{i}") for i in itertools.count())
+            answers = client.rescore_stream(make_list(f"u{i}") for i in itertools.count())
             async for answer in answers:
                 await answers.aclose()
                 return answer.id
@@ -140,7 +146,7 @@ def test_a_stream_reads_only_a_little_ahead_and_can_be_left(client, server):
 
 def test_what_the_lists_themselves_raise_comes_after_the_answers_before_it(client, server):
     def broken():
-        yield from (nbest(f"u{i}") for i in range(40))
+        yield from (make_list(f"u{i}") for i in range(40))
         raise FormatError("cannot be opened", file="x")
 
     async def streamed() -> None:

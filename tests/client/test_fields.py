@@ -27,7 +27,7 @@ from rescorer.formats.nist.trn_ctm import read_ctm_lists
 from rescorer.formats.rescored import renderer, rescored_writer
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
-from tests.support.servers import running
+from tests.support.servers import run_server
 
 NUMBERS = st.floats(0, 1e6)
 JSON = st.recursive(
@@ -59,7 +59,7 @@ def timed_lists(draw) -> NBestList:
 
 @pytest.fixture(scope="module")
 def server(bundle):
-    with running(bundle) as server:
+    with run_server(bundle) as server:
         yield server
 
 

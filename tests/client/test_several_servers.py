@@ -19,15 +19,15 @@ from rescorer.client import NO_RETRY, AsyncClient, Client
 from rescorer.errors import ModelNotFound
 from rescorer.load.server import family, rss_bytes
 from rescorer.protocol.v1 import models_pb2 as pb
-from tests.cli.test_serve import serving
-from tests.support.clients import nbest
-from tests.support.servers import running, until
+from tests.support.clients import make_list
+from tests.support.serve_command import run_serve_command
+from tests.support.servers import run_server, wait_until
 
 
 @pytest.fixture
 def two(ngram_bundle):
     """Two servers that are alike, and the target that names both."""
-    with running(ngram_bundle) as one, running(ngram_bundle) as other:
+    with run_server(ngram_bundle) as one, run_server(ngram_bundle) as other:
         yield one, other, f"{one.target},{other.target}"
 
 
@@ -36,43 +36,43 @@ def test_calls_take_turns_between_servers(two):
     before = one.rescorer.calls, other.rescorer.calls
     with Client(target) as client:
         client.wait_ready(10)
-        until(
+        wait_until(
             lambda: (
-                client.rescore([nbest()])
+                client.rescore([make_list()])
                 and one.rescorer.calls > before[0]
                 and other.rescorer.calls > before[1]
             )
         )
         before = one.rescorer.calls, other.rescorer.calls
         for _ in range(20):
-            client.rescore([nbest()])
+            client.rescore([make_list()])
         assert (one.rescorer.calls - before[0], other.rescorer.calls - before[1]) == (10, 10)
-        bulk = [nbest(f"u{i}") for i in range(320)]
+        bulk = [make_list(f"u{i}") for i in range(320)]
         assert [each.id for each in client.rescore_stream(bulk)] == [each.id for each in bulk]
         assert one.rescorer.calls - before[0] > 12 < other.rescorer.calls - before[1]
 
 
 def test_a_server_that_is_only_starting_is_not_asked(ngram_bundle):
     with (
-        running(ngram_bundle) as one,
-        running(ngram_bundle, load=False) as other,
+        run_server(ngram_bundle) as one,
+        run_server(ngram_bundle, load=False) as other,
         Client(f"{other.target},{one.target}", retry=NO_RETRY) as client,
     ):
         client.wait_ready(10)
-        assert all(isinstance(client.rescore([nbest()])[0], RescoredList) for _ in range(20))
+        assert all(isinstance(client.rescore([make_list()])[0], RescoredList) for _ in range(20))
         other.load()
-        until(lambda: client.rescore([nbest()]) and other.rescorer.calls > 1)
+        wait_until(lambda: client.rescore([make_list()]) and other.rescorer.calls > 1)
 
 
 def test_connections_come_to_an_end_unnoticed(ngram_bundle):
     with (
-        running(ngram_bundle, max_connection_age_s=0.3) as server,
+        run_server(ngram_bundle, max_connection_age_s=0.3) as server,
         Client(server.target, retry=NO_RETRY) as client,
     ):
-        client.rescore([nbest()])
+        client.rescore([make_list()])
         seen, until_s = set(), time.monotonic() + 2
         while time.monotonic() < until_s:
-            client.rescore([nbest()])
+            client.rescore([make_list()])
             seen.update(connected_to(server.port))
     assert len(seen) > 2
 
@@ -101,13 +101,14 @@ def answered_while(clients, lists, happening) -> Counter:
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=["SIGKILL", "SIGTERM"])
 def test_no_caller_sees_the_end_of_one_of_two_servers(ngram_bundle, tmp_path, how):
-    lists = [nbest(f"u{i}", *(f"the cat sat on the mat {j}" for j in range(50))) for i in range(16)]
+    lists = [make_list(f"u{i}", *(f"the cat sat on the mat {j}" for j in range(50))) for i in range(16)]
     with ExitStack() as servers:
         folders = [tmp_path / name for name in ("one", "other")]
         for folder in folders:
             folder.mkdir()
         processes = [
-            servers.enter_context(serving(ngram_bundle, folder, "--grace-s", "5"))[0] for folder in folders
+            servers.enter_context(run_serve_command(ngram_bundle, folder, "--grace-s", "5"))[0]
+            for folder in folders
         ]
         target = ",".join(f"127.0.0.1:{(folder / 'port').read_text().strip()}" for folder in folders)
 
@@ -130,8 +131,8 @@ def test_no_caller_sees_the_end_of_one_of_two_servers(ngram_bundle, tmp_path, ho
 
 @pytest.mark.slow
 def test_no_caller_sees_the_end_of_a_scoring_process(ngram_bundle, tmp_path):
-    lists = [nbest(f"u{i}", *(f"the cat sat on the mat {j}" for j in range(50))) for i in range(16)]
-    with serving(ngram_bundle, tmp_path, "--scorers", "1") as (process, _):
+    lists = [make_list(f"u{i}", *(f"the cat sat on the mat {j}" for j in range(50))) for i in range(16)]
+    with run_serve_command(ngram_bundle, tmp_path, "--scorers", "1") as (process, _):
         port = (tmp_path / "port").read_text().strip()
 
         def scorer() -> int | None:
@@ -145,7 +146,7 @@ def test_no_caller_sees_the_end_of_a_scoring_process(ngram_bundle, tmp_path):
                 killed = scorer()
                 assert killed is not None
                 os.kill(killed, signal.SIGKILL)
-                until(lambda killed=killed: scorer() not in (None, killed), 30)
+                wait_until(lambda killed=killed: scorer() not in (None, killed), 30)
             time.sleep(0.5)
 
         with Client(f"127.0.0.1:{port}") as one, Client(f"127.0.0.1:{port}") as other:
@@ -153,8 +154,8 @@ def test_no_caller_sees_the_end_of_a_scoring_process(ngram_bundle, tmp_path):
 
 
 def test_without_retries_a_killed_server_is_unavailable_and_nothing_else(ngram_bundle, tmp_path):
-    lists = [nbest(f"u{i}", *(f"the cat sat on the mat {j}" for j in range(50))) for i in range(16)]
-    with serving(ngram_bundle, tmp_path) as (process, _):
+    lists = [make_list(f"u{i}", *(f"the cat sat on the mat {j}" for j in range(50))) for i in range(16)]
+    with run_serve_command(ngram_bundle, tmp_path) as (process, _):
         port = (tmp_path / "port").read_text().strip()
 
         def happening() -> None:
@@ -170,7 +171,8 @@ def test_without_retries_a_killed_server_is_unavailable_and_nothing_else(ngram_b
 def test_large_requests_are_retried_too(two):
     one, other, target = two
     lists = [
-        nbest(f"u{i}", *(f"the cat sat on the mat {j} " + "the " * 60 for j in range(60))) for i in range(60)
+        make_list(f"u{i}", *(f"the cat sat on the mat {j} " + "the " * 60 for j in range(60)))
+        for i in range(60)
     ]
     with Client(target) as client:
         client.wait_ready(10)
@@ -178,7 +180,7 @@ def test_large_requests_are_retried_too(two):
         other.rescorer.gate.clear()
         with ThreadPoolExecutor(2) as pool:
             calls = [pool.submit(client.rescore, lists) for _ in range(2)]
-            until(lambda: one.in_flight == other.in_flight == len(lists))
+            wait_until(lambda: one.in_flight == other.in_flight == len(lists))
             other.rescorer.gate.set()
             one.submit(one.server._server.stop(None)).result(10)  # as abruptly as a kill
             one.rescorer.gate.set()
@@ -202,9 +204,9 @@ def test_models_are_told(two):
 
 
 def test_several_connections_are_taken_in_turn(ngram_bundle):
-    with running(ngram_bundle) as server, Client(server.target, connections=3) as client:
+    with run_server(ngram_bundle) as server, Client(server.target, connections=3) as client:
         for _ in range(6):
-            client.rescore([nbest()])
+            client.rescore([make_list()])
         assert len(connected_to(server.port)) >= 3
 
 

@@ -26,7 +26,7 @@ from rescorer.errors import BundleError, FormatError, InvalidList, Overloaded, R
 from rescorer.file_rescoring import rescore_lists
 from rescorer.parallel_rescoring import RescoringProcesses, pack, unpack
 from rescorer.types import Hypothesis, NBestList, Weights
-from tests.support.servers import until
+from tests.support.servers import wait_until
 
 HYPOTHESIS = {"text": "the cat sat", "scores": {"acoustic": 0}}
 WORDS = ("the", "cat", "sat", "on", "mat", "zebra")
@@ -126,7 +126,7 @@ def test_processes_end_with_the_one_that_hands_out(bundle: Path):
         assert killed.stdout.readline()
         assert len(in_session(killed.pid)) >= 3
         killed.kill()
-    until(lambda: not in_session(killed.pid), 30)
+    wait_until(lambda: not in_session(killed.pid), 30)
 
 
 def in_session(leader: int) -> list[str]:

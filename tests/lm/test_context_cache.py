@@ -17,8 +17,7 @@ from rescorer.lm.context_stats import ContextWords
 from rescorer.lm.int8 import int8_is_sound
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.trie import build_trie
-from tests.lm.test_networks import network_of
-from tests.support.tiny_models import NETWORK_WORDS
+from tests.support.tiny_models import NETWORK_WORDS, stable_network
 
 WAYS = [
     {"kind": "lstm"},
@@ -42,7 +41,7 @@ batches = st.lists(st.tuples(sentences, contexts), min_size=1, max_size=6)
 
 
 def language_model(way: dict, dtype: str, max_bytes: int) -> NeuralLanguageModel:
-    return NeuralLanguageModel(*network_of(**way), dtype=dtype, context_cache_bytes=max_bytes)
+    return NeuralLanguageModel(*stable_network(**way), dtype=dtype, context_cache_bytes=max_bytes)
 
 
 @pytest.fixture(scope="module")

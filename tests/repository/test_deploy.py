@@ -17,7 +17,7 @@ from rescorer.cli import main
 from rescorer.service.net.clients_file import hash_of
 from rescorer.service.settings import ServiceSettings, load_settings
 from tests.conftest import REPOSITORY
-from tests.support.servers import running
+from tests.support.servers import run_server
 from tests.support.tiny_models import write_bundle
 
 yaml = pytest.importorskip("yaml")
@@ -215,7 +215,7 @@ def test_health_is_an_exit_code(tmp_path, unused_tcp_port, monkeypatch, capsys):
             main()
         return ended.value.code
 
-    with running(write_bundle(tmp_path, neural=False), load=False) as server:
+    with run_server(write_bundle(tmp_path, neural=False), load=False) as server:
         assert code(server.port) == 5
         server.load()
         assert code(server.port) == 0

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.support.servers import running
+from tests.support.servers import run_server
 
 EXAMPLES = REPOSITORY / "examples"
 SAID = "the ship lay at anchor in the bay"
@@ -18,7 +18,7 @@ SAID = "the ship lay at anchor in the bay"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    with running(REPOSITORY / "models" / "starter" / "1") as server:
+    with run_server(REPOSITORY / "models" / "starter" / "1") as server:
         yield server.target
 
 

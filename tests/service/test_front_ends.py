@@ -34,9 +34,9 @@ from rescorer.service.net.clients_file import new_token
 from rescorer.service.settings import load_settings
 from rescorer.service.workers.pool import DEATHS_IN_A_ROW
 from rescorer.types import Weights
-from tests.cli.test_serve import COMMAND, serving
 from tests.support.exported import families, samples, value
-from tests.support.servers import until
+from tests.support.serve_command import SERVE_COMMAND, run_serve_command
+from tests.support.servers import wait_until
 from tests.support.tiny_models import write_bundle
 from tools.chaos.run import entry
 
@@ -82,7 +82,10 @@ def two_fronts(tmp_path: Path, *more: str):
     access = tmp_path / "access.toml"
     access.write_text(entry("all", 'score", "admin', token))
     options = ("--repository", repository, "--access", access, "--admin", "--metrics-port", "0", *more)
-    with serving(None, tmp_path, "--front-ends", "2", "--log-format", "json", *options) as (process, _):
+    with run_serve_command(None, tmp_path, "--front-ends", "2", "--log-format", "json", *options) as (
+        process,
+        _,
+    ):
         port = int((tmp_path / "port").read_text())
         at = metrics_port(tmp_path / "log")
         yield process, Running(process.pid, port, at, repository / "tiny", token)
@@ -181,9 +184,9 @@ def test_a_reload_that_one_front_is_asked_for_is_done_by_all(server, lists):
         for _ in range(CONNECTIONS):
             assert client.rescore(lists[:1])[0].model == "tiny/2"
     assert all(by_front(server, "lists_total", model="tiny/2", code="OK"))
-    until(lambda: value(server.told(), "model_memory_bytes", model="tiny/1") == 0)
+    wait_until(lambda: value(server.told(), "model_memory_bytes", model="tiny/1") == 0)
     os.kill(server.pid, signal.SIGHUP)
-    until(lambda: by_front(server, "reloads_total", outcome="done") == [2, 2])
+    wait_until(lambda: by_front(server, "reloads_total", outcome="done") == [2, 2])
 
 
 def test_callers_do_not_see_the_end_of_a_scorer_or_of_a_front(server, lists, wanted):
@@ -202,8 +205,8 @@ def test_callers_do_not_see_the_end_of_a_scorer_or_of_a_front(server, lists, wan
             for victims in (scorers(server.pid), server.fronts()[:1]):
                 time.sleep(0.3)
                 os.kill(victims[0], signal.SIGKILL)
-                until(lambda gone=victims[0]: gone not in family(server.pid))
-                until(
+                wait_until(lambda gone=victims[0]: gone not in family(server.pid))
+                wait_until(
                     lambda: (
                         value(server.told(), "fronts_up") == value(server.told(), "scorers_alive") + 1 == 2
                     ),
@@ -223,7 +226,7 @@ def test_a_supervisor_that_is_killed_leaves_nobody_behind(server):
     children = family(server.pid)[1:]
     assert len(children) == 3
     os.kill(server.pid, signal.SIGKILL)
-    until(lambda: not any(b"rescorer" in command_line(each) for each in children))
+    wait_until(lambda: not any(b"rescorer" in command_line(each) for each in children))
 
 
 def test_sigterm_lets_calls_in_flight_finish_in_all_fronts(tmp_path):
@@ -234,7 +237,7 @@ def test_sigterm_lets_calls_in_flight_finish_in_all_fronts(tmp_path):
             for _ in range(CONNECTIONS):
                 client.rescore(long[:1])
             calls = [pool.submit(client.rescore, long) for _ in range(CONNECTIONS)]
-            until(lambda: lists_come(server) == CONNECTIONS * (1 + len(long)), 30)
+            wait_until(lambda: lists_come(server) == CONNECTIONS * (1 + len(long)), 30)
             process.send_signal(signal.SIGTERM)
             assert all(len(call.result(60)) == 8 for call in calls)
         assert process.wait(30) == 0
@@ -248,13 +251,13 @@ def test_a_front_that_hangs_is_replaced_and_a_scorer_that_works_is_started_on(tm
     with two_fronts(tmp_path, "--scorer-timeout-s", "4") as (process, server), server.client() as client:
         hung = server.fronts()[0]
         os.kill(hung, signal.SIGSTOP)
-        until(lambda: hung not in family(server.pid), 60)
-        until(server.is_whole, 60)
+        wait_until(lambda: hung not in family(server.pid), 60)
+        wait_until(server.is_whole, 60)
         for _ in range(DEATHS_IN_A_ROW + 1):
             assert all(isinstance(each, RescoredList) for each in client.rescore(lists))
             (victim,) = scorers(server.pid)
             os.kill(victim, signal.SIGKILL)
-            until(lambda gone=victim: scorers(server.pid) not in ([], [gone]), 60)
+            wait_until(lambda gone=victim: scorers(server.pid) not in ([], [gone]), 60)
         assert all(isinstance(each, RescoredList) for each in client.rescore(lists))
         assert process.poll() is None
 
@@ -274,7 +277,7 @@ def test_a_front_that_hangs_does_not_keep_the_server_from_stopping(tmp_path):
 def test_what_fronts_cannot_load_ends_the_server_with_the_reason(tmp_path):
     bundle = write_bundle(tmp_path, neural=False)
     (bundle / "text.json").write_text("{}")
-    command = (*COMMAND, "--bundle", bundle, "--port", "0", "--front-ends", "2")
+    command = (*SERVE_COMMAND, "--bundle", bundle, "--port", "0", "--front-ends", "2")
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 4
     assert done.stderr.splitlines()[-1].startswith(f"rescorer: {bundle}")

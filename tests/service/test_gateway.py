@@ -16,7 +16,7 @@ from google.protobuf import descriptor_pb2
 
 from rescorer.protocol.v1 import models_pb2, rescorer_pb2
 from tests.conftest import REPOSITORY
-from tests.support.servers import running, until
+from tests.support.servers import run_server, wait_until
 from tests.support.tiny_models import write_bundle
 
 FOLDER = REPOSITORY / "deploy" / "envoy"
@@ -88,7 +88,7 @@ def gateway(tmp_path_factory) -> Iterator[str]:
     (cluster,) = config["static_resources"]["clusters"]
     cluster["health_checks"][0] |= {"interval": "0.1s", "no_traffic_interval": "0.1s"}
     with (
-        running(write_bundle(folder, neural=False), max_hypotheses=5) as server,
+        run_server(write_bundle(folder, neural=False), max_hypotheses=5) as server,
         (folder / "log").open("w") as log,
     ):
         endpoint = cluster["load_assignment"]["endpoints"][0]["lb_endpoints"][0]["endpoint"]
@@ -107,11 +107,11 @@ def gateway(tmp_path_factory) -> Iterator[str]:
         ]
         process = subprocess.Popen(command, stdout=log, stderr=log)
         try:
-            until(lambda: process.poll() is not None or port_file.exists(), 30)
+            wait_until(lambda: process.poll() is not None or port_file.exists(), 30)
             assert process.poll() is None, (folder / "log").read_text()
             admin = f"http://{port_file.read_text().strip()}"
-            until(lambda: "health_flags::healthy" in got(f"{admin}/clusters"), 20)
-            until(lambda: got(f"{admin}/listeners").strip() != "", 20)
+            wait_until(lambda: "health_flags::healthy" in got(f"{admin}/clusters"), 20)
+            wait_until(lambda: got(f"{admin}/listeners").strip() != "", 20)
             yield "http://" + got(f"{admin}/listeners").strip().removeprefix("http::")
         finally:
             process.terminate()

@@ -17,23 +17,23 @@ from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 from rescorer.service.api.drain import Drain
 from rescorer.service.server import SERVICE, SETTLE_S, Server
-from tests.support.servers import running, until
-from tests.support.stubs import LIMITS, NOT_SERVING, SERVING, a_list, refused
+from tests.support.servers import run_server, wait_until
+from tests.support.stubs import LIMITS, NOT_SERVING, SERVING, expect_error, make_list_message
 from tests.support.tiny_models import write_bundle
 
 
 @pytest.fixture(scope="module")
 def server(bundle):
-    with running(bundle, **LIMITS) as server:
+    with run_server(bundle, **LIMITS) as server:
         yield server
 
 
 def test_health_says_serving_only_from_loaded_to_told_to_stop(bundle):
-    with running(bundle, load=False) as server, grpc.insecure_channel(server.target) as channel:
+    with run_server(bundle, load=False) as server, grpc.insecure_channel(server.target) as channel:
         health, stub = HealthStub(channel), RescorerServiceStub(channel)
         states = health.Watch(HealthCheckRequest(service=SERVICE), timeout=20)
         assert next(states).status == NOT_SERVING
-        code, text, *_ = refused(stub.Rescore, pb.RescoreRequest())
+        code, text, *_ = expect_error(stub.Rescore, pb.RescoreRequest())
         assert (code, text) == (grpc.StatusCode.UNAVAILABLE, "the models are being loaded")
         server.load()
         assert server.rescorer.calls == 1  # the warm-up
@@ -42,13 +42,13 @@ def test_health_says_serving_only_from_loaded_to_told_to_stop(bundle):
         # Told to stop, it finishes what is in flight.
         server.rescorer.gate.clear()
         server.rescorer.entered.clear()
-        call = stub.Rescore.future(pb.RescoreRequest(lists=[a_list()]))
+        call = stub.Rescore.future(pb.RescoreRequest(lists=[make_list_message()]))
         assert server.rescorer.entered.wait(5)
         stopping = server.submit(server.server.stop())
         assert next(states).status == NOT_SERVING
         time.sleep(2 * SETTLE_S)
         assert not stopping.done()
-        assert refused(stub.Rescore, pb.RescoreRequest())[0] == grpc.StatusCode.UNAVAILABLE
+        assert expect_error(stub.Rescore, pb.RescoreRequest())[0] == grpc.StatusCode.UNAVAILABLE
         server.rescorer.gate.set()
         assert call.result().lists[0].status.code == 0
         stopping.result(10)
@@ -74,10 +74,10 @@ def test_a_server_that_stops_goes_on_until_no_call_has_come_for_a_while():
 
 
 def test_a_stream_in_progress_ends_when_the_server_stops(bundle):
-    with running(bundle) as server, grpc.insecure_channel(server.target) as channel:
+    with run_server(bundle) as server, grpc.insecure_channel(server.target) as channel:
         with ThreadPoolExecutor(1) as sender:
             responses = RescorerServiceStub(channel).RescoreStream(
-                iter(lambda: pb.RescoreStreamRequest(lists=[a_list()]), None)
+                iter(lambda: pb.RescoreStreamRequest(lists=[make_list_message()]), None)
             )
             next(responses)
             stopping = sender.submit(lambda: server.run(server.server.stop()))
@@ -91,10 +91,10 @@ def test_a_server_told_to_stop_does_not_wait_for_clients_that_say_nothing(bundle
     over = threading.Event()
 
     def one_then_silence():
-        yield pb.RescoreStreamRequest(lists=[a_list()])
+        yield pb.RescoreStreamRequest(lists=[make_list_message()])
         over.wait(20)
 
-    with running(bundle, grace_s=20) as server, grpc.insecure_channel(server.target) as channel:
+    with run_server(bundle, grace_s=20) as server, grpc.insecure_channel(server.target) as channel:
         states = HealthStub(channel).Watch(HealthCheckRequest())
         responses = RescorerServiceStub(channel).RescoreStream(one_then_silence())
         assert (next(states).status, len(next(responses).lists)) == (SERVING, 1)
@@ -102,19 +102,19 @@ def test_a_server_told_to_stop_does_not_wait_for_clients_that_say_nothing(bundle
         server.run(server.server.stop())
         assert time.monotonic() - began < 5
         assert next(states).status == NOT_SERVING
-        assert refused(lambda: states)[0] == grpc.StatusCode.UNAVAILABLE
-        code, text, *_ = refused(lambda: responses)
+        assert expect_error(lambda: states)[0] == grpc.StatusCode.UNAVAILABLE
+        code, text, *_ = expect_error(lambda: responses)
         assert (code, text.split(";")[0]) == (grpc.StatusCode.UNAVAILABLE, "shutting down")
         over.set()
 
 
 def test_a_stream_whose_last_message_is_in_hand_ends_well_when_the_server_stops(bundle):
-    with running(bundle) as server, grpc.insecure_channel(server.target) as channel:
+    with run_server(bundle) as server, grpc.insecure_channel(server.target) as channel:
         server.rescorer.gate.clear()
         responses = RescorerServiceStub(channel).RescoreStream(
-            iter([pb.RescoreStreamRequest(lists=[a_list()])])
+            iter([pb.RescoreStreamRequest(lists=[make_list_message()])])
         )
-        until(lambda: server.in_flight == 1)
+        wait_until(lambda: server.in_flight == 1)
         stopping = server.submit(server.server.stop())
         time.sleep(2 * SETTLE_S)
         server.rescorer.gate.set()
@@ -123,19 +123,19 @@ def test_a_stream_whose_last_message_is_in_hand_ends_well_when_the_server_stops(
 
 
 def test_after_the_grace_time_a_call_is_given_up(bundle):
-    with running(bundle, grace_s=0.2) as server, grpc.insecure_channel(server.target) as channel:
+    with run_server(bundle, grace_s=0.2) as server, grpc.insecure_channel(server.target) as channel:
         server.rescorer.gate.clear()
-        call = RescorerServiceStub(channel).Rescore.future(pb.RescoreRequest(lists=[a_list()]))
-        until(lambda: server.in_flight == 1)
+        call = RescorerServiceStub(channel).Rescore.future(pb.RescoreRequest(lists=[make_list_message()]))
+        wait_until(lambda: server.in_flight == 1)
         server.run(server.server.stop())
-        assert refused(call.result)[0] == grpc.StatusCode.UNAVAILABLE
+        assert expect_error(call.result)[0] == grpc.StatusCode.UNAVAILABLE
         server.rescorer.gate.set()
 
 
 def test_a_bundle_that_cannot_be_loaded_never_serves(tmp_path):
     bundle = write_bundle(tmp_path)
     (bundle / "text.json").write_text("{}")
-    with running(bundle, load=False) as server:
+    with run_server(bundle, load=False) as server:
         with pytest.raises(BundleError):
             server.load()
         with grpc.insecure_channel(server.target) as channel:
@@ -157,6 +157,6 @@ def test_a_port_that_is_taken_is_refused(server, tmp_path):
 
 def test_the_port_file_is_there_only_while_it_is_true(bundle, tmp_path):
     port_file = tmp_path / "port"
-    with running(bundle, load=False, port_file=port_file) as server:
+    with run_server(bundle, load=False, port_file=port_file) as server:
         assert port_file.read_text() == f"{server.port}\n"
     assert not port_file.exists()

@@ -16,8 +16,8 @@ from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 from rescorer.service.net import grpc_listener
 from rescorer.service.net.grpc_listener import PARTS, listening_server, other_parts
-from tests.support.servers import running
-from tests.support.stubs import a_list
+from tests.support.servers import run_server
+from tests.support.stubs import make_list_message
 
 
 @asynccontextmanager
@@ -126,10 +126,12 @@ def test_a_client_may_ask_for_more_calls_than_its_connection_may_have_open():
 def test_with_another_grpc_the_server_listens_as_that_does(monkeypatch, ngram_bundle, change, other):
     monkeypatch.setattr(grpc_listener, "PARTS", {**PARTS, **change})
     assert list(other_parts()) == other
-    with capture_logs() as logs, running(ngram_bundle) as server:
+    with capture_logs() as logs, run_server(ngram_bundle) as server:
         assert not isinstance(server.server._server._server, grpc_listener.Core)
         with grpc.insecure_channel(server.target) as channel:
-            answer = RescorerServiceStub(channel).Rescore(pb.RescoreRequest(lists=[a_list()]), timeout=20)
+            answer = RescorerServiceStub(channel).Rescore(
+                pb.RescoreRequest(lists=[make_list_message()]), timeout=20
+            )
         assert answer.lists[0].status.code == 0
     (warning,) = [each for each in logs if each["log_level"] == "warning"]
     assert (warning["other"], warning["version"]) == (other, grpc.__version__)
@@ -137,5 +139,5 @@ def test_with_another_grpc_the_server_listens_as_that_does(monkeypatch, ngram_bu
 
 def test_this_grpc_has_the_parts_that_calls_are_taken_with(ngram_bundle):
     assert list(other_parts()) == []
-    with running(ngram_bundle, load=False) as server:
+    with run_server(ngram_bundle, load=False) as server:
         assert isinstance(server.server._server._server, grpc_listener.Core)

@@ -24,20 +24,18 @@ from rescorer.service.observability.metrics import SECONDS
 from rescorer.service.server import Server
 from rescorer.service.settings import load_settings
 from tests.support.exported import families, samples, value
-from tests.support.servers import running, until
-from tests.support.stubs import a_list, refused
+from tests.support.monitoring_files import ALERT_RULES, ALERT_RULES_TEST, DASHBOARD
+from tests.support.servers import run_server, wait_until
+from tests.support.stubs import expect_error, make_list_message
 from tests.support.tiny_models import write_bundle
 
 ROOT = Path(__file__).resolve().parents[2]
-RULES = ROOT / "deploy" / "prometheus" / "alerts.yml"
-RULES_TEST = RULES.with_name("alerts_test.yml")
-DASHBOARD = ROOT / "deploy" / "grafana" / "dashboard.json"
 TEXTS = ("the cat", "the cat sat", "the dog", "the dog")
 
 
 @pytest.fixture(scope="module")
 def server(bundle):
-    with running(bundle, metrics_port=0, max_in_flight_lists=8, max_lists=8) as server:
+    with run_server(bundle, metrics_port=0, max_in_flight_lists=8, max_lists=8) as server:
         yield server
 
 
@@ -54,7 +52,10 @@ def told(server):
 def test_an_answer_is_counted_in_lists_words_and_prefixes(server, stub):
     before = told(server)
     # The acoustic scores turn the order round.
-    lists = [a_list(texts=TEXTS, values=[-9.0, -8.0, -7.0, -1.0]), a_list(base=pb.LOG_BASE_UNSPECIFIED)]
+    lists = [
+        make_list_message(texts=TEXTS, values=[-9.0, -8.0, -7.0, -1.0]),
+        make_list_message(base=pb.LOG_BASE_UNSPECIFIED),
+    ]
     stub.Rescore(pb.RescoreRequest(lists=lists, weights=pb.Weights(streams={"acoustic": 100.0})))
     after = told(server)
 
@@ -86,18 +87,18 @@ def test_an_answer_is_counted_in_lists_words_and_prefixes(server, stub):
 def test_work_that_is_cancelled_late_refused_or_degraded_is_counted(server, stub):
     before = told(server)
     server.rescorer.gate.clear()
-    request = pb.RescoreRequest(lists=[a_list()] * 4)
+    request = pb.RescoreRequest(lists=[make_list_message()] * 4)
     gone = [stub.Rescore.future(request) for _ in range(2)]
-    until(lambda: server.in_flight == 8)
-    assert refused(stub.Rescore, request)[0] == grpc.StatusCode.RESOURCE_EXHAUSTED
-    fallback = pb.RescoreRequest(lists=[a_list()], fallback=pb.FALLBACK_FIRST_PASS)
+    wait_until(lambda: server.in_flight == 8)
+    assert expect_error(stub.Rescore, request)[0] == grpc.StatusCode.RESOURCE_EXHAUSTED
+    fallback = pb.RescoreRequest(lists=[make_list_message()], fallback=pb.FALLBACK_FIRST_PASS)
     assert stub.Rescore(fallback, timeout=0.2).lists[0].degradation == pb.DEGRADATION_FIRST_PASS
     assert value(told(server), "in_flight_lists") == 8
     for call in gone:
         call.cancel()
-    until(lambda: server.in_flight == 0)
-    assert refused(stub.Rescore, request, timeout=0.1)[0] == grpc.StatusCode.DEADLINE_EXCEEDED
-    until(lambda: server.in_flight == 0)
+    wait_until(lambda: server.in_flight == 0)
+    assert expect_error(stub.Rescore, request, timeout=0.1)[0] == grpc.StatusCode.DEADLINE_EXCEEDED
+    wait_until(lambda: server.in_flight == 0)
     server.rescorer.gate.set()
     after = told(server)
 
@@ -116,10 +117,12 @@ def test_work_that_is_cancelled_late_refused_or_degraded_is_counted(server, stub
 def test_batches_that_fail_and_reloads_are_counted(tmp_path):
     folder = tmp_path / "models"
     write_bundle(folder, neural=False)
-    with running(None, repository=folder, metrics_port=0) as server:
+    with run_server(None, repository=folder, metrics_port=0) as server:
         with grpc.insecure_channel(server.target) as channel:
             stub = RescorerServiceStub(channel)
-            assert refused(stub.Rescore, pb.RescoreRequest(lists=[a_list(texts=["the poison"])]))
+            assert expect_error(
+                stub.Rescore, pb.RescoreRequest(lists=[make_list_message(texts=["the poison"])])
+            )
         server.run(server.server.reloader.reload())
         shutil.copytree(folder / "tiny" / "1", folder / "tiny" / "2")
         server.run(server.server.reloader.reload())
@@ -132,15 +135,15 @@ def test_batches_that_fail_and_reloads_are_counted(tmp_path):
 
 def test_what_scoring_processes_do_is_counted_and_so_is_their_end(tmp_path):
     bundle = write_bundle(tmp_path, neural=False)
-    with running(bundle, scorers=1, metrics_port=0) as server:
+    with run_server(bundle, scorers=1, metrics_port=0) as server:
         with grpc.insecure_channel(server.target) as channel:
-            RescorerServiceStub(channel).Rescore(pb.RescoreRequest(lists=[a_list()]))
+            RescorerServiceStub(channel).Rescore(pb.RescoreRequest(lists=[make_list_message()]))
         before = told(server)
         scorer = server.server.pool.scorers[0]
         server.loop.call_soon_threadsafe(os.kill, scorer.pid, signal.SIGKILL)
-        until(lambda: not scorer.alive)
+        wait_until(lambda: not scorer.alive)
         with grpc.insecure_channel(server.target) as channel:
-            RescorerServiceStub(channel).Rescore(pb.RescoreRequest(lists=[a_list()]), timeout=60)
+            RescorerServiceStub(channel).Rescore(pb.RescoreRequest(lists=[make_list_message()]), timeout=60)
         after = told(server)
     assert value(before, "phase_seconds_count", phase="ngram") == 1
     assert value(after, "phase_seconds_count", phase="ngram") == 2
@@ -150,10 +153,10 @@ def test_what_scoring_processes_do_is_counted_and_so_is_their_end(tmp_path):
 
 @pytest.mark.parametrize(("scorers", "max_bytes", "recalled"), [(0, 1 << 20, 8), (1, 1 << 20, 8), (0, 0, 0)])
 def test_words_of_contexts_are_counted_and_those_that_were_known(bundle, scorers, max_bytes, recalled):
-    with running(bundle, scorers=scorers, metrics_port=0, context_cache_bytes=max_bytes) as server:
+    with run_server(bundle, scorers=scorers, metrics_port=0, context_cache_bytes=max_bytes) as server:
         with grpc.insecure_channel(server.target) as channel:
             for context in ("the cat sat", "the cat sat on the", "the cat sat on the mat"):
-                each = a_list()
+                each = make_list_message()
                 each.context = context
                 RescorerServiceStub(channel).Rescore(pb.RescoreRequest(lists=[each]), timeout=60)
         after = told(server)
@@ -162,15 +165,15 @@ def test_words_of_contexts_are_counted_and_those_that_were_known(bundle, scorers
 
 
 def test_two_servers_of_a_process_count_apart(bundle, server):
-    with running(bundle, metrics_port=0) as other:
+    with run_server(bundle, metrics_port=0) as other:
         with grpc.insecure_channel(other.target) as channel:
-            RescorerServiceStub(channel).Rescore(pb.RescoreRequest(lists=[a_list()] * 3))
+            RescorerServiceStub(channel).Rescore(pb.RescoreRequest(lists=[make_list_message()] * 3))
         assert value(told(other), "lists_total", model="tiny/1", code="OK") == 3
         assert other.server.metrics_port != server.server.metrics_port
 
 
 def test_there_is_no_port_unless_it_is_asked_for(bundle):
-    with running(bundle, load=False) as server:
+    with run_server(bundle, load=False) as server:
         assert server.server.metrics_port == 0
 
 
@@ -183,7 +186,7 @@ def test_a_port_that_is_taken_is_refused(bundle):
 
 
 def test_the_table_of_metrics_is_what_a_server_exports(server, stub):
-    stub.Rescore(pb.RescoreRequest(lists=[a_list()]))
+    stub.Rescore(pb.RescoreRequest(lists=[make_list_message()]))
     text = (ROOT / "docs" / "service.md").read_text()
     rows = re.findall(r"^\| `(rescorer_\w+)` \| (\w+) \| ([\w, ]*) \| (.+) \|$", text, re.MULTILINE)
     exported = {each.name: each for each in families(server.server.metrics_port)}
@@ -201,14 +204,16 @@ def queries() -> list[str]:
     """Of the dashboard and the alert rules."""
     panels = json.loads(DASHBOARD.read_text())["panels"]
     of_panels = [target["expr"] for panel in panels for target in panel.get("targets", ())]
-    rules = [rule["expr"] for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+    rules = [
+        rule["expr"] for group in yaml.safe_load(ALERT_RULES.read_text())["groups"] for rule in group["rules"]
+    ]
     assert len(of_panels) > 30
     assert len(rules) > 10
     return of_panels + rules
 
 
 def test_every_metric_that_a_query_names_is_exported_with_the_labels_it_names(server, stub):
-    stub.Rescore(pb.RescoreRequest(lists=[a_list()]))
+    stub.Rescore(pb.RescoreRequest(lists=[make_list_message()]))
     suffixes = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("_total",), "gauge": ("",)}
     exported = {
         family.name + suffix: family
@@ -243,9 +248,9 @@ def test_the_dashboard_is_one_that_can_be_imported():
 @pytest.mark.parametrize(
     "command",
     [
-        ("check", "rules", RULES),
-        ("check", "config", RULES.parent / "prometheus.yml"),
-        ("test", "rules", RULES_TEST),
+        ("check", "rules", ALERT_RULES),
+        ("check", "config", ALERT_RULES.parent / "prometheus.yml"),
+        ("test", "rules", ALERT_RULES_TEST),
     ],
     ids=lambda command: " ".join(command[:2]),
 )
@@ -255,9 +260,9 @@ def test_promtool_finds_nothing_wrong_with_the_rules(command):
 
 
 def test_every_alert_is_tested_to_fire_and_to_wait():
-    groups = yaml.safe_load(RULES.read_text())["groups"]
+    groups = yaml.safe_load(ALERT_RULES.read_text())["groups"]
     alerts = [rule["alert"] for group in groups for rule in group["rules"]]
-    healthy, *tests = yaml.safe_load(RULES_TEST.read_text())["tests"]
+    healthy, *tests = yaml.safe_load(ALERT_RULES_TEST.read_text())["tests"]
     assert [each["name"] for each in tests] == alerts
     assert not any("exp_samples" in each for each in healthy["promql_expr_test"])
     named = re.compile(r"\b(?:(?:rescorer|process)_\w+|up\b)")

@@ -11,7 +11,7 @@ from rescorer.client import Client
 from rescorer.lm.int8 import int8_is_sound
 from rescorer.service.settings import ServiceSettings, load_settings
 from tests.conftest import REPOSITORY
-from tests.support.servers import running
+from tests.support.servers import run_server
 
 CONTEXT = "the cat sat on the mat " * 3
 LISTS = [
@@ -31,7 +31,7 @@ def components(answers: list) -> list[float]:
 def test_a_server_scores_in_the_type_it_was_told(bundle, library, dtype, scorers):
     expected = components(Rescorer.load(bundle, dtype=dtype).rescore(LISTS))
     exact = components(library.rescore(LISTS))
-    with running(bundle, dtype=dtype, scorers=scorers) as server, Client(server.target) as client:
+    with run_server(bundle, dtype=dtype, scorers=scorers) as server, Client(server.target) as client:
         for _ in range(2):  # the second time the contexts are known
             assert components(client.rescore(LISTS)) == pytest.approx(expected, abs=1e-6)
     assert max(abs(a - b) for a, b in zip(expected, exact, strict=True)) > 1e-4
@@ -39,7 +39,7 @@ def test_a_server_scores_in_the_type_it_was_told(bundle, library, dtype, scorers
 
 @pytest.mark.parametrize("max_bytes", [0, 1 << 20])
 def test_a_servers_networks_have_the_memory_it_was_told(bundle, library, max_bytes):
-    with running(bundle, context_cache_bytes=max_bytes) as server, Client(server.target) as client:
+    with run_server(bundle, context_cache_bytes=max_bytes) as server, Client(server.target) as client:
         for _ in range(2):
             assert components(client.rescore(LISTS)) == pytest.approx(
                 components(library.rescore(LISTS)), abs=1e-4

@@ -17,9 +17,9 @@ import yaml
 
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
-from tests.service.test_metrics import DASHBOARD, RULES
-from tests.support.servers import running, until
-from tests.support.stubs import a_list
+from tests.support.monitoring_files import ALERT_RULES, DASHBOARD
+from tests.support.servers import run_server, wait_until
+from tests.support.stubs import make_list_message
 
 pytestmark = [
     pytest.mark.slow,
@@ -35,14 +35,14 @@ def free_port() -> int:
 @pytest.fixture
 def prometheus(tmp_path: Path, bundle: Path):
     """A server that is asked now and then, read every second; yields a function that queries."""
-    with running(bundle, metrics_port=0) as server, grpc.insecure_channel(server.target) as channel:
-        config = yaml.safe_load((RULES.parent / "prometheus.yml").read_text())
+    with run_server(bundle, metrics_port=0) as server, grpc.insecure_channel(server.target) as channel:
+        config = yaml.safe_load((ALERT_RULES.parent / "prometheus.yml").read_text())
         config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
         config["scrape_configs"][0]["static_configs"][0]["targets"] = [
             f"127.0.0.1:{server.server.metrics_port}"
         ]
         (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(config))
-        shutil.copy(RULES, tmp_path)
+        shutil.copy(ALERT_RULES, tmp_path)
         port = free_port()
         options = (f"--storage.tsdb.path={tmp_path / 'data'}", f"--web.listen-address=127.0.0.1:{port}")
         with (tmp_path / "log").open("w") as log:
@@ -51,7 +51,7 @@ def prometheus(tmp_path: Path, bundle: Path):
         stub = RescorerServiceStub(channel)
 
         def answer(path: str) -> dict:
-            stub.Rescore(pb.RescoreRequest(lists=[a_list()]))
+            stub.Rescore(pb.RescoreRequest(lists=[make_list_message()]))
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/{path}", timeout=10) as got:
                 return json.load(got)["data"]
 
@@ -62,7 +62,7 @@ def prometheus(tmp_path: Path, bundle: Path):
                 return False
 
         try:
-            until(is_up, 60)
+            wait_until(is_up, 60)
             yield answer
         finally:
             process.terminate()

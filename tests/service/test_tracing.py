@@ -15,11 +15,11 @@ from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 from rescorer.service.observability import tracing
 from rescorer.service.observability.tracing import Tracing
 from rescorer.service.settings import load_settings
-from tests.support.servers import running, until
-from tests.support.stubs import a_list, refused
+from tests.support.servers import run_server, wait_until
+from tests.support.stubs import expect_error, make_list_message
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
-REQUEST = pb.RescoreRequest(lists=[a_list()])
+REQUEST = pb.RescoreRequest(lists=[make_list_message()])
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def stub(bundle, exporter):
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     with (
-        running(bundle, tracing=Tracing(provider)) as server,
+        run_server(bundle, tracing=Tracing(provider)) as server,
         grpc.insecure_channel(server.target) as channel,
     ):
         yield RescorerServiceStub(channel)
@@ -44,7 +44,7 @@ def spans_of(exporter, calls: int = 1):
     def roots():
         return [each for each in exporter.get_finished_spans() if each.kind is SpanKind.SERVER]
 
-    until(lambda: len(roots()) == calls)
+    wait_until(lambda: len(roots()) == calls)
     own = roots()
     children = [each for each in exporter.get_finished_spans() if each.kind is not SpanKind.SERVER]
     exporter.clear()
@@ -69,14 +69,14 @@ def test_a_call_continues_its_callers_trace_and_has_a_child_for_each_phase(stub,
 
 
 def test_each_message_of_a_stream_adds_its_phases(stub, exporter):
-    list(stub.RescoreStream(iter([pb.RescoreStreamRequest(lists=[a_list()])] * 3)))
+    list(stub.RescoreStream(iter([pb.RescoreStreamRequest(lists=[make_list_message()])] * 3)))
     _, children = spans_of(exporter)
     assert [each.name for each in children].count("ngram") == 3
 
 
 def test_faults_of_the_server_are_errors_and_those_of_callers_are_not(stub, exporter):
-    refused(stub.Rescore, pb.RescoreRequest(lists=[a_list(texts=["poison"])]))
-    refused(stub.Rescore, pb.RescoreRequest(lists=[a_list()], weights_name="none"))
+    expect_error(stub.Rescore, pb.RescoreRequest(lists=[make_list_message(texts=["poison"])]))
+    expect_error(stub.Rescore, pb.RescoreRequest(lists=[make_list_message()], weights_name="none"))
     (ours, theirs), _ = spans_of(exporter, 2)
     assert (ours.status.status_code, ours.attributes["rescorer.reason"]) == (StatusCode.ERROR, "INTERNAL")
     assert (theirs.status.status_code, theirs.attributes["rpc.grpc.status_code"]) == (StatusCode.UNSET, 3)
@@ -90,7 +90,7 @@ def test_a_trace_that_is_not_sampled_and_nonsense_for_one_do_no_harm(stub, expor
 
 
 def test_spans_go_nowhere_unless_an_endpoint_is_set(bundle, monkeypatch):
-    with running(bundle, load=False) as server:
+    with run_server(bundle, load=False) as server:
         assert server.server._tracing is None
     monkeypatch.setattr(tracing, "NEEDED", ("opentelemetry_is.not_installed",))
     with pytest.raises(ConfigError, match=r"expected the packages of rescorer\[tracing\]"):

@@ -1,4 +1,4 @@
-"""Real certificates for tests: an authority and what it signs, valid or expired, in PEM files."""
+"""Create a certificate authority and valid or expired certificates for tests, as PEM files."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ DAY = datetime.timedelta(days=1)
 
 
 @dataclass(frozen=True)
-class Pair:
-    """A certificate and its key."""
+class CertificatePair:
+    """Paths of a certificate and its private key."""
 
     certificate: Path
     key: Path
 
 
 class Authority:
-    """Signs certificates into a folder."""
+    """A certificate authority that writes the certificates it issues to a folder."""
 
     def __init__(self, folder: Path, name: str = "authority") -> None:
         self._folder = folder
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         self._key = ec.generate_private_key(ec.SECP256R1())
         constraints = x509.BasicConstraints(ca=True, path_length=None)
-        signed = self._builder(self._name, self._key, 0).add_extension(constraints, critical=True)
+        builder = self._builder(self._name, self._key, 0).add_extension(constraints, critical=True)
         self.certificate = folder / f"{name}.pem"
-        self._write(self.certificate, signed)
+        self._write(self.certificate, builder)
 
-    def signed(self, name: str, *, days_ago: int = 0) -> Pair:
-        """A certificate for ``name`` and for this machine's loopback, valid for one day."""
+    def issue(self, name: str, *, days_ago: int = 0) -> CertificatePair:
+        """Issue a certificate for ``name`` and the loopback addresses that is valid for one day."""
         key = ec.generate_private_key(ec.SECP256R1())
         names = x509.SubjectAlternativeName(
             [x509.DNSName(name), x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
         )
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        pair = Pair(self._folder / f"{name}.pem", self._folder / f"{name}.key")
+        pair = CertificatePair(self._folder / f"{name}.pem", self._folder / f"{name}.key")
         self._write(
             pair.certificate, self._builder(subject, key, days_ago).add_extension(names, critical=False)
         )

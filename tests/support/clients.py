@@ -1,4 +1,4 @@
-"""Lists for the tests of the Python clients, and the asyncio client asked from code that is not."""
+"""Build n-best lists and run the asyncio client from synchronous tests of the Python clients."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from rescorer import Hypothesis, NBestList
 from rescorer.client import AsyncClient
 
 
-def nbest(list_id="u1", *texts, **fields) -> NBestList:
+def make_list(list_id="u1", *texts, **fields) -> NBestList:
     texts = texts or ("the cat", "the mat")
     scores = tuple(-1.0 - 0.5 * i for i in range(len(texts)))
     return NBestList(list_id, tuple(map(Hypothesis, texts)), {"acoustic": scores}, **fields)
 
 
-async def asked(target: str, lists, weights=None, merge=False) -> tuple[list, list]:
+async def rescore_async(target: str, lists, weights=None, merge=False) -> tuple[list, list]:
+    """Rescore lists with ``AsyncClient``, once as one call and once as a stream."""
     async with AsyncClient(target) as client:
         await client.wait_ready(10)
-        whole = await client.rescore(lists, weights, merge=merge)
-        return whole, [each async for each in client.rescore_stream(lists, weights, merge=merge)]
+        answers = await client.rescore(lists, weights, merge=merge)
+        return answers, [answer async for answer in client.rescore_stream(lists, weights, merge=merge)]

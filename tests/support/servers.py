@@ -1,4 +1,4 @@
-"""Real servers for tests: one in a thread of this process, whose rescorer can be held up or made to fail."""
+"""Run a real server in a thread of the test process, with a rescorer that can be paused or made to fail."""
 
 from __future__ import annotations
 
@@ -19,23 +19,24 @@ from rescorer.service.workers.model_host import WARM_UP
 from rescorer.trie import HypothesisTrie
 
 
-class Switchable(Rescorer):
-    """A real rescorer with switches."""
+class ControlledRescorer(Rescorer):
+    """A real rescorer that a test can pause or make fail."""
 
-    fault: Exception | None = None
-    """Raised instead of scoring, unless it is only asked whether it works."""
+    error: Exception | None = None
+    """Error to raise instead of scoring; the warm-up still succeeds."""
     poison = "poison"
-    """A word that no batch survives."""
+    """Word that makes every batch that contains it fail."""
     broken = False
-    """As a device that no longer works."""
+    """Whether all scoring fails, the warm-up included, as on a broken device."""
     calls = 0
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.gate = threading.Event()
-        """Scoring waits until it is set."""
+        """Scoring waits until this event is set."""
         self.gate.set()
         self.entered = threading.Event()
+        """Set when scoring begins, before waiting for ``gate``."""
 
     def edge_scores(self, trie: HypothesisTrie, only: Sequence[str] = ()) -> dict[str, EdgeScores]:
         if self.broken:
@@ -44,32 +45,32 @@ class Switchable(Rescorer):
         if trie is not WARM_UP:
             self.entered.set()
             self.gate.wait(20)
-            if self.fault is not None:
-                raise self.fault
+            if self.error is not None:
+                raise self.error
             if self.poison in trie.words:
                 raise RuntimeError("poisoned")
         return super().edge_scores(trie, only)
 
 
 class RunningServer:
-    """A server in an event loop of its own thread."""
+    """A server whose event loop runs in a thread of its own."""
 
     def __init__(
         self, bundle: Path, load: Callable | None = None, tracing: Tracing | None = None, **settings: Any
     ) -> None:
-        self.rescorer: Switchable | None = None
-        self._load, self._tracing = load or Switchable.load, tracing
-        settings = {"port": 0, "threads": 1, "scorers": 0} | settings  # in this process, to be switched
+        self.rescorer: ControlledRescorer | None = None
+        self._load, self._tracing = load or ControlledRescorer.load, tracing
+        settings = {"port": 0, "threads": 1, "scorers": 0} | settings  # score in this process, under control
         self.settings = load_settings(bundle=bundle, **settings)
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever)
         self._thread.start()
-        self.server = self.run(self._made())
+        self.server = self.run(self._create_server())
         self.port = self.run(self.server.start())
 
     @property
     def in_flight(self) -> int:
-        """Lists accepted and not yet answered."""
+        """Number of lists that were accepted and not answered yet."""
         return self.server.admission.lists.held
 
     @property
@@ -91,7 +92,7 @@ class RunningServer:
         self._thread.join()
         self.loop.close()
 
-    async def _made(self) -> Server:
+    async def _create_server(self) -> Server:
         def load(folder: Path, device: str, **options: Any) -> Rescorer:
             self.rescorer = self._load(folder, device, **options)
             return self.rescorer
@@ -100,7 +101,8 @@ class RunningServer:
 
 
 @contextmanager
-def running(bundle: Path, *, load: bool = True, **settings: Any) -> Iterator[RunningServer]:
+def run_server(bundle: Path, *, load: bool = True, **settings: Any) -> Iterator[RunningServer]:
+    """Start a server, with its models loaded unless ``load`` is false, and stop it at the end."""
     server = RunningServer(bundle, **settings)
     try:
         if load:
@@ -110,8 +112,8 @@ def running(bundle: Path, *, load: bool = True, **settings: Any) -> Iterator[Run
         server.close()
 
 
-def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
+def wait_until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    deadline = time.monotonic() + timeout_s
     while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s"
+        assert time.monotonic() < deadline, f"the condition did not become true within {timeout_s} s"
         time.sleep(0.01)

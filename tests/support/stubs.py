@@ -1,4 +1,4 @@
-"""Requests for bare stubs, as any other language would send them, and the status of a call that fails."""
+"""Build requests for bare gRPC stubs, as clients in other languages would, and check errors of calls."""
 
 from __future__ import annotations
 
@@ -17,25 +17,27 @@ LIMITS = {
     "max_in_flight_lists": 8,
     "max_message_bytes": 65536,
 }
-"""Of a server that refuses what is only a little large."""
+"""Settings of a server with small limits."""
 SERVING, NOT_SERVING = HealthCheckResponse.SERVING, HealthCheckResponse.NOT_SERVING
 
 
-def a_list(list_id="u1", texts=("the cat", "the mat"), **stream) -> pb.NBestList:
+def make_list_message(list_id="u1", texts=("the cat", "the mat"), **stream) -> pb.NBestList:
     values = [-1.0 - 0.1 * i for i in range(len(texts))]
-    given = {
+    fields = {
         "name": "acoustic",
         "base": pb.LOG_BASE_E,
         "sign": pb.SCORE_SIGN_LOG_PROB,
         "values": values,
     } | stream
     return pb.NBestList(
-        id=list_id, hypotheses=[pb.Hypothesis(text=text) for text in texts], streams=[pb.ScoreStream(**given)]
+        id=list_id,
+        hypotheses=[pb.Hypothesis(text=text) for text in texts],
+        streams=[pb.ScoreStream(**fields)],
     )
 
 
-def refused(call, *args, **kwargs) -> tuple[grpc.StatusCode, str, str, str]:
-    """Code, text, reason and field of a call that fails."""
+def expect_error(call, *args, **kwargs) -> tuple[grpc.StatusCode, str, str, str]:
+    """Expect a call to fail; return the code, message, reason and field of its status."""
     with pytest.raises(grpc.RpcError) as caught:
         list(call(*args, **kwargs))
     status = rpc_status.from_call(caught.value)

@@ -78,6 +78,19 @@ def random_network(
     return model.eval(), vocabulary
 
 
+def stable_network(**settings: Any) -> tuple[NeuralModel, Vocabulary]:
+    """Make a random network that is not chaotic: rounding errors do not grow from word to word."""
+    import torch
+
+    model, vocabulary = random_network(**settings)
+    if settings["kind"] == "elman":
+        with torch.no_grad():
+            for name, weight in model.network.named_parameters():
+                if "weight_hh" in name:
+                    weight.div_(torch.linalg.matrix_norm(weight, 2))
+    return model, vocabulary
+
+
 def write_bundle(folder: Path, weights: Weights | None = None, *, neural: bool = True) -> Path:
     """A whole bundle in ``folder``/tiny/1."""
 

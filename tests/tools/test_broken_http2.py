@@ -12,8 +12,8 @@ import pytest
 
 from rescorer import RescoredList
 from rescorer.client import NO_RETRY, Client
-from tests.support.clients import nbest
-from tests.support.servers import running, until
+from tests.support.clients import make_list
+from tests.support.servers import run_server, wait_until
 from tests.support.tiny_models import write_bundle
 from tools.fuzz.http2 import (
     BREAKERS,
@@ -36,7 +36,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(folder):
-    with running(folder) as made:
+    with run_server(folder) as made:
         yield made
 
 
@@ -60,7 +60,7 @@ def test_a_broken_conversation_is_no_concern_of_others(server, breaker):
     with Client(server.target) as client:
         for seed in range(8):
             say(server.port, breaker(PATH, b"\x0a\x03abc", random.Random(seed)))
-        assert isinstance(client.rescore([nbest()])[0], RescoredList)
+        assert isinstance(client.rescore([make_list()])[0], RescoredList)
 
 
 def test_a_path_that_is_not_utf_8_ends_neither_the_server_nor_calls_of_others(server):
@@ -69,14 +69,14 @@ def test_a_path_that_is_not_utf_8_ends_neither_the_server_nor_calls_of_others(se
         server.rescorer.gate.clear()
         server.rescorer.entered.clear()
         with ThreadPoolExecutor(1) as caller:
-            call = caller.submit(client.rescore, [nbest()])
+            call = caller.submit(client.rescore, [make_list()])
             assert server.rescorer.entered.wait(10)
             say(server.port, b"".join(conversation(b"/\xe5", b"")))
             server.rescorer.gate.set()
             assert [each.id for each in call.result(20)] == ["u1"]
         assert b"grpc-status" in say(server.port, b"".join(conversation(PATH, b"")))
         assert b"Method not found" in say(server.port, b"".join(conversation(b"/\xe5", b"")))
-        until(lambda: server.in_flight == 0)
+        wait_until(lambda: server.in_flight == 0)
 
 
 def resets(count: int) -> bytes:
@@ -92,12 +92,12 @@ def resets(count: int) -> bytes:
 def test_a_connection_has_only_so_many_calls_open_whether_or_not_it_has_reset_them(folder):
     """Each took 10 to 15 KB until it was looked at, and floods hundreds of MB that the process then kept."""
     refused = re.compile(rb"\x00\x00\x04\x03\x00.{4}\x00\x00\x00\x0b", re.DOTALL)  # RST_STREAM: be calm
-    with running(folder, max_client_lists=4, max_client_streams=4) as server:
+    with run_server(folder, max_client_lists=4, max_client_streams=4) as server:
         bound = server.server._settings.connection_calls
         assert not refused.search(say(server.port, resets(bound // 2)))
         assert refused.search(say(server.port, resets(3000)))
         with Client(server.target) as client:
-            assert isinstance(client.rescore([nbest()])[0], RescoredList)
+            assert isinstance(client.rescore([make_list()])[0], RescoredList)
 
 
 def test_streams_opened_and_reset_by_the_thousand_do_not_cancel_calls_of_others(server):
@@ -107,4 +107,4 @@ def test_streams_opened_and_reset_by_the_thousand_do_not_cancel_calls_of_others(
         client.wait_ready(10)
         floods = [flooders.submit(say, server.port, flood) for _ in range(12)]
         while not all(each.done() for each in floods):
-            assert [each.id for each in client.rescore([nbest()])] == ["u1"]
+            assert [each.id for each in client.rescore([make_list()])] == ["u1"]

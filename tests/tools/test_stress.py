@@ -14,7 +14,7 @@ from rescorer.load.client import Spec
 from rescorer.load.crowd import client
 from rescorer.load.server import judged
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from tests.support.clients import nbest
+from tests.support.clients import make_list
 from tools.chaos.expected import Expected, write_expected
 from tools.chaos.versions import Versions
 
@@ -87,7 +87,7 @@ def test_a_run_that_cannot_go_on_tells_what_the_server_has_logged(tmp_path):
 def answer(ngram_bundle, tmp_path):
     """A request and the library's own answer to it, and who looks for faults in that."""
     rescorer = Rescorer.load(ngram_bundle)
-    sent = [nbest("a"), nbest("b", "the cat sat", "on the mat", "on")]
+    sent = [make_list("a"), make_list("b", "the cat sat", "on the mat", "on")]
     write_expected(tmp_path, rescorer, sent, "default")
     request = pb.RescoreRequest(
         lists=[
@@ -170,11 +170,11 @@ def test_a_wrong_answer_is_found(answer, wrong):
 
 
 def test_versions_of_a_bundle_score_differently(bundle, tmp_path):
-    versions = Versions(tmp_path, bundle, [nbest()], "default")
+    versions = Versions(tmp_path, bundle, [make_list()], "default")
     labels = [versions.add() for _ in range(3)]
     assert labels == ["tiny/1", "tiny/2", "tiny/3"]
     assert versions.take_back() == "tiny/2"
-    first, second = (Rescorer.load(each).rescore([nbest()])[0].best for each in versions.present)
+    first, second = (Rescorer.load(each).rescore([make_list()])[0].best for each in versions.present)
     assert abs(first.components["neural"] - second.components["neural"]) > 1e-3
     assert abs(first.total - second.total) > 1e-3
     assert len(list(versions.expected.iterdir())) == 3

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,53 +15,28 @@ from typer.testing import CliRunner
 from rescorer.errors import FormatError
 from rescorer.lm.mixture import align_vocabularies
 from rescorer.lm.reference_scorer import plain_log_probs
-from rescorer.text import Normaliser, NormaliserSettings
 from rescorer.vocabulary import END, START, UNKNOWN
 from rescorer_training.cli import app
 from rescorer_training.evaluation.model_set import open_ngram
 from rescorer_training.ngram import arpa
 from rescorer_training.ngram.arpa import read_arpa
-from rescorer_training.ngram.backoff_model import BackoffModel, load_backoff
-from rescorer_training.ngram.estimate import NGramOptions, train_ngram
+from rescorer_training.ngram.backoff_model import load_backoff
 from rescorer_training.ngram.interpolate import interpolate, unknown_shares
+from tests.support.backoff_models import (
+    FIRST_TEXT,
+    SECOND_TEXT,
+    map_ngrams_to_rows,
+    reference_prob,
+    reference_total,
+    train_small_model,
+)
 from tests.support.tiny_models import ARPA, write_arpa
-
-FIRST = "the cat sat on the mat\nthe cat ran\na dog sat on the cat\non the mat the dog sat\nthe mat\n"
-SECOND = "a dog ran on the road\nthe road ran\nthe dog sat\na cat on a road\nthe cat on the road sat\n"
-
-
-def small_model(folder: Path, text: str, order: int = 3, name: str = "model") -> Path:
-    (folder / f"{name}.txt").write_text(text)
-    path = folder / f"{name}.arpa.gz"
-    train_ngram([folder / f"{name}.txt"], Normaliser(NormaliserSettings.raw()), path, NGramOptions(order))
-    return path
-
-
-def rows_of(model: BackoffModel) -> dict[tuple[str, ...], int]:
-    """Row of each n-gram, spelled out."""
-    spelled: dict[int, tuple[str, ...]] = {0: ()}
-    for row in range(1, len(model.trie.word)):
-        spelled[row] = (*spelled[int(model.trie.prefix[row])], model.trie.words[model.trie.word[row]])
-    return {ngram: row for row, ngram in spelled.items()}
-
-
-def plain_prob(orders: list[dict], context: tuple[str, ...], word: str) -> float:
-    """P(word | context) by Katz's recursion over dictionaries: the slow twin."""
-    if len(context) < len(orders) and (*context, word) in orders[len(context)]:
-        return 10 ** orders[len(context)][(*context, word)][0]
-    weight = 10 ** orders[len(context) - 1].get(context, (0, 0))[1] if len(context) < len(orders) else 1.0
-    return weight * plain_prob(orders, context[1:], word)
-
-
-def plain_total(orders: list[dict], context: tuple[str, ...]) -> float:
-    """Σ P(w | context) over everything that can follow."""
-    return sum(plain_prob(orders, context, word) for (word,) in orders[0] if word != START)
 
 
 def test_an_arpa_file_is_read_as_the_plain_reader_reads_it(tmp_path):
-    for path in (write_arpa(tmp_path), small_model(tmp_path, FIRST)):
+    for path in (write_arpa(tmp_path), train_small_model(tmp_path, FIRST_TEXT)):
         model = load_backoff(path)
-        rows, orders = rows_of(model), read_arpa(path)
+        rows, orders = map_ngrams_to_rows(model), read_arpa(path)
         assert set(rows) == {(), *(ngram for order in orders for ngram in order)}
         for ngram, (log10_prob, log10_backoff) in (item for order in orders for item in order.items()):
             assert model.backoff[rows[ngram]] == pytest.approx(10**log10_backoff)
@@ -75,14 +49,16 @@ def test_following_is_katz_recursion(data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("twin")
     words = st.sampled_from(["a", "b", "c", "d"])
     text = data.draw(st.lists(st.lists(words, min_size=1, max_size=6), min_size=2, max_size=8))
-    path = small_model(folder, "".join(" ".join(line) + "\n" for line in text), data.draw(st.integers(2, 4)))
+    path = train_small_model(
+        folder, "".join(" ".join(line) + "\n" for line in text), data.draw(st.integers(2, 4))
+    )
     model, orders = load_backoff(path), read_arpa(path)
-    rows, ids = rows_of(model), {word: i for i, word in enumerate(model.trie.words)}
+    rows, ids = map_ngrams_to_rows(model), {word: i for i, word in enumerate(model.trie.words)}
     contexts = [ngram for ngram in rows if END not in ngram]
     for context in data.draw(st.lists(st.sampled_from(contexts), min_size=1, max_size=5)):
         for word in set(ids) - {START}:
             prob, row = model.follow(np.array([rows[context]]), np.array([ids[word]]))
-            assert prob[0] == pytest.approx(plain_prob(orders, context, word))
+            assert prob[0] == pytest.approx(reference_prob(orders, context, word))
             longest = next(s for i in range(len(context) + 1) if (s := (*context, word)[i:]) in rows)
             assert row[0] == rows[longest]
 
@@ -123,13 +99,16 @@ def test_damage_is_told(old, new, message, tmp_path):
 
 
 def test_renormalising_a_normalised_model_changes_nothing(tmp_path):
-    model = load_backoff(small_model(tmp_path, FIRST))
+    model = load_backoff(train_small_model(tmp_path, FIRST_TEXT))
     np.testing.assert_allclose(model.renormalised().backoff, model.backoff, atol=2e-5)
 
 
 @pytest.fixture
 def mixed(tmp_path):
-    paths = [small_model(tmp_path, FIRST, 3, "first"), small_model(tmp_path, SECOND, 2, "second")]
+    paths = [
+        train_small_model(tmp_path, FIRST_TEXT, 3, "first"),
+        train_small_model(tmp_path, SECOND_TEXT, 2, "second"),
+    ]
     dynamic = [open_ngram(path) for path in paths]
     align_vocabularies(dynamic)
     models = [load_backoff(path) for path in paths]
@@ -146,12 +125,12 @@ def test_a_static_mixture_is_normalised(mixed):
     contexts |= {(a, b, c) for a, b in list(contexts & set(orders[1])) for c in ("the", "road")} | {()}
     assert len(contexts) > 40
     for context in contexts:
-        assert plain_total(orders, context) == pytest.approx(1, abs=1e-4)
+        assert reference_total(orders, context) == pytest.approx(1, abs=1e-4)
 
 
 def test_a_static_mixture_is_the_mixture_where_it_is_stored(mixed):
     dynamic, model, _ = mixed
-    for ngram, row in rows_of(model).items():
+    for ngram, row in map_ngrams_to_rows(model).items():
         if not ngram or ngram[-1] in (START, UNKNOWN):
             continue
         if ngram[0] != START:
@@ -166,7 +145,10 @@ def test_a_static_mixture_is_the_mixture_where_it_is_stored(mixed):
 
 
 def test_the_command_weighs_writes_and_tells(tmp_path):
-    first, second = small_model(tmp_path, FIRST, 3, "first"), small_model(tmp_path, SECOND, 3, "second")
+    first, second = (
+        train_small_model(tmp_path, FIRST_TEXT, 3, "first"),
+        train_small_model(tmp_path, SECOND_TEXT, 3, "second"),
+    )
     (tmp_path / "valid.txt").write_text("the cat ran on the road\na dog sat\n")
     out = tmp_path / "mixed.arpa.gz"
     arguments = ["interpolate", str(tmp_path / "valid.txt"), "--ngram", str(first), "--ngram", str(second)]
@@ -185,7 +167,7 @@ def test_the_command_weighs_writes_and_tells(tmp_path):
 
 
 def test_writing_takes_two_ngrams(tmp_path):
-    path = small_model(tmp_path, FIRST)
+    path = train_small_model(tmp_path, FIRST_TEXT)
     arguments = ["interpolate", str(tmp_path / "model.txt"), "--ngram", str(path), "--write", "x.arpa"]
     done = CliRunner().invoke(app, arguments)
     assert "at least two" in str(done.exception)

@@ -28,12 +28,18 @@ from rescorer_training.ngram.prune import (
     stationary_history,
     survivors,
 )
-from tests.training.test_backoff_model import FIRST, SECOND, plain_total, rows_of, small_model
+from tests.support.backoff_models import (
+    FIRST_TEXT,
+    SECOND_TEXT,
+    map_ngrams_to_rows,
+    reference_total,
+    train_small_model,
+)
 
 
 @pytest.fixture
 def model(tmp_path) -> BackoffModel:
-    return load_backoff(small_model(tmp_path, FIRST + SECOND, 4))
+    return load_backoff(train_small_model(tmp_path, FIRST_TEXT + SECOND_TEXT, 4))
 
 
 def distribution(model: BackoffModel, row: int) -> np.ndarray:
@@ -75,7 +81,7 @@ def test_what_survives_has_its_parts(model):
         np.arange(len(model.prob)) <= len(model.trie.words), np.inf, random.random(len(model.prob))
     )
     kept = survivors(model, changes, 0.7)
-    rows = rows_of(model)
+    rows = map_ngrams_to_rows(model)
     above = {ngram for ngram, row in rows.items() if changes[row] >= 0.7}
     expected = {ngram[i:n] for ngram in above for n in range(len(ngram) + 1) for i in range(n + 1)}
     assert {ngram for ngram, row in rows.items() if kept[row]} == expected
@@ -88,11 +94,11 @@ def test_a_pruned_model_is_normalised_and_as_large_as_asked(keep, model, tmp_pat
     orders = read_arpa(tmp_path / "small.arpa")
     assert tuple(len(order) for order in orders) == done.kept
     assert keep - 10 <= sum(done.kept) <= keep
-    before = {ngram: model.prob[row] for ngram, row in rows_of(model).items()}
-    for ngram, row in rows_of(small).items():
+    before = {ngram: model.prob[row] for ngram, row in map_ngrams_to_rows(model).items()}
+    for ngram, row in map_ngrams_to_rows(small).items():
         assert small.prob[row] == before[ngram]
     for ngram in [()] + [ngram for order in orders[:-1] for ngram in order if END not in ngram]:
-        assert plain_total(orders, ngram) == pytest.approx(1, abs=1e-4), ngram
+        assert reference_total(orders, ngram) == pytest.approx(1, abs=1e-4), ngram
 
 
 def test_nothing_is_lost_that_costs_nothing_to_keep(model):
@@ -106,9 +112,9 @@ def test_counts_are_those_of_the_text(model, tmp_path):
     raw = Normaliser(NormaliserSettings.raw())
     encoded = encode([tmp_path / "model.txt"], raw, ids, unknown=ids["<unk>"], end=ids[END])
     history = count_history(model, encoded)
-    lines = [(START, *line.split(), END) for line in (FIRST + SECOND).splitlines()]
+    lines = [(START, *line.split(), END) for line in (FIRST_TEXT + SECOND_TEXT).splitlines()]
     n_tokens = sum(len(line) - 1 for line in lines)
-    for ngram, row in rows_of(model).items():
+    for ngram, row in map_ngrams_to_rows(model).items():
         if 0 < len(ngram) < model.trie.order:
             places = [line[i : i + len(ngram)] for line in lines for i in range(len(line))]
             assert history[row] == pytest.approx(places.count(ngram) / n_tokens)
@@ -127,7 +133,7 @@ def test_the_stationary_distribution_is_that_of_a_long_walk(model):
     for _ in range(2000):
         states = states @ moves
         states /= states.sum()
-    rows = rows_of(model)
+    rows = map_ngrams_to_rows(model)
     spelled = {row: ngram for ngram, row in rows.items()}
     expected = {
         ngram: sum(
@@ -142,7 +148,7 @@ def test_the_stationary_distribution_is_that_of_a_long_walk(model):
 
 
 def test_the_models_own_chain(model):
-    rows, history = rows_of(model), model_history(model)
+    rows, history = map_ngrams_to_rows(model), model_history(model)
     expected = model.prob[rows[("the",)]] * model.prob[rows[("the", "cat")]]
     assert history[rows[("the", "cat")]] == pytest.approx(expected)
     assert history[rows[(START,)]] == history[rows[(END,)]]
@@ -156,7 +162,7 @@ def test_too_few_ngrams_are_refused(model):
 
 
 def test_the_command_prunes_and_tells(tmp_path):
-    path = small_model(tmp_path, FIRST + SECOND, 3)
+    path = train_small_model(tmp_path, FIRST_TEXT + SECOND_TEXT, 3)
     arguments = ["prune", str(path), "-o", str(tmp_path / "small.arpa.gz"), "--keep", "30"]
     arguments += ["--text", str(tmp_path / "model.txt"), "--test", str(tmp_path / "model.txt")]
     facts = json.loads(CliRunner().invoke(app, [*arguments, "--json"], catch_exceptions=False).stdout)

@@ -16,7 +16,7 @@ from rescorer.client import Client
 from rescorer.errors import ModelNotFound
 from rescorer.protocol.v1 import models_pb2 as pb
 from rescorer.protocol.v1.models_pb2_grpc import ModelServiceStub
-from tests.support.servers import running, until
+from tests.support.servers import run_server, wait_until
 from tests.support.tiny_models import write_bundle
 
 
@@ -66,7 +66,7 @@ def test_models_tell_what_they_are_and_where_they_come_from(folder, add):
     (add(2) / "text.json").write_text("{}")
     add(7, "other")
     with (
-        running(None, repository=folder, models=("tiny", "other")) as server,
+        run_server(None, repository=folder, models=("tiny", "other")) as server,
         grpc.insecure_channel(server.target) as channel,
     ):
         stub = ModelServiceStub(channel)
@@ -97,7 +97,7 @@ def test_models_tell_what_they_are_and_where_they_come_from(folder, add):
 def test_models_are_exchanged_under_load_and_no_request_fails(folder, add, scorers):
     expected = Rescorer.load(add(1)).rescore(lists(4))
     over = threading.Event()
-    with running(None, repository=folder, scorers=scorers) as server:
+    with run_server(None, repository=folder, scorers=scorers) as server:
 
         def caller() -> list[str]:
             seen: list[str] = []
@@ -126,14 +126,14 @@ def test_models_are_exchanged_under_load_and_no_request_fails(folder, add, score
         for models in seen:
             assert models == sorted(models)
             assert models[-1] in ("tiny/4", "tiny/5")
-        until(lambda: [each.label for each in server.server.models.versions] == ["tiny/5"])
+        wait_until(lambda: [each.label for each in server.server.models.versions] == ["tiny/5"])
 
 
 def test_the_server_looks_by_itself_where_it_is_told_to(folder, add):
     add(1)
-    with running(None, repository=folder, poll_s=0.1) as server, Client(server.target) as client:
+    with run_server(None, repository=folder, poll_s=0.1) as server, Client(server.target) as client:
         assert client.rescore(lists(1))[0].model == "tiny/1"
         add(2)
-        until(lambda: client.rescore(lists(1))[0].model == "tiny/2", 60)
+        wait_until(lambda: client.rescore(lists(1))[0].model == "tiny/2", 60)
         with Client(server.target, model="tiny/1") as pinned, pytest.raises(ModelNotFound):
             pinned.rescore(lists(1))

@@ -11,13 +11,13 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 from rescorer.service.server import SERVICE
-from tests.support.servers import running
-from tests.support.stubs import LIMITS, a_list
+from tests.support.servers import run_server
+from tests.support.stubs import LIMITS, make_list_message
 
 
 @pytest.fixture(scope="module")
 def server(bundle):
-    with running(bundle, **LIMITS) as server:
+    with run_server(bundle, **LIMITS) as server:
         yield server
 
 
@@ -33,7 +33,7 @@ def stub(channel):
 
 
 def test_an_answer_holds_everything_that_led_to_it(stub, server):
-    message = a_list()
+    message = make_list_message()
     message.fields.update({"speaker": "s1", "n": 3})
     message.hypotheses[1].fields.update({"times": [0.5, None]})
     response = stub.Rescore(pb.RescoreRequest(lists=[message]))
@@ -57,18 +57,20 @@ def test_an_answer_holds_everything_that_led_to_it(stub, server):
 def test_an_empty_request_is_answered(stub):
     assert stub.Rescore(pb.RescoreRequest(model="tiny")).model == "tiny/1"
     assert list(stub.ScoreText(pb.ScoreTextRequest()).scores) == []
-    answer = stub.Rescore(pb.RescoreRequest(lists=[a_list(texts=["", "the"])])).lists[0]
+    answer = stub.Rescore(pb.RescoreRequest(lists=[make_list_message(texts=["", "the"])])).lists[0]
     assert {each.text for each in answer.hypotheses} == {"", "the"}
 
 
 def test_weights_merge_and_context_are_of_the_request(stub):
     heavy = pb.Weights(name="mine", streams={"acoustic": 100.0}, lm={"ngram": 1.0})
-    plain = stub.Rescore(pb.RescoreRequest(lists=[a_list(values=[-2.0, -1.0])], weights=heavy))
+    plain = stub.Rescore(pb.RescoreRequest(lists=[make_list_message(values=[-2.0, -1.0])], weights=heavy))
     assert plain.lists[0].hypotheses[0].original_rank == 2
     assert plain.weights.name == "mine"
-    merged = stub.Rescore(pb.RescoreRequest(lists=[a_list(texts=["The cat", "a", "the, cat"])], merge=True))
+    merged = stub.Rescore(
+        pb.RescoreRequest(lists=[make_list_message(texts=["The cat", "a", "the, cat"])], merge=True)
+    )
     assert [list(each.merged_ranks) for each in merged.lists[0].hypotheses] == [[1, 3], [2]]
-    alone, continued = a_list(texts=["on the mat"]), a_list(texts=["on the mat"])
+    alone, continued = make_list_message(texts=["on the mat"]), make_list_message(texts=["on the mat"])
     continued.context = "the cat sat"
     totals = [
         each.hypotheses[0].total for each in stub.Rescore(pb.RescoreRequest(lists=[alone, continued])).lists
@@ -94,10 +96,13 @@ def test_texts_are_scored_word_by_word(stub):
 
 
 def test_a_stream_is_answered_in_order_and_ends_at_a_bad_message(stub):
-    requests = [pb.RescoreStreamRequest(lists=[a_list(f"u{i}"), a_list(f"v{i}")]) for i in range(20)]
+    requests = [
+        pb.RescoreStreamRequest(lists=[make_list_message(f"u{i}"), make_list_message(f"v{i}")])
+        for i in range(20)
+    ]
     ids = [[each.id for each in response.lists] for response in stub.RescoreStream(iter(requests))]
     assert ids == [[f"u{i}", f"v{i}"] for i in range(20)]
-    bad = pb.RescoreStreamRequest(lists=[a_list()], weights_name="other")
+    bad = pb.RescoreStreamRequest(lists=[make_list_message()], weights_name="other")
     responses = stub.RescoreStream(iter([requests[0], bad, requests[1]]))
     assert next(responses).lists[0].id == "u0"
     with pytest.raises(grpc.RpcError, match="the bundle has"):

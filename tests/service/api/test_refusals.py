@@ -14,13 +14,13 @@ from grpc_status import rpc_status
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 from rescorer.service.server import SERVICE
-from tests.support.servers import running, until
-from tests.support.stubs import LIMITS, SERVING, a_list, refused
+from tests.support.servers import run_server, wait_until
+from tests.support.stubs import LIMITS, SERVING, expect_error, make_list_message
 
 
 @pytest.fixture(scope="module")
 def server(bundle):
-    with running(bundle, **LIMITS) as server:
+    with run_server(bundle, **LIMITS) as server:
         yield server
 
 
@@ -46,10 +46,10 @@ def held(server):
 
 def test_a_bad_list_does_not_disturb_the_others(stub):
     lists = [
-        a_list("good"),
-        a_list("nan", values=[1.0, math.nan]),
-        a_list("none", texts=()),
-        a_list("short", values=[1.0]),
+        make_list_message("good"),
+        make_list_message("nan", values=[1.0, math.nan]),
+        make_list_message("none", texts=()),
+        make_list_message("short", values=[1.0]),
     ]
     answers = stub.Rescore(pb.RescoreRequest(lists=lists)).lists
     assert [each.id for each in answers] == ["good", "nan", "none", "short"]
@@ -70,14 +70,14 @@ def test_a_bad_list_does_not_disturb_the_others(stub):
 @pytest.mark.parametrize(
     ("message", "field"),
     [
-        (a_list(texts=["a"] * 6), "lists[0].hypotheses"),
-        (a_list(texts=["a", "a " * 7]), "lists[0].hypotheses[1].text"),
-        (a_list(texts=["a", "a-" * 7]), "lists[0].hypotheses[1].text"),
+        (make_list_message(texts=["a"] * 6), "lists[0].hypotheses"),
+        (make_list_message(texts=["a", "a " * 7]), "lists[0].hypotheses[1].text"),
+        (make_list_message(texts=["a", "a-" * 7]), "lists[0].hypotheses[1].text"),
         (pb.NBestList(hypotheses=[pb.Hypothesis(text="a")], context="a " * 7), "lists[0].context"),
     ],
 )
 def test_a_list_over_a_limit_is_refused_alone(stub, message, field):
-    answers = stub.Rescore(pb.RescoreRequest(lists=[message, a_list()])).lists
+    answers = stub.Rescore(pb.RescoreRequest(lists=[message, make_list_message()])).lists
     assert [each.status.code for each in answers] == [3, 0]
     bad = BadRequest()
     assert answers[0].status.details[1].Unpack(bad)
@@ -86,11 +86,11 @@ def test_a_list_over_a_limit_is_refused_alone(stub, message, field):
 
 
 def test_requests_that_fail_as_a_whole(stub):
-    invalid, lists = grpc.StatusCode.INVALID_ARGUMENT, [a_list()]
-    code, text, reason, field = refused(stub.Rescore, pb.RescoreRequest(lists=lists * 5))
+    invalid, lists = grpc.StatusCode.INVALID_ARGUMENT, [make_list_message()]
+    code, text, reason, field = expect_error(stub.Rescore, pb.RescoreRequest(lists=lists * 5))
     assert (code, reason, field) == (invalid, "LIMIT_EXCEEDED", "lists")
     assert "5 lists; expected at most 4" in text
-    code, text, reason, _ = refused(stub.Rescore, pb.RescoreRequest(lists=lists, weights_name="other"))
+    code, text, reason, _ = expect_error(stub.Rescore, pb.RescoreRequest(lists=lists, weights_name="other"))
     assert (code, reason) == (invalid, "INVALID_CONFIG")
     assert "'other'; the bundle has: default" in text
     for weights in (
@@ -99,44 +99,48 @@ def test_requests_that_fail_as_a_whole(stub):
         pb.Weights(word=math.inf),
         pb.Weights(streams={"acoustic": math.nan}),
     ):
-        assert refused(stub.Rescore, pb.RescoreRequest(lists=lists, weights=weights))[0] == invalid
-    assert refused(stub.ScoreText, pb.ScoreTextRequest(texts=["a"] * 6))[3] == "texts"
-    assert refused(stub.ScoreText, pb.ScoreTextRequest(texts=["a", "a " * 7]))[3] == "texts[1]"
-    code, text, reason, _ = refused(stub.Rescore, pb.RescoreRequest(lists=lists, model="tiny/2"))
+        assert expect_error(stub.Rescore, pb.RescoreRequest(lists=lists, weights=weights))[0] == invalid
+    assert expect_error(stub.ScoreText, pb.ScoreTextRequest(texts=["a"] * 6))[3] == "texts"
+    assert expect_error(stub.ScoreText, pb.ScoreTextRequest(texts=["a", "a " * 7]))[3] == "texts[1]"
+    code, text, reason, _ = expect_error(stub.Rescore, pb.RescoreRequest(lists=lists, model="tiny/2"))
     assert (code, reason) == (grpc.StatusCode.NOT_FOUND, "MODEL_NOT_FOUND")
     assert "'tiny/1' is" in text
-    large = pb.RescoreRequest(lists=[a_list(texts=["a" * 70_000])])
-    assert refused(stub.Rescore, large)[0] == grpc.StatusCode.RESOURCE_EXHAUSTED
+    large = pb.RescoreRequest(lists=[make_list_message(texts=["a" * 70_000])])
+    assert expect_error(stub.Rescore, large)[0] == grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 @pytest.mark.parametrize("letter", ["x", "猫", "\x00"])
 def test_a_refusal_that_quotes_the_request_is_short_enough_for_headers(stub, letter):
     quoted = 10_000 * letter
-    code, text, reason, _ = refused(stub.Rescore, pb.RescoreRequest(lists=[a_list()], model=quoted))
+    code, text, reason, _ = expect_error(
+        stub.Rescore, pb.RescoreRequest(lists=[make_list_message()], model=quoted)
+    )
     assert (code, reason, len(text)) == (grpc.StatusCode.NOT_FOUND, "MODEL_NOT_FOUND", 200)
-    code, _, reason, _ = refused(stub.ScoreText, pb.ScoreTextRequest(texts=["a"], weights_name=quoted))
+    code, _, reason, _ = expect_error(stub.ScoreText, pb.ScoreTextRequest(texts=["a"], weights_name=quoted))
     assert (code, reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_CONFIG")
 
 
 def test_bytes_that_are_no_message_are_refused(channel):
     for method in ("Rescore", "ScoreText"):
         call = channel.unary_unary(f"/{SERVICE}/{method}")
-        code, text, reason, _ = refused(call, b"\x0a\xff\xff")
+        code, text, reason, _ = expect_error(call, b"\x0a\xff\xff")
         assert (code, reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_INPUT")
         assert "cannot be decoded" in text
     call = channel.stream_stream(f"/{SERVICE}/RescoreStream")
-    assert refused(call, iter([b"\x0a\xff\xff"]))[0] == grpc.StatusCode.INVALID_ARGUMENT
+    assert expect_error(call, iter([b"\x0a\xff\xff"]))[0] == grpc.StatusCode.INVALID_ARGUMENT
 
 
 @pytest.mark.parametrize("method", ["Rescore", "RescoreStream"])
 def test_a_fault_of_ours_tells_the_client_nothing(stub, server, method, capfd, monkeypatch):
-    monkeypatch.setattr(server.rescorer, "fault", RuntimeError("secret path"))
+    monkeypatch.setattr(server.rescorer, "error", RuntimeError("secret path"))
     metadata = (("x-request-id", "my-id.1"),)
     if method == "Rescore":
-        code, text, reason, _ = refused(stub.Rescore, pb.RescoreRequest(lists=[a_list()]), metadata=metadata)
+        code, text, reason, _ = expect_error(
+            stub.Rescore, pb.RescoreRequest(lists=[make_list_message()]), metadata=metadata
+        )
     else:
-        requests = iter([pb.RescoreStreamRequest(lists=[a_list()])])
-        code, text, reason, _ = refused(stub.RescoreStream, requests, metadata=metadata)
+        requests = iter([pb.RescoreStreamRequest(lists=[make_list_message()])])
+        code, text, reason, _ = expect_error(stub.RescoreStream, requests, metadata=metadata)
     assert (code, reason) == (grpc.StatusCode.INTERNAL, "INTERNAL")
     assert "secret" not in text
     assert "my-id.1" in text
@@ -144,7 +148,7 @@ def test_a_fault_of_ours_tells_the_client_nothing(stub, server, method, capfd, m
     assert "secret path" in logged
     assert "my-id.1" in logged
     monkeypatch.undo()
-    assert stub.Rescore(pb.RescoreRequest(lists=[a_list()])).lists[0].status.code == 0
+    assert stub.Rescore(pb.RescoreRequest(lists=[make_list_message()])).lists[0].status.code == 0
 
 
 def test_a_request_id_that_could_forge_a_log_line_is_replaced(stub, server):
@@ -157,31 +161,31 @@ def test_a_request_id_that_could_forge_a_log_line_is_replaced(stub, server):
 
 
 def test_above_its_room_a_server_refuses_calls_but_not_health_checks(stub, channel, held):
-    full = pb.RescoreRequest(lists=[a_list()] * 4)
+    full = pb.RescoreRequest(lists=[make_list_message()] * 4)
     waiting = [stub.Rescore.future(full) for _ in range(2)]
-    until(lambda: held.in_flight == 8)
-    code, text, reason, _ = refused(stub.Rescore, pb.RescoreRequest(lists=[a_list()]))
+    wait_until(lambda: held.in_flight == 8)
+    code, text, reason, _ = expect_error(stub.Rescore, pb.RescoreRequest(lists=[make_list_message()]))
     assert (code, reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "OVERLOADED")
     assert "8 lists are in flight" in text
     assert HealthStub(channel).Check(HealthCheckRequest(), timeout=5).status == SERVING
     # A stream waits for room.
-    stream = stub.RescoreStream(iter([pb.RescoreStreamRequest(lists=[a_list()] * 4)]))
+    stream = stub.RescoreStream(iter([pb.RescoreStreamRequest(lists=[make_list_message()] * 4)]))
     held.rescorer.gate.set()
     assert len(next(stream).lists) == 4
     assert all(len(each.result().lists) == 4 for each in waiting)
-    until(lambda: held.in_flight == 0)
+    wait_until(lambda: held.in_flight == 0)
 
 
 def test_queued_work_of_a_call_that_is_gone_is_never_done(stub, held):
-    request = pb.RescoreRequest(lists=[a_list()])
+    request = pb.RescoreRequest(lists=[make_list_message()])
     running_call = stub.Rescore.future(request)
     assert held.rescorer.entered.wait(5)
     calls = held.rescorer.calls
-    assert refused(stub.Rescore, request, timeout=0.2)[0] == grpc.StatusCode.DEADLINE_EXCEEDED
+    assert expect_error(stub.Rescore, request, timeout=0.2)[0] == grpc.StatusCode.DEADLINE_EXCEEDED
     cancelled = stub.Rescore.future(request)
-    until(lambda: held.in_flight == 2)
+    wait_until(lambda: held.in_flight == 2)
     cancelled.cancel()
-    until(lambda: held.in_flight == 1)
+    wait_until(lambda: held.in_flight == 1)
     held.rescorer.gate.set()
     assert running_call.result().lists[0].status.code == 0
     stub.Rescore(request)

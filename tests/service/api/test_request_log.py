@@ -16,8 +16,8 @@ from grpc_status import rpc_status
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 from rescorer.service.observability.logs import log_to_stderr
-from tests.support.servers import running, until
-from tests.support.stubs import a_list
+from tests.support.servers import run_server, wait_until
+from tests.support.stubs import make_list_message
 
 SECRET = "thewordsnobodymaysee"
 
@@ -40,19 +40,19 @@ def log(stderr):
 
 @pytest.fixture
 def stub(bundle, log):
-    with running(bundle) as server, grpc.insecure_channel(server.target) as channel:
+    with run_server(bundle) as server, grpc.insecure_channel(server.target) as channel:
         yield RescorerServiceStub(channel)
 
 
 def line_of(log, event: str) -> dict:
     found: list[dict] = []
-    until(lambda: bool(found.extend(each for each in log() if each["event"] == event) or found))
+    wait_until(lambda: bool(found.extend(each for each in log() if each["event"] == event) or found))
     return found[-1]
 
 
 def test_a_call_ends_in_one_line_with_code_lists_edges_and_time_by_phase(stub, log):
     response, call = stub.Rescore.with_call(
-        pb.RescoreRequest(lists=[a_list()] * 2), metadata=(("x-request-id", "mine-1"),)
+        pb.RescoreRequest(lists=[make_list_message()] * 2), metadata=(("x-request-id", "mine-1"),)
     )
     assert dict(call.trailing_metadata())["x-request-id"] == "mine-1"
     line = line_of(log, "call answered")
@@ -72,20 +72,24 @@ def test_a_call_ends_in_one_line_with_code_lists_edges_and_time_by_phase(stub, l
 @pytest.mark.parametrize("sent", ["", "a b", "x" * 129, "new\u00e9"])
 def test_an_id_that_is_none_is_replaced_by_a_new_one(stub, log, sent):
     metadata = (("x-request-id", sent),) if sent.isascii() else (("x-request-id-bin", sent.encode()),)
-    _, call = stub.Rescore.with_call(pb.RescoreRequest(lists=[a_list()]), metadata=metadata)
+    _, call = stub.Rescore.with_call(pb.RescoreRequest(lists=[make_list_message()]), metadata=metadata)
     made = dict(call.trailing_metadata())["x-request-id"]
     assert len(made) == 32
     assert line_of(log, "call answered")["request_id"] == made
 
 
 def test_lists_that_failed_are_counted_though_their_call_did_not(stub, log):
-    stub.Rescore(pb.RescoreRequest(lists=[a_list(), a_list(texts=["the cat"], values=[float("nan")])]))
+    stub.Rescore(
+        pb.RescoreRequest(
+            lists=[make_list_message(), make_list_message(texts=["the cat"], values=[float("nan")])]
+        )
+    )
     line = line_of(log, "call answered")
     assert (line["code"], line["lists"], line["failed_lists"]) == ("OK", 2, 1)
 
 
 def test_a_fault_tells_the_id_in_its_details_and_all_its_lines_have_it(stub, log):
-    poisoned = pb.RescoreRequest(lists=[a_list(texts=["poison"])])
+    poisoned = pb.RescoreRequest(lists=[make_list_message(texts=["poison"])])
     with pytest.raises(grpc.RpcError) as caught:
         stub.Rescore(poisoned, metadata=(("x-request-id", "mine-2"),))
     (info,) = [each for each in rpc_status.from_call(caught.value).details if each.Is(ErrorInfo.DESCRIPTOR)]
@@ -100,16 +104,16 @@ def test_a_fault_tells_the_id_in_its_details_and_all_its_lines_have_it(stub, log
 
 @pytest.mark.parametrize("asked", [False, True])
 def test_texts_are_in_the_log_only_where_that_is_asked_for(bundle, log, stderr, asked):
-    good, bad = a_list(texts=[SECRET]), a_list(texts=[SECRET], values=[float("nan")])
+    good, bad = make_list_message(texts=[SECRET]), make_list_message(texts=[SECRET], values=[float("nan")])
     with (
-        running(bundle, log_texts=asked) as server,
+        run_server(bundle, log_texts=asked) as server,
         grpc.insecure_channel(server.target) as channel,
     ):
         stub = RescorerServiceStub(channel)
         stub.Rescore(pb.RescoreRequest(lists=[good, bad]))
         stub.ScoreText(pb.ScoreTextRequest(texts=[SECRET], context=SECRET))
         with pytest.raises(grpc.RpcError):
-            stub.Rescore(pb.RescoreRequest(lists=[a_list(texts=[f"{SECRET} poison"])]))
+            stub.Rescore(pb.RescoreRequest(lists=[make_list_message(texts=[f"{SECRET} poison"])]))
         line_of(log, "call failed")
     assert (SECRET in stderr.getvalue()) == asked
     if asked:

@@ -31,7 +31,7 @@ from rescorer.service.net.clients_file import hash_of
 from rescorer.service.observability.logs import log_to_stderr
 from rescorer.service.settings import load_settings
 from tests.support.certificates import Authority
-from tests.support.servers import running
+from tests.support.servers import run_server
 
 LISTS = [NBestList("u1", (Hypothesis("the cat"), Hypothesis("the mat")), {"acoustic": (-1.0, -1.5)})]
 
@@ -61,8 +61,8 @@ def entry(name: str, roles: str, *tokens: str, certificates: str = "[]") -> str:
 
 
 def test_with_a_certificate_only_who_trusts_it_gets_through(ngram_bundle, authority, other):
-    pair = authority.signed("server")
-    with running(ngram_bundle, tls_certificate=pair.certificate, tls_key=pair.key) as server:
+    pair = authority.issue("server")
+    with run_server(ngram_bundle, tls_certificate=pair.certificate, tls_key=pair.key) as server:
         assert ask(server, tls=Tls(ca=authority.certificate)) == "the cat"
         assert ask(server, tls=Tls(ca=authority.certificate, server_name="server")) == "the cat"
         for wrong in (Tls(ca=other.certificate), Tls(ca=authority.certificate, server_name="else"), None):
@@ -71,14 +71,14 @@ def test_with_a_certificate_only_who_trusts_it_gets_through(ngram_bundle, author
 
 
 def test_an_expired_certificate_of_the_server_is_refused(ngram_bundle, authority):
-    pair = authority.signed("server", days_ago=3)
-    with running(ngram_bundle, tls_certificate=pair.certificate, tls_key=pair.key) as server:  # noqa: SIM117
+    pair = authority.issue("server", days_ago=3)
+    with run_server(ngram_bundle, tls_certificate=pair.certificate, tls_key=pair.key) as server:  # noqa: SIM117
         with pytest.raises(Unavailable):
             ask(server, tls=Tls(ca=authority.certificate))
 
 
 def test_clients_are_known_by_their_certificates(ngram_bundle, authority, other, tmp_path):
-    pair = authority.signed("server")
+    pair = authority.issue("server")
     access = tmp_path / "access.toml"
     access.write_text(entry("captions", '["score"]', certificates='["captions.example.org"]'))
 
@@ -91,20 +91,20 @@ def test_clients_are_known_by_their_certificates(ngram_bundle, authority, other,
         "tls_key": pair.key,
         "tls_client_ca": authority.certificate,
     }
-    with running(ngram_bundle, access=access, **options) as server:
-        assert ask(server, tls=tls(authority.signed("captions.example.org"))) == "the cat"
+    with run_server(ngram_bundle, access=access, **options) as server:
+        assert ask(server, tls=tls(authority.issue("captions.example.org"))) == "the cat"
         with pytest.raises(Unauthenticated, match="of no client"):
-            ask(server, tls=tls(authority.signed("stranger.example.org")))
-        expired = authority.signed("captions.example.org", days_ago=3)
-        forged = other.signed("captions.example.org")
+            ask(server, tls=tls(authority.issue("stranger.example.org")))
+        expired = authority.issue("captions.example.org", days_ago=3)
+        forged = other.issue("captions.example.org")
         for wrong in (None, expired, forged):
             with pytest.raises(Unavailable):
                 ask(server, tls=tls(wrong))
 
 
 def test_certificates_are_exchanged_while_the_server_runs(ngram_bundle, authority, other, capfd):
-    pair, new = authority.signed("server"), other.signed("new")
-    with running(ngram_bundle, tls_certificate=pair.certificate, tls_key=pair.key) as server:
+    pair, new = authority.issue("server"), other.issue("new")
+    with run_server(ngram_bundle, tls_certificate=pair.certificate, tls_key=pair.key) as server:
         kept = Client(server.target, tls=Tls(ca=authority.certificate))
         assert kept.rescore(LISTS)
         pair.key.write_bytes(new.key.read_bytes())  # half of the exchange: the old pair goes on
@@ -123,7 +123,7 @@ def guarded(bundle, folder, **settings):
     """A server with two clients: one that scores, with two tokens, and one that administers."""
     access = folder / "access.toml"
     access.write_text(entry("captions", '["score"]', "old", "new") + entry("operators", '["admin"]', "root"))
-    with running(bundle, access=access, admin=True, **settings) as server:
+    with run_server(bundle, access=access, admin=True, **settings) as server:
         yield server, access
 
 
@@ -179,7 +179,7 @@ def test_tokens_are_exchanged_while_the_server_runs(ngram_bundle, tmp_path):
 
 
 def test_administration_is_off_unless_asked_for(ngram_bundle):
-    with running(ngram_bundle) as server, grpc.insecure_channel(server.target) as channel:
+    with run_server(ngram_bundle) as server, grpc.insecure_channel(server.target) as channel:
         with pytest.raises(grpc.RpcError) as caught:
             AdminServiceStub(channel).Reload(admin_pb2.ReloadRequest())
         assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
@@ -209,7 +209,7 @@ def test_no_string_of_a_client_reaches_the_file_system(ngram_bundle):
 
     sys.addaudithook(watch)
     mark = "canary"
-    with running(ngram_bundle) as server, grpc.insecure_channel(server.target) as channel:
+    with run_server(ngram_bundle) as server, grpc.insecure_channel(server.target) as channel:
         ask(server)
         watching = True
         for model in (f"../{mark}", f"/etc/{mark}", f"tiny/../{mark}", f"{mark}\0"):
@@ -230,12 +230,12 @@ def test_texts_are_in_the_log_only_where_that_is_asked_for(ngram_bundle, capfd, 
     secret = NBestList("u1", (Hypothesis("canary"),), {"acoustic": (-1.0,)}, context="the canary")
     unusable = NBestList("u2", (Hypothesis("canary"),), {})
     log_to_stderr()  # as the command does
-    with running(ngram_bundle, log_texts=asked) as server, Client(server.target) as client:
+    with run_server(ngram_bundle, log_texts=asked) as server, Client(server.target) as client:
         client.rescore([secret, unusable])
         client.score_text(["canary"])
         with pytest.raises(RescorerError):
             client.rescore([secret], "other")
-        server.rescorer.fault = RuntimeError("broken")
+        server.rescorer.error = RuntimeError("broken")
         with pytest.raises(ScoringError):
             client.rescore([secret])
     structlog.reset_defaults()
@@ -245,7 +245,7 @@ def test_texts_are_in_the_log_only_where_that_is_asked_for(ngram_bundle, capfd, 
 
 
 def test_what_is_wrong_with_certificates_and_clients_is_told_at_once(authority, other, tmp_path):
-    pair, stranger = authority.signed("server"), other.signed("stranger")
+    pair, stranger = authority.issue("server"), other.issue("stranger")
     access = tmp_path / "access.toml"
     access.write_text(entry("a", '["score"]', "t", certificates='["x"]') + entry("a", '["score"]', "t"))
 

@@ -25,8 +25,8 @@ from rescorer.service.server import Server
 from rescorer.service.settings import load_settings
 from rescorer.types import Weights
 from tests.support.exported import samples, value
-from tests.support.servers import RunningServer, running, until
-from tests.support.stubs import a_list
+from tests.support.servers import RunningServer, run_server, wait_until
+from tests.support.stubs import make_list_message
 from tests.support.tiny_models import write_bundle
 
 TEXTS = ("the cat sat on the mat", "the mat sat", "zebra", "on the mat", "the cat")
@@ -54,12 +54,12 @@ def _quick(monkeypatch):
 
 def shadowed(bundle: Path, shadow: Path, **settings) -> RunningServer:
     settings = {"shadow_share": 1.0, "metrics_port": 0} | settings
-    return running(bundle, shadow=str(shadow), **settings)
+    return run_server(bundle, shadow=str(shadow), **settings)
 
 
 def rescored(server: RunningServer, count: int = 4, **fields) -> pb.RescoreResponse:
     """The answer to so many lists in one call."""
-    lists = [a_list(f"u{i}", TEXTS[: 2 + i % 4]) for i in range(count)]
+    lists = [make_list_message(f"u{i}", TEXTS[: 2 + i % 4]) for i in range(count)]
     with grpc.insecure_channel(server.target) as channel:
         stub = RescorerServiceStub(channel)
         return stub.Rescore(pb.RescoreRequest(lists=lists, **fields), metadata=REQUEST_ID)
@@ -72,7 +72,7 @@ def told(server: RunningServer, outcome: str) -> float:
 def test_a_bundle_is_its_own_shadow_and_agrees(small):
     with shadowed(small, small) as server:
         rescored(server)
-        until(lambda: told(server, "compared") == 4)
+        wait_until(lambda: told(server, "compared") == 4)
         now = samples(server.server.metrics_port)
         shadow = {"shadow": "tiny/1"}
         assert value(now, "shadow_same_best_total", **shadow) == 4
@@ -86,14 +86,14 @@ def test_a_bundle_is_its_own_shadow_and_agrees(small):
 
 
 def test_another_bundle_differs_and_its_answers_are_nowhere(small, contrary):
-    with running(small) as alone:
+    with run_server(small) as alone:
         expected = rescored(alone)
     with shadowed(small, contrary) as server:
         answer = rescored(server)
         answer.ClearField("timing")
         expected.ClearField("timing")
         assert answer == expected
-        until(lambda: told(server, "compared") == 4)
+        wait_until(lambda: told(server, "compared") == 4)
         now = samples(server.server.metrics_port)
         assert value(now, "shadow_same_best_total", shadow="tiny/1") == 0
         assert value(now, "shadow_pairs_alike_sum", shadow="tiny/1") == 0
@@ -102,11 +102,11 @@ def test_another_bundle_differs_and_its_answers_are_nowhere(small, contrary):
 
 
 def test_messages_of_a_stream_are_compared_and_merging_is_too(small):
-    lists = [a_list(f"u{i}", ("the cat", "the mat", "The cat")) for i in range(3)]
+    lists = [make_list_message(f"u{i}", ("the cat", "the mat", "The cat")) for i in range(3)]
     requests = [pb.RescoreStreamRequest(lists=[each], merge=True) for each in lists]
     with shadowed(small, small) as server, grpc.insecure_channel(server.target) as channel:
         assert len(list(RescorerServiceStub(channel).RescoreStream(iter(requests)))) == 3
-        until(lambda: told(server, "compared") + told(server, "dropped") == 3)
+        wait_until(lambda: told(server, "compared") + told(server, "dropped") == 3)
         same = value(samples(server.server.metrics_port), "shadow_same_best_total", shadow="tiny/1")
         assert same == told(server, "compared") > 0
 
@@ -115,9 +115,9 @@ def test_a_share_of_the_lists_is_compared(small):
     chosen = sum(is_chosen("night-1", f"u{i}", 0.5) for i in range(48))
     with shadowed(small, small, shadow_share=0.5) as server:
         rescored(server, 48)
-        until(lambda: told(server, "compared") == chosen)
+        wait_until(lambda: told(server, "compared") == chosen)
         rescored(server, 48)
-        until(lambda: told(server, "compared") == 2 * chosen)
+        wait_until(lambda: told(server, "compared") == 2 * chosen)
         assert told(server, "dropped") == told(server, "failed") == 0
 
 
@@ -133,11 +133,11 @@ def test_the_share_is_kept_and_grows_with_the_same_lists_in_it(share, request_id
 def test_what_meets_a_fault_changes_no_answer(small, contrary):
     with shadowed(small, contrary) as server:
         rescored(server, 2)
-        until(lambda: told(server, "compared") == 2)
+        wait_until(lambda: told(server, "compared") == 2)
         shadow = server.server.shadow
         server.run(shadow._pool.scorers[0].unload("tiny/1"))  # as a model that cannot be asked
         assert [each.status.code for each in rescored(server, 3).lists] == [0, 0, 0]
-        until(lambda: told(server, "failed") == 3)
+        wait_until(lambda: told(server, "failed") == 3)
         assert not server.server.broken.done()
         assert value(samples(server.server.metrics_port), "ready") == 1
 
@@ -145,22 +145,22 @@ def test_what_meets_a_fault_changes_no_answer(small, contrary):
 def test_weights_that_the_shadow_does_not_have_are_its_fault_alone(bundle, small):
     with shadowed(bundle, small) as server:
         rescored(server, 2)
-        until(lambda: told(server, "compared") == 2)
+        wait_until(lambda: told(server, "compared") == 2)
         answer = rescored(server, 3, weights=pb.Weights(lm={"neural": 1.0}))
         assert [each.status.code for each in answer.lists] == [0, 0, 0]
-        until(lambda: told(server, "failed") == 3)
+        wait_until(lambda: told(server, "failed") == 3)
 
 
 def test_a_process_that_is_killed_comes_back(small):
     with shadowed(small, small) as server:
         rescored(server, 1)
-        until(lambda: told(server, "compared") == 1)
+        wait_until(lambda: told(server, "compared") == 1)
         scorer = server.server.shadow._pool.scorers[0]
         killed = scorer.pid
         os.kill(killed, signal.SIGKILL)
-        until(lambda: not scorer.alive)
+        wait_until(lambda: not scorer.alive)
         assert rescored(server, 1).lists[0].status.code == 0
-        until(lambda: told(server, "compared") == 2)
+        wait_until(lambda: told(server, "compared") == 2)
         assert scorer.pid != killed
         assert value(samples(server.server.metrics_port), "scorer_restarts_total") == 0
 
@@ -168,23 +168,23 @@ def test_a_process_that_is_killed_comes_back(small):
 def test_lists_are_dropped_where_others_wait_or_too_many_do(small):
     with shadowed(small, small, max_lists=128) as server:
         rescored(server, 1)
-        until(lambda: told(server, "compared") == 1)
+        wait_until(lambda: told(server, "compared") == 1)
         idle, server.server.shadow._busy = server.server.shadow._busy, lambda: True
         rescored(server, 5)
-        until(lambda: told(server, "dropped") == 5)
+        wait_until(lambda: told(server, "dropped") == 5)
         server.server.shadow._busy = idle
         rescored(server, 100)
-        until(lambda: told(server, "compared") + told(server, "dropped") == 106)
+        wait_until(lambda: told(server, "compared") + told(server, "dropped") == 106)
         assert told(server, "dropped") == 5 + 100 - MAX_WAITING_LISTS
 
 
 def test_a_server_that_stops_does_not_wait_for_it(small):
     with shadowed(small, small) as server:
         rescored(server, 1)
-        until(lambda: told(server, "compared") == 1)
+        wait_until(lambda: told(server, "compared") == 1)
         os.kill(server.server.shadow._pool.scorers[0].pid, signal.SIGSTOP)  # it would take a minute
         rescored(server, 8)
-        until(lambda: server.server.shadow._waiting.qsize() == 7)
+        wait_until(lambda: server.server.shadow._waiting.qsize() == 7)
     assert server.server.shadow._pool.scorers[0].pid == 0
 
 
@@ -199,18 +199,18 @@ def test_a_version_of_the_repository_shadows_and_a_newer_one_follows(small, cont
 
     add(small, 1)
     with (
-        running(
+        run_server(
             None, repository=tmp_path, models=("tiny/1",), shadow="tiny", shadow_share=1, metrics_port=0
         ) as server,
         grpc.insecure_channel(server.target) as channel,
     ):
         rescored(server, 2)
-        until(lambda: told(server, "compared") == 2)
+        wait_until(lambda: told(server, "compared") == 2)
         add(contrary, 2)
         server.run(server.server.reloader.reload())
-        until(lambda: [each.label for each in server.server.shadow.models.versions] == ["tiny/2"])
+        wait_until(lambda: [each.label for each in server.server.shadow.models.versions] == ["tiny/2"])
         rescored(server, 2)
-        until(lambda: told(server, "compared") == 4)
+        wait_until(lambda: told(server, "compared") == 4)
         assert value(samples(server.server.metrics_port), "shadow_seconds_count", shadow="tiny/2") == 2
         models = ModelServiceStub(channel).ListModels(models_pb2.ListModelsRequest()).models
         states = [(each.model, each.state, each.is_default) for each in models]
@@ -227,7 +227,7 @@ def test_a_shadow_that_cannot_be_loaded_is_told_and_the_first_serves(small, cont
     (tmp_path / "1" / "ngram" / "model.arpa").write_text("damaged")
     with shadowed(small, tmp_path / "1") as server, grpc.insecure_channel(server.target) as channel:
         assert rescored(server, 2).lists[0].status.code == 0
-        until(lambda: told(server, "failed") == 2)
+        wait_until(lambda: told(server, "failed") == 2)
         _, refused = ModelServiceStub(channel).ListModels(models_pb2.ListModelsRequest()).models
         assert refused.state == models_pb2.MODEL_STATE_REFUSED
 

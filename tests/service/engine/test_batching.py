@@ -29,7 +29,7 @@ from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 from rescorer.service.engine.work_item import cut
 from rescorer.service.workers.model_host import WARM_UP
 from rescorer.types import Weights
-from tests.support.servers import running, until
+from tests.support.servers import run_server, wait_until
 from tests.support.tiny_models import write_bundle
 
 WORDS = ("the", "cat", "sat", "on", "mat", "zebra", "qqq")
@@ -78,7 +78,7 @@ def stub_of(server) -> tuple[grpc.Channel, RescorerServiceStub]:
 
 @pytest.fixture
 def answering(folder):
-    with running(folder, max_words=20, max_batch_tokens=60) as server:
+    with run_server(folder, max_words=20, max_batch_tokens=60) as server:
         channel, stub = stub_of(server)
         yield server, stub
         server.rescorer.gate.set()
@@ -114,10 +114,10 @@ def test_thousands_of_calls_with_cancelled_and_late_ones_among_them(folder, plai
                         assert_scored(answer, wanted[sent.id])
                 outcomes.append(kind)
 
-    with running(folder, max_words=20, max_batch_tokens=100) as server, ThreadPoolExecutor(8) as pool:
+    with run_server(folder, max_words=20, max_batch_tokens=100) as server, ThreadPoolExecutor(8) as pool:
         for each in [pool.submit(caller, seed) for seed in range(8)]:
             each.result()
-        until(lambda: server.in_flight == 0)
+        wait_until(lambda: server.in_flight == 0)
         assert server.server.admission.tokens.held == 0
     assert len(outcomes) == 2000
 
@@ -150,12 +150,12 @@ def test_lists_that_came_meanwhile_are_one_batch(answering):
     server.rescorer.entered.clear()
     first = [stub.Rescore.future(request_of(a_list("first", random.Random(0)))) for _ in range(2)]
     assert server.rescorer.entered.wait(5)
-    until(lambda: server.in_flight == 2)
+    wait_until(lambda: server.in_flight == 2)
     time.sleep(0.1)  # one is being scored, one is made ready
     calls = server.rescorer.calls
     tiny = NBestList("tiny", (Hypothesis("the"),), {"acoustic": (-1.0,)})
     later = [stub.Rescore.future(request_of(tiny)) for _ in range(20)]
-    until(lambda: server.in_flight == 22)
+    wait_until(lambda: server.in_flight == 22)
     server.rescorer.gate.set()
     assert all(len(each.result().lists) == 1 for each in first + later)
     assert server.rescorer.calls - calls <= 4
@@ -169,9 +169,9 @@ def test_what_comes_late_joins_the_batch_that_is_ready(answering, plain):
     scored = stub.Rescore.future(request_of(some[0]))
     assert server.rescorer.entered.wait(5)
     ready = stub.Rescore.future(request_of(some[1]))
-    until(lambda: server.in_flight == 2 and not server.server._batcher.waiting)
+    wait_until(lambda: server.in_flight == 2 and not server.server._batcher.waiting)
     late = stub.Rescore.future(request_of(some[2]))
-    until(lambda: server.server._batcher.waiting == 1)
+    wait_until(lambda: server.server._batcher.waiting == 1)
     calls = server.rescorer.calls
     server.rescorer.gate.set()
     for answer, wanted in zip((scored, ready, late), plain.rescore(some), strict=True):
@@ -212,9 +212,9 @@ def test_lists_of_a_failed_batch_do_not_each_wait_for_other_batches(answering, m
     first = stub.Rescore.future(request_of(a_list("first", random.Random(0))))
     assert server.rescorer.entered.wait(5)
     failing = stub.Rescore.future(request_of(*some))
-    until(lambda: server.in_flight == 5)
+    wait_until(lambda: server.in_flight == 5)
     other = stub.Rescore.future(request_of(long, long))
-    until(lambda: server.in_flight == 7)
+    wait_until(lambda: server.in_flight == 7)
     server.rescorer.gate.set()
     assert [each.status.code for each in failing.result().lists] == [0, INTERNAL.value[0], 0, 0]
     assert (len(first.result().lists), len(other.result().lists)) == (1, 2)
@@ -223,24 +223,24 @@ def test_lists_of_a_failed_batch_do_not_each_wait_for_other_batches(answering, m
 
 
 def test_a_broken_device_is_told_by_health(folder):
-    with running(folder) as server:
+    with run_server(folder) as server:
         channel, stub = stub_of(server)
         with channel:
             server.rescorer.broken = True
             call = stub.Rescore.future(request_of(a_list("u", random.Random(0))), timeout=30)
-            until(server.server.broken.done)
+            wait_until(server.server.broken.done)
             health = HealthStub(channel)
-            until(lambda: health.Check(HealthCheckRequest()).status == HealthCheckResponse.NOT_SERVING)
+            wait_until(lambda: health.Check(HealthCheckRequest()).status == HealthCheckResponse.NOT_SERVING)
             assert call.exception().code() == UNAVAILABLE
 
 
 def test_who_is_refused_hears_at_once_when_to_come_back(folder):
-    with running(folder, max_in_flight_lists=4, max_lists=4) as server:
+    with run_server(folder, max_in_flight_lists=4, max_lists=4) as server:
         channel, stub = stub_of(server)
         with channel:
             server.rescorer.gate.clear()
             waiting = [stub.Rescore.future(request_of(a_list("u", random.Random(0)))) for _ in range(4)]
-            until(lambda: server.in_flight == 4)
+            wait_until(lambda: server.in_flight == 4)
             began = time.monotonic()
             with pytest.raises(grpc.RpcError) as caught:
                 stub.Rescore(request_of(a_list("u", random.Random(0))))
@@ -257,22 +257,22 @@ def test_who_is_refused_hears_at_once_when_to_come_back(folder):
 
 
 def test_one_client_that_floods_leaves_room_for_another(folder):
-    with running(folder, max_in_flight_lists=8, max_lists=8) as server:
+    with run_server(folder, max_in_flight_lists=8, max_lists=8) as server:
         (one, flooding), (other, modest) = stub_of(server), stub_of(server)
         with one, other:
             server.rescorer.gate.clear()
             some = request_of(*[a_list("u", random.Random(0))] * 4)
             calls = [flooding.Rescore.future(some) for _ in range(2)]
-            until(lambda: server.in_flight == 8)
+            wait_until(lambda: server.in_flight == 8)
             assert refused_reason(modest, some) == "at most 8 may be"
             server.rescorer.gate.set()
             assert [len(each.result().lists) for each in calls] == [4, 4]
-            until(lambda: server.in_flight == 0)
+            wait_until(lambda: server.in_flight == 0)
             server.rescorer.gate.clear()
             calls = [flooding.Rescore.future(some)]
-            until(lambda: server.in_flight == 4)
+            wait_until(lambda: server.in_flight == 4)
             calls.append(modest.Rescore.future(request_of(*[a_list("v", random.Random(0))] * 3)))
-            until(lambda: server.in_flight == 7)
+            wait_until(lambda: server.in_flight == 7)
             assert refused_reason(flooding, request_of(a_list("u", random.Random(0)))) == "others need room"
             server.rescorer.gate.set()
             assert [len(each.result().lists) for each in calls] == [4, 3]
@@ -303,13 +303,13 @@ def test_a_caller_may_take_less_than_an_error(answering, plain):
 
 
 def test_a_full_server_answers_by_the_ngram_whom_that_is_enough(folder, plain):
-    with running(folder, max_in_flight_lists=2, max_lists=2) as server:
+    with run_server(folder, max_in_flight_lists=2, max_lists=2) as server:
         channel, stub = stub_of(server)
         with channel:
             some = a_list("u", random.Random(3))
             server.rescorer.gate.clear()
             held = stub.Rescore.future(request_of(some, some))
-            until(lambda: server.in_flight == 2)
+            wait_until(lambda: server.in_flight == 2)
             less = stub.Rescore.future(request_of(some, fallback=pb.FALLBACK_NGRAM))
             time.sleep(0.1)
             server.rescorer.gate.set()
@@ -332,7 +332,7 @@ def test_scoring_processes_say_what_the_library_says_also_when_one_is_killed(fol
                 return
             os.kill(scorer.pid, signal.SIGKILL)
 
-    with running(folder, scorers=2, max_words=20, max_batch_tokens=100) as server:
+    with run_server(folder, scorers=2, max_words=20, max_batch_tokens=100) as server:
         channel, stub = stub_of(server)
         with channel, ThreadPoolExecutor(3) as pool:
             killing = pool.submit(killer)
