@@ -70,6 +70,6 @@ def n_best(lattice: Lattice, model: kenlm.Model, depth: int) -> list[Candidate]:
     """The ``depth`` best distinct word sequences, best first; paths with the same words count as the best
     of them."""
     steps = with_lm(lattice, model)
-    found = search.n_best(steps, next(iter(steps)), lambda place: place[0] == lattice.end, depth)
+    found = search.search_n_best(steps, next(iter(steps)), lambda place: place[0] == lattice.end, depth)
     candidates = (Candidate(path.words, *path.scores) for path in found)
     return sorted(candidates, key=lambda each: (-each.total, each.words))

@@ -18,7 +18,7 @@ from rescorer.cli.rescore import Rejects
 from rescorer.errors import ConfigError, InputError, InvalidList
 from rescorer.file_rescoring import reject_line
 from rescorer.formats.registry import FORMATS, choose, detect
-from rescorer.formats.rescored import WHAT_THEY_ARE, is_rescored
+from rescorer.formats.rescored import RESCORED_LISTS_MESSAGE, is_rescored
 from rescorer.types import NBestList
 
 
@@ -29,7 +29,7 @@ def show_formats(wanted: bool) -> None:
     table = Table("name", "what", "base and sign", "can hold", "options")
     for each in FORMATS.values():
         options = ", ".join(dict.fromkeys([*each.read_options, *each.write_options]))
-        table.add_row(each.name, each.description, each.units, each.held(), options)
+        table.add_row(each.name, each.description, each.units, each.describe_contents(), options)
     Console(width=130).print(table)
     raise typer.Exit
 
@@ -79,7 +79,7 @@ def convert(
                 try:
                     write(item)
                     written += 1
-                    lost.update(output.lost(item))
+                    lost.update(output.find_losses(item))
                 except InvalidList as unfit:
                     fault = unfit
             if fault is not None:
@@ -103,7 +103,7 @@ def with_rescored_told(
     for item in lists:
         if not told and isinstance(item, NBestList) and is_rescored(item):
             told = True
-            typer.echo(f"warning: {source}: {WHAT_THEY_ARE}; convert those that it read", err=True)
+            typer.echo(f"warning: {source}: {RESCORED_LISTS_MESSAGE}; convert those that it read", err=True)
         yield item
 
 

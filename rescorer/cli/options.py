@@ -19,8 +19,8 @@ from rescorer.formats.field_map import parse_field_map
 from rescorer.formats.io.text_io import source_name
 from rescorer.formats.nbest.jsonlines import compile_group_pattern, read_lists
 from rescorer.formats.nist.references import read_groups
-from rescorer.formats.registry import choose, detect, with_groups
-from rescorer.formats.rescored import WHAT_THEY_ARE, check_writable, is_rescored
+from rescorer.formats.registry import assign_groups, choose, detect
+from rescorer.formats.rescored import RESCORED_LISTS_MESSAGE, check_writable, is_rescored
 from rescorer.score_combination import parse_weights
 from rescorer.types import NBestList, Weights
 
@@ -120,7 +120,7 @@ def lists_from(
     if named:
         raise ConfigError(f"--map and --stream are for JSON lines, not for {choice.format.name}")
     lists = choice.read(source)
-    return with_empty_told(with_groups(lists, group_of) if group_of else lists, source)
+    return with_empty_told(assign_groups(lists, group_of) if group_of else lists, source)
 
 
 def with_empty_told(lists: Iterator[NBestList | InputError], source: str) -> Iterator[NBestList | InputError]:
@@ -196,7 +196,7 @@ def check_streams(lists: Sequence[NBestList], weights: Weights, streams: list[st
         if weight != 0 and name not in there and all(map(is_rescored, first)):
             give = f"give the lists that it read, or `-w {name}=0`, and language models alone decide"
             raise ConfigError(
-                f"weights {weights.name!r} count the stream {name!r}, but {WHAT_THEY_ARE}: {give}"
+                f"weights {weights.name!r} count the stream {name!r}, but {RESCORED_LISTS_MESSAGE}: {give}"
             )
         if weight != 0 and name not in there:
             if name in {"mixture", *weights.lm, *weights.mixture}:

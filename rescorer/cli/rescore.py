@@ -29,7 +29,7 @@ from rescorer.cli.options import (
 from rescorer.cpu_count import cores
 from rescorer.errors import ConfigError
 from rescorer.file_rescoring import FileSummary, Rescoring, rescore_lists
-from rescorer.formats.rescored import renderer, rescored_writer
+from rescorer.formats.rescored import get_renderer, rescored_writer
 from rescorer.parallel_rescoring import rescoring
 from rescorer.pipeline import MAX_BATCH_WORDS, Rescorer
 from rescorer.types import Weights
@@ -95,7 +95,7 @@ def rescore(
     effective = chosen_weights(dict(front.bundle.weights), weights, weight)
     front.effective_weights(effective)  # a fault in them shows before any output
     make = partial(loaded, bundle, device, dtype, batch_words, effective, merge, to)
-    renderer(to)  # and so does this one
+    get_renderer(to)  # and so does this one
     lists = looked_at(lists_from(source, maps, streams, groups, format_), effective, streams, to)
     reject_file = rejects or (Path(f"{output}.rejects") if output != "-" else None)
     check_places(source, output, reject_file)
@@ -141,7 +141,7 @@ def loaded(
 ) -> Rescoring:
     """What each process does; raises BundleError and ConfigError as ``Rescorer.load``."""
     rescorer = Rescorer.load(bundle, device, batch_words, dtype)
-    return Rescoring(rescorer, weights, merge, renderer(to))
+    return Rescoring(rescorer, weights, merge, get_renderer(to))
 
 
 class Rejects:

@@ -15,7 +15,7 @@ from rich.table import Table
 from rescorer.cli.options import BundleOption
 from rescorer.errors import FormatError
 from rescorer.evaluation.perplexity import TextTotals, total
-from rescorer.formats.io.text_io import good_lines
+from rescorer.formats.io.text_io import read_lines_strict
 from rescorer.pipeline import Rescorer
 from rescorer.types import TextScore
 
@@ -64,7 +64,7 @@ def score(
 
 def texts(source: str) -> Iterator[str]:
     """Lines of a text; raises FormatError at the first that is no text."""
-    return (line for _, line in good_lines(source))
+    return (line for _, line in read_lines_strict(source))
 
 
 def record(each: TextScore, with_words: bool) -> dict[str, object]:

@@ -11,12 +11,12 @@ from typing import Any
 from rescorer.errors import ConfigError, InputError
 from rescorer.formats.common import Write
 from rescorer.formats.io.sniff import Sample
-from rescorer.formats.nist.trn_ctm import WORDS_FIELD
+from rescorer.formats.word_times import WORDS_FIELD
 from rescorer.types import NBestList
 
 Options = Mapping[str, Callable[[str], Any]]
 """How the text of an option is read, by its name; ValueError where it cannot be."""
-EVERYTHING = frozenset({"context", "reference", "group", "fields", "streams"})
+ALL_PARTS = frozenset({"context", "reference", "group", "fields", "streams"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Format:
     numbered: bool = False
     """It has no ids: lists are called by their places."""
     holds: frozenset[str] = frozenset()
-    """Parts of a list, beside ids and texts, that it can hold whole: some of ``EVERYTHING``."""
+    """Parts of a list, beside ids and texts, that it can hold whole: some of ``ALL_PARTS``."""
     streams: frozenset[str] = frozenset()
     """Streams that it holds, where it does not hold any."""
     further_streams: str = ""
@@ -56,7 +56,7 @@ class Format:
     one_best: bool = False
     """It holds the first hypothesis of a list alone."""
 
-    def lost(self, nbest: NBestList) -> set[str]:
+    def find_losses(self, nbest: NBestList) -> set[str]:
         """Parts of a list that it cannot hold."""
         parts = {
             "context": nbest.context,
@@ -81,9 +81,9 @@ class Format:
                 lost |= {f"{name} of words" for name in _names_in_words(nbest) - self.word_fields}
         return lost
 
-    def held(self) -> str:
+    def describe_contents(self) -> str:
         """What it can hold of a list, in words."""
-        if self.holds == EVERYTHING:
+        if self.holds == ALL_PARTS:
             return "everything"
         texts = "the first text" if self.one_best else "texts"
         streams = "any stream" if "streams" in self.holds else ", ".join(sorted(self.streams))
@@ -119,12 +119,12 @@ class Choice:
             raise ConfigError(f"the format {self.format.name} is written as a folder, not to a pipe")
         return self.format.writer(target, **self._parsed(self.format.write_options, "writing"))
 
-    def lost(self, nbest: NBestList) -> set[str]:
+    def find_losses(self, nbest: NBestList) -> set[str]:
         """Parts of a list that a file written with these options does not hold; ConfigError as ``writer``."""
         options = self._parsed(self.format.write_options, "writing")
         further = options.get(self.format.stream_option, ())
         changed = self.format.changes(nbest, **options) if self.format.changes else set()
-        return self.format.lost(nbest) - {f"stream {name}" for name in further} | changed
+        return self.format.find_losses(nbest) - {f"stream {name}" for name in further} | changed
 
     def _parsed(self, known: Options, what: str) -> dict[str, Any]:
         parsed = {}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from rescorer.formats.base import EVERYTHING, Format
-from rescorer.formats.common import finite
+from rescorer.formats.base import ALL_PARTS, Format
+from rescorer.formats.common import parse_finite
 from rescorer.formats.lattices import htk, kaldi_lattice, slf
 from rescorer.formats.nbest import (
     espnet1,
@@ -22,6 +22,7 @@ from rescorer.formats.nbest import (
 )
 from rescorer.formats.nbest.score_folders import score_folders
 from rescorer.formats.nist import stm, trn_ctm
+from rescorer.formats.word_times import NUMBER_KEYS, TIME_KEYS, WORDS_FIELD
 
 
 def _count(text: str) -> int:
@@ -38,7 +39,7 @@ _TABLE = (
         jsonlines.read_lists,
         jsonlines.looks_like,
         jsonlines.writer,
-        holds=EVERYTHING,
+        holds=ALL_PARTS,
     ),
     Format(
         "srilm",
@@ -48,7 +49,7 @@ _TABLE = (
         srilm.looks_like_columns,
         srilm.writer,
         read_options={"scores": score_folders},
-        write_options={"missing": finite, "scores": score_folders},
+        write_options={"missing": parse_finite, "scores": score_folders},
         stream_option="scores",
         folder=True,
         streams=frozenset(srilm.COLUMNS),
@@ -75,12 +76,12 @@ _TABLE = (
         srilm.looks_like_words,
         srilm.words_writer,
         read_options={"scores": score_folders},
-        write_options={"missing": finite, "scores": score_folders},
+        write_options={"missing": parse_finite, "scores": score_folders},
         stream_option="scores",
         folder=True,
         streams=frozenset(srilm.BYTELOGS),
-        hypothesis_fields=frozenset({trn_ctm.WORDS_FIELD}),
-        word_fields=frozenset({"word", *trn_ctm.TIMES, "acoustic", "lm"}),
+        hypothesis_fields=frozenset({WORDS_FIELD}),
+        word_fields=frozenset({"word", *TIME_KEYS, "acoustic", "lm"}),
     ),
     Format(
         "srinterp",
@@ -166,7 +167,7 @@ _TABLE = (
         rnnlm.looks_like_cued,
         rnnlm.cued_writer,
         read_options={"base": str},
-        write_options={"base": str, "missing": finite},
+        write_options={"base": str, "missing": parse_finite},
         streams=frozenset(rnnlm.STREAMS),
         hypothesis_fields=frozenset({"nwords"}),
     ),
@@ -182,17 +183,17 @@ _TABLE = (
         "htk",
         "HTK lattices (SLF): a file an utterance, expanded to its best word sequences",
         "log-probabilities; base e, or as the file's base= says",
-        htk.read_with,
+        htk.read_with_options,
         htk.looks_like,
         htk.writer,
-        read_options={"depth": _count, "max_paths": _count, **dict.fromkeys(htk.OPTIONS, finite)},
-        write_options=dict.fromkeys(htk.OPTIONS, finite),
+        read_options={"depth": _count, "max_paths": _count, **dict.fromkeys(htk.OPTIONS, parse_finite)},
+        write_options=dict.fromkeys(htk.OPTIONS, parse_finite),
         folder=True,
         streams=frozenset(slf.STREAMS.values()),
         list_fields=frozenset({htk.NAME_FIELD}),
-        hypothesis_fields=frozenset({trn_ctm.WORDS_FIELD}),
-        word_fields=frozenset({"word", *trn_ctm.TIMES}),
-        changes=htk.lost,
+        hypothesis_fields=frozenset({WORDS_FIELD}),
+        word_fields=frozenset({"word", *TIME_KEYS}),
+        changes=htk.find_losses,
     ),
     Format(
         "kaldi-lattice",
@@ -205,11 +206,11 @@ _TABLE = (
             "words": str,
             "depth": _count,
             "max_paths": _count,
-            **dict.fromkeys(("acscale", "lmscale", "wdpenalty"), finite),
+            **dict.fromkeys(("acscale", "lmscale", "wdpenalty"), parse_finite),
         },
-        write_options={"words": str, "missing": finite},
+        write_options={"words": str, "missing": parse_finite},
         streams=frozenset(kaldi_lattice.STREAMS),
-        changes=kaldi_lattice.lost,
+        changes=kaldi_lattice.find_losses,
     ),
     Format(
         "trn",
@@ -227,8 +228,8 @@ _TABLE = (
         trn_ctm.read_ctm_lists,
         trn_ctm.looks_like_ctm,
         trn_ctm.ctm_writer,
-        hypothesis_fields=frozenset({trn_ctm.WORDS_FIELD}),
-        word_fields=frozenset({"word", *trn_ctm.NUMBERS}),
+        hypothesis_fields=frozenset({WORDS_FIELD}),
+        word_fields=frozenset({"word", *NUMBER_KEYS}),
         one_best=True,
     ),
     Format(

@@ -15,9 +15,9 @@ from rescorer.types import Hypothesis, NBestList
 Write = Callable[[NBestList], None]
 """Adds one list to an output; where the format cannot hold it, raises InvalidList and writes none of it."""
 
-SPACES = re.compile(r"[ \t\r\f\v]+")
+WORD_SEPARATOR = re.compile(r"[ \t\r\f\v]+")
 """Between words. Other white space of Unicode belongs to words, as in the tools that write these files."""
-BREAKS = re.compile(r"[\n\r\0]")
+LINE_BREAK = re.compile(r"[\n\r\0]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,28 +30,28 @@ class Row:
     line: int | None = None
 
 
-def words_of(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """Words between ASCII spaces."""
-    return [word for word in SPACES.split(text) if word]
+    return [word for word in WORD_SEPARATOR.split(text) if word]
 
 
-def number(text: str) -> float | str:
-    """The number that a column holds, or the column itself, for ``list_of`` to refuse by its name."""
+def parse_number(text: str) -> float | str:
+    """The number that a column holds, or the column itself, for ``build_list`` to refuse by its name."""
     try:
         return text if "_" in text else float(text)
     except ValueError:
         return text
 
 
-def finite(text: str) -> float:
+def parse_finite(text: str) -> float:
     """The finite number that a text is; raises ValueError where it is none."""
-    value = number(text)
+    value = parse_number(text)
     if isinstance(value, str) or not math.isfinite(value):
         raise ValueError("expected a finite number")
     return value
 
 
-def list_of(
+def build_list(
     list_id: str,
     rows: Sequence[Row],
     units: Mapping[str, Units],
@@ -68,23 +68,25 @@ def list_of(
         return InvalidList("no hypotheses; expected one at least", list_id=list_id, file=file)
     streams = {}
     try:
-        for name in named(row.scores for row in rows):
+        for name in stream_names(row.scores for row in rows):
             values = [row.scores.get(name) for row in rows]
             nats = stream_to_nats(name, values, units.get(name, NATURAL), list_id=list_id, field=name)
             if nats is not None:
                 streams[name] = nats
     except InvalidList as fault:
-        return placed(fault, file, rows[fault.hypothesis].line if fault.hypothesis is not None else None)
+        return add_location(
+            fault, file, rows[fault.hypothesis].line if fault.hypothesis is not None else None
+        )
     hypotheses = tuple(Hypothesis(row.text, row.fields) for row in rows)
     return NBestList(list_id, hypotheses, streams, reference=reference, group=group, fields=fields or {})
 
 
-def named(scores: Iterable[Mapping[str, Any]]) -> Iterable[str]:
+def stream_names(scores: Iterable[Mapping[str, Any]]) -> Iterable[str]:
     """Streams that at least one hypothesis has a value for; others need no look at every hypothesis."""
     return dict.fromkeys(name for each in scores for name, value in each.items() if value is not None)
 
 
-def placed(fault: InvalidList, file: str, line: int | None) -> InvalidList:
+def add_location(fault: InvalidList, file: str, line: int | None) -> InvalidList:
     """The same fault with its place in a file."""
     return InvalidList(
         fault.message,
@@ -96,43 +98,43 @@ def placed(fault: InvalidList, file: str, line: int | None) -> InvalidList:
     )
 
 
-def line_texts(nbest: NBestList) -> list[str]:
+def format_texts(nbest: NBestList) -> list[str]:
     """Each hypothesis as words with one space between.
 
     Raises:
         InvalidList: a text holds a line break, which a line cannot.
     """
     for index, hypothesis in enumerate(nbest.hypotheses):
-        if BREAKS.search(hypothesis.text):
+        if LINE_BREAK.search(hypothesis.text):
             raise InvalidList(
                 "holds a line break or NUL, which a line cannot; expected words and spaces",
                 list_id=nbest.id,
                 hypothesis=index,
                 field="text",
             )
-    return [" ".join(words_of(hypothesis.text)) for hypothesis in nbest.hypotheses]
+    return [" ".join(split_words(hypothesis.text)) for hypothesis in nbest.hypotheses]
 
 
-def key_of(nbest: NBestList) -> str:
+def format_key(nbest: NBestList) -> str:
     """The id, where a line can begin with it.
 
     Raises:
         InvalidList: it is empty or holds white space.
     """
-    if words_of(nbest.id) != [nbest.id] or BREAKS.search(nbest.id):
+    if split_words(nbest.id) != [nbest.id] or LINE_BREAK.search(nbest.id):
         raise InvalidList("a line's key cannot hold white space", list_id=nbest.id, field="id")
     return nbest.id
 
 
-def nwords_of(hypothesis: Hypothesis) -> int:
+def count_words(hypothesis: Hypothesis) -> int:
     """The number of words as it came, or else as the text has them."""
     nwords = hypothesis.fields.get("nwords")
     if isinstance(nwords, int) and not isinstance(nwords, bool) and 0 <= nwords < 10**9:
         return nwords
-    return len(words_of(hypothesis.text))
+    return len(split_words(hypothesis.text))
 
 
-def stream_of(nbest: NBestList, name: str, units: Units, missing: float | None = None) -> list[float]:
+def stream_from_nats(nbest: NBestList, name: str, units: Units, missing: float | None = None) -> list[float]:
     """A stream's values in the units of a file.
 
     Args:
@@ -142,7 +144,7 @@ def stream_of(nbest: NBestList, name: str, units: Units, missing: float | None =
         InvalidList: the list has no such stream.
     """
     if name in nbest.streams:
-        return [value / units.nats for value in nbest.streams[name]]
+        return [value / units.nats_per_unit for value in nbest.streams[name]]
     if missing is None:
         has = ", ".join(nbest.streams) or "none"
         raise InvalidList(

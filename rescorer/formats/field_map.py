@@ -45,7 +45,7 @@ class FieldMap:
             raise ConfigError(f"--map: {', '.join(sorted(twice))} cannot stand for two things")
 
 
-PLAIN_NAMES = tuple(each.name for each in fields(FieldMap) if each.name != "streams")
+FIELD_NAMES = tuple(each.name for each in fields(FieldMap) if each.name != "streams")
 
 
 def parse_field_map(maps: Iterable[str] = (), streams: Iterable[str] = ()) -> FieldMap:
@@ -64,9 +64,9 @@ def parse_field_map(maps: Iterable[str] = (), streams: Iterable[str] = ()) -> Fi
     names: dict[str, str] = {}
     for part in (part for option in maps for part in option.split(",") if part.strip()):
         name, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals or name not in PLAIN_NAMES:
-            expected = f"expected NAME=FIELD, NAME one of {', '.join(PLAIN_NAMES)}"
-            raise ConfigError(f"--map {part!r}: {expected}{did_you_mean(name, PLAIN_NAMES)}")
+        if not equals or name not in FIELD_NAMES:
+            expected = f"expected NAME=FIELD, NAME one of {', '.join(FIELD_NAMES)}"
+            raise ConfigError(f"--map {part!r}: {expected}{did_you_mean(name, FIELD_NAMES)}")
         if name in names:
             raise ConfigError(f"--map: {name} is given twice")
         names[name] = value

@@ -13,7 +13,7 @@ from pathlib import Path
 from rescorer.errors import ConfigError, FormatError, InputError, did_you_mean
 from rescorer.formats.base import Choice
 from rescorer.formats.catalogue import FORMATS
-from rescorer.formats.io.sniff import sample_of
+from rescorer.formats.io.sniff import read_sample
 from rescorer.types import NBestList
 
 
@@ -44,7 +44,7 @@ def detect(path: str | Path) -> tuple[str, str]:
     place = Path(path)
     if str(path) == "-" or (place.exists() and not place.is_file() and not place.is_dir()):
         return "jsonl", "a pipe, which can be read only once, is JSON lines unless told"
-    sample = sample_of(place)
+    sample = read_sample(place)
     seen = {name: saw for name, each in FORMATS.items() if (saw := each.looks_like(sample))}
     if len(seen) == 1:
         return next(iter(seen.items()))
@@ -58,7 +58,7 @@ def detect(path: str | Path) -> tuple[str, str]:
     raise FormatError(f"no format known fits: {begins}; say one with --format: {known}", file=str(path))
 
 
-def with_groups(
+def assign_groups(
     lists: Iterator[NBestList | InputError], group_of: Callable[[str], str]
 ) -> Iterator[NBestList | InputError]:
     """The lists, those that do not say their group with the one that their id tells."""

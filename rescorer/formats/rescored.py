@@ -18,7 +18,7 @@ from rescorer.types import Hypothesis, NBestList, RescoredList
 WHOLE = "jsonl"
 TOLD_OF_LISTS, TOLD_OF_HYPOTHESES = {"model", "weights"}, {"total", "components"}
 """What tells lists that were re-ranked, in a file that is read as lists: fields of these names."""
-WHAT_THEY_ARE = (
+RESCORED_LISTS_MESSAGE = (
     "these lists are what `rescorer rescore` wrote, with totals and components in the place of scores"
 )
 ONE_BEST = tuple(name for name, each in FORMATS.items() if each.one_best)
@@ -31,7 +31,7 @@ class Best(NamedTuple):
     original_rank: int
 
 
-def renderer(name: str) -> Callable[[RescoredList], Any]:
+def get_renderer(name: str) -> Callable[[RescoredList], Any]:
     """What makes of a re-ranked list that which ``rescored_writer`` of this name takes.
 
     Raises:
@@ -40,11 +40,11 @@ def renderer(name: str) -> Callable[[RescoredList], Any]:
     if name == WHOLE:
         return encode_rescored_list
     if name in ONE_BEST:
-        return best_of
+        return extract_best
     raise ConfigError(f"re-ranked lists are written as {', '.join((WHOLE, *ONE_BEST))}, not as {name}")
 
 
-def best_of(rescored: RescoredList) -> Best:
+def extract_best(rescored: RescoredList) -> Best:
     best = rescored.best
     hypotheses = (Hypothesis(best.text, best.fields),)
     alone = NBestList(rescored.id, hypotheses, group=rescored.group, fields=rescored.fields)

@@ -43,7 +43,7 @@ class Units:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; expected one of {', '.join(allowed)}")
 
     @property
-    def nats(self) -> float:
+    def nats_per_unit(self) -> float:
         """Nats of log-probability that one unit of the stream is worth."""
         return NATS_PER_UNIT[self.base] * (1.0 if self.sign == "log_prob" else -1.0)
 
@@ -65,7 +65,7 @@ def stream_to_nats(
     """
     if all(value is None for value in values):
         return None
-    scale = units.nats
+    scale = units.nats_per_unit
     if set(map(type, values)) <= {float}:  # as nearly always; what is wrong is looked for below
         all_nats = tuple(value * scale for value in values)
         if all(map(math.isfinite, all_nats)):

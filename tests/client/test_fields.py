@@ -24,7 +24,7 @@ from rescorer.client import Client
 from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.formats.nbest.jsonlines_output import encode_list
 from rescorer.formats.nist.trn_ctm import read_ctm_lists
-from rescorer.formats.rescored import renderer, rescored_writer
+from rescorer.formats.rescored import get_renderer, rescored_writer
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 from tests.support.servers import run_server
@@ -167,7 +167,7 @@ def test_ctm_comes_out_when_times_came_in(run, source, tmp_path):
     assert (tmp_path / "out.ctm").read_text() == "call 2 0.1 0.25 the 0.9\ncall 2 0.4 0.5 Cat\n"
     (rejected,) = map(json.loads, (tmp_path / "out.ctm.rejects").read_text().splitlines())
     assert rejected["reason"] == (
-        "list 'u2', hypothesis 1, words: expected the words with their times; the format cannot do without"
+        "list 'u2', hypothesis 1, words: expected the words with their times, which the format needs"
     )
     assert rejected["list"]["id"] == "u2"
     # What is read from a ctm goes the same way.
@@ -211,7 +211,7 @@ def test_a_ctm_holds_the_times_of_the_best(tmp_path_factory, best):
     path = tmp_path_factory.mktemp("ctm") / "a.ctm"
     places = ((best, 3), (Hypothesis("x"), 0))
     ranked = tuple(RescoredHypothesis(h.text, rank, 0.0, 0.0, {}, fields=h.fields) for h, rank in places)
-    render = renderer("ctm")
+    render = get_renderer("ctm")
     with rescored_writer("ctm", path) as write:
         write(render(RescoredList("call 2", ranked, Weights(), "tiny/1")))
         with pytest.raises(InvalidList, match="hypothesis 0, words"):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import FormatError, InvalidList, LimitExceeded
-from rescorer.formats.lattices.htk import Scales, best_paths, header_scales, read_lists
+from rescorer.formats.lattices.htk import Scales, find_best_paths, read_lists, resolve_scales
 from rescorer.formats.lattices.lattice import Lattice, Link
 from rescorer.formats.lattices.slf import read_lattice
 from rescorer.types import NBestList
@@ -121,7 +121,7 @@ def test_base_zero_means_probabilities(tmp_path):
     (fault,) = read_lists(tmp_path / "u1.slf")
     assert "u1.slf:7: a: '-1'; expected a probability above 0 (base=0)" in str(fault)
     lattice = lattice_of("VERSION=1.0 base=0\nN=2 L=1\nI=0\nI=1\nJ=0 S=0 E=1 W=a a=0.5\n")
-    assert best_paths(lattice, header_scales({}, Scales(), ""), 1)[0].scores == (math.log(0.5),)
+    assert find_best_paths(lattice, resolve_scales({}, Scales(), ""), 1)[0].scores == (math.log(0.5),)
 
 
 @st.composite
@@ -139,7 +139,7 @@ def lattices(draw: st.DrawFn) -> Lattice:
 
 
 def every_path(lattice: Lattice, scales: Scales) -> dict[tuple[str, ...], float]:
-    """The best total of each word sequence, from all paths one by one: the twin of ``best_paths``."""
+    """The best total of each word sequence, from all paths one by one: the twin of ``find_best_paths``."""
     best: dict[tuple[str, ...], float] = {}
     paths = [(lattice.start, (), 0.0)]
     while paths:
@@ -158,9 +158,9 @@ def test_the_search_agrees_with_every_path_one_by_one(lattice, depth, lm, word_p
     expected = every_path(lattice, scales)
     if not expected:
         with pytest.raises(ValueError, match="no way leads from the start to the end"):
-            best_paths(lattice, scales, depth)
+            find_best_paths(lattice, scales, depth)
         return
-    found = best_paths(lattice, scales, depth)
+    found = find_best_paths(lattice, scales, depth)
     assert [each.total for each in found] == pytest.approx(sorted(expected.values(), reverse=True)[:depth])
     for each in found:
         assert each.total == pytest.approx(expected[each.words])
@@ -249,7 +249,7 @@ def test_a_search_that_needs_too_much_is_refused(tmp_path):
     (fault,) = read_lists(tmp_path / "u1.slf", depth=200, max_paths=100)
     assert "list 'u1': more than 100 partial paths for" in str(fault)
     with pytest.raises(LimitExceeded):
-        best_paths(read_lattice(tmp_path / "u1.slf")[0], Scales(1.0, 1.0, 1.0, 0.0), 200, 100)
+        find_best_paths(read_lattice(tmp_path / "u1.slf")[0], Scales(1.0, 1.0, 1.0, 0.0), 200, 100)
 
 
 def test_a_long_line_without_fields_takes_no_long_time():

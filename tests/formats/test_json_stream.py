@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rescorer.errors import FormatError
 from rescorer.formats.io import json_stream
 from rescorer.formats.io.json_stream import JsonStream
-from rescorer.formats.io.text_io import read_pieces
+from rescorer.formats.io.text_io import read_text_chunks
 from rescorer.formats.nbest import mlm, speech_services
 
 VALUES = st.recursive(
@@ -29,11 +29,11 @@ def stream(text: str, size: int) -> JsonStream:
 
 def walked(document: JsonStream, depth: int) -> object:
     """The value that comes next, its outer arrays and objects taken apart."""
-    if depth and document.next() == "[":
-        return [walked(document, depth - 1) for _ in document.elements()]
-    if depth and document.next() == "{":
-        return {key: walked(document, depth - 1) for key in document.members()}
-    return document.value()
+    if depth and document.peek() == "[":
+        return [walked(document, depth - 1) for _ in document.read_elements()]
+    if depth and document.peek() == "{":
+        return {key: walked(document, depth - 1) for key in document.read_members()}
+    return document.read_value()
 
 
 def outcome(text: str, size: int, depth: int) -> str:
@@ -41,7 +41,7 @@ def outcome(text: str, size: int, depth: int) -> str:
     document = stream(text, size)
     try:
         value = walked(document, depth)
-        document.end()
+        document.expect_end()
     except FormatError as fault:
         return str(fault)
     return repr(value)
@@ -87,9 +87,9 @@ def test_numbers_are_not_cut(number):
 
 def test_text_that_is_none_says_where():
     with pytest.raises(FormatError, match=r"<stream>:3: not UTF-8: invalid start byte"):
-        list(read_pieces(io.BytesIO(b'{"a": 1,\n\n"\xff"}')))
+        list(read_text_chunks(io.BytesIO(b'{"a": 1,\n\n"\xff"}')))
     with pytest.raises(FormatError, match=r"<stream>:2: not UTF-8: unexpected end of data"):
-        list(read_pieces(io.BytesIO(b'{"a": 1,\n"\xc3')))
+        list(read_text_chunks(io.BytesIO(b'{"a": 1,\n"\xc3')))
 
 
 @pytest.mark.parametrize(("module", "indent"), [(mlm, None), (mlm, 1), (speech_services, 1)])

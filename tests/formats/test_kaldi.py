@@ -44,7 +44,7 @@ def test_converts_costs_and_groups_keys_into_lists(tmp_path):
 def test_other_cost_archives_become_streams_of_the_same_name(tmp_path):
     lists = list(read_lists(write_folder(tmp_path / "a", **{"lmwt.rnn": GOLDEN["lmwt.lmonly"]})))
     assert [nbest.streams["lmwt.rnn"] for nbest in lists] == [nbest.streams["lm"] for nbest in lists]
-    assert not [part for part in FORMATS["kaldi"].lost(lists[0]) if part.startswith("stream")]
+    assert not [part for part in FORMATS["kaldi"].find_losses(lists[0]) if part.startswith("stream")]
     with writer(tmp_path / "b") as write:
         write(lists[0])
         for name in ("lmwt.lmonly", "lmwt.a b", "lmwt.rnn.gz"):

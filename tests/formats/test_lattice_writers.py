@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rescorer.errors import InvalidList
 from rescorer.formats.lattices import htk, kaldi_lattice, slf
-from rescorer.formats.lattices.slf import slf_value
+from rescorer.formats.lattices.slf import escape_value
 from rescorer.formats.registry import choose
 from rescorer.types import Hypothesis, NBestList
 from tests.support.list_strategies import NUMBERS, nbest_lists, several
@@ -90,7 +90,7 @@ def test_the_order_is_kept_where_nothing_says_that_it_is_lost(name, data):
     scales = ""
     if name == "htk":
         scales = f":lmscale={data.draw(st.integers(0, 3))},wdpenalty={data.draw(st.integers(-2, 2))}"
-    lost = choose(f"{name}{scales}").lost(nbest)
+    lost = choose(f"{name}{scales}").find_losses(nbest)
     assume(not any(SILENT & {*each.text.split()} for each in nbest.hypotheses))
     (found,) = written(f"{name}{scales}", [nbest], read=name)
     texts = [each.text for each in nbest.hypotheses]
@@ -113,7 +113,7 @@ def test_any_word_can_be_written(word):
     [("it's", "it's"), ("'em", r"\047em"), ('"ü', r"\042\303\274"), ("a\\1", r"a\1341"), ("über", "über")],
 )
 def test_what_could_mean_something_else_is_octal(value, shown):
-    assert slf_value(value) == shown
+    assert escape_value(value) == shown
 
 
 def test_prefixes_are_shared(tmp_path):
@@ -132,7 +132,7 @@ def test_prefixes_are_shared(tmp_path):
         *("J=4 S=4 E=5 W=a", "J=5 S=2 E=6 W=!NULL a=-1.0"),
         *("J=6 S=3 E=6 W=!NULL a=-2.0", "J=7 S=5 E=6 W=!NULL a=-3.0"),
     ]
-    assert choose("htk").lost(nbest) == {"stream x"}
+    assert choose("htk").find_losses(nbest) == {"stream x"}
 
 
 def test_words_can_be_numbers_of_a_symbol_table(tmp_path):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rescorer.errors import FormatError, InputError, InvalidList
 from rescorer.evaluation.error_rate.time_alignment import lists_by_time
-from rescorer.formats.io.sniff import sample_of
+from rescorer.formats.io.sniff import read_sample
 from rescorer.formats.nist.references import read_references
 from rescorer.formats.nist.trn_ctm import (
     Segment,
@@ -84,15 +84,15 @@ def test_comments_are_no_references():
 @pytest.mark.parametrize(
     ("read", "line", "said"),
     [
-        (read_ctm, "call 1 0.1 0.2", "<stream>:2: expected file, channel, start, .*not 4 columns"),
-        (read_ctm, "call 1 0.1 0.2 a 1 x y", "not 8 columns"),
-        (read_ctm, "call 1 now 0.2 a", "<stream>:2: start: expected a number, not 'now'"),
+        (read_ctm, "call 1 0.1 0.2", "<stream>:2: expected file, channel, start, .*got 4 columns"),
+        (read_ctm, "call 1 0.1 0.2 a 1 x y", "got 8 columns"),
+        (read_ctm, "call 1 now 0.2 a", "<stream>:2: start: expected a number, got 'now'"),
         (read_ctm, "call 1 0.1 nan a", "<stream>:2: duration: expected a number"),
-        (read_ctm, "call 1 -0.1 0.2 a", "<stream>:2: start: expected seconds, 0 or more"),
+        (read_ctm, "call 1 -0.1 0.2 a", "<stream>:2: start: expected a non-negative number of seconds"),
         (read_ctm, "call 1 0.1 0.2 a high", "<stream>:2: confidence: expected a number"),
-        (read_ctm, "call 1 * * <ALT_BEGIN>", "<stream>:2: word: alternatives in a ctm are not read"),
-        (read_stm, "call 1 ann 0.1", "<stream>:2: expected file, channel, speaker, .*not 4 columns"),
-        (read_stm, "call 1 ann 0 1_0 a", "<stream>:2: end: expected a number, not '1_0'"),
+        (read_ctm, "call 1 * * <ALT_BEGIN>", "<stream>:2: word: alternatives in a ctm are not supported"),
+        (read_stm, "call 1 ann 0.1", "<stream>:2: expected file, channel, speaker, .*got 4 columns"),
+        (read_stm, "call 1 ann 0 1_0 a", "<stream>:2: end: expected a number, got '1_0'"),
         (read_stm, "call 1 ann 2 1 a", "<stream>:2: end: 1 is before the start, 2"),
     ],
 )
@@ -139,7 +139,7 @@ def test_lists_of_a_ctm_are_channels():
 )
 def test_files_are_told_by_their_lines(tmp_path, text, trn, ctm):
     (tmp_path / "a").write_text(text)
-    sample = sample_of(tmp_path / "a")
+    sample = read_sample(tmp_path / "a")
     assert (bool(looks_like_trn(sample)), bool(looks_like_ctm(sample))) == (trn, ctm)
 
 
@@ -182,15 +182,15 @@ def test_a_trn_that_was_written_is_read_again(tmp_path_factory, texts):
         for each in lists:
             write(each)
     assert list(read_trn_lists(path)) == lists
-    assert bool(looks_like_trn(sample_of(path))) == bool(lists)
+    assert bool(looks_like_trn(read_sample(path))) == bool(lists)
 
 
 @pytest.mark.parametrize(
     ("writer", "list_id", "fields", "said"),
     [
-        (trn_writer, "u(1)", {}, "id: expected an id without parentheses"),
-        (trn_writer, " ", {}, "id: expected an id without"),
-        (ctm_writer, "a b c", {}, "id: expected a file's name"),
+        (trn_writer, "u(1)", {}, "id: expected a non-empty id without parentheses"),
+        (trn_writer, " ", {}, "id: expected a non-empty id without"),
+        (ctm_writer, "a b c", {}, "id: expected the name of a file"),
         (ctm_writer, "a", {}, "hypothesis 0, words: expected the words with their times"),
         (ctm_writer, "a", {"words": [3]}, r"words\[0\].word: expected a word"),
         (ctm_writer, "a", {"words": [{"word": "x y", "start_s": 0, "duration_s": 0}]}, "expected a word"),
@@ -198,14 +198,19 @@ def test_a_trn_that_was_written_is_read_again(tmp_path_factory, texts):
             ctm_writer,
             "a",
             {"words": [{"word": "x", "start_s": 0}]},
-            r"words\[0\]: expected start_s, duration",
+            r"words\[0\]: expected numbers: start_s, duration",
         ),
-        (ctm_writer, "a", {"words": [{"word": "x", "start_s": 0, "duration_s": True}]}, "as numbers"),
+        (
+            ctm_writer,
+            "a",
+            {"words": [{"word": "x", "start_s": 0, "duration_s": True}]},
+            "expected numbers: start_s",
+        ),
         (
             ctm_writer,
             "a",
             {"words": [{"word": "x", "start_s": 0, "duration_s": -0.1}]},
-            r"words\[0\].duration_s: expected seconds, 0 or more, not -0.1",
+            r"words\[0\].duration_s: expected a non-negative number of seconds, got -0.1",
         ),
     ],
 )

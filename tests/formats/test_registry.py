@@ -115,9 +115,9 @@ def test_options_of_reading_are_handed_on(tmp_path):
 def test_what_a_format_cannot_hold_is_named():
     hypothesis = Hypothesis("a", {"nwords": 1, "note": 2})
     nbest = NBestList("u1", (hypothesis,), {"lm": (-1.0,), "x": (0.0,)}, "c", "r", "g", {"f": 1})
-    assert FORMATS["jsonl"].lost(nbest) == set()
-    assert "id" in FORMATS["nemo"].lost(nbest)
-    assert FORMATS["srilm"].lost(nbest) == {
+    assert FORMATS["jsonl"].find_losses(nbest) == set()
+    assert "id" in FORMATS["nemo"].find_losses(nbest)
+    assert FORMATS["srilm"].find_losses(nbest) == {
         "context", "reference", "group", "fields", "stream x", "field note of hypotheses"
     }  # fmt: skip
 
@@ -125,26 +125,29 @@ def test_what_a_format_cannot_hold_is_named():
 def test_formats_of_one_hypothesis_lose_the_others():
     times = {"words": [{"word": "a", "start_s": 0.5, "duration_s": 0.25}]}
     nbest = NBestList("u1", (Hypothesis("a", times), Hypothesis("b")))
-    assert FORMATS["trn"].lost(nbest) == {"hypotheses after the first", "field words of hypotheses"}
-    assert FORMATS["ctm"].lost(nbest) == {"hypotheses after the first"}
+    assert FORMATS["trn"].find_losses(nbest) == {"hypotheses after the first", "field words of hypotheses"}
+    assert FORMATS["ctm"].find_losses(nbest) == {"hypotheses after the first"}
     confident = {"words": [times["words"][0] | {"confidence": 0.5}]}
     nbest = NBestList("u1", (Hypothesis("a", confident),), fields={"file": "u1", "note": 1})
-    assert FORMATS["ctm"].lost(nbest) == {"fields"}
-    assert FORMATS["nbestlist2"].lost(nbest) == {"fields", "confidence of words"}
-    assert FORMATS["stm"].lost(replace(nbest, fields={"file": "u1"})) == {"id", "field words of hypotheses"}
+    assert FORMATS["ctm"].find_losses(nbest) == {"fields"}
+    assert FORMATS["nbestlist2"].find_losses(nbest) == {"fields", "confidence of words"}
+    assert FORMATS["stm"].find_losses(replace(nbest, fields={"file": "u1"})) == {
+        "id",
+        "field words of hypotheses",
+    }
 
 
 def test_what_formats_can_hold_is_said():
-    assert FORMATS["jsonl"].held() == "everything"
-    assert FORMATS["nemo"].held() == "texts, first_pass"
-    assert FORMATS["nbestlist2"].held() == "ids, texts, acoustic, first_pass, lm, times of words"
-    assert all(each.held() for each in FORMATS.values())
+    assert FORMATS["jsonl"].describe_contents() == "everything"
+    assert FORMATS["nemo"].describe_contents() == "texts, first_pass"
+    assert FORMATS["nbestlist2"].describe_contents() == "ids, texts, acoustic, first_pass, lm, times of words"
+    assert all(each.describe_contents() for each in FORMATS.values())
 
 
 def test_groups_come_from_ids_where_lists_have_none():
     lists = [NBestList("s1-u1", (Hypothesis("a"),)), NBestList("s1-u2", (Hypothesis("a"),), group="own")]
     fault = FormatError("bad")
-    found = list(registry.with_groups(iter([*lists, fault]), lambda list_id: list_id[:2]))
+    found = list(registry.assign_groups(iter([*lists, fault]), lambda list_id: list_id[:2]))
     assert [each.group for each in found[:2]] == ["s1", "own"]
     assert found[2] is fault
 

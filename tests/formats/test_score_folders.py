@@ -55,7 +55,7 @@ def test_what_is_written_is_read_back(lists):
         with choice.writer(f"{folder}/lists") as put:
             for nbest in lists:
                 put(nbest)
-                assert choice.lost(nbest) == set()
+                assert choice.find_losses(nbest) == set()
         assert lists_match(list(choice.read(f"{folder}/lists")), lists)
 
 

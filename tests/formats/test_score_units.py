@@ -26,8 +26,8 @@ LN_P = math.log(PROBABILITY)
     ],
 )
 def test_every_base_and_sign_says_the_same_probability(value, base):
-    assert value * Units(base).nats == pytest.approx(LN_P, rel=1e-12)
-    assert -value * Units(base, "cost").nats == pytest.approx(LN_P, rel=1e-12)
+    assert value * Units(base).nats_per_unit == pytest.approx(LN_P, rel=1e-12)
+    assert -value * Units(base, "cost").nats_per_unit == pytest.approx(LN_P, rel=1e-12)
 
 
 def test_unknown_base_and_sign_are_refused():
@@ -68,6 +68,6 @@ def test_a_bad_value_is_named_with_its_place(bad, said):
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1), st.sampled_from(["e", "2", "10", "1.0001", "bytelog"]))
 def test_streams_convert_value_by_value(values, base):
     assert stream_to_nats("s", values, Units(base, "cost")) == tuple(
-        v * Units(base, "cost").nats for v in values
+        v * Units(base, "cost").nats_per_unit for v in values
     )
     assert stream_to_nats("s", values, NATURAL) == tuple(values)

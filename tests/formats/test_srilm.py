@@ -160,7 +160,7 @@ def test_scores_of_words_that_have_none_are_those_of_the_first(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words", "said"),
     [
-        ("a", None, "words: expected the words with their times; the format cannot do without"),
+        ("a", None, "words: expected the words with their times, which the format needs"),
         ("a", [("b", 0.5)], "words: are not the words of the text; expected the same"),
         ("a b", [("a", 0.5), ("b", 0.6)], "words: 'b' at 0.6 s would be read as a phone of the word before"),
         ("a-1", [("a-1", 0.5)], "words: 'a-1' at 0.5 s would be read as a phone"),

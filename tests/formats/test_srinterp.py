@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 
 from rescorer.errors import ConfigError, FormatError, InvalidList
-from rescorer.formats.io.sniff import sample_of
+from rescorer.formats.io.sniff import read_sample
 from rescorer.formats.nbest.srinterp import looks_like, read_lists, writer
 from rescorer.formats.registry import choose
 from rescorer.types import Hypothesis, NBestList
@@ -107,7 +107,7 @@ def test_a_damaged_file_is_no_list_and_the_next_is_read(tmp_path):
 )
 def test_what_is_not_this_format_is_not_taken_for_it(tmp_path, text):
     (tmp_path / "u1").write_text(text)
-    assert looks_like(sample_of(tmp_path / "u1")) == ""
+    assert looks_like(read_sample(tmp_path / "u1")) == ""
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import InvalidList
-from rescorer.formats.io.sniff import sample_of
-from rescorer.formats.nist.stm import looks_like, read_lists, segment_name, writer
-from rescorer.formats.nist.trn_ctm import IGNORED
+from rescorer.formats.io.sniff import read_sample
+from rescorer.formats.nist.stm import format_segment_id, looks_like, read_lists, writer
+from rescorer.formats.nist.trn_ctm import IGNORED_TEXT
 from rescorer.types import Hypothesis, NBestList
 from tests.support.list_strategies import TEXT, WORD
 
@@ -48,7 +48,7 @@ SECONDS = st.floats(0, 1e5)
 
 @st.composite
 def segments(draw: st.DrawFn) -> NBestList:
-    text = draw(TEXT.filter(lambda text: not text.startswith("<") and IGNORED not in text.lower()))
+    text = draw(TEXT.filter(lambda text: not text.startswith("<") and IGNORED_TEXT not in text.lower()))
     start, end = sorted((draw(SECONDS), draw(SECONDS)))
     fields = {"file": draw(NAME), "channel": draw(NAME), "start_s": start, "end_s": end}
     labels = draw(st.sampled_from([{}, {"labels": "<o,f0>"}]))
@@ -61,7 +61,7 @@ def test_what_is_written_is_read_back(lists):
     seen: dict[str, int] = {}
     for place, nbest in enumerate(lists):
         number = seen[nbest.group] = seen.get(nbest.group, -1) + 1
-        lists[place] = replace(nbest, id=segment_name(nbest.group, number))
+        lists[place] = replace(nbest, id=format_segment_id(nbest.group, number))
     with tempfile.TemporaryDirectory() as folder:
         with writer(Path(folder) / "out.stm.gz") as put:
             for nbest in lists:
@@ -85,14 +85,14 @@ def test_times_and_file_may_come_from_words_and_id(tmp_path):
         ({"group": ""}, "group: expected the speaker, without white space"),
         ({"group": "a b"}, "group: expected the speaker, without white space"),
         ({"fields": {}}, "words: expected the words with their times"),
-        ({"fields": {}, "id": "a b c"}, "id: expected a file's name, or that and a channel's"),
+        ({"fields": {}, "id": "a b c"}, "id: expected the name of a file, optionally followed by a channel"),
         ({"fields": PLACE | {"file": ";;a"}}, "file: cannot begin with ;;"),
         ({"fields": PLACE | {"channel": 1}}, "channel: expected the channel, without white space"),
         ({"fields": PLACE | {"end_s": -1.0}}, "end_s: expected seconds, the start before the end"),
         ({"fields": PLACE | {"end_s": "2"}}, "end_s: expected seconds, the start before the end"),
         ({"fields": PLACE | {"labels": "o"}}, "labels: expected labels, <A,B,C>"),
         ({"hypotheses": (Hypothesis("<a> b"),), "fields": PLACE}, "text: would be read as labels"),
-        ({"hypotheses": (Hypothesis(IGNORED.upper()),)}, "or as a segment that is not scored"),
+        ({"hypotheses": (Hypothesis(IGNORED_TEXT.upper()),)}, "or as a segment that is not scored"),
         ({"hypotheses": (Hypothesis("a\nb"),)}, "holds a line break"),
     ],
 )
@@ -118,4 +118,4 @@ def test_what_a_segment_cannot_hold_is_refused(tmp_path, change, said):
 )
 def test_an_stm_is_told_from_a_ctm(tmp_path, name, text, told):
     (tmp_path / name).write_text(text)
-    assert bool(looks_like(sample_of(tmp_path / name))) == told
+    assert bool(looks_like(read_sample(tmp_path / name))) == told

@@ -36,7 +36,7 @@ def lists_by_time(words: Iterable[TimedWord], segments: Iterable[Segment]) -> li
     seen: dict[str, int] = {}
     for place, of_channel in spoken.items():
         for segment, text in _side_by_side(of_channel, heard.get(place, [])):
-            if not segment.ignored:
+            if not segment.is_ignored:
                 number = seen.get(segment.speaker, 0)
                 seen[segment.speaker] = number + 1
                 name = f"{segment.speaker}-{number:03d}"

@@ -8,7 +8,7 @@ from typing import Any
 
 from rescorer.errors import FormatError
 
-SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def parse_object(text: str, file: str, line: int) -> dict[str, Any]:
@@ -19,7 +19,7 @@ def parse_object(text: str, file: str, line: int) -> dict[str, Any]:
     """
     try:
         record = json.loads(text)
-        if SURROGATE.search(text):
+        if SURROGATE_ESCAPE.search(text):
             json.dumps(record, ensure_ascii=False).encode("utf-8")
     except json.JSONDecodeError as fault:
         raise FormatError(f"not JSON: {fault.msg} at column {fault.colno}", file=file, line=line) from None
@@ -28,11 +28,11 @@ def parse_object(text: str, file: str, line: int) -> dict[str, Any]:
     except (ValueError, RecursionError) as fault:  # thousands of digits or of brackets
         raise FormatError(f"not readable JSON: {fault}", file=file, line=line) from None
     if not isinstance(record, dict):
-        raise FormatError(f"expected a JSON object, not {json_kind(record)}", file=file, line=line)
+        raise FormatError(f"expected a JSON object, not {describe_type(record)}", file=file, line=line)
     return record
 
 
-def json_kind(value: Any) -> str:
+def describe_type(value: Any) -> str:
     """What to call a value in an error: its JSON type, or that it is empty."""
     if value is None:
         return "nothing"

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from rescorer.errors import FormatError, InputError
-from rescorer.formats.io.json_records import SURROGATE
+from rescorer.formats.io.json_records import SURROGATE_ESCAPE
 from rescorer.formats.io.text_io import MAX_LINE_VARIABLE, max_line_bytes
 from rescorer.types import NBestList
 
@@ -33,7 +33,7 @@ KINDS = {
 }
 
 
-def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Two values of one key would lose one of them in silence."""
     value = dict(pairs)
     if len(value) < len(pairs):
@@ -42,7 +42,7 @@ def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return value
 
 
-DECODER = json.JSONDecoder(object_pairs_hook=object_of)
+DECODER = json.JSONDecoder(object_pairs_hook=build_object)
 
 
 class JsonStream:
@@ -58,7 +58,7 @@ class JsonStream:
         self._ended = False
         self._damage: FormatError | None = None
 
-    def next(self) -> str:
+    def peek(self) -> str:
         """The character that comes next, blanks left out; empty at the end."""
         while True:
             match = BLANKS.match(self._text, self._at)
@@ -66,13 +66,13 @@ class JsonStream:
             if self._at < len(self._text) or not self._more():
                 return self._text[self._at : self._at + 1]
 
-    def kind(self) -> str:
+    def describe_next(self) -> str:
         """What to call the value that comes next in an error."""
-        return KINDS.get(self.next(), "a number")
+        return KINDS.get(self.peek(), "a number")
 
-    def value(self) -> Any:
+    def read_value(self) -> Any:
         """The value that comes next."""
-        self.next()
+        self.peek()
         while True:
             try:
                 value, end = DECODER.raw_decode(self._text, self._at)
@@ -90,20 +90,20 @@ class JsonStream:
         self._at = end
         return value
 
-    def members(self, twice: bool = False) -> Iterator[str]:
+    def read_members(self, allow_duplicates: bool = False) -> Iterator[str]:
         """The keys of the object that comes next; the caller takes the value of each.
 
         Args:
-            twice: a key may come again.
+            allow_duplicates: a key may come again.
         """
         seen: set[str] = set()
         self._take("{", "Expecting an object")
         closed = self._took("}")
         while not closed:
-            if self.next() != '"':
+            if self.peek() != '"':
                 self._refuse("Expecting property name enclosed in double quotes", self._at)
-            key = self.value()
-            if key in seen and not twice:
+            key = self.read_value()
+            if key in seen and not allow_duplicates:
                 message = f"not readable JSON: the key {key!r} is there twice in one object"
                 raise FormatError(message, file=self._file, line=self._place(self._at)[0])
             seen.add(key)
@@ -113,7 +113,7 @@ class JsonStream:
             if not closed:
                 self._take(",", "Expecting ',' delimiter")
 
-    def elements(self) -> Iterator[int]:
+    def read_elements(self) -> Iterator[int]:
         """The places in the array that comes next, from 0; the caller takes the value of each."""
         self._take("[", "Expecting an array")
         closed = self._took("]")
@@ -125,15 +125,15 @@ class JsonStream:
             if not closed:
                 self._take(",", "Expecting ',' delimiter")
 
-    def end(self) -> None:
+    def expect_end(self) -> None:
         """Nothing comes any more."""
-        if self.next():
+        if self.peek():
             self._refuse("Extra data", self._at)
         if self._damage is not None:
             raise self._damage
 
     def _took(self, character: str) -> bool:
-        found = self.next() == character
+        found = self.peek() == character
         self._at += found
         return found
 
@@ -177,7 +177,7 @@ class JsonStream:
         raise FormatError(f"not JSON: {message} at column {column + 1}", file=self._file, line=line)
 
     def _check_surrogates(self, value: Any, end: int) -> None:
-        if SURROGATE.search(self._text, self._at, end):
+        if SURROGATE_ESCAPE.search(self._text, self._at, end):
             try:
                 json.dumps(value, ensure_ascii=False).encode("utf-8")
             except UnicodeEncodeError:
@@ -186,7 +186,7 @@ class JsonStream:
                 raise FormatError(message, file=self._file, line=line) from None
 
 
-def or_last(outcomes: Iterator[NBestList | InputError]) -> Iterator[NBestList | InputError]:
+def yield_late_errors(outcomes: Iterator[NBestList | InputError]) -> Iterator[NBestList | InputError]:
     """The outcomes of a document; a fault after the first of them is the last, for what was read is good."""
     begun = False
     try:

@@ -46,7 +46,7 @@ class Sample:
         return value if isinstance(value, dict) else {}
 
 
-def sample_of(path: Path) -> Sample:
+def read_sample(path: Path) -> Sample:
     """Looks at a file, or at the names in a folder and its first file.
 
     Raises:

@@ -62,7 +62,7 @@ def read_lines(source: Source) -> Iterator[tuple[int, str | FormatError]]:
             yield number + 1, FormatError(reason, file=name, line=number + 1)
 
 
-def good_lines(source: Source) -> Iterator[tuple[int, str]]:
+def read_lines_strict(source: Source) -> Iterator[tuple[int, str]]:
     """``read_lines`` for files that are of no use in part.
 
     Raises:
@@ -74,7 +74,7 @@ def good_lines(source: Source) -> Iterator[tuple[int, str]]:
         yield number, text
 
 
-def read_pieces(source: Source) -> Iterator[str]:
+def read_text_chunks(source: Source) -> Iterator[str]:
     """Yields the text in pieces of any length, for documents whose lines may be long; otherwise as
     ``read_lines``.
 

@@ -11,11 +11,11 @@ from rescorer.errors import FormatError, InputError, InvalidList
 from rescorer.formats.io.text_io import Source, source_name
 from rescorer.types import NBestList
 
-LONGEST_NAME_BYTES = 240
+MAX_NAME_BYTES = 240
 """File systems stop at 255; some room is left for endings."""
 
 
-def utterance_files(source: Source, suffixes: Sequence[str] = ()) -> Iterator[tuple[str, Path]]:
+def find_utterance_files(source: Source, suffixes: Sequence[str] = ()) -> Iterator[tuple[str, Path]]:
     """Id and path of one file, or of every file of a folder by name (hidden ones and folders left out).
 
     Args:
@@ -43,14 +43,14 @@ def utterance_files(source: Source, suffixes: Sequence[str] = ()) -> Iterator[tu
     yield from found
 
 
-def lists_of_files(
+def read_single_list_files(
     source: Source, read_file: Callable[[str, Path], NBestList | InputError]
 ) -> Iterator[NBestList | InputError]:
-    """What ``read_file`` makes of each file's id and path, as ``lists_in_files``."""
-    return lists_in_files(source, lambda list_id, path: iter([read_file(list_id, path)]))
+    """What ``read_file`` makes of each file's id and path, as ``read_list_files``."""
+    return read_list_files(source, lambda list_id, path: iter([read_file(list_id, path)]))
 
 
-def lists_in_files(
+def read_list_files(
     source: Source,
     read_file: Callable[[str, Path], Iterator[NBestList | InputError]],
     suffixes: Sequence[str] = (),
@@ -58,10 +58,10 @@ def lists_in_files(
     """All that ``read_file`` makes of each file's id and path, or its FormatError; an id twice is one too.
 
     Raises:
-        FormatError: as ``utterance_files``.
+        FormatError: as ``find_utterance_files``.
     """
     seen: dict[str, Path] = {}
-    for list_id, path in utterance_files(source, suffixes):
+    for list_id, path in find_utterance_files(source, suffixes):
         if list_id in seen:
             yield FormatError(f"the list {list_id!r} is in {seen[list_id]} too", file=str(path))
             continue
@@ -98,14 +98,14 @@ def make_folder(target: str | Path) -> Path:
 
 
 @contextmanager
-def new_file(folder: Path, list_id: str, suffix: str = "") -> Iterator[TextIO]:
+def create_file(folder: Path, list_id: str, suffix: str = "") -> Iterator[TextIO]:
     """A file that did not exist before, called as the list is, with an ending that is no part of the id.
 
     Raises:
         InvalidList: the id can be no file name, or the file exists.
     """
     path = folder / f"{list_id}{suffix}"
-    fits = len(list_id.encode("utf-8")) <= LONGEST_NAME_BYTES and not list_id.endswith(".gz")
+    fits = len(list_id.encode("utf-8")) <= MAX_NAME_BYTES and not list_id.endswith(".gz")
     if not fits or not list_id or "/" in list_id or "\0" in list_id or list_id.startswith("."):
         message = "cannot be a file's name; expected no slash, no dot in front, no .gz, up to 240 bytes"
         raise InvalidList(message, list_id=list_id, field="id")
@@ -121,17 +121,17 @@ def new_file(folder: Path, list_id: str, suffix: str = "") -> Iterator[TextIO]:
 
 
 @contextmanager
-def new_files(folders: Sequence[Path], list_id: str) -> Iterator[list[TextIO]]:
+def create_files(folders: Sequence[Path], list_id: str) -> Iterator[list[TextIO]]:
     """A list's new file in each of some folders; none is left where one of them cannot be made.
 
     Raises:
-        InvalidList: as ``new_file``.
+        InvalidList: as ``create_file``.
     """
     with ExitStack() as stack:
         streams: list[TextIO] = []
         try:
             for folder in folders:
-                streams.append(stack.enter_context(new_file(folder, list_id)))
+                streams.append(stack.enter_context(create_file(folder, list_id)))
         except (FormatError, InvalidList):
             for folder, _ in zip(folders, streams, strict=False):
                 (folder / list_id).unlink()

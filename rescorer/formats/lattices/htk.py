@@ -15,15 +15,22 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from rescorer.errors import InputError, InvalidList, LimitExceeded
-from rescorer.formats.common import Row, Write, list_of
+from rescorer.formats.common import Row, Write, build_list
 from rescorer.formats.io.sniff import Sample
 from rescorer.formats.io.text_io import Source
-from rescorer.formats.io.utterance_folder import lists_in_files, make_folder, new_file
+from rescorer.formats.io.utterance_folder import create_file, make_folder, read_list_files
 from rescorer.formats.lattices.lattice import MAX_PATHS, Lattice, Path
-from rescorer.formats.lattices.lattice import best_paths as lattice_paths
-from rescorer.formats.lattices.prefix_tree import lost_in_lattice, prefix_tree
-from rescorer.formats.lattices.slf import SILENT, STREAMS, log_of_base, nats_of, read_lattice, slf_value
-from rescorer.formats.nist.trn_ctm import WORDS_FIELD, words_with_times
+from rescorer.formats.lattices.lattice import find_best_paths as lattice_paths
+from rescorer.formats.lattices.prefix_tree import find_lattice_losses, prefix_tree
+from rescorer.formats.lattices.slf import (
+    SILENT,
+    STREAMS,
+    escape_value,
+    parse_log_base,
+    parse_score,
+    read_lattice,
+)
+from rescorer.formats.word_times import WORDS_FIELD, build_word_times
 from rescorer.types import NBestList
 
 SUFFIXES = (".slf", ".lat")
@@ -67,7 +74,7 @@ def read_lists(
     Raises:
         FormatError: the source cannot be opened, or has no name.
     """
-    return lists_in_files(
+    return read_list_files(
         source, lambda list_id, path: iter([_read_file(list_id, path, depth, max_paths, scales)]), SUFFIXES
     )
 
@@ -77,23 +84,23 @@ def _read_file(
 ) -> NBestList | InputError:
     lattice, header = read_lattice(path)
     try:
-        best = best_paths(lattice, header_scales(header, scales, str(path)), depth, max_paths)
+        best = find_best_paths(lattice, resolve_scales(header, scales, str(path)), depth, max_paths)
     except (ValueError, LimitExceeded) as fault:
         return InvalidList(str(fault), list_id=list_id, file=str(path))
     rows = [_row(lattice, path_taken) for path_taken in best]
     name = {NAME_FIELD: header["UTTERANCE"]} if "UTTERANCE" in header else {}
-    return list_of(list_id, rows, {}, str(path), fields=name)
+    return build_list(list_id, rows, {}, str(path), fields=name)
 
 
 def _row(lattice: Lattice, path: Path) -> Row:
     """A path's hypothesis, with the times of its words where all of them have one."""
     scores = dict(zip(lattice.streams, path.scores, strict=True))
     timed = len(path.spans) == len(path.words) > 0
-    times = {WORDS_FIELD: words_with_times(path.words, path.spans)} if timed else {}
+    times = {WORDS_FIELD: build_word_times(path.words, path.spans)} if timed else {}
     return Row(" ".join(path.words), scores, times)
 
 
-def read_with(source: Source, **options: Any) -> Iterator[NBestList | InputError]:
+def read_with_options(source: Source, **options: Any) -> Iterator[NBestList | InputError]:
     """``read_lists`` with the scales by the names that HTK gives them."""
     named = _named(options)
     return read_lists(source, scales=named, **{k: v for k, v in options.items() if k not in OPTIONS})
@@ -118,7 +125,7 @@ def writer(target: str | FilePath, **options: float) -> Iterator[Write]:
 
     def write(nbest: NBestList) -> None:
         lines = list(_lines(nbest, header))
-        with new_file(folder, nbest.id, SUFFIXES[0]) as stream:
+        with create_file(folder, nbest.id, SUFFIXES[0]) as stream:
             stream.writelines(f"{line}\n" for line in lines)
 
     yield write
@@ -130,7 +137,7 @@ def _lines(nbest: NBestList, header: list[str]) -> Iterator[str]:
         raise InvalidList("expected a string", list_id=nbest.id, field=NAME_FIELD)
     tree = prefix_tree(nbest, SILENT, timed=True)
     yield "VERSION=1.0"
-    yield from () if name is None else (f"UTTERANCE={slf_value(name)}",)
+    yield from () if name is None else (f"UTTERANCE={escape_value(name)}",)
     yield " ".join([f"base={math.e!r}", *header])
     yield f"start=0 end={tree.end}"
     yield f"N={tree.end + 1} L={len(tree.arcs)}"
@@ -138,31 +145,31 @@ def _lines(nbest: NBestList, header: list[str]) -> Iterator[str]:
         yield f"I={node}" if time is None else f"I={node} t={time!r}"
     streams = {letter: nbest.streams[name] for letter, name in STREAMS.items() if name in nbest.streams}
     for number, arc in enumerate(tree.arcs):
-        link = f"J={number} S={arc.source} E={arc.target} W={slf_value(arc.word or NO_WORD)}"
+        link = f"J={number} S={arc.source} E={arc.target} W={escape_value(arc.word or NO_WORD)}"
         of = arc.hypothesis
         scores = () if of is None else (f"{letter}={values[of]!r}" for letter, values in streams.items())
         yield " ".join([link, *scores])
 
 
-def lost(nbest: NBestList, **options: float) -> set[str]:
+def find_losses(nbest: NBestList, **options: float) -> set[str]:
     """What a list written with these options does not keep of its hypotheses."""
-    scales = header_scales({}, _named(options), "")
+    scales = resolve_scales({}, _named(options), "")
     of_stream = {name: getattr(scales, name) for name in STREAMS.values()}
-    return lost_in_lattice(nbest, of_stream, scales.word_penalty or 0.0)
+    return find_lattice_losses(nbest, of_stream, scales.word_penalty or 0.0)
 
 
-def header_scales(header: Mapping[str, str], scales: Scales, file: str) -> Scales:
+def resolve_scales(header: Mapping[str, str], scales: Scales, file: str) -> Scales:
     """``scales`` with what they leave open taken from the header.
 
     Raises:
         FormatError: the header's own are no numbers.
     """
-    nats = log_of_base(header["base"], file, None) if "base" in header else 1.0
+    nats = parse_log_base(header["base"], file, None) if "base" in header else 1.0
 
     def of(told: float | None, name: str, default: float, unit: float = 1.0) -> float:
         if told is not None:
             return told
-        return nats_of(header[name], unit, file, None, name) if name in header else default
+        return parse_score(header[name], unit, file, None, name) if name in header else default
 
     return Scales(
         acoustic=of(scales.acoustic, "acscale", 1.0),
@@ -172,7 +179,7 @@ def header_scales(header: Mapping[str, str], scales: Scales, file: str) -> Scale
     )
 
 
-def best_paths(lattice: Lattice, scales: Scales, depth: int, max_paths: int = MAX_PATHS) -> list[Path]:
+def find_best_paths(lattice: Lattice, scales: Scales, depth: int, max_paths: int = MAX_PATHS) -> list[Path]:
     """The ``depth`` best distinct word sequences of a lattice under ``scales`` that leave nothing open.
 
     Raises:

@@ -20,11 +20,19 @@ from pathlib import Path
 from typing import Any
 
 from rescorer.errors import FormatError, InputError, InvalidList, LimitExceeded
-from rescorer.formats.common import Row, Write, key_of, list_of, number, stream_of, words_of
+from rescorer.formats.common import (
+    Row,
+    Write,
+    build_list,
+    format_key,
+    parse_number,
+    split_words,
+    stream_from_nats,
+)
 from rescorer.formats.io.sniff import Sample
-from rescorer.formats.io.text_io import Source, good_lines, open_output, read_lines, source_name
-from rescorer.formats.lattices.lattice import MAX_PATHS, Lattice, Link, best_paths
-from rescorer.formats.lattices.prefix_tree import lost_in_lattice, prefix_tree
+from rescorer.formats.io.text_io import Source, open_output, read_lines, read_lines_strict, source_name
+from rescorer.formats.lattices.lattice import MAX_PATHS, Lattice, Link, find_best_paths
+from rescorer.formats.lattices.prefix_tree import find_lattice_losses, prefix_tree
 from rescorer.formats.score_units import Units
 from rescorer.types import NBestList
 
@@ -86,14 +94,14 @@ def read_lists(
                 raise parsed.fault
             if parsed.list_id in seen:
                 raise ValueError("is here a second time")
-            best = best_paths(_lattice(parsed, table), scales, wdpenalty, depth, max_paths)
+            best = find_best_paths(_lattice(parsed, table), scales, wdpenalty, depth, max_paths)
         except FormatError as fault:
             yield fault
         except (ValueError, LimitExceeded) as fault:
             yield InvalidList(str(fault), list_id=parsed.list_id, file=file, line=parsed.line)
         else:
             rows = [Row(" ".join(p.words), dict(zip(STREAMS, p.scores, strict=True))) for p in best]
-            yield list_of(parsed.list_id, rows, {}, file)
+            yield build_list(parsed.list_id, rows, {}, file)
         seen.add(parsed.list_id)
 
 
@@ -126,8 +134,8 @@ def writer(target: str | Path, *, words: str = "", missing: float | None = None)
 
 def _lines(nbest: NBestList, numbers: Mapping[str, str] | None, missing: float | None) -> Iterator[str]:
     tree = prefix_tree(nbest, SILENT)
-    costs = list(zip(*(stream_of(nbest, name, COST, missing) for name in STREAMS), strict=True))
-    yield key_of(nbest)
+    costs = list(zip(*(stream_from_nats(nbest, name, COST, missing) for name in STREAMS), strict=True))
+    yield format_key(nbest)
     for source, target, word, of in tree.arcs:
         said = word or "<eps>"
         if numbers is not None:
@@ -141,9 +149,9 @@ def _lines(nbest: NBestList, numbers: Mapping[str, str] | None, missing: float |
     yield ""
 
 
-def lost(nbest: NBestList, **options: Any) -> set[str]:
+def find_losses(nbest: NBestList, **options: Any) -> set[str]:
     """What a list does not keep of its hypotheses, whatever the options."""
-    return lost_in_lattice(nbest, dict.fromkeys(STREAMS, 1.0), 0.0)
+    return find_lattice_losses(nbest, dict.fromkeys(STREAMS, 1.0), 0.0)
 
 
 def read_symbols(path: str) -> Mapping[str, str]:
@@ -153,8 +161,8 @@ def read_symbols(path: str) -> Mapping[str, str]:
         FormatError: the file cannot be read, a line is none, or a number is there twice.
     """
     table: dict[str, str] = {}
-    for line, text in good_lines(path):
-        columns = words_of(text)
+    for line, text in read_lines_strict(path):
+        columns = split_words(text)
         if not columns:
             continue
         if len(columns) != 2 or not WORD_NUMBER.fullmatch(columns[1]):
@@ -167,7 +175,7 @@ def read_symbols(path: str) -> Mapping[str, str]:
 
 def looks_like(sample: Sample) -> str:
     """What says that a file is of this format; empty where nothing does."""
-    if sample.is_folder or len(sample.lines) < 2 or len(words_of(sample.first)) != 1:
+    if sample.is_folder or len(sample.lines) < 2 or len(split_words(sample.first)) != 1:
         return ""
     return "an id, then an arc with graph,acoustic,transition-ids" if ARC.fullmatch(sample.lines[1]) else ""
 
@@ -176,7 +184,7 @@ def _lattices(source: Source, file: str) -> Iterator[_Parsed]:
     """Lattice by lattice; the first fault of each stays in it, and the next one is read."""
     parsed: _Parsed | None = None
     for line, text in read_lines(source):
-        columns = words_of(text) if isinstance(text, str) else []
+        columns = split_words(text) if isinstance(text, str) else []
         if isinstance(text, str) and not columns:
             if parsed is not None:
                 yield parsed
@@ -228,7 +236,7 @@ def _log_probs(weight: list[str]) -> tuple[float, float]:
     costs = weight[0].split(",")
     if len(costs) != 3:
         raise ValueError(f"{weight[0][:40]!r}: expected GRAPH,ACOUSTIC,TRANSITION-IDS")
-    graph, acoustic = (number(cost) for cost in costs[:2])
+    graph, acoustic = (parse_number(cost) for cost in costs[:2])
     if isinstance(graph, str) or isinstance(acoustic, str) or not abs(graph) + abs(acoustic) < float("inf"):
         raise ValueError(f"{weight[0][:40]!r}: expected two finite costs")
     return 0.0 - graph, 0.0 - acoustic  # not -0.0

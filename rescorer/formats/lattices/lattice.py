@@ -91,7 +91,7 @@ class Path(NamedTuple):
     """Of the words that have one; as many as words where all of them do."""
 
 
-def n_best(
+def search_n_best(
     steps: Mapping[Place, Sequence[Step[Place]]],
     start: Place,
     is_end: Callable[[Place], bool],
@@ -143,7 +143,7 @@ def n_best(
     return sorted(found, key=lambda path: -path.total)
 
 
-def best_paths(
+def find_best_paths(
     lattice: Lattice,
     scales: Mapping[str, float],
     word_penalty: float,
@@ -173,7 +173,7 @@ def best_paths(
         ]
         for node in lattice.topological_order()
     }
-    found = n_best(steps, lattice.start, lambda node: node == lattice.end, depth, max_paths)
+    found = search_n_best(steps, lattice.start, lambda node: node == lattice.end, depth, max_paths)
     if not found:
         raise ValueError("no way leads from the start to the end")
     return found

@@ -13,9 +13,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from rescorer.errors import InvalidList
-from rescorer.formats.common import line_texts, words_of
+from rescorer.formats.common import format_texts, split_words
 from rescorer.formats.lattices.lattice import Span
-from rescorer.formats.nist.trn_ctm import TIME_DECIMALS, WORDS_FIELD, times_of
+from rescorer.formats.word_times import TIME_DECIMALS, WORDS_FIELD, get_word_times
 from rescorer.types import NBestList
 
 
@@ -53,7 +53,7 @@ def prefix_tree(nbest: NBestList, silent: Container[str], timed: bool = False) -
     Raises:
         InvalidList: a text holds a line break or what is no word, or the field ``words`` is not of its words.
     """
-    texts = [words_of(text) for text in line_texts(nbest)]
+    texts = [split_words(text) for text in format_texts(nbest)]
     spans = [_spans(nbest, index, words) if timed else [] for index, words in enumerate(texts)]
     times: list[float | None] = [0.0 if any(spans) else None]
     arcs: list[Arc] = []
@@ -86,7 +86,7 @@ def _spans(nbest: NBestList, index: int, words: Sequence[str]) -> list[Span]:
     """When the words begin and end, where the hypothesis tells it."""
     if WORDS_FIELD not in nbest.hypotheses[index].fields:
         return []
-    times = times_of(nbest, index)
+    times = get_word_times(nbest, index)
     if [each["word"] for each in times] != words:
         message = "are not the words of the text; expected the same"
         raise InvalidList(message, list_id=nbest.id, hypothesis=index, field=WORDS_FIELD)
@@ -95,9 +95,9 @@ def _spans(nbest: NBestList, index: int, words: Sequence[str]) -> list[Span]:
     return list(zip(starts, ends, strict=True))
 
 
-def lost_in_lattice(nbest: NBestList, scales: Mapping[str, float], word_penalty: float) -> set[str]:
+def find_lattice_losses(nbest: NBestList, scales: Mapping[str, float], word_penalty: float) -> set[str]:
     """What a reader of the list's lattice does not find again under ``scales``."""
-    words = [tuple(words_of(hypothesis.text)) for hypothesis in nbest.hypotheses]
+    words = [tuple(split_words(hypothesis.text)) for hypothesis in nbest.hypotheses]
     totals = [word_penalty * len(each) for each in words]
     for name, scale in scales.items():
         for index, value in enumerate(nbest.streams.get(name, ())):

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rescorer.errors import FormatError
-from rescorer.formats.io.text_io import Source, good_lines, source_name
+from rescorer.formats.io.text_io import Source, read_lines_strict, source_name
 from rescorer.formats.lattices.lattice import Lattice, Link, Span
 
 SILENT = frozenset({"!NULL", "!ENTER", "!EXIT", "!SENT_START", "!SENT_END", "<s>", "</s>"})
@@ -65,7 +65,7 @@ def read_lattice(source: Source) -> tuple[Lattice, Mapping[str, str]]:
     """
     file = source_name(source)
     parsed = _Parsed()
-    for line, text in good_lines(source):
+    for line, text in read_lines_strict(source):
         if not text.startswith("#"):
             _read_line(parsed, text, file, line)
         parsed.word_begins = parsed.word_begins or text.startswith(WORD_BEGINS)
@@ -101,10 +101,10 @@ def _read_line(parsed: _Parsed, text: str, file: str, line: int) -> None:
             raise FormatError("this node is here a second time", file=file, line=line, field="I")
         parsed.words[node("I")] = _spoken(values.get("W", ""))
         if "t" in values:
-            parsed.times[node("I")] = nats_of(values["t"], 1.0, file, line, "t")
+            parsed.times[node("I")] = parse_score(values["t"], 1.0, file, line, "t")
     elif "J" in values:
         scores = {
-            letter: nats_of(values[letter], parsed.nats, file, line, letter)
+            letter: parse_score(values[letter], parsed.nats, file, line, letter)
             for letter in STREAMS
             if letter in values
         }
@@ -116,7 +116,7 @@ def _read_line(parsed: _Parsed, text: str, file: str, line: int) -> None:
                 "comes after scores; expected it in the header", file=file, line=line, field="base"
             )
         if "base" in values:
-            parsed.nats = log_of_base(values["base"], file, line)
+            parsed.nats = parse_log_base(values["base"], file, line)
 
 
 def _fields(text: str, file: str, line: int) -> dict[str, str]:
@@ -145,7 +145,7 @@ def _unquoted(value: str) -> str:
         return raw
 
 
-def slf_value(text: str) -> str:
+def escape_value(text: str) -> str:
     """A value as HTK writes it: bytes that could mean something else in octal."""
     if BARE.fullmatch(text):
         return text
@@ -157,7 +157,7 @@ def _spoken(word: str) -> str:
     return "" if word in SILENT else word
 
 
-def log_of_base(text: str, file: str, line: int | None) -> float | None:
+def parse_log_base(text: str, file: str, line: int | None) -> float | None:
     try:
         base = float(text)
     except ValueError:
@@ -171,7 +171,7 @@ def log_of_base(text: str, file: str, line: int | None) -> float | None:
     return math.log(base)
 
 
-def nats_of(text: str, nats: float | None, file: str, line: int | None, letter: str) -> float:
+def parse_score(text: str, nats: float | None, file: str, line: int | None, letter: str) -> float:
     """One score as a natural-log log-probability."""
     try:
         value = float(text)

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from rescorer.errors import FormatError, InputError, InvalidList
-from rescorer.formats.common import Row, Write, list_of, number, words_of
-from rescorer.formats.io.json_records import json_kind
-from rescorer.formats.io.json_stream import or_last
+from rescorer.formats.common import Row, Write, build_list, parse_number, split_words
+from rescorer.formats.io.json_records import describe_type
+from rescorer.formats.io.json_stream import yield_late_errors
 from rescorer.formats.io.sniff import Sample
 from rescorer.formats.io.text_io import Source, source_name
 from rescorer.formats.nbest.json_document import expect_object, member_lists, object_writer, open_document
@@ -39,21 +39,21 @@ def read_lists(source: Source) -> Iterator[NBestList | InputError]:
     Raises:
         FormatError: the file cannot be read, or is no object with ``utts``, before there is a list.
     """
-    return or_last(_lists(source))
+    return yield_late_errors(_lists(source))
 
 
 def _lists(source: Source) -> Iterator[NBestList | InputError]:
     file = source_name(source)
     document = open_document(source)
     found = False
-    for key in document.members():
+    for key in document.read_members():
         if key != "utts":
-            document.value()
+            document.read_value()
             continue
         found = True
         expect_object(document, file, key)
         yield from member_lists(document, _list, file)
-    document.end()
+    document.expect_end()
     if not found:
         raise FormatError("expected a JSON object, not nothing", file=file, field="utts")
 
@@ -62,8 +62,8 @@ def plain_text(text: str) -> str:
     """Word pieces put together, without sentence marks."""
     text = MARKS.sub(" ", text)
     if PIECE in text:
-        text = "".join(words_of(text)).replace(PIECE, " ")
-    return " ".join(words_of(text))
+        text = "".join(split_words(text)).replace(PIECE, " ")
+    return " ".join(split_words(text))
 
 
 def tensor_number(value: Any) -> Any:
@@ -71,7 +71,7 @@ def tensor_number(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     match = TENSOR.fullmatch(value.strip())
-    return number(match[1] if match else value)
+    return parse_number(match[1] if match else value)
 
 
 def _list(list_id: str, record: Any, file: str) -> NBestList | InvalidList:
@@ -80,7 +80,7 @@ def _list(list_id: str, record: Any, file: str) -> NBestList | InvalidList:
 
     outputs = record.get("output") if isinstance(record, dict) else None
     if not isinstance(outputs, list):
-        raise fault(f"expected an array, not {json_kind(outputs)}", "output")
+        raise fault(f"expected an array, not {describe_type(outputs)}", "output")
     rows = []
     references: list[Any] = []
     for index, item in enumerate(outputs):
@@ -96,9 +96,9 @@ def _list(list_id: str, record: Any, file: str) -> NBestList | InvalidList:
         raise fault("expected one string for all outputs", "output[].text")
     group = record.get("utt2spk", "")
     if not isinstance(group, str):
-        raise fault(f"expected a string, not {json_kind(group)}", "utt2spk")
+        raise fault(f"expected a string, not {describe_type(group)}", "utt2spk")
     fields = {name: value for name, value in record.items() if name not in ("output", "utt2spk")}
-    return list_of(list_id, rows, {}, file, reference=reference, group=group, fields=fields)
+    return build_list(list_id, rows, {}, file, reference=reference, group=group, fields=fields)
 
 
 @contextmanager
@@ -124,7 +124,7 @@ def _output(nbest: NBestList, index: int) -> dict[str, Any]:
     if rest.keys() & {"score", "text", "name"} or not isinstance(written, str):
         message = "fields called score, text or name have no place here, and rec_text is a string"
         raise InvalidList(message, list_id=nbest.id, hypothesis=index, field="fields")
-    if plain_text(written) != " ".join(words_of(hypothesis.text)):
+    if plain_text(written) != " ".join(split_words(hypothesis.text)):
         message = f"{written!r} would be read as {plain_text(written)!r}"
         raise InvalidList(message, list_id=nbest.id, hypothesis=index, field="rec_text")
     score = {"score": nbest.streams[STREAM][index]} if STREAM in nbest.streams else {}

@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import NamedTuple, TextIO
 
 from rescorer.errors import FormatError, InputError, InvalidList
-from rescorer.formats.common import Row, Write, key_of, line_texts, list_of, placed, words_of
+from rescorer.formats.common import (
+    Row,
+    Write,
+    add_location,
+    build_list,
+    format_key,
+    format_texts,
+    split_words,
+)
 from rescorer.formats.io.sniff import Sample
 from rescorer.formats.io.text_io import Source, open_output, read_lines, source_name
 from rescorer.formats.io.utterance_folder import make_folder
@@ -58,10 +66,10 @@ def read_lists(source: Source) -> Iterator[NBestList | InputError]:
             yield InvalidList(message, list_id=entry.key, file=file, line=entry.row.line)
         else:
             present = [(path, each.row) for path, each in zip(paths, found, strict=True) if each]
-            nbest = list_of(entry.key, [row for _, row in present], {}, file)
+            nbest = build_list(entry.key, [row for _, row in present], {}, file)
             if isinstance(nbest, InvalidList) and nbest.hypothesis is not None:
                 path, row = present[nbest.hypothesis]
-                nbest = placed(nbest, str(path / "score"), row.line)
+                nbest = add_location(nbest, str(path / "score"), row.line)
             yield nbest
         seen.add(entry.key)
     for path, other in zip(paths[1:], others, strict=True):
@@ -122,7 +130,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str, str, FormatError | None]]:
         if isinstance(text, FormatError):
             yield number, "", "", text
         elif text.strip():
-            key, *values = words_of(text)
+            key, *values = split_words(text)
             yield number, key, " ".join(values), None
 
 
@@ -144,7 +152,7 @@ def writer(target: str | Path) -> Iterator[Write]:
             files[rank, name].write(f"{line}\n")
 
         def write(nbest: NBestList) -> None:
-            key, texts = key_of(nbest), line_texts(nbest)
+            key, texts = format_key(nbest), format_texts(nbest)
             if scored and scored[0] != (STREAM in nbest.streams):
                 message = "some lists have this stream and some do not"
                 raise InvalidList(message, list_id=nbest.id, field=STREAM)

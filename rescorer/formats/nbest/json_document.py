@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from rescorer.errors import FormatError, InputError, InvalidList
-from rescorer.formats.io.json_records import SURROGATE
-from rescorer.formats.io.json_stream import JsonStream, object_of
-from rescorer.formats.io.text_io import Source, open_output, read_pieces, source_name
+from rescorer.formats.io.json_records import SURROGATE_ESCAPE
+from rescorer.formats.io.json_stream import JsonStream, build_object
+from rescorer.formats.io.text_io import Source, open_output, read_text_chunks, source_name
 from rescorer.types import NBestList
 
 WriteMember = Callable[[str, Any], None]
@@ -25,8 +25,8 @@ def parse_document(text: str, file: str, line: int = 1) -> Any:
             line where JSON has one.
     """
     try:
-        value = json.loads(text, object_pairs_hook=object_of)
-        if SURROGATE.search(text):
+        value = json.loads(text, object_pairs_hook=build_object)
+        if SURROGATE_ESCAPE.search(text):
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except json.JSONDecodeError as fault:
         message = f"not JSON: {fault.msg} at column {fault.colno}"
@@ -45,30 +45,30 @@ def open_document(source: Source) -> JsonStream:
         FormatError: it cannot be opened, or is something else.
     """
     file = source_name(source)
-    document = JsonStream(read_pieces(source), file)
+    document = JsonStream(read_text_chunks(source), file)
     expect_object(document, file)
     return document
 
 
 def expect_object(document: JsonStream, file: str, field: str = "") -> None:
     """Raises FormatError where something else than an object comes next."""
-    if document.next() != "{":
-        if not document.next() or document.kind() == "a number":
-            document.value()  # where it is none, this says why
-        raise FormatError(f"expected a JSON object, not {document.kind()}", file=file, field=field)
+    if document.peek() != "{":
+        if not document.peek() or document.describe_next() == "a number":
+            document.read_value()  # where it is none, this says why
+        raise FormatError(f"expected a JSON object, not {document.describe_next()}", file=file, field=field)
 
 
 def member_lists(
-    document: JsonStream, list_of: Callable[[str, Any, str], NBestList | InvalidList], file: str
+    document: JsonStream, build_list: Callable[[str, Any, str], NBestList | InvalidList], file: str
 ) -> Iterator[NBestList | InputError]:
-    """What ``list_of`` makes of each member of the object that comes next, by key, value and file."""
+    """What ``build_list`` makes of each member of the object that comes next, by key, value and file."""
     seen: set[str] = set()
-    for list_id in document.members(twice=True):
-        record = document.value()
+    for list_id in document.read_members(allow_duplicates=True):
+        record = document.read_value()
         try:
             if list_id in seen:
                 raise InvalidList("is here a second time", list_id=list_id, file=file)
-            yield list_of(list_id, record, file)
+            yield build_list(list_id, record, file)
         except InvalidList as fault:
             yield fault
         seen.add(list_id)

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
-from rescorer.formats.common import Write, named, placed
+from rescorer.formats.common import Write, add_location, stream_names
 from rescorer.formats.field_map import FieldMap
-from rescorer.formats.io.json_records import json_kind, parse_object
+from rescorer.formats.io.json_records import describe_type, parse_object
 from rescorer.formats.io.sniff import Sample
 from rescorer.formats.io.text_io import Source, open_output, read_lines, source_name
 from rescorer.formats.nbest.jsonlines_output import encode_list
@@ -126,7 +126,7 @@ def _parse_header(record: dict[str, Any], names: FieldMap, file: str, line: int)
         raise invalid(f"unknown header keys {unknown}; expected format, version and streams")
     streams = record.get("streams", {})
     if not isinstance(streams, dict):
-        raise invalid(f"expected an object, got {json_kind(streams)}", "streams")
+        raise invalid(f"expected an object, got {describe_type(streams)}", "streams")
     declared = {}
     for name, units in streams.items():
         field = f'streams["{name}"]'
@@ -152,7 +152,7 @@ def _parse_list_or_error(
     try:
         return _parse_list(record, names, declared, group_of, line)
     except InvalidList as error:
-        return placed(error, file, line)
+        return add_location(error, file, line)
 
 
 def _parse_list(
@@ -174,7 +174,7 @@ def _parse_list(
         raise InvalidList(message, list_id=list_id, field=names.hypotheses)
     items = record.pop(names.hypotheses)
     if not isinstance(items, list) or not items:
-        message = f"expected a non-empty array, got {json_kind(items)}"
+        message = f"expected a non-empty array, got {describe_type(items)}"
         raise InvalidList(message, list_id=list_id, field=names.hypotheses)
     hypotheses, raw_scores = [], []
     for index, item in enumerate(items):
@@ -206,15 +206,15 @@ def _parse_hypothesis(
     if isinstance(item, str):
         return Hypothesis(item), {}
     if not isinstance(item, dict):
-        raise invalid(f"expected an object or a string, got {json_kind(item)}", names.hypotheses)
+        raise invalid(f"expected an object or a string, got {describe_type(item)}", names.hypotheses)
     text = item.pop(names.text, None)
     if not isinstance(text, str):
-        raise invalid(f"expected a string, got {json_kind(text)}", names.text)
+        raise invalid(f"expected a string, got {describe_type(text)}", names.text)
     scores = item.pop(names.scores, None) if names.scores else None
     if scores is None:
         scores = {}
     if not isinstance(scores, dict):
-        raise invalid(f"expected an object, got {json_kind(scores)}", names.scores)
+        raise invalid(f"expected an object, got {describe_type(scores)}", names.scores)
     if not names.streams:
         return Hypothesis(text, item), scores
     mapped = {}
@@ -233,7 +233,7 @@ def _convert_streams(
 ) -> dict[str, tuple[float, ...]]:
     """Convert to nats the streams for which at least one hypothesis has a value."""
     streams = {}
-    for name in named(raw_scores):
+    for name in stream_names(raw_scores):
         mapped = names.streams.get(name)
         values = stream_to_nats(
             name,
@@ -258,5 +258,5 @@ def _check_text(value: Any, field: str, list_id: str, required: bool = False) ->
         return None
     if not isinstance(value, str) or (required and not value):
         expected = "a non-empty string" if required else "a string"
-        raise InvalidList(f"expected {expected}, got {json_kind(value)}", list_id=list_id, field=field)
+        raise InvalidList(f"expected {expected}, got {describe_type(value)}", list_id=list_id, field=field)
     return value

@@ -17,7 +17,16 @@ from pathlib import Path
 from typing import NamedTuple, TextIO
 
 from rescorer.errors import FormatError, InputError, InvalidList
-from rescorer.formats.common import Row, Write, key_of, line_texts, list_of, number, placed, words_of
+from rescorer.formats.common import (
+    Row,
+    Write,
+    add_location,
+    build_list,
+    format_key,
+    format_texts,
+    parse_number,
+    split_words,
+)
 from rescorer.formats.io.sniff import Sample
 from rescorer.formats.io.text_io import Source, open_output, read_lines, source_name
 from rescorer.formats.io.utterance_folder import make_folder
@@ -76,7 +85,7 @@ def read_lists(source: Source) -> Iterator[NBestList | InputError]:
             yield InvalidList(message, list_id=list_id, file=file, line=line)
         else:
             rows = [_build_row(entries, paths) for entries in hypotheses]
-            nbest = list_of(list_id, rows, dict.fromkeys(_stream_names(paths), COST), file)
+            nbest = build_list(list_id, rows, dict.fromkeys(_stream_names(paths), COST), file)
             yield nbest if isinstance(nbest, NBestList) else _locate_score(nbest, hypotheses, paths)
         seen.add(list_id)
 
@@ -106,7 +115,7 @@ def _locate_score(
     if error.hypothesis is None or error.field not in _stream_names(paths):
         return error
     column = 1 + _stream_names(paths).index(error.field)
-    return placed(error, str([*paths.values()][column]), hypotheses[error.hypothesis][column].line)
+    return add_location(error, str([*paths.values()][column]), hypotheses[error.hypothesis][column].line)
 
 
 def _zip_archives(paths: dict[str, Path]) -> Iterator[tuple[Entry, ...]]:
@@ -137,7 +146,7 @@ def _read_entries(path: Path) -> Iterator[Entry]:
         if isinstance(text, FormatError):
             yield Entry(line, "", "", text)
         elif text.strip():
-            key, *values = words_of(text)
+            key, *values = split_words(text)
             yield Entry(line, key, " ".join(values))
 
 
@@ -148,7 +157,9 @@ def _list_id(key: str) -> str:
 
 def _build_row(entries: tuple[Entry, ...], paths: dict[str, Path]) -> Row:
     text, *scores = entries
-    numbers = {name: number(entry.value) for name, entry in zip(_stream_names(paths), scores, strict=True)}
+    numbers = {
+        name: parse_number(entry.value) for name, entry in zip(_stream_names(paths), scores, strict=True)
+    }
     return Row(text.value, numbers, {}, text.line)
 
 
@@ -165,8 +176,8 @@ def writer(target: str | Path) -> Iterator[Write]:
     with ExitStack() as stack:
 
         def write(nbest: NBestList) -> None:
-            key = key_of(nbest)
-            texts = line_texts(nbest)
+            key = format_key(nbest)
+            texts = format_texts(nbest)
             own_streams = _streams_by_archive(nbest)
             if not files:
                 streams.update(own_streams)

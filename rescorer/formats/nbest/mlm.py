@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from rescorer.errors import InputError, InvalidList
-from rescorer.formats.common import Row, Write, list_of
-from rescorer.formats.io.json_records import json_kind
-from rescorer.formats.io.json_stream import or_last
+from rescorer.formats.common import Row, Write, build_list
+from rescorer.formats.io.json_records import describe_type
+from rescorer.formats.io.json_stream import yield_late_errors
 from rescorer.formats.io.sniff import Sample
 from rescorer.formats.io.text_io import Source, source_name
 from rescorer.formats.nbest.json_document import member_lists, object_writer, open_document
@@ -32,13 +32,13 @@ def read_lists(source: Source) -> Iterator[NBestList | InputError]:
     Raises:
         FormatError: the file cannot be read, or is no JSON object, before there is a list.
     """
-    return or_last(_lists(source))
+    return yield_late_errors(_lists(source))
 
 
 def _lists(source: Source) -> Iterator[NBestList | InputError]:
     document = open_document(source)
     yield from member_lists(document, _list, source_name(source))
-    document.end()
+    document.expect_end()
 
 
 def _list(list_id: str, record: Any, file: str) -> NBestList | InvalidList:
@@ -46,7 +46,7 @@ def _list(list_id: str, record: Any, file: str) -> NBestList | InvalidList:
         return InvalidList(message, list_id=list_id, field=field, hypothesis=hypothesis, file=file)
 
     if not isinstance(record, dict):
-        raise fault(f"expected an object, not {json_kind(record)}", "")
+        raise fault(f"expected an object, not {describe_type(record)}", "")
     numbered = sorted((int(m[1]), key) for key in record if (m := HYPOTHESIS.fullmatch(key)))
     rows = []
     for index, (_, key) in enumerate(numbered):
@@ -57,10 +57,10 @@ def _list(list_id: str, record: Any, file: str) -> NBestList | InvalidList:
         rows.append(Row(item["text"], {STREAM: item.get("score")}, rest))
     reference = record.get("ref")
     if reference is not None and not isinstance(reference, str):
-        raise fault(f"expected a string, not {json_kind(reference)}", "ref")
+        raise fault(f"expected a string, not {describe_type(reference)}", "ref")
     known = {"ref", *(key for _, key in numbered)}
     fields = {name: value for name, value in record.items() if name not in known}
-    return list_of(list_id, rows, {}, file, reference=reference, fields=fields)
+    return build_list(list_id, rows, {}, file, reference=reference, fields=fields)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from itertools import count, islice
 from pathlib import Path
 
 from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
-from rescorer.formats.common import Row, Write, line_texts, list_of, number, stream_of
+from rescorer.formats.common import Row, Write, build_list, format_texts, parse_number, stream_from_nats
 from rescorer.formats.io.sniff import Sample
 from rescorer.formats.io.text_io import Source, open_output, read_lines, source_name
 from rescorer.formats.score_units import NATURAL
@@ -49,13 +49,13 @@ def _lists(source: Source, beam: int) -> Iterator[NBestList | InputError]:
             yield InvalidList(message, list_id=str(place), file=file, line=together[0][0])
         else:
             rows = [_row(text, line) for line, text in together if isinstance(text, str)]
-            yield list_of(str(place), rows, {}, file)
+            yield build_list(str(place), rows, {}, file)
 
 
 def _row(text: str, line: int) -> Row:
     """A tab in front of the score; a line without one has no score to read."""
     words, _, score = text.rpartition("\t")
-    return Row(words, {STREAM: number(score)}, {}, line)
+    return Row(words, {STREAM: parse_number(score)}, {}, line)
 
 
 @contextmanager
@@ -73,8 +73,8 @@ def writer(target: str | Path, *, beam: int = 0) -> Iterator[Write]:
             if len(nbest.hypotheses) != beam:
                 message = f"{len(nbest.hypotheses)} hypotheses; expected {beam}, as in every list"
                 raise InvalidList(message, list_id=nbest.id, field="hypotheses")
-            line_texts(nbest)  # no line breaks; spaces stay as they are
-            scores = stream_of(nbest, STREAM, NATURAL)
+            format_texts(nbest)  # no line breaks; spaces stay as they are
+            scores = stream_from_nats(nbest, STREAM, NATURAL)
             pairs = zip(nbest.hypotheses, scores, strict=True)
             stream.writelines(f"{hypothesis.text}\t{score!r}\n" for hypothesis, score in pairs)
 
@@ -86,5 +86,5 @@ def looks_like(sample: Sample) -> str:
     scores = [line.rpartition("\t")[2] for line in sample.lines if "\t" in line]
     if sample.is_folder or not scores or len(scores) < len(sample.lines):
         return ""
-    numbers = all(isinstance(number(score), float) for score in scores)
+    numbers = all(isinstance(parse_number(score), float) for score in scores)
     return "lines of text, a tab and a number" if numbers else ""

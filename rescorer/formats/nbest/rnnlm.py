@@ -18,13 +18,13 @@ from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
 from rescorer.formats.common import (
     Row,
     Write,
-    key_of,
-    line_texts,
-    list_of,
-    number,
-    nwords_of,
-    stream_of,
-    words_of,
+    build_list,
+    count_words,
+    format_key,
+    format_texts,
+    parse_number,
+    split_words,
+    stream_from_nats,
 )
 from rescorer.formats.io.sniff import Sample
 from rescorer.formats.io.text_io import Source, open_output, read_lines, source_name
@@ -78,7 +78,7 @@ def _lists(
         elif list_id in seen:
             yield InvalidList("is here a second time", list_id=list_id, file=file)
         else:
-            yield list_of(list_id, [each for each in found if isinstance(each, Row)], units, file)
+            yield build_list(list_id, [each for each in found if isinstance(each, Row)], units, file)
         seen.add(list_id)
 
 
@@ -88,7 +88,7 @@ def _lines(source: Source, parse: Callable[[list[str], int], Row], file: str) ->
     for line, text in read_lines(source):
         if isinstance(text, FormatError):
             yield list_id, text
-        elif columns := words_of(text):
+        elif columns := split_words(text):
             list_id = columns[0]
             try:
                 yield list_id, parse(columns, line)
@@ -102,7 +102,7 @@ def _cued(columns: list[str], line: int) -> Row:
     _, acoustic, lm, nwords, *words = columns
     words = words[1:] if words[:1] == [BEGIN] else words
     words = words[:-1] if words[-1:] == [END] else words
-    scores = {"acoustic": number(acoustic), "lm": number(lm)}
+    scores = {"acoustic": parse_number(acoustic), "lm": parse_number(lm)}
     return Row(" ".join(words), scores, {"nwords": int(nwords)}, line)
 
 
@@ -127,9 +127,13 @@ def cued_writer(target: str | Path, *, base: str = "", missing: float | None = N
     units = _units(base)
 
     def lines(nbest: NBestList) -> Iterator[str]:
-        scores = (stream_of(nbest, name, units, missing) for name in STREAMS)
-        for hypothesis, text, acoustic, lm in zip(nbest.hypotheses, line_texts(nbest), *scores, strict=True):
-            yield " ".join(filter(None, (f"{acoustic!r} {lm!r} {nwords_of(hypothesis)} {BEGIN}", text, END)))
+        scores = (stream_from_nats(nbest, name, units, missing) for name in STREAMS)
+        for hypothesis, text, acoustic, lm in zip(
+            nbest.hypotheses, format_texts(nbest), *scores, strict=True
+        ):
+            yield " ".join(
+                filter(None, (f"{acoustic!r} {lm!r} {count_words(hypothesis)} {BEGIN}", text, END))
+            )
 
     with _writer(target, lines) as write:
         yield write
@@ -138,7 +142,7 @@ def cued_writer(target: str | Path, *, base: str = "", missing: float | None = N
 @contextmanager
 def mikolov_writer(target: str | Path) -> Iterator[Write]:
     """Writes Mikolov's lines: ids and words."""
-    with _writer(target, line_texts) as write:
+    with _writer(target, format_texts) as write:
         yield write
 
 
@@ -148,7 +152,7 @@ def _writer(target: str | Path, lines: Callable[[NBestList], Iterator[str] | lis
     with open_output(target) as stream:
 
         def write(nbest: NBestList) -> None:
-            key, whole = key_of(nbest), list(lines(nbest))
+            key, whole = format_key(nbest), list(lines(nbest))
             if key in written:
                 raise InvalidList("is there a second time; expected each id once", list_id=key, field="id")
             stream.writelines(f"{key} {line}\n" for line in whole)
@@ -159,14 +163,14 @@ def _writer(target: str | Path, lines: Callable[[NBestList], Iterator[str] | lis
 
 def looks_like_cued(sample: Sample) -> str:
     """What says that a file is CUED-RNNLM's; empty where nothing does."""
-    rows = [words_of(line) for line in sample.lines]
+    rows = [split_words(line) for line in sample.lines]
     fits = (
         not sample.is_folder
         and rows
         and all(
             len(row) > 4
-            and isinstance(number(row[1]), float)
-            and isinstance(number(row[2]), float)
+            and isinstance(parse_number(row[1]), float)
+            and isinstance(parse_number(row[2]), float)
             and COUNT.fullmatch(row[3])
             and row[4] == BEGIN
             for row in rows

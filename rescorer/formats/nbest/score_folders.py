@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rescorer.errors import FormatError
-from rescorer.formats.common import finite, stream_of
-from rescorer.formats.io.text_io import good_lines
+from rescorer.formats.common import parse_finite, stream_from_nats
+from rescorer.formats.io.text_io import read_lines_strict
 from rescorer.formats.score_units import Units
 from rescorer.types import NBestList
 
@@ -62,11 +62,11 @@ def _numbers(folder: Path, list_id: str, size: int) -> list[float]:
     if path is None:
         raise FormatError(f"no scores of the list {list_id!r}; expected a file of its name", file=str(folder))
     values: list[float] = []
-    for line, text in good_lines(path):
+    for line, text in read_lines_strict(path):
         if not text.strip():
             continue
         try:
-            values.append(finite(text.strip()))
+            values.append(parse_finite(text.strip()))
         except ValueError:
             message = f"{text.strip()[:40]!r}: expected one finite number"
             raise FormatError(message, file=str(path), line=line) from None
@@ -82,6 +82,6 @@ def score_lines(scores: Mapping[str, ScoreFolder], nbest: NBestList) -> dict[Pat
         InvalidList: the list lacks one of the streams.
     """
     return {
-        each.folder: [repr(value) for value in stream_of(nbest, name, each.units)]
+        each.folder: [repr(value) for value in stream_from_nats(nbest, name, each.units)]
         for name, each in scores.items()
     }

@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
-from rescorer.formats.common import Row, Write, list_of, placed
-from rescorer.formats.io.json_records import json_kind
-from rescorer.formats.io.json_stream import JsonStream, or_last
+from rescorer.formats.common import Row, Write, add_location, build_list
+from rescorer.formats.io.json_records import describe_type
+from rescorer.formats.io.json_stream import JsonStream, yield_late_errors
 from rescorer.formats.io.sniff import Sample
 from rescorer.formats.io.text_io import Source, open_output, read_lines, source_name
-from rescorer.formats.io.utterance_folder import lists_in_files
+from rescorer.formats.io.utterance_folder import read_list_files
 from rescorer.formats.nbest.json_document import parse_document
 from rescorer.formats.score_units import Units
 from rescorer.types import NBestList
@@ -84,8 +84,10 @@ def read_lists(
         raise ConfigError(str(fault)) from None
     reader = _Reader((text,) if text else TEXTS, score, units)
     if isinstance(source, (str, Path)) and Path(source).is_dir():
-        return lists_in_files(source, lambda name, path: or_last(reader.file(path, name)), (SUFFIX,))
-    return or_last(reader.file(source))
+        return read_list_files(
+            source, lambda name, path: yield_late_errors(reader.file(path, name)), (SUFFIX,)
+        )
+    return yield_late_errors(reader.file(source))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +119,10 @@ class _Reader:
                 if list_id in seen:
                     raise InvalidList("is here a second time", list_id=list_id)
             except InvalidList as fault:
-                yield placed(fault, file, line)
+                yield add_location(fault, file, line)
             else:
                 fields = {k: value for k, value in found.around.items() if k not in LISTS and k != key}
-                yield list_of(list_id, rows, self.units, file, fields=fields)
+                yield build_list(list_id, rows, self.units, file, fields=fields)
             seen.add(list_id)
 
     def _row(self, item: Any, list_id: str, index: int, line: int | None) -> Row:
@@ -128,13 +130,15 @@ class _Reader:
             return InvalidList(message, list_id=list_id, hypothesis=index, field=field)
 
         if not isinstance(item, dict):
-            raise fault(f"expected an object, not {json_kind(item)}", "")
+            raise fault(f"expected an object, not {describe_type(item)}", "")
         key = next((key for key in self.texts if key in item), "message")
         value = item.get(key)
         if key == "message" and isinstance(value, dict):
             value = value.get("content")
         if not isinstance(value, str):
-            raise fault(f"no text in {', '.join(self.texts)}; expected a string, not {json_kind(value)}", key)
+            raise fault(
+                f"no text in {', '.join(self.texts)}; expected a string, not {describe_type(value)}", key
+            )
         rest = {name: each for name, each in item.items() if name not in (key, self.score)}
         return Row(value, {STREAM: item.get(self.score)} if self.score else {}, rest, line)
 
@@ -163,7 +167,7 @@ def _places(source: Source, file: str) -> Iterator[tuple[int | None, Found | For
             break
     document = JsonStream(chain(["\n".join(begun)], _texts(lines)), file)
     yield from ((None, found) for found in _found_on_the_way(document))
-    document.end()
+    document.expect_end()
 
 
 def _documents(lines: Iterator[tuple[int, str | FormatError]], file: str) -> Iterator[tuple[int, Any]]:
@@ -195,24 +199,24 @@ def _is_json(text: str) -> bool:
 
 def _found_on_the_way(document: JsonStream, path: str = "", depth: int = 0) -> Iterator[Found]:
     """The lists of the value that comes next, those of outer arrays as soon as they are read."""
-    if document.next() == "[" and depth < DEEPEST:
-        for index in document.elements():
+    if document.peek() == "[" and depth < DEEPEST:
+        for index in document.read_elements():
             yield from _found_on_the_way(document, f"{path}[{index}]", depth + 1)
-    elif document.next() == "{" and depth == 0:
+    elif document.peek() == "{" and depth == 0:
         around: dict[str, Any] = {}
-        for key in document.members():
-            if document.next() != "[" or key in LISTS:
-                around[key] = document.value()
+        for key in document.read_members():
+            if document.peek() != "[" or key in LISTS:
+                around[key] = document.read_value()
                 continue
             around[key] = []
-            for index in document.elements():
-                element = document.value()
+            for index in document.read_elements():
+                element = document.read_value()
                 inside = list(_found(element, f"{key}[{index}]"))
                 around[key] += [] if inside else [element]
                 yield from inside
         yield from _found(around, path)
     else:
-        yield from _found(document.value(), path)
+        yield from _found(document.read_value(), path)
 
 
 def _found(document: Any, prefix: str) -> Iterator[Found]:

@@ -19,13 +19,22 @@ from pathlib import Path
 from types import MappingProxyType
 
 from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
-from rescorer.formats.common import Row, Write, line_texts, list_of, number, nwords_of, stream_of, words_of
+from rescorer.formats.common import (
+    Row,
+    Write,
+    build_list,
+    count_words,
+    format_texts,
+    parse_number,
+    split_words,
+    stream_from_nats,
+)
 from rescorer.formats.io.sniff import Sample
 from rescorer.formats.io.text_io import Source, read_lines
-from rescorer.formats.io.utterance_folder import lists_of_files, make_folder, new_files
+from rescorer.formats.io.utterance_folder import create_files, make_folder, read_single_list_files
 from rescorer.formats.nbest.score_folders import ScoreFolder, read_scores, score_lines
-from rescorer.formats.nist.trn_ctm import TIME_DECIMALS, WORDS_FIELD, is_finite, times_of
 from rescorer.formats.score_units import Units
+from rescorer.formats.word_times import TIME_DECIMALS, WORDS_FIELD, get_word_times, is_finite_number
 from rescorer.types import NBestList
 
 LOG10, BYTELOG = Units("10"), Units("bytelog")
@@ -64,7 +73,7 @@ def read_lists(
     for each in scores.values():
         if not each.folder.is_dir():
             raise FormatError("no such folder of scores", file=str(each.folder))
-    yield from lists_of_files(source, lambda list_id, path: _read_file(list_id, path, scores))
+    yield from read_single_list_files(source, lambda list_id, path: _read_file(list_id, path, scores))
 
 
 def _read_file(list_id: str, path: Path, scores: Mapping[str, ScoreFolder]) -> NBestList | InputError:
@@ -86,7 +95,7 @@ def _read_file(list_id: str, path: Path, scores: Mapping[str, ScoreFolder]) -> N
     further = read_scores(scores, list_id, len(rows)) if rows else {}
     for name, values in further.items():
         rows = [replace(row, scores={**row.scores, name: v}) for row, v in zip(rows, values, strict=True)]
-    return list_of(list_id, rows, units | {name: each.units for name, each in scores.items()}, str(path))
+    return build_list(list_id, rows, units | {name: each.units for name, each in scores.items()}, str(path))
 
 
 def looks_fused(sample: Sample) -> str:
@@ -101,9 +110,9 @@ def looks_like_words(sample: Sample) -> str:
 
 def looks_like_columns(sample: Sample) -> str:
     """What says that a file or folder has three columns; empty where nothing does."""
-    columns = [words_of(line)[:3] for line in sample.lines]
+    columns = [split_words(line)[:3] for line in sample.lines]
     for each in columns:
-        if len(each) < 3 or isinstance(number(each[0]), str) or isinstance(number(each[1]), str):
+        if len(each) < 3 or isinstance(parse_number(each[0]), str) or isinstance(parse_number(each[1]), str):
             return ""
         if not COUNT.fullmatch(each[2]):
             return ""
@@ -111,11 +120,11 @@ def looks_like_columns(sample: Sample) -> str:
 
 
 def _columns(text: str, line: int) -> Row:
-    columns = words_of(text)
+    columns = split_words(text)
     if len(columns) < 3 or not COUNT.fullmatch(columns[2]):
         raise ValueError("expected log10 acoustic, log10 LM, number of words, words")
     acoustic, lm, nwords, *words = columns
-    scores = {"acoustic": number(acoustic), "lm": number(lm)}
+    scores = {"acoustic": parse_number(acoustic), "lm": parse_number(lm)}
     return Row(" ".join(words), scores, {"nwords": int(nwords)}, line)
 
 
@@ -123,20 +132,20 @@ def _fused(text: str, line: int) -> Row:
     match = FUSED.fullmatch(text)
     if not match:
         raise ValueError("expected (score) words")
-    return Row(" ".join(words_of(match[2])), {"first_pass": number(match[1])}, {}, line)
+    return Row(" ".join(split_words(match[2])), {"first_pass": parse_number(match[1])}, {}, line)
 
 
 def _tokens(text: str, line: int) -> Row:
     """Words with times; their phones and states, which lie inside the word before, are left out."""
     fused = _fused(text, line)
-    columns = words_of(fused.text)
+    columns = split_words(fused.text)
     words: list[dict[str, float | str]] = []
     end_s = -math.inf
     for place in range(0, len(columns), TOKEN_FIELDS):
         token = columns[place : place + TOKEN_FIELDS]
         if len(token) < TOKEN_FIELDS or (token[1], *token[2:10:2], token[10]) != TOKEN_FRAME:
             raise ValueError(f"expected WORD ( st: T et: T g: B a: B ), not {' '.join(token)!r}")
-        start, end, lm, acoustic = (float(number(value)) for value in token[3:10:2])
+        start, end, lm, acoustic = (float(parse_number(value)) for value in token[3:10:2])
         if not all(map(math.isfinite, (start, end, lm, acoustic))):
             raise ValueError(f"expected finite numbers, not {' '.join(token)!r}")
         if STATE.search(token[0]) or start <= end_s:
@@ -201,29 +210,29 @@ def _writer(
 
 
 def _write(nbest: NBestList, lines: Mapping[Path, list[str]]) -> None:
-    with new_files(list(lines), nbest.id) as streams:
+    with create_files(list(lines), nbest.id) as streams:
         for stream, text in zip(streams, lines.values(), strict=True):
             stream.writelines(f"{line}\n" for line in text)
 
 
 def _column_lines(nbest: NBestList, missing: float | None) -> Iterator[str]:
-    scores = (stream_of(nbest, name, units, missing) for name, units in COLUMNS.items())
-    for hypothesis, text, acoustic, lm in zip(nbest.hypotheses, line_texts(nbest), *scores, strict=True):
-        yield f"{acoustic!r} {lm!r} {nwords_of(hypothesis)} {text}".rstrip(" ")
+    scores = (stream_from_nats(nbest, name, units, missing) for name, units in COLUMNS.items())
+    for hypothesis, text, acoustic, lm in zip(nbest.hypotheses, format_texts(nbest), *scores, strict=True):
+        yield f"{acoustic!r} {lm!r} {count_words(hypothesis)} {text}".rstrip(" ")
 
 
 def _fused_lines(nbest: NBestList) -> Iterator[str]:
     yield FUSED_HEADER
-    for text, score in zip(line_texts(nbest), stream_of(nbest, "first_pass", BYTELOG), strict=True):
+    for text, score in zip(format_texts(nbest), stream_from_nats(nbest, "first_pass", BYTELOG), strict=True):
         yield f"({round(score)}) {text}".rstrip(" ")
 
 
 def _token_lines(nbest: NBestList, missing: float | None) -> Iterator[str]:
     yield WORDS_HEADER
-    texts = line_texts(nbest)
-    scores = {name: stream_of(nbest, name, units, missing) for name, units in BYTELOGS.items()}
+    texts = format_texts(nbest)
+    scores = {name: stream_from_nats(nbest, name, units, missing) for name, units in BYTELOGS.items()}
     for index, text in enumerate(texts):
-        words = times_of(nbest, index)
+        words = get_word_times(nbest, index)
         if " ".join(each["word"] for each in words) != text:
             message = "are not the words of the text; expected the same"
             raise InvalidList(message, list_id=nbest.id, hypothesis=index, field=WORDS_FIELD)
@@ -242,8 +251,8 @@ def _token_lines(nbest: NBestList, missing: float | None) -> Iterator[str]:
 
 def _of_words(nbest: NBestList, index: int, name: str, total: float) -> list[int]:
     """A stream's scores of the words, in whole bytelogs."""
-    own = [each.get(name) for each in times_of(nbest, index)]
-    numbers = [round(value) for value in own if value is not None and is_finite(value)]
+    own = [each.get(name) for each in get_word_times(nbest, index)]
+    numbers = [round(value) for value in own if value is not None and is_finite_number(value)]
     if len(numbers) < len(own):
         numbers = [round(total)] + [0] * (len(own) - 1)
     if abs(sum(numbers) - total) > (len(numbers) + 1) / 2:

@@ -15,19 +15,19 @@ from pathlib import Path
 
 from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
 from rescorer.formats.common import (
-    BREAKS,
-    SPACES,
+    LINE_BREAK,
+    WORD_SEPARATOR,
     Row,
     Write,
-    line_texts,
-    list_of,
-    number,
-    stream_of,
-    words_of,
+    build_list,
+    format_texts,
+    parse_number,
+    split_words,
+    stream_from_nats,
 )
 from rescorer.formats.io.sniff import Sample
 from rescorer.formats.io.text_io import Source, read_lines
-from rescorer.formats.io.utterance_folder import lists_of_files, make_folder, new_file
+from rescorer.formats.io.utterance_folder import create_file, make_folder, read_single_list_files
 from rescorer.formats.score_units import Units
 from rescorer.types import NBestList
 
@@ -50,7 +50,7 @@ def read_lists(source: Source, *, base: str = "", sign: str = "log_prob") -> Ite
         FormatError: the source cannot be opened, or has no name.
     """
     units = _units(base, sign)  # a wrong one shows before the first list is asked for
-    return lists_of_files(source, lambda list_id, path: _read_file(list_id, path, units))
+    return read_single_list_files(source, lambda list_id, path: _read_file(list_id, path, units))
 
 
 def _read_file(list_id: str, path: Path, units: Units) -> NBestList | InputError:
@@ -64,11 +64,11 @@ def _read_file(list_id: str, path: Path, units: Units) -> NBestList | InputError
             except ValueError as fault:
                 return FormatError(str(fault), file=str(path), line=line)
     features = {name for row in rows for name in row.scores}
-    return list_of(list_id, rows, dict.fromkeys(features, units), str(path))
+    return build_list(list_id, rows, dict.fromkeys(features, units), str(path))
 
 
 def _row(text: str, line: int) -> Row:
-    columns = words_of(text)
+    columns = split_words(text)
     scores: dict[str, float | str] = {}
     for column in columns:
         match = FEATURE.fullmatch(column)
@@ -76,7 +76,7 @@ def _row(text: str, line: int) -> Row:
             break
         if match[1] in scores:
             raise ValueError(f"the feature {match[1][:40]!r} is here a second time")
-        scores[match[1]] = number(match[2])
+        scores[match[1]] = parse_number(match[2])
     if not scores:
         raise ValueError(f"{text[:40]!r}: expected NAME=VALUE … words")
     return Row(" ".join(columns[len(scores) :]), scores, {}, line)
@@ -122,7 +122,7 @@ def writer(target: str | Path, *, base: str = "", sign: str = "log_prob") -> Ite
 
     def write(nbest: NBestList) -> None:
         lines = _lines(nbest, units)
-        with new_file(folder, nbest.id) as stream:
+        with create_file(folder, nbest.id) as stream:
             stream.writelines(f"{line}\n" for line in lines)
 
     yield write
@@ -132,11 +132,11 @@ def _lines(nbest: NBestList, units: Units) -> list[str]:
     if not nbest.streams:
         raise InvalidList("no streams; expected a feature at least", list_id=nbest.id, field="streams")
     for name in nbest.streams:
-        if not name or "=" in name or SPACES.search(name) or BREAKS.search(name):
+        if not name or "=" in name or WORD_SEPARATOR.search(name) or LINE_BREAK.search(name):
             raise InvalidList("a feature's name cannot hold = or white space", list_id=nbest.id, field=name)
     lines = []
-    columns = zip(*(stream_of(nbest, name, units) for name in nbest.streams), strict=True)
-    for place, (text, values) in enumerate(zip(line_texts(nbest), columns, strict=True)):
+    columns = zip(*(stream_from_nats(nbest, name, units) for name in nbest.streams), strict=True)
+    for place, (text, values) in enumerate(zip(format_texts(nbest), columns, strict=True)):
         if FEATURE.fullmatch(text.partition(" ")[0]):
             message = "its first word would be read as a feature"
             raise InvalidList(message, list_id=nbest.id, hypothesis=place, field="text")

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from rescorer.errors import FormatError
-from rescorer.formats.io.json_records import json_kind, parse_object
-from rescorer.formats.io.text_io import Source, good_lines, source_name
+from rescorer.formats.io.json_records import describe_type, parse_object
+from rescorer.formats.io.text_io import Source, read_lines_strict, source_name
 from rescorer.formats.nist.trn_ctm import COMMENT, parse_trn
 
 Entry = tuple[int, str, str]
@@ -49,7 +49,9 @@ def read_groups(source: Source, id_field: str = "id", group_field: str = "speake
 def _text_lines(source: Source) -> list[tuple[int, str]]:
     """The lines that are neither blank nor comments, with their numbers."""
     return [
-        (line, text) for line, text in good_lines(source) if text.strip() and not text.startswith(COMMENT)
+        (line, text)
+        for line, text in read_lines_strict(source)
+        if text.strip() and not text.startswith(COMMENT)
     ]
 
 
@@ -80,7 +82,7 @@ def _json_entries(
     for line, record in _records(lines, file):
         for field in (id_field, value_field):
             if not isinstance(record.get(field), str):
-                kind = json_kind(record.get(field))
+                kind = describe_type(record.get(field))
                 raise FormatError(f"expected a string, not {kind}", file=file, line=line, field=field)
         yield line, record[id_field], record[value_field]
 
@@ -100,7 +102,9 @@ def _records(lines: list[tuple[int, str]], file: str) -> Iterator[tuple[int, dic
         raise FormatError(f"not readable JSON: {fault}", file=file) from None
     for number, record in enumerate(records, start=1):
         if not isinstance(record, dict):
-            raise FormatError(f"expected an object as element {number}, not {json_kind(record)}", file=file)
+            raise FormatError(
+                f"expected an object as element {number}, not {describe_type(record)}", file=file
+            )
         yield number, record
 
 

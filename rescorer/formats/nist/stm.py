@@ -14,19 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from rescorer.errors import FormatError, InputError, InvalidList
-from rescorer.formats.common import BREAKS, Write, line_texts, words_of
+from rescorer.formats.common import LINE_BREAK, Write, format_texts, split_words
 from rescorer.formats.io.sniff import Sample
 from rescorer.formats.io.text_io import Source, open_output, read_lines, source_name
 from rescorer.formats.nist.trn_ctm import (
     COMMENT,
-    IGNORED,
+    IGNORED_TEXT,
     LABELS,
-    channel_of,
-    is_finite,
     is_stm,
+    parse_channel,
     parse_stm,
-    times_of,
 )
+from rescorer.formats.word_times import get_word_times, is_finite_number
 from rescorer.types import Hypothesis, NBestList
 
 PLACE = ("file", "channel", "start_s", "end_s")
@@ -52,16 +51,16 @@ def read_lists(source: Source) -> Iterator[NBestList | InputError]:
             except FormatError as fault:
                 yield fault
                 continue
-            if not segment.ignored:
-                list_id = segment_name(segment.speaker, numbers[segment.speaker])
+            if not segment.is_ignored:
+                list_id = format_segment_id(segment.speaker, numbers[segment.speaker])
                 numbers[segment.speaker] += 1
                 fields = {field: getattr(segment, field) for field in PLACE}
                 fields |= {"labels": segment.labels} if segment.labels else {}
-                hypotheses = (Hypothesis(" ".join(words_of(segment.text))),)
+                hypotheses = (Hypothesis(" ".join(split_words(segment.text))),)
                 yield NBestList(list_id, hypotheses, group=segment.speaker, fields=fields)
 
 
-def segment_name(speaker: str, number: int) -> str:
+def format_segment_id(speaker: str, number: int) -> str:
     """What sclite calls a speaker's segment, from 0."""
     return f"{speaker}-{number:03d}"
 
@@ -83,21 +82,21 @@ def _line(nbest: NBestList) -> str:
 
     file, channel = (nbest.fields.get(name) for name in ("file", "channel"))
     if file is None and channel is None:
-        file, channel = channel_of(nbest)
+        file, channel = parse_channel(nbest)
     for field, value in (("file", file), ("channel", channel), ("group", nbest.group)):
-        if not isinstance(value, str) or words_of(value) != [value] or BREAKS.search(value):
+        if not isinstance(value, str) or split_words(value) != [value] or LINE_BREAK.search(value):
             message = f"expected the {'speaker' if field == 'group' else field}, without white space"
             raise fault(message, field)
     if str(file).startswith(COMMENT):
         raise fault(f"cannot begin with {COMMENT}, as a comment does", "file")
     start, end = _times(nbest)
-    if not (is_finite(start) and is_finite(end) and 0 <= start <= end):
+    if not (is_finite_number(start) and is_finite_number(end) and 0 <= start <= end):
         message = f"expected seconds, the start before the end, not {start!r} and {end!r}"
         raise fault(message, "end_s")
-    labels, text = nbest.fields.get("labels", ""), line_texts(nbest)[0]
+    labels, text = nbest.fields.get("labels", ""), format_texts(nbest)[0]
     if not isinstance(labels, str) or (labels and not LABELS.fullmatch(labels)):
         raise fault("expected labels, <A,B,C>", "labels")
-    if (LABELS.match(text) and not labels) or IGNORED in text.lower():
+    if (LABELS.match(text) and not labels) or IGNORED_TEXT in text.lower():
         raise fault("would be read as labels, or as a segment that is not scored", "text")
     return " ".join(filter(None, (file, channel, nbest.group, repr(start), repr(end), labels, text)))
 
@@ -105,7 +104,7 @@ def _line(nbest: NBestList) -> str:
 def _times(nbest: NBestList) -> tuple[Any, Any]:
     """Of the segment; those of its words where it has none of its own."""
     own = nbest.fields.get("start_s"), nbest.fields.get("end_s")
-    words = [] if own != (None, None) else times_of(nbest)
+    words = [] if own != (None, None) else get_word_times(nbest)
     if not words:
         return own
     return words[0]["start_s"], max(each["start_s"] + each["duration_s"] for each in words)
