@@ -1,33 +1,53 @@
-"""Owns how hypotheses are cut into batches within a budget of words, whatever the sizes of their lists."""
+"""Cut hypotheses into batches within a budget of words, whatever the sizes of their lists."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from rescorer.trie import Words
 
 
-def word_costs(words: Sequence[Words], contexts: Sequence[Words]) -> list[int]:
-    """What each hypothesis adds to a batch: its words, ``</s>``, and its context where that is a new one."""
-    costs = [len(each) + 1 for each in words]
-    for i, context in enumerate(contexts):  # a context is run through once for all that share it
-        if i == 0 or context is not contexts[i - 1]:
-            costs[i] += len(context)
-    return costs
+class BatchPlan(NamedTuple):
+    """Hypotheses that are scored together."""
+
+    indices: Sequence[int]
+    """Their positions in the sequence that was planned."""
+    cost: int
+    """Words to score: canonical words, one ``</s>`` per hypothesis, and every distinct context."""
 
 
-def budget_cuts(costs: Sequence[int], budget: int) -> Iterator[tuple[int, int]]:
-    """Consecutive ranges whose costs sum to at most ``budget``, or hold one item that alone costs more."""
+def plan_batches(words: Sequence[Words], contexts: Sequence[Words], max_words: int) -> Iterator[BatchPlan]:
+    """Plan batches of at most ``max_words`` words; a hypothesis that alone costs more is a batch of its own.
+
+    Hypotheses that fit into one batch keep their order. If there are more, they are cut between subtrees of
+    their common trie, so that few prefixes are scored in more than one batch.
+
+    Args:
+        words: canonical words of each hypothesis.
+        contexts: the words that each hypothesis continues.
+        max_words: the budget of one batch.
+    """
+    order: Sequence[int] = range(len(words))
+    if _cost(words, contexts) > max_words:
+        order = sorted(order, key=lambda i: (contexts[i], words[i]))
     begin = total = 0
-    for i, cost in enumerate(costs):
-        if i > begin and total + cost > budget:
-            yield begin, i
-            begin, total = i, 0
-        total += cost
-    if begin < len(costs):
-        yield begin, len(costs)
+    previous: Words | None = None
+    for position, i in enumerate(order):
+        cost = len(words[i]) + 1
+        cost_with_context = cost + len(contexts[i])
+        if contexts[i] is not previous:
+            cost = cost_with_context
+        if position > begin and total + cost > max_words:
+            yield BatchPlan(order[begin:position], total)
+            begin, total, cost = position, 0, cost_with_context
+        total, previous = total + cost, contexts[i]
+    if begin < len(order):
+        yield BatchPlan(order[begin:], total)
 
 
-def subtree_order(words: Sequence[Words], contexts: Sequence[Words]) -> list[int]:
-    """An order in which the hypotheses of any subtree of their common trie are neighbours."""
-    return sorted(range(len(words)), key=lambda i: (contexts[i], words[i]))
+def _cost(words: Sequence[Words], contexts: Sequence[Words]) -> int:
+    """The cost of all hypotheses in one batch; neighbours that share a context pay for it once."""
+    pairs = zip([None, *contexts], contexts, strict=False)
+    context_words = sum(len(context) for previous, context in pairs if context is not previous)
+    return sum(map(len, words)) + len(words) + context_words

@@ -1,10 +1,12 @@
-"""Owns a model bundle on disk: manifest, hashes, models, normaliser; and weights, versioned apart.
+"""Read, verify and publish model bundles; needs neither torch nor KenLM.
 
-manifest.json          schema, name, version, sha256 of every model file, how the models came to be
+manifest.json          schema, name, version, sha256 of every model file, how the models were made
 text.json              normaliser settings
 ngram/model.arpa.gz    or another file that KenLM reads
 neural/                config.json, model.safetensors, vocabulary.txt
-weights/default.json   stream and LM weights, λ, word and OOV terms, what tuned them
+weights/default.json   stream and LM weights, λ, word and OOV terms, fingerprints of the tuning lists
+
+``Bundle`` is what a process knows of a bundle without its models; ``model_loading`` loads those.
 """
 
 from __future__ import annotations
@@ -14,127 +16,70 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from rescorer.errors import BundleError, ConfigError, did_you_mean
-from rescorer.lm import CONTEXT_CACHE_BYTES
-from rescorer.lm.base import LanguageModel
-from rescorer.lm.mixture import align_vocabularies, check_mixture
-from rescorer.lm.ngram import NgramModel
+from rescorer.lm.mixture import check_mixture
 from rescorer.score_combination import MIXTURE, parse_weights
 from rescorer.text import Normaliser, NormaliserSettings
 from rescorer.types import Weights
 
 SCHEMA = 1
 MANIFEST, TEXT, WEIGHTS = "manifest.json", "text.json", "weights"
-KINDS = ("ngram", "neural")
-"""Of models."""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelOutline:
-    """A model that this process does not have in memory, though another may."""
-
-    name: str
-    kind: str
+ModelKind = Literal["ngram", "neural"]
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """Models that belong together, verified and in memory."""
+    """A verified bundle without its models: names, normaliser and weights."""
 
+    folder: Path
+    """Where its files are."""
     name: str
     version: int
     manifest: Mapping[str, Any]
     normaliser: Normaliser
-    models: Mapping[str, Any]
-    """By name, each a ``LanguageModel``; outlines where ``read_bundle`` made it."""
+    model_kinds: Mapping[str, ModelKind]
+    """The kind of each language model, by its name."""
     weights: Mapping[str, Weights]
     """By name; ``default`` is always there."""
 
     @property
     def label(self) -> str:
+        """Name and version, ``name/version``."""
         return f"{self.name}/{self.version}"
 
     @property
     def ngram(self) -> str:
         """Name of the model whose vocabulary decides what counts as an unknown word."""
-        return next((n for n, m in self.models.items() if is_ngram(m)), next(iter(self.models)))
-
-
-def is_ngram(model: LanguageModel | ModelOutline) -> bool:
-    return isinstance(model, NgramModel) or (isinstance(model, ModelOutline) and model.kind == "ngram")
-
-
-def load_bundle(
-    folder: Path | str,
-    device: str = "cpu",
-    dtype: str = "float32",
-    context_cache_bytes: int = CONTEXT_CACHE_BYTES,
-) -> Bundle:
-    """Verifies a bundle and loads its models; ``dtype`` and ``context_cache_bytes`` as of
-    ``NeuralLanguageModel``.
-
-    Raises:
-        BundleError: something is missing, changed since it was made, or does not fit together.
-        ConfigError: torch does not have the device here, or the dtype is not known.
-    """
-    folder = newest_version(Path(folder))
-    bundle = read_bundle(folder)
-    models: dict[str, LanguageModel] = {}
-    for name, entry in bundle.manifest["models"].items():
-        if entry["kind"] == "ngram":
-            models[name] = load_ngram(folder, name, entry)
-        else:
-            models[name] = load_network(folder / entry["path"], name, device, dtype, context_cache_bytes)
-    align_vocabularies(list(models.values()))
-    return replace(bundle, models=models)
+        ngrams = (name for name, kind in self.model_kinds.items() if kind == "ngram")
+        return next(ngrams, next(iter(self.model_kinds)))
 
 
 def read_bundle(folder: Path | str) -> Bundle:
-    """A verified bundle without its models, of which there are outlines only.
+    """Read and verify a bundle, its models not among it.
+
+    Args:
+        folder: the bundle, or the folder of its versions, of which the newest is read.
 
     Raises:
-        BundleError: something is missing, changed since it was made, or does not fit together.
+        BundleError: something is missing, was changed after publishing, or does not fit together.
     """
     folder = newest_version(Path(folder))
     manifest = read_manifest(folder)
     verify_hashes(folder, manifest)
-    outlines = {name: ModelOutline(name, entry["kind"]) for name, entry in manifest["models"].items()}
-    for name, outline in outlines.items():
-        if outline.kind not in KINDS:
-            known = ", ".join(KINDS)
-            raise BundleError(f"{folder}: model {name!r} is of kind {outline.kind!r}; known are {known}")
-    if not outlines:
+    kinds = {name: entry["kind"] for name, entry in manifest["models"].items()}
+    for name, kind in kinds.items():
+        if kind not in get_args(ModelKind):
+            known = ", ".join(get_args(ModelKind))
+            raise BundleError(f"{folder}: model {name!r} is of kind {kind!r}; known kinds are {known}")
+    if not kinds:
         raise BundleError(f"{folder}: the manifest names no models")
     normaliser = read_normaliser(folder / TEXT)
-    weights = read_weights(folder, list(outlines))
-    return Bundle(manifest["name"], manifest["version"], manifest, normaliser, outlines, weights)
-
-
-def load_ngram(folder: Path, name: str, entry: Mapping[str, Any]) -> NgramModel:
-    """An n-gram; ``words`` in its manifest entry names the list that a KenLM binary cannot give itself."""
-    words = frozenset(read_words(folder / entry["words"])) if "words" in entry else None
-    return NgramModel(folder / entry["path"], name, words)
-
-
-def load_network(
-    folder: Path,
-    name: str,
-    device: str,
-    dtype: str = "float32",
-    context_cache_bytes: int = CONTEXT_CACHE_BYTES,
-) -> LanguageModel:
-    """A neural model; torch, which takes seconds to import, is only waited for by who needs it."""
-    from rescorer.lm.checkpoint import load_model
-    from rescorer.lm.device import torch_device
-    from rescorer.lm.neural import NeuralLanguageModel
-
-    place = torch_device(device)
-    model, words = load_model(folder)
-    return NeuralLanguageModel(model, words, name, place, dtype, context_cache_bytes)
+    weights = read_weights(folder, list(kinds))
+    return Bundle(folder, manifest["name"], manifest["version"], manifest, normaliser, kinds, weights)
 
 
 def read_normaliser(path: Path) -> Normaliser:

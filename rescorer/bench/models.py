@@ -13,15 +13,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rescorer.bundle import Bundle
+from rescorer.bundle import Bundle, ModelKind
 from rescorer.errors import ConfigError
 from rescorer.lm.base import LanguageModel
-from rescorer.lm.mixture import align_vocabularies
 from rescorer.lm.networks import NetworkConfig, NeuralModel
 from rescorer.lm.networks.config import WINDOWED
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.ngram import NgramModel
-from rescorer.pipeline import Rescorer
+from rescorer.lm.vocabulary_alignment import align_vocabularies
+from rescorer.pipeline import MAX_BATCH_WORDS, Rescorer
 from rescorer.text import Normaliser
 from rescorer.trie import Words
 from rescorer.types import NBestList, Weights
@@ -71,11 +71,22 @@ class ModelSpec:
         )
 
 
-def spec_bundle(
-    spec: ModelSpec, lists: Sequence[NBestList], folder: Path, device: str = "cpu", dtype: str = "float32"
-) -> Bundle:
-    """Models that know the lists' words; the n-gram's file goes into ``folder``; raises ConfigError where
-    there are no lists."""
+def spec_rescorer(
+    spec: ModelSpec,
+    lists: Sequence[NBestList],
+    folder: Path,
+    device: str = "cpu",
+    dtype: str = "float32",
+    batch_words: int = MAX_BATCH_WORDS,
+) -> Rescorer:
+    """Make models that know the lists' words; they are the same in any process.
+
+    Args:
+        folder: where the n-gram's file is written.
+
+    Raises:
+        ConfigError: there are no lists.
+    """
     if not lists:
         raise ConfigError("no list to measure with")
     normaliser = Normaliser()
@@ -93,14 +104,9 @@ def spec_bundle(
     models: dict[str, LanguageModel] = {"ngram": NgramModel(arpa), "neural": network}
     align_vocabularies(list(models.values()))
     weights = Weights("default", mixture={"ngram": 0.5, "neural": 0.5})
-    return Bundle("spec", 0, {}, normaliser, models, {"default": weights})
-
-
-def spec_rescorer(
-    spec: ModelSpec, lists: Sequence[NBestList], folder: Path, device: str, dtype: str, batch_words: int
-) -> Rescorer:
-    """The same models in any process."""
-    return Rescorer(spec_bundle(spec, lists, folder, device, dtype), batch_words)
+    kinds: dict[str, ModelKind] = {"ngram": "ngram", "neural": "neural"}
+    bundle = Bundle(folder, "spec", 0, {}, normaliser, kinds, {"default": weights})
+    return Rescorer(bundle, models, batch_words)
 
 
 def spec_vocabulary(spec: ModelSpec, sentences: Iterable[Words]) -> Vocabulary:

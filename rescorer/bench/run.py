@@ -123,7 +123,7 @@ def run_benchmark(
     lists = [item for item in read() if isinstance(item, NBestList)]
     if not lists:
         raise ConfigError("no list to measure with")
-    networks = [each for each in rescorer.bundle.models.values() if isinstance(each, NeuralLanguageModel)]
+    networks = [each for each in rescorer.models.values() if isinstance(each, NeuralLanguageModel)]
     work = count_work(lists, rescorer)
     for _ in range(options.warm_up):
         one_run(rescorer, read, folder, options)
@@ -160,7 +160,8 @@ def run_benchmark(
 def without_streams(rescorer: Rescorer) -> Rescorer:
     """The same with weights that any list suits, whatever its streams."""
     default = replace(rescorer.bundle.weights["default"], streams={})
-    return Rescorer(replace(rescorer.bundle, weights={"default": default}), rescorer.max_batch_words)
+    bundle = replace(rescorer.bundle, weights={"default": default})
+    return Rescorer(bundle, rescorer.models, rescorer.max_batch_words)
 
 
 def measured(load: Callable[[], Rescorer]) -> Rescoring:
@@ -182,7 +183,7 @@ def one_run(
 
 
 def on_gpu(rescorer: Rescorer) -> bool:
-    models = rescorer.bundle.models.values()
+    models = rescorer.models.values()
     return any(isinstance(each, NeuralLanguageModel) and each.device.type == "cuda" for each in models)
 
 
@@ -236,7 +237,7 @@ def peers(
     """Words/s of the plain scorer at the first network's sizes, and of KenLM's call with the first n-gram."""
     normaliser, clock = rescorer.bundle.normaliser, options.clock
     sentences = [normaliser.words(each.text) for nbest in lists for each in nbest.hypotheses]
-    ngrams = [each for each in rescorer.bundle.models.values() if isinstance(each, NgramModel)]
+    ngrams = [each for each in rescorer.models.values() if isinstance(each, NgramModel)]
     kenlm = kenlm_words_per_second(sentences, ngrams[0], clock) if ngrams else None
     if not networks or not options.peer_seconds:
         return None, kenlm

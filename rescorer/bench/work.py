@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from rescorer.bench.products import GATES, Product
-from rescorer.bundle import Bundle
 from rescorer.lm.base import EdgeScores
 from rescorer.lm.networks import NetworkConfig
 from rescorer.lm.neural import NeuralLanguageModel
@@ -40,11 +39,11 @@ class Work:
 def count_work(lists: Sequence[NBestList], rescorer: Rescorer) -> Work:
     """Sends the lists down the path with a model that counts in the place of the models."""
     counter = WorkCounter(
-        [model for model in rescorer.bundle.models.values() if isinstance(model, NeuralLanguageModel)]
+        [model for model in rescorer.models.values() if isinstance(model, NeuralLanguageModel)]
     )
     weights = {"default": Weights(mixture={NAME: 1.0})}
-    bundle: Bundle = replace(rescorer.bundle, models={NAME: counter}, weights=weights)
-    counting = Rescorer(bundle, rescorer.max_batch_words)
+    bundle = replace(rescorer.bundle, model_kinds={NAME: "neural"}, weights=weights)
+    counting = Rescorer(bundle, {NAME: counter}, rescorer.max_batch_words)
     counting.rescore(lists)
     counter.work.lists = len(lists)
     return counter.work

@@ -30,6 +30,7 @@ from rescorer.cpu_count import cores
 from rescorer.errors import ConfigError
 from rescorer.file_rescoring import FileSummary, Rescoring, rescore_lists
 from rescorer.formats.rescored import get_renderer, rescored_writer
+from rescorer.list_ranker import ListRanker
 from rescorer.parallel_rescoring import rescoring
 from rescorer.pipeline import MAX_BATCH_WORDS, Rescorer
 from rescorer.types import Weights
@@ -91,9 +92,9 @@ def rescore(
     Memory stays bounded whatever the file's length. Exit code 1 says that some lists went to the rejects. No
     lists at all are a warning and exit code 0, for pipelines whose recogniser heard nothing.
     """
-    front = Rescorer(read_bundle(bundle))
-    effective = chosen_weights(dict(front.bundle.weights), weights, weight)
-    front.effective_weights(effective)  # a fault in them shows before any output
+    ranker = ListRanker(read_bundle(bundle))
+    effective = chosen_weights(dict(ranker.bundle.weights), weights, weight)
+    ranker.effective_weights(effective)  # a fault in them shows before any output
     make = partial(loaded, bundle, device, dtype, batch_words, effective, merge, to)
     get_renderer(to)  # and so does this one
     lists = looked_at(lists_from(source, maps, streams, groups, format_), effective, streams, to)

@@ -6,6 +6,7 @@ import os
 import socket
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -19,9 +20,11 @@ from rescorer.service.models.repository import ModelRepository
 from rescorer.service.observability.metrics import Metrics
 from rescorer.service.observability.tracing import Tracing, tracing_to
 from rescorer.service.settings import ServiceSettings
-from rescorer.service.workers.model_host import Load
 from rescorer.service.workers.pool import ScorerPool
-from rescorer.service.workers.worker import ProcessScorer, Scorer, ThreadScorer
+from rescorer.service.workers.worker import ProcessScorer, Scorer
+
+if TYPE_CHECKING:
+    from rescorer.service.workers.model_host import LoadScorer
 
 NICENESS = 5
 """Of scorers that take all cores. Otherwise calls wait for them to be refused, for 0.2 s instead of 0.06, and
@@ -32,11 +35,17 @@ SHADOW_NICENESS = 15
 log = structlog.get_logger()
 
 
-def scorers_of(settings: ServiceSettings, load: Load) -> list[Scorer]:
+def scorers_of(settings: ServiceSettings, load: LoadScorer | None) -> list[Scorer]:
     """Processes, or the one thread of this process."""
     if settings.scorers:
         return [process_of(settings, niceness_of(settings)) for _ in range(settings.scorers)]
-    load = partial(load, dtype=settings.dtype, context_cache_bytes=settings.context_cache_bytes)
+    # Only here does the server's own process need KenLM and torch.
+    from rescorer.service.workers.thread_worker import ThreadScorer
+    from rescorer.trie_scorer import TrieScorer
+
+    load = partial(
+        load or TrieScorer.load, dtype=settings.dtype, context_cache_bytes=settings.context_cache_bytes
+    )
     return [ThreadScorer(settings.device, threads_of(settings), load)]
 
 

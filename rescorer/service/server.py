@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import structlog
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -18,7 +19,6 @@ from grpc_reflection.v1alpha import reflection
 
 from rescorer.bundle import newest_version, read_manifest
 from rescorer.errors import ConfigError
-from rescorer.pipeline import Rescorer
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.admin_pb2_grpc import add_AdminServiceServicer_to_server
 from rescorer.protocol.v1.models_pb2_grpc import add_ModelServiceServicer_to_server
@@ -45,9 +45,11 @@ from rescorer.service.observability.gauges import Gauges
 from rescorer.service.observability.metrics import Metrics
 from rescorer.service.observability.tracing import Tracing
 from rescorer.service.settings import ServiceSettings
-from rescorer.service.workers.model_host import Load
 from rescorer.service.workers.pool import ScorerPool
 from rescorer.service.workers.worker import Scorer
+
+if TYPE_CHECKING:
+    from rescorer.service.workers.model_host import LoadScorer
 
 SERVICE = pb.DESCRIPTOR.services_by_name["RescorerService"].full_name
 ROLES: Mapping[str, Role] = MappingProxyType(
@@ -89,7 +91,7 @@ class Server:
     """One server in the running event loop.
 
     Args:
-        load: makes the rescorer; tests put one with faults of its own here.
+        load: loads the models; tests put one with faults of its own here.
         read_again: reads the settings anew for a reload; None: they stay as they are.
         tracing: where spans go; None: as the settings say.
         scorers: those of a server of several fronts; None: scorers of its own, as the settings say.
@@ -98,7 +100,7 @@ class Server:
     def __init__(
         self,
         settings: ServiceSettings,
-        load: Load = Rescorer.load,
+        load: LoadScorer | None = None,
         read_again: Callable[[], ServiceSettings] | None = None,
         tracing: Tracing | None = None,
         scorers: Sequence[Scorer] | None = None,

@@ -10,7 +10,7 @@ import torch
 from typer.testing import CliRunner
 
 from rescorer.bench.lists import ListShape, synthetic_lists
-from rescorer.bench.models import ModelSpec, counted_arpa, spec_bundle
+from rescorer.bench.models import ModelSpec, counted_arpa, spec_rescorer
 from rescorer.bench.peers import PlainLstm, plain_scores
 from rescorer.bench.products import flops, middle_of_work
 from rescorer.bench.run import BenchOptions
@@ -20,7 +20,6 @@ from rescorer.errors import ConfigError
 from rescorer.formats.nbest.jsonlines import writer
 from rescorer.lm.networks.config import KINDS, OUTPUTS
 from rescorer.lm.ngram import NgramModel
-from rescorer.pipeline import Rescorer
 from rescorer.profiling import Phase, Stopwatch, phase, time_items
 from rescorer.trie import build_trie
 from rescorer.types import Hypothesis, NBestList
@@ -98,7 +97,7 @@ def test_the_phases_of_a_run_sum_up_to_it():
 def test_the_work_of_a_network_is_counted(tmp_path):
     lists = [NBestList("a", (Hypothesis("a b"), Hypothesis("a c"), Hypothesis("a")))]
     spec = ModelSpec(hidden=10, vocabulary=41, classes=4)
-    work = count_work(lists, Rescorer(spec_bundle(spec, lists, tmp_path)))
+    work = count_work(lists, spec_rescorer(spec, lists, tmp_path))
     assert (work.words, work.prefixes) == (8, 6)  # a, b, c and three ends
     assert flops(work.network) == 4 * 8 * 10 * 10  # of "", a, a b, a c
     scored = work.output[1:]

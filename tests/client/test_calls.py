@@ -77,7 +77,7 @@ def test_faults_of_a_call_are_raised_as_our_own(client, server, monkeypatch):
         pytest.raises(LimitExceeded, match="this cl"),
     ):
         small.rescore([make_list()] * 100)
-    monkeypatch.setattr(server.rescorer, "error", RuntimeError("secret"))
+    monkeypatch.setattr(server.scorer, "error", RuntimeError("secret"))
     with pytest.raises(ScoringError, match="internal fault") as caught:
         client.rescore([make_list()])
     assert "secret" not in str(caught.value)
@@ -86,7 +86,7 @@ def test_faults_of_a_call_are_raised_as_our_own(client, server, monkeypatch):
 
 
 def test_time_and_room_run_out(client, server):
-    server.rescorer.gate.clear()
+    server.scorer.gate.clear()
     try:
         with pytest.raises(DeadlineExceeded):
             client.rescore([make_list()], timeout_s=0.2)
@@ -95,10 +95,10 @@ def test_time_and_room_run_out(client, server):
             wait_until(lambda: server.in_flight == 256)
             with Client(server.target, retry=NO_RETRY) as other, pytest.raises(Overloaded):
                 other.rescore([make_list()])
-            server.rescorer.gate.set()
+            server.scorer.gate.set()
             assert [len(each.result()) for each in waiting] == [128, 128]
     finally:
-        server.rescorer.gate.set()
+        server.scorer.gate.set()
 
 
 def test_a_server_that_is_not_there_or_not_ready_is_told_apart(bundle, unused_port):

@@ -27,14 +27,14 @@ def test_a_full_server_is_asked_again_when_it_says_so(ngram_bundle):
             lambda: client.rescore([make_list()]),
             lambda: list(hasty.rescore_stream([make_list()])),
         ):
-            server.rescorer.gate.clear()
+            server.scorer.gate.clear()
             first = pool.submit(client.rescore, [make_list()] * 8)
             wait_until(lambda: server.in_flight == 8)
             with pytest.raises(Overloaded):
                 hasty.rescore([make_list()])
             waiting = pool.submit(again)
             time.sleep(0.05)
-            server.rescorer.gate.set()
+            server.scorer.gate.set()
             assert [len(each.result(20)) for each in (first, waiting)] == [8, 1]
 
 
@@ -49,7 +49,7 @@ def test_a_bulk_gives_up_on_a_full_server_when_its_time_is_over(ngram_bundle):
         Client(server.target) as client,
     ):
         client.wait_ready(10)
-        server.rescorer.gate.clear()
+        server.scorer.gate.clear()
         with ThreadPoolExecutor(1) as pool:
             first = pool.submit(client.rescore, [make_list()] * 8)
             wait_until(lambda: server.in_flight == 8)
@@ -57,7 +57,7 @@ def test_a_bulk_gives_up_on_a_full_server_when_its_time_is_over(ngram_bundle):
                 with pytest.raises(DeadlineExceeded):
                     asyncio.run(bulk(server.target))
             finally:
-                server.rescorer.gate.set()
+                server.scorer.gate.set()
             assert len(first.result(20)) == 8
 
 
@@ -70,12 +70,12 @@ def test_limits_that_a_call_meets_name_their_settings(ngram_bundle):
         for ask in (client.rescore, lambda lists: list(client.rescore_stream(lists))):
             with pytest.raises(LimitExceeded, match=r"at most 1024 \(max_message_bytes\)"):
                 ask([large])
-        server.rescorer.gate.clear()
+        server.scorer.gate.clear()
         try:
             with pytest.raises(DeadlineExceeded, match="max_wait_s"):
                 client.rescore([make_list()])
         finally:
-            server.rescorer.gate.set()
+            server.scorer.gate.set()
 
 
 def test_a_caller_may_take_less_than_a_whole_answer(ngram_bundle):
@@ -85,7 +85,7 @@ def test_a_caller_may_take_less_than_a_whole_answer(ngram_bundle):
 
     with run_server(ngram_bundle) as server, Client(server.target) as client:
         assert client.rescore([make_list()], fallback="first_pass")[0].degradation == ""
-        server.rescorer.gate.clear()
+        server.scorer.gate.clear()
         try:
             (answer,) = client.rescore([make_list()], fallback="first_pass", timeout_s=0.5)
             (bulk,) = client.rescore_stream([make_list()], fallback="first_pass", timeout_s=0.5)
@@ -93,7 +93,7 @@ def test_a_caller_may_take_less_than_a_whole_answer(ngram_bundle):
             with pytest.raises(DeadlineExceeded):
                 client.rescore([make_list()], timeout_s=0.2)
         finally:
-            server.rescorer.gate.set()
+            server.scorer.gate.set()
     assert answer.degradation == bulk.degradation == other.degradation == "first_pass"
     assert [each.original_rank for each in answer.hypotheses] == [0, 1]
     with pytest.raises(ConfigError, match="'ngram'"), Client("127.0.0.1:1") as client:

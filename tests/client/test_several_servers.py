@@ -33,23 +33,23 @@ def two(ngram_bundle):
 
 def test_calls_take_turns_between_servers(two):
     one, other, target = two
-    before = one.rescorer.calls, other.rescorer.calls
+    before = one.scorer.calls, other.scorer.calls
     with Client(target) as client:
         client.wait_ready(10)
         wait_until(
             lambda: (
                 client.rescore([make_list()])
-                and one.rescorer.calls > before[0]
-                and other.rescorer.calls > before[1]
+                and one.scorer.calls > before[0]
+                and other.scorer.calls > before[1]
             )
         )
-        before = one.rescorer.calls, other.rescorer.calls
+        before = one.scorer.calls, other.scorer.calls
         for _ in range(20):
             client.rescore([make_list()])
-        assert (one.rescorer.calls - before[0], other.rescorer.calls - before[1]) == (10, 10)
+        assert (one.scorer.calls - before[0], other.scorer.calls - before[1]) == (10, 10)
         bulk = [make_list(f"u{i}") for i in range(320)]
         assert [each.id for each in client.rescore_stream(bulk)] == [each.id for each in bulk]
-        assert one.rescorer.calls - before[0] > 12 < other.rescorer.calls - before[1]
+        assert one.scorer.calls - before[0] > 12 < other.scorer.calls - before[1]
 
 
 def test_a_server_that_is_only_starting_is_not_asked(ngram_bundle):
@@ -61,7 +61,7 @@ def test_a_server_that_is_only_starting_is_not_asked(ngram_bundle):
         client.wait_ready(10)
         assert all(isinstance(client.rescore([make_list()])[0], RescoredList) for _ in range(20))
         other.load()
-        wait_until(lambda: client.rescore([make_list()]) and other.rescorer.calls > 1)
+        wait_until(lambda: client.rescore([make_list()]) and other.scorer.calls > 1)
 
 
 def test_connections_come_to_an_end_unnoticed(ngram_bundle):
@@ -176,14 +176,14 @@ def test_large_requests_are_retried_too(two):
     ]
     with Client(target) as client:
         client.wait_ready(10)
-        one.rescorer.gate.clear()
-        other.rescorer.gate.clear()
+        one.scorer.gate.clear()
+        other.scorer.gate.clear()
         with ThreadPoolExecutor(2) as pool:
             calls = [pool.submit(client.rescore, lists) for _ in range(2)]
             wait_until(lambda: one.in_flight == other.in_flight == len(lists))
-            other.rescorer.gate.set()
+            other.scorer.gate.set()
             one.submit(one.server._server.stop(None)).result(10)  # as abruptly as a kill
-            one.rescorer.gate.set()
+            one.scorer.gate.set()
             assert [len(call.result(30)) for call in calls] == [60, 60]
 
 

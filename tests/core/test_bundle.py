@@ -7,7 +7,8 @@ import shutil
 
 import pytest
 
-from rescorer.bundle import load_bundle, newest_version, publish
+from rescorer import Rescorer
+from rescorer.bundle import newest_version, publish, read_bundle
 from rescorer.errors import BundleError, ConfigError
 from rescorer.lm.checkpoint import load_model, save_model
 from rescorer.lm.ngram import NgramModel
@@ -20,8 +21,10 @@ def folder(tmp_path):
 
 
 def test_a_bundle_comes_back_as_it_was(folder):
-    bundle = load_bundle(folder)
-    assert (bundle.label, bundle.ngram, list(bundle.models)) == ("tiny/1", "ngram", ["ngram", "neural"])
+    rescorer = Rescorer.load(folder)
+    bundle = rescorer.bundle
+    assert (bundle.label, bundle.ngram, list(rescorer.models)) == ("tiny/1", "ngram", ["ngram", "neural"])
+    assert bundle.model_kinds == {"ngram": "ngram", "neural": "neural"}
 
 
 def test_a_bundle_is_never_overwritten_nor_left_half_made(folder):
@@ -64,7 +67,7 @@ def damage_byte(path):
 def test_a_damaged_bundle_is_refused_with_its_reason(folder, file, harm):
     harm(folder / file)
     with pytest.raises(BundleError) as fault:
-        load_bundle(folder)
+        read_bundle(folder)
     assert str(folder) in str(fault.value)
 
 
@@ -74,7 +77,7 @@ def test_every_file_must_be_vouched_for(folder, forgotten):
     del manifest["files"][forgotten]
     (folder / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(BundleError, match="does not name it"):
-        load_bundle(folder)
+        read_bundle(folder)
 
 
 def test_a_model_without_a_path_is_told(folder):
@@ -82,7 +85,7 @@ def test_a_model_without_a_path_is_told(folder):
     del manifest["models"]["ngram"]["path"]
     (folder / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(BundleError, match="lacks its kind or path"):
-        load_bundle(folder)
+        read_bundle(folder)
 
 
 def test_a_manifest_cannot_reach_outside(folder):
@@ -90,7 +93,7 @@ def test_a_manifest_cannot_reach_outside(folder):
     manifest["files"]["../../../etc/passwd"] = "0" * 64
     (folder / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(BundleError, match="outside"):
-        load_bundle(folder)
+        read_bundle(folder)
 
 
 def test_the_newest_version_serves_where_none_is_named(folder):
@@ -98,19 +101,19 @@ def test_the_newest_version_serves_where_none_is_named(folder):
     shutil.copytree(folder, folder.parent / "9")
     (folder.parent / "11").mkdir()  # half copied: no manifest yet
     assert newest_version(folder.parent) == folder.parent / "10"
-    assert load_bundle(folder.parent).label == "tiny/1"
+    assert read_bundle(folder.parent).label == "tiny/1"
 
 
 def test_a_missing_folder_is_told(tmp_path):
     with pytest.raises(BundleError, match="no such bundle"):
-        load_bundle(tmp_path / "nothing")
+        read_bundle(tmp_path / "nothing")
 
 
 def test_a_device_that_is_not_here_is_told(folder):
     for device in ("foo", "", "meta", "cuda:99"):
         with pytest.raises(ConfigError, match=rf"device is '{device}'; torch has here: cpu"):
-            load_bundle(folder, device)
-    assert load_bundle(folder, "cpu").models["neural"].device.type == "cpu"
+            Rescorer.load(folder, device)
+    assert Rescorer.load(folder, "cpu").models["neural"].device.type == "cpu"
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -139,10 +142,10 @@ def test_what_is_no_arpa_file_is_refused(tmp_path):
 
 def test_a_folder_of_bundles_is_told_from_one(folder):
     models = folder.parent.parent
-    assert load_bundle(folder.parent).label == load_bundle(folder).label
+    assert read_bundle(folder.parent).label == read_bundle(folder).label
     with pytest.raises(BundleError, match=rf"no bundle, .*; {folder} is one, and .*--repository {models}"):
-        load_bundle(models)
+        read_bundle(models)
     with pytest.raises(BundleError, match="holds no manifest"):
-        load_bundle(folder / "ngram")
+        read_bundle(folder / "ngram")
     with pytest.raises(BundleError, match="this is a file"):
-        load_bundle(folder / "manifest.json")
+        read_bundle(folder / "manifest.json")

@@ -12,10 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rescorer import ConfigError, Hypothesis, InvalidList, NBestList, Rescorer, Weights
-from rescorer.batching import budget_cuts, subtree_order
 from rescorer.lm.reference_scorer import plain_log_probs, plain_mixture
 from rescorer.ranking import MAX_TOTAL, best_first, merge_equal, ranking
 from rescorer.score_combination import parse_weights, weights_to_dict
+from rescorer.trie_scorer import TrieScorer
 from tests.support.tiny_models import write_bundle
 
 
@@ -39,7 +39,7 @@ texts = st.lists(
     st.lists(st.lists(st.tuples(texts, st.floats(-1e6, 1e6)), min_size=1, max_size=5), min_size=1, max_size=4)
 )
 def test_totals_are_weighted_sums_of_reference_scores(rescorer, lists):
-    models, normalise = rescorer.bundle.models, rescorer.bundle.normaliser.words
+    models, normalise = rescorer.models, rescorer.bundle.normaliser.words
     weights = Weights(
         "w", {"acoustic": 0.5}, {"ngram": 0.3, "mixture": 2.0}, -0.7, -1.5, {"ngram": 0.4, "neural": 0.6}
     )
@@ -89,7 +89,7 @@ def test_scores_empty_long_and_unknown_texts(rescorer):
     long = " ".join(generator.choice(["the", "cat", "sat", "on", "mat", "zzz"], size=1000))
     many = nbest(*(" ".join(generator.choice(["the", "cat", "sat"], size=5)) for _ in range(2000)))
     odd = nbest("", long, "qqq zzz", "<sil>")
-    small = Rescorer(rescorer.bundle, max_batch_words=50)
+    small = Rescorer(rescorer.bundle, rescorer.models, max_batch_words=50)
     for in_one_batch, in_many in zip(rescorer.rescore([odd, many]), small.rescore([odd, many]), strict=True):
         expected_total = {h.original_rank: h.total for h in in_one_batch.hypotheses}
         for h in in_many.hypotheses:
@@ -101,7 +101,7 @@ def test_scores_empty_long_and_unknown_texts(rescorer):
     assert by_rank[0].total == by_rank[3].total  # a text of fillers only equals the empty text
     assert by_rank[2].components["oov"] == 2
     words = rescorer.bundle.normaliser.words(long)
-    expected = plain_log_probs(rescorer.bundle.models["neural"], words).sum()
+    expected = plain_log_probs(rescorer.models["neural"], words).sum()
     assert by_rank[1].components["neural"] == pytest.approx(expected, abs=0.1)
 
 
@@ -219,37 +219,16 @@ def test_merging_preserves_total_probability(items):
     assert sorted(i for group in members for i in group) == list(range(len(items)))
 
 
-@given(st.lists(st.integers(1, 30), max_size=30), st.integers(1, 40))
-def test_batches_keep_order_and_budget(costs, budget):
-    cuts = list(budget_cuts(costs, budget))
-    assert [i for begin, end in cuts for i in range(begin, end)] == list(range(len(costs)))
-    assert all(sum(costs[b:e]) <= budget or e - b == 1 for b, e in cuts)
-
-
-WORDS = st.lists(st.sampled_from("ab"), max_size=5).map(tuple)
-
-
-@given(st.lists(st.tuples(WORDS, st.sampled_from([(), ("c",), ("a", "b")])), max_size=20))
-def test_hypotheses_of_a_subtree_stand_together(items):
-    order = subtree_order([words for words, _ in items], [context for _, context in items])
-    assert sorted(order) == list(range(len(items)))
-    for words, context in items:
-        for length in range(len(words) + 1):
-            below = [items[i][1] == context and items[i][0][:length] == words[:length] for i in order]
-            first, last = below.index(True), len(below) - below[::-1].index(True)
-            assert all(below[first:last])
-
-
 def test_a_list_above_the_budget_is_cut_between_subtrees(rescorer, monkeypatch):
     apart = [
         f"{first} {'cat sat on ' * 4}{last}" for last in ("the", "mat", "qqq") for first in ("the", "mat")
     ]
     nodes = []
-    score = Rescorer.edge_scores
+    score = TrieScorer.score
     monkeypatch.setattr(
-        Rescorer, "edge_scores", lambda self, trie: nodes.append(trie.n_nodes) or score(self, trie)
+        TrieScorer, "score", lambda self, trie: nodes.append(trie.n_nodes) or score(self, trie)
     )
-    small = Rescorer(rescorer.bundle, max_batch_words=45)
+    small = Rescorer(rescorer.bundle, rescorer.models, max_batch_words=45)
     found = sorted(small.rescore([nbest(*apart)])[0].hypotheses, key=lambda h: h.original_rank)
     assert len(nodes) > 1
     assert (

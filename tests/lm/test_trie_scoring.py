@@ -10,10 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rescorer.lm.mixture import align_vocabularies, mixed_scores
+from rescorer.lm.mixture import mixed_scores
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.ngram import NgramModel
 from rescorer.lm.reference_scorer import plain_log_probs, plain_mixture
+from rescorer.lm.vocabulary_alignment import align_vocabularies
 from rescorer.trie import build_trie
 from tests.support.tiny_models import NETWORK_WORDS, random_network, write_arpa
 

@@ -49,7 +49,7 @@ def test_the_manifest_says_where_the_models_come_from(starter):
         assert perplexity["mixture"] < 0.85 * perplexity["ngram"]
     size_bytes = sum(path.stat().st_size for path in (ROOT / "models").rglob("*") if path.is_file())
     assert size_bytes <= 25_000_000
-    assert len(starter.bundle.models["neural"].vocabulary()) >= 59_000
+    assert len(starter.models["neural"].vocabulary()) >= 59_000
 
 
 @pytest.mark.data

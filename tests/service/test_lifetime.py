@@ -36,20 +36,20 @@ def test_health_says_serving_only_from_loaded_to_told_to_stop(bundle):
         code, text, *_ = expect_error(stub.Rescore, pb.RescoreRequest())
         assert (code, text) == (grpc.StatusCode.UNAVAILABLE, "the models are being loaded")
         server.load()
-        assert server.rescorer.calls == 1  # the warm-up
+        assert server.scorer.calls == 1  # the warm-up
         assert next(states).status == SERVING
         assert health.Check(HealthCheckRequest()).status == SERVING
         # Told to stop, it finishes what is in flight.
-        server.rescorer.gate.clear()
-        server.rescorer.entered.clear()
+        server.scorer.gate.clear()
+        server.scorer.entered.clear()
         call = stub.Rescore.future(pb.RescoreRequest(lists=[make_list_message()]))
-        assert server.rescorer.entered.wait(5)
+        assert server.scorer.entered.wait(5)
         stopping = server.submit(server.server.stop())
         assert next(states).status == NOT_SERVING
         time.sleep(2 * SETTLE_S)
         assert not stopping.done()
         assert expect_error(stub.Rescore, pb.RescoreRequest())[0] == grpc.StatusCode.UNAVAILABLE
-        server.rescorer.gate.set()
+        server.scorer.gate.set()
         assert call.result().lists[0].status.code == 0
         stopping.result(10)
 
@@ -110,26 +110,26 @@ def test_a_server_told_to_stop_does_not_wait_for_clients_that_say_nothing(bundle
 
 def test_a_stream_whose_last_message_is_in_hand_ends_well_when_the_server_stops(bundle):
     with run_server(bundle) as server, grpc.insecure_channel(server.target) as channel:
-        server.rescorer.gate.clear()
+        server.scorer.gate.clear()
         responses = RescorerServiceStub(channel).RescoreStream(
             iter([pb.RescoreStreamRequest(lists=[make_list_message()])])
         )
         wait_until(lambda: server.in_flight == 1)
         stopping = server.submit(server.server.stop())
         time.sleep(2 * SETTLE_S)
-        server.rescorer.gate.set()
+        server.scorer.gate.set()
         assert [len(each.lists) for each in responses] == [1]
         stopping.result(10)
 
 
 def test_after_the_grace_time_a_call_is_given_up(bundle):
     with run_server(bundle, grace_s=0.2) as server, grpc.insecure_channel(server.target) as channel:
-        server.rescorer.gate.clear()
+        server.scorer.gate.clear()
         call = RescorerServiceStub(channel).Rescore.future(pb.RescoreRequest(lists=[make_list_message()]))
         wait_until(lambda: server.in_flight == 1)
         server.run(server.server.stop())
         assert expect_error(call.result)[0] == grpc.StatusCode.UNAVAILABLE
-        server.rescorer.gate.set()
+        server.scorer.gate.set()
 
 
 def test_a_bundle_that_cannot_be_loaded_never_serves(tmp_path):

@@ -86,7 +86,7 @@ def test_an_answer_is_counted_in_lists_words_and_prefixes(server, stub):
 
 def test_work_that_is_cancelled_late_refused_or_degraded_is_counted(server, stub):
     before = told(server)
-    server.rescorer.gate.clear()
+    server.scorer.gate.clear()
     request = pb.RescoreRequest(lists=[make_list_message()] * 4)
     gone = [stub.Rescore.future(request) for _ in range(2)]
     wait_until(lambda: server.in_flight == 8)
@@ -99,7 +99,7 @@ def test_work_that_is_cancelled_late_refused_or_degraded_is_counted(server, stub
     wait_until(lambda: server.in_flight == 0)
     assert expect_error(stub.Rescore, request, timeout=0.1)[0] == grpc.StatusCode.DEADLINE_EXCEEDED
     wait_until(lambda: server.in_flight == 0)
-    server.rescorer.gate.set()
+    server.scorer.gate.set()
     after = told(server)
 
     def more(name: str, **labels: str) -> float:

@@ -86,12 +86,12 @@ def test_the_newest_serves_until_a_newer_one_is_loaded(folder, add):
         assert models.version().label == models.version("a").label == models.version("a/9").label == "a/9"
         add("a/10")
         lease = models.lease("a")
-        with lease as front:
+        with lease as ranker:
             changes = await models.reload()
             assert (changes.loaded, changes.retired, changes.refused) == (["a/10"], ["a/9"], {})
             assert models.version("a").label == "a/10"
             # Whoever began with the old one ends with it.
-            assert front.bundle.label == "a/9"
+            assert ranker.bundle.label == "a/9"
             await settled(models)
             assert models._host.held == ["a/9", "a/10"]
         await settled(models)
@@ -133,7 +133,7 @@ def test_without_a_default_a_request_must_say_which(folder, add):
         await models.start()
         with pytest.raises(ModelNotFound, match="no model is named"):
             models.lease()
-        assert models.lease("b").front.bundle.label == "b/1"
+        assert models.lease("b").ranker.bundle.label == "b/1"
 
     asyncio.run(story())
 

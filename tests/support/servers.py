@@ -1,4 +1,4 @@
-"""Run a real server in a thread of the test process, with a rescorer that can be paused or made to fail."""
+"""Run a real server in a thread of the test process, with a scorer that can be paused or made to fail."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rescorer import Rescorer
 from rescorer.lm.base import EdgeScores
 from rescorer.service.observability.tracing import Tracing
 from rescorer.service.server import Server
 from rescorer.service.settings import load_settings
 from rescorer.service.workers.model_host import WARM_UP
 from rescorer.trie import HypothesisTrie
+from rescorer.trie_scorer import TrieScorer
 
 
-class ControlledRescorer(Rescorer):
-    """A real rescorer that a test can pause or make fail."""
+class ControlledScorer(TrieScorer):
+    """A real trie scorer that a test can pause or make fail."""
 
     error: Exception | None = None
     """Error to raise instead of scoring; the warm-up still succeeds."""
@@ -38,7 +38,7 @@ class ControlledRescorer(Rescorer):
         self.entered = threading.Event()
         """Set when scoring begins, before waiting for ``gate``."""
 
-    def edge_scores(self, trie: HypothesisTrie, only: Sequence[str] = ()) -> dict[str, EdgeScores]:
+    def score(self, trie: HypothesisTrie, only: Sequence[str] = ()) -> dict[str, EdgeScores]:
         if self.broken:
             raise RuntimeError("the device is broken")
         self.calls += 1
@@ -49,7 +49,7 @@ class ControlledRescorer(Rescorer):
                 raise self.error
             if self.poison in trie.words:
                 raise RuntimeError("poisoned")
-        return super().edge_scores(trie, only)
+        return super().score(trie, only)
 
 
 class RunningServer:
@@ -58,8 +58,8 @@ class RunningServer:
     def __init__(
         self, bundle: Path, load: Callable | None = None, tracing: Tracing | None = None, **settings: Any
     ) -> None:
-        self.rescorer: ControlledRescorer | None = None
-        self._load, self._tracing = load or ControlledRescorer.load, tracing
+        self.scorer: ControlledScorer | None = None
+        self._load, self._tracing = load or ControlledScorer.load, tracing
         settings = {"port": 0, "threads": 1, "scorers": 0} | settings  # score in this process, under control
         self.settings = load_settings(bundle=bundle, **settings)
         self.loop = asyncio.new_event_loop()
@@ -93,9 +93,9 @@ class RunningServer:
         self.loop.close()
 
     async def _create_server(self) -> Server:
-        def load(folder: Path, device: str, **options: Any) -> Rescorer:
-            self.rescorer = self._load(folder, device, **options)
-            return self.rescorer
+        def load(folder: Path, device: str, **options: Any) -> TrieScorer:
+            self.scorer = self._load(folder, device, **options)
+            return self.scorer
 
         return Server(self.settings, load, tracing=self._tracing)
 

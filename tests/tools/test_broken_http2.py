@@ -66,13 +66,13 @@ def test_a_broken_conversation_is_no_concern_of_others(server, breaker):
 def test_a_path_that_is_not_utf_8_ends_neither_the_server_nor_calls_of_others(server):
     with Client(server.target) as client:
         client.wait_ready(10)
-        server.rescorer.gate.clear()
-        server.rescorer.entered.clear()
+        server.scorer.gate.clear()
+        server.scorer.entered.clear()
         with ThreadPoolExecutor(1) as caller:
             call = caller.submit(client.rescore, [make_list()])
-            assert server.rescorer.entered.wait(10)
+            assert server.scorer.entered.wait(10)
             say(server.port, b"".join(conversation(b"/\xe5", b"")))
-            server.rescorer.gate.set()
+            server.scorer.gate.set()
             assert [each.id for each in call.result(20)] == ["u1"]
         assert b"grpc-status" in say(server.port, b"".join(conversation(PATH, b"")))
         assert b"Method not found" in say(server.port, b"".join(conversation(b"/\xe5", b"")))

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from rescorer.errors import FormatError
-from rescorer.lm.mixture import align_vocabularies
 from rescorer.lm.reference_scorer import plain_log_probs
+from rescorer.lm.vocabulary_alignment import align_vocabularies
 from rescorer.vocabulary import END, START, UNKNOWN
 from rescorer_training.cli import app
 from rescorer_training.evaluation.model_set import open_ngram

@@ -9,7 +9,7 @@ import tomllib
 import pytest
 from typer.testing import CliRunner
 
-from rescorer.bundle import load_bundle
+from rescorer.bundle import read_bundle
 from rescorer.errors import ConfigError
 from rescorer_training.cli import app
 from rescorer_training.recipe.config import SHIPPED, make_recipe, read_recipe
@@ -90,7 +90,7 @@ def data(tmp_path):
 def test_a_recipe_makes_a_bundle_and_a_report(tmp_path, data):
     recipe = read_recipe(str(tmp_path / "toy.toml"))
     report = run_recipe(recipe, data, tmp_path / "out", threads=1)
-    bundle = load_bundle(tmp_path / "out" / "bundle" / "toy" / "1")
+    bundle = read_bundle(tmp_path / "out" / "bundle" / "toy" / "1")
     assert bundle.manifest["training"]["licence"] == "ours"
     assert "held-out.txt" in bundle.manifest["measured"]["validation"]["text"]
     assert [model.name for model in report.models] == ["n-gram", "general", "lstm", "windowed"]

@@ -18,7 +18,7 @@ TOLERANCE = 1e-4
 
 def write_expected(folder: Path, rescorer: Rescorer, lists: Sequence[NBestList], weights: str) -> None:
     """Scores lists by the library, for ``Expected`` to read wherever it is."""
-    used = rescorer.effective_weights(rescorer.bundle.weights[weights])
+    used = rescorer.ranker.effective_weights(rescorer.bundle.weights[weights])
     answers = [
         {str(each.original_rank): {"total": each.total, **each.components} for each in answer.hypotheses}
         for answer in rescorer.rescore(lists, used)

@@ -114,7 +114,7 @@ class ModelTally:
     def known(self) -> frozenset[str]:
         """The words of the bundle's n-gram."""
         bundle = self._rescorer.bundle
-        return bundle.models[bundle.ngram].vocabulary()
+        return self._rescorer.models[bundle.ngram].vocabulary()
 
     def add(self, nbest: NBestList, errors: np.ndarray | None, first: int) -> None:
         """One more list.

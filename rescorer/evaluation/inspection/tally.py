@@ -18,7 +18,7 @@ from rescorer.evaluation.error_rate.report import Totals
 from rescorer.evaluation.inspection.models import ModelTally
 from rescorer.evaluation.inspection.streams import StreamFacts, StreamTally
 from rescorer.evaluation.inspection.words import WordFacts, WordTally
-from rescorer.pipeline import check_list
+from rescorer.list_ranker import check_list
 from rescorer.ranking import best_first
 from rescorer.text import Normaliser
 from rescorer.trie import Words, build_trie

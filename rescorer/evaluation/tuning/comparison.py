@@ -90,11 +90,7 @@ def first_pass(scored: ScoredList) -> EvaluatedList:
 def system_weights(rescorer: Rescorer, weights: Weights) -> dict[str, Weights]:
     """The same weights for each model of the bundle alone and for their mixture."""
     scale = weights.lm.get(MIXTURE, 1.0)
-    names = (
-        [*rescorer.bundle.models, MIXTURE]
-        if len(rescorer.bundle.models) > 1
-        else list(rescorer.bundle.models)
-    )
+    names = [*rescorer.models, MIXTURE] if len(rescorer.models) > 1 else list(rescorer.models)
     return {name: replace(weights, name=name, lm={name: scale}) for name in names}
 
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 
 from rescorer.errors import ConfigError, InputError, Unavailable
-from rescorer.pipeline import PreparedList, Rescorer, check_lengths, components_of
+from rescorer.list_ranker import ListRanker, PreparedList, check_lengths, components_of
 from rescorer.profiling import Phase, phase
 from rescorer.protocol.messages import (
     list_from_proto,
@@ -40,7 +40,7 @@ RescoreAnswer = TypeVar("RescoreAnswer", pb.RescoreResponse, pb.RescoreStreamRes
 class Plan:
     """What a request asks for, checked and in canonical words."""
 
-    front: Rescorer
+    ranker: ListRanker
     weights: Weights
     lists: tuple[PreparedList | InputError, ...]
     """What is wrong with a list in its place."""
@@ -55,41 +55,41 @@ class Plan:
         return sum(sum(map(len, each.words)) + len(each.words) + len(each.context) for each in self.good)
 
 
-def plan_lists(front: Rescorer, request: RescoreRequest, settings: ServiceSettings) -> Plan:
+def plan_lists(ranker: ListRanker, request: RescoreRequest, settings: ServiceSettings) -> Plan:
     """Raises ConfigError where the weights do not fit the bundle."""
-    weights = weights_of(front, request)
+    weights = weights_of(ranker, request)
 
     def planned(message: pb.NBestList) -> PreparedList | InputError:
         try:
             check_list(message, settings)
             with phase(Phase.PARSE):
                 nbest = list_from_proto(message)
-            return front.prepared(nbest, weights)
+            return ranker.prepare(nbest, weights)
         except InputError as fault:
             return fault
 
-    return Plan(front, weights, tuple(planned(message) for message in request.lists))
+    return Plan(ranker, weights, tuple(planned(message) for message in request.lists))
 
 
-def plan_texts(front: Rescorer, request: pb.ScoreTextRequest) -> Plan:
+def plan_texts(ranker: ListRanker, request: pb.ScoreTextRequest) -> Plan:
     """The texts as one list without scores; raises as ``plan_lists``."""
-    words = tuple(front.bundle.normaliser.words(text) for text in request.texts)
-    context: Words = front.bundle.normaliser.words(request.context)
+    words = tuple(ranker.bundle.normaliser.words(text) for text in request.texts)
+    context: Words = ranker.bundle.normaliser.words(request.context)
     check_lengths("", words, context)
     nbest = NBestList("", tuple(Hypothesis(text) for text in request.texts))
-    return Plan(front, weights_of(front, request), (PreparedList(nbest, words, context),) if words else ())
+    return Plan(ranker, weights_of(ranker, request), (PreparedList(nbest, words, context),) if words else ())
 
 
-def weights_of(front: Rescorer, request: RescoreRequest | pb.ScoreTextRequest) -> Weights:
+def weights_of(ranker: ListRanker, request: RescoreRequest | pb.ScoreTextRequest) -> Weights:
     """The weights that a request asks for, complete."""
     weighting = request.WhichOneof("weighting")
     if weighting == "weights":
-        return front.effective_weights(weights_from_proto(request.weights))
+        return ranker.effective_weights(weights_from_proto(request.weights))
     name = request.weights_name if weighting else "default"
-    if name not in front.bundle.weights:
-        have = ", ".join(sorted(front.bundle.weights))
+    if name not in ranker.bundle.weights:
+        have = ", ".join(sorted(ranker.bundle.weights))
         raise ConfigError(f"weights_name is {name!r}; the bundle has: {have}")
-    return front.effective_weights(front.bundle.weights[name])
+    return ranker.effective_weights(ranker.bundle.weights[name])
 
 
 def answer_lists(
@@ -120,17 +120,17 @@ def answer_lists(
                     ranked = ranked_list(plan, each, outcome, merge=request.merge)
                 with phase(Phase.WRITE):
                     write_ranking(ranked, response.lists.add(degradation=outcome.degradation))
-                metrics.ranked(plan.front.bundle.label, ranked, outcome.degradation)
+                metrics.ranked(plan.ranker.bundle.label, ranked, outcome.degradation)
             except InputError as of_list:
                 fault = of_list
         if fault is not None:
-            metrics.refused(plan.front.bundle.label, fault)
+            metrics.refused(plan.ranker.bundle.label, fault)
             hidden = request_id if kind_of(fault).hidden else ""
             response.lists.add(id=message.id, status=status_of(fault, hidden, path=f"lists[{index}]"))
             if message.HasField("fields"):
                 response.lists[index].fields.CopyFrom(message.fields)
     response.weights.CopyFrom(weights_to_proto(plan.weights))
-    response.model = plan.front.bundle.label
+    response.model = plan.ranker.bundle.label
     return response
 
 
@@ -140,18 +140,18 @@ def ranked_list(plan: Plan, prepared: PreparedList, outcome: Outcome, *, merge: 
         return first_pass(prepared, plan.weights)
     weights = plan.weights
     if outcome.degradation == pb.DEGRADATION_NGRAM:
-        weights = ngram_weights(weights, plan.front.bundle.ngram)
+        weights = ngram_weights(weights, plan.ranker.bundle.ngram)
     sums: dict[str, np.ndarray] = {}
     for part in outcome.parts:
         for name, values in part.batch.sums(weights).items():
             sums.setdefault(name, np.empty(len(prepared.words)))[list(part.places)] = values[part.rows]
-    return plan.front.ranked(prepared, sums, weights, merge=merge)
+    return plan.ranker.rank(prepared, sums, weights, merge=merge)
 
 
 def answer_texts(plan: Plan, outcomes: Sequence[Outcome]) -> pb.ScoreTextResponse:
     """Raises whatever kept the texts from being scored."""
     response = pb.ScoreTextResponse(
-        weights=weights_to_proto(plan.weights), model=plan.front.bundle.label
+        weights=weights_to_proto(plan.weights), model=plan.ranker.bundle.label
     )  # fmt: skip
     for prepared, outcome in zip(plan.good, outcomes, strict=True):
         if outcome.fault is not None:
@@ -161,7 +161,7 @@ def answer_texts(plan: Plan, outcomes: Sequence[Outcome]) -> pb.ScoreTextRespons
             texts = [prepared.nbest.hypotheses[place].text for place in part.places]
             words = [prepared.words[place] for place in part.places]
             trie, scores, first = part.batch.trie, part.batch.scores, part.rows.start
-            scored = plan.front.text_scores(texts, words, trie, scores, plan.weights, first)
+            scored = plan.ranker.text_scores(texts, words, trie, scores, plan.weights, first)
             found.update(zip(part.places, scored, strict=True))
         response.scores.extend(text_score_to_proto(found[place]) for place in range(len(found)))
     return response

@@ -12,7 +12,7 @@ import grpc
 import structlog
 
 from rescorer.errors import Overloaded
-from rescorer.pipeline import Rescorer
+from rescorer.list_ranker import ListRanker
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceServicer
 from rescorer.service.api.auth import current_client
@@ -107,11 +107,11 @@ class RescorerService(RescorerServiceServicer):
         if self._settings.log_texts:
             log.info("texts", texts=list(request.texts))
         caller = self._caller(context)
-        with self._models.lease(request.model) as front:
+        with self._models.lease(request.model) as ranker:
             async with self._admission.admitted(
                 caller.client, 1, tokens_in(request), remaining_s=caller.remaining_s
             ) as ticket:
-                plan = await self._done(lambda: plan_texts(front, request), tokens_in(request))
+                plan = await self._done(lambda: plan_texts(ranker, request), tokens_in(request))
                 self._admission.correct(ticket, plan.tokens)
                 outcomes = await self._outcomes(plan, caller)
                 response = await self._done(lambda: answer_texts(plan, outcomes), plan.tokens)
@@ -133,12 +133,12 @@ class RescorerService(RescorerServiceServicer):
             log.info("texts", lists=texts)
         caller = replace(self._caller(context), fallback=request.fallback)
         size = len(request.lists), tokens_in(request)
-        with self._models.lease(request.model) as front:
+        with self._models.lease(request.model) as ranker:
             try:
                 async with self._admission.admitted(
                     caller.client, *size, remaining_s=caller.remaining_s, wait=wait
                 ) as ticket:
-                    plan = await self._planned(front, request)
+                    plan = await self._planned(ranker, request)
                     self._admission.correct(ticket, plan.tokens)
                     outcomes = await self._outcomes(plan, caller)
                     return await self._answered(plan, outcomes, request, response, caller)
@@ -147,7 +147,7 @@ class RescorerService(RescorerServiceServicer):
                 if not caller.fallback:
                     raise
             async with self._late.admitted(caller.client, *size):
-                plan = await self._planned(front, request)
+                plan = await self._planned(ranker, request)
                 outcomes = await self._outcomes(plan, caller, late=True)
                 return await self._answered(plan, outcomes, request, response, caller)
 
@@ -170,14 +170,14 @@ class RescorerService(RescorerServiceServicer):
 
     async def _outcomes(self, plan: Plan, caller: Caller, *, late: bool = False) -> list[Outcome]:
         call = current_call.get()
-        call.model = plan.front.bundle.label
+        call.model = plan.ranker.bundle.label
         call.lists += len(plan.lists)
-        outcomes = await self._scoring.outcomes(plan.front, plan.good, caller, late=late)
+        outcomes = await self._scoring.outcomes(plan.ranker, plan.good, caller, late=late)
         call.scored([part for outcome in outcomes for part in outcome.parts])
         return outcomes
 
-    async def _planned(self, front: Rescorer, request: RescoreRequest) -> Plan:
-        return await self._done(lambda: plan_lists(front, request, self._settings), tokens_in(request))
+    async def _planned(self, ranker: ListRanker, request: RescoreRequest) -> Plan:
+        return await self._done(lambda: plan_lists(ranker, request, self._settings), tokens_in(request))
 
     async def _done(self, job: Callable[[], Response], tokens: int) -> Response:
         result, laps = await self._jobs.done(job, tokens)

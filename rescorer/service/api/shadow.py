@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 import structlog
 
 from rescorer.errors import DeadlineExceeded, RescorerError
-from rescorer.pipeline import Rescorer
+from rescorer.list_ranker import ListRanker
 from rescorer.protocol.messages import list_from_proto
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.ranking import Ranking
@@ -158,17 +158,17 @@ class Shadow:
 
     async def _compare(self, each: Answered) -> None:
         began = time.perf_counter()
-        with self.models.lease() as front:
-            plan = await self._in_thread(plan_of, front, each)
-            works = await self._scored(front, plan, each.request_id)
+        with self.models.lease() as ranker:
+            plan = await self._in_thread(plan_of, ranker, each)
+            works = await self._scored(ranker, plan, each.request_id)
             found = await self._in_thread(agreement_of, plan, works, each)
-        self._metrics.shadowed(front.bundle.label, *found, time.perf_counter() - began)
+        self._metrics.shadowed(ranker.bundle.label, *found, time.perf_counter() - began)
 
-    async def _scored(self, front: Rescorer, plan: Plan, request_id: str) -> list[Work]:
+    async def _scored(self, ranker: ListRanker, plan: Plan, request_id: str) -> list[Work]:
         """The list as work that has its scores, or the fault it met."""
         timeout_s = self._pool.timeout_s
         deadline = time.monotonic() + timeout_s
-        works = works_of(front, plan.good[0], self._max_batch_tokens, deadline, request_id=request_id)
+        works = works_of(ranker, plan.good[0], self._max_batch_tokens, deadline, request_id=request_id)
         for work in works:
             self._batcher.put(work, "")
         try:
@@ -193,11 +193,11 @@ def is_chosen(request_id: str, list_id: str, share: float) -> bool:
     return int.from_bytes(digest) < share * 2**64
 
 
-def plan_of(front: Rescorer, each: Answered) -> Plan:
+def plan_of(ranker: ListRanker, each: Answered) -> Plan:
     """The list as a request to the shadow; raises where its weights do not fit that bundle."""
-    weights = weights_of(front, each.request)
+    weights = weights_of(ranker, each.request)
     nbest = list_from_proto(each.request.lists[each.place])
-    return Plan(front, weights, (front.prepared(nbest, weights),))
+    return Plan(ranker, weights, (ranker.prepare(nbest, weights),))
 
 
 def agreement_of(plan: Plan, works: Sequence[Work], each: Answered) -> Agreement:

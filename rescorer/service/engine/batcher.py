@@ -184,7 +184,7 @@ class Batcher:
         self._pool.worked()
         partial = np.array([each for work in works for each in work.partial], dtype=bool)
         laps = [*laps, *laps_of(scored.seconds, began)]
-        batch = BatchScores(first.front, trie, scored.scores, partial, laps, scored.context_words)
+        batch = BatchScores(first.ranker, trie, scored.scores, partial, laps, scored.context_words)
         begin = 0
         for work in works:
             rows = slice(begin, begin + len(work.words))

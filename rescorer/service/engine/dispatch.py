@@ -8,7 +8,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from rescorer.errors import DeadlineExceeded
-from rescorer.pipeline import PreparedList, Rescorer
+from rescorer.list_ranker import ListRanker, PreparedList
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.service.engine.batcher import Batcher
 from rescorer.service.engine.work_item import Part, Work, works_of
@@ -54,7 +54,7 @@ class Scoring:
         self._metrics = metrics
 
     async def outcomes(
-        self, front: Rescorer, lists: Sequence[PreparedList], caller: Caller, *, late: bool = False
+        self, ranker: ListRanker, lists: Sequence[PreparedList], caller: Caller, *, late: bool = False
     ) -> list[Outcome]:
         """One a list, in their order.
 
@@ -69,10 +69,10 @@ class Scoring:
         low, high = NEAR_S
         near_s = min(max(NEAR_PART * caller.remaining_s, low), high) if fallback else 0.0
         if not late:
-            found |= await self._scored(front, lists, range(len(lists)), caller, deadline - near_s)
+            found |= await self._scored(ranker, lists, range(len(lists)), caller, deadline - near_s)
         left = [index for index in range(len(lists)) if index not in found]
         if left and fallback:
-            found |= await self._scored(front, lists, left, caller, deadline - near_s / 2, ngram_only=True)
+            found |= await self._scored(ranker, lists, left, caller, deadline - near_s / 2, ngram_only=True)
         if fallback == pb.FALLBACK_FIRST_PASS:
             for index in left:
                 found.setdefault(index, Outcome(degradation=pb.DEGRADATION_FIRST_PASS))
@@ -84,7 +84,7 @@ class Scoring:
 
     async def _scored(
         self,
-        front: Rescorer,
+        ranker: ListRanker,
         lists: Sequence[PreparedList],
         chosen: Sequence[int],
         caller: Caller,
@@ -93,10 +93,10 @@ class Scoring:
         ngram_only: bool = False,
     ) -> dict[int, Outcome]:
         """The outcomes of those of the chosen lists that are scored in time."""
-        only = (front.bundle.ngram,) if ngram_only else ()
+        only = (ranker.bundle.ngram,) if ngram_only else ()
         degradation = pb.DEGRADATION_NGRAM if ngram_only else pb.DEGRADATION_UNSPECIFIED
         works = {
-            index: works_of(front, lists[index], self._max_batch_tokens, until, only, caller.request_id)
+            index: works_of(ranker, lists[index], self._max_batch_tokens, until, only, caller.request_id)
             for index in chosen
         }
         every = [work for of_list in works.values() for work in of_list]

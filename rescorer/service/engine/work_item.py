@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
-from rescorer.batching import budget_cuts, subtree_order, word_costs
+from rescorer.batching import plan_batches
 from rescorer.errors import DeadlineExceeded
+from rescorer.list_ranker import ListRanker, PreparedList
 from rescorer.lm.base import EdgeScores
 from rescorer.lm.context_stats import ContextWords
-from rescorer.pipeline import PreparedList, Rescorer
 from rescorer.profiling import Phase, phase
 from rescorer.service.observability.timings import Lap
 from rescorer.trie import HypothesisTrie, Words, build_trie
@@ -25,30 +25,30 @@ class BatchScores:
     """The scores of a batch; sums over its paths are made once for all who mix the models alike.
 
     Args:
-        front: knows the models' names.
+        ranker: knows the models' names.
         laps: what the batch took, from its trie on.
         context_words: that its networks needed.
     """
 
     def __init__(
         self,
-        front: Rescorer,
+        ranker: ListRanker,
         trie: HypothesisTrie,
         scores: Mapping[str, EdgeScores],
         partial: np.ndarray,  # (H,) bool
         laps: Sequence[Lap],
         context_words: ContextWords,
     ) -> None:
-        self.front, self.trie, self.scores, self.laps = front, trie, scores, laps
+        self.ranker, self.trie, self.scores, self.laps = ranker, trie, scores, laps
         self.context_words = context_words
         self._partial = partial
         self._sums: dict[tuple[tuple[str, float], ...], dict[str, np.ndarray]] = {}
 
     def sums(self, weights: Weights) -> dict[str, np.ndarray]:
-        """``Rescorer.sentence_sums`` of all hypotheses of the batch; called from any thread."""
+        """``ListRanker.sentence_sums`` of all hypotheses of the batch; called from any thread."""
         mixture = tuple(weights.mixture.items())
         if mixture not in self._sums:
-            self._sums[mixture] = self.front.sentence_sums(self.trie, self.scores, weights, self._partial)
+            self._sums[mixture] = self.ranker.sentence_sums(self.trie, self.scores, weights, self._partial)
         return self._sums[mixture]
 
 
@@ -68,7 +68,7 @@ class Part(NamedTuple):
 class Work:
     """Hypotheses of one list, or as many of them as fit into a batch."""
 
-    front: Rescorer
+    ranker: ListRanker
     """Stands for the bundle."""
     words: Sequence[Words]
     partial: Sequence[bool]
@@ -90,7 +90,7 @@ class Work:
     @property
     def kind(self) -> tuple[str, tuple[str, ...]]:
         """Only work of one kind can be scored together."""
-        return self.front.bundle.label, self.only
+        return self.ranker.bundle.label, self.only
 
     def is_over(self) -> bool:
         """Whether it is answered, given up, or late; a late one is told so."""
@@ -104,23 +104,8 @@ class Work:
             self.answer.exception()  # whoever waits may be gone: that is no news for the log
 
 
-def cut(words: Sequence[Words], context: Words, budget: int) -> Iterator[tuple[Sequence[int], int]]:
-    """Places of the hypotheses of a list that go into a batch together, with their cost in tokens.
-
-    Where they are too many for one batch, it is cut between subtrees of their common trie, so that few
-    prefixes are scored in more than one.
-    """
-    room, costs = max(1, budget - len(context)), word_costs(words, [()] * len(words))
-    order: Sequence[int] = range(len(words))
-    if sum(costs) > room:
-        order = subtree_order(words, [context] * len(words))
-        costs = [costs[place] for place in order]
-    for begin, end in budget_cuts(costs, room):
-        yield order[begin:end], sum(costs[begin:end]) + len(context)
-
-
 def works_of(
-    front: Rescorer,
+    ranker: ListRanker,
     prepared: PreparedList,
     max_batch_tokens: int,
     deadline: float,
@@ -131,7 +116,7 @@ def works_of(
     words, context, hypotheses = prepared.words, prepared.context, prepared.nbest.hypotheses
     return [
         Work(
-            front,
+            ranker,
             [words[place] for place in places],
             [hypotheses[place].partial for place in places],
             context,
@@ -141,7 +126,7 @@ def works_of(
             request_id,
             places=places,
         )
-        for places, cost in cut(words, context, max_batch_tokens)
+        for places, cost in plan_batches(words, [context] * len(words), max_batch_tokens)
     ]
 
 

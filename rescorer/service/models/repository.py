@@ -18,7 +18,7 @@ import structlog
 
 from rescorer.bundle import Bundle, read_bundle
 from rescorer.errors import BundleError, ModelNotFound, RescorerError, Unavailable
-from rescorer.pipeline import Rescorer
+from rescorer.list_ranker import ListRanker
 from rescorer.service.models.discovery import NO_BUNDLES, Found, Print, find, fingerprint, wanted
 from rescorer.service.models.metadata import ModelFacts, model_facts
 
@@ -39,7 +39,7 @@ class Host(Protocol):
 class Version:
     """One version of a bundle, loaded."""
 
-    front: Rescorer
+    ranker: ListRanker
     """Stands for the bundle where it is not in memory: normaliser, weights, names of models."""
     facts: list[ModelFacts]
     printed: Print
@@ -51,7 +51,7 @@ class Version:
 
     @property
     def bundle(self) -> Bundle:
-        return self.front.bundle
+        return self.ranker.bundle
 
     @property
     def label(self) -> str:
@@ -63,18 +63,18 @@ class Version:
 
 
 class Lease:
-    """Keeps a version loaded while it is in use: ``with repository.lease("name") as front: …``.
+    """Keeps a version loaded while it is in use: ``with repository.lease("name") as ranker: …``.
 
     Taken and released in the event loop.
     """
 
     def __init__(self, repository: ModelRepository, version: Version) -> None:
         self._repository, self._version = repository, version
-        self.front = version.front
+        self.ranker = version.ranker
         version.leases += 1
 
-    def __enter__(self) -> Rescorer:
-        return self.front
+    def __enter__(self) -> ListRanker:
+        return self.ranker
 
     def __exit__(self, *exc_info: object) -> None:
         self._version.leases -= 1
@@ -241,11 +241,11 @@ class ModelRepository:
         if have is not None:
             if bundle.manifest["files"] != have.bundle.manifest["files"]:
                 raise BundleError(f"{found.folder}: changed in place; publish it as a new version")
-            have.front, have.printed = Rescorer(bundle), printed
+            have.ranker, have.printed = ListRanker(bundle), printed
             changes.changed.append(bundle.label)
             return have
         facts = await asyncio.to_thread(model_facts, found.folder, bundle.manifest)
-        version = Version(Rescorer(bundle), facts, printed)
+        version = Version(ListRanker(bundle), facts, printed)
         await asyncio.gather(*self._dropping)  # their memory is free then
         self._check_room(version, found)
         began = time.perf_counter()

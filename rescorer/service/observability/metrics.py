@@ -166,7 +166,7 @@ class Metrics:
 
     def batch(self, works: Sequence[Work], batch: BatchScores) -> None:
         """A batch was scored."""
-        model = batch.front.bundle.label
+        model = batch.ranker.bundle.label
         self.batch_lists.observe(len(works))
         self.batch_edges.observe(batch.trie.n_edges)
         self.batch_seconds.labels(model).observe(sum(lap.seconds for lap in batch.laps))

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rescorer.lm.malloc import keep_freed_memory
-from rescorer.pipeline import Rescorer
 from rescorer.service.workers.ipc import (
     PREFIX,
     WORKS,
@@ -38,6 +37,7 @@ from rescorer.service.workers.ipc import (
 )
 from rescorer.service.workers.model_host import ModelHost, Scored, SharedHost, Tenant
 from rescorer.trie import HypothesisTrie
+from rescorer.trie_scorer import TrieScorer
 
 Answer = tuple[dict[str, Any], Arrays]
 
@@ -65,7 +65,7 @@ def main(
     for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(each, signal.SIG_IGN)
     keep_freed_memory()
-    load = partial(Rescorer.load, dtype=dtype, context_cache_bytes=context_cache_bytes)
+    load = partial(TrieScorer.load, dtype=dtype, context_cache_bytes=context_cache_bytes)
     host = ModelHost(device, threads, load)
     with socket.socket(fileno=descriptor) as connection, suppress(ConnectionError):  # the server is gone
         if listening is None:

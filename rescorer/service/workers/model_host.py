@@ -3,36 +3,25 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
 
-from rescorer.bundle import is_ngram
 from rescorer.errors import Unavailable
 from rescorer.lm.base import EdgeScores
 from rescorer.lm.context_stats import ContextWords
 from rescorer.lm.malloc import give_back_freed_memory
-from rescorer.pipeline import Rescorer
+from rescorer.lm.ngram import NgramModel
 from rescorer.profiling import Stopwatch
 from rescorer.service.observability.timings import seconds_of
+from rescorer.service.workers.worker import Scored
 from rescorer.trie import HypothesisTrie, build_trie
+from rescorer.trie_scorer import TrieScorer
 
-Load = Callable[..., Rescorer]
-"""Of a bundle's folder, a device, and by name the dtype and the memory for contexts; as ``Rescorer.load``."""
+LoadScorer = Callable[..., TrieScorer]
+"""Load a bundle's models: takes the arguments of ``TrieScorer.load``."""
 
 WARM_UP = build_trie([("warm", "up"), ()])
-
-
-class Scored(NamedTuple):
-    """A model's edge scores by name, and what they took."""
-
-    scores: Mapping[str, EdgeScores]
-    seconds: Mapping[str, float]
-    """By phase. A GPU's work is counted where it is waited for."""
-    context_words: ContextWords
-    device_bytes: Mapping[str, int]
-    """Memory of a GPU, by kind; empty on a CPU."""
 
 
 class ModelHost:
@@ -41,13 +30,13 @@ class ModelHost:
     Args:
         device: as torch calls it.
         threads: of the neural models; 0: torch's own choice.
-        load: makes a rescorer.
+        load: loads a bundle's models.
     """
 
-    def __init__(self, device: str, threads: int, load: Load = Rescorer.load) -> None:
+    def __init__(self, device: str, threads: int, load: LoadScorer = TrieScorer.load) -> None:
         self._device, self._threads = device, threads
         self._load = load
-        self._rescorers: dict[str, Rescorer] = {}
+        self._scorers: dict[str, TrieScorer] = {}
 
     def load(self, label: str, folder: Path) -> None:
         """Loads and warms a bundle; from then on it can be asked under its label.
@@ -57,17 +46,17 @@ class ModelHost:
             ConfigError: the device is not here.
             ScoringError: it gives scores that are not finite.
         """
-        rescorer = self._load(folder, self._device)
-        if not all(is_ngram(model) for model in rescorer.bundle.models.values()):
+        scorer = self._load(folder, self._device)
+        if not all(isinstance(model, NgramModel) for model in scorer.models.values()):
             from rescorer.lm.device import use_threads  # torch, which n-grams do not wait for
 
             use_threads(self._threads)
-        rescorer.edge_scores(WARM_UP)
-        self._rescorers[label] = rescorer
+        scorer.score(WARM_UP)
+        self._scorers[label] = scorer
         give_back_freed_memory()
 
     def unload(self, label: str) -> None:
-        self._rescorers.pop(label, None)
+        self._scorers.pop(label, None)
         give_back_freed_memory()
 
     def measured(self, label: str, trie: HypothesisTrie, only: Sequence[str] = ()) -> Scored:
@@ -92,15 +81,15 @@ class ModelHost:
             ScoringError: a score is not finite.
             Unavailable: the bundle is not loaded.
         """
-        rescorer = self._rescorers.get(label)
-        if rescorer is None:
+        scorer = self._scorers.get(label)
+        if scorer is None:
             raise Unavailable(f"{label} is not loaded")
-        return rescorer.edge_scores(trie, only)
+        return scorer.score(trie, only)
 
     def probe(self) -> None:
         """Raises whatever is raised where the device no longer works."""
-        for rescorer in list(self._rescorers.values()):
-            rescorer.edge_scores(WARM_UP)
+        for scorer in list(self._scorers.values()):
+            scorer.score(WARM_UP)
 
 
 class SharedHost:

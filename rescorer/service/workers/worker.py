@@ -10,20 +10,27 @@ import os
 import signal
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 from rescorer.errors import ScoringError
+from rescorer.lm.base import EdgeScores
 from rescorer.lm.context_stats import ContextWords
-from rescorer.pipeline import Rescorer
 from rescorer.service.workers.ipc import Arrays, Child, Died, Frame, Peer, scores_of, trie_arrays
-from rescorer.service.workers.model_host import Load, ModelHost, Scored
 from rescorer.trie import HypothesisTrie
 
-Result = TypeVar("Result")
+
+class Scored(NamedTuple):
+    """A model's edge scores by name, and what they took."""
+
+    scores: Mapping[str, EdgeScores]
+    seconds: Mapping[str, float]
+    """By phase. A GPU's work is counted where it is waited for."""
+    context_words: ContextWords
+    device_bytes: Mapping[str, int]
+    """Memory of a GPU, by kind; empty on a CPU."""
 
 
 class Scorer(Protocol):
@@ -54,58 +61,6 @@ class Scorer(Protocol):
 
     async def give_up(self) -> None:
         """Ends it for all, as it does not answer or gives faults."""
-
-
-class ThreadScorer:
-    """Scores in a thread of this process. It cannot be replaced: once stopped it stays so."""
-
-    def __init__(self, device: str, threads: int, load: Load = Rescorer.load) -> None:
-        self._host = ModelHost(device, threads, load)
-        self._thread = ThreadPoolExecutor(1, "scoring")
-        self._loading = ThreadPoolExecutor(1, "loading")
-        self._stopped = False
-        self.pid = 0
-        self.device_bytes: Mapping[str, int] = {}
-
-    @property
-    def alive(self) -> bool:
-        return not self._stopped
-
-    async def start(self) -> None:
-        if self._stopped:
-            raise ScoringError("the scoring thread of a process cannot be replaced")
-
-    async def load(self, label: str, folder: Path) -> None:
-        await self._run(self._loading, lambda: self._host.load(label, folder))
-
-    async def unload(self, label: str) -> None:
-        await self._run(self._thread, lambda: self._host.unload(label))
-
-    async def probe(self) -> None:
-        await self._run(self._thread, self._host.probe)
-
-    async def score(self, label: str, trie: HypothesisTrie, only: Sequence[str]) -> Scored:
-        scored = await self._run(self._thread, lambda: self._host.measured(label, trie, only))
-        self.device_bytes = scored.device_bytes
-        return scored
-
-    async def stop(self) -> None:
-        self._stopped = True
-        for each in (self._thread, self._loading):
-            each.shutdown(wait=False, cancel_futures=True)
-
-    async def give_up(self) -> None:
-        await self.stop()
-
-    async def _run(self, thread: ThreadPoolExecutor, job: Callable[[], Result]) -> Result:
-        if self._stopped:
-            raise Died("the scoring thread has stopped")
-        try:
-            return await asyncio.get_running_loop().run_in_executor(thread, job)
-        except asyncio.CancelledError:
-            if self._stopped:  # before it was begun
-                raise Died("the scoring thread has stopped") from None
-            raise
 
 
 class RemoteScorer(ABC):

@@ -38,10 +38,10 @@ def stub(channel):
 @pytest.fixture
 def held(server):
     """The server with scoring held up; it goes on at the end of the test at the latest."""
-    server.rescorer.gate.clear()
-    server.rescorer.entered.clear()
+    server.scorer.gate.clear()
+    server.scorer.entered.clear()
     yield server
-    server.rescorer.gate.set()
+    server.scorer.gate.set()
 
 
 def test_a_bad_list_does_not_disturb_the_others(stub):
@@ -132,7 +132,7 @@ def test_bytes_that_are_no_message_are_refused(channel):
 
 @pytest.mark.parametrize("method", ["Rescore", "RescoreStream"])
 def test_a_fault_of_ours_tells_the_client_nothing(stub, server, method, capfd, monkeypatch):
-    monkeypatch.setattr(server.rescorer, "error", RuntimeError("secret path"))
+    monkeypatch.setattr(server.scorer, "error", RuntimeError("secret path"))
     metadata = (("x-request-id", "my-id.1"),)
     if method == "Rescore":
         code, text, reason, _ = expect_error(
@@ -170,7 +170,7 @@ def test_above_its_room_a_server_refuses_calls_but_not_health_checks(stub, chann
     assert HealthStub(channel).Check(HealthCheckRequest(), timeout=5).status == SERVING
     # A stream waits for room.
     stream = stub.RescoreStream(iter([pb.RescoreStreamRequest(lists=[make_list_message()] * 4)]))
-    held.rescorer.gate.set()
+    held.scorer.gate.set()
     assert len(next(stream).lists) == 4
     assert all(len(each.result().lists) == 4 for each in waiting)
     wait_until(lambda: held.in_flight == 0)
@@ -179,14 +179,14 @@ def test_above_its_room_a_server_refuses_calls_but_not_health_checks(stub, chann
 def test_queued_work_of_a_call_that_is_gone_is_never_done(stub, held):
     request = pb.RescoreRequest(lists=[make_list_message()])
     running_call = stub.Rescore.future(request)
-    assert held.rescorer.entered.wait(5)
-    calls = held.rescorer.calls
+    assert held.scorer.entered.wait(5)
+    calls = held.scorer.calls
     assert expect_error(stub.Rescore, request, timeout=0.2)[0] == grpc.StatusCode.DEADLINE_EXCEEDED
     cancelled = stub.Rescore.future(request)
     wait_until(lambda: held.in_flight == 2)
     cancelled.cancel()
     wait_until(lambda: held.in_flight == 1)
-    held.rescorer.gate.set()
+    held.scorer.gate.set()
     assert running_call.result().lists[0].status.code == 0
     stub.Rescore(request)
-    assert held.rescorer.calls == calls + 1
+    assert held.scorer.calls == calls + 1

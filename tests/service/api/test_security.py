@@ -235,7 +235,7 @@ def test_texts_are_in_the_log_only_where_that_is_asked_for(ngram_bundle, capfd, 
         client.score_text(["canary"])
         with pytest.raises(RescorerError):
             client.rescore([secret], "other")
-        server.rescorer.error = RuntimeError("broken")
+        server.scorer.error = RuntimeError("broken")
         with pytest.raises(ScoringError):
             client.rescore([secret])
     structlog.reset_defaults()

@@ -26,7 +26,6 @@ from rescorer.protocol.messages import list_to_proto
 from rescorer.protocol.status import fault_of
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
-from rescorer.service.engine.work_item import cut
 from rescorer.service.workers.model_host import WARM_UP
 from rescorer.types import Weights
 from tests.support.servers import run_server, wait_until
@@ -81,7 +80,7 @@ def answering(folder):
     with run_server(folder, max_words=20, max_batch_tokens=60) as server:
         channel, stub = stub_of(server)
         yield server, stub
-        server.rescorer.gate.set()
+        server.scorer.gate.set()
         channel.close()
 
 
@@ -125,11 +124,11 @@ def test_thousands_of_calls_with_cancelled_and_late_ones_among_them(folder, plai
 def test_a_list_longer_than_a_batch_is_cut_and_put_together(answering, plain):
     server, stub = answering
     lists = [a_list("long", random.Random(1), n=60), a_list("short", random.Random(2))]
-    calls = server.rescorer.calls
+    calls = server.scorer.calls
     answers = stub.Rescore(request_of(*lists)).lists
     for answer, wanted in zip(answers, plain.rescore(lists), strict=True):
         assert_scored(answer, wanted)
-    assert server.rescorer.calls - calls > 2
+    assert server.scorer.calls - calls > 2
     texts = [each.text for each in lists[0].hypotheses]
     scores = stub.ScoreText(pb.ScoreTextRequest(texts=texts, context="the cat")).scores
     for found, wanted in zip(scores, plain.score_text(texts, "the cat"), strict=True):
@@ -137,46 +136,39 @@ def test_a_list_longer_than_a_batch_is_cut_and_put_together(answering, plain):
         assert list(found.log_probs["mixture"].values) == pytest.approx(list(wanted.log_probs["mixture"]))
 
 
-def test_pieces_of_a_list_keep_the_budget_and_the_prefixes_together():
-    words = [("a",) * n for n in (3, 1, 5, 2)]
-    pieces = [(list(places), cost) for places, cost in cut(words, ("x", "y"), 8)]
-    assert pieces == [([1, 3], 7), ([0], 6), ([2], 8)]
-    assert [(list(places), cost) for places, cost in cut(words, (), 15)] == [([0, 1, 2, 3], 15)]
-
-
 def test_lists_that_came_meanwhile_are_one_batch(answering):
     server, stub = answering
-    server.rescorer.gate.clear()
-    server.rescorer.entered.clear()
+    server.scorer.gate.clear()
+    server.scorer.entered.clear()
     first = [stub.Rescore.future(request_of(a_list("first", random.Random(0)))) for _ in range(2)]
-    assert server.rescorer.entered.wait(5)
+    assert server.scorer.entered.wait(5)
     wait_until(lambda: server.in_flight == 2)
     time.sleep(0.1)  # one is being scored, one is made ready
-    calls = server.rescorer.calls
+    calls = server.scorer.calls
     tiny = NBestList("tiny", (Hypothesis("the"),), {"acoustic": (-1.0,)})
     later = [stub.Rescore.future(request_of(tiny)) for _ in range(20)]
     wait_until(lambda: server.in_flight == 22)
-    server.rescorer.gate.set()
+    server.scorer.gate.set()
     assert all(len(each.result().lists) == 1 for each in first + later)
-    assert server.rescorer.calls - calls <= 4
+    assert server.scorer.calls - calls <= 4
 
 
 def test_what_comes_late_joins_the_batch_that_is_ready(answering, plain):
     server, stub = answering
-    server.rescorer.gate.clear()
-    server.rescorer.entered.clear()
+    server.scorer.gate.clear()
+    server.scorer.entered.clear()
     some = [a_list(f"u{i}", random.Random(i)) for i in range(3)]
     scored = stub.Rescore.future(request_of(some[0]))
-    assert server.rescorer.entered.wait(5)
+    assert server.scorer.entered.wait(5)
     ready = stub.Rescore.future(request_of(some[1]))
     wait_until(lambda: server.in_flight == 2 and not server.server._batcher.waiting)
     late = stub.Rescore.future(request_of(some[2]))
     wait_until(lambda: server.server._batcher.waiting == 1)
-    calls = server.rescorer.calls
-    server.rescorer.gate.set()
+    calls = server.scorer.calls
+    server.scorer.gate.set()
     for answer, wanted in zip((scored, ready, late), plain.rescore(some), strict=True):
         assert_scored(answer.result().lists[0], wanted)
-    assert server.rescorer.calls - calls == 1
+    assert server.scorer.calls - calls == 1
 
 
 def test_a_poisonous_list_fails_alone(answering, plain):
@@ -196,26 +188,26 @@ def test_a_poisonous_list_fails_alone(answering, plain):
 def test_lists_of_a_failed_batch_do_not_each_wait_for_other_batches(answering, monkeypatch):
     server, stub = answering
     seen: list[set[str]] = []
-    scores = server.rescorer.edge_scores
+    scores = server.scorer.score
 
     def watched(trie, only=()):
         if trie is not WARM_UP:
             seen.append(set(trie.words))
         return scores(trie, only)
 
-    monkeypatch.setattr(server.rescorer, "edge_scores", watched)
+    monkeypatch.setattr(server.scorer, "score", watched)
     words = ("mat", "poison", "sat", "on")
     some = [NBestList(word, (Hypothesis(word),), {"acoustic": (-1.0,)}) for word in words]
     long = NBestList("long", (Hypothesis("cat " * 19),) * 3, {"acoustic": (-1.0,) * 3})  # a batch of its own
-    server.rescorer.gate.clear()
-    server.rescorer.entered.clear()
+    server.scorer.gate.clear()
+    server.scorer.entered.clear()
     first = stub.Rescore.future(request_of(a_list("first", random.Random(0))))
-    assert server.rescorer.entered.wait(5)
+    assert server.scorer.entered.wait(5)
     failing = stub.Rescore.future(request_of(*some))
     wait_until(lambda: server.in_flight == 5)
     other = stub.Rescore.future(request_of(long, long))
     wait_until(lambda: server.in_flight == 7)
-    server.rescorer.gate.set()
+    server.scorer.gate.set()
     assert [each.status.code for each in failing.result().lists] == [0, INTERNAL.value[0], 0, 0]
     assert (len(first.result().lists), len(other.result().lists)) == (1, 2)
     # Those of the other call are two batches; the four wait for one of them, once.
@@ -226,7 +218,7 @@ def test_a_broken_device_is_told_by_health(folder):
     with run_server(folder) as server:
         channel, stub = stub_of(server)
         with channel:
-            server.rescorer.broken = True
+            server.scorer.broken = True
             call = stub.Rescore.future(request_of(a_list("u", random.Random(0))), timeout=30)
             wait_until(server.server.broken.done)
             health = HealthStub(channel)
@@ -238,7 +230,7 @@ def test_who_is_refused_hears_at_once_when_to_come_back(folder):
     with run_server(folder, max_in_flight_lists=4, max_lists=4) as server:
         channel, stub = stub_of(server)
         with channel:
-            server.rescorer.gate.clear()
+            server.scorer.gate.clear()
             waiting = [stub.Rescore.future(request_of(a_list("u", random.Random(0)))) for _ in range(4)]
             wait_until(lambda: server.in_flight == 4)
             began = time.monotonic()
@@ -252,7 +244,7 @@ def test_who_is_refused_hears_at_once_when_to_come_back(folder):
             fault = fault_of(status)
             assert isinstance(fault, Overloaded)
             assert fault.retry_after_s >= 0.04
-            server.rescorer.gate.set()
+            server.scorer.gate.set()
             assert all(each.result().lists for each in waiting)
 
 
@@ -260,21 +252,21 @@ def test_one_client_that_floods_leaves_room_for_another(folder):
     with run_server(folder, max_in_flight_lists=8, max_lists=8) as server:
         (one, flooding), (other, modest) = stub_of(server), stub_of(server)
         with one, other:
-            server.rescorer.gate.clear()
+            server.scorer.gate.clear()
             some = request_of(*[a_list("u", random.Random(0))] * 4)
             calls = [flooding.Rescore.future(some) for _ in range(2)]
             wait_until(lambda: server.in_flight == 8)
             assert refused_reason(modest, some) == "at most 8 may be"
-            server.rescorer.gate.set()
+            server.scorer.gate.set()
             assert [len(each.result().lists) for each in calls] == [4, 4]
             wait_until(lambda: server.in_flight == 0)
-            server.rescorer.gate.clear()
+            server.scorer.gate.clear()
             calls = [flooding.Rescore.future(some)]
             wait_until(lambda: server.in_flight == 4)
             calls.append(modest.Rescore.future(request_of(*[a_list("v", random.Random(0))] * 3)))
             wait_until(lambda: server.in_flight == 7)
             assert refused_reason(flooding, request_of(a_list("u", random.Random(0)))) == "others need room"
-            server.rescorer.gate.set()
+            server.scorer.gate.set()
             assert [len(each.result().lists) for each in calls] == [4, 3]
 
 
@@ -288,7 +280,7 @@ def refused_reason(stub: RescorerServiceStub, request: pb.RescoreRequest) -> str
 def test_a_caller_may_take_less_than_an_error(answering, plain):
     server, stub = answering
     some = a_list("u", random.Random(3))
-    server.rescorer.gate.clear()
+    server.scorer.gate.clear()
     held = stub.Rescore.future(request_of(some))
     answer = stub.Rescore(request_of(some, fallback=pb.FALLBACK_FIRST_PASS), timeout=2).lists[0]
     assert answer.degradation == pb.DEGRADATION_FIRST_PASS
@@ -297,7 +289,7 @@ def test_a_caller_may_take_less_than_an_error(answering, plain):
     with pytest.raises(grpc.RpcError) as caught:
         stub.Rescore(request_of(some, fallback=pb.FALLBACK_NGRAM), timeout=1)
     assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
-    server.rescorer.gate.set()
+    server.scorer.gate.set()
     assert held.result().lists[0].degradation == pb.DEGRADATION_UNSPECIFIED
     assert_scored(held.result().lists[0], plain.rescore([some])[0])
 
@@ -307,12 +299,12 @@ def test_a_full_server_answers_by_the_ngram_whom_that_is_enough(folder, plain):
         channel, stub = stub_of(server)
         with channel:
             some = a_list("u", random.Random(3))
-            server.rescorer.gate.clear()
+            server.scorer.gate.clear()
             held = stub.Rescore.future(request_of(some, some))
             wait_until(lambda: server.in_flight == 2)
             less = stub.Rescore.future(request_of(some, fallback=pb.FALLBACK_NGRAM))
             time.sleep(0.1)
-            server.rescorer.gate.set()
+            server.scorer.gate.set()
             answer = less.result().lists[0]
             assert answer.degradation == pb.DEGRADATION_NGRAM
             assert {"ngram", "mixture"} <= set(answer.hypotheses[0].components)

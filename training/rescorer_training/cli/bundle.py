@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from rescorer.bundle import load_bundle
+from rescorer.bundle import read_bundle
 from rescorer.errors import ConfigError
 from rescorer.types import Weights
 from rescorer_training.cli.options import NormaliserOption, number, pairs, read_normaliser
@@ -66,7 +66,7 @@ def bundle(
         facts=dict(pairs(note or [])),
     )
     manifest = make_bundle(parts, output)
-    shares = load_bundle(output).weights["default"].mixture  # verified by reading it back
+    shares = read_bundle(output).weights["default"].mixture  # verified by reading it back
     if as_json:
         typer.echo(json.dumps(manifest, indent=2, ensure_ascii=False))
     else:

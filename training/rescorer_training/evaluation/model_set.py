@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rescorer.bundle import load_bundle, load_network, read_words
+from rescorer.bundle import read_bundle, read_words
 from rescorer.errors import BundleError, ConfigError
 from rescorer.lm.base import LanguageModel
-from rescorer.lm.mixture import align_vocabularies, check_mixture
+from rescorer.lm.mixture import check_mixture
 from rescorer.lm.ngram import NgramModel, is_arpa
+from rescorer.lm.vocabulary_alignment import align_vocabularies
+from rescorer.model_loading import load_bundle_models, load_network
 from rescorer.text import Normaliser
 
 
@@ -47,8 +49,8 @@ def load_models(
         ConfigError: no model is given, or the shares do not match the models.
         BundleError: a model cannot be read.
     """
-    loaded = load_bundle(bundle, device) if bundle else None
-    models: dict[str, LanguageModel] = dict(loaded.models) if loaded else {}
+    loaded = read_bundle(bundle) if bundle else None
+    models = load_bundle_models(loaded, device) if loaded else {}
     for path in ngrams:
         name = _choose_name("ngram", models)
         models[name] = open_ngram(path, name)
@@ -62,7 +64,7 @@ def load_models(
     if shares:
         check_mixture(shares, list(models))
         chosen = shares
-    elif loaded and len(models) == len(loaded.models):
+    elif loaded and len(models) == len(loaded.model_kinds):
         chosen = loaded.weights["default"].mixture
     chosen = chosen if len(models) > 1 else {}
     return ModelSet(models, normaliser or (loaded.normaliser if loaded else Normaliser()), chosen)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rescorer.batching import budget_cuts
+from rescorer.batching import plan_batches
 from rescorer.errors import FormatError, ScoringError
 from rescorer.lm.base import LanguageModel
 from rescorer.lm.mixture import mix
@@ -99,10 +99,12 @@ def _score_with_model(
         if carries_state(model):
             bar.update(len(log_shares))
             return carried_log_probs(model, sentences) + log_shares
-    parts = []
-    for begin, end in budget_cuts(lengths.tolist(), MAX_BATCH_WORDS):
-        trie = build_trie(sentences[begin:end])
-        edges = np.concatenate([trie.path_edges(i) for i in range(end - begin)])
-        parts.append(model.score(trie).log_probs[edges])
-        bar.update(len(edges))
-    return np.concatenate(parts)
+    ends = np.cumsum(lengths)
+    log_probs = np.empty(len(log_shares))
+    for plan in plan_batches(sentences, [()] * len(sentences), MAX_BATCH_WORDS):
+        trie = build_trie([sentences[i] for i in plan.indices])
+        edge_log_probs = model.score(trie).log_probs
+        for hypothesis, i in enumerate(plan.indices):
+            log_probs[ends[i] - lengths[i] : ends[i]] = edge_log_probs[trie.path_edges(hypothesis)]
+        bar.update(plan.cost)
+    return log_probs

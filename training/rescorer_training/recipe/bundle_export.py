@@ -11,14 +11,15 @@ from typing import Any
 
 import torch
 
-from rescorer.bundle import TEXT, WEIGHTS, load_ngram, publish, read_weights
+from rescorer.bundle import TEXT, WEIGHTS, publish, read_weights
 from rescorer.errors import ConfigError
 from rescorer.lm import checkpoint
 from rescorer.lm.base import LanguageModel
 from rescorer.lm.checkpoint import load_model, save_model
-from rescorer.lm.mixture import align_vocabularies
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.ngram import is_arpa
+from rescorer.lm.vocabulary_alignment import align_vocabularies
+from rescorer.model_loading import load_ngram
 from rescorer.score_combination import MIXTURE, weights_to_dict
 from rescorer.text import Normaliser
 from rescorer.types import Weights

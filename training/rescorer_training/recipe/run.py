@@ -13,11 +13,12 @@ from typing import cast
 import torch
 import typer
 
-from rescorer.bundle import load_bundle
+from rescorer.bundle import read_bundle
 from rescorer.errors import ConfigError
 from rescorer.lm.device import use_threads
 from rescorer.lm.networks import NeuralModel
 from rescorer.lm.neural import NeuralLanguageModel
+from rescorer.model_loading import load_bundle_models
 from rescorer.text import Normaliser
 from rescorer.types import Weights
 from rescorer_training.cli.options import read_normaliser
@@ -195,7 +196,7 @@ def publish(kitchen: Kitchen) -> None:
         facts={"recipe": kitchen.recipe.file.name, **recipe.notes},
     )
     make_bundle(parts, folder)
-    load_bundle(folder)
+    load_bundle_models(read_bundle(folder))
 
 
 def bundled_ngram(kitchen: Kitchen) -> Path:

@@ -1,0 +1,188 @@
+"""Check, normalise and rank n-best lists: the light half of a ``Rescorer``, without language models.
+
+Needs neither torch nor KenLM, so that a process that only takes requests and ranks answers starts at once and
+stays small.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rescorer.bundle import Bundle, check_weights
+from rescorer.errors import InvalidList
+from rescorer.lm.base import EdgeScores
+from rescorer.lm.mixture import mixed_scores
+from rescorer.profiling import Phase, phase
+from rescorer.ranking import Ranking, ranking
+from rescorer.score_combination import MIXTURE, OOV, WORDS, totals
+from rescorer.trie import HypothesisTrie, Words
+from rescorer.types import NBestList, TextScore, Weights
+
+MAX_WORDS = 100_000
+"""Words of the longest hypothesis or context that is accepted; no sentence is longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedList:
+    """A checked list in canonical words, ready to be scored."""
+
+    nbest: NBestList
+    words: tuple[Words, ...]
+    """Canonical words of each hypothesis."""
+    context: Words
+
+
+class ListRanker:
+    """Everything that happens to a list before and after the language models.
+
+    Args:
+        bundle: the normaliser, weights and model names to use.
+    """
+
+    def __init__(self, bundle: Bundle) -> None:
+        self.bundle = bundle
+        self._reserved_names = frozenset({*bundle.model_kinds, MIXTURE, WORDS, OOV})
+        self._normalise = bundle.normaliser.words
+
+    def effective_weights(self, weights: Weights | None) -> Weights:
+        """Complete weights: the bundle's default for None, and its λ if the given weights name none.
+
+        Raises:
+            ConfigError: the weights name models that the bundle lacks, or the λ do not sum to 1.
+        """
+        default = self.bundle.weights["default"]
+        if weights is None:
+            return default
+        check_weights(weights, list(self.bundle.model_kinds))
+        return weights if weights.mixture else replace(weights, mixture=default.mixture)
+
+    def prepare(self, nbest: NBestList, weights: Weights) -> PreparedList:
+        """Check a list against complete weights and normalise its words.
+
+        Raises:
+            InvalidList: the list cannot be scored under these weights.
+        """
+        with phase(Phase.TEXT):
+            check_list(nbest, weights, self._reserved_names)
+            words = tuple(self._normalise(hypothesis.text) for hypothesis in nbest.hypotheses)
+            context = self._normalise(nbest.context)
+            check_lengths(nbest.id, words, context)
+        return PreparedList(nbest, words, context)
+
+    def sentence_sums(
+        self,
+        trie: HypothesisTrie,
+        scores: Mapping[str, EdgeScores],
+        weights: Weights,
+        partial: np.ndarray | None = None,
+    ) -> dict[str, np.ndarray]:
+        """Sum edge scores over each hypothesis of a trie.
+
+        Args:
+            scores: the models' edge scores, by name.
+            weights: complete weights; only the λ of the mixture matter.
+            partial: (H,) bool, hypotheses whose end of sentence is not scored; None: none.
+
+        Returns:
+            (H,) float64 for every model, the mixture, and the number of unknown words, by name.
+        """
+        sums = {name: trie.sum_paths(part.log_probs, partial) for name, part in scores.items()}
+        sums[MIXTURE] = trie.sum_paths(mixed_scores(scores, weights.mixture), partial)
+        # Every model knows </s>, so that the path counts unknown words only.
+        sums[OOV] = trie.sum_paths(scores[self.bundle.ngram].unknown)
+        return sums
+
+    def rank(
+        self, prepared: PreparedList, sums: Mapping[str, np.ndarray], weights: Weights, *, merge: bool = False
+    ) -> Ranking:
+        """Rank one list by its totals.
+
+        Args:
+            sums: see ``sentence_sums``, of this list's hypotheses.
+            merge: add up the probabilities of hypotheses whose canonical words are equal.
+
+        Raises:
+            InvalidList: a total is not finite.
+        """
+        components = components_of(prepared, sums)
+        keys = prepared.words if merge else None
+        return ranking(prepared.nbest, components, totals(components, weights), keys)
+
+    def text_scores(
+        self,
+        texts: Sequence[str],
+        words: Sequence[Words],
+        trie: HypothesisTrie,
+        scores: Mapping[str, EdgeScores],
+        weights: Weights,
+        first: int = 0,
+    ) -> list[TextScore]:
+        """Score texts word by word; they are the hypotheses of ``trie`` from index ``first`` on."""
+        log_probs = {name: part.log_probs for name, part in scores.items()}
+        log_probs[MIXTURE] = mixed_scores(scores, weights.mixture)
+        unknown = scores[self.bundle.ngram].unknown
+        paths = [trie.path_edges(first + i) for i in range(len(texts))]
+        return [
+            TextScore(
+                text=text,
+                words=text_words,
+                log_probs={name: tuple(values[edges].tolist()) for name, values in log_probs.items()},
+                unknown=tuple(unknown[edges[:-1]].tolist()),
+            )
+            for text, text_words, edges in zip(texts, words, paths, strict=True)
+        ]
+
+
+def components_of(prepared: PreparedList, sums: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Collect the components of a list's totals by name: streams, model sums and words, (H,) float64 each."""
+    streams = prepared.nbest.streams.items()
+    components = {name: np.array(values, dtype=np.float64) for name, values in streams}
+    n_words = np.array([len(words) for words in prepared.words], dtype=np.float64)
+    return {**components, **sums, WORDS: n_words}
+
+
+def check_lengths(list_id: str, words: Sequence[Words], context: Words) -> None:
+    """Raise InvalidList if a hypothesis or the context is longer than ``MAX_WORDS``."""
+    for i, hypothesis_words in enumerate(words):
+        if len(hypothesis_words) > MAX_WORDS:
+            message = f"{len(hypothesis_words):,} words; expected at most {MAX_WORDS:,}"
+            raise InvalidList(message, list_id=list_id, hypothesis=i, field="text")
+    if len(context) > MAX_WORDS:
+        message = f"{len(context):,} words; expected at most {MAX_WORDS:,}"
+        raise InvalidList(message, list_id=list_id, field="context")
+
+
+def check_list(nbest: NBestList, weights: Weights, reserved_names: frozenset[str] = frozenset()) -> None:
+    """Check that a list can be scored under these weights.
+
+    Args:
+        reserved_names: names of our own components, which no stream may have.
+
+    Raises:
+        InvalidList: it cannot; the error names the field.
+    """
+
+    def invalid(message: str, field: str = "", hypothesis: int | None = None) -> InvalidList:
+        return InvalidList(message, list_id=nbest.id, field=field, hypothesis=hypothesis)
+
+    if not nbest.hypotheses:
+        raise invalid("no hypotheses; expected at least one", "hypotheses")
+    for name, values in nbest.streams.items():
+        field = f'streams["{name}"]'
+        if len(values) != len(nbest.hypotheses):
+            raise invalid(f"{len(values)} scores for {len(nbest.hypotheses)} hypotheses", field)
+        for i, value in enumerate(values):
+            if not math.isfinite(value):
+                raise invalid(f"{value}; expected a finite number", field, i)
+    for name, weight in weights.streams.items():
+        if weight != 0 and name not in nbest.streams:
+            streams = ", ".join(sorted(nbest.streams)) or "none"
+            message = f"missing, but weights {weights.name!r} need it; the list has: {streams}"
+            raise invalid(message, f'streams["{name}"]')
+    reserved = sorted(set(nbest.streams) & reserved_names)
+    if reserved:
+        raise invalid(f"the name {reserved[0]!r} is reserved; send the stream under another name", "streams")

@@ -1,0 +1,64 @@
+"""Load the language models of a bundle into memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rescorer.bundle import Bundle, read_words
+from rescorer.lm import CONTEXT_CACHE_BYTES
+from rescorer.lm.base import LanguageModel
+from rescorer.lm.ngram import NgramModel
+from rescorer.lm.vocabulary_alignment import align_vocabularies
+
+
+def load_bundle_models(
+    bundle: Bundle,
+    device: str = "cpu",
+    dtype: str = "float32",
+    context_cache_bytes: int = CONTEXT_CACHE_BYTES,
+) -> dict[str, LanguageModel]:
+    """Load a bundle's models, by name, and align their vocabularies.
+
+    Args:
+        device: where networks run, as torch names it.
+        dtype: precision of the networks' matrix products, see ``NeuralLanguageModel``.
+        context_cache_bytes: memory of each recurrent network for contexts, see ``NeuralLanguageModel``.
+
+    Raises:
+        BundleError: a model cannot be read.
+        ConfigError: torch does not have the device, or the dtype is unknown.
+    """
+    models: dict[str, LanguageModel] = {}
+    for name, entry in bundle.manifest["models"].items():
+        if entry["kind"] == "ngram":
+            models[name] = load_ngram(bundle.folder, name, entry)
+        else:
+            path = bundle.folder / entry["path"]
+            models[name] = load_network(path, name, device, dtype, context_cache_bytes)
+    align_vocabularies(list(models.values()))
+    return models
+
+
+def load_ngram(folder: Path, name: str, entry: Mapping[str, Any]) -> NgramModel:
+    """Load an n-gram; ``words`` in its manifest entry names the word list of a KenLM binary."""
+    words = frozenset(read_words(folder / entry["words"])) if "words" in entry else None
+    return NgramModel(folder / entry["path"], name, words)
+
+
+def load_network(
+    folder: Path,
+    name: str,
+    device: str,
+    dtype: str = "float32",
+    context_cache_bytes: int = CONTEXT_CACHE_BYTES,
+) -> LanguageModel:
+    """Load a network. Imports torch, which takes seconds, only now: a bundle of n-grams does not need it."""
+    from rescorer.lm.checkpoint import load_model
+    from rescorer.lm.device import torch_device
+    from rescorer.lm.neural import NeuralLanguageModel
+
+    place = torch_device(device)
+    model, words = load_model(folder)
+    return NeuralLanguageModel(model, words, name, place, dtype, context_cache_bytes)
