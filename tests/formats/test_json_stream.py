@@ -49,7 +49,7 @@ def outcome(text: str, size: int, depth: int) -> str:
 
 @pytest.fixture(autouse=True)
 def short_pieces(monkeypatch):
-    monkeypatch.setattr(json_stream, "PIECE_CHARACTERS", 1)
+    monkeypatch.setattr(json_stream, "CHUNK_CHARACTERS", 1)
 
 
 @given(VALUES, st.booleans(), st.none() | st.just(1), st.integers(1, 40), st.integers(0, 3))

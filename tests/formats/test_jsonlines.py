@@ -163,11 +163,11 @@ def list_with_scores(*values: object) -> dict:
 @pytest.mark.parametrize(
     ("record", "error_type", "message"),
     [
-        ("[1]", FormatError, "<stream>:2: expected a JSON object, not an array"),
+        ("[1]", FormatError, "<stream>:2: expected a JSON object, got an array"),
         ("{'id'}", FormatError, "<stream>:2: not JSON: Expecting property name"),
-        ('{"id": ' + "9" * 5000 + "}", FormatError, "not readable JSON"),
-        ('{"id": ' + "[" * 200_000, FormatError, "not readable JSON"),
-        (r'{"id": "u1", "hypotheses": ["\ud800"]}', FormatError, "half a surrogate pair"),
+        ('{"id": ' + "9" * 5000 + "}", FormatError, "cannot parse JSON"),
+        ('{"id": ' + "[" * 200_000, FormatError, "cannot parse JSON"),
+        (r'{"id": "u1", "hypotheses": ["\ud800"]}', FormatError, "unpaired surrogate"),
         ({"hypotheses": ["a"]}, InvalidList, "id: expected a non-empty string, got nothing"),
         ({"id": 7.5, "hypotheses": ["a"]}, InvalidList, "id: expected a non-empty string, got a number"),
         ({"id": "u1"}, InvalidList, r"hypotheses: missing; .* \(other fields: none\)"),

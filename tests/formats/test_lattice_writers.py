@@ -154,7 +154,7 @@ WORDS = [{"word": "b", "start_s": 0, "duration_s": 1}]
 @pytest.mark.parametrize(
     ("module", "change", "said"),
     [
-        (htk, {"id": "a/b"}, "id: cannot be a file's name"),
+        (htk, {"id": "a/b"}, "id: cannot be a file name"),
         (
             htk,
             {"hypotheses": (Hypothesis("!NULL"),)},
@@ -168,7 +168,7 @@ WORDS = [{"word": "b", "start_s": 0, "duration_s": 1}]
         (kaldi_lattice, {"hypotheses": (Hypothesis("a\nb"),)}, "holds a line break"),
         (kaldi_lattice, {"streams": {"acoustic": (1.0,)}}, "graph: no such stream, and the format needs it"),
         (kaldi_lattice, {}, "is there a second time"),
-        (htk, {}, "exists: the id is there twice"),
+        (htk, {}, "exists already: either the id is a duplicate"),
     ],
 )
 def test_what_a_lattice_cannot_hold_is_refused_whole(tmp_path, module, change, said):

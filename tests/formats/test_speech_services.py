@@ -141,8 +141,8 @@ def test_an_empty_list_is_a_fault_and_other_uses_of_its_name_are_none():
     [
         ("", "<stream>: not JSON"),
         ('{\n"NBest": [', "<stream>:2: not JSON"),
-        ("[" * 200_000, "not readable JSON"),
-        ('{\n"a": 1, "a": 2}', "the key 'a' is there twice"),
+        ("[" * 200_000, "cannot parse JSON"),
+        ('{\n"a": 1, "a": 2}', "duplicate key 'a' in an object"),
     ],
 )
 def test_a_file_that_is_no_json_is_refused(text, said):
@@ -206,7 +206,7 @@ def test_a_name_twice_in_a_folder_is_told(tmp_path):
     (tmp_path / "u1.json.gz").write_bytes(gzip.compress(json.dumps(AZURE).encode()))
     good, fault = read_lists(tmp_path)
     assert good.id == "u1"
-    assert "u1.json.gz: the list 'u1' is in" in str(fault)
+    assert "u1.json.gz: duplicate id 'u1'" in str(fault)
 
 
 def test_other_keys_of_ids_are_fields():

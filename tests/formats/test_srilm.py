@@ -97,7 +97,7 @@ def test_a_folder_is_read_in_the_order_of_names_and_an_id_twice_is_told(tmp_path
     (tmp_path / ".hidden").write_text("x")
     first, second, fault = read_lists(tmp_path)
     assert (first.id, second.id) == ("a", "b")
-    assert str(fault) == f"{tmp_path / 'b.gz'}: the list 'b' is in {tmp_path / 'b'} too"
+    assert str(fault) == f"{tmp_path / 'b.gz'}: duplicate id 'b'; already read from {tmp_path / 'b'}"
 
 
 @given(several(nbest_lists(["acoustic", "lm"], fields=lambda text: {"nwords": len(text)})))
@@ -223,9 +223,9 @@ def test_a_damaged_file_is_no_list_and_the_next_is_read(tmp_path):
 
 
 def test_a_source_without_a_name_or_files_is_refused(tmp_path):
-    with pytest.raises(FormatError, match="the file's name is the utterance's id"):
+    with pytest.raises(FormatError, match="the file name is the utterance id"):
         list(read_lists(io.BytesIO(b"")))
-    with pytest.raises(FormatError, match="an empty folder"):
+    with pytest.raises(FormatError, match="the folder is empty"):
         list(read_lists(tmp_path))
     with pytest.raises(FormatError, match="No such file"):
         list(read_lists(tmp_path / "none"))
@@ -234,10 +234,10 @@ def test_a_source_without_a_name_or_files_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"id": "a/b"}, "id: cannot be a file's name"),
-        ({"id": ".."}, "id: cannot be a file's name"),
-        ({"id": "u1.gz"}, "id: cannot be a file's name"),
-        ({"id": "ü" * 200}, "id: cannot be a file's name"),
+        ({"id": "a/b"}, "id: cannot be a file name"),
+        ({"id": ".."}, "id: cannot be a file name"),
+        ({"id": "u1.gz"}, "id: cannot be a file name"),
+        ({"id": "ü" * 200}, "id: cannot be a file name"),
         ({"hypotheses": (Hypothesis("a\nb"),)}, "hypothesis 0, text: holds a line break"),
         (
             {"streams": {"acoustic": (-1.0,)}},
@@ -257,5 +257,7 @@ def test_nothing_is_overwritten(tmp_path):
     nbest = NBestList("u1", (Hypothesis("a"),), {"acoustic": (-1.0,)})
     write([nbest], tmp_path, missing=0.0)
     assert (tmp_path / "u1").read_text().endswith(" 0.0 1 a\n")
-    with pytest.raises(InvalidList, match="exists: the id is there twice, or the folder is not new"):
+    with pytest.raises(
+        InvalidList, match="exists already: either the id is a duplicate, or the folder was not empty"
+    ):
         write([nbest], tmp_path, missing=0.0)

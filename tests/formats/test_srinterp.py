@@ -39,7 +39,7 @@ def test_gzip_carriage_returns_and_byte_order_marks_do_no_harm(tmp_path):
     (tmp_path / "b.gz").write_bytes(gzip.compress(("\ufeff" + GOLDEN.replace("\n", "\r\n")).encode()))
     plain, twice, changed = read_lists(tmp_path, base="e")
     assert (changed.id, changed.hypotheses, changed.streams) == ("b", plain.hypotheses, plain.streams)
-    assert "the list 'a' is in" in str(twice)
+    assert "duplicate id 'a'" in str(twice)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_what_is_not_this_format_is_not_taken_for_it(tmp_path, text):
             "hypothesis 0, text: its first word would be read as a feature",
         ),
         ({"hypotheses": (Hypothesis("a\nb"),)}, "hypothesis 0, text: holds a line break"),
-        ({"id": "a/b"}, "id: cannot be a file's name"),
+        ({"id": "a/b"}, "id: cannot be a file name"),
     ],
 )
 def test_what_a_file_cannot_hold_is_refused_whole(tmp_path, change, said):

@@ -66,7 +66,7 @@ def test_lines_that_are_no_text_do_not_stop_the_others():
     numbered = lines_of(b"a\nb\xff\nc\0\nd\n")
     assert [numbered[0], numbered[3]] == [(1, "a"), (4, "d")]
     assert str(numbered[1][1]) == "<stream>:2: not UTF-8: invalid start byte at byte 2"
-    assert str(numbered[2][1]) == "<stream>:3: holds NUL bytes; expected text"
+    assert str(numbered[2][1]) == "<stream>:3: contains NUL bytes; expected text"
 
 
 def test_an_endless_line_does_not_fill_the_memory(monkeypatch):
@@ -81,7 +81,9 @@ def test_an_endless_line_does_not_fill_the_memory(monkeypatch):
 def test_the_limit_of_a_line_can_be_told(monkeypatch):
     monkeypatch.setenv(text_io.MAX_LINE_VARIABLE, "5")
     assert lines_of(b"12345\n")[0] == (1, "12345")
-    assert "longer than 5 bytes; RESCORER_MAX_LINE_BYTES sets the limit" in str(lines_of(b"123456\n")[0][1])
+    assert "longer than 5 bytes; set RESCORER_MAX_LINE_BYTES to allow more" in str(
+        lines_of(b"123456\n")[0][1]
+    )
     for wrong in ("0", "-1", "64M"):
         monkeypatch.setenv(text_io.MAX_LINE_VARIABLE, wrong)
         with pytest.raises(ConfigError, match=f"RESCORER_MAX_LINE_BYTES='{wrong}': expected a number of"):

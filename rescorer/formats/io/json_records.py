@@ -1,4 +1,4 @@
-"""Owns the step from a line of text to a JSON object, and what is said of values that are something else."""
+"""Parse lines of text as JSON objects, and describe JSON values in error messages."""
 
 from __future__ import annotations
 
@@ -12,28 +12,29 @@ SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def parse_object(text: str, file: str, line: int) -> dict[str, Any]:
-    """The JSON object of one line.
+    """Parse a line that holds one JSON object.
 
     Raises:
-        FormatError: the line is no JSON object, or holds half a surrogate pair, which no UTF-8 can carry.
+        FormatError: the line is not a JSON object, or contains an unpaired surrogate, which cannot be encoded
+            in UTF-8.
     """
     try:
         record = json.loads(text)
         if SURROGATE_ESCAPE.search(text):
             json.dumps(record, ensure_ascii=False).encode("utf-8")
-    except json.JSONDecodeError as fault:
-        raise FormatError(f"not JSON: {fault.msg} at column {fault.colno}", file=file, line=line) from None
+    except json.JSONDecodeError as error:
+        raise FormatError(f"not JSON: {error.msg} at column {error.colno}", file=file, line=line) from None
     except UnicodeEncodeError:
-        raise FormatError("half a surrogate pair; expected Unicode text", file=file, line=line) from None
-    except (ValueError, RecursionError) as fault:  # thousands of digits or of brackets
-        raise FormatError(f"not readable JSON: {fault}", file=file, line=line) from None
+        raise FormatError("unpaired surrogate; expected Unicode text", file=file, line=line) from None
+    except (ValueError, RecursionError) as error:  # thousands of digits or of nested brackets
+        raise FormatError(f"cannot parse JSON: {error}", file=file, line=line) from None
     if not isinstance(record, dict):
-        raise FormatError(f"expected a JSON object, not {describe_type(record)}", file=file, line=line)
+        raise FormatError(f"expected a JSON object, got {describe_type(record)}", file=file, line=line)
     return record
 
 
 def describe_type(value: Any) -> str:
-    """What to call a value in an error: its JSON type, or that it is empty."""
+    """Return the JSON type of a value with its article, for error messages, such as "an empty array"."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):

@@ -1,7 +1,7 @@
-"""Owns the way through a JSON document piece by piece: no more of it is in memory than one value needs.
+"""Parse a JSON document incrementally, with no more of it in memory than one value needs.
 
-The values are those of Python's ``json``: NaN and numbers of any length, as the tools that write n-best lists
-write them, which streaming parsers of strict JSON refuse.
+Values are decoded by Python's ``json``, so NaN and numbers of any length are accepted: tools that write
+n-best lists write them, and streaming parsers of strict JSON reject them.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from rescorer.formats.io.json_records import SURROGATE_ESCAPE
 from rescorer.formats.io.text_io import MAX_LINE_VARIABLE, max_line_bytes
 from rescorer.types import NBestList
 
-PIECE_CHARACTERS = 1 << 16
-"""Read at once, or more where a value is longer."""
-LONGEST_TOKEN = 16
-"""Characters of an escaped pair of surrogates, the longest that is a fault where it is cut; ``-Infinity``
-has 9. A text that goes on without its end has a message of its own."""
+CHUNK_CHARACTERS = 1 << 16
+"""Number of characters to read at once; more if a value is longer."""
+MAX_TOKEN_CHARACTERS = 16
+"""Length of the longest token that is an error when cut short: an escaped surrogate pair.
+
+``-Infinity`` has 9 characters. An unterminated string has an error message of its own.
+"""
 BLANKS = re.compile(r"[ \t\n\r]*")
-KINDS = {
+TYPE_NAMES = {
     '"': "a string",
     "[": "an array",
     "{": "an object",
@@ -31,14 +33,19 @@ KINDS = {
     "f": "a boolean",
     "n": "nothing",
 }
+"""Description of a value by its first character; every other value is a number."""
 
 
 def build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Two values of one key would lose one of them in silence."""
+    """Build a dict from the members of a JSON object; a duplicate key would silently lose a value.
+
+    Raises:
+        ValueError: a key occurs twice.
+    """
     value = dict(pairs)
     if len(value) < len(pairs):
-        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
-        raise ValueError(f"the key {twice!r} is there twice in one object")
+        key = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"duplicate key {key!r} in an object")
     return value
 
 
@@ -46,154 +53,174 @@ DECODER = json.JSONDecoder(object_pairs_hook=build_object)
 
 
 class JsonStream:
-    """A place in a document. Every method but ``next`` goes on from it, and raises FormatError with the line
-    where the text is no JSON, has a key twice in one object or half a surrogate pair, or cannot be read."""
+    """A cursor in a JSON document.
 
-    def __init__(self, pieces: Iterator[str], file: str) -> None:
-        self._pieces = pieces
+    Every method except ``peek`` and ``describe_next`` moves the cursor. All methods raise FormatError with
+    the line if the text is not JSON, has a duplicate key in an object or an unpaired surrogate, or cannot be
+    read.
+    """
+
+    def __init__(self, chunks: Iterator[str], file: str) -> None:
+        self._chunks = chunks
         self._file = file
         self._limit = max_line_bytes()
         self._text, self._at = "", 0
-        self._line, self._column = 1, 0  # of the text's first character
+        self._line, self._column = 1, 0  # of the first character of the text
         self._ended = False
-        self._damage: FormatError | None = None
+        self._read_error: FormatError | None = None
 
     def peek(self) -> str:
-        """The character that comes next, blanks left out; empty at the end."""
+        """Skip white space and return the next character without consuming it; an empty string at the end."""
         while True:
             match = BLANKS.match(self._text, self._at)
             self._at = match.end() if match else self._at
-            if self._at < len(self._text) or not self._more():
+            if self._at < len(self._text) or not self._read_more():
                 return self._text[self._at : self._at + 1]
 
     def describe_next(self) -> str:
-        """What to call the value that comes next in an error."""
-        return KINDS.get(self.peek(), "a number")
+        """Return the type of the next value with its article, for error messages."""
+        return TYPE_NAMES.get(self.peek(), "a number")
 
     def read_value(self) -> Any:
-        """The value that comes next."""
+        """Read the next value."""
         self.peek()
         while True:
             try:
                 value, end = DECODER.raw_decode(self._text, self._at)
-            except json.JSONDecodeError as fault:
-                cut = fault.msg.startswith("Unterminated") or fault.pos >= len(self._text) - LONGEST_TOKEN
-                if not (cut and self._more()):
-                    self._refuse(fault.msg, fault.pos)
-            except (ValueError, RecursionError) as fault:  # thousands of digits or of brackets, a key twice
-                message = f"not readable JSON: {fault}"
-                raise FormatError(message, file=self._file, line=self._place(self._at)[0]) from None
+            except json.JSONDecodeError as error:
+                near_end = error.pos >= len(self._text) - MAX_TOKEN_CHARACTERS
+                cut_short = error.msg.startswith("Unterminated") or near_end
+                if not (cut_short and self._read_more()):
+                    self._fail(error.msg, error.pos)
+            except (ValueError, RecursionError) as error:  # too many digits or brackets, or a duplicate key
+                self._fail_unparsable(error)
             else:
-                if end < len(self._text) - len("e-") or not self._more():  # a number may go on
+                # A number that touches the end of the text may continue in the next chunk.
+                if end < len(self._text) - len("e-") or not self._read_more():
                     break
         self._check_surrogates(value, end)
         self._at = end
         return value
 
     def read_members(self, allow_duplicates: bool = False) -> Iterator[str]:
-        """The keys of the object that comes next; the caller takes the value of each.
+        """Yield each key of the next object; the caller must read the value after each key.
 
         Args:
-            allow_duplicates: a key may come again.
+            allow_duplicates: whether a key may occur more than once.
         """
         seen: set[str] = set()
-        self._take("{", "Expecting an object")
-        closed = self._took("}")
+        self._expect("{", "Expecting an object")
+        closed = self._skip("}")
         while not closed:
             if self.peek() != '"':
-                self._refuse("Expecting property name enclosed in double quotes", self._at)
+                self._fail("Expecting property name enclosed in double quotes", self._at)
             key = self.read_value()
             if key in seen and not allow_duplicates:
-                message = f"not readable JSON: the key {key!r} is there twice in one object"
-                raise FormatError(message, file=self._file, line=self._place(self._at)[0])
+                self._fail_unparsable(f"duplicate key {key!r} in an object")
             seen.add(key)
-            self._take(":", "Expecting ':' delimiter")
+            self._expect(":", "Expecting ':' delimiter")
             yield key
-            closed = self._took("}")
+            closed = self._skip("}")
             if not closed:
-                self._take(",", "Expecting ',' delimiter")
+                self._expect(",", "Expecting ',' delimiter")
 
     def read_elements(self) -> Iterator[int]:
-        """The places in the array that comes next, from 0; the caller takes the value of each."""
-        self._take("[", "Expecting an array")
-        closed = self._took("]")
-        place = 0
+        """Yield each index in the next array, from 0; the caller must read the element at each index."""
+        self._expect("[", "Expecting an array")
+        closed = self._skip("]")
+        index = 0
         while not closed:
-            yield place
-            place += 1
-            closed = self._took("]")
+            yield index
+            index += 1
+            closed = self._skip("]")
             if not closed:
-                self._take(",", "Expecting ',' delimiter")
+                self._expect(",", "Expecting ',' delimiter")
 
     def expect_end(self) -> None:
-        """Nothing comes any more."""
+        """Check that nothing but white space follows."""
         if self.peek():
-            self._refuse("Extra data", self._at)
-        if self._damage is not None:
-            raise self._damage
+            self._fail("Extra data", self._at)
+        if self._read_error is not None:
+            raise self._read_error
 
-    def _took(self, character: str) -> bool:
+    def _skip(self, character: str) -> bool:
+        """Skip the next character if it is ``character``; return whether it was."""
         found = self.peek() == character
         self._at += found
         return found
 
-    def _take(self, character: str, otherwise: str) -> None:
-        if not self._took(character):
-            self._refuse(otherwise, self._at)
+    def _expect(self, character: str, message: str) -> None:
+        if not self._skip(character):
+            self._fail(message, self._at)
 
-    def _more(self) -> bool:
-        """Reads on, at least as much as is there; False where there is nothing more."""
+    def _read_more(self) -> bool:
+        """Read at least as much text again as is still unparsed; return whether there was any.
+
+        Doubling keeps the time linear in the length of a value, which is parsed again after each read.
+        """
         if self._ended:
             return False
         rest = self._text[self._at :]
         if len(rest) > self._limit:
-            message = f"a value longer than {self._limit} characters; {MAX_LINE_VARIABLE} sets the limit"
-            raise FormatError(message, file=self._file, line=self._place(self._at)[0])
+            message = (
+                f"a value is longer than {self._limit} characters; set {MAX_LINE_VARIABLE} to allow more"
+            )
+            raise FormatError(message, file=self._file, line=self._locate(self._at)[0])
         new: list[str] = []
         size = 0
         try:
-            while size < max(PIECE_CHARACTERS, min(len(rest), self._limit + 1 - len(rest))):
-                new.append(next(self._pieces))
+            while size < max(CHUNK_CHARACTERS, min(len(rest), self._limit + 1 - len(rest))):
+                new.append(next(self._chunks))
                 size += len(new[-1])
         except StopIteration:
             self._ended = True
-        except FormatError as fault:  # what came before it is read first
-            self._ended, self._damage = True, fault
+        except FormatError as error:  # raised later, after the text before it has been parsed
+            self._ended, self._read_error = True, error
         if size:
-            self._line, self._column = self._place(self._at)
+            self._line, self._column = self._locate(self._at)
             self._text, self._at = rest + "".join(new), 0
         return size > 0
 
-    def _place(self, at: int) -> tuple[int, int]:
-        """Line and 0-based column of a place in the text."""
+    def _locate(self, at: int) -> tuple[int, int]:
+        """Return the line and the 0-based column of a position in the text."""
         breaks = self._text.count("\n", 0, at)
         column = at - self._text.rfind("\n", 0, at) - 1 if breaks else self._column + at
         return self._line + breaks, column
 
-    def _refuse(self, message: str, at: int) -> NoReturn:
-        if self._damage is not None:
-            raise self._damage
-        line, column = self._place(at)
+    def _fail(self, message: str, at: int) -> NoReturn:
+        if self._read_error is not None:
+            raise self._read_error
+        line, column = self._locate(at)
         raise FormatError(f"not JSON: {message} at column {column + 1}", file=self._file, line=line)
+
+    def _fail_unparsable(self, reason: Exception | str) -> NoReturn:
+        message = f"cannot parse JSON: {reason}"
+        raise FormatError(message, file=self._file, line=self._locate(self._at)[0]) from None
 
     def _check_surrogates(self, value: Any, end: int) -> None:
         if SURROGATE_ESCAPE.search(self._text, self._at, end):
             try:
                 json.dumps(value, ensure_ascii=False).encode("utf-8")
             except UnicodeEncodeError:
-                line = self._place(self._at)[0]
-                message = "half a surrogate pair; expected Unicode text"
+                line = self._locate(self._at)[0]
+                message = "unpaired surrogate; expected Unicode text"
                 raise FormatError(message, file=self._file, line=line) from None
 
 
 def yield_late_errors(outcomes: Iterator[NBestList | InputError]) -> Iterator[NBestList | InputError]:
-    """The outcomes of a document; a fault after the first of them is the last, for what was read is good."""
-    begun = False
+    """Yield the outcomes of a document; yield an error after the first outcome instead of raising it.
+
+    The outcomes before the error are valid, so the caller should keep them.
+
+    Raises:
+        FormatError: the document fails before its first outcome.
+    """
+    started = False
     try:
-        for each in outcomes:
-            begun = True
-            yield each
-    except FormatError as fault:
-        if not begun:
+        for outcome in outcomes:
+            started = True
+            yield outcome
+    except FormatError as error:
+        if not started:
             raise
-        yield fault
+        yield error

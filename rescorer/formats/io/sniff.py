@@ -1,4 +1,4 @@
-"""Owns the look at the beginning of a file or folder from which a format is told."""
+"""Read the beginning of a file or folder, so that its format can be detected."""
 
 from __future__ import annotations
 
@@ -15,30 +15,32 @@ SAMPLE_LINES = 50
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What can be seen without reading the whole."""
+    """The beginning of a file or folder."""
 
     path: Path
     names: tuple[str, ...]
-    """What a folder holds, ``.gz`` taken off, in order; empty for a file."""
+    """Sorted names of a folder's entries, without ``.gz``; empty for a file."""
     lines: tuple[str, ...]
-    """The first lines that are text and not blank, of the file or of the folder's first file."""
+    """The first lines of the file, or of the folder's first file; blank and invalid lines are skipped."""
 
     @property
     def is_folder(self) -> bool:
+        """Whether the path is a folder with at least one entry."""
         return bool(self.names)
 
     @property
     def first(self) -> str:
+        """The first line, stripped, or an empty string."""
         return self.lines[0].strip() if self.lines else ""
 
     @property
     def text(self) -> str:
-        """The lines in one, for documents."""
+        """All lines in one string, to detect documents."""
         return "\n".join(self.lines)
 
     @property
     def record(self) -> dict[str, Any]:
-        """The first line as a JSON object; empty where it is none by itself."""
+        """The first line as a JSON object; empty if it is not one."""
         try:
             value = json.loads(self.first)
         except (ValueError, RecursionError):
@@ -47,16 +49,16 @@ class Sample:
 
 
 def read_sample(path: Path) -> Sample:
-    """Looks at a file, or at the names in a folder and its first file.
+    """Read the first lines of a file; or the names in a folder, and the first lines of its first file.
 
     Raises:
-        FormatError: it cannot be opened.
+        FormatError: the file cannot be opened.
     """
     names: tuple[str, ...] = ()
     first: Path | None = path
     if path.is_dir():
-        inside = sorted(each for each in path.iterdir() if not each.name.startswith("."))
-        names = tuple(each.name.removesuffix(".gz") for each in inside)
-        first = next((each for each in inside if each.is_file()), None)
+        entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
+        names = tuple(entry.name.removesuffix(".gz") for entry in entries)
+        first = next((entry for entry in entries if entry.is_file()), None)
     lines = islice(read_lines(first), SAMPLE_LINES) if first else ()
     return Sample(path, names, tuple(text for _, text in lines if isinstance(text, str) and text.strip()))

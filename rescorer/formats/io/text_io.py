@@ -1,4 +1,4 @@
-"""Owns bytes to text lines and back: files, standard input and output, gzip, UTF-8; no format's meaning."""
+"""Read lines of text from files, pipes and gzip streams, and write text files atomically."""
 
 from __future__ import annotations
 
@@ -16,19 +16,22 @@ from typing import BinaryIO, TextIO
 from rescorer.errors import ConfigError, FormatError
 
 Source = str | Path | BinaryIO
-"""A file's name, ``-`` for standard input, or an open binary stream."""
+"""A file name, ``-`` for standard input, or an open binary stream."""
 
 CHUNK_BYTES = 1 << 16
 MAX_LINE_BYTES = 1 << 26
-"""A longer line is an error rather than a full memory; 64 MiB hold a list of 100 000 hypotheses."""
+"""Default limit on the length of a line; a longer line is an error, to protect the memory.
+
+64 MiB are enough for a list of 100 000 hypotheses.
+"""
 MAX_LINE_VARIABLE = "RESCORER_MAX_LINE_BYTES"
-"""Environment variable that sets another limit."""
+"""Environment variable that overrides the limit."""
 GZIP_MAGIC = b"\x1f\x8b"
 BYTE_ORDER_MARK = "\ufeff"
 
 
 def source_name(source: Source) -> str:
-    """What errors call the source: the name as the user gave it."""
+    """Return the name of a source for error messages: for a file, the name that the user gave."""
     if isinstance(source, (str, Path)):
         return "<stdin>" if str(source) == "-" else str(source)
     name = getattr(source, "name", None)
@@ -36,37 +39,35 @@ def source_name(source: Source) -> str:
 
 
 def read_lines(source: Source) -> Iterator[tuple[int, str | FormatError]]:
-    """Yields each line with its 1-based number; a line that is no text is yielded as its error.
+    """Yield each line with its 1-based number; yield the error in place of a line that is not valid text.
 
-    Gzip is known by its first bytes, not by the name. A byte order mark at the start and carriage returns
-    at the ends of lines are taken away. Damaged gzip data end the stream with an error, after the
-    complete lines of a truncated file.
-
-    A line longer than ``MAX_LINE_BYTES``, or what ``MAX_LINE_VARIABLE`` says, is never held whole.
+    Gzip is detected from the first bytes, not from the file name. A byte order mark at the start and carriage
+    returns at line ends are removed. Damaged gzip data end the stream with an error, after the complete lines
+    before the damage. A line longer than ``max_line_bytes()`` is an error and never in memory as a whole.
 
     Raises:
         FormatError: the source cannot be opened.
-        ConfigError: the variable is no number of bytes.
+        ConfigError: ``MAX_LINE_VARIABLE`` is not a number of bytes.
     """
     name, limit = source_name(source), max_line_bytes()
-    with _opened(source) as stream:
+    with _open_input(source) as stream:
         number = 0
         try:
-            for raw in _split(_chunks(stream), limit):
+            for raw in _split_lines(_read_chunks(stream), limit):
                 number += 1
-                yield number, _decode(raw, name, number, limit)
-        except (EOFError, zlib.error) as fault:
-            yield number + 1, FormatError(f"damaged gzip data: {fault}", file=name, line=number + 1)
-        except OSError as fault:
-            reason = f"cannot be read: {fault.strerror or fault}"
-            yield number + 1, FormatError(reason, file=name, line=number + 1)
+                yield number, _decode_line(raw, name, number, limit)
+        except (EOFError, zlib.error) as error:
+            yield number + 1, FormatError(f"damaged gzip data: {error}", file=name, line=number + 1)
+        except OSError as error:
+            message = f"cannot be read: {error.strerror or error}"
+            yield number + 1, FormatError(message, file=name, line=number + 1)
 
 
 def read_lines_strict(source: Source) -> Iterator[tuple[int, str]]:
-    """``read_lines`` for files that are of no use in part.
+    """Yield each line with its 1-based number, for files that are useless in part.
 
     Raises:
-        FormatError: as ``read_lines``, and the first line that is no text.
+        FormatError: as ``read_lines``, and at the first line that is not valid text.
     """
     for number, text in read_lines(source):
         if isinstance(text, FormatError):
@@ -75,38 +76,37 @@ def read_lines_strict(source: Source) -> Iterator[tuple[int, str]]:
 
 
 def read_text_chunks(source: Source) -> Iterator[str]:
-    """Yields the text in pieces of any length, for documents whose lines may be long; otherwise as
-    ``read_lines``.
+    """Yield the text in chunks of any length, for documents with long lines; otherwise like ``read_lines``.
 
     Raises:
-        FormatError: the source cannot be opened; after what could be read, that it is damaged or not UTF-8.
+        FormatError: the source cannot be opened; or, after all readable text, it is damaged or not UTF-8.
     """
     name = source_name(source)
     line = 1
     decoder = codecs.getincrementaldecoder("utf-8-sig")()
-    with _opened(source) as stream:
+    with _open_input(source) as stream:
         try:
-            for chunk in _chunks(stream):
+            for chunk in _read_chunks(stream):
                 text = decoder.decode(chunk)
                 line += text.count("\n")
                 yield text
             decoder.decode(b"", final=True)
-        except UnicodeDecodeError as fault:
-            line += fault.object.count(b"\n", 0, fault.start)
-            raise FormatError(f"not UTF-8: {fault.reason}", file=name, line=line) from None
-        except (EOFError, zlib.error) as fault:
-            raise FormatError(f"damaged gzip data: {fault}", file=name, line=line) from None
-        except OSError as fault:
-            reason = f"cannot be read: {fault.strerror or fault}"
-            raise FormatError(reason, file=name, line=line) from None
+        except UnicodeDecodeError as error:
+            line += error.object.count(b"\n", 0, error.start)
+            raise FormatError(f"not UTF-8: {error.reason}", file=name, line=line) from None
+        except (EOFError, zlib.error) as error:
+            raise FormatError(f"damaged gzip data: {error}", file=name, line=line) from None
+        except OSError as error:
+            message = f"cannot be read: {error.strerror or error}"
+            raise FormatError(message, file=name, line=line) from None
 
 
 @contextmanager
 def open_output(target: str | Path) -> Iterator[TextIO]:
-    """Text stream to a file, compressed where its name ends in ``.gz``; ``-`` is standard output.
+    """Open a text file for writing, compressed if its name ends with ``.gz``; ``-`` is standard output.
 
-    A file appears, or is replaced, when it is complete: a fault on the way leaves what was there, and an
-    input may be its own output. Devices and pipes are written as they are.
+    A regular file is created or replaced only once it is complete: an error on the way leaves the previous
+    content untouched, and the output may be the input file. Devices and pipes are written directly.
 
     Raises:
         FormatError: the file cannot be written.
@@ -121,8 +121,8 @@ def open_output(target: str | Path) -> Iterator[TextIO]:
     opener: Callable[..., TextIO] = gzip.open if path.suffix == ".gz" else open
     try:
         stream = opener(partial, "wt", encoding="utf-8", newline="\n")
-    except OSError as fault:
-        raise FormatError(f"cannot be written: {fault.strerror or fault}", file=str(target)) from None
+    except OSError as error:
+        raise FormatError(f"cannot be written: {error.strerror or error}", file=str(target)) from None
     try:
         with stream:
             yield stream
@@ -134,8 +134,8 @@ def open_output(target: str | Path) -> Iterator[TextIO]:
 
 
 @contextmanager
-def _opened(source: Source) -> Iterator[BinaryIO]:
-    """Closes what it opened itself, and only that."""
+def _open_input(source: Source) -> Iterator[BinaryIO]:
+    """Open a source; close it afterwards only if it was opened here."""
     if not isinstance(source, (str, Path)):
         yield source
     elif str(source) == "-":
@@ -143,14 +143,14 @@ def _opened(source: Source) -> Iterator[BinaryIO]:
     else:
         try:
             stream = open(source, "rb")  # noqa: SIM115 (closed below, outside this try)
-        except OSError as fault:
-            raise FormatError(f"cannot be read: {fault.strerror or fault}", file=str(source)) from None
+        except OSError as error:
+            raise FormatError(f"cannot be read: {error.strerror or error}", file=str(source)) from None
         with stream:
             yield stream
 
 
-def _chunks(stream: BinaryIO) -> Iterator[bytes]:
-    """Plain bytes as soon as they are there, so that a pipe is served line by line."""
+def _read_chunks(stream: BinaryIO) -> Iterator[bytes]:
+    """Yield decompressed bytes as soon as they arrive, so that a pipe is processed line by line."""
     read = stream.read1 if isinstance(stream, (io.BufferedReader, io.BytesIO)) else stream.read
     head = b""
     while len(head) < len(GZIP_MAGIC) and (chunk := read(CHUNK_BYTES)):
@@ -160,13 +160,13 @@ def _chunks(stream: BinaryIO) -> Iterator[bytes]:
     chunk = head
     while chunk:
         if compressed:
-            while chunk:  # one file may hold several gzip members, padded with zeros
+            while chunk:  # a file may contain several gzip members, padded with zeros
                 if member.eof:
                     chunk = chunk.lstrip(b"\0")
                     if not chunk:
                         break
                     member = zlib.decompressobj(wbits=31)
-                yield member.decompress(chunk, CHUNK_BYTES)  # a few bytes may stand for a thousand times more
+                yield member.decompress(chunk, CHUNK_BYTES)  # bounded: data may expand a thousandfold
                 chunk = member.unconsumed_tail or member.unused_data
         else:
             yield chunk
@@ -177,47 +177,47 @@ def _chunks(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def max_line_bytes() -> int:
-    """The limit of a line, or of one value of a document, that holds here.
+    """Return the limit on the length of a line, or of one value in a JSON document.
 
     Raises:
-        ConfigError: ``MAX_LINE_VARIABLE`` is no number of bytes.
+        ConfigError: ``MAX_LINE_VARIABLE`` is not a number of bytes.
     """
-    told = os.environ.get(MAX_LINE_VARIABLE, str(MAX_LINE_BYTES))
+    text = os.environ.get(MAX_LINE_VARIABLE, str(MAX_LINE_BYTES))
     try:
-        limit = int(told)
+        limit = int(text)
     except ValueError:
         limit = 0
     if limit < 1:
-        raise ConfigError(f"{MAX_LINE_VARIABLE}={told!r}: expected a number of bytes, 1 or more")
+        raise ConfigError(f"{MAX_LINE_VARIABLE}={text!r}: expected a number of bytes, 1 or more")
     return limit
 
 
-def _split(chunks: Iterator[bytes], limit: int) -> Iterator[bytes | None]:
-    """Lines without their ends; None for a line longer than ``limit``."""
+def _split_lines(chunks: Iterator[bytes], limit: int) -> Iterator[bytes | None]:
+    """Yield lines without their line ends; None in place of a line longer than ``limit`` bytes."""
     parts: list[bytes] = []
     size = 0
     for chunk in chunks:
-        for index, piece in enumerate(chunk.split(b"\n")):
+        for index, part in enumerate(chunk.split(b"\n")):
             if index:
                 yield b"".join(parts) if size <= limit else None
                 parts, size = [], 0
-            size += len(piece)
+            size += len(part)
             if size <= limit:
-                parts.append(piece)
+                parts.append(part)
             else:
                 parts.clear()
     if size:
         yield b"".join(parts) if size <= limit else None
 
 
-def _decode(raw: bytes | None, name: str, number: int, limit: int) -> str | FormatError:
+def _decode_line(raw: bytes | None, name: str, number: int, limit: int) -> str | FormatError:
     if raw is None:
-        message = f"longer than {limit} bytes; {MAX_LINE_VARIABLE} sets the limit"
+        message = f"longer than {limit} bytes; set {MAX_LINE_VARIABLE} to allow more"
         return FormatError(message, file=name, line=number)
     try:
         line = raw.decode("utf-8")
-    except UnicodeDecodeError as fault:
-        return FormatError(f"not UTF-8: {fault.reason} at byte {fault.start + 1}", file=name, line=number)
+    except UnicodeDecodeError as error:
+        return FormatError(f"not UTF-8: {error.reason} at byte {error.start + 1}", file=name, line=number)
     if "\0" in line:
-        return FormatError("holds NUL bytes; expected text", file=name, line=number)
+        return FormatError("contains NUL bytes; expected text", file=name, line=number)
     return (line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line).rstrip("\r")

@@ -1,4 +1,4 @@
-"""Owns folders that hold one file an utterance, whose name is the utterance's id."""
+"""Read and write folders with one file per utterance, in which the file name is the utterance id."""
 
 from __future__ import annotations
 
@@ -12,41 +12,44 @@ from rescorer.formats.io.text_io import Source, source_name
 from rescorer.types import NBestList
 
 MAX_NAME_BYTES = 240
-"""File systems stop at 255; some room is left for endings."""
+"""Longest id that is used as a file name; file systems allow 255 bytes, suffix included."""
 
 
 def find_utterance_files(source: Source, suffixes: Sequence[str] = ()) -> Iterator[tuple[str, Path]]:
-    """Id and path of one file, or of every file of a folder by name (hidden ones and folders left out).
+    """Yield the id and path of one file, or of all files in a folder in order of their names.
+
+    Hidden files and nested folders are skipped.
 
     Args:
-        suffixes: endings that are no part of the id, beside ``.gz``; a folder's other files are left out.
+        suffixes: file name suffixes that are not part of the id, in addition to ``.gz``; files in a folder
+            without any of them are skipped.
 
     Raises:
-        FormatError: the source has no name or is not there, or a folder has nothing to read.
+        FormatError: the source has no name or does not exist, or a folder has no file to read.
     """
     if not isinstance(source, (str, Path)) or str(source) == "-":
-        raise FormatError(
-            "the file's name is the utterance's id: give a file or a folder", file=source_name(source)
-        )
+        message = "expected a file or a folder, because the file name is the utterance id"
+        raise FormatError(message, file=source_name(source))
     path = Path(source)
     if not path.exists():
         raise FormatError("cannot be read: No such file or directory", file=str(source))
     if not path.is_dir():
-        yield _id(path.name, suffixes) or path.name.removesuffix(".gz"), path
+        yield _extract_id(path.name, suffixes) or path.name.removesuffix(".gz"), path
         return
-    names = sorted(each.name for each in path.iterdir() if not each.name.startswith(".") and each.is_file())
-    found = [(list_id, path / name) for name in names if (list_id := _id(name, suffixes))]
+    names = sorted(
+        entry.name for entry in path.iterdir() if not entry.name.startswith(".") and entry.is_file()
+    )
+    found = [(list_id, path / name) for name in names if (list_id := _extract_id(name, suffixes))]
     if not found:
-        raise FormatError(
-            f"an empty folder; expected a file an utterance{_named(suffixes)}", file=str(source)
-        )
+        expected = f" named *{' or *'.join(suffixes)}, perhaps with .gz" if suffixes else ""
+        raise FormatError(f"the folder is empty; expected one file per utterance{expected}", file=str(source))
     yield from found
 
 
 def read_single_list_files(
     source: Source, read_file: Callable[[str, Path], NBestList | InputError]
 ) -> Iterator[NBestList | InputError]:
-    """What ``read_file`` makes of each file's id and path, as ``read_list_files``."""
+    """Yield the list that ``read_file`` returns for each file's id and path, like ``read_list_files``."""
     return read_list_files(source, lambda list_id, path: iter([read_file(list_id, path)]))
 
 
@@ -55,7 +58,9 @@ def read_list_files(
     read_file: Callable[[str, Path], Iterator[NBestList | InputError]],
     suffixes: Sequence[str] = (),
 ) -> Iterator[NBestList | InputError]:
-    """All that ``read_file`` makes of each file's id and path, or its FormatError; an id twice is one too.
+    """Yield all lists that ``read_file`` returns for each file's id and path, or the file's error.
+
+    A second file with the same id is an error.
 
     Raises:
         FormatError: as ``find_utterance_files``.
@@ -63,69 +68,69 @@ def read_list_files(
     seen: dict[str, Path] = {}
     for list_id, path in find_utterance_files(source, suffixes):
         if list_id in seen:
-            yield FormatError(f"the list {list_id!r} is in {seen[list_id]} too", file=str(path))
+            yield FormatError(f"duplicate id {list_id!r}; already read from {seen[list_id]}", file=str(path))
             continue
         seen[list_id] = path
         try:
             yield from read_file(list_id, path)
-        except FormatError as fault:
-            yield fault
+        except FormatError as error:
+            yield error
 
 
-def _id(name: str, suffixes: Sequence[str]) -> str:
-    """The name without its endings; empty where it has none of those asked for."""
+def _extract_id(name: str, suffixes: Sequence[str]) -> str:
+    """Return a file name without its suffix, or an empty string if none of ``suffixes`` matches."""
     stem = name.removesuffix(".gz")
     if not suffixes:
         return stem
     return next((stem.removesuffix(suffix) for suffix in suffixes if stem.endswith(suffix)), "")
 
 
-def _named(suffixes: Sequence[str]) -> str:
-    return f" ({', '.join(suffixes)}, or those with .gz)" if suffixes else ""
-
-
 def make_folder(target: str | Path) -> Path:
-    """The folder to write to, made where there is none.
+    """Create the folder to write to, unless it exists.
 
     Raises:
-        FormatError: it is no folder and cannot be made one.
+        FormatError: the folder cannot be created.
     """
     try:
         Path(target).mkdir(parents=True, exist_ok=True)
-    except OSError as fault:
-        raise FormatError(f"no folder can be made: {fault.strerror}", file=str(target)) from None
+    except OSError as error:
+        raise FormatError(f"cannot create the folder: {error.strerror}", file=str(target)) from None
     return Path(target)
 
 
 @contextmanager
 def create_file(folder: Path, list_id: str, suffix: str = "") -> Iterator[TextIO]:
-    """A file that did not exist before, called as the list is, with an ending that is no part of the id.
+    """Create a file named after a list, with a suffix that is not part of the id.
 
     Raises:
-        InvalidList: the id can be no file name, or the file exists.
+        InvalidList: the id cannot be a file name, or the file exists.
+        FormatError: the file cannot be created.
     """
     path = folder / f"{list_id}{suffix}"
     fits = len(list_id.encode("utf-8")) <= MAX_NAME_BYTES and not list_id.endswith(".gz")
     if not fits or not list_id or "/" in list_id or "\0" in list_id or list_id.startswith("."):
-        message = "cannot be a file's name; expected no slash, no dot in front, no .gz, up to 240 bytes"
+        message = (
+            f"cannot be a file name; expected 1 to {MAX_NAME_BYTES} bytes, no slash, no leading dot, no .gz"
+        )
         raise InvalidList(message, list_id=list_id, field="id")
     try:
         stream = open(path, "x", encoding="utf-8", newline="\n")  # noqa: SIM115 (closed below)
     except FileExistsError:
-        message = f"{path} exists: the id is there twice, or the folder is not new"
+        message = f"{path} exists already: either the id is a duplicate, or the folder was not empty"
         raise InvalidList(message, list_id=list_id, field="id") from None
-    except OSError as fault:
-        raise FormatError(f"cannot be written: {fault.strerror}", file=str(path)) from None
+    except OSError as error:
+        raise FormatError(f"cannot be written: {error.strerror}", file=str(path)) from None
     with stream:
         yield stream
 
 
 @contextmanager
 def create_files(folders: Sequence[Path], list_id: str) -> Iterator[list[TextIO]]:
-    """A list's new file in each of some folders; none is left where one of them cannot be made.
+    """Create a file named after a list in each folder; if one of them fails, delete the others.
 
     Raises:
         InvalidList: as ``create_file``.
+        FormatError: as ``create_file``.
     """
     with ExitStack() as stack:
         streams: list[TextIO] = []

@@ -32,9 +32,9 @@ def parse_document(text: str, file: str, line: int = 1) -> Any:
         message = f"not JSON: {fault.msg} at column {fault.colno}"
         raise FormatError(message, file=file, line=line + fault.lineno - 1) from None
     except UnicodeEncodeError:
-        raise FormatError("half a surrogate pair; expected Unicode text", file=file) from None
+        raise FormatError("unpaired surrogate; expected Unicode text", file=file) from None
     except (ValueError, RecursionError) as fault:  # thousands of digits or of brackets, a key twice
-        raise FormatError(f"not readable JSON: {fault}", file=file) from None
+        raise FormatError(f"cannot parse JSON: {fault}", file=file) from None
     return value
 
 
