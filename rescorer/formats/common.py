@@ -18,6 +18,8 @@ Write = Callable[[NBestList], None]
 WORD_SEPARATOR = re.compile(r"[ \t\r\f\v]+")
 """Between words. Other white space of Unicode belongs to words, as in the tools that write these files."""
 LINE_BREAK = re.compile(r"[\n\r\0]")
+DUPLICATE_ID = "duplicate id; only the first list with this id is read"
+"""Error message of readers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""ESPnet 2's folders: a golden one, round trips, and files that do not go together."""
+"""ESPnet 2 folders: a golden one, round trips, and files that do not match."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GOLDEN = {
 }
 
 
-def folder_of(path: Path, changes: dict[str, str | None] | None = None) -> Path:
+def write_folders(path: Path, changes: dict[str, str | None] | None = None) -> Path:
     for name, text in (GOLDEN | (changes or {})).items():
         (path / name).parent.mkdir(parents=True, exist_ok=True)
         if text is not None:
@@ -33,27 +33,27 @@ def folder_of(path: Path, changes: dict[str, str | None] | None = None) -> Path:
 
 
 @pytest.mark.parametrize("ends", ["\n", "\r\n"])
-def test_folders_are_read_side_by_side(tmp_path, ends):
-    found = read_lists(folder_of(tmp_path, {name: text.replace("\n", ends) for name, text in GOLDEN.items()}))
-    first, second, third = found
+def test_reads_folders_in_parallel(tmp_path, ends):
+    files = {name: text.replace("\n", ends) for name, text in GOLDEN.items()}
+    first, second, third = read_lists(write_folders(tmp_path, files))
     assert first.id == "u1"
     assert first.hypotheses == (Hypothesis("HELLO YOU", {"token": "▁HE LLO ▁YOU"}), Hypothesis("HELLO"))
     assert first.streams == {"first_pass": (-12.9, -13.0)}
     assert second == NBestList("u2", (Hypothesis("", {"token": ""}),), {"first_pass": (-1.5,)})
-    assert [each.text for each in third.hypotheses] == ["YES", "YET"]
+    assert [hypothesis.text for hypothesis in third.hypotheses] == ["YES", "YET"]
 
 
 @given(several(nbest_lists(["first_pass"])) | several(nbest_lists()))
-def test_what_is_written_is_read_back(lists):
+def test_round_trip(lists):
     with tempfile.TemporaryDirectory() as folder:
-        with writer(folder) as put:
+        with writer(folder) as write:
             for nbest in lists:
-                put(nbest)
+                write(nbest)
         assert list(read_lists(folder)) == lists
 
 
 @pytest.mark.parametrize(
-    ("score", "said"),
+    ("score", "message"),
     [
         ("nan", "the score is nan"),
         ("tensor(inf)", "the score is inf"),
@@ -61,71 +61,71 @@ def test_what_is_written_is_read_back(lists):
         ("", "'' is not a number"),
     ],
 )
-def test_a_bad_score_is_a_fault_of_its_list_alone(tmp_path, score, said):
-    fault, *good = read_lists(folder_of(tmp_path, {"2best_recog/score": f"u1 {score}\nu3 -4\n"}))
-    assert isinstance(fault, InvalidList)
-    assert f"{tmp_path / '2best_recog/score'}:1, list 'u1', hypothesis 1, first_pass" in str(fault)
-    assert said in str(fault)
-    assert [each.id for each in good] == ["u2", "u3"]
+def test_rejects_only_the_list_with_a_bad_score(tmp_path, score, message):
+    error, *valid = read_lists(write_folders(tmp_path, {"2best_recog/score": f"u1 {score}\nu3 -4\n"}))
+    assert isinstance(error, InvalidList)
+    assert f"{tmp_path / '2best_recog/score'}:1, list 'u1', hypothesis 1, first_pass" in str(error)
+    assert message in str(error)
+    assert [nbest.id for nbest in valid] == ["u2", "u3"]
 
 
-def test_missing_files_and_scores_are_told(tmp_path):
-    *good, fault = read_lists(folder_of(tmp_path, {"2best_recog/score": "u1 -13\n"}))
-    assert [each.id for each in good] == ["u1", "u2"]
-    assert "2best_recog:2: text, score do not have the same keys in one order" in str(fault)
+def test_yields_errors_for_missing_files_and_scores(tmp_path):
+    *valid, error = read_lists(write_folders(tmp_path, {"2best_recog/score": "u1 -13\n"}))
+    assert [nbest.id for nbest in valid] == ["u1", "u2"]
+    assert "2best_recog:2: text, score do not have the same keys in the same order" in str(error)
     (tmp_path / "2best_recog/score").unlink()
-    fault, second, _ = read_lists(tmp_path)
-    assert "list 'u1', hypothesis 1, first_pass: no score, though other hypotheses" in str(fault)
+    error, second, _ = read_lists(tmp_path)
+    assert "list 'u1', hypothesis 1, first_pass: no score, though other hypotheses" in str(error)
     assert second.id == "u2"
     (tmp_path / "2best_recog/text").unlink()
     with pytest.raises(FormatError, match=r"2best_recog/text: cannot be read: No such file"):
         list(read_lists(tmp_path))
 
 
-def test_files_of_one_folder_that_do_not_go_together(tmp_path):
-    *good, fault = read_lists(folder_of(tmp_path, {"1best_recog/score": "u1 -1\nu3 -1\nu2 -2\n"}))
-    assert [each.id for each in good] == ["u1"]
-    assert "1best_recog:2: text, score, token do not have the same keys in one order" in str(fault)
+def test_stops_at_files_of_one_folder_with_different_keys(tmp_path):
+    *valid, error = read_lists(write_folders(tmp_path, {"1best_recog/score": "u1 -1\nu3 -1\nu2 -2\n"}))
+    assert [nbest.id for nbest in valid] == ["u1"]
+    assert "1best_recog:2: text, score, token do not have the same keys in the same order" in str(error)
 
 
-def test_folders_in_another_order_are_told(tmp_path):
+def test_yields_error_for_folders_in_different_order(tmp_path):
     changes = {"2best_recog/text": "u3 YET\nu1 HELLO\n", "2best_recog/score": "u3 -4\nu1 -13\n"}
-    *lists, fault = read_lists(folder_of(tmp_path, changes))
-    assert "2best_recog/text:2: 'u1' is not in 1best_recog, or not in the same order" in str(fault)
-    assert [len(each.hypotheses) for each in lists] == [1, 1, 2]
+    *lists, error = read_lists(write_folders(tmp_path, changes))
+    assert "2best_recog/text:2: 'u1' is missing from 1best_recog, or the order differs" in str(error)
+    assert [len(nbest.hypotheses) for nbest in lists] == [1, 1, 2]
 
 
-def test_an_id_met_before_is_a_fault(tmp_path):
+def test_yields_error_for_duplicate_id(tmp_path):
     files = {name: text.replace("u2", "u1") for name, text in GOLDEN.items()}
-    first, again, _ = read_lists(folder_of(tmp_path, files))
+    first, duplicate, _ = read_lists(write_folders(tmp_path, files))
     assert first.id == "u1"
-    assert "1best_recog/text:2, list 'u1': is here a second time" in str(again)
+    assert "1best_recog/text:2, list 'u1': duplicate id" in str(duplicate)
 
 
-def test_damage_is_told(tmp_path):
-    folder_of(tmp_path)
+def test_yields_errors_for_damaged_files(tmp_path):
+    write_folders(tmp_path)
     (tmp_path / "2best_recog/text").write_bytes(b"u1 \xff\nu3 YET\n")
-    fault, *good = read_lists(tmp_path)
-    assert "2best_recog/text:1: not UTF-8" in str(fault)
-    assert [each.id for each in good] == ["u2", "u3"]
+    error, *valid = read_lists(tmp_path)
+    assert "2best_recog/text:1: not UTF-8" in str(error)
+    assert [nbest.id for nbest in valid] == ["u2", "u3"]
     write_truncated_gzip(tmp_path / "1best_recog/text", GOLDEN["1best_recog/text"])
     assert isinstance(list(read_lists(tmp_path))[-1], FormatError)
 
 
-def test_anything_else_is_refused(tmp_path):
+def test_rejects_other_sources(tmp_path):
     (tmp_path / "2best_recog").mkdir()
     for source in (tmp_path, io.BytesIO(b""), tmp_path / "none"):
         with pytest.raises(FormatError, match="expected the folders 1best_recog, 2best_recog"):
             list(read_lists(source))
 
 
-def test_what_the_folders_cannot_hold_is_refused(tmp_path):
-    with writer(tmp_path) as put:
-        put(NBestList("u1", (Hypothesis("a"),), {"first_pass": (-1.0,)}))
+def test_writer_rejects_lists_that_the_folders_cannot_hold(tmp_path):
+    with writer(tmp_path) as write:
+        write(NBestList("u1", (Hypothesis("a"),), {"first_pass": (-1.0,)}))
         with pytest.raises(InvalidList, match="a line's key cannot hold white space"):
-            put(NBestList("u 2", (Hypothesis("a"),), {"first_pass": (-1.0,)}))
-        with pytest.raises(InvalidList, match="first_pass: some lists have this stream and some do not"):
-            put(NBestList("u2", (Hypothesis("a"),)))
+            write(NBestList("u 2", (Hypothesis("a"),), {"first_pass": (-1.0,)}))
+        with pytest.raises(InvalidList, match="first_pass: some lists have this stream and others do not"):
+            write(NBestList("u2", (Hypothesis("a"),)))
         with pytest.raises(InvalidList, match="holds a line break"):
-            put(NBestList("u2", (Hypothesis("a\nb"),), {"first_pass": (-1.0,)}))
+            write(NBestList("u2", (Hypothesis("a\nb"),), {"first_pass": (-1.0,)}))
     assert (tmp_path / "1best_recog/text").read_text() == "u1 a\n"

@@ -1,4 +1,4 @@
-"""mlm-scoring's and ESPnet 1's documents: golden files, round trips, and what becomes of bad input."""
+"""Documents of mlm-scoring and ESPnet 1: golden files, round trips and invalid input."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def read(module, document: object) -> list:
     return list(module.read_lists(io.BytesIO(text.encode())))
 
 
-def test_mlm_hypotheses_come_by_number():
+def test_orders_mlm_hypotheses_by_number():
     first, second = read(mlm, MLM)
     assert first == NBestList(
         "u 1",
@@ -56,14 +56,14 @@ def test_mlm_hypotheses_come_by_number():
     assert second == NBestList("u2", (Hypothesis("a"),))
 
 
-def test_an_id_is_not_empty():
-    (fault,) = read(mlm, {"": MLM["u2"]})
-    assert "list '', id: is empty; expected an id" in str(fault)
+def test_rejects_empty_id():
+    (error,) = read(mlm, {"": MLM["u2"]})
+    assert "list '', id: is empty; expected an id" in str(error)
 
 
-def test_espnet_pieces_become_words():
+def test_joins_espnet_word_pieces():
     first, second = read(espnet1, ESPNET)
-    assert [each.text for each in first.hypotheses] == ["HELLO YOU", "HELLO"]
+    assert [hypothesis.text for hypothesis in first.hypotheses] == ["HELLO YOU", "HELLO"]
     assert first.hypotheses[0].fields == {"rec_text": "▁HE LLO▁YOU<eos>", "shape": [1]}
     assert first.streams == {"first_pass": (-12.5, -12.9)}
     assert (first.reference, first.group, first.fields) == ("HELLO", "s1", {"input": []})
@@ -75,37 +75,37 @@ FIELDS = st.dictionaries(st.sampled_from(["note", "times"]), st.none() | st.inte
 
 @pytest.mark.parametrize("module", [mlm, espnet1])
 @given(data=st.data())
-def test_what_is_written_is_read_back(module, data):
+def test_round_trip(module, data):
     ids = ID | st.just("an id with spaces ü")
     drawn = nbest_lists(["first_pass"], ids=ids, references=True, fields=lambda text: {"note": text})
     lists = data.draw(several(drawn))
-    lists = [replace(each, fields=data.draw(FIELDS)) for each in lists]
+    lists = [replace(nbest, fields=data.draw(FIELDS)) for nbest in lists]
     with tempfile.TemporaryDirectory() as folder:
         for name in ("out.json", "out.json.gz"):
-            with module.writer(Path(folder) / name) as put:
+            with module.writer(Path(folder) / name) as write:
                 for nbest in lists:
-                    put(nbest)
+                    write(nbest)
             assert list(module.read_lists(Path(folder) / name)) == lists
 
 
-def test_espnet_files_are_written_as_they_were_read(tmp_path):
-    with espnet1.writer(tmp_path / "out.json") as put:
+def test_espnet_writer_restores_the_original_outputs(tmp_path):
+    with espnet1.writer(tmp_path / "out.json") as write:
         for nbest in read(espnet1, ESPNET):
-            put(nbest)
+            write(nbest)
     assert read(espnet1, (tmp_path / "out.json").read_text()) == read(espnet1, ESPNET)
     written = json.loads((tmp_path / "out.json").read_text())
     assert written["utts"]["u1"]["output"][0] == FIRST
 
 
 @pytest.mark.parametrize("module", [mlm, espnet1])
-def test_no_lists_are_a_document_too(module, tmp_path):
+def test_reads_and_writes_document_without_lists(module, tmp_path):
     with module.writer(tmp_path / "out.json"):
         pass
     assert list(module.read_lists(tmp_path / "out.json")) == []
 
 
 @pytest.mark.parametrize("module", [mlm, espnet1])
-def test_byte_order_marks_and_carriage_returns_do_no_harm(module):
+def test_reads_byte_order_marks_and_carriage_returns(module):
     document = {mlm: MLM, espnet1: ESPNET}[module]
     text = "\ufeff" + json.dumps(document, indent=1).replace("\n", "\r\n")
     assert list(module.read_lists(io.BytesIO(gzip.compress(text.encode())))) == read(module, document)
@@ -113,9 +113,9 @@ def test_byte_order_marks_and_carriage_returns_do_no_harm(module):
 
 @pytest.mark.parametrize("module", [mlm, espnet1])
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
-        ("[1]", "<stream>: expected a JSON object, not an array"),
+        ("[1]", "<stream>: expected a JSON object, got an array"),
         ('{\n"u1": {,', "<stream>:2: not JSON: Expecting property name"),
         ('{"utts": {"u1": {"a": 1, "a": 2}}}', "duplicate key 'a' in an object"),
         ('{"u1": "\\ud800"}', "unpaired surrogate"),
@@ -123,15 +123,15 @@ def test_byte_order_marks_and_carriage_returns_do_no_harm(module):
         ('{"u1": ' + "9" * 5000 + "}", "cannot parse JSON"),
     ],
 )
-def test_a_file_that_is_no_such_document_is_refused(module, text, said):
+def test_rejects_invalid_document(module, text, message):
     with pytest.raises(FormatError) as caught:
         read(module, text)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("module", [mlm, espnet1])
 @pytest.mark.parametrize(
-    ("end", "said"),
+    ("end", "message"),
     [
         (', "u3": {"a": 1, "a": 2}}', "3: cannot parse JSON: duplicate key 'a' in an object"),
         (",}", "3: not JSON: Expecting property name enclosed in double quotes at column 2"),
@@ -143,34 +143,34 @@ def test_a_file_that_is_no_such_document_is_refused(module, text, said):
         (', "u3": "', "3: not JSON: Unterminated string starting at at column 9"),
     ],
 )
-def test_lists_before_a_fault_are_read(module, end, said):
+def test_reads_lists_before_a_syntax_error(module, end, message):
     record = {mlm: MLM["u2"], espnet1: ESPNET["utts"]["u2"]}[module]
-    inside = f'"u1": {json.dumps(record)},\n"u2": {json.dumps(record)}\n{end}'
-    first, second, fault = read(module, f"{{{inside}" if module is mlm else f'{{"utts": {{{inside}}}')
+    members = f'"u1": {json.dumps(record)},\n"u2": {json.dumps(record)}\n{end}'
+    first, second, error = read(module, f"{{{members}" if module is mlm else f'{{"utts": {{{members}}}')
     assert (first.id, second.id) == ("u1", "u2")
-    assert isinstance(fault, FormatError)
-    assert said in str(fault)
+    assert isinstance(error, FormatError)
+    assert message in str(error)
 
 
 @pytest.mark.parametrize("module", [mlm, espnet1])
-def test_an_id_met_before_is_a_fault_and_the_next_list_is_read(module):
+def test_yields_error_for_duplicate_id_and_reads_on(module):
     record = json.dumps({mlm: MLM["u2"], espnet1: ESPNET["utts"]["u2"]}[module])
     text = f'{{"u1": {record}, "u1": {record}, "u2": {record}}}'
-    first, again, second = read(module, text if module is mlm else f'{{"utts": {text}}}')
+    first, duplicate, second = read(module, text if module is mlm else f'{{"utts": {text}}}')
     assert (first.id, second.id) == ("u1", "u2")
-    assert "<stream>, list 'u1': is here a second time" in str(again)
+    assert "<stream>, list 'u1': duplicate id" in str(duplicate)
 
 
-def test_espnet_keys_around_the_utterances_are_passed_over():
+def test_ignores_espnet_keys_other_than_utts():
     document = {"version": [1], **ESPNET, "end": {"utts": {}}}
     assert read(espnet1, document) == read(espnet1, ESPNET)
     for text in ("{}", '{"utts": 3}', '{"utts": []}'):
-        with pytest.raises(FormatError, match="<stream>: utts: expected a JSON object, not "):
+        with pytest.raises(FormatError, match="<stream>: utts: expected a JSON object, got "):
             read(espnet1, text)
 
 
 @pytest.mark.parametrize("module", [mlm, espnet1])
-def test_a_damaged_file_is_refused(module, tmp_path):
+def test_rejects_damaged_file(module, tmp_path):
     write_truncated_gzip(tmp_path / "a.json.gz", "{")
     with pytest.raises(FormatError, match=r"a\.json\.gz:\d+: damaged gzip data"):
         list(module.read_lists(tmp_path / "a.json.gz"))
@@ -179,67 +179,71 @@ def test_a_damaged_file_is_refused(module, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("record", "said"),
+    ("record", "message"),
     [
-        (3, "list 'u1': expected an object, not a number"),
+        (3, "list 'u1': expected an object, got a number"),
         ({}, "list 'u1': no hypotheses; expected one at least"),
         ({"hyp_1": "a"}, "hypothesis 0, hyp_1: expected an object with a string"),
-        ({"hyp_1": {"text": "a"}, "ref": 1}, "ref: expected a string, not a number"),
+        ({"hyp_1": {"text": "a"}, "ref": 1}, "ref: expected a string, got a number"),
         ({"hyp_1": {"text": "a", "score": math.nan}}, "hypothesis 0, first_pass: the score is nan"),
         ({"hyp_1": {"text": "a", "score": "tensor(-12.9)"}}, "first_pass: 'tensor(-12.9)' is not a number"),
         ({"hyp_1": {"text": "a", "score": 1}, "hyp_2": {"text": "b"}}, "hypothesis 1, first_pass: no score"),
     ],
 )
-def test_a_bad_mlm_list_is_an_outcome_and_the_next_is_read(record, said):
-    fault, good = read(mlm, {"u1": record, "u2": MLM["u2"]})
-    assert isinstance(fault, InvalidList)
-    assert said in str(fault)
-    assert good.id == "u2"
+def test_yields_error_for_invalid_mlm_list_and_reads_on(record, message):
+    error, valid = read(mlm, {"u1": record, "u2": MLM["u2"]})
+    assert isinstance(error, InvalidList)
+    assert message in str(error)
+    assert valid.id == "u2"
 
 
 @pytest.mark.parametrize(
-    ("record", "said"),
+    ("record", "message"),
     [
-        ([], "list 'u1', output: expected an array, not nothing"),
+        ([], "list 'u1', output: expected an array, got nothing"),
         ({"output": []}, "list 'u1': no hypotheses; expected one at least"),
-        ({"output": [{}]}, "hypothesis 0, output[0]: expected an object with the string rec_text"),
+        ({"output": [{}]}, "hypothesis 0, output[0]: expected an object with a string rec_text"),
         (
             {"output": [{"rec_text": "a", "text": "a"}, {"rec_text": "a"}]},
-            "output[].text: expected one string",
+            "output[].text: expected the same string",
         ),
-        ({"output": [{"rec_text": "a", "text": [1]}]}, "output[].text: expected one string"),
-        ({"output": [{"rec_text": "a"}], "utt2spk": 3}, "utt2spk: expected a string, not a number"),
+        ({"output": [{"rec_text": "a", "text": [1]}]}, "output[].text: expected the same string"),
+        ({"output": [{"rec_text": "a"}], "utt2spk": 3}, "utt2spk: expected a string, got a number"),
         ({"output": [{"rec_text": "a", "score": "tensor(nan)"}]}, "first_pass: the score is nan"),
         ({"output": [{"rec_text": "a", "score": "tensor([1.0])"}]}, "'[1.0]' is not a number"),
     ],
 )
-def test_a_bad_espnet_list_is_an_outcome_and_the_next_is_read(record, said):
-    fault, good = read(espnet1, {"utts": {"u1": record, "u2": ESPNET["utts"]["u2"]}})
-    assert isinstance(fault, InvalidList)
-    assert said in str(fault)
-    assert good.id == "u2"
+def test_yields_error_for_invalid_espnet_list_and_reads_on(record, message):
+    error, valid = read(espnet1, {"utts": {"u1": record, "u2": ESPNET["utts"]["u2"]}})
+    assert isinstance(error, InvalidList)
+    assert message in str(error)
+    assert valid.id == "u2"
 
 
 @pytest.mark.parametrize(
-    ("module", "change", "said"),
+    ("module", "change", "message"),
     [
-        (mlm, {"fields": {"ref": 1}}, "fields called ref or hyp_N"),
-        (mlm, {"fields": {"hyp_7": 1}}, "fields called ref or hyp_N"),
-        (mlm, {"hypotheses": (Hypothesis("a", {"score": 1}),)}, "fields called score or text"),
-        (espnet1, {"fields": {"output": 1}}, "fields called output or utt2spk"),
-        (espnet1, {"hypotheses": (Hypothesis("a", {"name": 1}),)}, "fields called score, text or name"),
-        (espnet1, {"hypotheses": (Hypothesis("a", {"rec_text": 1}),)}, "rec_text is a string"),
+        (mlm, {"fields": {"ref": 1}}, "the names ref and hyp_N are reserved"),
+        (mlm, {"fields": {"hyp_7": 1}}, "the names ref and hyp_N are reserved"),
+        (mlm, {"hypotheses": (Hypothesis("a", {"score": 1}),)}, "the names score and text are reserved"),
+        (espnet1, {"fields": {"output": 1}}, "the names output and utt2spk are reserved"),
+        (
+            espnet1,
+            {"hypotheses": (Hypothesis("a", {"name": 1}),)},
+            "the names score, text and name are reserved",
+        ),
+        (espnet1, {"hypotheses": (Hypothesis("a", {"rec_text": 1}),)}, "rec_text: expected a string"),
         (espnet1, {"hypotheses": (Hypothesis("a▁b"),)}, "'a▁b' would be read as 'a b'"),
         (espnet1, {"hypotheses": (Hypothesis("<eos>"),)}, "'<eos>' would be read as ''"),
     ],
 )
-def test_what_a_document_cannot_hold_is_refused(module, change, said, tmp_path):
-    good = NBestList("u1", (Hypothesis("a"),))
-    with module.writer(tmp_path / "out.json") as put:
-        put(good)
-        with pytest.raises(InvalidList, match="is there a second time"):
-            put(good)
+def test_writer_rejects_lists_that_a_document_cannot_hold(module, change, message, tmp_path):
+    valid = NBestList("u1", (Hypothesis("a"),))
+    with module.writer(tmp_path / "out.json") as write:
+        write(valid)
+        with pytest.raises(InvalidList, match="already written; expected each id once"):
+            write(valid)
         with pytest.raises(InvalidList) as caught:
-            put(replace(good, id="u2", **change))
-    assert said in str(caught.value)
-    assert list(module.read_lists(tmp_path / "out.json")) == [good]
+            write(replace(valid, id="u2", **change))
+    assert message in str(caught.value)
+    assert list(module.read_lists(tmp_path / "out.json")) == [valid]

@@ -1,4 +1,4 @@
-"""NeMo's, CUED's and Mikolov's lines: golden files, round trips, and what becomes of bad input."""
+"""Text files of NeMo, CUED-RNNLM and Mikolov's rnnlm: golden files, round trips and invalid input."""
 
 from __future__ import annotations
 
@@ -30,89 +30,90 @@ def read(reader, text: str | bytes, **options) -> list:
 def round_trip(lists, writer, reader, **options) -> list:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "out.gz"
-        with writer(path, **options) as put:
+        with writer(path, **options) as write:
             for nbest in lists:
-                put(nbest)
+                write(nbest)
         return list(reader(path, **options))
 
 
-def variants(text: str) -> list[bytes]:
+def encode_variants(text: str) -> list[bytes]:
+    """Return the text compressed, and with a byte order mark and carriage returns."""
     return [gzip.compress(text.encode()), ("\ufeff" + text.replace("\n", "\r\n")).encode()]
 
 
-def test_nemo_lists_are_a_beam_of_lines():
+def test_nemo_list_is_one_beam_of_lines():
     first, second = lists = read(nemo.read_lists, NEMO, beam=2)
     assert first == NBestList("1", (Hypothesis("yeah well"), Hypothesis("")), {"first_pass": (-3.5, -4.0)})
     assert second == NBestList("2", (Hypothesis("a\tb"), Hypothesis("end")), {"first_pass": (-10.0, -2.0)})
-    assert all(read(nemo.read_lists, variant, beam=2) == lists for variant in variants(NEMO))
+    assert all(read(nemo.read_lists, variant, beam=2) == lists for variant in encode_variants(NEMO))
 
 
 @given(st.integers(1, 3), st.data())
-def test_nemo_lists_are_read_back(beam, data):
+def test_nemo_round_trip(beam, data):
     scores = st.lists(st.floats(-1e6, 1e6), min_size=beam, max_size=beam).map(tuple)
     texts = st.lists(TEXT, min_size=beam, max_size=beam)
     drawn = data.draw(st.lists(st.tuples(texts, scores), max_size=3))
     lists = [
-        NBestList(str(place), tuple(map(Hypothesis, texts)), {"first_pass": scores})
-        for place, (texts, scores) in enumerate(drawn, start=1)
+        NBestList(str(position), tuple(map(Hypothesis, texts)), {"first_pass": scores})
+        for position, (texts, scores) in enumerate(drawn, start=1)
     ]
     assert round_trip(lists, nemo.writer, nemo.read_lists, beam=beam) == lists
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
-        (NEMO + "left\t-1\n", "<stream>:5, list '3': 1 lines are left for a beam of 2: is it another size?"),
+        (NEMO + "left\t-1\n", "<stream>:5, list '3': 1 lines are left for a beam of 2; is the beam size"),
         (NEMO + "a\t-1\nb\tnan\n", "<stream>:6, list '3', hypothesis 1, first_pass: the score is nan"),
         (NEMO + "a\ttensor(-12.9)\nb\t-1\n", "<stream>:5, list '3', hypothesis 0, first_pass: 'tensor(-1"),
         (NEMO + "no score\n\n", "first_pass: 'no score' is not a number"),
         (NEMO.encode() + b"\xff\t-1\nb\t-1\n", "<stream>:5: not UTF-8"),
     ],
 )  # fmt: skip
-def test_a_bad_nemo_list_says_where(text, said):
-    *good, fault = read(nemo.read_lists, text, beam=2)
-    assert [each.id for each in good] == ["1", "2"]
-    assert said in str(fault)
+def test_yields_error_with_place_for_invalid_nemo_list(text, message):
+    *valid, error = read(nemo.read_lists, text, beam=2)
+    assert [nbest.id for nbest in valid] == ["1", "2"]
+    assert message in str(error)
 
 
-def test_nemo_needs_its_beam(tmp_path):
-    with pytest.raises(ConfigError, match="do not tell the beam size: give beam=N"):
+def test_nemo_requires_beam_size(tmp_path):
+    with pytest.raises(ConfigError, match="do not state the beam size; give beam=N"):
         read(nemo.read_lists, NEMO)
     with pytest.raises(ConfigError, match="give beam=N"), nemo.writer(tmp_path / "out"):
         pass
-    one = NBestList("u1", (Hypothesis("a"),), {"first_pass": (-1.0,)})
-    with nemo.writer(tmp_path / "out", beam=1) as put:
-        for change, said in (
-            ({"hypotheses": one.hypotheses * 2}, "2 hypotheses; expected 1"),
+    nbest = NBestList("u1", (Hypothesis("a"),), {"first_pass": (-1.0,)})
+    with nemo.writer(tmp_path / "out", beam=1) as write:
+        for change, message in (
+            ({"hypotheses": nbest.hypotheses * 2}, "expected 1 hypotheses as in every list, got 2"),
             ({"hypotheses": (Hypothesis("a\nb"),)}, "holds a line break"),
             ({"streams": {}}, "first_pass: no such stream"),
         ):
-            with pytest.raises(InvalidList, match=said):
-                put(replace(one, **change))
-        put(one)
+            with pytest.raises(InvalidList, match=message):
+                write(replace(nbest, **change))
+        write(nbest)
     assert (tmp_path / "out").read_text() == "a\t-1.0\n"
 
 
-def test_cued_lists_stand_together_and_marks_are_left_out():
+def test_groups_consecutive_cued_lines_and_removes_sentence_marks():
     first, second = lists = read(rnnlm.read_cued, CUED, base="10")
     assert first.id == "u-1"
     assert first.hypotheses == (Hypothesis("yeah well", {"nwords": 4}), Hypothesis("", {"nwords": 0}))
     assert first.streams["acoustic"] == pytest.approx((-2301.5 * math.log(10), -2310 * math.log(10)))
     assert (second.id, second.hypotheses[0].text) == ("7", "a b")
-    assert all(read(rnnlm.read_cued, variant, base="10") == lists for variant in variants(CUED))
+    assert all(read(rnnlm.read_cued, variant, base="10") == lists for variant in encode_variants(CUED))
     assert read(rnnlm.read_cued, CUED, base="e")[0].streams["lm"] == (-18.42, -17.0)
 
 
-COLUMNS = nbest_lists(["acoustic", "lm"], fields=lambda text: {"nwords": len(text)})
+CUED_LISTS = nbest_lists(["acoustic", "lm"], fields=lambda text: {"nwords": len(text)})
 
 
-@given(several(COLUMNS), st.sampled_from(["e", "10"]))
-def test_cued_lists_are_read_back(lists, base):
+@given(several(CUED_LISTS), st.sampled_from(["e", "10"]))
+def test_cued_round_trip(lists, base):
     assert lists_match(round_trip(lists, rnnlm.cued_writer, rnnlm.read_cued, base=base), lists)
 
 
 @given(several(nbest_lists()))
-def test_mikolov_lists_are_read_back(lists):
+def test_mikolov_round_trip(lists):
     assert round_trip(lists, rnnlm.mikolov_writer, rnnlm.read_mikolov) == lists
 
 
@@ -123,7 +124,7 @@ def test_mikolov_lists_have_no_scores():
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("u1 -1 -2", "<stream>:2: expected id, acoustic score, LM score, number of words, words"),
         ("u1 -1 -2 some words", "<stream>:2: expected id, acoustic score"),
@@ -132,42 +133,42 @@ def test_mikolov_lists_have_no_scores():
         ("u1 \xff", "<stream>:2: not UTF-8"),
     ],
 )
-def test_a_bad_cued_line_is_a_fault_of_its_list_and_the_next_is_read(line, said):
+def test_rejects_only_the_list_with_a_bad_cued_line(line, message):
     text = f"u1 -1 -2 1 a\n{line}\nu1 -1 -2 1 b\nu2 -1 -2 1 a\n".encode("latin-1")
-    fault, good = read(rnnlm.read_cued, text, base="e")
-    assert said in str(fault)
-    assert good.id == "u2"
+    error, valid = read(rnnlm.read_cued, text, base="e")
+    assert message in str(error)
+    assert valid.id == "u2"
 
 
-def test_ids_met_before_and_bases_not_told_are_refused(tmp_path):
-    *_, fault = read(rnnlm.read_mikolov, MIKOLOV + "u1 again\n")
-    assert "<stream>, list 'u1': is here a second time" in str(fault)
-    with pytest.raises(ConfigError, match="give base=e or base=10, not nothing"):
+def test_rejects_duplicate_ids_and_missing_bases(tmp_path):
+    *_, error = read(rnnlm.read_mikolov, MIKOLOV + "u1 again\n")
+    assert "<stream>, list 'u1': duplicate id" in str(error)
+    with pytest.raises(ConfigError, match="expected base=e or base=10, got nothing"):
         read(rnnlm.read_cued, CUED)
-    with pytest.raises(ConfigError, match="not base=2"), rnnlm.cued_writer(tmp_path / "out", base="2"):
+    with pytest.raises(ConfigError, match="got base=2"), rnnlm.cued_writer(tmp_path / "out", base="2"):
         pass
 
 
-def test_a_truncated_file_ends_with_its_fault(tmp_path):
+def test_truncated_file_ends_with_an_error(tmp_path):
     write_truncated_gzip(tmp_path / "a.gz", CUED)
     assert isinstance(list(rnnlm.read_cued(tmp_path / "a.gz", base="e"))[-1], FormatError)
     assert "damaged gzip" in str(list(rnnlm.read_mikolov(tmp_path / "a.gz"))[-1])
     assert "damaged gzip" in str(list(nemo.read_lists(tmp_path / "a.gz", beam=7))[-1])
 
 
-def test_what_lines_cannot_hold_is_refused(tmp_path):
-    with rnnlm.mikolov_writer(tmp_path / "out") as put:
-        put(NBestList("u1", (Hypothesis("a"),)))
-        for nbest, said in (
-            (NBestList("u1", (Hypothesis("a"),)), "is there a second time"),
+def test_writers_reject_lists_that_lines_cannot_hold(tmp_path):
+    with rnnlm.mikolov_writer(tmp_path / "out") as write:
+        write(NBestList("u1", (Hypothesis("a"),)))
+        for nbest, message in (
+            (NBestList("u1", (Hypothesis("a"),)), "already written"),
             (NBestList("u 2", (Hypothesis("a"),)), "a line's key cannot hold white space"),
             (NBestList("u2", (Hypothesis("a\nb"),)), "holds a line break"),
         ):
-            with pytest.raises(InvalidList, match=said):
-                put(nbest)
+            with pytest.raises(InvalidList, match=message):
+                write(nbest)
     assert (tmp_path / "out").read_text() == "u1 a\n"
     with (
-        rnnlm.cued_writer(tmp_path / "out", base="e") as put,
+        rnnlm.cued_writer(tmp_path / "out", base="e") as write,
         pytest.raises(InvalidList, match="acoustic: no such stream"),
     ):
-        put(NBestList("u1", (Hypothesis("a"),)))
+        write(NBestList("u1", (Hypothesis("a"),)))

@@ -1,8 +1,9 @@
-"""Owns the output folders of ESPnet 2: ``1best_recog``, ``2best_recog``, …, each with ``text`` and ``score``.
+"""Read and write ESPnet 2 output folders: ``1best_recog``, ``2best_recog``, …, with ``text`` and ``score``.
 
     2best_recog/text:  u1 HELLO YOU          2best_recog/score:  u1 tensor(-12.9)          in nats
 
-The n-th folder holds the n-th hypothesis of the utterances that have one; ``token`` is kept where it is.
+The n-th folder contains the n-th hypothesis of each utterance that has one. Lines of the optional file
+``token`` become a field of their hypothesis.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import NamedTuple, TextIO
 
 from rescorer.errors import FormatError, InputError, InvalidList
 from rescorer.formats.common import (
+    DUPLICATE_ID,
     Row,
     Write,
     add_location,
@@ -27,144 +29,158 @@ from rescorer.formats.common import (
 from rescorer.formats.io.sniff import Sample
 from rescorer.formats.io.text_io import Source, open_output, read_lines, source_name
 from rescorer.formats.io.utterance_folder import make_folder
-from rescorer.formats.nbest.espnet1 import STREAM, tensor_number
+from rescorer.formats.nbest.espnet1 import STREAM, parse_score
 from rescorer.types import NBestList
 
-FOLDER = re.compile(r"([1-9][0-9]{0,5})best_recog")
+FOLDER_NAME = re.compile(r"([1-9][0-9]{0,5})best_recog")
 FILES = ("text", "score", "token")
 
 
 class Entry(NamedTuple):
-    """One hypothesis, or why it cannot be read."""
+    """One hypothesis, or the error if it cannot be read."""
 
     key: str
     row: Row
-    fault: FormatError | None = None
+    error: FormatError | None = None
+
+
+class Line(NamedTuple):
+    """One line of a file, or the error if it cannot be read."""
+
+    number: int
+    key: str
+    value: str
+    error: FormatError | None = None
 
 
 def read_lists(source: Source) -> Iterator[NBestList | InputError]:
-    """Yields each utterance's list, the folders read side by side, with the stream ``first_pass``.
+    """Yield the list of each utterance, with the stream ``first_pass``, reading all folders in parallel.
 
-    The folders hold their utterances in one order; a list with a fault in any of them is its fault. Where the
-    files no longer go together, reading stops.
+    The folders need the same order of utterances. An unreadable line in one folder, or a duplicate id, yields
+    an error in place of the list; reading stops with an error if the keys of the files do not match.
 
     Raises:
-        FormatError: the source is no folder with ``1best_recog/text``, or a file cannot be opened.
+        FormatError: the source is not a folder with ``1best_recog/text``, or a file cannot be opened.
     """
-    paths = recog_folders(source)
-    first, *others = (_Hypotheses(path) for path in paths)
+    paths = find_folders(source)
+    first, *others = (_EntryReader(path) for path in paths)
     file = str(paths[0] / "text")
     seen: set[str] = set()
-    fault = None
+    error = None
     while (entry := first.next()) is not None:
-        found = [entry, *(other.take(entry.key) for other in others)]
-        fault = next((each.fault for each in found if each and each.fault), None)
-        if fault is not None:
-            yield fault
+        entries = [entry, *(other.next_if(entry.key) for other in others)]
+        error = next((entry.error for entry in entries if entry and entry.error), None)
+        if error is not None:
+            yield error
         elif entry.key in seen:
-            message = "is here a second time"
-            yield InvalidList(message, list_id=entry.key, file=file, line=entry.row.line)
+            yield InvalidList(DUPLICATE_ID, list_id=entry.key, file=file, line=entry.row.line)
         else:
-            present = [(path, each.row) for path, each in zip(paths, found, strict=True) if each]
-            nbest = build_list(entry.key, [row for _, row in present], {}, file)
+            rows = [(path, entry.row) for path, entry in zip(paths, entries, strict=True) if entry]
+            nbest = build_list(entry.key, [row for _, row in rows], {}, file)
             if isinstance(nbest, InvalidList) and nbest.hypothesis is not None:
-                path, row = present[nbest.hypothesis]
+                path, row = rows[nbest.hypothesis]
                 nbest = add_location(nbest, str(path / "score"), row.line)
             yield nbest
         seen.add(entry.key)
     for path, other in zip(paths[1:], others, strict=True):
-        if fault is None and (left := other.next()) is not None:
-            message = f"{left.key!r} is not in {paths[0].name}, or not in the same order"
-            yield left.fault or FormatError(message, file=str(path / "text"), line=left.row.line)
+        if error is None and (unmatched := other.next()) is not None:
+            message = f"{unmatched.key!r} is missing from {paths[0].name}, or the order differs"
+            yield unmatched.error or FormatError(message, file=str(path / "text"), line=unmatched.row.line)
 
 
-def recog_folders(source: Source) -> list[Path]:
-    """The folders in the order of their numbers."""
+def find_folders(source: Source) -> list[Path]:
+    """Return the folders ``1best_recog``, ``2best_recog``, … in numerical order.
+
+    Raises:
+        FormatError: there are none, or a number is missing.
+    """
     folder = Path(source) if isinstance(source, (str, Path)) else None
-    inside = list(folder.iterdir()) if folder is not None and folder.is_dir() else []
-    numbered = sorted((int(m[1]), path) for path in inside if (m := FOLDER.fullmatch(path.name)))
+    paths = list(folder.iterdir()) if folder is not None and folder.is_dir() else []
+    numbered = sorted((int(m[1]), path) for path in paths if (m := FOLDER_NAME.fullmatch(path.name)))
     if [number for number, _ in numbered] != list(range(1, len(numbered) + 1)) or not numbered:
         raise FormatError("expected the folders 1best_recog, 2best_recog, …", file=source_name(source))
     return [path for _, path in numbered]
 
 
-class _Hypotheses:
-    """The entries of one folder, with a look at the next."""
+class _EntryReader:
+    """Iterates over the entries of one folder, looking one entry ahead."""
 
     def __init__(self, folder: Path) -> None:
-        self._entries = _entries(folder)
+        self._entries = _read_entries(folder)
         self._ahead = next(self._entries, None)
 
     def next(self) -> Entry | None:
         entry, self._ahead = self._ahead, next(self._entries, None)
         return entry
 
-    def take(self, key: str) -> Entry | None:
-        """The next entry, where it is the one asked for, or does not tell which it is."""
+    def next_if(self, key: str) -> Entry | None:
+        """Return the next entry if it has this key or its key is unknown, otherwise None."""
         return self.next() if self._ahead and self._ahead.key in (key, "") else None
 
 
-def _entries(folder: Path) -> Iterator[Entry]:
-    """Text, score and tokens side by side; ends with a fault where the keys are not the same."""
-    present = [folder / name for name in FILES if (folder / name).is_file() or name == "text"]
-    for lines in zip_longest(*(_lines(path) for path in present)):
-        keys = dict.fromkeys(line[1] for line in lines if line is not None and line[3] is None)
-        number = next(line[0] for line in lines if line is not None)
-        fault = next((line[3] for line in lines if line is not None and line[3]), None)
-        values = {path.name: line[2] for path, line in zip(present, lines, strict=True) if line is not None}
+def _read_entries(folder: Path) -> Iterator[Entry]:
+    """Yield the hypotheses of one folder; ends with an error when the keys of its files differ."""
+    paths = [folder / name for name in FILES if (folder / name).is_file() or name == "text"]
+    for lines in zip_longest(*(_read_lines(path) for path in paths)):
+        present = [line for line in lines if line is not None]
+        keys = dict.fromkeys(line.key for line in present if line.error is None)
+        number = present[0].number
+        error = next((line.error for line in present if line.error), None)
+        values = {path.name: line.value for path, line in zip(paths, lines, strict=True) if line is not None}
         key = next(iter(keys), "")
-        if len(values) < len(present) or len(keys) > 1:
-            said = ", ".join(path.name for path in present)
-            message = f"{said} do not have the same keys in one order"
-            fault = FormatError(message, file=str(folder), line=number)
-            yield Entry(key, Row(""), fault)
+        if len(values) < len(paths) or len(keys) > 1:
+            names = ", ".join(path.name for path in paths)
+            message = f"{names} do not have the same keys in the same order"
+            error = FormatError(message, file=str(folder), line=number)
+            yield Entry(key, Row(""), error)
             return
-        scores = {STREAM: tensor_number(values["score"])} if "score" in values else {}
+        scores = {STREAM: parse_score(values["score"])} if "score" in values else {}
         tokens = {"token": values["token"]} if "token" in values else {}
-        yield Entry(key, Row(values["text"], scores, tokens, number), fault)
+        yield Entry(key, Row(values["text"], scores, tokens, parse_number), error)
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str, str, FormatError | None]]:
-    """Number, key and value of each line, or its fault."""
+def _read_lines(path: Path) -> Iterator[Line]:
     for number, text in read_lines(path):
         if isinstance(text, FormatError):
-            yield number, "", "", text
+            yield Line(number, "", "", text)
         elif text.strip():
             key, *values = split_words(text)
-            yield number, key, " ".join(values), None
+            yield Line(number, key, " ".join(values))
 
 
 @contextmanager
 def writer(target: str | Path) -> Iterator[Write]:
-    """Writes folders; scores are those of the stream ``first_pass``, which all lists have or none.
+    """Write the folders, with scores from the stream ``first_pass``.
 
-    A list is refused whose id holds white space.
+    The writer raises InvalidList for a list whose id contains white space, or if some lists have the stream
+    and others do not.
     """
     folder = make_folder(target)
     files: dict[tuple[int, str], TextIO] = {}
     with ExitStack() as stack:
-        scored: list[bool] = []
+        has_scores: bool | None = None
 
-        def put(rank: int, name: str, line: str) -> None:
+        def write_line(rank: int, name: str, line: str) -> None:
             if (rank, name) not in files:
                 path = make_folder(folder / f"{rank}best_recog") / name
                 files[rank, name] = stack.enter_context(open_output(path))
             files[rank, name].write(f"{line}\n")
 
         def write(nbest: NBestList) -> None:
+            nonlocal has_scores
             key, texts = format_key(nbest), format_texts(nbest)
-            if scored and scored[0] != (STREAM in nbest.streams):
-                message = "some lists have this stream and some do not"
+            if has_scores is not None and has_scores != (STREAM in nbest.streams):
+                message = "some lists have this stream and others do not; all or none must have it"
                 raise InvalidList(message, list_id=nbest.id, field=STREAM)
-            scored[:] = [STREAM in nbest.streams]
+            has_scores = STREAM in nbest.streams
             for index, text in enumerate(texts):
-                put(index + 1, "text", f"{key} {text}")
+                write_line(index + 1, "text", f"{key} {text}")
                 if STREAM in nbest.streams:
-                    put(index + 1, "score", f"{key} {nbest.streams[STREAM][index]!r}")
+                    write_line(index + 1, "score", f"{key} {nbest.streams[STREAM][index]!r}")
 
         yield write
 
 
 def looks_like(sample: Sample) -> str:
-    """What says that a folder is of this format; empty where nothing does."""
+    """Return the evidence that a folder has this format, or an empty string."""
     return "a folder with 1best_recog" if "1best_recog" in sample.names else ""

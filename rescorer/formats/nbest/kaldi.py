@@ -18,6 +18,7 @@ from typing import NamedTuple, TextIO
 
 from rescorer.errors import FormatError, InputError, InvalidList
 from rescorer.formats.common import (
+    DUPLICATE_ID,
     Row,
     Write,
     add_location,
@@ -81,8 +82,7 @@ def read_lists(source: Source) -> Iterator[NBestList | InputError]:
         if error is not None:
             yield error
         elif list_id in seen:
-            message = "duplicate id; only the first list with this id is read"
-            yield InvalidList(message, list_id=list_id, file=file, line=line)
+            yield InvalidList(DUPLICATE_ID, list_id=list_id, file=file, line=line)
         else:
             rows = [_build_row(entries, paths) for entries in hypotheses]
             nbest = build_list(list_id, rows, dict.fromkeys(_stream_names(paths), COST), file)

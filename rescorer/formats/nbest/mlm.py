@@ -1,4 +1,4 @@
-"""Owns the lists of mlm-scoring: one JSON object, an utterance a member, scores in nats.
+"""Read and write n-best lists of mlm-scoring: one JSON object, one member per utterance, scores in nats.
 
 {"1272-128104-0000": {"hyp_1": {"score": -1.2, "text": "yeah well"}, "hyp_2": {...}, "ref": "yeah well"}}
 """
@@ -17,56 +17,56 @@ from rescorer.formats.io.json_records import describe_type
 from rescorer.formats.io.json_stream import yield_late_errors
 from rescorer.formats.io.sniff import Sample
 from rescorer.formats.io.text_io import Source, source_name
-from rescorer.formats.nbest.json_document import member_lists, object_writer, open_document
+from rescorer.formats.nbest.json_document import object_writer, open_document, read_member_lists
 from rescorer.types import NBestList
 
 STREAM = "first_pass"
-HYPOTHESIS = re.compile(r"hyp_([0-9]{1,9})")
+HYPOTHESIS_KEY = re.compile(r"hyp_([0-9]{1,9})")
 
 
 def read_lists(source: Source) -> Iterator[NBestList | InputError]:
-    """Yields each utterance's list, hypotheses by their numbers, with the stream ``first_pass``.
+    """Yield the list of each utterance, with the stream ``first_pass``, ordered by the numbers in the keys.
 
-    Nothing is read after a fault of the document's, which is the last that is yielded.
+    A syntax error after the first list ends the file and is yielded last.
 
     Raises:
-        FormatError: the file cannot be read, or is no JSON object, before there is a list.
+        FormatError: the file cannot be read, or is not a JSON object, before the first list.
     """
-    return yield_late_errors(_lists(source))
+    return yield_late_errors(_read_lists(source))
 
 
-def _lists(source: Source) -> Iterator[NBestList | InputError]:
+def _read_lists(source: Source) -> Iterator[NBestList | InputError]:
     document = open_document(source)
-    yield from member_lists(document, _list, source_name(source))
+    yield from read_member_lists(document, _parse_list, source_name(source))
     document.expect_end()
 
 
-def _list(list_id: str, record: Any, file: str) -> NBestList | InvalidList:
-    def fault(message: str, field: str, hypothesis: int | None = None) -> InvalidList:
+def _parse_list(list_id: str, record: Any, file: str) -> NBestList | InvalidList:
+    def invalid(message: str, field: str, hypothesis: int | None = None) -> InvalidList:
         return InvalidList(message, list_id=list_id, field=field, hypothesis=hypothesis, file=file)
 
     if not isinstance(record, dict):
-        raise fault(f"expected an object, not {describe_type(record)}", "")
-    numbered = sorted((int(m[1]), key) for key in record if (m := HYPOTHESIS.fullmatch(key)))
+        raise invalid(f"expected an object, got {describe_type(record)}", "")
+    ranked_keys = sorted((int(m[1]), key) for key in record if (m := HYPOTHESIS_KEY.fullmatch(key)))
     rows = []
-    for index, (_, key) in enumerate(numbered):
+    for index, (_, key) in enumerate(ranked_keys):
         item = record[key]
         if not isinstance(item, dict) or not isinstance(item.get("text"), str):
-            raise fault('expected an object with a string "text"', key, index)
-        rest = {name: value for name, value in item.items() if name not in ("text", "score")}
-        rows.append(Row(item["text"], {STREAM: item.get("score")}, rest))
+            raise invalid('expected an object with a string "text"', key, index)
+        other_fields = {name: value for name, value in item.items() if name not in ("text", "score")}
+        rows.append(Row(item["text"], {STREAM: item.get("score")}, other_fields))
     reference = record.get("ref")
     if reference is not None and not isinstance(reference, str):
-        raise fault(f"expected a string, not {describe_type(reference)}", "ref")
-    known = {"ref", *(key for _, key in numbered)}
+        raise invalid(f"expected a string, got {describe_type(reference)}", "ref")
+    known = {"ref", *(key for _, key in ranked_keys)}
     fields = {name: value for name, value in record.items() if name not in known}
     return build_list(list_id, rows, {}, file, reference=reference, fields=fields)
 
 
 @contextmanager
 def writer(target: str | Path) -> Iterator[Write]:
-    """Writes an utterance a line, from the stream ``first_pass`` where a list has one."""
-    with object_writer(target) as put:
+    """Write one utterance per line, with the stream ``first_pass`` if the list has it."""
+    with object_writer(target) as write_member:
 
         def write(nbest: NBestList) -> None:
             record: dict[str, Any] = {}
@@ -74,18 +74,18 @@ def writer(target: str | Path) -> Iterator[Write]:
                 score = {"score": nbest.streams[STREAM][index]} if STREAM in nbest.streams else {}
                 record[f"hyp_{index + 1}"] = {**score, "text": hypothesis.text, **hypothesis.fields}
                 if hypothesis.fields.keys() & {"score", "text"}:
-                    message = "fields called score or text have no place here"
+                    message = "the names score and text are reserved by the format; rename these fields"
                     raise InvalidList(message, list_id=nbest.id, hypothesis=index, field="fields")
             record |= {} if nbest.reference is None else {"ref": nbest.reference}
-            if any(name == "ref" or HYPOTHESIS.fullmatch(name) for name in nbest.fields):
-                message = "fields called ref or hyp_N have no place here"
+            if any(name == "ref" or HYPOTHESIS_KEY.fullmatch(name) for name in nbest.fields):
+                message = "the names ref and hyp_N are reserved by the format; rename these fields"
                 raise InvalidList(message, list_id=nbest.id, field="fields")
-            put(nbest.id, record | dict(nbest.fields))
+            write_member(nbest.id, record | dict(nbest.fields))
 
         yield write
 
 
 def looks_like(sample: Sample) -> str:
-    """What says that a file is of this format; empty where nothing does."""
-    document = not sample.is_folder and sample.first.startswith("{")
-    return 'a JSON object with "hyp_1"' if document and re.search(r'"hyp_1"\s*:\s*\{', sample.text) else ""
+    """Return the evidence that a file has this format, or an empty string."""
+    is_object = not sample.is_folder and sample.first.startswith("{")
+    return 'a JSON object with "hyp_1"' if is_object and re.search(r'"hyp_1"\s*:\s*\{', sample.text) else ""

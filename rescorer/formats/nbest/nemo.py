@@ -1,6 +1,6 @@
-"""Owns NeMo's beams: ``text<TAB>score`` lines without ids, exactly a beam's size of them an utterance.
+"""Read and write NeMo beams: ``text<TAB>score`` lines without ids, as many per utterance as the beam is wide.
 
-The scores are natural log-probabilities; lists are called by their places, from 1.
+The scores are natural log-probabilities. The id of a list is its position in the file, counted from 1.
 """
 
 from __future__ import annotations
@@ -21,59 +21,58 @@ STREAM = "first_pass"
 
 
 def read_lists(source: Source, *, beam: int = 0) -> Iterator[NBestList | InputError]:
-    """Yields a list for every ``beam`` lines, blank ones counted, with the stream ``first_pass``.
+    """Yield a list for every ``beam`` lines, including blank ones, with the stream ``first_pass``.
 
-    The last lines, where they are fewer, are a fault: the beam was another, or the file is not whole.
+    Yields an error if the last list has too few lines: the beam size is wrong, or the file is truncated.
 
     Raises:
-        ConfigError: no beam size is given; nothing in the file tells it.
+        ConfigError: no beam size is given.
         FormatError: the source cannot be opened.
     """
     if beam < 1:
-        raise ConfigError("NeMo's lists do not tell the beam size: give beam=N")
-    return _lists(source, beam)
+        raise ConfigError("NeMo files do not state the beam size; give beam=N")
+    return _read_lists(source, beam)
 
 
-def _lists(source: Source, beam: int) -> Iterator[NBestList | InputError]:
+def _read_lists(source: Source, beam: int) -> Iterator[NBestList | InputError]:
     file = source_name(source)
     lines = read_lines(source)
-    for place in count(1):
-        together = list(islice(lines, beam))
-        if not together:
+    for position in count(1):
+        beam_lines = list(islice(lines, beam))
+        if not beam_lines:
             return
-        fault = next((text for _, text in together if isinstance(text, FormatError)), None)
-        if fault is not None:
-            yield fault
-        elif len(together) < beam:
-            message = f"{len(together)} lines are left for a beam of {beam}: is it another size?"
-            yield InvalidList(message, list_id=str(place), file=file, line=together[0][0])
+        error = next((text for _, text in beam_lines if isinstance(text, FormatError)), None)
+        if error is not None:
+            yield error
+        elif len(beam_lines) < beam:
+            message = f"{len(beam_lines)} lines are left for a beam of {beam}; is the beam size right?"
+            yield InvalidList(message, list_id=str(position), file=file, line=beam_lines[0][0])
         else:
-            rows = [_row(text, line) for line, text in together if isinstance(text, str)]
-            yield build_list(str(place), rows, {}, file)
+            rows = [_parse_row(text, line) for line, text in beam_lines if isinstance(text, str)]
+            yield build_list(str(position), rows, {}, file)
 
 
-def _row(text: str, line: int) -> Row:
-    """A tab in front of the score; a line without one has no score to read."""
-    words, _, score = text.rpartition("\t")
+def _parse_row(text: str, line: int) -> Row:
+    words, _, score = text.rpartition("\t")  # a line without a tab is rejected because of its score
     return Row(words, {STREAM: parse_number(score)}, {}, line)
 
 
 @contextmanager
 def writer(target: str | Path, *, beam: int = 0) -> Iterator[Write]:
-    """Writes lists of ``beam`` hypotheses, from the stream ``first_pass``.
+    """Write lists of exactly ``beam`` hypotheses, with scores from the stream ``first_pass``.
 
     Raises:
         ConfigError: no beam size is given.
     """
     if beam < 1:
-        raise ConfigError("NeMo's lists are all of one size: give beam=N")
+        raise ConfigError("all lists of a NeMo file have the same size; give beam=N")
     with open_output(target) as stream:
 
         def write(nbest: NBestList) -> None:
             if len(nbest.hypotheses) != beam:
-                message = f"{len(nbest.hypotheses)} hypotheses; expected {beam}, as in every list"
+                message = f"expected {beam} hypotheses as in every list, got {len(nbest.hypotheses)}"
                 raise InvalidList(message, list_id=nbest.id, field="hypotheses")
-            format_texts(nbest)  # no line breaks; spaces stay as they are
+            format_texts(nbest)  # rejects line breaks; the text is written with its original spaces
             scores = stream_from_nats(nbest, STREAM, NATURAL)
             pairs = zip(nbest.hypotheses, scores, strict=True)
             stream.writelines(f"{hypothesis.text}\t{score!r}\n" for hypothesis, score in pairs)
@@ -82,9 +81,9 @@ def writer(target: str | Path, *, beam: int = 0) -> Iterator[Write]:
 
 
 def looks_like(sample: Sample) -> str:
-    """What says that a file is of this format; empty where nothing does."""
+    """Return the evidence that a file has this format, or an empty string."""
     scores = [line.rpartition("\t")[2] for line in sample.lines if "\t" in line]
     if sample.is_folder or not scores or len(scores) < len(sample.lines):
         return ""
-    numbers = all(isinstance(parse_number(score), float) for score in scores)
-    return "lines of text, a tab and a number" if numbers else ""
+    all_numbers = all(isinstance(parse_number(score), float) for score in scores)
+    return "lines of text, a tab and a number" if all_numbers else ""
