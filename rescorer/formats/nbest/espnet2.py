@@ -136,7 +136,7 @@ def _read_entries(folder: Path) -> Iterator[Entry]:
             return
         scores = {STREAM: parse_score(values["score"])} if "score" in values else {}
         tokens = {"token": values["token"]} if "token" in values else {}
-        yield Entry(key, Row(values["text"], scores, tokens, parse_number), error)
+        yield Entry(key, Row(values["text"], scores, tokens, number), error)
 
 
 def _read_lines(path: Path) -> Iterator[Line]:

@@ -1,6 +1,6 @@
 """Read and write the n-best files of RNNLM toolkits (option ``-nbest``); their first column is the list id.
 
-    u1 -2301.5 -18.42 4 <s> yeah well my sue </s>       CUED-RNNLM: id, acoustic, LM, parse_number of words, words
+    u1 -2301.5 -18.42 4 <s> yeah well my sue </s>       CUED-RNNLM: id, acoustic, LM, number of words, words
     u1 yeah well my sue                                  Mikolov's rnnlm: id, words
 
 CUED-RNNLM files do not state the base of their scores, so it must be given.
@@ -101,7 +101,7 @@ def _parse_lines(
 
 def _parse_cued_row(columns: list[str], line: int) -> Row:
     if len(columns) < 4 or not COUNT.fullmatch(columns[3]):
-        raise ValueError("expected id, acoustic score, LM score, parse_number of words, words")
+        raise ValueError("expected id, acoustic score, LM score, number of words, words")
     _, acoustic, lm, nwords, *words = columns
     words = words[1:] if words[:1] == [SENTENCE_START] else words
     words = words[:-1] if words[-1:] == [SENTENCE_END] else words
