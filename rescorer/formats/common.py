@@ -1,4 +1,4 @@
-"""Owns what the text formats share: hypotheses in rows, their numbers, and the texts that fit on a line."""
+"""Shared code of the text formats: hypotheses as rows, numbers in columns, and texts that fit on one line."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from rescorer.formats.score_units import NATURAL, Units, stream_to_nats
 from rescorer.types import Hypothesis, NBestList
 
 Write = Callable[[NBestList], None]
-"""Adds one list to an output; where the format cannot hold it, raises InvalidList and writes none of it."""
+"""Writes one list; raises InvalidList, and writes nothing, if the format cannot hold the list."""
 
 WORD_SEPARATOR = re.compile(r"[ \t\r\f\v]+")
-"""Between words. Other white space of Unicode belongs to words, as in the tools that write these files."""
+"""ASCII white space. Other Unicode white space is part of a word, as in the tools that write these files."""
 LINE_BREAK = re.compile(r"[\n\r\0]")
+"""Characters that cannot occur in a line; NUL is among them because ``read_lines`` rejects it."""
 DUPLICATE_ID = "duplicate id; only the first list with this id is read"
 """Error message of readers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One hypothesis as a file has it; scores are in the file's units and not yet checked."""
+    """One hypothesis of a file; its scores are in the file's units and not yet checked."""
 
     text: str
     scores: Mapping[str, Any] = field(default_factory=dict)
@@ -33,12 +34,15 @@ class Row:
 
 
 def split_words(text: str) -> list[str]:
-    """Words between ASCII spaces."""
+    """Split a text at ASCII white space."""
     return [word for word in WORD_SEPARATOR.split(text) if word]
 
 
 def parse_number(text: str) -> float | str:
-    """The number that a column holds, or the column itself, for ``build_list`` to refuse by its name."""
+    """Parse a column as a number; return text that is not a number unchanged, for ``build_list`` to reject.
+
+    Underscores, which Python allows between digits, are not accepted.
+    """
     try:
         return text if "_" in text else float(text)
     except ValueError:
@@ -46,7 +50,11 @@ def parse_number(text: str) -> float | str:
 
 
 def parse_finite(text: str) -> float:
-    """The finite number that a text is; raises ValueError where it is none."""
+    """Parse a finite number.
+
+    Raises:
+        ValueError: the text is not a finite number.
+    """
     value = parse_number(text)
     if isinstance(value, str) or not math.isfinite(value):
         raise ValueError("expected a finite number")
@@ -63,11 +71,11 @@ def build_list(
     group: str = "",
     fields: Mapping[str, Any] | None = None,
 ) -> NBestList | InvalidList:
-    """The rows as one list, or what is wrong with it; a stream without units of its own is in nats."""
+    """Build a list from its rows, or return the error; streams not in ``units`` are in nats."""
     if not list_id:
         return InvalidList("is empty; expected an id", field="id", file=file)
     if not rows:
-        return InvalidList("no hypotheses; expected one at least", list_id=list_id, file=file)
+        return InvalidList("no hypotheses; expected at least one", list_id=list_id, file=file)
     streams = {}
     try:
         for name in stream_names(row.scores for row in rows):
@@ -75,41 +83,39 @@ def build_list(
             nats = stream_to_nats(name, values, units.get(name, NATURAL), list_id=list_id, field=name)
             if nats is not None:
                 streams[name] = nats
-    except InvalidList as fault:
-        return add_location(
-            fault, file, rows[fault.hypothesis].line if fault.hypothesis is not None else None
-        )
+    except InvalidList as error:
+        return add_location(error, file, None if error.hypothesis is None else rows[error.hypothesis].line)
     hypotheses = tuple(Hypothesis(row.text, row.fields) for row in rows)
     return NBestList(list_id, hypotheses, streams, reference=reference, group=group, fields=fields or {})
 
 
-def stream_names(scores: Iterable[Mapping[str, Any]]) -> Iterable[str]:
-    """Streams that at least one hypothesis has a value for; others need no look at every hypothesis."""
-    return dict.fromkeys(name for each in scores for name, value in each.items() if value is not None)
+def stream_names(rows: Iterable[Mapping[str, Any]]) -> Iterable[str]:
+    """Return the names of the streams for which at least one hypothesis has a value, in input order."""
+    return dict.fromkeys(name for scores in rows for name, value in scores.items() if value is not None)
 
 
-def add_location(fault: InvalidList, file: str, line: int | None) -> InvalidList:
-    """The same fault with its place in a file."""
+def add_location(error: InvalidList, file: str, line: int | None) -> InvalidList:
+    """Return a copy of an error with its file and line."""
     return InvalidList(
-        fault.message,
-        list_id=fault.list_id,
-        hypothesis=fault.hypothesis,
-        field=fault.field,
+        error.message,
+        list_id=error.list_id,
+        hypothesis=error.hypothesis,
+        field=error.field,
         file=file,
         line=line,
     )
 
 
 def format_texts(nbest: NBestList) -> list[str]:
-    """Each hypothesis as words with one space between.
+    """Return the text of each hypothesis with single spaces between words.
 
     Raises:
-        InvalidList: a text holds a line break, which a line cannot.
+        InvalidList: a text contains a line break or NUL.
     """
     for index, hypothesis in enumerate(nbest.hypotheses):
         if LINE_BREAK.search(hypothesis.text):
             raise InvalidList(
-                "holds a line break or NUL, which a line cannot; expected words and spaces",
+                "contains a line break or NUL; expected a text that fits on one line",
                 list_id=nbest.id,
                 hypothesis=index,
                 field="text",
@@ -118,18 +124,19 @@ def format_texts(nbest: NBestList) -> list[str]:
 
 
 def format_key(nbest: NBestList) -> str:
-    """The id, where a line can begin with it.
+    """Return the id of a list, for formats in which it is the first column of a line.
 
     Raises:
-        InvalidList: it is empty or holds white space.
+        InvalidList: the id is empty or contains white space.
     """
     if split_words(nbest.id) != [nbest.id] or LINE_BREAK.search(nbest.id):
-        raise InvalidList("a line's key cannot hold white space", list_id=nbest.id, field="id")
+        message = "expected a non-empty id without white space, which the format needs"
+        raise InvalidList(message, list_id=nbest.id, field="id")
     return nbest.id
 
 
 def count_words(hypothesis: Hypothesis) -> int:
-    """The number of words as it came, or else as the text has them."""
+    """Return the hypothesis field ``nwords`` if it is valid, else the number of words in the text."""
     nwords = hypothesis.fields.get("nwords")
     if isinstance(nwords, int) and not isinstance(nwords, bool) and 0 <= nwords < 10**9:
         return nwords
@@ -137,19 +144,18 @@ def count_words(hypothesis: Hypothesis) -> int:
 
 
 def stream_from_nats(nbest: NBestList, name: str, units: Units, missing: float | None = None) -> list[float]:
-    """A stream's values in the units of a file.
+    """Return the values of a stream, converted from nats to the units of a file.
 
     Args:
-        missing: value, in the file's units, for a list without the stream; None: there must be one.
+        missing: value, in the file's units, for lists without the stream; None if the stream is required.
 
     Raises:
-        InvalidList: the list has no such stream.
+        InvalidList: the list does not have the stream, and ``missing`` is None.
     """
     if name in nbest.streams:
         return [value / units.nats_per_unit for value in nbest.streams[name]]
     if missing is None:
-        has = ", ".join(nbest.streams) or "none"
-        raise InvalidList(
-            f"no such stream, and the format needs it; the list has {has}", list_id=nbest.id, field=name
-        )
+        present = ", ".join(nbest.streams) or "none"
+        message = f"the format needs this stream, but the list does not have it; its streams: {present}"
+        raise InvalidList(message, list_id=nbest.id, field=name)
     return [missing] * len(nbest.hypotheses)

@@ -1,4 +1,4 @@
-"""Owns the names that a JSON-lines file gives to the parts of a list, and the options that tell them."""
+"""Map the field names of a JSON-lines file to the parts of a list, as command-line options describe."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rescorer.formats.score_units import NATURAL, Units
 
 @dataclass(frozen=True, slots=True)
 class StreamField:
-    """Where a hypothesis keeps one score, and what its numbers mean."""
+    """Field of a hypothesis that holds one score, and the units of its numbers."""
 
     field: str
     units: Units = NATURAL
@@ -19,47 +19,54 @@ class StreamField:
 
 @dataclass(frozen=True, slots=True)
 class FieldMap:
-    """The field names of a file; as it stands, those of the project's own lists."""
+    """Field names of a file; the defaults are those of this project's own format.
+
+    Raises:
+        ConfigError: a required name is empty, or one name stands for two fields.
+    """
 
     id: str = "id"
-    """Empty: a list is called by the number of its line."""
+    """Field with the id of a list; if empty, the line number is the id."""
     hypotheses: str = "hypotheses"
-    """An array of objects, or of plain strings where there is nothing but text."""
+    """Field with the array of hypotheses: objects, or strings for hypotheses that have nothing but a text."""
     text: str = "text"
     scores: str = "scores"
-    """The object of named scores inside a hypothesis; empty: there is none."""
+    """Field of a hypothesis with the object of named scores; if empty, there is none."""
     reference: str = "reference"
     context: str = "context"
     group: str = "group"
     streams: Mapping[str, StreamField] = field(default_factory=dict)
-    """Streams kept in fields of their own, by stream name; a field is looked for in the hypothesis, then
-    in its object of scores."""
+    """Streams in separate fields, by stream name.
+
+    A field is looked up in the hypothesis first, then in its object of scores.
+    """
 
     def __post_init__(self) -> None:
         for name in ("hypotheses", "text"):
             if not getattr(self, name):
                 raise ConfigError(f"--map {name}=: expected the name of a field")
-        of_list = (self.id, self.hypotheses, self.reference, self.context, self.group)
-        twice = {name for name in of_list if name and of_list.count(name) > 1}
-        if twice:
-            raise ConfigError(f"--map: {', '.join(sorted(twice))} cannot stand for two things")
+        list_fields = (self.id, self.hypotheses, self.reference, self.context, self.group)
+        duplicates = {name for name in list_fields if name and list_fields.count(name) > 1}
+        if duplicates:
+            raise ConfigError(f"--map: {', '.join(sorted(duplicates))} is mapped to two fields")
 
 
-FIELD_NAMES = tuple(each.name for each in fields(FieldMap) if each.name != "streams")
+FIELD_NAMES = tuple(item.name for item in fields(FieldMap) if item.name != "streams")
+"""Names that ``--map`` accepts."""
 
 
 def parse_field_map(maps: Iterable[str] = (), streams: Iterable[str] = ()) -> FieldMap:
-    """The field map that command-line options describe.
+    """Parse the command-line options that describe a field map.
 
     >>> parse_field_map(["hypotheses=hyps,text=text_norm"], ["acoustic=am_log2:2"]).text
     'text_norm'
 
     Args:
-        maps: comma-separated ``NAME=FIELD``; NAME is one of ``FieldMap``'s.
-        streams: ``NAME=FIELD[:BASE[:SIGN]]``; base e and sign log_prob unless told.
+        maps: values of ``--map``: ``NAME=FIELD`` pairs, separated by commas; NAME is a field of ``FieldMap``.
+        streams: values of ``--stream``: ``NAME=FIELD[:BASE[:SIGN]]``; base e and sign log_prob by default.
 
     Raises:
-        ConfigError: an option is malformed, or names something twice or something unknown.
+        ConfigError: an option is malformed, or a name is unknown or given twice.
     """
     names: dict[str, str] = {}
     for part in (part for option in maps for part in option.split(",") if part.strip()):
@@ -86,5 +93,5 @@ def _parse_stream(option: str) -> tuple[str, StreamField]:
         raise ConfigError(f"--stream {option!r}: expected NAME=FIELD[:BASE[:SIGN]]")
     try:
         return name, StreamField(source, Units(*units))  # type: ignore[arg-type]  # checked by Units
-    except ValueError as fault:
-        raise ConfigError(f"--stream {option!r}: {fault}") from None
+    except ValueError as error:
+        raise ConfigError(f"--stream {option!r}: {error}") from None

@@ -1,6 +1,6 @@
-"""Owns the one border where scores become nats: log base and sign of a stream, and the check of its values.
+"""Convert scores to nats: log base and sign of a stream, and the check of its values.
 
-Every file format and the service bring their numbers through here.
+All file formats and the service use this one conversion.
 """
 
 from __future__ import annotations
@@ -21,30 +21,35 @@ NATS_PER_UNIT = MappingProxyType(
         "e": 1.0,
         "2": math.log(2.0),
         "10": math.log(10.0),
-        "1.0001": math.log(1.0001),  # Sphinx's integer scores
-        "bytelog": 1024.0 / 10000.5,  # SRILM's Prob.h, from Decipher
+        "1.0001": math.log(1.0001),  # integer scores of Sphinx
+        "bytelog": 1024.0 / 10000.5,  # Decipher's scores; Prob.h of SRILM
     }
 )
-"""How many nats one unit of each log base is worth."""
+"""Value in nats of one unit in each log base."""
+MAX_SHOWN_CHARACTERS = 40
+"""Longest value that an error message shows in full."""
 
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """What the numbers of a stream mean where they come from."""
+    """Log base and sign of the numbers in a stream.
+
+    Raises:
+        ValueError: the base or the sign is unknown; the caller should add the place of the declaration.
+    """
 
     base: Base = "e"
     sign: Sign = "log_prob"
-    """``cost``: lower is better; the value is a negative log-probability."""
+    """``cost`` for negative log-probabilities, where lower is better."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError, for the caller to name the place where the declaration stands."""
         for name, allowed in (("base", get_args(Base)), ("sign", get_args(Sign))):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; expected one of {', '.join(allowed)}")
 
     @property
     def nats_per_unit(self) -> float:
-        """Nats of log-probability that one unit of the stream is worth."""
+        """Log-probability in nats of a score of 1."""
         return NATS_PER_UNIT[self.base] * (1.0 if self.sign == "log_prob" else -1.0)
 
 
@@ -54,52 +59,54 @@ NATURAL = Units()
 def stream_to_nats(
     name: str, values: Sequence[Any], units: Units = NATURAL, *, list_id: str = "", field: str = ""
 ) -> tuple[float, ...] | None:
-    """Checks and converts one stream of a list; None where every value is None: the stream is absent.
+    """Check one stream of a list and convert it to nats; return None if it is absent, with all values None.
 
     Args:
-        values: one a hypothesis, as they came; positive log-likelihoods (densities) are legal.
-        field: where the caller finds the values; default ``streams["name"]``.
+        values: one value per hypothesis as read from the input; positive log-likelihoods (of densities) are
+            legal.
+        field: path of the values for error messages; by default ``streams["name"]``.
 
     Raises:
-        InvalidList: a value is missing, no number, NaN or infinite; names the hypothesis and the field.
+        InvalidList: a value is missing, not a number, NaN or infinite; the error names the hypothesis and the
+            field.
     """
     if all(value is None for value in values):
         return None
     scale = units.nats_per_unit
-    if set(map(type, values)) <= {float}:  # as nearly always; what is wrong is looked for below
+    if set(map(type, values)) <= {float}:  # fast path for the usual case; the loop below finds the error
         all_nats = tuple(value * scale for value in values)
         if all(map(math.isfinite, all_nats)):
             return all_nats
-    out = []
+    converted = []
     for hypothesis, value in enumerate(values):
-        fault = _fault(value)
-        if not fault:
+        problem = _find_problem(value)
+        if not problem:
             nats = float(value) * scale
             if math.isfinite(nats):
-                out.append(nats)
+                converted.append(nats)
                 continue
-            fault = f"{value!r} is too large for a float64 in nats"
+            problem = f"{value!r} is too large for a float64 in nats"
         raise InvalidList(
-            f"{fault}; expected a finite number in every hypothesis",
+            f"{problem}; expected a finite number in every hypothesis",
             list_id=list_id,
             hypothesis=hypothesis,
             field=field or f'streams["{name}"]',
         )
-    return tuple(out)
+    return tuple(converted)
 
 
-def _fault(value: Any) -> str:
-    """What keeps ``value`` from being a score; empty where nothing does."""
+def _find_problem(value: Any) -> str:
+    """Return the reason why a value is not a valid score, or an empty string."""
     if value is None:
         return "no score, though other hypotheses of the list have one"
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return f"{_shown(value)} is not a number"
+        return f"{_abbreviate(value)} is not a number"
     try:
         return "" if math.isfinite(value) else f"the score is {value!r}"
     except OverflowError:  # an integer of hundreds of digits
         return "the score is too large for a float64"
 
 
-def _shown(value: Any) -> str:
+def _abbreviate(value: Any) -> str:
     text = repr(value)
-    return text if len(text) <= 40 else text[:37] + "..."
+    return text if len(text) <= MAX_SHOWN_CHARACTERS else text[: MAX_SHOWN_CHARACTERS - 3] + "..."

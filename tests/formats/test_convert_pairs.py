@@ -17,8 +17,9 @@ CHOICES = {name: TOLD.get(name, name) for name in FORMATS} | {
     "alternatives": "alternatives:score=score,base=e"
 }
 LACKS = re.compile(
-    "no such stream, and the format needs it|no streams; expected a feature|the words with their times"
-    "|expected 2 hypotheses as in every list|group: expected the speaker|a line's key cannot hold white space"
+    "the format needs this stream|no streams; expected a feature|the words with their times"
+    "|expected 2 hypotheses as in every list|group: expected the speaker"
+    "|expected a non-empty id without white space"
 )
 """What a list may lack and another format needs: scores, times, hypotheses, a speaker, a plain id."""
 

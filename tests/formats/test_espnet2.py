@@ -122,10 +122,10 @@ def test_rejects_other_sources(tmp_path):
 def test_writer_rejects_lists_that_the_folders_cannot_hold(tmp_path):
     with writer(tmp_path) as write:
         write(NBestList("u1", (Hypothesis("a"),), {"first_pass": (-1.0,)}))
-        with pytest.raises(InvalidList, match="a line's key cannot hold white space"):
+        with pytest.raises(InvalidList, match="expected a non-empty id without white space"):
             write(NBestList("u 2", (Hypothesis("a"),), {"first_pass": (-1.0,)}))
         with pytest.raises(InvalidList, match="first_pass: some lists have this stream and others do not"):
             write(NBestList("u2", (Hypothesis("a"),)))
-        with pytest.raises(InvalidList, match="holds a line break"):
+        with pytest.raises(InvalidList, match="contains a line break"):
             write(NBestList("u2", (Hypothesis("a\nb"),), {"first_pass": (-1.0,)}))
     assert (tmp_path / "1best_recog/text").read_text() == "u1 a\n"

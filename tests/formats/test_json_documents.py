@@ -182,7 +182,7 @@ def test_rejects_damaged_file(module, tmp_path):
     ("record", "message"),
     [
         (3, "list 'u1': expected an object, got a number"),
-        ({}, "list 'u1': no hypotheses; expected one at least"),
+        ({}, "list 'u1': no hypotheses; expected at least one"),
         ({"hyp_1": "a"}, "hypothesis 0, hyp_1: expected an object with a string"),
         ({"hyp_1": {"text": "a"}, "ref": 1}, "ref: expected a string, got a number"),
         ({"hyp_1": {"text": "a", "score": math.nan}}, "hypothesis 0, first_pass: the score is nan"),
@@ -201,7 +201,7 @@ def test_yields_error_for_invalid_mlm_list_and_reads_on(record, message):
     ("record", "message"),
     [
         ([], "list 'u1', output: expected an array, got nothing"),
-        ({"output": []}, "list 'u1': no hypotheses; expected one at least"),
+        ({"output": []}, "list 'u1': no hypotheses; expected at least one"),
         ({"output": [{}]}, "hypothesis 0, output[0]: expected an object with a string rec_text"),
         (
             {"output": [{"rec_text": "a", "text": "a"}, {"rec_text": "a"}]},

@@ -226,7 +226,7 @@ def test_rejects_stream_with_two_sources():
         (["streams=x"], [], "expected NAME=FIELD"),
         (["text=a,text=b"], [], "text is given twice"),
         (["text="], [], "expected the name of a field"),
-        (["reference=id"], [], "id cannot stand for two things"),
+        (["reference=id"], [], "id is mapped to two fields"),
         ([], ["acoustic"], r"expected NAME=FIELD\[:BASE\[:SIGN\]\]"),
         ([], ["a=b:2:cost:x"], "expected NAME=FIELD"),
         ([], ["a=b:3"], "base is '3'; expected one of"),

@@ -133,7 +133,7 @@ def test_rejects_other_sources(tmp_path):
 def test_writer_rejects_lists_that_archives_cannot_hold(tmp_path):
     with writer(tmp_path) as write:
         write(NBestList("u1", (Hypothesis("a"),), {"lm": (-1.0,), "other": (-1.0,)}))
-        with pytest.raises(InvalidList, match="a line's key cannot hold white space"):
+        with pytest.raises(InvalidList, match="expected a non-empty id without white space"):
             write(NBestList("u 2", (Hypothesis("a"),), {"lm": (-1.0,)}))
         with pytest.raises(InvalidList, match="lm: missing stream; earlier lists have it"):
             write(NBestList("u2", (Hypothesis("a"),)))

@@ -116,7 +116,7 @@ def test_a_list_that_does_not_fit_leaves_nothing(tmp_path):
     choice = choose(f"srilm:scores=rnn={tmp_path}/rnn")
     streams = {"acoustic": (-1.0,), "lm": (-1.0,)}
     with choice.writer(tmp_path / "lists") as put:
-        with pytest.raises(InvalidList, match="rnn: no such stream, and the format needs it"):
+        with pytest.raises(InvalidList, match="rnn: the format needs this stream"):
             put(NBestList("u1", (Hypothesis("a"),), streams))
         (tmp_path / "rnn" / "u1").write_text("here before\n")
         with pytest.raises(InvalidList, match="exists"):

@@ -133,7 +133,7 @@ def test_a_bad_list_is_an_outcome_and_the_next_is_read(item, said):
 
 def test_an_empty_list_is_a_fault_and_other_uses_of_its_name_are_none():
     (fault,) = read({"alternatives": [], "config": {"alternatives": 3}})
-    assert "list 'alternatives': no hypotheses; expected one at least" in str(fault)
+    assert "list 'alternatives': no hypotheses; expected at least one" in str(fault)
 
 
 @pytest.mark.parametrize(

@@ -198,7 +198,7 @@ def test_what_version_2_cannot_hold_is_refused(tmp_path, text, words, said):
         ("-1 -inf 1 a\n", "u1:1, list 'u1', hypothesis 0, lm: the score is -inf"),
         ("tensor(-12.9) -2 1 a\n", "hypothesis 0, acoustic: 'tensor(-12.9)' is not a number"),
         ("1_000 -2 1 a\n", "'1_000' is not a number"),
-        ("", "list 'u1': no hypotheses; expected one at least"),
+        ("", "list 'u1': no hypotheses; expected at least one"),
         ("NBestList1.0\nyeah\n", "u1:2: expected (score) words"),
         ("NBestList1.0\n(x) yeah\n", "hypothesis 0, first_pass: 'x' is not a number"),
         ("NBestList2.0\n(-1) yeah\n", "u1:2: expected WORD ( st: T et: T g: B a: B ), not 'yeah'"),
@@ -225,7 +225,7 @@ def test_a_damaged_file_is_no_list_and_the_next_is_read(tmp_path):
 def test_a_source_without_a_name_or_files_is_refused(tmp_path):
     with pytest.raises(FormatError, match="the file name is the utterance id"):
         list(read_lists(io.BytesIO(b"")))
-    with pytest.raises(FormatError, match="the folder is empty"):
+    with pytest.raises(FormatError, match="contains no utterances"):
         list(read_lists(tmp_path))
     with pytest.raises(FormatError, match="No such file"):
         list(read_lists(tmp_path / "none"))
@@ -238,10 +238,10 @@ def test_a_source_without_a_name_or_files_is_refused(tmp_path):
         ({"id": ".."}, "id: cannot be a file name"),
         ({"id": "u1.gz"}, "id: cannot be a file name"),
         ({"id": "ü" * 200}, "id: cannot be a file name"),
-        ({"hypotheses": (Hypothesis("a\nb"),)}, "hypothesis 0, text: holds a line break"),
+        ({"hypotheses": (Hypothesis("a\nb"),)}, "hypothesis 0, text: contains a line break"),
         (
             {"streams": {"acoustic": (-1.0,)}},
-            "lm: no such stream, and the format needs it; the list has acoustic",
+            "lm: the format needs this stream, but the list does not have it; its streams: acoustic",
         ),
     ],
 )

@@ -83,7 +83,7 @@ def test_what_is_written_is_read_back(lists):
         ),
         ("am= a\n", "hypothesis 0, am: '' is not a number"),
         ("=1 a\n", "u1:1: '=1 a': expected NAME=VALUE … words"),
-        ("", "list 'u1': no hypotheses; expected one at least"),
+        ("", "list 'u1': no hypotheses; expected at least one"),
     ],
 )
 def test_bad_input_says_where(tmp_path, text, said):
@@ -120,7 +120,7 @@ def test_what_is_not_this_format_is_not_taken_for_it(tmp_path, text):
             {"hypotheses": (Hypothesis("a=b c"),)},
             "hypothesis 0, text: its first word would be read as a feature",
         ),
-        ({"hypotheses": (Hypothesis("a\nb"),)}, "hypothesis 0, text: holds a line break"),
+        ({"hypotheses": (Hypothesis("a\nb"),)}, "hypothesis 0, text: contains a line break"),
         ({"id": "a/b"}, "id: cannot be a file name"),
     ],
 )

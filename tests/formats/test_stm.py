@@ -93,7 +93,7 @@ def test_times_and_file_may_come_from_words_and_id(tmp_path):
         ({"fields": PLACE | {"labels": "o"}}, "labels: expected labels, <A,B,C>"),
         ({"hypotheses": (Hypothesis("<a> b"),), "fields": PLACE}, "text: would be read as labels"),
         ({"hypotheses": (Hypothesis(IGNORED_TEXT.upper()),)}, "or as a segment that is not scored"),
-        ({"hypotheses": (Hypothesis("a\nb"),)}, "holds a line break"),
+        ({"hypotheses": (Hypothesis("a\nb"),)}, "contains a line break"),
     ],
 )
 def test_what_a_segment_cannot_hold_is_refused(tmp_path, change, said):

@@ -85,8 +85,8 @@ def test_nemo_requires_beam_size(tmp_path):
     with nemo.writer(tmp_path / "out", beam=1) as write:
         for change, message in (
             ({"hypotheses": nbest.hypotheses * 2}, "expected 1 hypotheses as in every list, got 2"),
-            ({"hypotheses": (Hypothesis("a\nb"),)}, "holds a line break"),
-            ({"streams": {}}, "first_pass: no such stream"),
+            ({"hypotheses": (Hypothesis("a\nb"),)}, "contains a line break"),
+            ({"streams": {}}, "first_pass: the format needs this stream"),
         ):
             with pytest.raises(InvalidList, match=message):
                 write(replace(nbest, **change))
@@ -161,14 +161,14 @@ def test_writers_reject_lists_that_lines_cannot_hold(tmp_path):
         write(NBestList("u1", (Hypothesis("a"),)))
         for nbest, message in (
             (NBestList("u1", (Hypothesis("a"),)), "already written"),
-            (NBestList("u 2", (Hypothesis("a"),)), "a line's key cannot hold white space"),
-            (NBestList("u2", (Hypothesis("a\nb"),)), "holds a line break"),
+            (NBestList("u 2", (Hypothesis("a"),)), "expected a non-empty id without white space"),
+            (NBestList("u2", (Hypothesis("a\nb"),)), "contains a line break"),
         ):
             with pytest.raises(InvalidList, match=message):
                 write(nbest)
     assert (tmp_path / "out").read_text() == "u1 a\n"
     with (
         rnnlm.cued_writer(tmp_path / "out", base="e") as write,
-        pytest.raises(InvalidList, match="acoustic: no such stream"),
+        pytest.raises(InvalidList, match="acoustic: the format needs this stream"),
     ):
         write(NBestList("u1", (Hypothesis("a"),)))

@@ -42,7 +42,9 @@ def find_utterance_files(source: Source, suffixes: Sequence[str] = ()) -> Iterat
     found = [(list_id, path / name) for name in names if (list_id := _extract_id(name, suffixes))]
     if not found:
         expected = f" named *{' or *'.join(suffixes)}, perhaps with .gz" if suffixes else ""
-        raise FormatError(f"the folder is empty; expected one file per utterance{expected}", file=str(source))
+        raise FormatError(
+            f"contains no utterances; expected one file per utterance{expected}", file=str(source)
+        )
     yield from found
 
 
