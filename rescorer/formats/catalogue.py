@@ -20,7 +20,7 @@ from rescorer.formats.nbest import (
     srilm,
     srinterp,
 )
-from rescorer.formats.nbest.score_folders import score_folders
+from rescorer.formats.nbest.score_folders import parse_score_folders
 from rescorer.formats.nist import stm, trn_ctm
 from rescorer.formats.word_times import NUMBER_KEYS, TIME_KEYS, WORDS_FIELD
 
@@ -48,11 +48,11 @@ _TABLE = (
         srilm.read_lists,
         srilm.looks_like_columns,
         srilm.writer,
-        read_options={"scores": score_folders},
-        write_options={"missing": parse_finite, "scores": score_folders},
+        read_options={"scores": parse_score_folders},
+        write_options={"missing": parse_finite, "scores": parse_score_folders},
         stream_option="scores",
         folder=True,
-        streams=frozenset(srilm.COLUMNS),
+        streams=frozenset(srilm.COLUMN_STREAMS),
         hypothesis_fields=frozenset({"nwords"}),
     ),
     Format(
@@ -60,10 +60,10 @@ _TABLE = (
         "SRILM's NBestList1.0: a file an utterance, one score",
         "fixed: bytelogs",
         srilm.read_lists,
-        srilm.looks_fused,
-        srilm.fused_writer,
-        read_options={"scores": score_folders},
-        write_options={"scores": score_folders},
+        srilm.looks_like_nbestlist1,
+        srilm.nbestlist1_writer,
+        read_options={"scores": parse_score_folders},
+        write_options={"scores": parse_score_folders},
         stream_option="scores",
         folder=True,
         streams=frozenset({"first_pass"}),
@@ -73,13 +73,13 @@ _TABLE = (
         "SRILM's NBestList2.0: a file an utterance, words with times and scores",
         "fixed: bytelogs",
         srilm.read_lists,
-        srilm.looks_like_words,
-        srilm.words_writer,
-        read_options={"scores": score_folders},
-        write_options={"missing": parse_finite, "scores": score_folders},
+        srilm.looks_like_nbestlist2,
+        srilm.nbestlist2_writer,
+        read_options={"scores": parse_score_folders},
+        write_options={"missing": parse_finite, "scores": parse_score_folders},
         stream_option="scores",
         folder=True,
-        streams=frozenset(srilm.BYTELOGS),
+        streams=frozenset(srilm.BYTELOG_STREAMS),
         hypothesis_fields=frozenset({WORDS_FIELD}),
         word_fields=frozenset({"word", *TIME_KEYS, "acoustic", "lm"}),
     ),

@@ -133,9 +133,8 @@ def cued_writer(target: str | Path, *, base: str = "", missing: float | None = N
 
     def format_lines(nbest: NBestList) -> Iterator[str]:
         scores = (stream_from_nats(nbest, name, units, missing) for name in STREAMS)
-        for hypothesis, text, acoustic, lm in zip(
-            nbest.hypotheses, format_texts(nbest), *scores, strict=True
-        ):
+        texts = format_texts(nbest)
+        for hypothesis, text, acoustic, lm in zip(nbest.hypotheses, texts, *scores, strict=True):
             columns = f"{acoustic!r} {lm!r} {count_words(hypothesis)} {SENTENCE_START}"
             yield " ".join(filter(None, (columns, text, SENTENCE_END)))
 

@@ -1,11 +1,11 @@
-"""Owns SRILM's n-best files (nbest-format(5)): one file an utterance, its name the id, alone or in a folder.
+"""Read and write SRILM n-best files (nbest-format(5)), one file per utterance, named after the utterance id.
 
-    -2301.5 -18.42 4 yeah well my sue              three columns: log10 acoustic, log10 LM, number of words
-    NBestList1.0, then (-103298) yeah well my sue                  one fused score in bytelogs
-    NBestList2.0, then (-103298) yeah ( st: 0.49 et: 0.94 g: -320 a: -8634 ) …     and those of words
+    -2301.5 -18.42 4 yeah well my sue              columns: log10 acoustic, log10 LM, number of words, words
+    NBestList1.0, then (-103298) yeah well my sue                  one combined score in bytelogs
+    NBestList2.0, then (-103298) yeah ( st: 0.49 et: 0.94 g: -320 a: -8634 ) …     also word scores and times
 
-The first line tells which. A bytelog b is ln p = b·1024/10000.5 (SRILM's Prob.h). Further scores may
-lie in folders beside (``score_folders.py``).
+The first line of a file identifies the format. A bytelog is 1024/10000.5 nats (SRILM's Prob.h). Additional
+scores may be stored in other folders (see ``score_folders.py``).
 """
 
 from __future__ import annotations
@@ -32,47 +32,50 @@ from rescorer.formats.common import (
 from rescorer.formats.io.sniff import Sample
 from rescorer.formats.io.text_io import Source, read_lines
 from rescorer.formats.io.utterance_folder import create_files, make_folder, read_single_list_files
-from rescorer.formats.nbest.score_folders import ScoreFolder, read_scores, score_lines
+from rescorer.formats.nbest.score_folders import LOG10, ScoreFolder, format_scores, read_scores
 from rescorer.formats.score_units import Units
 from rescorer.formats.word_times import TIME_DECIMALS, WORDS_FIELD, get_word_times, is_finite_number
 from rescorer.types import NBestList
 
-LOG10, BYTELOG = Units("10"), Units("bytelog")
-COLUMNS = {"acoustic": LOG10, "lm": LOG10}
-BYTELOGS = {"first_pass": BYTELOG, "acoustic": BYTELOG, "lm": BYTELOG}
+BYTELOG = Units("bytelog")
+COLUMN_STREAMS = {"acoustic": LOG10, "lm": LOG10}
+"""Units of the streams of files with columns."""
+BYTELOG_STREAMS = {"first_pass": BYTELOG, "acoustic": BYTELOG, "lm": BYTELOG}
+"""Units of the streams of the other two formats; NBestList1.0 has only ``first_pass``."""
 NO_SCORES: Mapping[str, ScoreFolder] = MappingProxyType({})
-FUSED_HEADER, WORDS_HEADER = "NBestList1.0", "NBestList2.0"
+NBESTLIST1_HEADER, NBESTLIST2_HEADER = "NBestList1.0", "NBestList2.0"
 
 COUNT = re.compile("[0-9]{1,9}")
-FUSED = re.compile(r"\s*\(\s*((?:[^\s()]|\([^\s()]*\))+)\s*\)\s*(.*)")
-TOKEN_FIELDS = 11
-"""Of a word in 2.0: ``yeah ( st: 0.49 et: 0.94 g: -320 a: -8634 )``."""
-TOKEN_FRAME = ("(", "st:", "et:", "g:", "a:", ")")
+SCORE_AND_WORDS = re.compile(r"\s*\(\s*((?:[^\s()]|\([^\s()]*\))+)\s*\)\s*(.*)")
+TOKEN_COLUMNS = 11
+"""Number of columns of a word in NBestList2.0: ``yeah ( st: 0.49 et: 0.94 g: -320 a: -8634 )``."""
+TOKEN_LABELS = ("(", "st:", "et:", "g:", "a:", ")")
 FRAME_S = 0.01
-"""``et:`` is where a word's last frame begins (SRILM's NBest.cc)."""
-STATE = re.compile(r"-[0-9]$")
-"""What HMM states end in, which 2.0 writes among the words."""
+"""Length of a frame; ``et:`` is the start of a word's last frame (SRILM's NBest.cc)."""
+HMM_STATE = re.compile(r"-[0-9]$")
+"""Suffix of the HMM states that NBestList2.0 contains between the words."""
 
 
 def read_lists(
     source: Source, *, scores: Mapping[str, ScoreFolder] = NO_SCORES
 ) -> Iterator[NBestList | InputError]:
-    """Yields each file's list, or what is wrong with it.
+    """Yield the list of each file, or the error if it is invalid.
 
-    Streams are ``acoustic`` and ``lm``; in 1.0 ``first_pass``, the fused score; in 2.0 all three. The third
-    column stays in the hypothesis as ``nwords`` (it may count pauses), the words of 2.0 as ``words``, with
-    their times as a ctm has them and their bytelog scores. An id may hold spaces.
+    The streams are ``acoustic`` and ``lm``, or ``first_pass`` in NBestList1.0, or all three in NBestList2.0.
+    The number of words, which may include pauses, becomes the field ``nwords`` of the hypothesis. The words
+    of NBestList2.0 become its field ``words``, with times as in a ctm and scores in bytelogs. An id may
+    contain spaces.
 
     Args:
-        scores: further streams, each from a folder with a file a list.
+        scores: folders of additional streams, by stream name.
 
     Raises:
-        ConfigError: ``scores`` has a name that the lists use themselves.
-        FormatError: the source cannot be opened, or has no name; a folder of ``scores`` is not there.
+        ConfigError: a name in ``scores`` is that of a stream of the lists themselves.
+        FormatError: the source cannot be opened or has no name, or a folder of ``scores`` does not exist.
     """
-    for each in scores.values():
-        if not each.folder.is_dir():
-            raise FormatError("no such folder of scores", file=str(each.folder))
+    for score in scores.values():
+        if not score.folder.is_dir():
+            raise FormatError("the folder of scores does not exist", file=str(score.folder))
     yield from read_single_list_files(source, lambda list_id, path: _read_file(list_id, path, scores))
 
 
@@ -82,44 +85,52 @@ def _read_file(list_id: str, path: Path, scores: Mapping[str, ScoreFolder]) -> N
     for line, text in read_lines(path):
         if isinstance(text, FormatError):
             return text
-        if line == 1 and text.strip() in _parsers:
+        if line == 1 and text.strip() in _row_parsers:
             header = text.strip()
         elif text.strip():
             try:
-                rows.append(_parsers[header](text, line))
-            except ValueError as fault:
-                raise FormatError(str(fault), file=str(path), line=line) from None
-    units = BYTELOGS if header else COLUMNS
-    if twice := units.keys() & scores.keys():
-        raise ConfigError(f"{path}: has a stream {min(twice)} of its own; give scores= another name")
-    further = read_scores(scores, list_id, len(rows)) if rows else {}
-    for name, values in further.items():
-        rows = [replace(row, scores={**row.scores, name: v}) for row, v in zip(rows, values, strict=True)]
-    return build_list(list_id, rows, units | {name: each.units for name, each in scores.items()}, str(path))
+                rows.append(_row_parsers[header](text, line))
+            except ValueError as error:
+                raise FormatError(str(error), file=str(path), line=line) from None
+    units = BYTELOG_STREAMS if header else COLUMN_STREAMS
+    if duplicates := units.keys() & scores.keys():
+        raise ConfigError(f"{path}: already has a stream {min(duplicates)}; use another name in scores=")
+    additional_scores = read_scores(scores, list_id, len(rows)) if rows else {}
+    for name, values in additional_scores.items():
+        rows = [
+            replace(row, scores={**row.scores, name: value}) for row, value in zip(rows, values, strict=True)
+        ]
+    units = units | {name: score.units for name, score in scores.items()}
+    return build_list(list_id, rows, units, str(path))
 
 
-def looks_fused(sample: Sample) -> str:
-    """What says that a file or folder is NBestList1.0; empty where nothing does."""
-    return f"the first line {FUSED_HEADER}" if sample.first == FUSED_HEADER else ""
+def looks_like_nbestlist1(sample: Sample) -> str:
+    """Return the evidence that a file or folder is in NBestList1.0 format, or an empty string."""
+    return f"the first line {NBESTLIST1_HEADER}" if sample.first == NBESTLIST1_HEADER else ""
 
 
-def looks_like_words(sample: Sample) -> str:
-    """What says that a file or folder is NBestList2.0; empty where nothing does."""
-    return f"the first line {WORDS_HEADER}" if sample.first == WORDS_HEADER else ""
+def looks_like_nbestlist2(sample: Sample) -> str:
+    """Return the evidence that a file or folder is in NBestList2.0 format, or an empty string."""
+    return f"the first line {NBESTLIST2_HEADER}" if sample.first == NBESTLIST2_HEADER else ""
 
 
 def looks_like_columns(sample: Sample) -> str:
-    """What says that a file or folder has three columns; empty where nothing does."""
-    columns = [split_words(line)[:3] for line in sample.lines]
-    for each in columns:
-        if len(each) < 3 or isinstance(parse_number(each[0]), str) or isinstance(parse_number(each[1]), str):
-            return ""
-        if not COUNT.fullmatch(each[2]):
-            return ""
-    return "lines of two scores, a count and words" if columns else ""
+    """Return the evidence that a file or folder has columns of scores, or an empty string."""
+    if not sample.lines or not all(_has_score_columns(split_words(line)) for line in sample.lines):
+        return ""
+    return "lines of two scores, a count and words"
 
 
-def _columns(text: str, line: int) -> Row:
+def _has_score_columns(columns: list[str]) -> bool:
+    return (
+        len(columns) >= 3
+        and isinstance(parse_number(columns[0]), float)
+        and isinstance(parse_number(columns[1]), float)
+        and COUNT.fullmatch(columns[2]) is not None
+    )
+
+
+def _parse_columns(text: str, line: int) -> Row:
     columns = split_words(text)
     if len(columns) < 3 or not COUNT.fullmatch(columns[2]):
         raise ValueError("expected log10 acoustic, log10 LM, number of words, words")
@@ -128,134 +139,147 @@ def _columns(text: str, line: int) -> Row:
     return Row(" ".join(words), scores, {"nwords": int(nwords)}, line)
 
 
-def _fused(text: str, line: int) -> Row:
-    match = FUSED.fullmatch(text)
+def _parse_nbestlist1(text: str, line: int) -> Row:
+    match = SCORE_AND_WORDS.fullmatch(text)
     if not match:
         raise ValueError("expected (score) words")
     return Row(" ".join(split_words(match[2])), {"first_pass": parse_number(match[1])}, {}, line)
 
 
-def _tokens(text: str, line: int) -> Row:
-    """Words with times; their phones and states, which lie inside the word before, are left out."""
-    fused = _fused(text, line)
-    columns = split_words(fused.text)
+def _parse_nbestlist2(text: str, line: int) -> Row:
+    """Parse words with times and scores, skipping the phones and HMM states inside the previous word."""
+    row = _parse_nbestlist1(text, line)
+    columns = split_words(row.text)
     words: list[dict[str, float | str]] = []
     end_s = -math.inf
-    for place in range(0, len(columns), TOKEN_FIELDS):
-        token = columns[place : place + TOKEN_FIELDS]
-        if len(token) < TOKEN_FIELDS or (token[1], *token[2:10:2], token[10]) != TOKEN_FRAME:
-            raise ValueError(f"expected WORD ( st: T et: T g: B a: B ), not {' '.join(token)!r}")
+    for begin in range(0, len(columns), TOKEN_COLUMNS):
+        token = columns[begin : begin + TOKEN_COLUMNS]
+        if len(token) < TOKEN_COLUMNS or (token[1], *token[2:10:2], token[10]) != TOKEN_LABELS:
+            raise ValueError(f"expected WORD ( st: T et: T g: B a: B ), got {' '.join(token)!r}")
         start, end, lm, acoustic = (float(parse_number(value)) for value in token[3:10:2])
         if not all(map(math.isfinite, (start, end, lm, acoustic))):
-            raise ValueError(f"expected finite numbers, not {' '.join(token)!r}")
-        if STATE.search(token[0]) or start <= end_s:
+            raise ValueError(f"expected finite numbers, got {' '.join(token)!r}")
+        if HMM_STATE.search(token[0]) or start <= end_s:
             continue
         end_s = end
         times = {"start_s": start, "duration_s": round(end - start + FRAME_S, TIME_DECIMALS)}
         words.append({"word": token[0], **times, "lm": lm, "acoustic": acoustic})
-    scores = dict(fused.scores)
+    scores = dict(row.scores)
     for name in ("acoustic", "lm"):
         scores[name] = math.fsum(float(word[name]) for word in words)
     return Row(" ".join(str(word["word"]) for word in words), scores, {WORDS_FIELD: words}, line)
 
 
-_parsers = {"": _columns, FUSED_HEADER: _fused, WORDS_HEADER: _tokens}
+_row_parsers = {
+    "": _parse_columns,  # files with columns have no header
+    NBESTLIST1_HEADER: _parse_nbestlist1,
+    NBESTLIST2_HEADER: _parse_nbestlist2,
+}
 
 
 def writer(
     target: str | Path, *, missing: float | None = None, scores: Mapping[str, ScoreFolder] = NO_SCORES
 ) -> AbstractContextManager[Write]:
-    """Writes a file of three columns a list into a folder, from the streams ``acoustic`` and ``lm``.
+    """Write one file with columns per list into a folder, with the streams ``acoustic`` and ``lm``.
 
     Args:
-        missing: log10 score where a list has no such stream; None: it is refused.
-        scores: folders for further streams, which every list must have.
+        missing: log10 score for lists that lack one of these streams; None: such lists are rejected.
+        scores: folders for additional streams, which every list must have.
     """
-    return _writer(target, scores, lambda nbest: _column_lines(nbest, missing))
+    return _writer(target, scores, lambda nbest: _format_columns(nbest, missing))
 
 
-def fused_writer(
+def nbestlist1_writer(
     target: str | Path, *, scores: Mapping[str, ScoreFolder] = NO_SCORES
 ) -> AbstractContextManager[Write]:
-    """Writes a file of NBestList1.0 a list into a folder, from ``first_pass``, rounded to whole bytelogs."""
-    return _writer(target, scores, _fused_lines)
+    """Write one NBestList1.0 file per list into a folder, with ``first_pass`` rounded to whole bytelogs."""
+    return _writer(target, scores, _format_nbestlist1)
 
 
-def words_writer(
+def nbestlist2_writer(
     target: str | Path, *, missing: float | None = None, scores: Mapping[str, ScoreFolder] = NO_SCORES
 ) -> AbstractContextManager[Write]:
-    """Writes a file of NBestList2.0 a list into a folder, in whole bytelogs, from the streams ``first_pass``,
-    ``acoustic`` and ``lm`` and the times in the field ``words``.
+    """Write one NBestList2.0 file per list into a folder.
 
-    Where words have no scores of their own there, the first of them gets that of the hypothesis. A list is
-    refused whose words have no times, overlap, or are called like HMM states; or whose scores are not the
-    sums of its words'.
+    The scores are the streams ``first_pass``, ``acoustic`` and ``lm`` in whole bytelogs, the times those in
+    the field ``words``. If the words have no scores there, the first word gets those of the hypothesis.
+
+    The writer raises InvalidList if words have no times, overlap, or are named like HMM states, or if the
+    scores of the words do not sum to that of the hypothesis.
 
     Args:
-        missing: bytelog score where a list has no such stream; None: it is refused.
+        missing: bytelog score for lists that lack one of these streams; None: such lists are rejected.
+        scores: folders for additional streams, which every list must have.
     """
-    return _writer(target, scores, lambda nbest: _token_lines(nbest, missing))
+    return _writer(target, scores, lambda nbest: _format_nbestlist2(nbest, missing))
 
 
 @contextmanager
 def _writer(
     target: str | Path,
     scores: Mapping[str, ScoreFolder],
-    lines_of: Callable[[NBestList], Iterator[str]],
+    format_lines: Callable[[NBestList], Iterator[str]],
 ) -> Iterator[Write]:
     folder = make_folder(target)
-    for each in scores.values():
-        make_folder(each.folder)
-    yield lambda nbest: _write(nbest, {folder: list(lines_of(nbest))} | score_lines(scores, nbest))
+    for score in scores.values():
+        make_folder(score.folder)
+
+    def write(nbest: NBestList) -> None:
+        lines_by_folder = {folder: list(format_lines(nbest))} | format_scores(scores, nbest)
+        with create_files(list(lines_by_folder), nbest.id) as streams:
+            for stream, lines in zip(streams, lines_by_folder.values(), strict=True):
+                stream.writelines(f"{line}\n" for line in lines)
+
+    yield write
 
 
-def _write(nbest: NBestList, lines: Mapping[Path, list[str]]) -> None:
-    with create_files(list(lines), nbest.id) as streams:
-        for stream, text in zip(streams, lines.values(), strict=True):
-            stream.writelines(f"{line}\n" for line in text)
-
-
-def _column_lines(nbest: NBestList, missing: float | None) -> Iterator[str]:
-    scores = (stream_from_nats(nbest, name, units, missing) for name, units in COLUMNS.items())
+def _format_columns(nbest: NBestList, missing: float | None) -> Iterator[str]:
+    scores = (stream_from_nats(nbest, name, units, missing) for name, units in COLUMN_STREAMS.items())
     for hypothesis, text, acoustic, lm in zip(nbest.hypotheses, format_texts(nbest), *scores, strict=True):
         yield f"{acoustic!r} {lm!r} {count_words(hypothesis)} {text}".rstrip(" ")
 
 
-def _fused_lines(nbest: NBestList) -> Iterator[str]:
-    yield FUSED_HEADER
+def _format_nbestlist1(nbest: NBestList) -> Iterator[str]:
+    yield NBESTLIST1_HEADER
     for text, score in zip(format_texts(nbest), stream_from_nats(nbest, "first_pass", BYTELOG), strict=True):
         yield f"({round(score)}) {text}".rstrip(" ")
 
 
-def _token_lines(nbest: NBestList, missing: float | None) -> Iterator[str]:
-    yield WORDS_HEADER
+def _format_nbestlist2(nbest: NBestList, missing: float | None) -> Iterator[str]:
+    yield NBESTLIST2_HEADER
     texts = format_texts(nbest)
-    scores = {name: stream_from_nats(nbest, name, units, missing) for name, units in BYTELOGS.items()}
+    scores = {name: stream_from_nats(nbest, name, units, missing) for name, units in BYTELOG_STREAMS.items()}
     for index, text in enumerate(texts):
         words = get_word_times(nbest, index)
-        if " ".join(each["word"] for each in words) != text:
-            message = "are not the words of the text; expected the same"
+        if " ".join(word["word"] for word in words) != text:
+            message = "differ from the words of the text"
             raise InvalidList(message, list_id=nbest.id, hypothesis=index, field=WORDS_FIELD)
-        of_words = [_of_words(nbest, index, name, scores[name][index]) for name in ("lm", "acoustic")]
+        lm_scores, acoustic_scores = (
+            _get_word_scores(nbest, index, name, scores[name][index]) for name in ("lm", "acoustic")
+        )
         tokens = []
         end_s = -math.inf
-        for each, lm, acoustic in zip(words, *of_words, strict=True):
-            start = round(float(each["start_s"]), TIME_DECIMALS)
-            if STATE.search(each["word"]) or start <= end_s:
-                message = f"{each['word']!r} at {start!r} s would be read as a phone of the word before"
+        for word, lm, acoustic in zip(words, lm_scores, acoustic_scores, strict=True):
+            start_s = round(float(word["start_s"]), TIME_DECIMALS)
+            if HMM_STATE.search(word["word"]) or start_s <= end_s:
+                message = f"{word['word']!r} at {start_s!r} s would be read as a phone of the previous word"
                 raise InvalidList(message, list_id=nbest.id, hypothesis=index, field=WORDS_FIELD)
-            end_s = round(start + each["duration_s"] - FRAME_S, TIME_DECIMALS)
-            tokens.append(f"{each['word']} ( st: {start!r} et: {end_s!r} g: {lm} a: {acoustic} )")
+            end_s = round(start_s + word["duration_s"] - FRAME_S, TIME_DECIMALS)
+            tokens.append(f"{word['word']} ( st: {start_s!r} et: {end_s!r} g: {lm} a: {acoustic} )")
         yield " ".join([f"({round(scores['first_pass'][index])})", *tokens])
 
 
-def _of_words(nbest: NBestList, index: int, name: str, total: float) -> list[int]:
-    """A stream's scores of the words, in whole bytelogs."""
-    own = [each.get(name) for each in get_word_times(nbest, index)]
-    numbers = [round(value) for value in own if value is not None and is_finite_number(value)]
-    if len(numbers) < len(own):
-        numbers = [round(total)] + [0] * (len(own) - 1)
-    if abs(sum(numbers) - total) > (len(numbers) + 1) / 2:
-        message = f"the words' scores are {sum(numbers)} bytelogs together, the hypothesis's {total:g}"
+def _get_word_scores(nbest: NBestList, index: int, name: str, total: float) -> list[int]:
+    """Return a stream's score of each word of a hypothesis, in whole bytelogs.
+
+    Args:
+        total: score of the hypothesis, which the word scores must sum to.
+    """
+    values = [word.get(name) for word in get_word_times(nbest, index)]
+    scores = [round(value) for value in values if value is not None and is_finite_number(value)]
+    if len(scores) < len(values):
+        scores = [round(total)] + [0] * (len(values) - 1)
+    if abs(sum(scores) - total) > (len(scores) + 1) / 2:
+        message = f"the word scores sum to {sum(scores)} bytelogs, but the hypothesis has {total:g}"
         raise InvalidList(message, list_id=nbest.id, hypothesis=index, field=name)
-    return numbers
+    return scores
