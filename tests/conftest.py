@@ -1,4 +1,4 @@
-"""Fixtures every test may use; skips what this machine cannot run, with the reason."""
+"""Fixtures for all tests; tests that this machine cannot run are skipped with the reason."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from rescorer.pipeline import Rescorer
 
-# Tests are many and small: one thread each is faster than several that wait for one another, and a busy
-# machine does not stall them. Set before torch is imported, for this process and those it starts.
+# There are many small tests: one thread each is faster than several that wait for one another, and other
+# processes on the machine disturb it less. Must be set before torch is imported, here and in subprocesses.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# No deadlines: a busy machine is not a fault of ours. CI draws the same examples every time, so that main is
-# red for its own changes only; people's runs go on searching.
+# No deadlines: a busy machine must not fail a test. CI draws the same examples in every run, so that a
+# failure is caused by the change under test; local runs keep searching for new examples.
 settings.register_profile("search", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "search")
@@ -29,7 +29,7 @@ DATA = Path(os.environ.get("RESCORER_DATA", REPOSITORY.parent / "shared" / "data
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     without_data = pytest.mark.skip(reason=f"no data folder at {DATA} (set RESCORER_DATA)")
-    without_gpu = pytest.mark.skip(reason="no CUDA device") if needs_gpu_in_vain(items) else None
+    without_gpu = pytest.mark.skip(reason="no CUDA device") if lacks_gpu(items) else None
     for item in items:
         if "data" in item.keywords and not DATA.is_dir():
             item.add_marker(without_data)
@@ -37,10 +37,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(without_gpu)
 
 
-def needs_gpu_in_vain(items: list[pytest.Item]) -> bool:
+def lacks_gpu(items: list[pytest.Item]) -> bool:
+    """Whether a test needs a CUDA device and there is none."""
     if not any("gpu" in item.keywords for item in items):
         return False
-    import torch  # takes seconds; tests without it do not wait for it
+    import torch  # takes seconds to import; tests that do not need it should not wait
 
     return not torch.cuda.is_available()
 
@@ -55,7 +56,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def ngram_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of the same without its neural models: soon loaded."""
+    """Folder of the tiny bundle without its neural model, which loads faster."""
     from tests.support.tiny_models import write_bundle
 
     return write_bundle(tmp_path_factory.mktemp("ngram"), neural=False)
@@ -63,7 +64,7 @@ def ngram_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def library(bundle: Path) -> Rescorer:
-    """The library on the tiny bundle."""
+    """A ``Rescorer`` with the tiny bundle."""
     from rescorer.pipeline import Rescorer
 
     return Rescorer.load(bundle)
@@ -71,13 +72,13 @@ def library(bundle: Path) -> Rescorer:
 
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
-    """The folder of real lists and text; tests that use it are marked ``data``."""
+    """Folder of real lists and text; tests that use it are marked ``data``."""
     return DATA
 
 
 @pytest.fixture
 def run(monkeypatch, capsys):
-    """Runs a command in this process; gives its exit code, output and error output."""
+    """Run a command in this process; returns its exit code, standard output and standard error."""
     from rescorer.cli import main
 
     def call(*arguments, command=None):

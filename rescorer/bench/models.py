@@ -17,7 +17,7 @@ from rescorer.bundle import Bundle, ModelKind
 from rescorer.errors import ConfigError
 from rescorer.lm.base import LanguageModel
 from rescorer.lm.networks import NetworkConfig, NeuralModel
-from rescorer.lm.networks.config import WINDOWED
+from rescorer.lm.networks.config import WINDOWED_KINDS
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.ngram import NgramModel
 from rescorer.lm.vocabulary_alignment import align_vocabularies
@@ -66,7 +66,7 @@ class ModelSpec:
             layers=self.layers,
             output=self.output,
             tied=self.output != "tree",
-            window=self.window if self.network in WINDOWED else 0,
+            window=self.window if self.network in WINDOWED_KINDS else 0,
             activation="linear" if self.network == "lbl" else "tanh",
         )
 
@@ -96,7 +96,7 @@ def spec_rescorer(
     torch.manual_seed(1)
     network = NeuralLanguageModel(
         NeuralModel(spec.config()),
-        spec_vocabulary(spec, sentences),
+        build_vocabulary(spec, sentences),
         device=device,
         dtype=dtype,
         context_cache_bytes=0,
@@ -109,7 +109,7 @@ def spec_rescorer(
     return Rescorer(bundle, models, batch_words)
 
 
-def spec_vocabulary(spec: ModelSpec, sentences: Iterable[Words]) -> Vocabulary:
+def build_vocabulary(spec: ModelSpec, sentences: Iterable[Words]) -> Vocabulary:
     """The most frequent words in random order, so that they spread over the classes as they do over good
     ones; where the sentences have too few, words that none of them has."""
     counts = Counter(word for words in sentences for word in words if word not in MARKS)

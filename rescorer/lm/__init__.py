@@ -1,4 +1,4 @@
-"""Language models: tries in, log-probabilities out."""
+"""Language models: they take a trie of hypotheses and return the log-probability of each edge."""
 
 CONTEXT_CACHE_BYTES = 4 * 1024 * 1024
-"""Of a network, unless it is made otherwise: 1,200 contexts of an LSTM at hidden size 200, 600 at 512."""
+"""Default size of a network's context cache: 1,200 contexts of an LSTM at hidden size 200, 600 at 512."""

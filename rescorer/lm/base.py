@@ -1,4 +1,4 @@
-"""Owns what every language model is to the pipeline: a trie in, a log-probability an edge out."""
+"""Interface of a language model to the pipeline: a trie in, one log-probability per edge out."""
 
 from __future__ import annotations
 
@@ -13,27 +13,32 @@ from rescorer.trie import HypothesisTrie
 
 @dataclass(frozen=True, slots=True)
 class EdgeScores:
-    """One model's view of every edge of a trie."""
+    """One model's scores for every edge of a trie."""
 
     log_probs: np.ndarray
     """(E,) float64, ln P(word | path from the root)."""
     unknown: np.ndarray
-    """(E,) bool, the model's vocabulary lacks the edge's word."""
+    """(E,) bool, True if the word of the edge is not in the model's vocabulary."""
 
 
 class LanguageModel(Protocol):
-    """Anything that scores a trie. Encoding words its own way is the model's business."""
+    """A model that scores tries; it encodes words in its own way."""
 
     name: str
 
     def score(self, trie: HypothesisTrie) -> EdgeScores:
-        """Scores every edge; safe to call from one thread at a time."""
+        """Score every edge. Not thread-safe: call it from one thread at a time."""
 
     def share_unknown(self, log_shares: Mapping[str, float], default: float) -> None:
-        """Says what part of P(<unk>) each unknown word has: ln of it, by word, ``default`` for others."""
+        """Divide the probability of ``<unk>`` among the words behind it.
+
+        Args:
+            log_shares: ln of the share of each word.
+            default: ln of the share of any other unknown word.
+        """
 
     def log_share(self, word: str) -> float:
-        """ln of the part of P(<unk>) that is the word's; 0 for words it knows."""
+        """Logarithm of the word's share of P(``<unk>``); 0 for words in the vocabulary."""
 
     def vocabulary(self) -> frozenset[str]:
-        """The words it knows, without ``<s>``, ``</s>`` and ``<unk>``."""
+        """Words that the model knows, without ``<s>``, ``</s>`` and ``<unk>``."""

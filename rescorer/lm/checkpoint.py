@@ -1,4 +1,7 @@
-"""Owns a neural model on disk: ``config.json``, ``model.safetensors``, ``vocabulary.txt``; no pickles."""
+"""Save and load a neural model as ``config.json``, ``model.safetensors`` and ``vocabulary.txt``.
+
+No pickles: loading a model never runs code from it.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,14 @@ from safetensors.torch import load_file, save_file
 
 from rescorer.errors import BundleError
 from rescorer.lm.networks import NetworkConfig, NeuralModel
-from rescorer.lm.quantisation import quantised, restored
+from rescorer.lm.quantisation import dequantise_tensors, quantise_tensors
 from rescorer.vocabulary import Vocabulary
 
-CONFIG, WEIGHTS, VOCABULARY = "config.json", "model.safetensors", "vocabulary.txt"
+CONFIG_FILE, WEIGHTS_FILE, VOCABULARY_FILE = "config.json", "model.safetensors", "vocabulary.txt"
 
 
-def own_parameters(model: NeuralModel) -> dict[str, torch.Tensor]:
-    """Every parameter once: a tied matrix is the network's, the output layer only borrows it."""
+def deduplicated_state(model: NeuralModel) -> dict[str, torch.Tensor]:
+    """State dict in which a tied matrix appears once, as the network's embedding."""
     state = model.state_dict()
     if model.config.tied:
         del state["output.word_weight"]
@@ -29,35 +32,41 @@ def own_parameters(model: NeuralModel) -> dict[str, torch.Tensor]:
 def save_model(
     model: NeuralModel, vocabulary: Vocabulary, folder: Path, dtype: torch.dtype = torch.float32
 ) -> None:
-    """Writes the three files into ``folder``; weights are stored as ``dtype``, int8 with a scale a row."""
+    """Write the three files into ``folder``.
+
+    Args:
+        dtype: type of the stored weights; int8 matrices are stored with one scale per row.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    own = {name: value.detach().contiguous() for name, value in own_parameters(model).items()}
-    tensors = quantised(own) if dtype == torch.int8 else _floats_as(dtype, own)
-    save_file(tensors, folder / WEIGHTS)
-    (folder / WEIGHTS).chmod(0o644)  # safetensors makes it private; a server may run as someone else
-    (folder / CONFIG).write_text(json.dumps(model.config.to_dict()) + "\n", encoding="utf-8")
-    vocabulary.save(folder / VOCABULARY)
+    state = {name: value.detach().contiguous() for name, value in deduplicated_state(model).items()}
+    tensors = quantise_tensors(state) if dtype == torch.int8 else _cast_floats(dtype, state)
+    save_file(tensors, folder / WEIGHTS_FILE)
+    (folder / WEIGHTS_FILE).chmod(0o644)  # safetensors makes it private; a server may run as another user
+    (folder / CONFIG_FILE).write_text(json.dumps(model.config.to_dict()) + "\n", encoding="utf-8")
+    vocabulary.save(folder / VOCABULARY_FILE)
 
 
-def _floats_as(dtype: torch.dtype, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Weights in another precision; whole numbers, such as a tree's, stay what they are."""
-    return {name: each.to(dtype) if each.is_floating_point() else each for name, each in tensors.items()}
+def _cast_floats(dtype: torch.dtype, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Cast weights to ``dtype``; integer tensors, such as a tree's, keep their type."""
+    return {
+        name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in tensors.items()
+    }
 
 
 def load_model(folder: Path) -> tuple[NeuralModel, Vocabulary]:
-    """Builds the model anew, in float32, ready for scoring.
+    """Load a model in float32 and evaluation mode.
 
     Raises:
         BundleError: a file is missing or damaged, or weights, config and vocabulary do not fit together.
     """
     try:
-        values = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-        tensors = restored(load_file(folder / WEIGHTS))
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as fault:
-        raise BundleError(f"{folder}: cannot be read as a neural model: {fault}") from None
+        values = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+        tensors = dequantise_tensors(load_file(folder / WEIGHTS_FILE))
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        raise BundleError(f"{folder}: cannot be read as a neural model: {error}") from None
     if not isinstance(values, dict):
-        raise BundleError(f"{folder / CONFIG}: expected an object of settings")
-    vocabulary = Vocabulary.load(folder / VOCABULARY)
+        raise BundleError(f"{folder / CONFIG_FILE}: expected an object of settings")
+    vocabulary = Vocabulary.load(folder / VOCABULARY_FILE)
     config = NetworkConfig.from_dict(values)
     if len(vocabulary) != config.vocabulary_size:
         raise BundleError(
@@ -67,9 +76,9 @@ def load_model(folder: Path) -> tuple[NeuralModel, Vocabulary]:
     if config.tied and "network.embedding.weight" in tensors:
         tensors["output.word_weight"] = tensors["network.embedding.weight"]
     try:
-        model.load_state_dict(_floats_as(torch.float32, tensors))
-    except RuntimeError as fault:
-        raise BundleError(f"{folder}: the weights do not fit the network: {fault}") from None
+        model.load_state_dict(_cast_floats(torch.float32, tensors))
+    except RuntimeError as error:
+        raise BundleError(f"{folder}: the weights do not fit the network: {error}") from None
     for name, value in model.state_dict().items():
         if not torch.isfinite(value).all():
             raise BundleError(f"{folder}: {name} has values that are not finite")

@@ -1,6 +1,6 @@
-"""Owns the count of words of contexts that recurrent networks needed and recalled, for whoever asks for it.
+"""Count the context words that recurrent networks needed, and those they recalled from their caches.
 
-Without torch: the server, which may have no network, holds these counts, too.
+Imports no torch, because the server reports these counts even when no network is loaded.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class ContextWords:
-    """Of a batch's distinct contexts, once a network."""
+    """Words of the distinct contexts of a batch, counted once per network."""
 
     needed: int = 0
     recalled: int = 0
-    """Those of them that were not read, as what a network made of them was known."""
+    """Needed words that the network did not read, because their state was cached."""
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        """Adds what this thread's networks do meanwhile."""
+        """Add the counts of networks that the current thread runs inside the ``with`` block."""
         token = _counts.set(self)
         try:
             yield
@@ -33,7 +33,7 @@ _counts: ContextVar[ContextWords | None] = ContextVar("context_words", default=N
 
 
 def count(needed: int, recalled: int) -> None:
-    """What a network did, for those who count."""
+    """Report what a network needed and recalled to the active ``ContextWords``, if any."""
     counts = _counts.get()
     if counts is not None:
         counts.needed += needed

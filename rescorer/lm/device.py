@@ -1,8 +1,8 @@
-"""Owns where the neural models run: on which device, and on how many CPU threads.
+"""Choose the torch device and the number of CPU threads of neural models.
 
     python -m rescorer.lm.device NAME
 
-tells why there is no such device, and nothing where there is: for processes that do without torch.
+prints why a device is not available, and nothing if it is. It serves processes that do not import torch.
 """
 
 from __future__ import annotations
@@ -16,22 +16,27 @@ from rescorer.errors import ConfigError
 
 
 def torch_device(name: str) -> torch.device:
-    """The device of that name.
+    """Look up an available device by name, such as ``cpu`` or ``cuda:1``.
 
     Raises:
-        ConfigError: it is not to be had here; the message says what is.
+        ConfigError: the device is not available; the message lists those that are.
     """
     n_cuda = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    with suppress(RuntimeError):  # it is no name of any device
+    with suppress(RuntimeError):  # torch does not know the name
         device = torch.device(name)
         if device.type == "cpu" or (device.type == "cuda" and (device.index or 0) < n_cuda):
             return device
-    have = ", ".join(["cpu", *(f"cuda:{index}" for index in range(n_cuda))])
-    raise ConfigError(f"device is {name!r}; torch has here: {have}")
+    available = ", ".join(["cpu", *(f"cuda:{index}" for index in range(n_cuda))])
+    raise ConfigError(f"device {name!r} is not available; torch has: {available}")
 
 
 def memory_bytes(name: str) -> dict[str, int]:
-    """Memory of a CUDA device: of this process's tensors, of what torch holds for them, of all users."""
+    """Memory of a CUDA device in bytes; empty for other devices.
+
+    Returns:
+        ``allocated`` by this process's tensors, ``reserved`` by its torch, ``used`` by all processes, and the
+        ``total``.
+    """
     device = torch.device(name)
     if device.type != "cuda":
         return {}
@@ -45,7 +50,7 @@ def memory_bytes(name: str) -> dict[str, int]:
 
 
 def use_threads(count: int) -> None:
-    """For the whole process; 0 leaves torch's own choice, one a core."""
+    """Set the number of torch's CPU threads in this process; 0 keeps torch's default, one per core."""
     if count:
         torch.set_num_threads(count)
 
@@ -53,5 +58,5 @@ def use_threads(count: int) -> None:
 if __name__ == "__main__":
     try:
         torch_device(sys.argv[1])
-    except ConfigError as fault:
-        print(fault)
+    except ConfigError as error:
+        print(error)

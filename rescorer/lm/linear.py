@@ -1,7 +1,7 @@
-"""Owns the matrix product of scoring: by the fastest kernel that this machine has for it.
+"""Multiply matrices for scoring with the fastest kernel of the machine.
 
-On CPUs torch multiplies float32 matrices with MKL, which leaves half of an AMD processor unused; oneDNN,
-which torch brings along for other types, does not. Both add up in float32.
+On CPUs torch multiplies float32 matrices with MKL, which reaches only half the speed of an AMD processor;
+oneDNN, which torch ships for other types, reaches all of it. Both accumulate in float32.
 """
 
 from __future__ import annotations
@@ -14,82 +14,88 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.weak import WeakIdKeyDictionary
 
-from rescorer.lm.int8 import int8_of, int8_product
-from rescorer.lm.row_padding import COARSE, FEWEST_ROWS, FINE, filled_up
+from rescorer.lm.int8 import int8_linear, int8_matrix_of
+from rescorer.lm.row_padding import COARSE_STEPS, FINE_STEPS, MIN_ROWS, pad_rows
 
-LEAST_WORK = 1 << 19
-"""Multiplications below which calling oneDNN takes longer than the product, the weights being in order."""
-FEWEST_ROWS_OF_SLICES = 192
-"""From so many on oneDNN multiplies what is no parameter, such as the weights of one class: for each of their
-hundreds of sizes it compiles kernels and keeps them, which below costs more than it brings, and 300 MB."""
-ROWS_TO_EXPECT = 64
-"""What the order of the weights is chosen for; it is the right one for any other number of rows too."""
-TOLERANCE = 1e-5
+MIN_MULTIPLICATIONS = 1 << 19
+"""Smallest product for which oneDNN is worth its call; the weights are assumed to be reordered."""
+MIN_SLICE_ROWS = 192
+"""Fewest rows for which oneDNN multiplies a slice of a parameter, such as the weights of one class. It
+compiles kernels for each of the hundreds of slice sizes and keeps them (300 MB); fewer rows do not repay
+that."""
+EXPECTED_ROWS = 64
+"""Number of rows for which oneDNN orders the weights; the order suits any other number too."""
+MAX_ERROR = 1e-5
 """Largest error of a product of random unit vectors; float32 stays below 1e-6, bfloat16 far above 1e-3."""
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x·Wᵀ + b as ``functional.linear``: (..., K), (M, K) → (..., M); not differentiable by oneDNN, which is
-    therefore left out where gradients are wanted. Weights in bfloat16 and int8 multiply in these types; what
-    comes out is float32 again."""
+    """Compute x·Wᵀ + b like ``functional.linear``, (..., K), (M, K) → (..., M).
+
+    Uses oneDNN only if no gradients are required, because its products are not differentiable. Weights in
+    bfloat16 or int8 are multiplied in their own type; the result is float32 in either case.
+    """
     if x.dim() > 2:
         return linear(x.flatten(0, -2), weight, bias).unflatten(0, x.shape[:-1])
-    if not torch.is_grad_enabled() and (matrix := int8_of(weight)) is not None:
-        return int8_product(x, matrix, bias)
+    if not torch.is_grad_enabled() and (matrix := int8_matrix_of(weight)) is not None:
+        return int8_linear(x, matrix, bias)
     if weight.dtype == torch.bfloat16 and not torch.is_grad_enabled():
         is_slice = not isinstance(weight, nn.Parameter)
-        if is_slice and x.device.type == "cpu" and len(x) < FEWEST_ROWS_OF_SLICES:
+        if is_slice and x.device.type == "cpu" and len(x) < MIN_SLICE_ROWS:
             return functional.linear(x.float(), weight.float(), bias)
-        filled = filled_up(x.to(torch.bfloat16), COARSE if is_slice else FINE)
-        product = functional.linear(filled, weight)[: len(x)].float()
+        padded = pad_rows(x.to(torch.bfloat16), COARSE_STEPS if is_slice else FINE_STEPS)
+        product = functional.linear(padded, weight)[: len(x)].float()
         return product if bias is None else product.add_(bias)
-    suits = x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32
-    if suits and not torch.is_grad_enabled() and onednn_is_exact():
+    is_cpu_float32 = x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32
+    if is_cpu_float32 and not torch.is_grad_enabled() and is_onednn_exact():
         if isinstance(weight, nn.Parameter):
-            if not weight.requires_grad and len(x) * weight.numel() >= LEAST_WORK:
-                return _onednn(x, in_order(weight), bias, FINE)
-        elif len(x) >= FEWEST_ROWS_OF_SLICES:
-            return _onednn(x, weight, bias)
+            if not weight.requires_grad and len(x) * weight.numel() >= MIN_MULTIPLICATIONS:
+                return _onednn_linear(x, reordered(weight), bias, FINE_STEPS)
+        elif len(x) >= MIN_SLICE_ROWS:
+            return _onednn_linear(x, weight, bias)
     return functional.linear(x, weight, bias)
 
 
-_in_order: MutableMapping[Tensor, tuple[int, Tensor]] = WeakIdKeyDictionary()
+_reordered: MutableMapping[Tensor, tuple[int, Tensor]] = WeakIdKeyDictionary()
 
 
-def in_order(weight: nn.Parameter) -> Tensor:
-    """A copy in the order that oneDNN reads, made once: for few rows, else, making it is most of the work.
+def reordered(weight: nn.Parameter) -> Tensor:
+    """Copy of a parameter in oneDNN's memory order, made once per version of the parameter.
 
-    Only of a parameter that takes no gradients: fused optimisers change the others without a new version.
+    Reordering for every product would be most of the work if there are few rows. Only for parameters that
+    take no gradients: fused optimisers change the others without changing their version.
     """
-    version, copy = _in_order.get(weight, (-1, weight))
+    version, copy = _reordered.get(weight, (-1, weight))
     if version != weight._version:
-        copy = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), ROWS_TO_EXPECT)
-        _in_order[weight] = weight._version, copy
+        copy = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), EXPECTED_ROWS)
+        _reordered[weight] = weight._version, copy
     return copy
 
 
-def narrow(parameters: Iterable[nn.Parameter]) -> None:
-    """Makes every matrix bfloat16, for ``linear``; biases stay what they are: ln P of a rare word would lose
-    its second decimal."""
+def cast_matrices_to_bfloat16(parameters: Iterable[nn.Parameter]) -> None:
+    """Cast every matrix to bfloat16, for ``linear``.
+
+    Biases keep their type: in bfloat16, ln P of a rare word would lose its second decimal.
+    """
     for parameter in parameters:
         if parameter.dim() >= 2:
             parameter.data = parameter.data.to(torch.bfloat16)
 
 
 @cache
-def onednn_is_exact() -> bool:
-    """Whether oneDNN is there and adds up in float32: it may be told, or made, to round to less."""
+def is_onednn_exact() -> bool:
+    """Whether oneDNN exists and accumulates in float32; it can be configured, or built, to round to less."""
     random = torch.Generator().manual_seed(1)
-    x, weight = (
-        functional.normalize(torch.randn(FEWEST_ROWS, 256, generator=random), dim=1) for _ in range(2)
-    )
+    x, weight = (functional.normalize(torch.randn(MIN_ROWS, 256, generator=random), dim=1) for _ in range(2))
     try:
-        found = _onednn(x, weight, None)
-    except (AttributeError, RuntimeError):  # a torch without oneDNN
+        product = _onednn_linear(x, weight, None)
+    except (AttributeError, RuntimeError):  # this torch has no oneDNN
         return False
-    return bool((found.double() - x.double() @ weight.double().t()).abs().max() < TOLERANCE)
+    return bool((product.double() - x.double() @ weight.double().t()).abs().max() < MAX_ERROR)
 
 
-def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None, an_octave: int = COARSE) -> Tensor:
-    filled = filled_up(x, an_octave)
-    return torch.ops.mkldnn._linear_pointwise(filled, weight, bias, "none", [], "")[: len(x)]
+def _onednn_linear(
+    x: Tensor, weight: Tensor, bias: Tensor | None, steps_per_octave: int = COARSE_STEPS
+) -> Tensor:
+    padded = pad_rows(x, steps_per_octave)
+    return torch.ops.mkldnn._linear_pointwise(padded, weight, bias, "none", [], "")[: len(x)]

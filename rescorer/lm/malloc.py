@@ -1,4 +1,4 @@
-"""Owns what the C library does with memory that tensors free: it stays with the process, unless told."""
+"""Tune how glibc's malloc handles the memory that tensors free."""
 
 from __future__ import annotations
 
@@ -6,39 +6,49 @@ import ctypes
 import sys
 
 M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8
-"""Of glibc's mallopt(3)."""
+"""Parameters of glibc's mallopt(3)."""
 
 
 def keep_freed_memory() -> bool:
-    """Makes malloc keep what is freed for the next step, for the whole process; False where it is not glibc.
+    """Make malloc keep freed memory for reuse, in the whole process.
 
-    By default the memory of every large tensor goes back to the system and comes again, page by page and
-    zeroed, a step later: a fifth of the time of training a small network, most of that of the gradient of a
-    large embedding, and a third of the time of scoring with one. The heap settles within some steps; the
-    process then never shrinks below its peak. Commands say so for themselves; who uses the library decides.
+    By default the memory of every large tensor returns to the system and is mapped again, page by page and
+    zeroed, one step later. That is a fifth of the time of training a small network, most of the time of a
+    large embedding's gradient, and a third of the time of scoring with a small network. The heap settles
+    within a few steps; after that the process never shrinks below its peak. Commands call this for
+    themselves; programs that use the library decide for themselves.
+
+    Returns:
+        False if the C library is not glibc.
     """
-    return _told("mallopt", M_MMAP_MAX, 0) and _told("mallopt", M_TRIM_THRESHOLD, -1)
+    return _call_glibc("mallopt", M_MMAP_MAX, 0) and _call_glibc("mallopt", M_TRIM_THRESHOLD, -1)
 
 
 def share_freed_memory() -> bool:
-    """Makes threads take memory from two heaps, for the whole process; False where it is not glibc.
+    """Make all threads allocate from two heaps, in the whole process; call it before threads are started.
 
-    By default every thread has one of its own, up to eight a core, and what one has freed the others do not
-    find: a server whose threads take turns, as gRPC's do, grows by that. To be said before there are threads.
+    By default every thread has its own heap, up to eight per core, and cannot reuse what another thread has
+    freed. A server whose threads take turns, as gRPC's do, keeps growing that way.
+
+    Returns:
+        False if the C library is not glibc.
     """
-    return _told("mallopt", M_ARENA_MAX, 2)
+    return _call_glibc("mallopt", M_ARENA_MAX, 2)
 
 
-def give_back_freed_memory() -> bool:
-    """Hands the system what is free now, once, also after ``keep_freed_memory``; False where it is not glibc.
+def release_freed_memory() -> bool:
+    """Return currently free memory to the system once, even after ``keep_freed_memory``.
 
-    For after what needs much memory and is rare: reading a model takes several times what it is in the end.
+    Call it after rare steps with a high peak: loading a model takes several times its final size.
+
+    Returns:
+        False if the C library is not glibc, or there was nothing to release.
     """
-    return _told("malloc_trim", 0)
+    return _call_glibc("malloc_trim", 0)
 
 
-def _told(function: str, *arguments: int) -> bool:
-    """Whether glibc has that function of its own, and says that it has done it."""
+def _call_glibc(function: str, *arguments: int) -> bool:
+    """Call a glibc function that reports success as non-zero; False if the C library lacks it."""
     if not sys.platform.startswith("linux"):
         return False
     try:

@@ -1,4 +1,4 @@
-"""Owns the run of a network over a trie, level by level, on CPU or GPU; knows nothing of training."""
+"""Score tries with a neural network, level by level, on a CPU or GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rescorer.lm import CONTEXT_CACHE_BYTES, context_stats
 from rescorer.lm.base import EdgeScores
 from rescorer.lm.context_cache import ContextCache
 from rescorer.lm.int8 import multiply_in_int8
-from rescorer.lm.linear import narrow
+from rescorer.lm.linear import cast_matrices_to_bfloat16
 from rescorer.lm.networks import ContextNetwork, NeuralModel, RecurrentNetwork, State, WindowedNetwork
 from rescorer.lm.ngram_contexts import distinct_rows, node_windows
 from rescorer.lm.output import TreeSoftmax
@@ -26,12 +26,15 @@ class NeuralLanguageModel:
     """A trained network as a language model.
 
     Args:
-        dtype: ``bfloat16`` multiplies a recurrent network's and its output layer's matrices in that type,
-            twice as fast where the processor has it; the model given is changed. ``int8`` multiplies what a
-            recurrent network does at every word in that type, three times as fast, and the rest as
-            ``bfloat16`` does; CPUs only.
-        context_cache_bytes: of what a recurrent network made of contexts, for lists that have the same one or
-            one that has grown; 0: nothing is kept. The model's parameters must stay what they are.
+        dtype: precision of matrix products. ``bfloat16`` applies to a recurrent network and its output layer,
+            and is twice as fast on processors that support it; it changes the given model. ``int8`` applies
+            to the products that a recurrent network computes for every word, the others being ``bfloat16``;
+            it is three times as fast, and for CPUs only.
+        context_cache_bytes: size of the cache of a recurrent network's states after contexts; 0 disables it.
+            The parameters of the model must not change afterwards.
+
+    Raises:
+        ConfigError: the dtype is unknown, or not supported on this device.
     """
 
     def __init__(
@@ -46,108 +49,116 @@ class NeuralLanguageModel:
         self.name = name
         self.device = torch.device(device)
         self.model = model.to(self.device).eval().requires_grad_(False)
-        self._narrow(dtype)
+        self._set_precision(dtype)
         self.words = words
-        self._contexts = ContextCache(context_cache_bytes)
+        self._context_cache = ContextCache(context_cache_bytes)
         self._log_shares: Mapping[str, float] = {}
         self._default_log_share = 0.0
 
-    def _narrow(self, dtype: str) -> None:
+    def _set_precision(self, dtype: str) -> None:
         network, output = map(self.model.get_submodule, ("network", "output"))
         if dtype not in ("float32", "bfloat16", "int8"):
             raise ConfigError(f"dtype is {dtype!r}; expected float32, bfloat16 or int8")
         if dtype == "float32":
             return
         if dtype == "int8" and self.device.type != "cpu":
-            raise ConfigError(f"dtype int8 is for CPUs; on {self.device} take bfloat16")
+            raise ConfigError(f"dtype int8 is for CPUs; use bfloat16 on {self.device}")
         if isinstance(network, RecurrentNetwork):
             if dtype == "int8":
-                multiply_in_int8(network.matrices_a_word())
-            narrow(network.parameters())
+                multiply_in_int8(network.step_matrices())
+            cast_matrices_to_bfloat16(network.parameters())
         if not isinstance(output, TreeSoftmax):
-            narrow(output.parameters())
+            cast_matrices_to_bfloat16(output.parameters())
 
     @property
     def start_word(self) -> int:
-        """What stands before a sentence's first word, as in training."""
+        """Id of the word that precedes the first word of a sentence, as in training."""
         return self.words.end if self.model.config.carried else self.words.start
 
     def vocabulary(self) -> frozenset[str]:
+        """See ``LanguageModel``."""
         return frozenset(self.words.words) - MARKS
 
     def share_unknown(self, log_shares: Mapping[str, float], default: float) -> None:
-        """Says what part of P(<unk>) each unknown word has: ln of it, by word, ``default`` for others."""
+        """See ``LanguageModel``."""
         self._log_shares, self._default_log_share = log_shares, default
 
     def log_share(self, word: str) -> float:
-        """ln of the part of P(<unk>) that is the word's; 0 for words it knows."""
+        """See ``LanguageModel``."""
         if self.words.knows(word):
             return 0.0
         return self._log_shares.get(word, self._default_log_share)
 
     @torch.inference_mode()
     def score(self, trie: HypothesisTrie) -> EdgeScores:
+        """See ``LanguageModel``."""
         with phase(Phase.TEXT):
             ids = np.append(self.words.encode(trie.words), self.words.end)
             unknown = np.array([not self.words.knows(word) for word in trie.words] + [False])
             log_shares = np.array([self.log_share(word) for word in trie.words] + [0.0])
         with phase(Phase.NETWORK):
-            vectors, row_of_node = self._vectors(trie, ids)  # (U, D), (N,)
+            vectors, row_of_node = self._context_vectors(trie, ids)  # (U, D), (N,)
         with phase(Phase.OUTPUT):
             rows, words = row_of_node[trie.edge_parent], ids[trie.edge_word]
-            log_probs = self.model.output.log_probs(vectors, self._tensor(rows), self._tensor(words))
+            log_probs = self.model.output.log_probs(vectors, self._to_device(rows), self._to_device(words))
             values = log_probs.double().cpu().numpy() + log_shares[trie.edge_word]
         return EdgeScores(values, unknown[trie.edge_word])
 
-    def _tensor(self, array: np.ndarray) -> Tensor:
-        """On a GPU by way of pinned memory: the host goes on while the array travels."""
+    def _to_device(self, array: np.ndarray) -> Tensor:
+        """Copy to the device, without waiting for the transfer: a GPU is sent pinned memory."""
         tensor = torch.from_numpy(array)
         if self.device.type == "cuda":
             return tensor.pin_memory().to(self.device, non_blocking=True)
         return tensor
 
-    def _vectors(self, trie: HypothesisTrie, ids: np.ndarray) -> tuple[Tensor, np.ndarray]:
-        """Context vectors, and which of them is each node's."""
+    def _context_vectors(self, trie: HypothesisTrie, ids: np.ndarray) -> tuple[Tensor, np.ndarray]:
+        """Distinct context vectors, (U, D), and the row of each node's vector, (N,).
+
+        Args:
+            ids: the model's ids of the trie's words and of ``</s>``.
+        """
         network = self.model.network
         if not isinstance(network, WindowedNetwork):
             return self._recurrent_vectors(trie, ids), np.arange(trie.n_nodes)
-        words = self._tensor(np.append(ids, self.start_word))
+        words = self._to_device(np.append(ids, self.start_word))
         windows = node_windows(trie, network.window, start_word=len(ids))
         distinct, row_of_node = distinct_rows(windows, len(words))
-        return network.contexts(words, self._tensor(distinct)), row_of_node
+        return network.context_vectors(words, self._to_device(distinct)), row_of_node
 
     def _recurrent_vectors(self, trie: HypothesisTrie, ids: np.ndarray) -> Tensor:
-        """Context vectors of all nodes, (N, D): recurrent state is advanced once a node, a level a step."""
+        """Context vectors of all nodes, (N, D); each level is one step of the recurrent state."""
         network: ContextNetwork = self.model.network
-        inputs = network.inputs(self._tensor(ids))  # (W, I): the input projection once a distinct word
+        inputs = network.inputs(self._to_device(ids))  # (W, I): one input projection per distinct word
         vectors = torch.empty(trie.n_nodes, network.output_size, device=self.device)
-        vectors[: trie.n_roots], state = self._roots(trie, ids, inputs)
-        parent, word = self._tensor(trie.parent), self._tensor(trie.node_word)
-        above = 0
+        vectors[: trie.n_roots], state = self._root_vectors(trie, ids, inputs)
+        parent, word = self._to_device(trie.parent), self._to_device(trie.node_word)
+        level_above = 0  # first node of the level above
         for level in trie.levels():
-            rows = parent[level] - above  # where the parents are in the level above
-            above = level.start
+            rows = parent[level] - level_above
+            level_above = level.start
             gates = inputs.index_select(0, word[level])  # many times as fast as inputs[...]
             vectors[level], state = network.step(gates, tuple(part.index_select(0, rows) for part in state))
         return vectors
 
-    def _roots(self, trie: HypothesisTrie, ids: np.ndarray, inputs: Tensor) -> tuple[Tensor, State]:
-        """Vectors and states after the start word and the words of each root's context."""
+    def _root_vectors(self, trie: HypothesisTrie, ids: np.ndarray, inputs: Tensor) -> tuple[Tensor, State]:
+        """Vectors and states of the roots: after the start word and the words of each context."""
         network: ContextNetwork = self.model.network
         start = network.inputs(torch.tensor([self.start_word], device=self.device))
-        vectors, state = network.step(start.expand(trie.n_roots, -1), network.start(trie.n_roots))
+        vectors, state = network.step(start.expand(trie.n_roots, -1), network.initial_state(trie.n_roots))
         if not any(len(context) for context in trie.contexts):
             return vectors, state
         contexts = [ids[context] for context in trie.contexts]
-        n_known, after = self._contexts.recall(contexts, (vectors, *state))
+        n_known, after = self._context_cache.recall(contexts, (vectors, *state))
         context_stats.count(sum(map(len, contexts)), sum(n_known))
-        left = [context[n:] for context, n in zip(trie.contexts, n_known, strict=True)]
-        for place in range(max(len(words) for words in left)):
-            going = [root for root, words in enumerate(left) if len(words) > place]
-            words = self._tensor(np.array([left[root][place] for root in going]))
-            rows = torch.tensor(going, device=self.device)
+        unread = [context[n:] for context, n in zip(trie.contexts, n_known, strict=True)]
+        for position in range(max(len(words) for words in unread)):
+            active = [root for root, words in enumerate(unread) if len(words) > position]
+            words = self._to_device(np.array([unread[root][position] for root in active]))
+            rows = torch.tensor(active, device=self.device)
             new_vectors, new_state = network.step(inputs[words], tuple(part[rows] for part in after[1:]))
             new = (new_vectors, *new_state)
-            after = tuple(part.index_copy(0, rows, each) for part, each in zip(after, new, strict=True))
-        self._contexts.keep(contexts, after)
+            after = tuple(
+                part.index_copy(0, rows, new_part) for part, new_part in zip(after, new, strict=True)
+            )
+        self._context_cache.store(contexts, after)
         return after[0], after[1:]

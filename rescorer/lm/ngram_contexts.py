@@ -1,4 +1,4 @@
-"""Owns the last words at every node of a trie, and the distinct ones among them."""
+"""Find the last words before every node of a trie, and the distinct word sequences among them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import numpy as np
 
 from rescorer.trie import HypothesisTrie
 
-LARGEST_KEY = np.iinfo(np.int64).max
+MAX_KEY = np.iinfo(np.int64).max
 
 
 def node_windows(trie: HypothesisTrie, size: int, start_word: int) -> np.ndarray:
-    """The ``size`` words up to each node, oldest first, as indices into the trie's words: (N, size) int64.
+    """The last ``size`` words on the way to each node, oldest first, as indices into the trie's words.
 
     Args:
-        start_word: index of what stands before a sentence, as often as it takes.
+        start_word: index that fills the positions before the start of a sentence.
+
+    Returns:
+        (N, size) int64.
     """
     windows = np.full((trie.n_nodes, size), start_word, dtype=np.int64)
     for window, context in zip(windows, trie.contexts, strict=False):
@@ -26,18 +29,23 @@ def node_windows(trie: HypothesisTrie, size: int, start_word: int) -> np.ndarray
 
 
 def distinct_rows(rows: np.ndarray, n_values: int) -> tuple[np.ndarray, np.ndarray]:
-    """The distinct rows, (U, size), and for each row which one of them it is.
+    """Find the distinct rows of a matrix.
+
+    Each row is packed into one integer, because integers sort many times faster than rows. Before a value
+    that would overflow the integers, they are replaced by their ranks.
 
     Args:
-        rows: (N, size) values from 0 to ``n_values`` - 1. A row is packed into one integer, which sorts many
-            times faster than rows do; it is made small again wherever the next value would not fit.
+        rows: (N, size) values from 0 to ``n_values`` - 1.
+
+    Returns:
+        (U, size) distinct rows, and for each row of the input its index among them, (N,).
     """
     keys, bound = np.zeros(len(rows), dtype=np.int64), 1
     for values in rows.T:
-        if bound > LARGEST_KEY // n_values:
+        if bound > MAX_KEY // n_values:
             distinct, keys = np.unique(keys, return_inverse=True)
             bound = len(distinct)
         keys = keys * n_values + values
         bound *= n_values
-    _, first, place = np.unique(keys, return_index=True, return_inverse=True)
-    return rows[first], place
+    _, first, position = np.unique(keys, return_index=True, return_inverse=True)
+    return rows[first], position

@@ -1,4 +1,4 @@
-"""Owns weights stored as int8, a scale a row; scoring never sees them, a model is loaded back to float32."""
+"""Store matrices as int8 with one scale per row; loading a model converts them back to float32."""
 
 from __future__ import annotations
 
@@ -7,31 +7,36 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-SCALE = ".int8_scale"
-"""Ends the name of the (rows,) float32 scales that belong to an int8 matrix."""
-LARGEST = 127
+SCALE_SUFFIX = ".int8_scale"
+"""Suffix of the name of an int8 matrix's scales, (rows,) float32."""
+MAX_LEVEL = 127
 
 
-def quantised(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Every matrix as int8, each row divided by its largest magnitude / 127; vectors as they are."""
-    out: dict[str, Tensor] = {}
+def quantise_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Round every matrix to int8, each row relative to its largest magnitude; vectors stay unchanged."""
+    quantised: dict[str, Tensor] = {}
     for name, value in tensors.items():
         if value.dim() < 2 or not value.is_floating_point():
-            out[name] = value
+            quantised[name] = value
             continue
-        scale = value.float().abs().flatten(1).amax(dim=1) / LARGEST  # (rows,)
+        scale = value.float().abs().flatten(1).amax(dim=1) / MAX_LEVEL  # (rows,)
         scale = torch.where(scale > 0, scale, torch.ones_like(scale))
         rows = (-1, *(1,) * (value.dim() - 1))
-        out[name] = torch.round(value.float() / scale.view(rows)).to(torch.int8)
-        out[name + SCALE] = scale
-    return out
+        quantised[name] = torch.round(value.float() / scale.view(rows)).to(torch.int8)
+        quantised[name + SCALE_SUFFIX] = scale
+    return quantised
 
 
-def restored(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What ``quantised`` made, in float32 again; other tensors as they are."""
-    out = {name: value for name, value in tensors.items() if not name.endswith(SCALE)}
+def dequantise_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Convert the matrices of ``quantise_tensors`` back to float32; other tensors stay unchanged.
+
+    Raises:
+        KeyError: scales without their matrix.
+    """
+    restored = {name: value for name, value in tensors.items() if not name.endswith(SCALE_SUFFIX)}
     for name, scale in tensors.items():
-        if name.endswith(SCALE):
-            whole = name.removesuffix(SCALE)
-            out[whole] = out[whole].float() * scale.view(-1, *(1,) * (out[whole].dim() - 1))
-    return out
+        if name.endswith(SCALE_SUFFIX):
+            matrix = name.removesuffix(SCALE_SUFFIX)
+            rows = (-1, *(1,) * (restored[matrix].dim() - 1))
+            restored[matrix] = restored[matrix].float() * scale.view(rows)
+    return restored

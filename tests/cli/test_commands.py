@@ -173,7 +173,7 @@ def test_training_commands_end_in_a_bundle_that_serves(run, tmp_path):
     sizes = ("--embedding", 8, "--hidden", 12, "--epochs", 2, "--batch-words", 64)
     elsewhere = (*sizes, "--device", "foo")
     code, _, err = run("neural", text, "--validation", held_out, "-o", neural, *elsewhere, command=train_main)
-    assert (code, err) == (2, "rescorer-train: device is 'foo'; torch has here: cpu\n")
+    assert (code, err) == (2, "rescorer-train: device 'foo' is not available; torch has: cpu\n")
     assert run("neural", text, "--validation", held_out, "-o", neural, *sizes, command=train_main)[0] == 0
     code, _, err = run("neural", text, "--validation", held_out, "-o", neural, *sizes, command=train_main)
     assert (code, "--resume" in err) == (2, True)

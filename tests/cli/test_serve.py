@@ -78,7 +78,7 @@ def test_sigint_stops_a_server_too(bundle, tmp_path):
     [
         (("--host", "0.0.0.0"), 2, "allow_insecure"),
         (("--bundle", "nowhere", "--port", "0"), 4, "nowhere: no such bundle folder"),
-        (("--port", "0", "--device", "foo"), 2, "device is 'foo'; torch has here: cpu"),
+        (("--port", "0", "--device", "foo"), 2, "device 'foo' is not available; torch has: cpu"),
     ],
 )
 def test_what_cannot_be_served_is_one_line_and_an_exit_code(bundle, options, code, part):

@@ -111,7 +111,7 @@ def test_a_missing_folder_is_told(tmp_path):
 
 def test_a_device_that_is_not_here_is_told(folder):
     for device in ("foo", "", "meta", "cuda:99"):
-        with pytest.raises(ConfigError, match=rf"device is '{device}'; torch has here: cpu"):
+        with pytest.raises(ConfigError, match=rf"device '{device}' is not available; torch has: cpu"):
             Rescorer.load(folder, device)
     assert Rescorer.load(folder, "cpu").models["neural"].device.type == "cpu"
 

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rescorer import ConfigError, Hypothesis, InvalidList, NBestList, Rescorer, Weights
-from rescorer.lm.reference_scorer import plain_log_probs, plain_mixture
+from rescorer.lm.reference_scorer import reference_log_probs, reference_mixture
 from rescorer.ranking import MAX_TOTAL, best_first, merge_equal, ranking
 from rescorer.score_combination import parse_weights, weights_to_dict
 from rescorer.trie_scorer import TrieScorer
@@ -50,8 +50,8 @@ def test_totals_are_weighted_sums_of_reference_scores(rescorer, lists):
             words = normalise(original.hypotheses[hypothesis.original_rank].text)
             expected = (
                 0.5 * original.streams["acoustic"][hypothesis.original_rank]
-                + 0.3 * plain_log_probs(models["ngram"], words).sum()
-                + 2.0 * plain_mixture(models, weights.mixture, words).sum()
+                + 0.3 * reference_log_probs(models["ngram"], words).sum()
+                + 2.0 * reference_mixture(models, weights.mixture, words).sum()
                 - 0.7 * len(words)
                 - 1.5 * sum(word not in models["ngram"].vocabulary() for word in words)
             )
@@ -101,7 +101,7 @@ def test_scores_empty_long_and_unknown_texts(rescorer):
     assert by_rank[0].total == by_rank[3].total  # a text of fillers only equals the empty text
     assert by_rank[2].components["oov"] == 2
     words = rescorer.bundle.normaliser.words(long)
-    expected = plain_log_probs(rescorer.models["neural"], words).sum()
+    expected = reference_log_probs(rescorer.models["neural"], words).sum()
     assert by_rank[1].components["neural"] == pytest.approx(expected, abs=0.1)
 
 

@@ -1,4 +1,4 @@
-"""What only a CUDA device can show: it gives the scores that the CPU gives."""
+"""CUDA devices give the same scores as the CPU."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from rescorer.bench.models import ModelSpec, spec_vocabulary
+from rescorer.bench.models import ModelSpec, build_vocabulary
 from rescorer.lm.networks import NeuralModel
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.pipeline import Rescorer
@@ -30,27 +30,29 @@ def sentences(n: int, n_words: int = 400) -> list[Words]:
 
 @pytest.mark.parametrize(("network", "output"), KINDS)
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 2e-3), ("bfloat16", 0.2)])
-def test_every_word_has_the_log_prob_of_the_cpu(network, output, dtype, tolerance):
+def test_log_probs_equal_those_of_the_cpu(network, output, dtype, tolerance):
     layers = 1 if network == "lbl" else 2
     spec = ModelSpec(network, hidden=64, layers=layers, output=output, vocabulary=500)
     words = sentences(300)
     contexts = [words[i % 5] for i in range(300)]
     torch.manual_seed(1)
-    model, vocabulary = NeuralModel(spec.config()), spec_vocabulary(spec, words)
+    model, vocabulary = NeuralModel(spec.config()), build_vocabulary(spec, words)
     trie = build_trie(words, contexts)
     on_cpu = NeuralLanguageModel(copy.deepcopy(model), vocabulary).score(trie)
     on_gpu = NeuralLanguageModel(model, vocabulary, device="cuda", dtype=dtype)
-    for _ in range(2):  # the second time with contexts remembered
+    for _ in range(2):  # the second time with cached contexts
         found = on_gpu.score(trie)
         np.testing.assert_allclose(found.log_probs, on_cpu.log_probs, atol=tolerance)
         np.testing.assert_array_equal(found.unknown, on_cpu.unknown)
 
 
-def test_lists_are_ranked_as_on_the_cpu(bundle):
+def test_ranking_equals_that_of_the_cpu(bundle):
     texts = [" ".join(NETWORK_WORDS[: n + 1]) for n in range(8)]
     nbest = NBestList("u1", tuple(Hypothesis(text) for text in texts), {"acoustic": tuple(range(-8, 0))})
     (expected,) = Rescorer.load(bundle).rescore([nbest])
     (found,) = Rescorer.load(bundle, "cuda").rescore([nbest])
-    assert [each.text for each in found.hypotheses] == [each.text for each in expected.hypotheses]
-    for one, other in zip(found.hypotheses, expected.hypotheses, strict=True):
-        assert one.total == pytest.approx(other.total, abs=1e-3)
+    assert [hypothesis.text for hypothesis in found.hypotheses] == [
+        hypothesis.text for hypothesis in expected.hypotheses
+    ]
+    for on_gpu, on_cpu in zip(found.hypotheses, expected.hypotheses, strict=True):
+        assert on_gpu.total == pytest.approx(on_cpu.total, abs=1e-3)

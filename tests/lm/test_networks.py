@@ -1,4 +1,4 @@
-"""Context networks of every kind: ``forward`` and ``step`` are twins, gradients right, tries scored alike."""
+"""Context networks of every kind: ``forward`` equals ``step``, gradients, trie scoring, dropout."""
 
 from __future__ import annotations
 
@@ -12,49 +12,49 @@ from hypothesis import strategies as st
 
 from rescorer.errors import BundleError
 from rescorer.lm.networks import NetworkConfig
-from rescorer.lm.networks.dropout import dropped
+from rescorer.lm.networks.dropout import apply_dropout
 from rescorer.lm.networks.recurrences import ElmanRecurrence, GruRecurrence
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.ngram_contexts import distinct_rows, node_windows
-from rescorer.lm.reference_scorer import plain_log_probs
+from rescorer.lm.reference_scorer import reference_log_probs
 from rescorer.trie import build_trie
 from tests.support.tiny_models import NETWORK_WORDS, stable_network
 
 KINDS = [
     {"kind": "lstm"},
     {"kind": "gru"},
-    *({"kind": "elman", "activation": each} for each in ("tanh", "sigmoid", "relu", "linear")),
-    *({"kind": "feedforward", "activation": each, "window": 3} for each in ("tanh", "sigmoid", "relu")),
-    *({"kind": "lbl", "activation": each, "window": 4} for each in ("linear", "tanh", "relu")),
+    *({"kind": "elman", "activation": name} for name in ("tanh", "sigmoid", "relu", "linear")),
+    *({"kind": "feedforward", "activation": name, "window": 3} for name in ("tanh", "sigmoid", "relu")),
+    *({"kind": "lbl", "activation": name, "window": 4} for name in ("linear", "tanh", "relu")),
     {"kind": "lbl", "activation": "linear", "window": 1},
 ]
-WAYS = [
+CONFIGS = [
     {**kind, "layers": layers, "residual": residual, "tied": tied}
     for kind, layers, residual, tied in itertools.product(KINDS, (1, 2, 3), (False, True), (False, True))
     if not (layers == 1 and residual) and not (layers > 1 and kind["kind"] == "lbl")
 ]
 
 
-def name(settings):
+def config_id(settings):
     return "-".join(f"{key}={value}" for key, value in settings.items())
 
 
 @pytest.mark.parametrize("hidden", [6, 8])
-@pytest.mark.parametrize("way", WAYS, ids=name)
-def test_forward_and_step_are_twins(way, hidden):
-    model, vocabulary = stable_network(**way, hidden_size=hidden)
+@pytest.mark.parametrize("config", CONFIGS, ids=config_id)
+def test_forward_equals_step(config, hidden):
+    model, vocabulary = stable_network(**config, hidden_size=hidden)
     network, ids = model.network, torch.randint(0, len(vocabulary), (4, 9))
     with torch.no_grad():
         whole, last = network(ids)
         first, carried = network(ids[:, :4])
         second, _ = network(ids[:, 4:], carried)
         torch.testing.assert_close(torch.cat([first, second], dim=1), whole, atol=1e-5, rtol=1e-5)
-        state = network.start(4)
+        state = network.initial_state(4)
         for t in range(9):
             vectors, state = network.step(network.inputs(ids[:, t]), state)
             torch.testing.assert_close(vectors, whole[:, t], atol=1e-5, rtol=1e-5)
-        for part, of_forward in zip(state, last, strict=True):
-            torch.testing.assert_close(part, of_forward, atol=1e-5, rtol=1e-5)
+        for part, expected in zip(state, last, strict=True):
+            torch.testing.assert_close(part, expected, atol=1e-5, rtol=1e-5)
 
 
 WORDS = (*NETWORK_WORDS, "nobody", "knows")
@@ -71,98 +71,105 @@ def language_models():
     ]
 
 
-def assert_trie_equals_plain(model, batch):
+def assert_scores_equal_reference(model, batch):
     trie = build_trie(*zip(*batch, strict=True))
     scores = model.score(trie).log_probs
     for i, (words, context) in enumerate(batch):
         np.testing.assert_allclose(
-            scores[trie.path_edges(i)], plain_log_probs(model, words, context), atol=1e-4
+            scores[trie.path_edges(i)], reference_log_probs(model, words, context), atol=1e-4
         )
 
 
 @settings(max_examples=15)
 @given(st.lists(st.tuples(sentences, contexts), min_size=1, max_size=8))
-def test_the_trie_scores_as_the_plain_twin(language_models, batch):
+def test_trie_scores_equal_reference(language_models, batch):
     for model in language_models:
-        assert_trie_equals_plain(model, batch)
+        assert_scores_equal_reference(model, batch)
 
 
 @pytest.mark.parametrize("batch", [[((), ())], [(("cat",), ())], [(DEEP, ()), (DEEP[:50], ("the",))]])
-def test_odd_tries_score_as_the_plain_twin(language_models, batch):
+def test_empty_and_deep_tries_equal_reference(language_models, batch):
     for model in language_models:
-        assert_trie_equals_plain(model, batch)
+        assert_scores_equal_reference(model, batch)
 
 
-def test_a_windowed_network_scores_each_distinct_context_once(monkeypatch):
+def test_windowed_network_scores_each_distinct_context_once(monkeypatch):
     model = NeuralLanguageModel(*stable_network(kind="lbl", activation="linear", window=2))
-    asked = []
-    whole = model.model.network.contexts
-    monkeypatch.setattr(model.model.network, "contexts", lambda *a: asked.append(a[1]) or whole(*a))
+    calls = []
+    original = model.model.network.context_vectors
+    monkeypatch.setattr(
+        model.model.network,
+        "context_vectors",
+        lambda words, windows: calls.append(windows) or original(words, windows),
+    )
     model.score(build_trie([("cat", "the", "mat"), ("dog", "the", "mat"), ("ran", "cat", "the", "mat")]))
-    # Of eleven nodes: <s> <s>, <s> cat, <s> dog, <s> ran, ran cat, cat the, dog the, the mat.
-    assert len({tuple(row) for row in asked[0].tolist()}) == len(asked[0]) == 8
+    # The eleven nodes have eight contexts:
+    # <s> <s>, <s> cat, <s> dog, <s> ran, ran cat, cat the, dog the, the mat.
+    assert len({tuple(row) for row in calls[0].tolist()}) == len(calls[0]) == 8
 
 
 @given(st.integers(1, 9), st.lists(st.lists(st.integers(0, 6), min_size=9, max_size=9), min_size=1))
-def test_distinct_rows(size, rows):
+def test_distinct_rows_restore_the_input(size, rows):
     rows = np.array(rows)[:, :size]
     for n_values in (7, 10**9):
-        distinct, place = distinct_rows(rows, n_values)
-        assert (distinct[place] == rows).all()
+        distinct, position = distinct_rows(rows, n_values)
+        assert (distinct[position] == rows).all()
         assert len({tuple(row) for row in distinct}) == len(distinct)
 
 
-def test_windows_hold_the_last_words_of_context_and_path():
+def test_windows_span_context_and_path():
     trie = build_trie([("b", "c"), ("b",)], [("x", "y", "a"), ("a",)])
     windows = node_windows(trie, 2, len(trie.words))
-    spelt = {tuple((*trie.words, "START")[i] for i in row) for row in windows}
-    assert spelt == {("y", "a"), ("a", "b"), ("b", "c"), ("START", "a")}
+    window_words = {tuple((*trie.words, "START")[i] for i in row) for row in windows}
+    assert window_words == {("y", "a"), ("a", "b"), ("b", "c"), ("START", "a")}
 
 
-def check_gradients(fast, slow, inputs):
-    """Values and gradients of two functions of the same tensors."""
-    share = torch.randn_like(slow(*inputs))
-    one, two = fast(*inputs), slow(*inputs)
-    torch.testing.assert_close(one, two)
+def assert_same_gradients(fast, slow, inputs):
+    """Compare values and gradients of two functions of the same tensors."""
+    factors = torch.randn_like(slow(*inputs))
+    found, expected = fast(*inputs), slow(*inputs)
+    torch.testing.assert_close(found, expected)
     torch.testing.assert_close(
-        torch.autograd.grad((one * share).sum(), inputs), torch.autograd.grad((two * share).sum(), inputs)
+        torch.autograd.grad((found * factors).sum(), inputs),
+        torch.autograd.grad((expected * factors).sum(), inputs),
     )
 
 
-def doubles(*shapes):
+def random_doubles(*shapes):
     return [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
 
 
 @pytest.mark.parametrize("activation", ["tanh", "sigmoid", "relu", "linear"])
 @pytest.mark.parametrize("length", [1, 2, 6])
-def test_elman_gradients_are_those_of_autograd(activation, length):
-    f = {"linear": lambda x: x}.get(activation) or getattr(torch, activation)
+def test_elman_gradients_equal_autograd(activation, length):
+    activate = {"linear": lambda x: x}.get(activation) or getattr(torch, activation)
 
     def slow(gates, hidden, weight):
         out = []
-        for given_here in gates:
-            hidden = f(given_here + hidden @ weight.t())
+        for gates_t in gates:
+            hidden = activate(gates_t + hidden @ weight.t())
             out.append(hidden)
         return torch.stack(out)
 
     def fast(gates, hidden, weight):
         return ElmanRecurrence.apply(gates, hidden, weight, activation)
 
-    check_gradients(fast, slow, doubles((length, 3, 5), (3, 5), (5, 5)))
+    assert_same_gradients(fast, slow, random_doubles((length, 3, 5), (3, 5), (5, 5)))
 
 
 @pytest.mark.parametrize("length", [1, 2, 6])
-def test_gru_is_that_of_torch_with_its_gradients(length):
+def test_gru_equals_torch_gru_with_gradients(length):
     def slow(gates, hidden, weight, bias):
-        inner = torch.eye(15, dtype=torch.float64)
-        parameters = [inner, weight, torch.zeros(15, dtype=torch.float64), bias]
+        identity = torch.eye(15, dtype=torch.float64)
+        parameters = [identity, weight, torch.zeros(15, dtype=torch.float64), bias]
         return torch.gru(gates, hidden.unsqueeze(0), parameters, True, 1, 0.0, True, False, False)[0]
 
-    check_gradients(GruRecurrence.apply, slow, doubles((length, 3, 15), (3, 5), (15, 5), (15,)))
+    inputs = random_doubles((length, 3, 15), (3, 5), (15, 5), (15,))
+    assert_same_gradients(GruRecurrence.apply, slow, inputs)
 
 
 @pytest.mark.parametrize("kind", [{"kind": "feedforward", "layers": 2}, {"kind": "lbl"}])
-def test_windowed_gradients_are_those_of_autograd_over_unfolded_words(kind):
+def test_windowed_gradients_equal_autograd_over_unfolded_words(kind):
     model, vocabulary = stable_network(**kind, window=3)
     network = model.double().network
     words = torch.randint(0, len(vocabulary), (2, 5))
@@ -173,31 +180,31 @@ def test_windowed_gradients_are_those_of_autograd_over_unfolded_words(kind):
         return network._vectors(summed)
 
     parameters = list(network.parameters())
-    share = torch.randn(2, 5, 6, dtype=torch.float64)
-    one, two = network(words)[0], slow()
-    torch.testing.assert_close(one, two)
+    factors = torch.randn(2, 5, 6, dtype=torch.float64)
+    found, expected = network(words)[0], slow()
+    torch.testing.assert_close(found, expected)
     torch.testing.assert_close(
-        torch.autograd.grad((one * share).sum(), parameters),
-        torch.autograd.grad((two * share).sum(), parameters),
+        torch.autograd.grad((found * factors).sum(), parameters),
+        torch.autograd.grad((expected * factors).sum(), parameters),
     )
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=name)
-def test_bfloat16_is_close_and_trains(kind):
+@pytest.mark.parametrize("kind", KINDS, ids=config_id)
+def test_bfloat16_loss_is_close_and_has_finite_gradients(kind):
     model, vocabulary = stable_network(**kind)
     words = torch.randint(0, len(vocabulary) - 1, (4, 6))
     exact = model.loss(words, words)
-    rough = model.loss(words, words, bfloat16=True)
-    assert float(rough.detach()) == pytest.approx(float(exact.detach()), rel=0.05)
-    rough.backward()
+    rounded = model.loss(words, words, bfloat16=True)
+    assert float(rounded.detach()) == pytest.approx(float(exact.detach()), rel=0.05)
+    rounded.backward()
     for parameter in model.parameters():
         assert parameter.grad is None or (
             parameter.grad.dtype == torch.float32 and bool(torch.isfinite(parameter.grad).all())
         )
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=name)
-def test_dropout_is_for_training_only(kind):
+@pytest.mark.parametrize("kind", KINDS, ids=config_id)
+def test_dropout_applies_in_training_only(kind):
     recurrent = kind["kind"] in ("lstm", "gru", "elman")
     model, vocabulary = stable_network(
         **kind, dropout=0.5, locked_dropout=True, weight_dropout=0.5 if recurrent else 0.0
@@ -208,30 +215,30 @@ def test_dropout_is_for_training_only(kind):
         model.train()
         assert not torch.equal(model.network(words)[0], model.network(words)[0])
         model.set_dropout(0.0)
-        without = model.network(words)[0]
-        assert torch.equal(without, model.network(words)[0]) is not recurrent  # weights are still dropped
+        undropped = model.network(words)[0]
+        assert torch.equal(undropped, model.network(words)[0]) is not recurrent  # weight dropout remains
 
 
 @pytest.mark.parametrize("share", [0.01, 0.25, 0.9])
-def test_dropout_drops_its_share_and_makes_up_for_it(share):
+def test_dropout_preserves_the_mean(share):
     torch.manual_seed(0)
-    values = torch.ones(101, 33, 61)  # not a multiple of four values
-    kept = dropped(values, share, locked=False)
+    values = torch.ones(101, 33, 61)  # the number of values is not a multiple of four
+    kept = apply_dropout(values, share, locked=False)
     assert float((kept == 0).double().mean()) == pytest.approx(share, rel=0.03)
     assert float(kept.double().mean()) == pytest.approx(1.0, rel=0.03)
     assert kept.unique().tolist() == pytest.approx([0.0, 1 / (1 - share)], rel=1e-3)
     assert not (kept[0] == kept[1]).all()
 
 
-def test_locked_dropout_has_one_mask_for_all_positions():
+def test_locked_dropout_uses_one_mask_for_all_positions():
     torch.manual_seed(0)
-    kept = dropped(torch.ones(7, 4, 50), 0.25, locked=True)
+    kept = apply_dropout(torch.ones(7, 4, 50), 0.25, locked=True)
     assert (kept == kept[:1]).all()
     assert kept.unique().tolist() == pytest.approx([0.0, 1 / 0.75])
     assert not (kept[0, 0] == kept[0, 1]).all()
 
 
-def test_weight_dropout_leaves_the_weights_alone():
+def test_weight_dropout_does_not_change_the_parameters():
     model, _ = stable_network(kind="gru", weight_dropout=0.5)
     layers = model.train().network.layers
     torch.manual_seed(0)
@@ -249,6 +256,6 @@ def test_weight_dropout_leaves_the_weights_alone():
         ({"kind": "lbl", "window": 3, "weight_dropout": 0.1}, "weight_dropout is 0.1 for lbl"),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused(kind, message):
+def test_rejects_inconsistent_settings(kind, message):
     with pytest.raises(BundleError, match=message):
         NetworkConfig(12, (11,), **kind)

@@ -1,4 +1,4 @@
-"""Every output layer: normalised, the same in all its ways of asking, with the gradient of its plain twin."""
+"""Output layers: normalised, consistent between their methods, with the gradients of autograd."""
 
 from __future__ import annotations
 
@@ -16,19 +16,24 @@ LAYERS = {
     "full": lambda tied: FullSoftmax(SIZE, N_WORDS, tied),
     "classes": lambda tied: ClassFactoredSoftmax(SIZE, (1, 3, 1, 11, 7), tied),
     "one class": lambda tied: ClassFactoredSoftmax(SIZE, (N_WORDS,), tied),
-    "a class a word": lambda tied: ClassFactoredSoftmax(SIZE, (1,) * N_WORDS, tied),
+    "one class per word": lambda tied: ClassFactoredSoftmax(SIZE, (1,) * N_WORDS, tied),
     "balanced tree": lambda tied: TreeSoftmax(SIZE, N_WORDS),
-    "lopsided tree": lambda tied: with_tree(TreeSoftmax(SIZE, N_WORDS), chain(N_WORDS)),
+    "chain": lambda tied: with_tree(TreeSoftmax(SIZE, N_WORDS), chain(N_WORDS)),
 }
 every_layer = pytest.mark.parametrize(
     ("kind", "tied"),
-    [(kind, tied) for kind in LAYERS for tied in (False, True) if not (tied and "tree" in kind)],
+    [
+        (kind, tied)
+        for kind in LAYERS
+        for tied in (False, True)
+        if not (tied and kind in ("balanced tree", "chain"))
+    ],
 )
 words_and_rows = st.lists(st.tuples(st.integers(0, N_WORDS - 1), st.integers(0, 8)), max_size=60)
 
 
 def chain(n_words: int) -> np.ndarray:
-    """A tree that asks for one word after the other, the last ones first."""
+    """A tree in which each decision splits off one word, starting with the last word."""
     nodes = np.arange(n_words - 1)
     return np.stack([np.append(nodes[1:], n_words - 1), 2 * n_words - 2 - nodes], axis=1)
 
@@ -39,7 +44,7 @@ def with_tree(layer: TreeSoftmax, children: np.ndarray) -> TreeSoftmax:
 
 
 def make(kind: str, tied: bool) -> OutputLayer:
-    """A layer in float64 with weights far from uniform; the tied matrix has a row for ``<s>`` too."""
+    """Build a float64 layer whose outputs are far from uniform; a tied matrix has a row for ``<s>`` too."""
     torch.manual_seed(3)
     layer = LAYERS[kind](nn.Parameter(torch.randn(N_WORDS + 1, SIZE)) if tied else None)
     with torch.no_grad():
@@ -56,51 +61,51 @@ def test_probabilities_sum_to_one(kind, tied):
 
 @every_layer
 @given(words_and_rows, st.sampled_from([2, 1 << 20]))
-def test_edges_have_the_log_probs_of_the_whole_distribution(kind, tied, edges, scores_a_block):
+def test_log_probs_equal_the_distribution(kind, tied, edges, block_scores):
     layer = make(kind, tied)
     hidden = torch.randn(9, SIZE, dtype=torch.float64)
     words, rows = (
         torch.tensor(column, dtype=torch.int64) for column in zip(*(edges or [(0, 0)]), strict=True)
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(full, "FEWEST_ROWS", 1)
-        patch.setitem(full.SCORES_A_BLOCK, "cpu", scores_a_block)
+        patch.setattr(full, "MIN_BLOCK_ROWS", 1)
+        patch.setitem(full.BLOCK_SCORES, "cpu", block_scores)
         found = layer.log_probs(hidden, rows, words)
     torch.testing.assert_close(found, layer.distribution(hidden)[rows, words])
 
 
 @every_layer
 @given(st.lists(st.integers(0, N_WORDS - 1), min_size=1, max_size=40), st.sampled_from([60, 1 << 20]))
-def test_the_loss_and_its_gradient_are_those_of_the_plain_twin(kind, tied, words, scores_a_block):
+def test_loss_and_gradients_equal_autograd(kind, tied, words, block_scores):
     layer = make(kind, tied)
     target = torch.tensor(words)
     hidden = torch.randn(len(words), SIZE, dtype=torch.float64, requires_grad=True)
     inputs = [hidden, *layer.parameters()]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(full, "FEWEST_ROWS", 1)
-        patch.setitem(full.SCORES_A_BLOCK, "cpu", scores_a_block)
+        patch.setattr(full, "MIN_BLOCK_ROWS", 1)
+        patch.setitem(full.BLOCK_SCORES, "cpu", block_scores)
         loss = layer.loss(hidden, target)
         found = torch.autograd.grad(loss * 0.25, inputs)
     with torch.enable_grad():
         distribution = type(layer).distribution.__wrapped__(layer, hidden)
-        twin = -distribution[torch.arange(len(words)), target].sum()
-    expected = torch.autograd.grad(twin * 0.25, inputs, materialize_grads=True)
-    torch.testing.assert_close(loss, twin)
+        expected_loss = -distribution[torch.arange(len(words)), target].sum()
+    expected = torch.autograd.grad(expected_loss * 0.25, inputs, materialize_grads=True)
+    torch.testing.assert_close(loss, expected_loss)
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a, b)
 
 
 @every_layer
-def test_the_loss_without_gradient_is_the_same(kind, tied):
+def test_loss_is_the_same_without_gradient(kind, tied):
     layer, hidden = make(kind, tied), torch.randn(5, SIZE, dtype=torch.float64)
     words = torch.randint(0, N_WORDS, (5,))
     with torch.no_grad():
-        alone = layer.loss(hidden, words)
-    torch.testing.assert_close(alone, layer.loss(hidden, words).detach())
+        without_gradient = layer.loss(hidden, words)
+    torch.testing.assert_close(without_gradient, layer.loss(hidden, words).detach())
 
 
 @every_layer
-def test_it_starts_from_the_unigram_distribution(kind, tied):
+def test_starts_from_unigram_distribution(kind, tied):
     layer = make(kind, tied)
     counts = torch.arange(N_WORDS, 0, -1)
     layer.start_from_unigrams(counts)
@@ -109,8 +114,8 @@ def test_it_starts_from_the_unigram_distribution(kind, tied):
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=12), st.integers(0, 40), st.integers(0, 99))
-def test_classes_of_any_sizes_have_the_gradient_of_the_plain_twin(sizes, n_rows, seed):
-    """Several padded tables, classes that do not occur, a tied row that is never predicted."""
+def test_gradients_for_any_class_sizes_equal_autograd(sizes, n_rows, seed):
+    """With several padded tables, classes that do not occur, and a tied row that is never predicted."""
     torch.manual_seed(seed)
     layer = ClassFactoredSoftmax(SIZE, sizes, nn.Parameter(torch.randn(sum(sizes) + 1, SIZE))).double()
     hidden = torch.randn(n_rows, SIZE, dtype=torch.float64, requires_grad=True)
@@ -119,8 +124,9 @@ def test_classes_of_any_sizes_have_the_gradient_of_the_plain_twin(sizes, n_rows,
     found = torch.autograd.grad(layer.loss(hidden, words), inputs)
     with torch.enable_grad():
         distribution = ClassFactoredSoftmax.distribution.__wrapped__(layer, hidden)
-    twin = -distribution[torch.arange(n_rows), words].sum()
-    for a, b in zip(found, torch.autograd.grad(twin, inputs, materialize_grads=True), strict=True):
+    expected_loss = -distribution[torch.arange(n_rows), words].sum()
+    expected = torch.autograd.grad(expected_loss, inputs, materialize_grads=True)
+    for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a, b)
 
 
@@ -131,17 +137,17 @@ def test_classes_of_any_sizes_have_the_gradient_of_the_plain_twin(sizes, n_rows,
     st.sampled_from([1, 1 << 27]),
     st.integers(0, 99),
 )
-def test_batched_products_find_what_a_product_a_class_finds(sizes, n_edges, chunk_rows, elements, seed):
-    """The way of GPUs, tried on the CPU."""
+def test_batched_products_equal_one_product_per_class(sizes, n_edges, chunk_rows, max_weights, seed):
+    """Run the GPU's algorithm on the CPU."""
     torch.manual_seed(seed)
     layer = ClassFactoredSoftmax(SIZE, sizes, nn.Parameter(torch.randn(sum(sizes) + 1, SIZE))).double()
     hidden, rows = torch.randn(5, SIZE, dtype=torch.float64), torch.randint(0, 5, (n_edges,))
     words = torch.randint(0, sum(sizes), (n_edges,))
     classes = layer.class_of[words]
-    targets, places = words - layer.first_word[classes], layer.place[classes]
+    targets, positions = words - layer.first_word[classes], layer.position[classes]
     weights = layer.word_weight.detach(), layer.word_bias.detach()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batched, "CHUNK_ROWS", chunk_rows)
-        patch.setattr(batched, "WEIGHTS_A_PRODUCT", elements)
-        found = batched.within_classes(hidden, rows, targets, places, layer.layout, *weights)
-    torch.testing.assert_close(found, layer._within_classes(hidden, rows, words, classes))
+        patch.setattr(batched, "MAX_COPIED_WEIGHTS", max_weights)
+        found = batched.within_class_log_probs(hidden, rows, targets, positions, layer.layout, *weights)
+    torch.testing.assert_close(found, layer._within_class_log_probs(hidden, rows, words, classes))

@@ -1,4 +1,4 @@
-"""The trie and its scorers against the plain twin, and the invariants of the answer."""
+"""Tries and their scores: structure, agreement with the reference scorer, normalisation, batch invariance."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rescorer.lm.mixture import mixed_scores
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.ngram import NgramModel
-from rescorer.lm.reference_scorer import plain_log_probs, plain_mixture
+from rescorer.lm.reference_scorer import reference_log_probs, reference_mixture
 from rescorer.lm.vocabulary_alignment import align_vocabularies
 from rescorer.trie import build_trie
 from tests.support.tiny_models import NETWORK_WORDS, random_network, write_arpa
@@ -36,19 +36,19 @@ def models(tmp_path_factory):
 
 
 @given(batch_of)
-def test_the_trie_holds_every_prefix_once_and_every_hypothesis(batch):
+def test_trie_contains_every_prefix_once_and_every_hypothesis(batch):
     hypotheses, contexts = zip(*batch, strict=True)
     trie = build_trie(hypotheses, contexts)
     prefixes = {(c, h[:n]) for h, c in batch for n in range(len(h) + 1)} | {(c, ()) for c in contexts}
     assert trie.n_nodes == len(prefixes)
     assert trie.n_edges == len(prefixes) - len(set(contexts)) + len(set(batch))
-    spelling = (*trie.words, "END")
+    words = (*trie.words, "END")
     for i, hypothesis in enumerate(hypotheses):
-        assert tuple(spelling[trie.edge_word[e]] for e in trie.path_edges(i)) == (*hypothesis, "END")
+        assert tuple(words[trie.edge_word[edge]] for edge in trie.path_edges(i)) == (*hypothesis, "END")
 
 
 @given(batch_of, st.randoms())
-def test_path_sums_are_sums_along_paths(batch, random):
+def test_sum_paths_adds_edge_values_along_paths(batch, random):
     trie = build_trie(*zip(*batch, strict=True))
     values = np.array([random.uniform(-9, 0) for _ in range(trie.n_edges)])
     expected = [values[trie.path_edges(i)].sum() for i in range(len(batch))]
@@ -57,7 +57,7 @@ def test_path_sums_are_sums_along_paths(batch, random):
 
 @settings(max_examples=60, deadline=None)
 @given(batch_of, st.sampled_from([0.0, 0.3, 1.0]))
-def test_every_model_and_the_mixture_agree_with_the_plain_twin(models, batch, share):
+def test_models_and_mixture_agree_with_reference(models, batch, share):
     trie = build_trie(*zip(*batch, strict=True))
     scores = {name: model.score(trie) for name, model in models.items()}
     weights = {"ngram": 1 - share, "neural": share}
@@ -66,26 +66,28 @@ def test_every_model_and_the_mixture_agree_with_the_plain_twin(models, batch, sh
         edges = trie.path_edges(i)
         for name, model in models.items():
             np.testing.assert_allclose(
-                scores[name].log_probs[edges], plain_log_probs(model, words, context), atol=1e-4
+                scores[name].log_probs[edges], reference_log_probs(model, words, context), atol=1e-4
             )
-        np.testing.assert_allclose(mixed[edges], plain_mixture(models, weights, words, context), atol=1e-4)
+        np.testing.assert_allclose(
+            mixed[edges], reference_mixture(models, weights, words, context), atol=1e-4
+        )
 
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("layers", [1, 2, 3])
-def test_forward_and_step_are_twins(layers, tied):
+def test_forward_equals_step(layers, tied):
     model, vocabulary = random_network(layers=layers, tied=tied)
     network, ids = model.network, torch.randint(0, len(vocabulary), (4, 9))
     with torch.no_grad():
         whole, _ = network(ids)
-        state = network.start(4)
+        state = network.initial_state(4)
         for t in range(9):
             vectors, state = network.step(network.inputs(ids[:, t]), state)
             torch.testing.assert_close(vectors, whole[:, t], atol=1e-5, rtol=0)
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=30), st.randoms())
-def test_edge_scores_equal_the_whole_distribution(words, random):
+def test_edge_log_probs_equal_the_distribution(words, random):
     model, _ = random_network()
     hidden = torch.randn(5, 6)
     rows = torch.tensor([random.randrange(5) for _ in words])
@@ -93,14 +95,14 @@ def test_edge_scores_equal_the_whole_distribution(words, random):
     torch.testing.assert_close(model.output.log_probs(hidden, rows, torch.tensor(words)), expected)
 
 
-def test_the_output_layer_is_normalised():
+def test_output_layer_is_normalised():
     model, vocabulary = random_network()
     total = model.output.distribution(torch.randn(7, 6)).exp().sum(dim=1)
     torch.testing.assert_close(total, torch.ones(7), atol=1e-5, rtol=0)
     assert model.output.n_words == len(vocabulary) - 1  # <s> is never predicted
 
 
-def test_the_loss_and_its_gradient_are_those_of_autograd():
+def test_loss_gradients_equal_autograd():
     model, _ = random_network()
     model.double()
     hidden = torch.randn(40, 6, dtype=torch.float64, requires_grad=True)
@@ -115,21 +117,21 @@ def test_the_loss_and_its_gradient_are_those_of_autograd():
 
 
 @pytest.mark.parametrize("context", [(), ("the",), ("zebra", "cat"), ("nobody",)])
-def test_models_with_different_vocabularies_spread_probability_one(models, context):
-    """Over the union of the vocabularies, one unknown symbol and the end."""
+def test_models_with_different_vocabularies_are_normalised(models, context):
+    """Over the union of the vocabularies, the unknown word and the end of the sentence."""
     union = sorted(models["ngram"].vocabulary() | models["neural"].vocabulary())
     trie = build_trie([(word,) for word in (*union, "unheard")] + [()], [context] * (len(union) + 2))
     first_words = [trie.path_edges(i)[0] for i in range(len(union) + 2)]
     neural = models["neural"].score(trie).log_probs[first_words]
     assert math.isclose(np.exp(neural).sum(), 1.0, abs_tol=1e-5)
-    # The hand-written n-gram is not normalised; its shares of <unk> are what is tested here.
+    # The hand-written n-gram is not normalised, so this checks only its shares of <unk>.
     ngram = models["ngram"]
     missing = [word for word in (*union, "unheard") if word not in ngram.vocabulary()]
     assert math.isclose(sum(math.exp(ngram.log_share(word)) for word in missing), 1.0, abs_tol=1e-9)
 
 
-def test_scores_do_not_depend_on_company(models):
-    """Alone, in any batch and order: within 1e-4 nats a word."""
+def test_scores_do_not_depend_on_the_batch(models):
+    """Hypotheses alone, in a batch, and in another order score the same within 1e-4 nats."""
     generator = np.random.default_rng(0)
     batch = [tuple(generator.choice(WORDS, size=generator.integers(0, 30)).tolist()) for _ in range(200)]
     together = build_trie(batch)

@@ -8,7 +8,7 @@ import pytest
 
 from rescorer import ConfigError, Hypothesis, NBestList, Rescorer
 from rescorer.client import Client
-from rescorer.lm.int8 import int8_is_sound
+from rescorer.lm.int8 import is_int8_exact
 from rescorer.service.settings import ServiceSettings, load_settings
 from tests.conftest import REPOSITORY
 from tests.support.servers import run_server
@@ -20,7 +20,7 @@ LISTS = [
         "u2", (Hypothesis("fast"), Hypothesis("")), {"acoustic": (-1.0, -2.0)}, CONTEXT + "the dog ran"
     ),
 ]
-needs_int8 = pytest.mark.skipif(not int8_is_sound(), reason="this CPU has no exact 8-bit products")
+needs_int8 = pytest.mark.skipif(not is_int8_exact(), reason="this CPU has no exact 8-bit products")
 
 
 def components(answers: list) -> list[float]:

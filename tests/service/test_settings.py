@@ -175,12 +175,12 @@ def test_the_command_ends_with_the_mistakes(config):
         (("--bundle", "nowhere"), BundleError, "bundles: nowhere: no such bundle folder"),
         (("--repository", "."), BundleError, "bundles: .: no bundles; expected folders NAME/VERSION"),
         (("--repository", "..", "--models", "tiny,a/7"), BundleError, "bundles: ..: has no bundle a/7"),
-        (("--bundle", "1", "--device", "foo"), ConfigError, "service settings: device is 'foo'; torch has"),
+        (("--bundle", "1", "--device", "foo"), ConfigError, "service settings: device 'foo' is not"),
         (
             ("--bundle", "nowhere", "--device", "foo", "--port", "x"),
             ConfigError,
             "service settings:\n  port (option --port): 'x'; expected an integer\n"
-            "  device is 'foo'; torch has here: cpu\n  nowhere: no such bundle folder",
+            "  device 'foo' is not available; torch has: cpu\n  nowhere: no such bundle folder",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""Tiny models that tests make for themselves: an ARPA file written by hand and a random network."""
+"""Tiny models for tests: a hand-written ARPA file and a random network."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rescorer.vocabulary import END, START, UNKNOWN, Vocabulary
 if TYPE_CHECKING:
     from rescorer.lm.networks import NeuralModel
 
-# torch takes seconds to import; tests with an n-gram alone do not wait for it.
+# torch takes seconds to import, so tests that use only the n-gram must not import it.
 
 ARPA = """\
 \\data\\
@@ -49,7 +49,7 @@ ngram 3=2
 \\end\\
 """
 NETWORK_WORDS = ("the", "cat", "sat", "on", "mat", "dog", "ran", "fast")
-"""What the random network knows; the n-gram lacks dog, ran and fast, and alone knows zebra."""
+"""Vocabulary of the random network; the n-gram lacks dog, ran and fast, and only the n-gram knows zebra."""
 
 
 def write_arpa(folder: Path) -> Path:
@@ -61,7 +61,11 @@ def write_arpa(folder: Path) -> Path:
 def random_network(
     words: tuple[str, ...] = NETWORK_WORDS, *, seed: int = 0, **settings: Any
 ) -> tuple[NeuralModel, Vocabulary]:
-    """``settings``: of the config; left out, an LSTM with three classes and a projection."""
+    """Build a network with random weights.
+
+    Args:
+        settings: fields of ``NetworkConfig``; by default an LSTM with three classes and a projection.
+    """
     import torch
 
     from rescorer.lm.networks import NetworkConfig, NeuralModel
@@ -74,7 +78,7 @@ def random_network(
     model = NeuralModel(NetworkConfig(len(vocabulary), **config))
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.mul_(3.0).add_(torch.randn_like(parameter) * 0.2)  # far from uniform
+            parameter.mul_(3.0).add_(torch.randn_like(parameter) * 0.2)  # so that outputs are not uniform
     return model.eval(), vocabulary
 
 
@@ -92,7 +96,7 @@ def stable_network(**settings: Any) -> tuple[NeuralModel, Vocabulary]:
 
 
 def write_bundle(folder: Path, weights: Weights | None = None, *, neural: bool = True) -> Path:
-    """A whole bundle in ``folder``/tiny/1."""
+    """Write a complete bundle to ``folder``/tiny/1 and return that path."""
 
     def fill(partial: Path) -> dict:
         (partial / "ngram").mkdir()

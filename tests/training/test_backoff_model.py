@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from rescorer.errors import FormatError
-from rescorer.lm.reference_scorer import plain_log_probs
+from rescorer.lm.reference_scorer import reference_log_probs
 from rescorer.lm.vocabulary_alignment import align_vocabularies
 from rescorer.vocabulary import END, START, UNKNOWN
 from rescorer_training.cli import app
@@ -138,7 +138,7 @@ def test_a_static_mixture_is_the_mixture_where_it_is_stored(mixed):
         words = ngram[1:] if ngram[-1] != END else ngram[1:-1]
         last = len(ngram) - 2
         expected = sum(
-            share * math.exp(plain_log_probs(each, words)[last])
+            share * math.exp(reference_log_probs(each, words)[last])
             for share, each in zip((0.3, 0.7), dynamic, strict=True)
         )
         assert model.prob[row] == pytest.approx(expected, rel=1e-4), ngram

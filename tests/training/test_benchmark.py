@@ -90,14 +90,14 @@ def test_memory_once_freed_comes_without_page_faults():
 GIVEN_BACK = """
 import resource
 from pathlib import Path
-from rescorer.lm.malloc import give_back_freed_memory, keep_freed_memory
+from rescorer.lm.malloc import release_freed_memory, keep_freed_memory
 def rss_bytes():
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 kept = keep_freed_memory()
 blocks = [bytearray(1_000_000) for _ in range(100)]
 before = blocks.pop(), rss_bytes()
 del blocks
-print(int(kept and give_back_freed_memory()), before[1] - rss_bytes())
+print(int(kept and release_freed_memory()), before[1] - rss_bytes())
 """
 
 

@@ -77,7 +77,7 @@ def test_state_is_carried_across_sentences(max_chunk_tokens, monkeypatch):
     model = make_carried_network()
     scores = score_tokens({"neural": model}, SENTENCES, in_order=True)
     ids = [i for words in SENTENCES for i in (*model.words.encode(words).tolist(), model.words.end)]
-    state, expected = model.model.network.start(1), []  # reference: one step per word
+    state, expected = model.model.network.initial_state(1), []  # reference: one step per word
     with torch.no_grad():
         for previous, word in zip([model.words.end, *ids[:-1]], ids, strict=True):
             vectors, state = model.model.network.step(

@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from rescorer.errors import BundleError, ConfigError
-from rescorer.lm.checkpoint import WEIGHTS, load_model, save_model
-from rescorer.lm.quantisation import SCALE, quantised, restored
+from rescorer.lm.checkpoint import WEIGHTS_FILE, load_model, save_model
+from rescorer.lm.quantisation import SCALE_SUFFIX, dequantise_tensors, quantise_tensors
 from rescorer_training.classes.softmax_trees import huffman_tree
 from rescorer_training.cli import app
 from rescorer_training.neural.postprocess import average, quantise
@@ -26,10 +26,10 @@ def test_a_weight_comes_back_within_half_a_step_of_its_row(rows, columns, scale,
     torch.manual_seed(seed)
     matrix = torch.randn(rows, columns) * scale
     matrix[0] = 0.0  # a row of zeros has no scale of its own
-    stored = quantised({"a": matrix, "bias": matrix[0]})
+    stored = quantise_tensors({"a": matrix, "bias": matrix[0]})
     assert stored["a"].dtype == torch.int8
     assert torch.equal(stored["bias"], matrix[0])
-    found = restored(stored)
+    found = dequantise_tensors(stored)
     assert set(found) == {"a", "bias"}
     step = matrix.abs().amax(dim=1, keepdim=True) / 127
     assert ((found["a"] - matrix).abs() <= 0.5001 * step).all()
@@ -42,7 +42,7 @@ def test_a_quantised_model_is_smaller_and_nearly_the_same(tied, precision, part,
     save_model(model, vocabulary, tmp_path / "whole")
     (tmp_path / "whole" / "training.json").write_text("{}")
     quantise(tmp_path / "whole", tmp_path / "small", precision)
-    tensors = [load_file(tmp_path / name / WEIGHTS).values() for name in ("whole", "small")]
+    tensors = [load_file(tmp_path / name / WEIGHTS_FILE).values() for name in ("whole", "small")]
     before, after = (sum(each.numel() * each.element_size() for each in values) for values in tensors)
     assert after < part * before
     found, words = load_model(tmp_path / "small")
@@ -61,19 +61,19 @@ def test_a_bundle_keeps_the_precision_of_a_network(tmp_path):
     arguments += ["--validation", str(tmp_path / "valid.txt"), "--json"]
     manifest = json.loads(CliRunner().invoke(app, arguments, catch_exceptions=False).stdout)
     assert manifest["measured"]["validation"]["unknown_words"] == 0
-    stored = load_file(tmp_path / "mine" / "1" / "neural" / WEIGHTS)
+    stored = load_file(tmp_path / "mine" / "1" / "neural" / WEIGHTS_FILE)
     assert stored["network.embedding.weight"].dtype == torch.int8
 
 
 def test_damaged_scales_are_told(tmp_path):
     save_model(*random_network(), tmp_path / "m", torch.int8)
-    whole = load_file(tmp_path / "m" / WEIGHTS)
-    name = next(name for name in whole if name.endswith(SCALE))
+    whole = load_file(tmp_path / "m" / WEIGHTS_FILE)
+    name = next(name for name in whole if name.endswith(SCALE_SUFFIX))
     for broken in (
         {**whole, name: whole[name][:-1].clone()},
-        {key: value for key, value in whole.items() if key != name.removesuffix(SCALE)},
+        {key: value for key, value in whole.items() if key != name.removesuffix(SCALE_SUFFIX)},
     ):
-        save_file(broken, tmp_path / "m" / WEIGHTS)
+        save_file(broken, tmp_path / "m" / WEIGHTS_FILE)
         with pytest.raises(BundleError, match="cannot be read as a neural model"):
             load_model(tmp_path / "m")
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from rescorer.errors import ConfigError
 from rescorer.lm.checkpoint import save_model
-from rescorer.lm.reference_scorer import plain_mixture
+from rescorer.lm.reference_scorer import reference_mixture
 from rescorer.vocabulary import UNKNOWN
 from rescorer_training.cli import app
 from rescorer_training.evaluation.model_set import load_models
@@ -64,7 +64,7 @@ def test_sentence_frequencies_follow_the_mixture(folder, shares):
     words = [*frozenset().union(*(model.vocabulary() for model in models.models.values())), UNKNOWN]
     # ln P after "the" is the second value of the reference scorer; the handwritten n-gram does not sum to 1.
     expected = {
-        sentence: np.exp(plain_mixture(models.models, models.shares, ("the", *sentence))[1])
+        sentence: np.exp(reference_mixture(models.models, models.shares, ("the", *sentence))[1])
         for sentence in [(), *((word,) for word in words)]
     }
     for sentence, prob in expected.items():

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from rescorer.errors import ConfigError, FormatError
 from rescorer.lm.checkpoint import save_model
-from rescorer.lm.reference_scorer import plain_log_probs, plain_mixture
+from rescorer.lm.reference_scorer import reference_log_probs, reference_mixture
 from rescorer.score_combination import MIXTURE
 from rescorer_training.cli import app
 from rescorer_training.evaluation.model_set import load_models
@@ -47,9 +47,9 @@ def test_chooses_the_most_probable_sentence_of_the_reference_scorer(folder):
     for question in questions:
         words = [models.normaliser.words(text) for text in question.sentences()]
         for name, model in models.models.items():
-            sums = [plain_log_probs(model, sentence).sum() for sentence in words]
+            sums = [reference_log_probs(model, sentence).sum() for sentence in words]
             expected[name] += int(np.argmax(sums)) == question.answer
-        sums = [plain_mixture(models.models, models.shares, sentence).sum() for sentence in words]
+        sums = [reference_mixture(models.models, models.shares, sentence).sum() for sentence in words]
         expected[MIXTURE] += int(np.argmax(sums)) == question.answer
     assert {name: answer.n_correct for name, answer in answers.items()} == expected
     assert (
@@ -64,7 +64,7 @@ def test_token_scores_equal_the_reference_scorer(folder):
     scores = score_tokens(models.models, sentences)
     assert scores.lengths.tolist() == [3, 1, 4, 3]
     for name, model in models.models.items():
-        expected = np.concatenate([plain_log_probs(model, words) for words in sentences])
+        expected = np.concatenate([reference_log_probs(model, words) for words in sentences])
         np.testing.assert_allclose(scores.log_probs[name], expected, atol=1e-4)
     assert scores.unknown["ngram"].tolist() == [False] * 4 + [True, True] + [False] * 5
     assert perplexity(np.log([0.5, 0.125])) == pytest.approx(4)

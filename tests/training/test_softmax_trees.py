@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from rescorer.errors import BundleError, ConfigError
-from rescorer.lm.checkpoint import WEIGHTS, load_model, save_model
+from rescorer.lm.checkpoint import WEIGHTS_FILE, load_model, save_model
 from rescorer.lm.networks import NetworkConfig, NeuralModel
-from rescorer.lm.output.tree import LONGEST_PATH, TreeSoftmax, balanced_tree, paths
+from rescorer.lm.output.tree import MAX_PATH_DECISIONS, TreeSoftmax, balanced_tree, word_paths
 from rescorer.vocabulary import END, START, UNKNOWN, Vocabulary
 from rescorer_training.classes.brown import neighbour_vectors
 from rescorer_training.classes.softmax_trees import huffman_tree, vector_tree
@@ -38,7 +38,7 @@ def depths(children: np.ndarray) -> np.ndarray:
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=40))
 def test_no_tree_asks_less_than_huffmans(counts):
     tree = huffman_tree(np.array(counts))
-    starts, _, _ = paths(tree, len(counts))
+    starts, _, _ = word_paths(tree, len(counts))
     assert np.diff(starts).tolist() == depths(tree).tolist()
     weights = np.maximum(counts, 0.5)
     heap, cheapest = weights.tolist(), 0.0
@@ -56,7 +56,7 @@ def test_a_tree_of_any_vectors_has_every_word(n_words, seed, shape):
     vectors = random.normal(size=(n_words, 4)) * (shape != "alike")
     if shape == "two kinds":
         vectors = np.repeat([[1.0, 0, 0, 0], [0, 1, 0, 0]], n_words, axis=0)[:n_words]
-    starts, _, _ = paths(vector_tree(vectors, random.integers(0, 99, n_words)), n_words)
+    starts, _, _ = word_paths(vector_tree(vectors, random.integers(0, 99, n_words)), n_words)
     assert len(starts) == n_words + 1
 
 
@@ -67,7 +67,7 @@ def test_the_first_decision_of_a_learned_tree_tells_kinds_apart():
     vectors = neighbour_vectors(ids, np.arange(9))
     np.testing.assert_allclose((vectors**2).sum(axis=1), 2.0, atol=1e-5)
     tree = vector_tree(vectors[1:], np.bincount(ids)[1:])
-    starts, nodes, sides = paths(tree, 8)
+    starts, nodes, sides = word_paths(tree, 8)
     first = sides[starts[:-1]]
     assert (nodes[starts[:-1]] == 0).all()
     assert len(set(first[:4])) == len(set(first[4:])) == 1
@@ -91,7 +91,7 @@ def lopsided(n_words: int) -> np.ndarray:
         ([[1, 2], [0, 4]], "once from its root"),
         ([[3, 2], [1, 4]], "once from its root"),
         ([[1, 2]], "shape"),
-        (lopsided(LONGEST_PATH + 2), f"more than {LONGEST_PATH}"),
+        (lopsided(MAX_PATH_DECISIONS + 2), f"more than {MAX_PATH_DECISIONS}"),
     ],
     ids=["twice", "back to the root", "its own child", "too small", "a chain"],
 )
@@ -117,7 +117,7 @@ def tree_model() -> tuple[NeuralModel, Vocabulary]:
 def test_the_tree_is_kept_in_checkpoints(tmp_path, dtype, tolerance):
     model, vocabulary = tree_model()
     save_model(model, vocabulary, tmp_path, dtype)
-    assert load_file(tmp_path / WEIGHTS)["output.tree"].dtype == torch.int32
+    assert load_file(tmp_path / WEIGHTS_FILE)["output.tree"].dtype == torch.int32
     loaded, _ = load_model(tmp_path)
     assert torch.equal(loaded.output.tree, model.output.tree)
     hidden = torch.randn(5, 6)
@@ -127,9 +127,9 @@ def test_the_tree_is_kept_in_checkpoints(tmp_path, dtype, tolerance):
 
 def test_a_checkpoint_whose_tree_is_broken_is_refused(tmp_path):
     save_model(*tree_model(), tmp_path)
-    tensors = load_file(tmp_path / WEIGHTS)
+    tensors = load_file(tmp_path / WEIGHTS_FILE)
     tensors["output.tree"][0, 0] = 0
-    save_file(tensors, tmp_path / WEIGHTS)
+    save_file(tensors, tmp_path / WEIGHTS_FILE)
     with pytest.raises(BundleError, match="once from its root"):
         load_model(tmp_path)
 

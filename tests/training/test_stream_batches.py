@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError
 from rescorer.lm.neural import NeuralLanguageModel
-from rescorer.lm.reference_scorer import plain_log_probs
+from rescorer.lm.reference_scorer import reference_log_probs
 from rescorer_training.data.stream_batches import StreamBatches
 from rescorer_training.neural.checkpoint import interleaved
 from rescorer_training.neural.validation import perplexity
@@ -64,7 +64,7 @@ def test_carried_perplexity_is_one_pass_over_the_text_from_its_end_mark(text, ki
     with torch.no_grad():
         table = model.output.distribution(hidden[0, : len(first) + 1])
     here = table[torch.arange(len(first) + 1), ids[: len(first) + 1]].numpy()
-    scored = plain_log_probs(NeuralLanguageModel(model, text.vocabulary), tuple(first))
+    scored = reference_log_probs(NeuralLanguageModel(model, text.vocabulary), tuple(first))
     np.testing.assert_allclose(scored, here, atol=1e-5)
 
 

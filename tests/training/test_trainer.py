@@ -20,7 +20,7 @@ from rescorer.errors import BundleError, ConfigError, FormatError, ScoringError
 from rescorer.lm.checkpoint import load_model
 from rescorer.lm.networks import NetworkConfig, NeuralModel
 from rescorer.lm.neural import NeuralLanguageModel
-from rescorer.lm.reference_scorer import plain_log_probs
+from rescorer.lm.reference_scorer import reference_log_probs
 from rescorer.text import Normaliser
 from rescorer_training.classes.partition import frequency_bins, ordered_vocabulary
 from rescorer_training.data.corpus import encode, read_lines
@@ -75,7 +75,7 @@ def test_training_learns_and_keeps_the_best_model(tmp_path, text):
     model, log_prob, words = NeuralLanguageModel(best, vocabulary), 0.0, []
     for i in ids:
         if i == end:
-            log_prob += plain_log_probs(model, tuple(words)).sum()
+            log_prob += reference_log_probs(model, tuple(words)).sum()
             words = []
         else:
             words.append(vocabulary.words[i])

@@ -1,4 +1,4 @@
-"""Context networks of language models: words in, vectors out, from which an output layer predicts."""
+"""Context networks: they map words to vectors, from which an output layer predicts the next word."""
 
 from rescorer.lm.networks.base import ContextNetwork, State
 from rescorer.lm.networks.config import NetworkConfig

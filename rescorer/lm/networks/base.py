@@ -1,5 +1,8 @@
-"""Owns what every context network is to the rest: ``forward`` over whole sequences (training) and ``step``
-over single states (the trie), which give the same vectors."""
+"""Interface of a context network.
+
+Training calls ``forward`` over whole sequences, trie scoring calls ``step`` over single states; both give the
+same vectors.
+"""
 
 from __future__ import annotations
 
@@ -12,29 +15,30 @@ State = tuple[Tensor, ...]
 
 
 class ContextNetwork(Protocol):
-    """From words to context vectors; an ``nn.Module``."""
+    """An ``nn.Module`` that maps words to context vectors."""
 
     output_size: int
     embedding: nn.Embedding
     window: int
-    """Words that a vector depends on; 0: all of them."""
+    """Number of words that a vector depends on; 0: all words so far."""
 
     def forward(self, words: Tensor, state: State | None = None) -> tuple[Tensor, State]:
-        """Context vectors after each word, (B, T) → (B, T, D), and the state after the last one.
+        """Compute the context vectors after each word, (B, T) → (B, T, D), and the state after the last one.
 
-        Rows go on from ``state``; None is the start state.
+        Args:
+            state: where each row continues; None: the initial state.
         """
 
     def __call__(self, words: Tensor, state: State | None = None) -> tuple[Tensor, State]: ...
 
-    def start(self, n: int) -> State:
-        """The state before the first input, for n nodes."""
+    def initial_state(self, n: int) -> State:
+        """The state of n nodes before the first input."""
 
     def inputs(self, words: Tensor) -> Tensor:
-        """What ``step`` needs of each distinct word, computed once a word: (W,) → (W, I)."""
+        """Project words for ``step``, once per distinct word: (W,) → (W, I)."""
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """One word further: (N, I) and the states of N nodes → (N, D) vectors and N new states."""
+        """Advance N nodes by one word: (N, I) and their states → (N, D) vectors and new states."""
 
     def set_dropout(self, dropout: float) -> None:
-        """Changes the share of values dropped in further training."""
+        """Set the dropout probability for further training."""

@@ -1,4 +1,4 @@
-"""Owns dropout over sequences: a mask for each position, or one for all of them."""
+"""Apply dropout to sequences, with one mask per position or one for all positions."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-LEVELS = 1 << 16
-"""A share is rounded to so many parts on CPUs."""
+MASK_LEVELS = 1 << 16
+"""On CPUs the dropout probability is rounded to a multiple of 1 / ``MASK_LEVELS``."""
 
 
-def dropped(values: Tensor, share: float, locked: bool) -> Tensor:
-    """``values`` (T, B, D) with a share of them zero and the others scaled up.
+def apply_dropout(values: Tensor, share: float, locked: bool) -> Tensor:
+    """Set a share of the values to zero and scale up the others, (T, B, D).
 
     Args:
-        locked: one mask for all positions of a sequence (Gal & Ghahramani 2016), not one for each.
+        locked: use one mask for all positions of a sequence (Gal & Ghahramani 2016).
     """
     if not share:
         return values
@@ -22,16 +22,16 @@ def dropped(values: Tensor, share: float, locked: bool) -> Tensor:
         return values * functional.dropout(values.new_ones(values.shape[1:]), share)
     if values.is_cuda:
         return functional.dropout(values, share)
-    return values * _mask(values.shape, share).to(values.dtype)
+    return values * _dropout_mask(values.shape, share).to(values.dtype)
 
 
-def _mask(shape: torch.Size, share: float) -> Tensor:
-    """Zero where a value is dropped, else what makes up for it.
+def _dropout_mask(shape: torch.Size, share: float) -> Tensor:
+    """Factors of a dropout layer: zero for dropped values, 1 / (1 - share) for the others.
 
-    Four values share one random integer: five times as fast as a random number for each, which would be a
-    third of all the time that a small network trains.
+    Four values share one random integer, which is five times as fast as one random number each; those would
+    take a third of the training time of a small network.
     """
-    least = min(round(share * LEVELS), LEVELS - 1)
+    threshold = min(round(share * MASK_LEVELS), MASK_LEVELS - 1)
     draws = torch.empty(-(-shape.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
-    kept = draws.view(torch.int16)[: shape.numel()].view(shape) >= least - LEVELS // 2
-    return kept.to(torch.float32).mul_(LEVELS / (LEVELS - least))
+    kept = draws.view(torch.int16)[: shape.numel()].view(shape) >= threshold - MASK_LEVELS // 2
+    return kept.to(torch.float32).mul_(MASK_LEVELS / (MASK_LEVELS - threshold))

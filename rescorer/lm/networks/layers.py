@@ -1,7 +1,7 @@
-"""Owns stacks of recurrent layers of one kind: parameters, ``sequence`` over positions, ``step`` over one.
+"""Stacks of recurrent layers of one kind, run over whole sequences or one step at a time.
 
-Parameters have the names, shapes and order of gates of ``torch.nn``'s own, whose fast functions are used
-where they are the fastest: for the LSTM everywhere, for the others on GPUs.
+Parameters have the names, shapes and gate order of those in ``torch.nn``, whose fused functions are used
+where they are fastest: for the LSTM everywhere, for the other kinds on GPUs.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from torch.nn import functional
 
 from rescorer.lm.linear import linear
 from rescorer.lm.networks.config import NetworkConfig
-from rescorer.lm.networks.recurrences import ACTIVATE, ElmanRecurrence, GruRecurrence
+from rescorer.lm.networks.recurrences import ACTIVATE_IN_PLACE, ElmanRecurrence, GruRecurrence
 
-# cuDNN copies weights that it does not find in one block: a few MB a batch, and dropped ones are new anyway.
+# cuDNN copies weights that are not contiguous with each other. That is a few MB per batch, and weight dropout
+# makes new weights anyway.
 warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
 
 
 class RecurrentLayers(nn.Module):
-    """What the kinds have in common; biases come in pairs, of the input and of the state before."""
+    """Common base of the kinds. Biases come in pairs: one for the input, one for the previous state."""
 
     n_gates: int
     n_parts = 1
-    """Tensors that one layer carries from word to word; the first is what the layer above sees."""
+    """Number of tensors that a layer carries from word to word; the first is the input of the layer above."""
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
@@ -33,9 +34,9 @@ class RecurrentLayers(nn.Module):
         self.weight_dropout = config.weight_dropout
         rows = self.n_gates * config.hidden_size
         for layer in range(config.layers):
-            below = config.hidden_size if layer else config.embedding_size
+            input_size = config.hidden_size if layer else config.embedding_size
             shapes = {
-                "weight_ih": (rows, below),
+                "weight_ih": (rows, input_size),
                 "weight_hh": (rows, config.hidden_size),
                 "bias_ih": (rows,),
                 "bias_hh": (rows,),
@@ -45,53 +46,53 @@ class RecurrentLayers(nn.Module):
                 self.register_parameter(f"{name}_l{layer}", nn.Parameter(values))
         with torch.no_grad():
             for layer in range(config.layers):
-                self._start_well(layer)
+                self._adjust_initial_values(layer)
 
-    def _start_well(self, layer: int) -> None:
-        """What helps this kind to learn, after uniform values of ±1/√H."""
+    def _adjust_initial_values(self, layer: int) -> None:
+        """Change the initial values of ±1/√H where that helps this kind to learn."""
 
     def parameter(self, name: str, layer: int) -> Tensor:
         return getattr(self, f"{name}_l{layer}")
 
-    def parts(self, state: tuple[Tensor, ...], layer: int) -> tuple[Tensor, ...]:
+    def layer_state(self, state: tuple[Tensor, ...], layer: int) -> tuple[Tensor, ...]:
         """The tensors of a state that belong to one layer."""
         return state[self.n_parts * layer : self.n_parts * (layer + 1)]
 
-    def bias(self, layer: int) -> Tensor:
-        """What is added to the input projection."""
+    def input_bias(self, layer: int) -> Tensor:
+        """The bias of the input projection."""
         return self.parameter("bias_ih", layer) + self.parameter("bias_hh", layer)
 
-    def gates(self, layer: int, below: Tensor) -> Tensor:
-        """Input projection of what comes from below, (..., I) → (..., G·H)."""
-        return linear(below, self.parameter("weight_ih", layer), self.bias(layer))
+    def input_gates(self, layer: int, below: Tensor) -> Tensor:
+        """Contribution of a layer's input to its gates, (..., I) → (..., G·H)."""
+        return linear(below, self.parameter("weight_ih", layer), self.input_bias(layer))
+
+    def recurrent_gates(self, layer: int, hidden: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Contribution of the previous hidden state to a layer's gates, (N, H) → (N, G·H)."""
+        return linear(hidden, self.parameter("weight_hh", layer), bias)
 
     def recurrent_weight(self, layer: int) -> Tensor:
-        """In training a share of it is zero for the whole batch (Merity et al. 2018)."""
+        """The recurrent weights, with weight dropout in training (Merity et al. 2018)."""
         weight = self.parameter("weight_hh", layer)
         return functional.dropout(weight, self.weight_dropout, self.training)
 
     def torch_parameters(self, layer: int) -> list[Tensor]:
-        """What ``torch.lstm`` and its like take."""
+        """The parameters in the order that ``torch.lstm``, ``torch.gru`` and ``torch.rnn_tanh`` expect."""
         names = ("weight_ih", "bias_ih", "bias_hh")
         weight_ih, *biases = (self.parameter(name, layer) for name in names)
         return [weight_ih, self.recurrent_weight(layer), *biases]
 
-    def sequence(
+    def run_sequence(
         self, layer: int, below: Tensor, state: tuple[Tensor, ...]
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """All positions of a batch: (T, B, I) → (T, B, H), and the state after the last one."""
+        """Run one layer over all positions: (T, B, I) → (T, B, H), and the state after the last one."""
         raise NotImplementedError
 
     def step(self, layer: int, gates: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """The state after one word, from its input projection (N, G·H) and the state before.
+        """The layer's state after one word, from its input gates (N, G·H) and its previous state.
 
-        For scoring: in place where it can be, and not differentiable.
+        For scoring: works in place where possible, and is not differentiable.
         """
         raise NotImplementedError
-
-    def recalled(self, layer: int, hidden: Tensor, bias: Tensor | None = None) -> Tensor:
-        """What the state before says of each gate, (N, H) → (N, G·H)."""
-        return linear(hidden, self.parameter("weight_hh", layer), bias)
 
 
 class LstmLayers(RecurrentLayers):
@@ -99,11 +100,11 @@ class LstmLayers(RecurrentLayers):
 
     n_gates, n_parts = 4, 2
 
-    def _start_well(self, layer: int) -> None:
-        """Remember by default (Jozefowicz et al. 2015)."""
+    def _adjust_initial_values(self, layer: int) -> None:
+        """Set the bias of the forget gates to 1, to remember by default (Jozefowicz et al. 2015)."""
         self.parameter("bias_ih", layer)[self.hidden_size : 2 * self.hidden_size] = 1.0
 
-    def sequence(self, layer, below, state):  # type: ignore[no-untyped-def]
+    def run_sequence(self, layer, below, state):  # type: ignore[no-untyped-def]
         before = [part.to(below.dtype).unsqueeze(0) for part in state]
         hidden, *last = torch.lstm(
             below, before, self.torch_parameters(layer), True, 1, 0.0, self.training, False, False
@@ -112,35 +113,36 @@ class LstmLayers(RecurrentLayers):
 
     def step(self, layer, gates, state):  # type: ignore[no-untyped-def]
         hidden, cell = state  # (N, H)
-        gates = self.recalled(layer, hidden).add_(gates)  # (N, 4H)
+        gates = self.recurrent_gates(layer, hidden).add_(gates)  # (N, 4H)
         i, f, g, o = gates.chunk(4, dim=1)
         g.mul_(2)
-        gates.sigmoid_()  # all four at once, for tanh g = 2·σ(2g) - 1
+        gates.sigmoid_()  # all four in one call, because tanh g = 2·σ(2g) - 1
         cell = torch.mul(f, cell).addcmul_(i, g, value=2).sub_(i)
         return tanh_(cell.clone()).mul_(o), cell
 
 
 class GruLayers(RecurrentLayers):
-    """Gated recurrent unit (Cho et al. 2014), in the variant that resets after the product, as ``nn.GRU``."""
+    """Gated recurrent unit (Cho et al. 2014); as in ``nn.GRU``, the reset gate applies after the product."""
 
     n_gates = 3
 
-    def bias(self, layer: int) -> Tensor:
-        return self.parameter("bias_ih", layer)  # the other one is inside, where the reset gate reaches it
+    def input_bias(self, layer: int) -> Tensor:
+        # The recurrent bias is added inside the recurrence, because the reset gate applies to it.
+        return self.parameter("bias_ih", layer)
 
-    def sequence(self, layer, below, state):  # type: ignore[no-untyped-def]
+    def run_sequence(self, layer, below, state):  # type: ignore[no-untyped-def]
         if below.is_cuda:
-            return _on_gpu(torch.gru, self, layer, below, state)
+            return _run_cudnn(torch.gru, self, layer, below, state)
         weight, bias = self.recurrent_weight(layer), self.parameter("bias_hh", layer)
-        hidden = GruRecurrence.apply(self.gates(layer, below), state[0], weight, bias)
+        hidden = GruRecurrence.apply(self.input_gates(layer, below), state[0], weight, bias)
         return hidden, (hidden[-1],)
 
     def step(self, layer, gates, state):  # type: ignore[no-untyped-def]
         (hidden,) = state  # (N, H)
-        recalled = self.recalled(layer, hidden, self.parameter("bias_hh", layer))  # (N, 3H)
+        recurrent = self.recurrent_gates(layer, hidden, self.parameter("bias_hh", layer))  # (N, 3H)
         both = 2 * self.hidden_size
-        reset, update = recalled[:, :both].add_(gates[:, :both]).sigmoid_().chunk(2, dim=1)
-        new = tanh_(recalled[:, both:].mul_(reset).add_(gates[:, both:]))
+        reset, update = recurrent[:, :both].add_(gates[:, :both]).sigmoid_().chunk(2, dim=1)
+        new = tanh_(recurrent[:, both:].mul_(reset).add_(gates[:, both:]))
         return (torch.lerp(new, hidden, update),)
 
 
@@ -153,10 +155,11 @@ class ElmanLayers(RecurrentLayers):
         self.activation = config.activation
         super().__init__(config)
 
-    def _start_well(self, layer: int) -> None:
-        """Neither shrink nor blow up what was said before (Saxe et al. 2014; Le et al. 2015).
+    def _adjust_initial_values(self, layer: int) -> None:
+        """Make the recurrent weights orthogonal, so that states neither vanish nor explode.
 
-        A sigmoid starts as the same network does with tanh, for σ(a) = (1 + tanh(a / 2)) / 2.
+        See Saxe et al. 2014 and Le et al. 2015. With a sigmoid the network starts as the same function as
+        with tanh, because σ(a) = (1 + tanh(a / 2)) / 2.
         """
         weight = self.parameter("weight_hh", layer)
         nn.init.orthogonal_(weight)
@@ -165,26 +168,32 @@ class ElmanLayers(RecurrentLayers):
             self.parameter("weight_ih", layer).mul_(2)
             self.parameter("bias_ih", layer).sub_(weight.sum(dim=1) / 2)
 
-    def sequence(self, layer, below, state):  # type: ignore[no-untyped-def]
+    def run_sequence(self, layer, below, state):  # type: ignore[no-untyped-def]
         if below.is_cuda and self.activation in ("tanh", "relu"):
-            return _on_gpu(getattr(torch, f"rnn_{self.activation}"), self, layer, below, state)
+            return _run_cudnn(getattr(torch, f"rnn_{self.activation}"), self, layer, below, state)
         weight = self.recurrent_weight(layer)
-        hidden = ElmanRecurrence.apply(self.gates(layer, below), state[0], weight, self.activation)
+        hidden = ElmanRecurrence.apply(self.input_gates(layer, below), state[0], weight, self.activation)
         return hidden, (hidden[-1],)
 
     def step(self, layer, gates, state):  # type: ignore[no-untyped-def]
         (hidden,) = state
-        product = self.recalled(layer, hidden).add_(gates)
-        return (tanh_(product) if self.activation == "tanh" else ACTIVATE[self.activation](product),)
+        product = self.recurrent_gates(layer, hidden).add_(gates)
+        activated = (
+            tanh_(product) if self.activation == "tanh" else ACTIVATE_IN_PLACE[self.activation](product)
+        )
+        return (activated,)
 
 
 def tanh_(values: Tensor) -> Tensor:
-    """In place, 2·σ(2a) - 1: within 2e-7 of ``torch.tanh``, which takes eight times as long on CPUs."""
+    """Compute tanh in place as 2·σ(2a) - 1.
+
+    The result is within 2e-7 of ``torch.tanh``, which takes eight times as long on CPUs.
+    """
     return values.mul_(2).sigmoid_().mul_(2).sub_(1)
 
 
-def _on_gpu(run, layers: RecurrentLayers, layer: int, below: Tensor, state):  # type: ignore[no-untyped-def]
-    """One layer by cuDNN."""
+def _run_cudnn(run, layers: RecurrentLayers, layer: int, below: Tensor, state):  # type: ignore[no-untyped-def]
+    """Run one layer over all positions with cuDNN."""
     before = state[0].to(below.dtype).unsqueeze(0)
     parameters = layers.torch_parameters(layer)
     hidden, last = run(below, before, parameters, True, 1, 0.0, layers.training, False, False)

@@ -1,4 +1,4 @@
-"""Owns ``NeuralModel``: a context network and its output layer, built from a config."""
+"""Build ``NeuralModel``, a context network with its output layer, from a config."""
 
 from __future__ import annotations
 
@@ -9,23 +9,30 @@ from torch import Tensor, nn
 
 from rescorer.errors import BundleError
 from rescorer.lm.networks.base import ContextNetwork, State
-from rescorer.lm.networks.config import KINDS, WINDOWED, NetworkConfig
+from rescorer.lm.networks.config import KINDS, WINDOWED_KINDS, NetworkConfig
 from rescorer.lm.networks.recurrent import RecurrentNetwork
 from rescorer.lm.networks.windowed import WindowedNetwork
 from rescorer.lm.output import ClassFactoredSoftmax, FullSoftmax, OutputLayer, TreeSoftmax
 
-NETWORKS = {kind: WindowedNetwork if kind in WINDOWED else RecurrentNetwork for kind in KINDS}
+NETWORKS = {kind: WindowedNetwork if kind in WINDOWED_KINDS else RecurrentNetwork for kind in KINDS}
 
 
-def make_output(config: NetworkConfig, size: int, word_weight: Tensor | None) -> OutputLayer:
-    """The layer that a config asks for, over vectors of ``size``; ``word_weight`` is the tied embedding."""
+def build_output_layer(config: NetworkConfig, size: int, tied_weight: Tensor | None) -> OutputLayer:
+    """Build the configured output layer for context vectors of ``size``.
+
+    Args:
+        tied_weight: the input embedding, if the output layer shares it.
+
+    Raises:
+        BundleError: the weights of a tree are to be tied.
+    """
     if config.output == "full":
-        return FullSoftmax(size, config.n_words, word_weight)
+        return FullSoftmax(size, config.n_words, tied_weight)
     if config.output == "tree":
-        if word_weight is not None:
-            raise BundleError("a tree's decisions are no words: its weights cannot be tied to the embedding")
+        if tied_weight is not None:
+            raise BundleError("a tree's decisions are not words: its weights cannot be tied to the embedding")
         return TreeSoftmax(size, config.n_words)
-    return ClassFactoredSoftmax(size, config.class_sizes, word_weight)
+    return ClassFactoredSoftmax(size, config.class_sizes, tied_weight)
 
 
 class NeuralModel(nn.Module):
@@ -38,11 +45,11 @@ class NeuralModel(nn.Module):
         super().__init__()
         self.config = config
         self.network = NETWORKS[config.kind](config)
-        tied = self.network.embedding.weight if config.tied else None
-        self.output = make_output(config, self.network.output_size, tied)
+        tied_weight = self.network.embedding.weight if config.tied else None
+        self.output = build_output_layer(config, self.network.output_size, tied_weight)
 
     def set_dropout(self, dropout: float) -> None:
-        """Changes the share of values dropped in further training."""
+        """Set the dropout probability for further training."""
         self.config = replace(self.config, dropout=dropout)
         self.network.set_dropout(dropout)
 
@@ -51,14 +58,15 @@ class NeuralModel(nn.Module):
     ) -> tuple[Tensor, State]:
         """Vectors after each input in float32, (B, T) → (B, T, D), and the state after the last one.
 
-        ``bfloat16`` multiplies the network's matrices in that precision.
+        Args:
+            bfloat16: multiply the matrices of the network in that precision.
         """
         with torch.autocast(inputs.device.type, torch.bfloat16, enabled=bfloat16):
             hidden, state = self.network(inputs, state)
         return hidden.float(), tuple(part.float() if part.is_floating_point() else part for part in state)
 
     def loss(self, inputs: Tensor, targets: Tensor, bfloat16: bool = False) -> Tensor:
-        """Σ −ln P over the targets that are not negative (padding); inputs, targets: (B, T)."""
+        """Σ −ln P over the targets; inputs, targets: (B, T), negative targets are padding."""
         hidden, _ = self.context_vectors(inputs, bfloat16=bfloat16)
-        real = targets >= 0
-        return self.output.loss(hidden[real], targets[real])
+        is_word = targets >= 0
+        return self.output.loss(hidden[is_word], targets[is_word])

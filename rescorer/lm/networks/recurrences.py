@@ -1,9 +1,10 @@
-"""Owns the loops over time of simple recurrent and gated recurrent layers, with gradients written by hand.
+"""Run simple recurrent and gated recurrent layers over time, with hand-written gradients.
 
-The input projection comes in ready, one product for all positions. What is left in the loop is one product
-a position, forward and backward; all that does not wait for the position before is taken for all positions
-at once: slopes, and the gradient of the recurrent weights. Autograd over the same steps spends three times
-as long. The dtype is that of the gates, so that autocast around the input projection decides it.
+The input projection is computed beforehand, in one product for all positions. The loops contain one product
+per position, forward and backward; everything that does not depend on the previous position is computed for
+all positions at once: the derivatives of the activations and the gradient of the recurrent weights. Autograd
+over the same steps takes three times as long. The dtype is that of the gates, so that autocast around the
+input projection determines it.
 """
 
 from __future__ import annotations
@@ -12,11 +13,15 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-ACTIVATE = {"tanh": torch.tanh_, "sigmoid": torch.sigmoid_, "relu": torch.relu_, "linear": lambda x: x}
-"""In place."""
+ACTIVATE_IN_PLACE = {
+    "tanh": torch.tanh_,
+    "sigmoid": torch.sigmoid_,
+    "relu": torch.relu_,
+    "linear": lambda x: x,
+}
 
 
-def slope(activation: str, values: Tensor) -> Tensor:
+def activation_derivative(activation: str, values: Tensor) -> Tensor:
     """Derivative of an activation where it took these values."""
     match activation:
         case "tanh":
@@ -33,12 +38,12 @@ class ElmanRecurrence(Function):
 
     @staticmethod
     def forward(ctx, gates, start, weight, activation):  # type: ignore[no-untyped-def]
-        """gates: (T, B, H) with the bias; start: (B, H); weight: (H, H) → (T, B, H)."""
+        """gates: (T, B, H) including the bias; start: (B, H); weight: (H, H) → (T, B, H)."""
         weight, before = weight.to(gates.dtype), start.to(gates.dtype)
-        activate, transposed = ACTIVATE[activation], weight.t()
+        activate, transposed = ACTIVATE_IN_PLACE[activation], weight.t()
         hidden = torch.empty_like(gates)
-        for given, here in zip(gates, hidden, strict=True):
-            before = activate(torch.addmm(given, before, transposed, out=here))
+        for gates_t, hidden_t in zip(gates, hidden, strict=True):
+            before = activate(torch.addmm(gates_t, before, transposed, out=hidden_t))
         ctx.save_for_backward(hidden, start, weight)
         ctx.activation = activation
         return hidden
@@ -46,77 +51,81 @@ class ElmanRecurrence(Function):
     @staticmethod
     def backward(ctx, hidden_grad):  # type: ignore[no-untyped-def]
         hidden, start, weight = ctx.saved_tensors
-        slopes = slope(ctx.activation, hidden)
+        derivative = activation_derivative(ctx.activation, hidden)
         gates_grad = torch.empty_like(hidden)
         grad = hidden_grad[-1]
         for t in range(len(hidden) - 1, -1, -1):
-            delta = torch.mul(grad, slopes[t], out=gates_grad[t])
+            delta = torch.mul(grad, derivative[t], out=gates_grad[t])
             grad = torch.addmm(hidden_grad[t - 1], delta, weight) if t else delta @ weight
         weight_grad = _weight_gradient(gates_grad, hidden, start)
         return gates_grad, grad.to(start.dtype), weight_grad, None
 
 
 class GruRecurrence(Function):
-    """Gated recurrent unit (Cho et al. 2014) in the variant that resets after the product, as cuDNN does:
+    """Gated recurrent unit (Cho et al. 2014); as in cuDNN, the reset gate applies after the product:
 
     r, z = σ(g + W h + b), n = tanh(g_n + r · (W_n h + b_n)), h' = (1 - z) n + z h.
     """
 
     @staticmethod
     def forward(ctx, gates, start, weight, bias):  # type: ignore[no-untyped-def]
-        """gates: (T, B, 3H) with the input's bias; weight: (3H, H), bias: (3H,) → (T, B, H)."""
+        """gates: (T, B, 3H) including the input's bias; weight: (3H, H), bias: (3H,) → (T, B, H)."""
         size = start.shape[1]
-        kind = gates.dtype
-        transposed, bias, before = weight.to(kind).t(), bias.to(kind), start.to(kind)
-        # (T, B, 3H): r and z, and n; (T, B, H): W_n h + b_n
-        opened, recalled = torch.empty_like(gates), gates.new_empty(*gates.shape[:2], size)
-        hidden = torch.empty_like(recalled)
+        dtype = gates.dtype
+        transposed, bias, before = weight.to(dtype).t(), bias.to(dtype), start.to(dtype)
+        # ``activated`` holds r, z and n, (T, B, 3H); ``recurrent`` holds W_n h + b_n, (T, B, H).
+        activated, recurrent = torch.empty_like(gates), gates.new_empty(*gates.shape[:2], size)
+        hidden = torch.empty_like(recurrent)
         for t in range(len(gates)):
             product = torch.addmm(bias, before, transposed)  # (B, 3H)
-            reset_update = opened[t, :, : 2 * size]
+            reset_update = activated[t, :, : 2 * size]
             torch.add(gates[t, :, : 2 * size], product[:, : 2 * size], out=reset_update).sigmoid_()
-            reset, update, new = opened[t].split(size, dim=1)
-            recalled[t] = product[:, 2 * size :]
-            torch.addcmul(gates[t, :, 2 * size :], reset, recalled[t], out=new).tanh_()
+            reset, update, new = activated[t].split(size, dim=1)
+            recurrent[t] = product[:, 2 * size :]
+            torch.addcmul(gates[t, :, 2 * size :], reset, recurrent[t], out=new).tanh_()
             before = torch.lerp(new, before, update, out=hidden[t])
-        ctx.save_for_backward(opened, recalled, hidden, start, weight)
+        ctx.save_for_backward(activated, recurrent, hidden, start, weight)
         return hidden
 
     @staticmethod
     def backward(ctx, hidden_grad):  # type: ignore[no-untyped-def]
-        opened, recalled, hidden, start, weight = ctx.saved_tensors
-        reset, update, new = opened.chunk(3, dim=2)
+        activated, recurrent, hidden, start, weight = ctx.saved_tensors
+        reset, update, new = activated.chunk(3, dim=2)
         previous = torch.cat([start.to(hidden.dtype).unsqueeze(0), hidden[:-1]])
-        # What one unit of gradient of h_t is in each gate, (T, B, 3, H): as seen by the recurrent product.
-        of_new = (1 - update) * (1 - new * new)
-        share = torch.stack(
+        # Gradient of h_t with respect to each gate, as the recurrent product sees it: (T, B, 3, H).
+        new_derivative = (1 - update) * (1 - new * new)
+        derivative = torch.stack(
             [
-                of_new * recalled * reset * (1 - reset),
+                new_derivative * recurrent * reset * (1 - reset),
                 (previous - new) * update * (1 - update),
-                of_new * reset,
+                new_derivative * reset,
             ],
             dim=2,
         )
-        product_grad = torch.empty_like(opened)
-        kept = torch.empty_like(hidden)  # gradient of h_t in full
+        product_grad = torch.empty_like(activated)
+        full_grad = torch.empty_like(
+            hidden
+        )  # gradient of the loss with respect to h_t, including later steps
         matrix = weight.to(hidden.dtype)
         grad = hidden_grad[-1]
         for t in range(len(hidden) - 1, -1, -1):
-            kept[t] = grad
+            full_grad[t] = grad
             delta = product_grad[t]
-            torch.mul(grad.unsqueeze(1), share[t], out=delta.view(share.shape[1:]))
+            torch.mul(grad.unsqueeze(1), derivative[t], out=delta.view(derivative.shape[1:]))
             below = torch.addmm(hidden_grad[t - 1], delta, matrix) if t else delta @ matrix
             grad = below.addcmul_(grad, update[t])
         weight_grad = (product_grad.flatten(0, 1).t() @ previous.flatten(0, 1)).to(weight.dtype)
         bias_grad = product_grad.sum((0, 1), dtype=weight.dtype)
+        # Gates and product have the same gradient, except that the reset gate scales the product's n. The
+        # product's gradient is used up, so its memory is reused.
         gates_grad = product_grad
-        torch.mul(kept, of_new, out=gates_grad[:, :, 2 * hidden.shape[2] :])
+        torch.mul(full_grad, new_derivative, out=gates_grad[:, :, 2 * hidden.shape[2] :])
         return gates_grad, grad.to(start.dtype), weight_grad, bias_grad
 
 
 def _weight_gradient(gates_grad: Tensor, hidden: Tensor, start: Tensor) -> Tensor:
     """Σ_t δ_t h_{t-1}ᵀ in two products: (H, H) in the dtype of ``start``."""
-    first = gates_grad[0].t() @ start.to(hidden.dtype)
+    weight_grad = gates_grad[0].t() @ start.to(hidden.dtype)
     if len(hidden) > 1:
-        first = torch.addmm(first, gates_grad[1:].flatten(0, 1).t(), hidden[:-1].flatten(0, 1))
-    return first.to(start.dtype)
+        weight_grad = torch.addmm(weight_grad, gates_grad[1:].flatten(0, 1).t(), hidden[:-1].flatten(0, 1))
+    return weight_grad.to(start.dtype)

@@ -1,4 +1,4 @@
-"""Owns the recurrent context networks: stacks of LSTM, GRU or Elman layers between embedding and vectors."""
+"""Recurrent context networks: stacks of LSTM, GRU or Elman layers."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from torch import Tensor, nn
 from rescorer.lm.linear import linear
 from rescorer.lm.networks.base import State
 from rescorer.lm.networks.config import NetworkConfig
-from rescorer.lm.networks.dropout import dropped
+from rescorer.lm.networks.dropout import apply_dropout
 from rescorer.lm.networks.layers import ElmanLayers, GruLayers, LstmLayers, RecurrentLayers
 
 LAYERS: dict[str, type[RecurrentLayers]] = {"lstm": LstmLayers, "gru": GruLayers, "elman": ElmanLayers}
 
 
 class RecurrentNetwork(nn.Module):
-    """Embedding, recurrent layers, projection.
+    """Embedding, recurrent layers and projection.
 
-    A linear projection follows where hidden and embedding sizes differ, so that the output layer always
-    works at the size of the embedding (Sak et al. 2014 without the recurrence of the projection).
+    If hidden and embedding sizes differ, a linear projection follows, so that the output layer always works
+    at the embedding size (Sak et al. 2014, without the recurrence of the projection).
     """
 
     def __init__(self, config: NetworkConfig) -> None:
@@ -36,48 +36,48 @@ class RecurrentNetwork(nn.Module):
 
     @property
     def layers(self) -> RecurrentLayers:
-        """The stack; its parameters are named after the kind."""
+        """The stack of layers; its parameters are named after the kind."""
         return getattr(self, self.kind)
 
     def forward(self, words: Tensor, state: State | None = None) -> tuple[Tensor, State]:
-        below = self.embedding(words.t())  # (T, B, E): positions first, for the loop runs over them
-        state = self.start(words.shape[0]) if state is None else state
+        below = self.embedding(words.t())  # (T, B, E): time first, because the recurrences loop over it
+        state = self.initial_state(words.shape[0]) if state is None else state
         after: list[Tensor] = []
         for layer in range(self.layers.n_layers):
-            before = self.layers.parts(state, layer)
-            hidden, last = self.layers.sequence(layer, self._dropped(below), before)  # (T, B, H)
+            before = self.layers.layer_state(state, layer)
+            hidden, last = self.layers.run_sequence(layer, self._apply_dropout(below), before)  # (T, B, H)
             below = below + hidden if self.residual and layer else hidden
             after += last
-        vectors = self._dropped(self.projection(below))
+        vectors = self._apply_dropout(self.projection(below))
         return vectors.transpose(0, 1), tuple(after)  # (B, T, E)
 
-    def _dropped(self, values: Tensor) -> Tensor:
-        return dropped(values, self.dropout, self.locked) if self.training else values
+    def _apply_dropout(self, values: Tensor) -> Tensor:
+        return apply_dropout(values, self.dropout, self.locked) if self.training else values
 
-    def start(self, n: int) -> State:
-        zeros = self.layers.bias(0).new_zeros(n, self.layers.hidden_size)
+    def initial_state(self, n: int) -> State:
+        zeros = self.layers.input_bias(0).new_zeros(n, self.layers.hidden_size)
         return (zeros,) * (self.layers.n_parts * self.layers.n_layers)
 
-    def matrices_a_word(self) -> list[Tensor]:
-        """What ``step`` multiplies; the first layer's input projection is taken once a distinct word."""
+    def step_matrices(self) -> list[Tensor]:
+        """The matrices that ``step`` multiplies: all except the first input projection."""
         first = self.layers.parameter("weight_ih", 0)
-        made: list[Tensor] = [*self.layers.parameters(), *self.projection.parameters()]
-        return [each for each in made if each.dim() > 1 and each is not first]
+        parameters: list[Tensor] = [*self.layers.parameters(), *self.projection.parameters()]
+        return [parameter for parameter in parameters if parameter.dim() > 1 and parameter is not first]
 
     def inputs(self, words: Tensor) -> Tensor:
-        return self.layers.gates(0, self.embedding(words))  # (W, G·H)
+        return self.layers.input_gates(0, self.embedding(words))  # (W, G·H)
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         below, after = inputs, list[Tensor]()
         for layer in range(self.layers.n_layers):
-            gates = self.layers.gates(layer, below) if layer else inputs
-            new = self.layers.step(layer, gates, self.layers.parts(state, layer))
+            gates = self.layers.input_gates(layer, below) if layer else inputs
+            new = self.layers.step(layer, gates, self.layers.layer_state(state, layer))
             below = below + new[0] if self.residual and layer else new[0]
             after += new
-        return self._projected(below), tuple(after)
+        return self._project(below), tuple(after)
 
-    def _projected(self, hidden: Tensor) -> Tensor:
-        """As ``projection``, for scoring."""
+    def _project(self, hidden: Tensor) -> Tensor:
+        """Apply ``projection`` with the matrix product of scoring."""
         return linear(hidden, self.projection.weight) if isinstance(self.projection, nn.Linear) else hidden
 
     def set_dropout(self, dropout: float) -> None:

@@ -1,7 +1,7 @@
-"""Owns the context networks that see a fixed number of words: feed-forward and log-bilinear.
+"""Context networks that see a fixed number of words: feed-forward and log-bilinear.
 
-Before a text's first word stands that word itself, as often as the window asks: a sentence starts from
-``<s> <s> <s>``, or from as many ``</s>`` where state was carried in training.
+Positions before the first word of a text are filled with that word: a sentence starts with ``<s> <s> <s>``,
+or with ``</s> </s> </s>`` if training carried the state across sentences.
 """
 
 from __future__ import annotations
@@ -13,26 +13,31 @@ from torch.nn import functional
 
 from rescorer.lm.networks.base import State
 from rescorer.lm.networks.config import NetworkConfig
-from rescorer.lm.networks.dropout import dropped
+from rescorer.lm.networks.dropout import apply_dropout
 
-NOTHING = -1
-"""Stands in a state for words before the first one."""
-FUNCTIONS = {"tanh": torch.tanh, "sigmoid": torch.sigmoid, "relu": torch.relu, "linear": lambda x: x}
+NO_WORD = -1
+"""Marks positions of a state before the first word."""
+ACTIVATION_FUNCTIONS = {
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+    "relu": torch.relu,
+    "linear": lambda x: x,
+}
 
 
 class WindowedNetwork(nn.Module):
-    """Each word of the window, by its place, has a matrix; their products with the words' embeddings sum up.
+    """Sums a linear map of each word in the window, with one matrix per position.
 
-    The sum itself predicts in the log-bilinear model (Mnih & Hinton 2007); with an activation upon it, it is
-    the non-linear one. The feed-forward network (Bengio et al. 2003) may have further hidden layers. As with
-    recurrent networks, a linear projection follows where hidden and embedding sizes differ.
+    The log-bilinear model (Mnih & Hinton 2007) predicts from the sum itself; an activation makes it
+    non-linear. The feed-forward network (Bengio et al. 2003) may have further hidden layers. As in recurrent
+    networks, a linear projection follows if hidden and embedding sizes differ.
     """
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
         self.window, self.output_size = config.window, config.embedding_size
         self.dropout, self.locked, self.residual = config.dropout, config.locked_dropout, config.residual
-        self.activation = FUNCTIONS[config.activation]
+        self.activation = ACTIVATION_FUNCTIONS[config.activation]
         embedding, hidden = config.embedding_size, config.hidden_size
         self.embedding = nn.Embedding(config.vocabulary_size, embedding)
         nn.init.normal_(self.embedding.weight, std=embedding**-0.5)
@@ -46,46 +51,46 @@ class WindowedNetwork(nn.Module):
         self.projection = nn.Identity() if same else nn.Linear(hidden, embedding, bias=False)
 
     def forward(self, words: Tensor, state: State | None = None) -> tuple[Tensor, State]:
-        (before,) = self.start(len(words)) if state is None else state
+        (before,) = self.initial_state(len(words)) if state is None else state
         seen = torch.cat([before[:, 1:], words], dim=1)  # (B, n - 1 + T)
-        seen = torch.where(seen == NOTHING, words[:, :1], seen)
-        embedded = self._dropped(self.embedding(seen.t()))  # (n - 1 + T, B, E)
+        seen = torch.where(seen == NO_WORD, words[:, :1], seen)
+        embedded = self._apply_dropout(self.embedding(seen.t()))  # (n - 1 + T, B, E)
         if torch.is_autocast_enabled(words.device.type):
             embedded = embedded.to(torch.get_autocast_dtype(words.device.type))
         summed = _PositionSum.apply(embedded, self.positions, self.bias)  # (T, B, H)
-        vectors = self._dropped(self._vectors(summed))
+        vectors = self._apply_dropout(self._vectors(summed))
         return vectors.transpose(0, 1), (seen[:, -self.window :],)
 
     def _vectors(self, summed: Tensor) -> Tensor:
-        """From sums over the window to context vectors, (..., H) → (..., D)."""
+        """Context vectors from the sums over the window, (..., H) → (..., D)."""
         hidden = self.activation(summed)
         for layer in self.deeper:
-            made = self.activation(layer(self._dropped(hidden)))
-            hidden = hidden + made if self.residual else made
+            deeper = self.activation(layer(self._apply_dropout(hidden)))
+            hidden = hidden + deeper if self.residual else deeper
         return self.projection(hidden)
 
-    def _dropped(self, values: Tensor) -> Tensor:
-        return dropped(values, self.dropout, self.locked) if self.training else values
+    def _apply_dropout(self, values: Tensor) -> Tensor:
+        return apply_dropout(values, self.dropout, self.locked) if self.training else values
 
-    def start(self, n: int) -> State:
-        """A state is the last words, (N, window)."""
-        return (torch.full((n, self.window), NOTHING, device=self.positions.device),)
+    def initial_state(self, n: int) -> State:
+        """A state holds the last words, (N, window)."""
+        return (torch.full((n, self.window), NO_WORD, device=self.positions.device),)
 
     def inputs(self, words: Tensor) -> Tensor:
         return words.unsqueeze(1)
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         seen = torch.cat([state[0][:, 1:], inputs], dim=1)
-        seen = torch.where(seen == NOTHING, inputs, seen)
-        distinct, places = torch.unique(seen, return_inverse=True)
-        return self.contexts(distinct, places), (seen,)
+        seen = torch.where(seen == NO_WORD, inputs, seen)
+        distinct, indices = torch.unique(seen, return_inverse=True)
+        return self.context_vectors(distinct, indices), (seen,)
 
-    def contexts(self, words: Tensor, windows: Tensor) -> Tensor:
-        """Vectors of many contexts, every word multiplied once for each place in them: gathers and sums.
+    def context_vectors(self, words: Tensor, windows: Tensor) -> Tensor:
+        """Compute the vectors of many contexts, multiplying each word only once per position.
 
         Args:
             words: (W,) distinct words.
-            windows: (U, window) the words of each context, oldest first, as indices into ``words``.
+            windows: (U, window) words of each context, oldest first, as indices into ``words``.
 
         Returns:
             (U, D).
@@ -101,7 +106,7 @@ class WindowedNetwork(nn.Module):
 
 
 class _PositionSum(Function):
-    """b + Σ_i C_i e_{t-n+1+i} at all positions; the shifted sequences are slices, never copies."""
+    """b + Σ_i C_i e_{t-n+1+i} at all positions; the shifted sequences are slices, not copies."""
 
     @staticmethod
     def forward(ctx, embedded, matrices, bias):  # type: ignore[no-untyped-def]
@@ -123,8 +128,8 @@ class _PositionSum(Function):
         grad, cast = grad.flatten(0, 1), matrices.to(flat.dtype)
         flat_grad, matrices_grad = torch.zeros_like(flat), torch.empty_like(matrices)
         for i in range(len(matrices)):
-            here = slice(i * batch, (i + positions) * batch)
-            flat_grad[here].addmm_(grad, cast[i])
-            matrices_grad[i] = grad.t() @ flat[here]
+            shifted = slice(i * batch, (i + positions) * batch)
+            flat_grad[shifted].addmm_(grad, cast[i])
+            matrices_grad[i] = grad.t() @ flat[shifted]
         bias_grad = grad.sum(0, dtype=matrices.dtype)
         return flat_grad.view(-1, batch, flat.shape[1]), matrices_grad, bias_grad

@@ -1,9 +1,9 @@
-"""Owns within-class scores by a few batched products: for GPUs, which a product a class would keep busy with
-launches.
+"""Compute within-class scores in a few batched products, for GPUs.
 
-The vectors that a class is asked for are laid in chunks of ``CHUNK_ROWS``, and every chunk meets a copy of
-its class's weights, (B, R, D) × (B, D, W): copying them costs less than launching hundreds of kernels.
-Classes of about the same size share a product, in which the smaller ones are padded.
+One product per class would keep a GPU busy with kernel launches. Instead, the vectors that are scored against
+a class are laid out in chunks of ``CHUNK_ROWS``, and every chunk is multiplied with a copy of its class's
+weights, (B, R, D) × (B, D, W): copying them costs less than launching hundreds of kernels. Classes of similar
+size share a product, in which the smaller ones are padded.
 """
 
 from __future__ import annotations
@@ -18,54 +18,62 @@ from torch.nn import functional
 from rescorer.lm.output.tables import TableLayout
 
 CHUNK_ROWS = 64
-"""Vectors that share one copy of a class's weights; what a class's last chunk lacks is padding."""
-WEIGHTS_A_PRODUCT = 1 << 27
-"""Elements of the copies held at once: 256 MB in bfloat16."""
+"""Number of vectors that share one copy of a class's weights; the last chunk of a class is padded."""
+MAX_COPIED_WEIGHTS = 1 << 27
+"""Largest number of copied weights held at once: 256 MB in bfloat16."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """Distinct pairs of a vector and a class, in chunks of one class each, in the layout's order."""
+    """Distinct pairs of a vector and a class, in chunks that belong to one class each, in layout order."""
 
     vectors: Tensor
-    """(B·R, D), zeros where a chunk is not full."""
-    places: Tensor
-    """(B,) of each chunk's class in the layout."""
+    """(B·R, D), padded with zeros where a chunk is not full."""
+    positions: Tensor
+    """(B,) position of each chunk's class in the layout."""
     bounds: list[int]
-    """Chunks before each class in the layout's order, and all of them."""
+    """Number of chunks before each class in layout order, followed by the total."""
     slots: Tensor
-    """(E,) which of the vectors is each edge's."""
+    """(E,) index of each edge's vector in ``vectors``."""
 
 
-def chunked(hidden: Tensor, rows: Tensor, places: Tensor, n_classes: int) -> Chunks:
-    """Lays out the vectors ``hidden[rows[e]]``, (N, D), for classes at ``places[e]``, each pair once."""
-    pairs, pair = torch.unique(places * len(hidden) + rows, return_inverse=True)  # (P,) by place
-    of_class = pairs // len(hidden)
-    counts = torch.bincount(of_class, minlength=n_classes)  # (C,)
-    chunks = (counts + CHUNK_ROWS - 1) // CHUNK_ROWS
-    before, pairs_before = (each.cumsum(0) - each for each in (chunks, counts))
-    place_in_class = torch.arange(len(pairs), device=pairs.device) - pairs_before[of_class]
-    slot = before[of_class] * CHUNK_ROWS + place_in_class  # (P,)
-    bounds = [0, *chunks.cumsum(0).tolist()]
+def build_chunks(hidden: Tensor, rows: Tensor, positions: Tensor, n_classes: int) -> Chunks:
+    """Lay out the vectors ``hidden[rows[e]]`` for the classes at ``positions[e]``, each pair once."""
+    pairs, pair_of_edge = torch.unique(positions * len(hidden) + rows, return_inverse=True)  # (P,) by class
+    class_of_pair = pairs // len(hidden)
+    pair_counts = torch.bincount(class_of_pair, minlength=n_classes)  # (C,)
+    chunk_counts = (pair_counts + CHUNK_ROWS - 1) // CHUNK_ROWS
+    chunks_before, pairs_before = (counts.cumsum(0) - counts for counts in (chunk_counts, pair_counts))
+    rank_in_class = torch.arange(len(pairs), device=pairs.device) - pairs_before[class_of_pair]
+    slot_of_pair = chunks_before[class_of_pair] * CHUNK_ROWS + rank_in_class  # (P,)
+    bounds = [0, *chunk_counts.cumsum(0).tolist()]
     vectors = hidden.new_zeros(bounds[-1] * CHUNK_ROWS, hidden.shape[1])
-    vectors[slot] = hidden[pairs % len(hidden)]
-    of_chunk = torch.repeat_interleave(chunks, output_size=bounds[-1])
-    return Chunks(vectors, of_chunk, bounds, slot[pair])
+    vectors[slot_of_pair] = hidden[pairs % len(hidden)]
+    class_of_chunk = torch.repeat_interleave(chunk_counts, output_size=bounds[-1])
+    return Chunks(vectors, class_of_chunk, bounds, slot_of_pair[pair_of_edge])
 
 
-def blocks(layout: TableLayout, bounds: list[int], size: int) -> Iterator[tuple[int, int, int]]:
-    """First and last chunk of each product, and the words of its largest class; ``size``: D."""
-    for places, width in layout.groups:
-        step = max(1, WEIGHTS_A_PRODUCT // (width * size))
-        for begin in range(bounds[places.start], bounds[places.stop], step):
-            yield begin, min(begin + step, bounds[places.stop]), width
+def split_products(layout: TableLayout, bounds: list[int], size: int) -> Iterator[tuple[int, int, int]]:
+    """Split the chunks into products of at most ``MAX_COPIED_WEIGHTS``.
+
+    Args:
+        bounds: as in ``Chunks``.
+        size: D, the length of a vector.
+
+    Yields:
+        First chunk, end of the chunks, and number of words in the largest class.
+    """
+    for positions, width in layout.groups:
+        step = max(1, MAX_COPIED_WEIGHTS // (width * size))
+        for begin in range(bounds[positions.start], bounds[positions.stop], step):
+            yield begin, min(begin + step, bounds[positions.stop]), width
 
 
-def within_classes(
+def within_class_log_probs(
     hidden: Tensor,
     rows: Tensor,
     targets: Tensor,
-    places: Tensor,
+    positions: Tensor,
     layout: TableLayout,
     weight: Tensor,
     bias: Tensor,
@@ -74,25 +82,24 @@ def within_classes(
 
     Args:
         hidden: (N, D) in the dtype of ``weight``.
-        rows, targets, places: (E,) int64: vector, place of the word in its class, place of that class in
-            ``layout``.
+        rows: (E,) int64 index of the vector.
+        targets: (E,) int64 index of the word within its class.
+        positions: (E,) int64 position of that class in ``layout``.
         weight, bias: (≥ V, D), (V,) of the words.
     """
-    chunks = chunked(hidden, rows, places, len(layout.words))
-    first_words = torch.tensor([own.start for own in layout.words], device=hidden.device)[
-        chunks.places
-    ]  # (B,)
-    n_words = torch.tensor([own.stop - own.start for own in layout.words], device=hidden.device)[
-        chunks.places
-    ]
-    products = list(blocks(layout, chunks.bounds, hidden.shape[1]))
+    chunks = build_chunks(hidden, rows, positions, len(layout.words))
+    class_starts = torch.tensor([words.start for words in layout.words], device=hidden.device)
+    class_sizes = torch.tensor([words.stop - words.start for words in layout.words], device=hidden.device)
+    first_words, n_words = class_starts[chunks.positions], class_sizes[chunks.positions]  # (B,)
+    products = list(split_products(layout, chunks.bounds, hidden.shape[1]))
     by_slot = torch.argsort(chunks.slots)
     slots, targets = chunks.slots[by_slot], targets[by_slot]
-    starts = torch.tensor([[begin, end] for begin, end, _ in products], device=hidden.device) * CHUNK_ROWS
-    out = bias.new_zeros(len(rows))  # 0 for the only word of a class
-    for (begin, end, width), (first, last) in zip(
-        products, torch.searchsorted(slots, starts).tolist(), strict=True
-    ):
+    slot_ranges = (
+        torch.tensor([[begin, end] for begin, end, _ in products], device=hidden.device) * CHUNK_ROWS
+    )
+    edge_ranges = torch.searchsorted(slots, slot_ranges).tolist()
+    sorted_out = bias.new_zeros(len(rows))  # stays 0 for words that are alone in their class
+    for (begin, end, width), (first, last) in zip(products, edge_ranges, strict=True):
         columns = torch.arange(width, device=hidden.device)
         ids = (first_words[begin:end, None] + columns).clamp_(max=len(bias) - 1)  # (B, W)
         vectors = chunks.vectors[begin * CHUNK_ROWS : end * CHUNK_ROWS].view(end - begin, CHUNK_ROWS, -1)
@@ -100,5 +107,5 @@ def within_classes(
         scores += bias[ids].unsqueeze(1)
         scores.masked_fill_((columns >= n_words[begin:end, None]).unsqueeze(1), -torch.inf)
         log_probs = functional.log_softmax(scores, dim=2).flatten(0, 1)
-        out[first:last] = log_probs[slots[first:last] - begin * CHUNK_ROWS, targets[first:last]]
-    return torch.empty_like(out).index_copy_(0, by_slot, out)
+        sorted_out[first:last] = log_probs[slots[first:last] - begin * CHUNK_ROWS, targets[first:last]]
+    return torch.empty_like(sorted_out).index_copy_(0, by_slot, sorted_out)

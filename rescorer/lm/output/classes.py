@@ -1,4 +1,4 @@
-"""Owns the class-factored softmax: a word is its class, then itself within the class."""
+"""Class-factored softmax: predict the class of a word, then the word within its class."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rescorer.lm.linear import linear
-from rescorer.lm.output.batched import within_classes
-from rescorer.lm.output.cross_entropy import cross_entropy
-from rescorer.lm.output.edges import row_blocks, runs
-from rescorer.lm.output.tables import TableLayout, gaps
+from rescorer.lm.output.batched import within_class_log_probs
+from rescorer.lm.output.cross_entropy import cross_entropy_and_gradient
+from rescorer.lm.output.edges import equal_runs, row_blocks
+from rescorer.lm.output.tables import TableLayout, uncovered_ranges
 
-ROWS_A_BLOCK = 8192
-"""Rows for which class scores are held at once: 8192 × 256 classes × 4 bytes = 8 MB."""
+BLOCK_ROWS = 8192
+"""Number of rows whose class scores are held at once: 8192 × 256 classes × 4 bytes = 8 MB."""
 
 
 class ClassFactoredSoftmax(nn.Module):
     """P(w|h) = P(class of w | h) · P(w | class of w, h)  (Goodman 2001, Mikolov et al. 2011).
 
-    Normalised by construction. A class is a range of word ids, so that its weights are one slice: order
-    the vocabulary by class.
+    Normalised by construction. A class is a range of word ids, so that its weights are one slice: the
+    vocabulary must be ordered by class.
 
     Args:
-        size: D, of the context vectors.
-        class_sizes: words in each class; their sum is the number of words that can be predicted.
-        word_weight: use (the first rows of) this (≥ V, D) matrix, such as the input embedding; None makes
-            an own one.
+        size: D, length of a context vector.
+        class_sizes: number of words in each class; they sum to the number of words that can be predicted.
+        word_weight: (≥ V, D) matrix whose first rows are the word weights, such as the input embedding; None
+            creates new weights.
     """
 
     def __init__(self, size: int, class_sizes: Sequence[int], word_weight: Tensor | None = None) -> None:
@@ -41,10 +41,10 @@ class ClassFactoredSoftmax(nn.Module):
         sizes = torch.tensor(class_sizes)
         self.class_of: Tensor  # (V,) class of each word
         self.register_buffer("class_of", torch.arange(len(sizes)).repeat_interleave(sizes), persistent=False)
-        self.first_word: Tensor  # (C,) of each class
+        self.first_word: Tensor  # (C,) first word of each class
         self.register_buffer("first_word", torch.tensor(self.class_bounds[:-1]), persistent=False)
-        self.place: Tensor  # (C,) of each class in the layout
-        self.register_buffer("place", torch.argsort(torch.tensor(self.layout.by_size)), persistent=False)
+        self.position: Tensor  # (C,) position of each class in the layout
+        self.register_buffer("position", torch.argsort(torch.tensor(self.layout.by_size)), persistent=False)
         self.class_layer = nn.Linear(size, len(class_sizes))
         self.word_weight = nn.Parameter(torch.empty(n_words, size)) if word_weight is None else word_weight
         self.word_bias = nn.Parameter(torch.zeros(n_words))
@@ -56,7 +56,7 @@ class ClassFactoredSoftmax(nn.Module):
         return self.class_bounds[-1]
 
     def start_from_unigrams(self, counts: Tensor) -> None:
-        """Sets the biases so that zero weights would predict the unigram distribution; counts: (V,)."""
+        """See ``OutputLayer``."""
         counts = counts.to(torch.float32).clamp(min=0.5)
         mass = torch.zeros(len(self.class_bounds) - 1).index_add_(0, self.class_of, counts)
         with torch.no_grad():
@@ -64,88 +64,83 @@ class ClassFactoredSoftmax(nn.Module):
             self.class_layer.bias.copy_(torch.log(mass / mass.sum()))
 
     def loss(self, hidden: Tensor, words: Tensor) -> Tensor:
-        """Σ −ln P(word | hidden) over the batch, for training; hidden: (N, D), words: (N,)."""
+        """See ``OutputLayer``."""
         layer = self.class_layer
         return _Loss.apply(hidden, layer.weight, layer.bias, self.word_weight, self.word_bias, words, self)
 
     @torch.no_grad()
     def log_probs(self, hidden: Tensor, rows: Tensor, words: Tensor) -> Tensor:
-        """ln P(words[e] | hidden[rows[e]]) for every edge e, each distinct (row, class) scored once.
-
-        Args:
-            hidden: (N, D) context vectors.
-            rows, words: (E,) int64; several edges may share a row.
-
-        Returns:
-            (E,) in the dtype of ``hidden``.
-        """
+        """See ``OutputLayer``; each distinct (row, class) is scored once."""
         classes = self.class_of[words]
         out = torch.empty(len(words), dtype=hidden.dtype, device=hidden.device)
-        hidden = hidden.to(self.word_weight.dtype)  # once, not in each product
+        hidden = hidden.to(self.word_weight.dtype)  # once, instead of in each product
         weight, bias = self.class_layer.weight, self.class_layer.bias
-        for block, edges, places in row_blocks(rows, len(hidden), ROWS_A_BLOCK):
+        for block, edges, positions in row_blocks(rows, len(hidden), BLOCK_ROWS):
             scores = functional.log_softmax(linear(hidden[block], weight, bias), dim=1)  # (n, C)
-            out[edges] = scores[places, classes[edges]]
-        out += self._within_classes(hidden, rows, words, classes)
+            out[edges] = scores[positions, classes[edges]]
+        out += self._within_class_log_probs(hidden, rows, words, classes)
         return out
 
-    def _within_classes(self, hidden: Tensor, rows: Tensor, words: Tensor, classes: Tensor) -> Tensor:
-        """ln P(words[e] | its class, hidden[rows[e]]), (E,): on CPUs a product a class."""
+    def _within_class_log_probs(self, hidden: Tensor, rows: Tensor, words: Tensor, classes: Tensor) -> Tensor:
+        """ln P(words[e] | its class, hidden[rows[e]]), (E,); CPUs compute one product per class."""
         if hidden.device.type != "cpu":
-            targets, places = words - self.first_word[classes], self.place[classes]
-            return within_classes(
-                hidden, rows, targets, places, self.layout, self.word_weight, self.word_bias
+            targets, positions = words - self.first_word[classes], self.position[classes]
+            return within_class_log_probs(
+                hidden, rows, targets, positions, self.layout, self.word_weight, self.word_bias
             )
         by_pair = torch.argsort(classes * len(hidden) + rows)  # edges by class, then row
         classes, rows = classes[by_pair], rows[by_pair]
         targets = words[by_pair] - self.first_word[classes]
-        sorted_out = self.word_bias.new_zeros(len(words))  # 0 for the only word of a class
-        for c, begin, end in runs(classes):
+        sorted_out = self.word_bias.new_zeros(len(words))  # stays 0 for words that are alone in their class
+        for c, begin, end in equal_runs(classes):
             first, last = self.class_bounds[c], self.class_bounds[c + 1]
             if last - first > 1:
-                distinct, places = torch.unique_consecutive(rows[begin:end], return_inverse=True)
+                distinct, positions = torch.unique_consecutive(rows[begin:end], return_inverse=True)
                 vectors = hidden.index_select(0, distinct)
                 logits = linear(vectors, self.word_weight[first:last], self.word_bias[first:last])
                 log_probs = functional.log_softmax(logits, dim=1)
-                sorted_out[begin:end] = log_probs[places, targets[begin:end]]
+                sorted_out[begin:end] = log_probs[positions, targets[begin:end]]
         return torch.empty_like(sorted_out).index_copy_(0, by_pair, sorted_out)
 
     @torch.no_grad()
     def distribution(self, hidden: Tensor) -> Tensor:
-        """ln P(w | hidden) of every word, (N, V): the plain twin of ``log_probs``."""
-        of_class = functional.log_softmax(self.class_layer(hidden), dim=1)
+        """See ``OutputLayer``."""
+        class_log_probs = functional.log_softmax(self.class_layer(hidden), dim=1)
         columns = []
         for c, (first, last) in enumerate(pairwise(self.class_bounds)):
             logits = functional.linear(hidden, self.word_weight[first:last], self.word_bias[first:last])
-            columns.append(of_class[:, c : c + 1] + functional.log_softmax(logits, dim=1))
+            columns.append(class_log_probs[:, c : c + 1] + functional.log_softmax(logits, dim=1))
         return torch.cat(columns, dim=1)
 
 
 class _Loss(torch.autograd.Function):
     """Σ −ln P(class | hidden) − ln P(word | class, hidden).
 
-    One small GEMM a class that occurs in the batch, and everything else a few operations a table; autograd
-    over as many slices would spend its time on book-keeping and full-size zero gradients.
+    Computes one small matrix product per class of the batch, and everything else in a few operations per
+    table of classes. Autograd over as many slices would spend its time on bookkeeping and on gradients of
+    full size that are mostly zero.
     """
 
     @staticmethod
     def forward(ctx, hidden, class_weight, class_bias, weight, bias, words, layer):  # type: ignore[no-untyped-def]
-        places = layer.place[layer.class_of[words]]
-        tables = layer.layout.tables(torch.bincount(places, minlength=len(class_bias)).tolist())
-        order = torch.argsort(places)
+        positions = layer.position[layer.class_of[words]]
+        tables = layer.layout.tables(torch.bincount(positions, minlength=len(class_bias)).tolist())
+        order = torch.argsort(positions)
         h, words = hidden.index_select(0, order), words[order]
         classes = layer.class_of[words]
         target = words - layer.first_word[classes]
-        loss, class_delta = cross_entropy(torch.addmm(class_bias, h, class_weight.t()), classes)
+        class_scores = torch.addmm(class_bias, h, class_weight.t())  # (N, C)
+        loss, class_delta = cross_entropy_and_gradient(class_scores, classes)
+        del class_scores
         deltas = []
         for table in tables:
             scores = h.new_full((sum(table.counts), table.width), -math.inf)
-            split = (each.split(table.counts) for each in (h[table.rows], scores))
-            for own, vectors, logits in zip(table.words, *split, strict=True):
-                w = weight[own]  # (v, D)
-                torch.addmm(bias[own], vectors, w.t(), out=logits[:, : len(w)])  # (n, v)
-            of_words, delta = cross_entropy(scores, target[table.rows])
-            loss += of_words
+            split = (tensor.split(table.counts) for tensor in (h[table.rows], scores))
+            for class_words, vectors, logits in zip(table.words, *split, strict=True):
+                w = weight[class_words]  # (v, D)
+                torch.addmm(bias[class_words], vectors, w.t(), out=logits[:, : len(w)])  # (n, v)
+            table_loss, delta = cross_entropy_and_gradient(scores, target[table.rows])
+            loss += table_loss
             deltas.append(delta)
         ctx.tables, ctx.n_words = tables, len(bias)
         ctx.save_for_backward(h, order, class_weight, weight, class_delta, *deltas)
@@ -158,15 +153,17 @@ class _Loss(torch.autograd.Function):
         h_grad = torch.mm(delta, class_weight)
         class_grads = torch.mm(delta.t(), h), delta.sum(dim=0)
         weight_grad, bias_grad = torch.empty_like(weight), weight.new_zeros(ctx.n_words)
-        for gap in gaps([own for table in ctx.tables for own in table.words], len(weight)):
-            weight_grad[gap] = 0.0
+        covered = [class_words for table in ctx.tables for class_words in table.words]
+        for unused in uncovered_ranges(covered, len(weight)):
+            weight_grad[unused] = 0.0
         for table, delta in zip(ctx.tables, deltas, strict=True):
-            split = (each.split(table.counts) for each in (h[table.rows], h_grad[table.rows], delta * grad))
-            for own, vectors, vectors_grad, d in zip(table.words, *split, strict=True):
-                w = weight[own]
+            tensors = (h[table.rows], h_grad[table.rows], delta * grad)
+            split = (tensor.split(table.counts) for tensor in tensors)
+            for class_words, vectors, vectors_grad, d in zip(table.words, *split, strict=True):
+                w = weight[class_words]
                 d = d[:, : len(w)]
                 vectors_grad.addmm_(d, w)
-                torch.mm(d.t(), vectors, out=weight_grad[own])
-                torch.sum(d, dim=0, out=bias_grad[own])
+                torch.mm(d.t(), vectors, out=weight_grad[class_words])
+                torch.sum(d, dim=0, out=bias_grad[class_words])
         hidden_grad = h_grad.index_select(0, torch.argsort(order))
         return hidden_grad, *class_grads, weight_grad, bias_grad, None, None

@@ -1,4 +1,4 @@
-"""Owns the cross-entropy of a table of scores with its gradient, for losses that differentiate themselves."""
+"""Compute the cross-entropy of a table of scores together with its gradient."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-def cross_entropy(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+def cross_entropy_and_gradient(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Σ −ln softmax(scores)[target] in float64, and its gradient with respect to the scores, (N, K).
 
     Args:

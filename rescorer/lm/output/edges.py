@@ -1,4 +1,4 @@
-"""Owns the bookkeeping of edges: which of them start in which rows, as ranges of a sorted order."""
+"""Group edges by the rows of context vectors from which they are predicted."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from torch import Tensor
 
 
 def row_blocks(rows: Tensor, n_rows: int, size: int) -> Iterator[tuple[slice, Tensor, Tensor]]:
-    """Cuts ``n_rows`` rows into blocks of ``size``.
+    """Split ``n_rows`` rows into blocks of ``size`` and find the edges of each block.
 
     Args:
-        rows: (E,) int64, the row where each edge starts.
+        rows: (E,) int64, the row of each edge.
 
     Yields:
-        A block as a slice of the rows, the edges that start in it, and the place of each edge's row in the
-        block; blocks without edges are left out.
+        A block as a slice of the rows, the indices of its edges, and the position of each edge's row within
+        the block. Blocks without edges are skipped.
     """
     by_row = torch.argsort(rows)
     starts = torch.arange(0, n_rows + size, size, device=rows.device)
@@ -28,8 +28,8 @@ def row_blocks(rows: Tensor, n_rows: int, size: int) -> Iterator[tuple[slice, Te
             yield slice(begin, begin + size), edges, rows[edges] - begin
 
 
-def runs(values: Tensor) -> Iterator[tuple[int, int, int]]:
-    """(value, begin, end) of each run of equal values."""
+def equal_runs(values: Tensor) -> Iterator[tuple[int, int, int]]:
+    """Yield (value, begin, end) of each run of equal values."""
     distinct, counts = torch.unique_consecutive(values, return_counts=True)
     end = 0
     for value, count in zip(distinct.tolist(), counts.tolist(), strict=True):

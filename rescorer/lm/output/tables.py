@@ -1,5 +1,7 @@
-"""Owns the layout of within-class scores: words to predict sorted by class, classes of about the same size in
-one padded table, so that most of the work is a few operations a table instead of a few a class."""
+"""Lay out within-class scores in tables, in which classes of similar size are padded to the same width.
+
+With target words sorted by class, most of the work is a few operations per table instead of a few per class.
+"""
 
 from __future__ import annotations
 
@@ -7,67 +9,74 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-MOST_PADDING = 1.5
-"""The largest class of a table has at most so many times the words of the smallest, and a few more."""
+MAX_SIZE_RATIO = 1.5
 FREE_PADDING = 16
+"""Limits of padding: the largest class of a table has at most ``MAX_SIZE_RATIO`` times as many words as the
+smallest, plus ``FREE_PADDING``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Some classes, and the rows of one batch that they have; classes without rows are left out."""
+    """The classes of one table that have rows in a batch."""
 
     rows: slice
-    """Of the batch sorted by class."""
+    """Rows of the table in the batch sorted by class."""
     width: int
-    """Words in the largest of the classes."""
+    """Number of words in the largest class."""
     words: list[slice]
-    """Ids of each class's words."""
+    """Word ids of each class."""
     counts: list[int]
-    """Rows of each class."""
+    """Number of rows of each class."""
 
 
 class TableLayout:
-    """Which classes share a table; a class of one word is certain and needs none.
+    """Assignment of classes to tables; a class of one word needs no scores and belongs to no table.
 
     Args:
-        class_sizes: words in each class, a class being a range of ids.
+        class_sizes: number of words in each class; a class is a range of word ids.
+
+    Attributes:
+        by_size: classes ordered by size, which is the layout order.
+        words: word ids of each class, in layout order.
+        groups: for each table, the range of positions in layout order, and the words in its largest class.
     """
 
     def __init__(self, class_sizes: Sequence[int]) -> None:
         self.by_size = sorted(range(len(class_sizes)), key=lambda c: class_sizes[c])
-        """Classes in the order of their rows."""
         words = [slice(first, last) for first, last in pairwise((0, *accumulate(class_sizes)))]
         self.words = [words[c] for c in self.by_size]
-        """Ids of each class's words, in that order."""
-        sizes = [class_sizes[c] for c in self.by_size]
         self.groups: list[tuple[range, int]] = []
-        """Places in that order that share a table, and the words of the largest class among them."""
+        sizes = [class_sizes[c] for c in self.by_size]
         begin = sizes.count(1)
         for end in range(begin + 1, len(sizes) + 1):
-            if end == len(sizes) or sizes[end] > MOST_PADDING * sizes[begin] + FREE_PADDING:
+            if end == len(sizes) or sizes[end] > MAX_SIZE_RATIO * sizes[begin] + FREE_PADDING:
                 self.groups.append((range(begin, end), sizes[end - 1]))
                 begin = end
 
     def tables(self, counts: Sequence[int]) -> list[Table]:
-        """The tables of a batch; ``counts`` are its rows of each class, in the order of ``by_size``."""
-        out = []
+        """The tables of a batch.
+
+        Args:
+            counts: number of rows of each class in the batch, in layout order.
+        """
+        tables = []
         begin = sum(counts[: self.groups[0][0].start]) if self.groups else 0
-        for places, width in self.groups:
-            there = [place for place in places if counts[place]]
-            end = begin + sum(counts[place] for place in there)
-            if there:
-                words = [self.words[place] for place in there]
-                out.append(Table(slice(begin, end), width, words, [counts[place] for place in there]))
+        for positions, width in self.groups:
+            used = [position for position in positions if counts[position]]
+            end = begin + sum(counts[position] for position in used)
+            if used:
+                words = [self.words[position] for position in used]
+                tables.append(Table(slice(begin, end), width, words, [counts[position] for position in used]))
             begin = end
-        return out
+        return tables
 
 
-def gaps(ranges: Sequence[slice], n: int) -> Iterator[slice]:
-    """What disjoint ranges leave of 0 … n-1."""
+def uncovered_ranges(ranges: Sequence[slice], n: int) -> Iterator[slice]:
+    """Yield the parts of 0 … n-1 that disjoint ranges leave out."""
     begin = 0
-    for each in sorted(ranges, key=lambda each: each.start):
-        if begin < each.start:
-            yield slice(begin, each.start)
-        begin = each.stop
+    for covered in sorted(ranges, key=lambda covered: covered.start):
+        if begin < covered.start:
+            yield slice(begin, covered.start)
+        begin = covered.stop
     if begin < n:
         yield slice(begin, n)

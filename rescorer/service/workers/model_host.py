@@ -10,7 +10,7 @@ from pathlib import Path
 from rescorer.errors import Unavailable
 from rescorer.lm.base import EdgeScores
 from rescorer.lm.context_stats import ContextWords
-from rescorer.lm.malloc import give_back_freed_memory
+from rescorer.lm.malloc import release_freed_memory
 from rescorer.lm.ngram import NgramModel
 from rescorer.profiling import Stopwatch
 from rescorer.service.observability.timings import seconds_of
@@ -53,11 +53,11 @@ class ModelHost:
             use_threads(self._threads)
         scorer.score(WARM_UP)
         self._scorers[label] = scorer
-        give_back_freed_memory()
+        release_freed_memory()
 
     def unload(self, label: str) -> None:
         self._scorers.pop(label, None)
-        give_back_freed_memory()
+        release_freed_memory()
 
     def measured(self, label: str, trie: HypothesisTrie, only: Sequence[str] = ()) -> Scored:
         """As ``score``, with what it took."""

@@ -16,7 +16,7 @@ from rescorer.bench.peers import SENTENCES_A_BATCH, PlainLstm
 from rescorer.bench.products import Product, flops, seconds_alone
 from rescorer.errors import ConfigError
 from rescorer.lm.networks import NetworkConfig, NeuralModel
-from rescorer.lm.networks.config import WINDOWED
+from rescorer.lm.networks.config import WINDOWED_KINDS
 from rescorer.text import Normaliser
 from rescorer_training.bench.baseline import plain_optimiser, plain_step
 from rescorer_training.bench.gemm_floor import PASSES, network_products, output_products
@@ -226,7 +226,7 @@ def network_config(name: str, counts: np.ndarray, options: BenchmarkOptions) -> 
         hidden_size=options.size,
         output=output,
         activation="linear" if kind == "lbl" else "tanh",
-        window=options.window if kind in WINDOWED else 0,
+        window=options.window if kind in WINDOWED_KINDS else 0,
     )
 
 

@@ -161,7 +161,7 @@ class _NeuralPredictor:
         )
 
     def start(self) -> Any:
-        return self._step(self.model.start_word, self.network.start(1))
+        return self._step(self.model.start_word, self.network.initial_state(1))
 
     @torch.inference_mode()
     def log_probs(self, state: Any) -> np.ndarray:

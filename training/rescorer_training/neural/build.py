@@ -13,7 +13,7 @@ import typer
 from rescorer.errors import ConfigError
 from rescorer.lm.checkpoint import load_model
 from rescorer.lm.networks import NetworkConfig, NeuralModel
-from rescorer.lm.networks.config import WINDOWED
+from rescorer.lm.networks.config import WINDOWED_KINDS
 from rescorer.lm.output import TreeSoftmax
 from rescorer.vocabulary import Vocabulary
 from rescorer_training.classes.brown import brown_clusters, neighbour_vectors
@@ -157,7 +157,7 @@ def make_network(
     given.setdefault("output", "classes" if objective == "ml" else "full")
     if given["output"] == "tree":
         given.setdefault("tied", False)
-    if given.get("kind") in WINDOWED:
+    if given.get("kind") in WINDOWED_KINDS:
         given.setdefault("window", DEFAULT_WINDOW)
     config = NetworkConfig(
         vocabulary_size=len(text.vocabulary),

@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from rescorer.errors import BundleError, ConfigError, ScoringError
-from rescorer.lm.checkpoint import own_parameters, save_model
+from rescorer.lm.checkpoint import deduplicated_state, save_model
 from rescorer.lm.networks import NeuralModel, State
 from rescorer.vocabulary import Vocabulary
 from rescorer_training.neural.averaging import WeightAverage
@@ -42,7 +42,7 @@ class Parts:
 
     def tensors(self) -> dict[str, Tensor]:
         """Every tensor by the name it is stored under."""
-        out = {f"model.{name}": value for name, value in own_parameters(self.model).items()}
+        out = {f"model.{name}": value for name, value in deduplicated_state(self.model).items()}
         for number, moments in self.optimiser.state_dict()["state"].items():
             for name, value in moments.items():
                 if value is not None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from rescorer.errors import ConfigError
-from rescorer.lm.checkpoint import WEIGHTS, load_model, save_model
+from rescorer.lm.checkpoint import WEIGHTS_FILE, load_model, save_model
 
 PRECISIONS = {"float32": torch.float32, "float16": torch.float16, "int8": torch.int8}
 FACTS = "training.json"
@@ -29,7 +29,7 @@ def quantise(folder: Path, output: Path, precision: str) -> tuple[int, int]:
     save_model(*load_model(folder), output, PRECISIONS[precision])
     if (folder / FACTS).exists():
         shutil.copyfile(folder / FACTS, output / FACTS)
-    return (folder / WEIGHTS).stat().st_size, (output / WEIGHTS).stat().st_size
+    return (folder / WEIGHTS_FILE).stat().st_size, (output / WEIGHTS_FILE).stat().st_size
 
 
 def average(folders: Sequence[Path], output: Path) -> None:
@@ -71,5 +71,5 @@ def average(folders: Sequence[Path], output: Path) -> None:
 
 def check_free(output: Path) -> None:
     """Raises ConfigError where a model is already there."""
-    if (output / WEIGHTS).exists():
+    if (output / WEIGHTS_FILE).exists():
         raise ConfigError(f"{output} holds a model; choose another folder")

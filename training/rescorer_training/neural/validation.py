@@ -71,7 +71,7 @@ def unigram_entropy(ids: np.ndarray) -> float:
 
 def _carried(model: NeuralModel, ids: np.ndarray, streams: int) -> Iterator[tuple[Tensor, Tensor]]:
     """The whole text, read at several places at once."""
-    state = model.network.start(1)
+    state = model.network.initial_state(1)
     text = StreamBatches(ids, streams, -(-len(ids) // streams))
     if streams > 1:
         behind = np.arange(1, streams)[:, None] * text.length + np.arange(-WARM_UP, 0)  # (streams - 1, W)

@@ -116,7 +116,7 @@ def place_models(parts: BundleParts, partial: Path) -> tuple[dict[str, Any], dic
             save_model(model, vocabulary, path, torch.float16)
         else:
             path.mkdir()
-            for name in (checkpoint.CONFIG, checkpoint.WEIGHTS, checkpoint.VOCABULARY):
+            for name in (checkpoint.CONFIG_FILE, checkpoint.WEIGHTS_FILE, checkpoint.VOCABULARY_FILE):
                 shutil.copyfile(parts.neural / name, path / name)
         models["neural"] = NeuralLanguageModel(*load_model(path))
         entries["neural"] = {"kind": "neural", "path": "neural"}
