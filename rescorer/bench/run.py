@@ -19,7 +19,7 @@ from rescorer.bench.work import Work, count_work
 from rescorer.cpu_count import cores
 from rescorer.errors import ConfigError, InputError
 from rescorer.file_rescoring import Rescoring, rescore_lists
-from rescorer.formats.rescored import WHOLE, rescored_writer
+from rescorer.formats.rescored import JSON_LINES, rescored_writer
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.ngram import NgramModel
 from rescorer.parallel_rescoring import RescoringProcesses
@@ -177,7 +177,7 @@ def one_run(
 ) -> dict[Phase, float]:
     """Seconds by phase of the file command over all lists."""
     watch = Stopwatch(options.clock, torch.cuda.synchronize if on_gpu(rescorer) else lambda: None)
-    with rescored_writer(WHOLE, folder / "answers.jsonl") as write, watch.running():
+    with rescored_writer(JSON_LINES, folder / "answers.jsonl") as write, watch.running():
         rescore_lists(Rescoring(rescorer), read(), write, io.StringIO())
     return watch.seconds
 
@@ -222,7 +222,7 @@ def seconds_in_processes(
     with start() as processes:
         for _ in range(options.warm_up + options.repetitions):
             began = time.perf_counter()
-            with rescored_writer(WHOLE, folder / "answers.jsonl") as write:
+            with rescored_writer(JSON_LINES, folder / "answers.jsonl") as write:
                 rescore_lists(processes, read(), write, io.StringIO())
             times.append(time.perf_counter() - began)
     return processes.count, statistics.median(times[options.warm_up :])

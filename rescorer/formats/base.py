@@ -1,4 +1,4 @@
-"""Owns what a list format is to the rest: its reader and writer, its options, and what it cannot hold."""
+"""Describe a list format: its reader and writer, their options, and which parts of a list it can hold."""
 
 from __future__ import annotations
 
@@ -15,125 +15,139 @@ from rescorer.formats.word_times import WORDS_FIELD
 from rescorer.types import NBestList
 
 Options = Mapping[str, Callable[[str], Any]]
-"""How the text of an option is read, by its name; ValueError where it cannot be."""
+"""Parsers of option values, by option name; a parser raises ValueError for an invalid value."""
 ALL_PARTS = frozenset({"context", "reference", "group", "fields", "streams"})
+"""Parts of a list besides ids and texts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One way to keep n-best lists in files."""
+    """A file format for n-best lists."""
 
     name: str
     description: str
     units: str
-    """Base and sign of its scores, and whether the format fixes them."""
+    """Log base and sign of the scores, and whether the format fixes them."""
     read: Callable[..., Iterator[NBestList | InputError]]
     looks_like: Callable[[Sample], str]
-    """What says that a file is of this format; empty where nothing does."""
+    """Returns the evidence that a file has this format, or an empty string."""
     writer: Callable[..., AbstractContextManager[Write]]
     read_options: Options = field(default_factory=dict)
     write_options: Options = field(default_factory=dict)
-    folder: bool = False
-    """It is written as a folder."""
-    numbered: bool = False
-    """It has no ids: lists are called by their places."""
-    holds: frozenset[str] = frozenset()
-    """Parts of a list, beside ids and texts, that it can hold whole: some of ``ALL_PARTS``."""
+    is_folder: bool = False
+    """Whether the format is written as a folder."""
+    is_numbered: bool = False
+    """Whether the format has no ids, so that a list's position in the file becomes its id."""
+    parts: frozenset[str] = frozenset()
+    """Parts of a list that the format holds completely: a subset of ``ALL_PARTS``."""
     streams: frozenset[str] = frozenset()
-    """Streams that it holds, where it does not hold any."""
-    further_streams: str = ""
-    """What the names of further streams that it holds begin with."""
+    """Streams that the format holds, if it does not hold arbitrary ones."""
+    stream_prefix: str = ""
+    """Prefix of further stream names that the format holds, if any."""
     list_fields: frozenset[str] = frozenset()
-    """Fields of lists that it holds, where it does not hold any."""
+    """Fields of lists that the format holds, if it does not hold arbitrary ones."""
     hypothesis_fields: frozenset[str] = frozenset()
-    """Fields of hypotheses that it holds, where it does not hold any."""
+    """Fields of hypotheses that the format holds, if it does not hold arbitrary ones."""
     word_fields: frozenset[str] = frozenset()
-    """What it holds of each object in a hypothesis's field ``words``."""
-    changes: Callable[..., set[str]] | None = None
-    """What it does not keep of hypotheses that it holds, by the options of writing."""
+    """Keys that the format holds in each object of the hypothesis field ``words``."""
+    find_changes: Callable[..., set[str]] | None = None
+    """Returns what a list loses although the format holds the part, given the list and the write options."""
     stream_option: str = ""
-    """The option of writing whose value is a mapping from further streams that it then holds."""
+    """Write option whose value is a mapping from the names of further streams that the output then holds."""
     one_best: bool = False
-    """It holds the first hypothesis of a list alone."""
+    """Whether the format holds only the first hypothesis of a list."""
 
     def find_losses(self, nbest: NBestList) -> set[str]:
-        """Parts of a list that it cannot hold."""
-        parts = {
+        """Return descriptions of the parts of a list that the format cannot hold."""
+        present = {
             "context": nbest.context,
             "reference": nbest.reference is not None,
             "group": nbest.group,
             "fields": nbest.fields.keys() - self.list_fields,
         }
-        lost = {part for part, there in parts.items() if there and part not in self.holds}
+        losses = {part for part, is_present in present.items() if is_present and part not in self.parts}
         if self.one_best and len(nbest.hypotheses) > 1:
-            lost.add("hypotheses after the first")
-        lost |= {"id"} if self.numbered else set()
-        if "streams" not in self.holds:
-            others = nbest.streams.keys() - self.streams
-            further = {
-                name for name in others if self.further_streams and name.startswith(self.further_streams)
-            }
-            lost |= {f"stream {name}" for name in others - further}
-        if "fields" not in self.holds:
+            losses.add("hypotheses after the first")
+        losses |= {"id"} if self.is_numbered else set()
+        if "streams" not in self.parts:
+            losses |= {f"stream {name}" for name in nbest.streams if not self._holds_stream(name)}
+        if "fields" not in self.parts:
             names = {name for hypothesis in nbest.hypotheses for name in hypothesis.fields}
-            lost |= {f"field {name} of hypotheses" for name in names - self.hypothesis_fields}
+            losses |= {f"hypothesis field {name}" for name in names - self.hypothesis_fields}
             if WORDS_FIELD in self.hypothesis_fields:
-                lost |= {f"{name} of words" for name in _names_in_words(nbest) - self.word_fields}
-        return lost
+                losses |= {f"word field {name}" for name in _collect_word_fields(nbest) - self.word_fields}
+        return losses
+
+    def _holds_stream(self, name: str) -> bool:
+        return name in self.streams or bool(self.stream_prefix and name.startswith(self.stream_prefix))
 
     def describe_contents(self) -> str:
-        """What it can hold of a list, in words."""
-        if self.holds == ALL_PARTS:
+        """Describe which parts of a list the format can hold, for the table of formats."""
+        if self.parts == ALL_PARTS:
             return "everything"
+        ids = [] if self.is_numbered else ["ids"]
         texts = "the first text" if self.one_best else "texts"
-        streams = "any stream" if "streams" in self.holds else ", ".join(sorted(self.streams))
-        streams += f", {self.further_streams}*" if self.further_streams else ""
-        fields = [f"{name} of hypotheses" for name in sorted(self.hypothesis_fields - {WORDS_FIELD})]
-        times = ["times of words"] if WORDS_FIELD in self.hypothesis_fields else []
-        parts = [*sorted(self.holds - {"streams"}), *sorted(self.list_fields)]
-        ids = [] if self.numbered else ["ids"]
+        streams = "any stream" if "streams" in self.parts else ", ".join(sorted(self.streams))
+        streams += f", {self.stream_prefix}*" if self.stream_prefix else ""
+        fields = [f"hypothesis field {name}" for name in sorted(self.hypothesis_fields - {WORDS_FIELD})]
+        times = ["word times"] if WORDS_FIELD in self.hypothesis_fields else []
+        parts = [*sorted(self.parts - {"streams"}), *sorted(self.list_fields)]
         return ", ".join(filter(None, [*ids, texts, streams, *fields, *times, *parts]))
 
 
-def _names_in_words(nbest: NBestList) -> set[str]:
-    """The keys of the objects in the field ``words``."""
-    fields = (hypothesis.fields.get(WORDS_FIELD) for hypothesis in nbest.hypotheses)
-    words = (word for each in fields if isinstance(each, list) for word in each if isinstance(word, dict))
+def _collect_word_fields(nbest: NBestList) -> set[str]:
+    """Return all keys of the objects in the hypothesis field ``words``."""
+    values = (hypothesis.fields.get(WORDS_FIELD) for hypothesis in nbest.hypotheses)
+    words = (word for value in values if isinstance(value, list) for word in value if isinstance(word, dict))
     return {name for word in words for name in word}
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """A format and the options told with it."""
+class FormatChoice:
+    """A format with the values of its options, as text."""
 
     format: Format
     options: Mapping[str, str]
 
     def read(self, source: str | Path) -> Iterator[NBestList | InputError]:
-        """Raises ConfigError where an option is not known or does not make sense."""
-        return self.format.read(source, **self._parsed(self.format.read_options, "reading"))
+        """Read lists.
+
+        Raises:
+            ConfigError: an option is unknown or its value is invalid.
+        """
+        return self.format.read(source, **self._parse_options(self.format.read_options, "reading"))
 
     def writer(self, target: str | Path) -> AbstractContextManager[Write]:
-        """Raises ConfigError as ``read`` does, and where a folder would go to a pipe."""
-        if self.format.folder and str(target) == "-":
-            raise ConfigError(f"the format {self.format.name} is written as a folder, not to a pipe")
-        return self.format.writer(target, **self._parsed(self.format.write_options, "writing"))
+        """Open an output for lists.
+
+        Raises:
+            ConfigError: as ``read``; or the format is a folder and the target a pipe.
+        """
+        if self.format.is_folder and str(target) == "-":
+            raise ConfigError(f"format {self.format.name} is written as a folder and cannot go to a pipe")
+        return self.format.writer(target, **self._parse_options(self.format.write_options, "writing"))
 
     def find_losses(self, nbest: NBestList) -> set[str]:
-        """Parts of a list that a file written with these options does not hold; ConfigError as ``writer``."""
-        options = self._parsed(self.format.write_options, "writing")
-        further = options.get(self.format.stream_option, ())
-        changed = self.format.changes(nbest, **options) if self.format.changes else set()
-        return self.format.find_losses(nbest) - {f"stream {name}" for name in further} | changed
+        """Return descriptions of what a list loses in a file written with these options.
 
-    def _parsed(self, known: Options, what: str) -> dict[str, Any]:
-        parsed = {}
+        Raises:
+            ConfigError: as ``writer``.
+        """
+        options = self._parse_options(self.format.write_options, "writing")
+        further_streams = options.get(self.format.stream_option, ())
+        changes = self.format.find_changes(nbest, **options) if self.format.find_changes else set()
+        return self.format.find_losses(nbest) - {f"stream {name}" for name in further_streams} | changes
+
+    def _parse_options(self, parsers: Options, purpose: str) -> dict[str, Any]:
+        values = {}
         for name, text in self.options.items():
-            if name not in known:
-                names = ", ".join(known) or "none"
-                raise ConfigError(f"{self.format.name}: no option {name!r} for {what}; there is {names}")
+            if name not in parsers:
+                known = ", ".join(parsers) or "none"
+                raise ConfigError(
+                    f"{self.format.name}: unknown option {name!r} for {purpose}; known: {known}"
+                )
             try:
-                parsed[name] = known[name](text)
-            except ValueError as fault:
-                raise ConfigError(f"{self.format.name}: {name}={text!r}: {fault}") from None
-        return parsed
+                values[name] = parsers[name](text)
+            except ValueError as error:
+                raise ConfigError(f"{self.format.name}: {name}={text!r}: {error}") from None
+        return values

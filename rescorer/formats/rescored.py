@@ -1,4 +1,4 @@
-"""Owns how re-ranked lists are written: whole, as JSON lines, or the best of each in a one-best format."""
+"""Write rescored lists: complete as JSON lines, or only the best hypothesis of each in a one-best format."""
 
 from __future__ import annotations
 
@@ -15,78 +15,87 @@ from rescorer.formats.nbest.jsonlines_output import encode_rescored_list
 from rescorer.formats.registry import FORMATS, choose
 from rescorer.types import Hypothesis, NBestList, RescoredList
 
-WHOLE = "jsonl"
-TOLD_OF_LISTS, TOLD_OF_HYPOTHESES = {"model", "weights"}, {"total", "components"}
-"""What tells lists that were re-ranked, in a file that is read as lists: fields of these names."""
+JSON_LINES = "jsonl"
+ONE_BEST = tuple(name for name, format_ in FORMATS.items() if format_.one_best)
+RESCORED_LIST_FIELDS = frozenset({"model", "weights"})
+RESCORED_HYPOTHESIS_FIELDS = frozenset({"total", "components"})
+"""Fields by which a list that was read from a file is recognised as the output of ``rescorer rescore``."""
 RESCORED_LISTS_MESSAGE = (
-    "these lists are what `rescorer rescore` wrote, with totals and components in the place of scores"
+    "these lists are the output of `rescorer rescore`, with totals and components instead of scores"
 )
-ONE_BEST = tuple(name for name, each in FORMATS.items() if each.one_best)
 
 
-class Best(NamedTuple):
-    """The best hypothesis of a re-ranked list, as a list of its own."""
+class OneBestList(NamedTuple):
+    """The best hypothesis of a rescored list, as a list of its own."""
 
     nbest: NBestList
     original_rank: int
+    """0-based index of the hypothesis in the original list."""
 
 
 def get_renderer(name: str) -> Callable[[RescoredList], Any]:
-    """What makes of a re-ranked list that which ``rescored_writer`` of this name takes.
+    """Return the function that turns a rescored list into the argument of ``rescored_writer(name, …)``.
 
     Raises:
-        ConfigError: it is another name.
+        ConfigError: the format cannot hold rescored lists.
     """
-    if name == WHOLE:
+    if name == JSON_LINES:
         return encode_rescored_list
     if name in ONE_BEST:
         return extract_best
-    raise ConfigError(f"re-ranked lists are written as {', '.join((WHOLE, *ONE_BEST))}, not as {name}")
+    raise ConfigError(f"cannot write rescored lists as {name}; choose {', '.join((JSON_LINES, *ONE_BEST))}")
 
 
-def extract_best(rescored: RescoredList) -> Best:
+def extract_best(rescored: RescoredList) -> OneBestList:
+    """Return the best hypothesis of a rescored list, with its fields but without its scores."""
     best = rescored.best
     hypotheses = (Hypothesis(best.text, best.fields),)
-    alone = NBestList(rescored.id, hypotheses, group=rescored.group, fields=rescored.fields)
-    return Best(alone, best.original_rank)
+    nbest = NBestList(rescored.id, hypotheses, group=rescored.group, fields=rescored.fields)
+    return OneBestList(nbest, best.original_rank)
 
 
 def is_rescored(nbest: NBestList) -> bool:
-    """Whether a list was read from a file of re-ranked ones."""
-    return nbest.fields.keys() >= TOLD_OF_LISTS and nbest.hypotheses[0].fields.keys() >= TOLD_OF_HYPOTHESES
+    """Return whether a list was read from the output of ``rescorer rescore``."""
+    hypothesis_fields = nbest.hypotheses[0].fields.keys()
+    return nbest.fields.keys() >= RESCORED_LIST_FIELDS and hypothesis_fields >= RESCORED_HYPOTHESIS_FIELDS
 
 
 def check_writable(name: str, lists: Sequence[NBestList]) -> None:
-    """Raises ConfigError where none of the lists could be written, whatever hypothesis came to be best."""
-    if name == WHOLE:
+    """Check that at least one hypothesis of the lists can be written in a format, before anything is scored.
+
+    Raises:
+        ConfigError: none of the lists could be written, whichever hypothesis became the best.
+    """
+    if name == JSON_LINES:
         return
-    fault: InvalidList | None = None
+    first_error: InvalidList | None = None
     with rescored_writer(name, os.devnull) as write:
         for nbest in lists:
-            for rank, each in enumerate(nbest.hypotheses):
-                if each.text.strip():  # no words need no times
-                    alone = NBestList(nbest.id, (each,), group=nbest.group, fields=nbest.fields)
+            for rank, hypothesis in enumerate(nbest.hypotheses):
+                if hypothesis.text.strip():  # an empty text needs no times, so it proves nothing
+                    candidate = NBestList(nbest.id, (hypothesis,), group=nbest.group, fields=nbest.fields)
                     try:
-                        write(Best(alone, rank))
+                        write(OneBestList(candidate, rank))
                         return
-                    except InvalidList as unfit:
-                        fault = fault or unfit
-    if fault is not None:
-        raise ConfigError(f"{name} can hold none of the first {len(lists)} lists: {fault}")
+                    except InvalidList as error:
+                        first_error = first_error or error
+    if first_error is not None:
+        raise ConfigError(f"{name} cannot hold any of the first {len(lists)} lists: {first_error}")
 
 
 @contextmanager
 def rescored_writer(name: str, target: str | Path) -> Iterator[Callable[[Any], None]]:
-    """Writes a rendered list a call; raises InvalidList, and writes none of it, where it does not fit.
+    """Open an output for rescored lists and yield the function that writes a rendered list.
 
-    A ctm takes the times of the best hypothesis from its field ``words``, an stm those of the segment from
-    the list's fields.
+    The function raises InvalidList, and writes nothing, if the list does not fit the format. A ctm takes the
+    times from the field ``words`` of the best hypothesis, an stm those of the segment from the fields of the
+    list.
 
     Args:
         name: ``jsonl``, ``trn``, ``ctm`` or ``stm``.
-        target: file, compressed where its name ends in ``.gz``; ``-`` is standard output.
+        target: file, compressed if its name ends with ``.gz``; ``-`` is standard output.
     """
-    if name == WHOLE:
+    if name == JSON_LINES:
         with open_output(target) as stream:
             yield lambda line: print(line, file=stream)
     else:
@@ -94,10 +103,10 @@ def rescored_writer(name: str, target: str | Path) -> Iterator[Callable[[Any], N
             yield lambda best: _write_best(best, write)
 
 
-def _write_best(best: Best, write: Write) -> None:
+def _write_best(best: OneBestList, write: Write) -> None:
     try:
         write(best.nbest)
-    except InvalidList as fault:
-        # The writer saw one hypothesis; the client sent a list.
-        index = None if fault.hypothesis is None else best.original_rank
-        raise InvalidList(fault.message, list_id=best.nbest.id, hypothesis=index, field=fault.field) from None
+    except InvalidList as error:
+        # The writer saw a single hypothesis: restore its index in the client's list.
+        index = None if error.hypothesis is None else best.original_rank
+        raise InvalidList(error.message, list_id=best.nbest.id, hypothesis=index, field=error.field) from None

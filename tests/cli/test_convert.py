@@ -87,8 +87,8 @@ def test_lists_that_do_not_fit_go_to_the_rejects(tmp_path, source):
 @pytest.mark.parametrize(
     ("options", "kind", "said"),
     [
-        (["--to", "sphinx"], ConfigError, "no format 'sphinx'"),
-        (["--from", "sphinx"], ConfigError, "no format 'sphinx'"),
+        (["--to", "sphinx"], ConfigError, "unknown format 'sphinx'"),
+        (["--from", "sphinx"], ConfigError, "unknown format 'sphinx'"),
         (["--from", "kaldi"], FormatError, "expected a folder with words_text"),
         (
             ["--from", "srilm", "--map", "text=x"],
@@ -110,7 +110,7 @@ def test_lists_that_were_re_ranked_are_known(tmp_path, ngram_bundle, source):
     written = tmp_path / "re-ranked.jsonl"
     options = ["--bundle", str(ngram_bundle), "-o", str(written)]
     assert CliRunner().invoke(app, ["rescore", str(source), *options]).exit_code == 0
-    what = "these lists are what `rescorer rescore` wrote, with totals and components in the place of scores"
+    what = "these lists are the output of `rescorer rescore`, with totals and components instead of scores"
     done = run(written, tmp_path / "out", "--to", "kaldi")
     assert done.stderr.count(f"warning: {written}: {what}; convert those that it read") == 1
     assert what not in run(source, tmp_path / "out2", "--to", "kaldi").stderr
@@ -120,7 +120,7 @@ def test_lists_that_were_re_ranked_are_known(tmp_path, ngram_bundle, source):
 
 
 def test_a_folder_is_not_written_to_a_pipe(source):
-    assert "written as a folder, not to a pipe" in str(run(source, "-", "--to", "kaldi").exception)
+    assert "as a folder and cannot go to a pipe" in str(run(source, "-", "--to", "kaldi").exception)
 
 
 def test_the_formats_are_listed():

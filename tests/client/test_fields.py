@@ -183,7 +183,7 @@ def test_a_ctm_without_times_is_refused_before_anything_is_scored(run, tmp_path)
     ):
         code, err = run(tmp_path / "in.jsonl", "-o", tmp_path / "out", "--to", name, "-w", "acoustic=0")
         assert (code, what in err) == (2, True)
-        assert f"{name} can hold none of the first 1 lists: list 'u1'" in err
+        assert f"{name} cannot hold any of the first 1 lists: list 'u1'" in err
         assert not (tmp_path / "out").exists()
 
 
@@ -202,7 +202,7 @@ def test_trn_is_the_best_of_each_list(run, source, tmp_path):
 
 def test_other_formats_are_no_place_for_re_ranked_lists(run, source, tmp_path):
     code, err = run(source, "-o", tmp_path / "out", "--to", "srilm")
-    assert (code, "written as jsonl, trn, ctm, stm, not as srilm" in err) == (2, True)
+    assert (code, "cannot write rescored lists as srilm; choose jsonl, trn, ctm, stm" in err) == (2, True)
     assert not (tmp_path / "out").exists()
 
 

@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 from rescorer.cli import app
 from rescorer.formats.registry import FORMATS, choose
 from rescorer.types import Hypothesis, NBestList
-from tests.support.format_samples import TOLD
+from tests.support.format_samples import CHOICES_WITH_OPTIONS
 
 WORDS = (("a", 0.5), ("b", 0.75))
-CHOICES = {name: TOLD.get(name, name) for name in FORMATS} | {
+CHOICES = {name: CHOICES_WITH_OPTIONS.get(name, name) for name in FORMATS} | {
     "alternatives": "alternatives:score=score,base=e"
 }
 LACKS = re.compile(
@@ -36,12 +36,12 @@ def rich() -> NBestList:
 
 @pytest.mark.parametrize("source", FORMATS)
 def test_a_format_converts_to_every_other(tmp_path, rich, source):
-    with choose(TOLD.get(source, source)).writer(tmp_path / "source") as write:
+    with choose(CHOICES_WITH_OPTIONS.get(source, source)).writer(tmp_path / "source") as write:
         write(rich)
     refused = set()
     for target in FORMATS:
         command = ["convert", str(tmp_path / "source"), str(tmp_path / target), "--from", CHOICES[source]]
-        done = CliRunner().invoke(app, [*command, "--to", TOLD.get(target, target)])
+        done = CliRunner().invoke(app, [*command, "--to", CHOICES_WITH_OPTIONS.get(target, target)])
         if done.exit_code == 1:
             assert LACKS.search(done.stderr), (target, done.stderr)
             refused.add(target)

@@ -150,7 +150,7 @@ def test_a_search_that_needs_too_much_is_refused():
     assert len(nbest.hypotheses) == 200
     (fault,) = read(f"u1\n{arcs}40\n\n", depth=200, max_paths=100)
     assert "list 'u1': more than 100 partial paths for" in str(fault)
-    with pytest.raises(ConfigError, match="kaldi-lattice: depth='0': expected a whole number from 1"):
+    with pytest.raises(ConfigError, match="kaldi-lattice: depth='0': expected a positive integer"):
         choose("kaldi-lattice:depth=0").read("lat.txt")
 
 

@@ -151,7 +151,7 @@ def test_a_printed_tensor(tmp_path, name):
 def test_an_id_for_the_second_time(tmp_path, name):
     says = ROWS[name][1]
     if says == "no ids":
-        assert FORMATS[name].numbered
+        assert FORMATS[name].is_numbered
         return
     again = files(name)
     if any("ID" in place for place in FILES[name]):

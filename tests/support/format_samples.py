@@ -1,4 +1,4 @@
-"""The smallest file or folder of each format, as tests and fuzzers write them."""
+"""A minimal valid file or folder of each format, for tests and fuzzers."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ FILES = {
     "ctm": "u1 1 0.5 0.25 a\n",
     "stm": ";; a comment\nu1 1 ann 0.5 0.75 <o,f0> a\nu1 1 ann 1 2\n",
 }
-"""The smallest file of each format that is told from a file."""
-TOLD = {"nemo": "nemo:beam=2", "cued": "cued:base=10", "srinterp": "srinterp:base=10"}
-"""How formats are chosen that do not say everything themselves."""
+"""A minimal file of each format that can be detected from a file."""
+CHOICES_WITH_OPTIONS = {"nemo": "nemo:beam=2", "cued": "cued:base=10", "srinterp": "srinterp:base=10"}
+"""Choices, with options, of the formats whose files do not declare everything themselves."""
 FOLDERS = {
     "kaldi": {"words_text": "u1-1 a\n", "acwt": "u1-1 3\n"},
     "srilm": {"u1": FILES["srilm"], "u2": "no list"},
@@ -32,3 +32,4 @@ FOLDERS = {
     "nbestlist2": {"u1": FILES["nbestlist2"]},
     "alternatives": {"u1.json": FILES["alternatives"], "u2.json": "{}"},
 }
+"""A minimal folder, as text by file name, of each format that can be detected from a folder."""

@@ -27,13 +27,13 @@ from rescorer.formats.nist.references import read_groups, read_references
 from rescorer.formats.nist.trn_ctm import read_ctm, read_stm
 from rescorer.formats.registry import FORMATS, choose, detect
 from rescorer.types import Hypothesis, NBestList
-from tests.support.format_samples import FILES, FOLDERS, TOLD
+from tests.support.format_samples import CHOICES_WITH_OPTIONS, FILES, FOLDERS
 
 SEPARATOR = b"\x1c"
 """Between the files of a target that reads several (ASCII's file separator)."""
 MAX_PATHS = 2000
 """Of lattices: their searches take the memory that this option grants, not what the file's size says."""
-CHOICES = TOLD | {
+CHOICES = CHOICES_WITH_OPTIONS | {
     "alternatives": "alternatives:score=score,base=e",
     "htk": f"htk:max_paths={MAX_PATHS}",
     "kaldi-lattice": f"kaldi-lattice:max_paths={MAX_PATHS}",
@@ -180,7 +180,7 @@ def _seeds(name: str) -> tuple[bytes, ...]:
     found = [FILES[name].encode()] if name in FILES else []
     if name in PLACES and name in FOLDERS:
         found.append(SEPARATOR.join(text.encode() for text in FOLDERS[name].values()))
-    choice = choose(TOLD.get(name, name))
+    choice = choose(CHOICES_WITH_OPTIONS.get(name, name))
     with tempfile.TemporaryDirectory() as temporary:
         target = Path(temporary) / "out"
         with choice.writer(target) as write:

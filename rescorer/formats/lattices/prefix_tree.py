@@ -103,5 +103,5 @@ def find_lattice_losses(nbest: NBestList, scales: Mapping[str, float], word_pena
         for index, value in enumerate(nbest.streams.get(name, ())):
             totals[index] += scale * value
     sinks = all(one > other for one, other in pairwise(totals))
-    lost = set() if sinks else {"order of hypotheses, which is that of their totals"}
-    return lost | ({"hypotheses with the words of another"} if len(set(words)) < len(words) else set())
+    lost = set() if sinks else {"order of hypotheses, which readers sort by total score"}
+    return lost | ({"hypotheses with the same words as another"} if len(set(words)) < len(words) else set())
