@@ -17,7 +17,7 @@ CHOICES = {name: CHOICES_WITH_OPTIONS.get(name, name) for name in FORMATS} | {
     "alternatives": "alternatives:score=score,base=e"
 }
 LACKS = re.compile(
-    "the format needs this stream|no streams; expected a feature|the words with their times"
+    "the format needs this stream|the format needs at least one feature|the words with their times"
     "|expected 2 hypotheses as in every list|group: expected the speaker"
     "|expected a non-empty id without white space"
 )

@@ -1,4 +1,4 @@
-"""The JSON answers of speech services: several makers, a round trip, and what becomes of bad input."""
+"""JSON responses of speech services: several vendors, round trips and invalid input."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from rescorer.formats.nbest.speech_services import read_lists, writer
 from rescorer.types import Hypothesis, NBestList
 from tests.support.list_strategies import ID, nbest_lists, several, write_truncated_gzip
 
-BOTH = [{"transcript": "a b", "confidence": 0.9}, {"transcript": "a"}]
+ALTERNATIVES = [{"transcript": "a b", "confidence": 0.9}, {"transcript": "a"}]
 GOOGLE = {
-    "results": [{"alternatives": BOTH, "languageCode": "en"}, {"alternatives": [{"transcript": ""}]}],
+    "results": [{"alternatives": ALTERNATIVES, "languageCode": "en"}, {"alternatives": [{"transcript": ""}]}],
     "requestId": "77",
 }
 AZURE = {"RecognitionStatus": "Success", "NBest": [{"Confidence": 0.9, "Lexical": "a b", "Display": "A B."}]}
@@ -39,7 +39,7 @@ def read(document: object, **options) -> list:
     return list(read_lists(io.BytesIO(text.encode()), **options))
 
 
-def test_google():
+def test_reads_google_response():
     first, second = read(GOOGLE)
     assert first == NBestList(
         "results[0].alternatives",
@@ -49,50 +49,50 @@ def test_google():
     assert second == NBestList("results[1].alternatives", (Hypothesis(""),))
 
 
-def test_azure_and_the_choice_of_a_text():
+def test_reads_azure_response_with_a_choice_of_texts():
     (nbest,) = read(AZURE)
     assert (nbest.id, nbest.fields) == ("NBest", {"RecognitionStatus": "Success"})
     assert nbest.hypotheses == (Hypothesis("a b", {"Confidence": 0.9, "Display": "A B."}),)
-    assert [each.text for each in read(AZURE, text="Display")[0].hypotheses] == ["A B."]
+    assert [hypothesis.text for hypothesis in read(AZURE, text="Display")[0].hypotheses] == ["A B."]
 
 
-def test_openai():
+def test_reads_openai_response():
     (nbest,) = read(OPENAI)
     assert nbest == NBestList("cmpl-1", (Hypothesis("a b"), Hypothesis("a c", {"index": 1})))
 
 
-def test_scores_are_read_where_base_and_sign_are_told():
-    (silent,) = read(LOGS)
-    assert silent.streams == {}
-    assert silent.hypotheses[0].fields == {"score": -45.5}
-    (told,) = read(LOGS, score="score", base="10", sign="cost")
-    assert told.id == "[0][0].nbest"
-    assert told.streams == {"first_pass": pytest.approx((45.5 * math.log(10), 46 * math.log(10)))}
-    assert told.hypotheses == (Hypothesis("a b"), Hypothesis("a"))
+def test_reads_scores_only_with_base_and_sign():
+    (without_scores,) = read(LOGS)
+    assert without_scores.streams == {}
+    assert without_scores.hypotheses[0].fields == {"score": -45.5}
+    (with_scores,) = read(LOGS, score="score", base="10", sign="cost")
+    assert with_scores.id == "[0][0].nbest"
+    assert with_scores.streams == {"first_pass": pytest.approx((45.5 * math.log(10), 46 * math.log(10)))}
+    assert with_scores.hypotheses == (Hypothesis("a b"), Hypothesis("a"))
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
-        ({"score": "score"}, "a score and its base go together"),
-        ({"base": "e"}, "a score and its base go together"),
+        ({"score": "score"}, "a score and its base must be given together"),
+        ({"base": "e"}, "a score and its base must be given together"),
         ({"score": "score", "base": "7"}, "base is '7'"),
         ({"score": "score", "base": "e", "sign": "up"}, "sign is 'up'"),
     ],
 )
-def test_nothing_is_guessed(options, said):
-    with pytest.raises(ConfigError, match=said):
+def test_rejects_incomplete_or_unknown_units(options, message):
+    with pytest.raises(ConfigError, match=message):
         read(LOGS, **options)
 
 
-def test_a_document_a_line_with_a_bad_one_between():
+def test_reads_one_document_per_line_and_skips_invalid_lines():
     lines = [json.dumps(AZURE), "", "{broken", json.dumps(OPENAI), json.dumps(OPENAI), '{"a": "\xff"}']
     data = "\ufeff".encode() + "\r\n".join(lines).encode("latin-1")
-    azure, broken, openai, again, no_text = read_lists(io.BytesIO(gzip.compress(data)))
+    azure, broken, openai, duplicate, not_text = read_lists(io.BytesIO(gzip.compress(data)))
     assert (azure.id, openai.id) == ("1.NBest", "cmpl-1")
     assert "<stream>:3: not JSON" in str(broken)
-    assert "<stream>:5, list 'cmpl-1': is here a second time" in str(again)
-    assert "<stream>:6: not UTF-8" in str(no_text)
+    assert "<stream>:5, list 'cmpl-1': duplicate id" in str(duplicate)
+    assert "<stream>:6: not UTF-8" in str(not_text)
 
 
 IDS = ID | st.just("an id with spaces ü")
@@ -102,19 +102,19 @@ FIELDS = st.dictionaries(st.sampled_from(["note", "speaker"]), st.none() | st.in
 @given(
     several(nbest_lists(["first_pass"], ids=IDS, fields=lambda text: {"confidence": len(text)})), st.data()
 )
-def test_what_is_written_is_read_back(lists, data):
-    lists = [replace(each, fields=data.draw(FIELDS)) for each in lists]
+def test_round_trip(lists, data):
+    lists = [replace(nbest, fields=data.draw(FIELDS)) for nbest in lists]
     with tempfile.TemporaryDirectory() as folder:
-        with writer(Path(folder) / "out.json.gz") as put:
+        with writer(Path(folder) / "out.json.gz") as write:
             for nbest in lists:
-                put(nbest)
+                write(nbest)
         assert list(read_lists(Path(folder) / "out.json.gz", score="score", base="e")) == lists
 
 
 @pytest.mark.parametrize(
-    ("item", "said"),
+    ("item", "message"),
     [
-        (3, "list 'NBest', hypothesis 1: expected an object, not a number"),
+        (3, "list 'NBest', hypothesis 1: expected an object, got a number"),
         ({}, "hypothesis 1, message: no text in transcript, Lexical, lexical, text, hyp; expected a string"),
         ({"hyp": 3}, "hypothesis 1, hyp: no text in"),
         ({"message": {"content": None}}, "hypothesis 1, message: no text in"),
@@ -123,21 +123,21 @@ def test_what_is_written_is_read_back(lists, data):
         ({"hyp": "a", "score": "tensor(-12.9)"}, "hypothesis 1, first_pass: 'tensor(-12.9)' is not a number"),
     ],
 )
-def test_a_bad_list_is_an_outcome_and_the_next_is_read(item, said):
+def test_yields_error_for_invalid_list_and_reads_on(item, message):
     document = {"NBest": [{"hyp": "a", "score": -1}, item], "more": {"nbest": [{"hyp": "b", "score": -1}]}}
-    fault, good = read(document, score="score", base="e")
-    assert isinstance(fault, InvalidList)
-    assert said in str(fault)
-    assert good.id == "more.nbest"
+    error, valid = read(document, score="score", base="e")
+    assert isinstance(error, InvalidList)
+    assert message in str(error)
+    assert valid.id == "more.nbest"
 
 
-def test_an_empty_list_is_a_fault_and_other_uses_of_its_name_are_none():
-    (fault,) = read({"alternatives": [], "config": {"alternatives": 3}})
-    assert "list 'alternatives': no hypotheses; expected at least one" in str(fault)
+def test_rejects_empty_list_and_ignores_other_values_of_its_key():
+    (error,) = read({"alternatives": [], "config": {"alternatives": 3}})
+    assert "list 'alternatives': no hypotheses; expected at least one" in str(error)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "<stream>: not JSON"),
         ('{\n"NBest": [', "<stream>:2: not JSON"),
@@ -145,88 +145,88 @@ def test_an_empty_list_is_a_fault_and_other_uses_of_its_name_are_none():
         ('{\n"a": 1, "a": 2}', "duplicate key 'a' in an object"),
     ],
 )
-def test_a_file_that_is_no_json_is_refused(text, said):
+def test_rejects_file_that_is_not_json(text, message):
     with pytest.raises(FormatError) as caught:
         read(text)
-    assert said.removeprefix("<stream>: ") in str(caught.value)
+    assert message.removeprefix("<stream>: ") in str(caught.value)
 
 
-def test_a_truncated_file_is_refused(tmp_path):
+def test_rejects_truncated_file(tmp_path):
     write_truncated_gzip(tmp_path / "a.json.gz", "{\n")
     with pytest.raises(FormatError, match="damaged gzip data"):
         list(read_lists(tmp_path / "a.json.gz"))
 
 
-def test_what_a_document_cannot_hold_is_refused(tmp_path):
-    good, scored = NBestList("u1", (Hypothesis("a"),)), Hypothesis("a", {"score": 1})
-    with writer(tmp_path / "out.json") as put:
-        put(good)
-        for nbest, said in (
-            (good, "the id is there a second time"),
-            (replace(good, id="u2", fields={"nbest": 1}), "a field is called like one of"),
-            (replace(good, id="u2", hypotheses=(scored,)), "called transcript or score"),
+def test_writer_rejects_lists_that_a_document_cannot_hold(tmp_path):
+    valid, scored = NBestList("u1", (Hypothesis("a"),)), Hypothesis("a", {"score": 1})
+    with writer(tmp_path / "out.json") as write:
+        write(valid)
+        for nbest, message in (
+            (valid, "id: already written; expected each id once"),
+            (replace(valid, id="u2", fields={"nbest": 1}), "nbest, choices, utterance_id are reserved"),
+            (replace(valid, id="u2", hypotheses=(scored,)), "the names transcript and score are reserved"),
         ):
-            with pytest.raises(InvalidList, match=said):
-                put(nbest)
-    assert list(read_lists(tmp_path / "out.json")) == [good]
+            with pytest.raises(InvalidList, match=message):
+                write(nbest)
+    assert list(read_lists(tmp_path / "out.json")) == [valid]
 
 
 @pytest.mark.data
-def test_real_logs_are_read_whole(data_dir):
+def test_reads_every_list_of_real_logs(data_dir):
     path = data_dir / "nbest" / "dstc10" / "logs-no-references.json"
     lists = list(read_lists(path, score="score", base="e"))
-    assert all(isinstance(each, NBestList) and list(each.streams) == ["first_pass"] for each in lists)
+    assert all(isinstance(nbest, NBestList) and list(nbest.streams) == ["first_pass"] for nbest in lists)
     assert len(lists) == 1376
-    distinct = {(tuple(h.text for h in each.hypotheses), each.streams["first_pass"]) for each in lists}
-    assert len(distinct) == 689  # logged twice, most of them
+    distinct = {(tuple(h.text for h in nbest.hypotheses), nbest.streams["first_pass"]) for nbest in lists}
+    assert len(distinct) == 689  # most lists were logged twice
 
 
-def test_a_folder_has_a_file_an_utterance(tmp_path):
+def test_reads_folder_with_one_file_per_utterance(tmp_path):
     (tmp_path / "u2.json.gz").write_bytes(gzip.compress(json.dumps(OPENAI).encode()))
     (tmp_path / "u1.json").write_text(json.dumps(AZURE, indent=1))
     (tmp_path / "u3.json").write_text(json.dumps(GOOGLE))
     (tmp_path / "u4.json").write_text("{broken")
     (tmp_path / "u5.json").write_text("{}")
     (tmp_path / "u6.json").write_text('{\n"NBest": [{"hyp": "a"}, 3]}')
-    (tmp_path / "README").write_text("no answer")
-    azure, openai, first, second, broken, none, fault = read_lists(tmp_path)
+    (tmp_path / "README").write_text("not a response")
+    azure, openai, first, second, broken, no_lists, error = read_lists(tmp_path)
     assert (azure.id, azure.fields) == ("u1", {"RecognitionStatus": "Success"})
     assert (openai.id, openai.fields) == ("u2", {"id": "cmpl-1"})
     assert (first.id, second.id) == ("u3.1.results[0].alternatives", "u3.1.results[1].alternatives")
     assert "u4.json:1: not JSON" in str(broken)
-    assert "u5.json: no lists; expected an array, alternatives, NBest" in str(none)
-    assert "u6.json, list 'u6', hypothesis 1: expected an object, not a number" in str(fault)
-    with writer(tmp_path / "out") as put:
-        put(openai)
+    assert "u5.json: no lists; expected an array named alternatives or NBest" in str(no_lists)
+    assert "u6.json, list 'u6', hypothesis 1: expected an object, got a number" in str(error)
+    with writer(tmp_path / "out") as write:
+        write(openai)
     assert list(read_lists(tmp_path / "out")) == [openai]
 
 
-def test_a_name_twice_in_a_folder_is_told(tmp_path):
+def test_rejects_duplicate_id_in_folder(tmp_path):
     (tmp_path / "u1.json").write_text(json.dumps(AZURE))
     (tmp_path / "u1.json.gz").write_bytes(gzip.compress(json.dumps(AZURE).encode()))
-    good, fault = read_lists(tmp_path)
-    assert good.id == "u1"
-    assert "u1.json.gz: duplicate id 'u1'" in str(fault)
+    valid, error = read_lists(tmp_path)
+    assert valid.id == "u1"
+    assert "u1.json.gz: duplicate id 'u1'" in str(error)
 
 
-def test_other_keys_of_ids_are_fields():
+def test_ids_under_other_keys_are_fields():
     (nbest,) = read({"requestId": "77", "id": "u1", "nbest": [{"hyp": "a"}]})
     assert (nbest.id, nbest.fields) == ("u1", {"requestId": "77"})
 
 
-def test_lists_in_arrays_come_before_what_else_a_document_has():
+def test_lists_in_arrays_come_before_the_other_lists_of_a_document():
     document = {
         "NBest": [{"hyp": "a"}],
         "parts": [{"nbest": [{"hyp": "b"}]}, 3],
         "more": {"nbest": [{"hyp": "c"}]},
     }
     lists = read(document)
-    assert [each.id for each in lists] == ["parts[0].nbest", "NBest", "more.nbest"]
+    assert [nbest.id for nbest in lists] == ["parts[0].nbest", "NBest", "more.nbest"]
     assert lists[1].fields == {"parts": [3], "more": document["more"]}
 
 
-def test_lists_before_a_fault_are_read():
-    first, second, fault = read(json.dumps([AZURE, AZURE], indent=1)[:-1] + "; ")
+def test_reads_lists_before_a_syntax_error():
+    first, second, error = read(json.dumps([AZURE, AZURE], indent=1)[:-1] + "; ")
     assert (first.id, second.id) == ("[0].NBest", "[1].NBest")
-    assert isinstance(fault, FormatError)
-    assert "not JSON: Expecting ',' delimiter" in str(fault)
+    assert isinstance(error, FormatError)
+    assert "not JSON: Expecting ',' delimiter" in str(error)

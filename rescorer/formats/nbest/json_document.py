@@ -1,4 +1,4 @@
-"""Read and write files that consist of one JSON object, member by member."""
+"""Read and write JSON documents: one per line, or one object per file, member by member."""
 
 from __future__ import annotations
 
@@ -39,6 +39,20 @@ def parse_document(text: str, file: str, line: int = 1) -> Any:
     except (ValueError, RecursionError) as error:  # thousands of digits or brackets, or a duplicate key
         raise FormatError(f"cannot parse JSON: {error}", file=file) from None
     return value
+
+
+def parse_document_lines(
+    lines: Iterator[tuple[int, str | FormatError]], file: str
+) -> Iterator[tuple[int, Any]]:
+    """Yield number and document of each line that is not blank, or the error if it is invalid."""
+    for line, text in lines:
+        if isinstance(text, FormatError):
+            yield line, text
+        elif text.strip():
+            try:
+                yield line, parse_document(text, file, line)
+            except FormatError as error:
+                yield line, error
 
 
 def open_document(source: Source) -> JsonStream:

@@ -1,13 +1,13 @@
-"""Owns the alternatives in the JSON answers of speech services and dialogue logs, with their confidences.
+"""Read and write the alternatives in JSON responses of speech services, and in dialogue logs.
 
     {"results": [{"alternatives": [{"transcript": "a b", "confidence": 0.9}, ...]}]}         Google and others
     {"NBest": [{"Confidence": 0.9, "Lexical": "a b", "Display": "A B."}, ...]}               Azure
     {"choices": [{"text": "a b"}, {"message": {"content": "a c"}}]}                          OpenAI
     [[{"text": "a b", "nbest": [{"hyp": "a b", "score": -45.7}, ...]}]]                      dialogue logs
 
-One document a file, or one a line; or a folder with a file an utterance, ``u1.json``. A confidence is no
-log-probability: it stays a field of its hypothesis, as all else does; a score is read where its field, base
-and sign are told.
+A file contains one document, or one document per line; a folder contains one file per utterance, ``u1.json``.
+A confidence is not a log-probability, so it remains a field of its hypothesis like all other keys. Scores are
+only read if their field and base are given.
 """
 
 from __future__ import annotations
@@ -22,167 +22,161 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
-from rescorer.formats.common import Row, Write, add_location, build_list
+from rescorer.formats.common import DUPLICATE_ID, Row, Write, add_location, build_list
 from rescorer.formats.io.json_records import describe_type
 from rescorer.formats.io.json_stream import JsonStream, yield_late_errors
 from rescorer.formats.io.sniff import Sample
 from rescorer.formats.io.text_io import Source, open_output, read_lines, source_name
 from rescorer.formats.io.utterance_folder import read_list_files
-from rescorer.formats.nbest.json_document import parse_document
+from rescorer.formats.nbest.json_document import parse_document_lines
 from rescorer.formats.score_units import Units
 from rescorer.types import NBestList
 
 STREAM = "first_pass"
-LISTS = ("alternatives", "NBest", "nBest", "nbest", "choices")
-"""Keys whose arrays of objects are lists."""
-TEXTS = ("transcript", "Lexical", "lexical", "text", "hyp")
-"""Keys of a hypothesis's text, the first of them that it has."""
-IDS = ("utterance_id", "id", "RequestId", "requestId")
-"""Keys of the object around a list whose text is the list's id, the first of them that has one."""
+LIST_KEYS = ("alternatives", "NBest", "nBest", "nbest", "choices")
+"""Keys of the arrays that are n-best lists."""
+TEXT_KEYS = ("transcript", "Lexical", "lexical", "text", "hyp")
+"""Keys of the text of a hypothesis, in order of preference."""
+ID_KEYS = ("utterance_id", "id", "RequestId", "requestId")
+"""Keys of the id in the object that contains a list, in order of preference."""
 SUFFIX = ".json"
-DEEPEST = 8
-"""Arrays in one another that are read element by element; those further inside are read whole."""
+MAX_STREAMED_DEPTH = 8
+"""Largest nesting depth of arrays that are read element by element; deeper arrays are read as a whole."""
+MAX_PATH_CHARACTERS = 300
+"""Length at which paths are truncated. Lists with longer paths need ids to be told apart."""
 
-LONGEST_PATH = 300
-"""Characters of a path, which is cut there; lists below it need ids of their own to be told apart."""
 
-
-class Found(NamedTuple):
-    """A list where it stands in a document."""
+class LocatedList(NamedTuple):
+    """A list and its place in a document."""
 
     path: str
-    around: dict[str, Any]
-    """The object that holds it."""
+    container: dict[str, Any]
+    """The object that contains the list."""
     items: list[Any]
 
 
 def read_lists(
     source: Source, *, text: str = "", score: str = "", base: str = "", sign: str = "log_prob"
 ) -> Iterator[NBestList | InputError]:
-    """Yields every list found; the id is that of the object around it, or else its path, such as
-    ``results[0].alternatives``; the object's other keys are the list's fields.
+    """Yield every list in the documents of a file or folder.
 
-    A document is read element by element of its outer arrays, and of those in the object that it is, which
-    come before what else that has. In a folder the id is the file's name, with the path behind it where there
-    are several lists in a file. Nothing is read of a document after a fault of its own.
+    The id of a list is that of the object that contains it, or else its path, such as
+    ``results[0].alternatives``. In a folder it is the file name, followed by the path if the file contains
+    several lists. The object's other keys become fields of the list.
+
+    Large documents are streamed: the elements of outer arrays, and of the arrays directly inside an outer
+    object, are read one at a time. Lists in these arrays are yielded before the other lists of the object. A
+    syntax error after the first list ends the document and is yielded last.
 
     Args:
-        text: the field of the text, instead of the usual ones: ``Display``.
-        score: the field of a score, which becomes the stream ``first_pass``; none: scores are not read.
-        base: of the score; there is no default, for nothing in the file tells it.
-        sign: ``log_prob`` or ``cost``.
+        text: key of the text, such as ``Display``; empty: the usual keys.
+        score: key of the score that becomes the stream ``first_pass``; empty: no scores are read.
+        base: base of the score, required if there is one.
+        sign: sign of the score, ``log_prob`` or ``cost``.
 
     Raises:
-        ConfigError: a score without a base, or a base or sign that is none.
-        FormatError: the source cannot be opened, or a document is no JSON.
+        ConfigError: a score without a base or a base without a score, or an unknown base or sign.
+        FormatError: the source cannot be opened, or a document is not JSON.
     """
     if bool(score) != bool(base):
-        raise ConfigError("a score and its base go together: score=FIELD,base=e (2, 10, …)")
+        raise ConfigError("a score and its base must be given together: score=FIELD,base=e (2, 10, …)")
     try:
         units = {STREAM: Units(base or "e", sign)}  # type: ignore[arg-type]  # checked by Units
-    except ValueError as fault:
-        raise ConfigError(str(fault)) from None
-    reader = _Reader((text,) if text else TEXTS, score, units)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    reader = _Reader((text,) if text else TEXT_KEYS, score, units)
     if isinstance(source, (str, Path)) and Path(source).is_dir():
         return read_list_files(
-            source, lambda name, path: yield_late_errors(reader.file(path, name)), (SUFFIX,)
+            source, lambda name, path: yield_late_errors(reader.read_file(path, name)), (SUFFIX,)
         )
-    return yield_late_errors(reader.file(source))
+    return yield_late_errors(reader.read_file(source))
 
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """What is told about the lists to read."""
+    """Builds lists from documents according to the options of ``read_lists``."""
 
-    texts: tuple[str, ...]
-    score: str
+    text_keys: tuple[str, ...]
+    score_key: str
     units: dict[str, Units]
 
-    def file(self, source: Source, name: str = "") -> Iterator[NBestList | InputError]:
-        """The lists of a file; ``name`` is what the only one is called, and several begin with."""
+    def read_file(self, source: Source, name: str = "") -> Iterator[NBestList | InputError]:
+        """Yield the lists of a file.
+
+        Args:
+            name: id of the file's only list, or prefix of the ids if it contains several.
+        """
         file = source_name(source)
-        places = _places(source, file)
-        first = list(islice(places, 2 if name else 0))
+        located = _locate_lists(source, file)
+        first = list(islice(located, 2 if name else 0))
         if name and not first:
-            yield FormatError(f"no lists; expected an array, {', '.join(LISTS)}", file=file)
+            yield FormatError(f"no lists; expected an array named {' or '.join(LIST_KEYS)}", file=file)
         seen: set[str] = set()
-        for line, found in chain(first, places):
+        for line, found in chain(first, located):
             if isinstance(found, FormatError):
                 yield found
                 continue
-            key = "" if name else _id_key(found.around)
-            list_id = found.around[key] if key else found.path
+            id_key = "" if name else _find_id_key(found.container)
+            list_id = found.container[id_key] if id_key else found.path
             if name:
                 list_id = name if len(first) == 1 else f"{name}.{found.path}"
             try:
-                rows = [self._row(item, list_id, i, line) for i, item in enumerate(found.items)]
+                rows = [self._parse_row(item, list_id, i, line) for i, item in enumerate(found.items)]
                 if list_id in seen:
-                    raise InvalidList("is here a second time", list_id=list_id)
-            except InvalidList as fault:
-                yield add_location(fault, file, line)
+                    raise InvalidList(DUPLICATE_ID, list_id=list_id)
+            except InvalidList as error:
+                yield add_location(error, file, line)
             else:
-                fields = {k: value for k, value in found.around.items() if k not in LISTS and k != key}
+                excluded = {*LIST_KEYS, id_key}
+                fields = {key: value for key, value in found.container.items() if key not in excluded}
                 yield build_list(list_id, rows, self.units, file, fields=fields)
             seen.add(list_id)
 
-    def _row(self, item: Any, list_id: str, index: int, line: int | None) -> Row:
-        def fault(message: str, field: str) -> InvalidList:
+    def _parse_row(self, item: Any, list_id: str, index: int, line: int | None) -> Row:
+        def invalid(message: str, field: str) -> InvalidList:
             return InvalidList(message, list_id=list_id, hypothesis=index, field=field)
 
         if not isinstance(item, dict):
-            raise fault(f"expected an object, not {describe_type(item)}", "")
-        key = next((key for key in self.texts if key in item), "message")
-        value = item.get(key)
-        if key == "message" and isinstance(value, dict):
-            value = value.get("content")
-        if not isinstance(value, str):
-            raise fault(
-                f"no text in {', '.join(self.texts)}; expected a string, not {describe_type(value)}", key
-            )
-        rest = {name: each for name, each in item.items() if name not in (key, self.score)}
-        return Row(value, {STREAM: item.get(self.score)} if self.score else {}, rest, line)
+            raise invalid(f"expected an object, got {describe_type(item)}", "")
+        text_key = next((key for key in self.text_keys if key in item), "message")
+        text = item.get(text_key)
+        if text_key == "message" and isinstance(text, dict):
+            text = text.get("content")
+        if not isinstance(text, str):
+            keys = ", ".join(self.text_keys)
+            raise invalid(f"no text in {keys}; expected a string, got {describe_type(text)}", text_key)
+        fields = {key: value for key, value in item.items() if key not in (text_key, self.score_key)}
+        return Row(text, {STREAM: item.get(self.score_key)} if self.score_key else {}, fields, line)
 
 
-def _id_key(around: dict[str, Any]) -> str:
-    """The key of a list's id; empty where it has none."""
-    return next((key for key in IDS if isinstance(value := around.get(key), str) and value), "")
+def _find_id_key(container: dict[str, Any]) -> str:
+    """Return the key of the id, or an empty string if there is none."""
+    return next((key for key in ID_KEYS if isinstance(value := container.get(key), str) and value), "")
 
 
-def _places(source: Source, file: str) -> Iterator[tuple[int | None, Found | FormatError]]:
-    """Each list with the number of its line, where the first line is a document by itself; or without."""
+def _locate_lists(source: Source, file: str) -> Iterator[tuple[int | None, LocatedList | FormatError]]:
+    """Yield each list and the number of its line, or None if the file is one document over several lines."""
     lines = read_lines(source)
-    begun = []
+    head = []
     for line, text in lines:
         if isinstance(text, FormatError):
             raise text
         if _is_json(text):
-            for number, document in _documents(chain([(line, text)], lines), file):
+            for number, document in parse_document_lines(chain([(line, text)], lines), file):
                 if isinstance(document, FormatError):
                     yield number, document
                 else:
-                    yield from ((number, found) for found in _found(document, f"{number}."))
+                    yield from ((number, found) for found in _find_lists(document, f"{number}."))
             return
-        begun.append(text)
+        head.append(text)
         if text.strip():
             break
-    document = JsonStream(chain(["\n".join(begun)], _texts(lines)), file)
-    yield from ((None, found) for found in _found_on_the_way(document))
+    document = JsonStream(chain(["\n".join(head)], _join_lines(lines)), file)
+    yield from ((None, found) for found in _stream_lists(document))
     document.expect_end()
 
 
-def _documents(lines: Iterator[tuple[int, str | FormatError]], file: str) -> Iterator[tuple[int, Any]]:
-    """Each line's document, or what is wrong with it."""
-    for line, text in lines:
-        if isinstance(text, FormatError):
-            yield line, text
-        elif text.strip():
-            try:
-                yield line, parse_document(text, file, line)
-            except FormatError as fault:
-                yield line, fault
-
-
-def _texts(lines: Iterator[tuple[int, str | FormatError]]) -> Iterator[str]:
+def _join_lines(lines: Iterator[tuple[int, str | FormatError]]) -> Iterator[str]:
     for _, text in lines:
         if isinstance(text, FormatError):
             raise text
@@ -197,30 +191,30 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _found_on_the_way(document: JsonStream, path: str = "", depth: int = 0) -> Iterator[Found]:
-    """The lists of the value that comes next, those of outer arrays as soon as they are read."""
-    if document.peek() == "[" and depth < DEEPEST:
+def _stream_lists(document: JsonStream, path: str = "", depth: int = 0) -> Iterator[LocatedList]:
+    """Yield the lists of the next value, reading its outer arrays element by element."""
+    if document.peek() == "[" and depth < MAX_STREAMED_DEPTH:
         for index in document.read_elements():
-            yield from _found_on_the_way(document, f"{path}[{index}]", depth + 1)
+            yield from _stream_lists(document, f"{path}[{index}]", depth + 1)
     elif document.peek() == "{" and depth == 0:
-        around: dict[str, Any] = {}
+        container: dict[str, Any] = {}
         for key in document.read_members():
-            if document.peek() != "[" or key in LISTS:
-                around[key] = document.read_value()
+            if document.peek() != "[" or key in LIST_KEYS:
+                container[key] = document.read_value()
                 continue
-            around[key] = []
+            container[key] = []
             for index in document.read_elements():
                 element = document.read_value()
-                inside = list(_found(element, f"{key}[{index}]"))
-                around[key] += [] if inside else [element]
-                yield from inside
-        yield from _found(around, path)
+                lists = list(_find_lists(element, f"{key}[{index}]"))
+                container[key] += [] if lists else [element]
+                yield from lists
+        yield from _find_lists(container, path)
     else:
-        yield from _found(document.read_value(), path)
+        yield from _find_lists(document.read_value(), path)
 
 
-def _found(document: Any, prefix: str) -> Iterator[Found]:
-    """Every list of a document, those of an object before those inside its other values."""
+def _find_lists(document: Any, prefix: str) -> Iterator[LocatedList]:
+    """Yield every list of a document, those of an object before those nested in its other values."""
     stack = [iter([(prefix, document)])]
     while stack:
         path, value = next(stack[-1], ("", None))
@@ -228,48 +222,52 @@ def _found(document: Any, prefix: str) -> Iterator[Found]:
             stack.pop()
             continue
         if isinstance(value, dict):
-            for key in LISTS:
+            for key in LIST_KEYS:
                 if isinstance(value.get(key), list):
-                    yield Found(_longer(path, key), value, value[key])
-        stack.append(_inside(path, value))
+                    yield LocatedList(_extend_path(path, key), value, value[key])
+        stack.append(_nested_values(path, value))
 
 
-def _inside(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Path and value of the arrays and objects that are no lists, one at a time: paths may be long."""
+def _nested_values(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield path and value of the arrays and objects in a value, except lists.
+
+    A generator, because all paths of a large array together could fill the memory.
+    """
     if isinstance(value, list):
-        for index, each in enumerate(value):
-            if isinstance(each, (list, dict)):
-                yield f"{path}[{index}]"[:LONGEST_PATH], each
+        for index, element in enumerate(value):
+            if isinstance(element, (list, dict)):
+                yield f"{path}[{index}]"[:MAX_PATH_CHARACTERS], element
     elif isinstance(value, dict):
-        for key, each in value.items():
-            if key not in LISTS and isinstance(each, (list, dict)):
-                yield _longer(path, key), each
+        for key, member in value.items():
+            if key not in LIST_KEYS and isinstance(member, (list, dict)):
+                yield _extend_path(path, key), member
 
 
-def _longer(path: str, key: str) -> str:
+def _extend_path(path: str, key: str) -> str:
     dot = "." if path and not path.endswith(".") else ""
-    return f"{path}{dot}{key}"[:LONGEST_PATH]
+    return f"{path}{dot}{key}"[:MAX_PATH_CHARACTERS]
 
 
 @contextmanager
 def writer(target: str | Path) -> Iterator[Write]:
-    """Writes one document of ``results`` with ``id`` and ``alternatives``.
+    """Write one document whose ``results`` have an ``id`` and ``alternatives``.
 
-    The stream ``first_pass`` is written as ``score``, in nats: to be read with ``score=score,base=e``.
+    The stream ``first_pass`` is written as ``score`` in nats; read it back with ``score=score,base=e``.
     """
     written: set[str] = set()
     with open_output(target) as stream:
         stream.write('{"results": [')
 
         def write(nbest: NBestList) -> None:
-            key = IDS[0] if IDS[1] in nbest.fields else IDS[1]
-            if nbest.id in written or nbest.fields.keys() & {*LISTS, IDS[0]}:
-                message = (
-                    f"the id is there a second time, or a field is called like one of {(*LISTS, IDS[0])}"
-                )
-                raise InvalidList(message, list_id=nbest.id)
-            alternatives = [_alternative(nbest, index) for index in range(len(nbest.hypotheses))]
-            record = {key: nbest.id, "alternatives": alternatives, **nbest.fields}
+            id_key = ID_KEYS[0] if ID_KEYS[1] in nbest.fields else ID_KEYS[1]
+            if nbest.id in written:
+                raise InvalidList("already written; expected each id once", list_id=nbest.id, field="id")
+            reserved = (*LIST_KEYS, ID_KEYS[0])
+            if nbest.fields.keys() & {*reserved}:
+                message = f"the names {', '.join(reserved)} are reserved by the format; rename these fields"
+                raise InvalidList(message, list_id=nbest.id, field="fields")
+            alternatives = [_build_alternative(nbest, index) for index in range(len(nbest.hypotheses))]
+            record = {id_key: nbest.id, "alternatives": alternatives, **nbest.fields}
             stream.write(f"{',' if written else ''}\n{json.dumps(record, ensure_ascii=False)}")
             written.add(nbest.id)
 
@@ -277,19 +275,19 @@ def writer(target: str | Path) -> Iterator[Write]:
         stream.write("\n]}\n")
 
 
-def _alternative(nbest: NBestList, index: int) -> dict[str, Any]:
+def _build_alternative(nbest: NBestList, index: int) -> dict[str, Any]:
     hypothesis = nbest.hypotheses[index]
     if hypothesis.fields.keys() & {"transcript", "score"}:
-        message = "fields called transcript or score have no place here"
+        message = "the names transcript and score are reserved by the format; rename these fields"
         raise InvalidList(message, list_id=nbest.id, hypothesis=index, field="fields")
     score = {"score": nbest.streams[STREAM][index]} if STREAM in nbest.streams else {}
     return {"transcript": hypothesis.text, **score, **hypothesis.fields}
 
 
 def looks_like(sample: Sample) -> str:
-    """What says that a file or folder is of this format; empty where nothing does."""
-    named = not sample.is_folder or any(name.endswith(SUFFIX) for name in sample.names)
-    if not named or not sample.first.startswith(("{", "[")):
+    """Return the evidence that a file or folder has this format, or an empty string."""
+    has_suffix = not sample.is_folder or any(name.endswith(SUFFIX) for name in sample.names)
+    if not has_suffix or not sample.first.startswith(("{", "[")):
         return ""
-    match = re.search(rf'"({"|".join(LISTS)})"\s*:\s*\[', sample.text)
+    match = re.search(rf'"({"|".join(LIST_KEYS)})"\s*:\s*\[', sample.text)
     return f"JSON with an array {match[1]!r}" if match else ""

@@ -1,9 +1,9 @@
-"""Owns n-best lists in SRInterp format: one file an utterance, its name the id, features before the words.
+"""Read and write n-best lists in SRInterp format: one file per utterance, features before the words.
 
     am=-2301.5 lm=-18.42 duration=-12 yeah well my sue
 
-The features are any, the same on every line of a file (nbest-optimize(1), ``-srinterp-format``). Nothing in
-the file tells their base and sign.
+The file name is the utterance id. Features may have any names, but all lines of a file must have the same
+ones (nbest-optimize(1), ``-srinterp-format``). Files do not state the base and sign of their features.
 """
 
 from __future__ import annotations
@@ -35,21 +35,20 @@ FEATURE = re.compile(r"([^=]+)=(.*)", re.DOTALL)
 
 
 def read_lists(source: Source, *, base: str = "", sign: str = "log_prob") -> Iterator[NBestList | InputError]:
-    """Yields each file's list, or what is wrong with it; every feature is a stream of its name.
+    """Yield the list of each file, or the error if it is invalid; every feature becomes a stream.
 
-    The words begin after the last ``NAME=VALUE`` in a row: a first word with ``=`` in it cannot be told from
-    a feature, and is refused as one.
+    The words begin after the leading columns of the form ``NAME=VALUE``. A first word that contains ``=`` is
+    indistinguishable from a feature, so its list is rejected.
 
     Args:
-        base: of all features; there is no default. A count among them is multiplied as a score is, which its
-            weight takes up.
-        sign: of all features, ``log_prob`` or ``cost``.
+        base: base of all features. Counts are converted like scores; their weight compensates for it.
+        sign: sign of all features, ``log_prob`` or ``cost``.
 
     Raises:
-        ConfigError: no base is given, or a base or sign that is none.
+        ConfigError: the base is missing, or the base or sign is unknown.
         FormatError: the source cannot be opened, or has no name.
     """
-    units = _units(base, sign)  # a wrong one shows before the first list is asked for
+    units = _parse_units(base, sign)  # outside the generator, to raise before the first list is requested
     return read_single_list_files(source, lambda list_id, path: _read_file(list_id, path, units))
 
 
@@ -60,14 +59,14 @@ def _read_file(list_id: str, path: Path, units: Units) -> NBestList | InputError
             return text
         if text.strip():
             try:
-                rows.append(_row(text, line))
-            except ValueError as fault:
-                return FormatError(str(fault), file=str(path), line=line)
+                rows.append(_parse_row(text, line))
+            except ValueError as error:
+                return FormatError(str(error), file=str(path), line=line)
     features = {name for row in rows for name in row.scores}
     return build_list(list_id, rows, dict.fromkeys(features, units), str(path))
 
 
-def _row(text: str, line: int) -> Row:
+def _parse_row(text: str, line: int) -> Row:
     columns = split_words(text)
     scores: dict[str, float | str] = {}
     for column in columns:
@@ -75,71 +74,73 @@ def _row(text: str, line: int) -> Row:
         if not match:
             break
         if match[1] in scores:
-            raise ValueError(f"the feature {match[1][:40]!r} is here a second time")
+            raise ValueError(f"duplicate feature {match[1][:40]!r}")
         scores[match[1]] = parse_number(match[2])
     if not scores:
-        raise ValueError(f"{text[:40]!r}: expected NAME=VALUE … words")
+        raise ValueError(f"expected NAME=VALUE … words, got {text[:40]!r}")
     return Row(" ".join(columns[len(scores) :]), scores, {}, line)
 
 
 def looks_like(sample: Sample) -> str:
-    """What says that a file or folder is of this format; empty where nothing does."""
-    names = set()
-    said = False
+    """Return the evidence that a file or folder has this format, or an empty string."""
+    feature_names = set()
+    has_words = False
     for line in sample.lines:
         try:
-            row = _row(line, 0)
+            row = _parse_row(line, 0)
         except ValueError:
             return ""
         if any(isinstance(value, str) for value in row.scores.values()):
             return ""
-        names.add(tuple(row.scores))
-        said = said or bool(row.text)
-    return "lines of NAME=NUMBER and words" if len(names) == 1 and said else ""
+        feature_names.add(tuple(row.scores))
+        has_words = has_words or bool(row.text)
+    return "lines of NAME=NUMBER and words" if len(feature_names) == 1 and has_words else ""
 
 
-def _units(base: str, sign: str) -> Units:
+def _parse_units(base: str, sign: str) -> Units:
     if not base:
-        raise ConfigError("the features do not tell their base: give base=e (2, 10, …)")
+        raise ConfigError("SRInterp files do not state the base of their features; give base=e (2, 10, …)")
     try:
         return Units(base, sign)  # type: ignore[arg-type]  # checked by Units
-    except ValueError as fault:
-        raise ConfigError(str(fault)) from None
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 @contextmanager
 def writer(target: str | Path, *, base: str = "", sign: str = "log_prob") -> Iterator[Write]:
-    """Writes a file a list into a folder, with all its streams.
+    """Write one file per list into a folder, with all streams.
 
-    A list is refused that has no streams, one whose name holds ``=`` or white space, or a text that would be
-    read as a feature.
+    The writer raises InvalidList for a list that has no streams, a stream whose name contains ``=`` or white
+    space, or a text whose first word would be read as a feature.
 
     Raises:
         ConfigError: as ``read_lists``.
     """
-    units = _units(base, sign)
+    units = _parse_units(base, sign)
     folder = make_folder(target)
 
     def write(nbest: NBestList) -> None:
-        lines = _lines(nbest, units)
+        lines = _format_lines(nbest, units)
         with create_file(folder, nbest.id) as stream:
             stream.writelines(f"{line}\n" for line in lines)
 
     yield write
 
 
-def _lines(nbest: NBestList, units: Units) -> list[str]:
+def _format_lines(nbest: NBestList, units: Units) -> list[str]:
     if not nbest.streams:
-        raise InvalidList("no streams; expected a feature at least", list_id=nbest.id, field="streams")
+        message = "no streams; the format needs at least one feature"
+        raise InvalidList(message, list_id=nbest.id, field="streams")
     for name in nbest.streams:
         if not name or "=" in name or WORD_SEPARATOR.search(name) or LINE_BREAK.search(name):
-            raise InvalidList("a feature's name cannot hold = or white space", list_id=nbest.id, field=name)
+            message = "the name of a feature cannot contain = or white space; rename this stream"
+            raise InvalidList(message, list_id=nbest.id, field=name)
     lines = []
     columns = zip(*(stream_from_nats(nbest, name, units) for name in nbest.streams), strict=True)
-    for place, (text, values) in enumerate(zip(format_texts(nbest), columns, strict=True)):
+    for index, (text, values) in enumerate(zip(format_texts(nbest), columns, strict=True)):
         if FEATURE.fullmatch(text.partition(" ")[0]):
-            message = "its first word would be read as a feature"
-            raise InvalidList(message, list_id=nbest.id, hypothesis=place, field="text")
+            message = "the first word would be read as a feature"
+            raise InvalidList(message, list_id=nbest.id, hypothesis=index, field="text")
         scores = (f"{name}={value!r}" for name, value in zip(nbest.streams, values, strict=True))
         lines.append(" ".join([*scores, text]).rstrip(" "))
     return lines
