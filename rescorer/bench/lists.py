@@ -1,4 +1,4 @@
-"""Owns synthetic n-best lists, whose hypotheses share prefixes as those of recognisers do."""
+"""Generate synthetic n-best lists whose hypotheses share prefixes as a recogniser's hypotheses do."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from rescorer.errors import ConfigError
 from rescorer.types import Hypothesis, NBestList
 
 ALTERNATIVES = 4
-"""Words that a recogniser hesitates between at one place."""
-LATE = 1.2
-"""Changes fall at u^LATE of a sentence, u being uniform: with it 100 hypotheses of 20 words have 2.2 words a
-distinct prefix, as the 100-best lists of a real recogniser have."""
+"""Number of words among which the hypotheses of a list choose at one position."""
+POSITION_EXPONENT = 1.2
+"""Changes fall at u^POSITION_EXPONENT of a sentence, with u uniform. This value gives 100 hypotheses of 20
+words 2.2 words per distinct prefix, like the 100-best lists of a real recogniser."""
 DISTINCT_WORDS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class ListShape:
-    """How many lists, of how many hypotheses, of how many words."""
+    """Number of lists, hypotheses per list, and words per hypothesis."""
 
     lists: int
     hypotheses: int
@@ -29,7 +29,11 @@ class ListShape:
 
     @classmethod
     def parse(cls, text: str) -> ListShape:
-        """From ``1000x100x20``; raises ConfigError where that is not what it is."""
+        """Parse a shape such as ``1000x100x20``.
+
+        Raises:
+            ConfigError: the text is not three positive integers separated by ``x``.
+        """
         match = re.fullmatch(r"([1-9]\d*)[x×]([1-9]\d*)[x×]([1-9]\d*)", text)
         if not match:
             raise ConfigError(f"{text!r}: expected LISTSxHYPOTHESESxWORDS, such as 1000x100x20")
@@ -37,22 +41,24 @@ class ListShape:
 
 
 def synthetic_lists(shape: ListShape, seed: int = 1) -> Iterator[NBestList]:
-    """Lists of words that follow Zipf's law; each hypothesis is an earlier one with one word changed, taken
-    out or put in."""
+    """Generate lists of words that follow Zipf's law.
+
+    Each hypothesis is an earlier one of its list with one word substituted, deleted or inserted.
+    """
     random = np.random.default_rng(seed)
-    chances = 1 / np.arange(1, DISTINCT_WORDS + 1)
-    chances /= chances.sum()
+    probs = 1 / np.arange(1, DISTINCT_WORDS + 1)
+    probs /= probs.sum()
     names = [f"w{rank}" for rank in range(1, DISTINCT_WORDS + 1)]
     for number in range(shape.lists):
-        drawn = random.choice(DISTINCT_WORDS, p=chances, size=(shape.words + 1, ALTERNATIVES))
-        alternatives = [[names[each] for each in row] for row in drawn.tolist()]
+        ranks = random.choice(DISTINCT_WORDS, p=probs, size=(shape.words + 1, ALTERNATIVES))
+        alternatives = [[names[rank] for rank in row] for row in ranks.tolist()]
         hypotheses = [[row[0] for row in alternatives[: shape.words]]]
         while len(hypotheses) < shape.hypotheses:
             earlier = hypotheses[int(random.integers(len(hypotheses)))]
-            place = int(len(earlier) * random.random() ** LATE)
-            there = alternatives[min(place, shape.words)][int(random.integers(ALTERNATIVES))]
-            kept = int(random.choice([0, 1, 2], p=[0.1, 0.8, 0.1]))  # put in, change, take out
-            hypotheses.append(earlier[:place] + [there] * (kept < 2) + earlier[place + (kept > 0) :])
+            position = int(len(earlier) * random.random() ** POSITION_EXPONENT)
+            word = alternatives[min(position, shape.words)][int(random.integers(ALTERNATIVES))]
+            edit = int(random.choice([0, 1, 2], p=[0.1, 0.8, 0.1]))  # insertion, substitution, deletion
+            hypotheses.append(earlier[:position] + [word] * (edit < 2) + earlier[position + (edit > 0) :])
         scores = -np.sort(random.gamma(2.0, 50.0, size=shape.hypotheses))
         yield NBestList(
             id=f"synthetic-{number:06}",

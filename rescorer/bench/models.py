@@ -1,5 +1,7 @@
-"""Owns the models of a benchmark without a bundle: a random network of a given shape and an n-gram of the
-lists' own word sequences, as much work as trained ones of their sizes."""
+"""Build models for a benchmark without a bundle: a random network and an n-gram of the lists' own words.
+
+They cost as much work as trained models of their sizes.
+"""
 
 from __future__ import annotations
 
@@ -30,36 +32,38 @@ from rescorer.vocabulary import END, MARKS, START, UNKNOWN, Vocabulary
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """Shape of a network; words and weights are random."""
+    """Shape of a random network and of an n-gram."""
 
     network: str = "lstm"
     hidden: int = 200
     """Size of embeddings and hidden states."""
     classes: int = 0
-    """Of the class-factored softmax; 0: √V."""
+    """Number of classes of the class-factored softmax; 0: √V."""
     vocabulary: int = 10_000
-    """Words, marks counted."""
+    """Number of words of the network, including ``<s>``, ``</s>`` and ``<unk>``."""
     output: str = "classes"
     layers: int = 1
     window: int = 4
-    """Words that networks without recurrence see."""
+    """Number of words that a feed-forward or log-bilinear network sees."""
     order: int = 4
-    """Of the n-gram."""
+    """Order of the n-gram."""
 
     def __post_init__(self) -> None:
         if self.vocabulary < len(MARKS) + 2:
             raise ConfigError(f"vocabulary is {self.vocabulary}; expected at least {len(MARKS) + 2}")
         if not 0 <= self.classes < self.vocabulary:
-            raise ConfigError(f"classes is {self.classes}; expected fewer than the vocabulary's words")
+            raise ConfigError(
+                f"classes is {self.classes}; expected fewer classes than the vocabulary has words"
+            )
 
     def config(self) -> NetworkConfig:
-        """With classes of even size."""
+        """Build the network's config, with classes of equal size."""
         classes = self.classes or math.isqrt(self.vocabulary)
         n_words = self.vocabulary - 1
-        even = tuple(len(part) for part in np.array_split(np.arange(n_words), classes))
+        class_sizes = tuple(len(part) for part in np.array_split(np.arange(n_words), classes))
         return NetworkConfig(
             self.vocabulary,
-            even if self.output == "classes" else (),
+            class_sizes if self.output == "classes" else (),
             self.network,
             embedding_size=self.hidden,
             hidden_size=self.hidden,
@@ -71,7 +75,7 @@ class ModelSpec:
         )
 
 
-def spec_rescorer(
+def build_rescorer(
     spec: ModelSpec,
     lists: Sequence[NBestList],
     folder: Path,
@@ -79,7 +83,7 @@ def spec_rescorer(
     dtype: str = "float32",
     batch_words: int = MAX_BATCH_WORDS,
 ) -> Rescorer:
-    """Make models that know the lists' words; they are the same in any process.
+    """Build a rescorer whose models know the lists' words; every process builds the same one.
 
     Args:
         folder: where the n-gram's file is written.
@@ -88,11 +92,11 @@ def spec_rescorer(
         ConfigError: there are no lists.
     """
     if not lists:
-        raise ConfigError("no list to measure with")
+        raise ConfigError("no lists to benchmark")
     normaliser = Normaliser()
-    sentences = [normaliser.words(each.text) for nbest in lists for each in nbest.hypotheses]
+    sentences = [normaliser.words(hypothesis.text) for nbest in lists for hypothesis in nbest.hypotheses]
     arpa = folder / f"model-{os.getpid()}.arpa"
-    arpa.write_text(counted_arpa(sentences, spec.order), encoding="utf-8")
+    arpa.write_text(estimate_arpa(sentences, spec.order), encoding="utf-8")
     torch.manual_seed(1)
     network = NeuralLanguageModel(
         NeuralModel(spec.config()),
@@ -110,8 +114,10 @@ def spec_rescorer(
 
 
 def build_vocabulary(spec: ModelSpec, sentences: Iterable[Words]) -> Vocabulary:
-    """The most frequent words in random order, so that they spread over the classes as they do over good
-    ones; where the sentences have too few, words that none of them has."""
+    """Collect the most frequent words of the sentences, filled up with words that do not occur.
+
+    The order is random, so that frequent words spread over the classes as they do in trained models.
+    """
     counts = Counter(word for words in sentences for word in words if word not in MARKS)
     n = spec.vocabulary - len(MARKS)
     known = [word for word, _ in counts.most_common(n)]
@@ -121,24 +127,27 @@ def build_vocabulary(spec: ModelSpec, sentences: Iterable[Words]) -> Vocabulary:
     return Vocabulary((*(words[i] for i in order), START))
 
 
-def counted_arpa(sentences: Iterable[Words], order: int) -> str:
-    """An ARPA file of all n-grams, P = c(h, w) / (c(h) + 1) and the rest for backing off: not normalised to
-    the last digit, for it is there to be looked up."""
+def estimate_arpa(sentences: Iterable[Words], order: int) -> str:
+    """Estimate an n-gram model of all sentences with P = c(h, w) / (c(h) + 1), as ARPA text.
+
+    The rest of the probability is left to backing off. The model is normalised only approximately, which does
+    not matter for measuring the speed of look-ups.
+    """
     counts = [Counter[Words]() for _ in range(order + 1)]
     for sentence in sentences:
         marked = (START, *sentence, END)
         for n in range(1, order + 1):
             counts[n].update(zip(*(marked[i:] for i in range(n)), strict=False))
-    followed = [Counter[Words]() for _ in range(order + 1)]
+    history_counts = [Counter[Words]() for _ in range(order + 1)]
     for n in range(1, order + 1):
         for words, count in counts[n].items():
-            followed[n - 1][words[:-1]] += count
+            history_counts[n - 1][words[:-1]] += count
     counts[1][UNKNOWN,] = 1
     lines = ["\\data\\", *(f"ngram {n}={len(counts[n])}" for n in range(1, order + 1))]
     for n in range(1, order + 1):
         lines += ["", f"\\{n}-grams:"]
         for words, count in counts[n].items():
-            log_prob = math.log10(count / (followed[n - 1][words[:-1]] + 1))
-            back_off = f"\t{-math.log10(followed[n][words] + 1):.6f}" if n < order else ""
-            lines.append(f"{log_prob:.6f}\t{' '.join(words)}{back_off}")
+            log10_prob = math.log10(count / (history_counts[n - 1][words[:-1]] + 1))
+            back_off = f"\t{-math.log10(history_counts[n][words] + 1):.6f}" if n < order else ""
+            lines.append(f"{log10_prob:.6f}\t{' '.join(words)}{back_off}")
     return "\n".join([*lines, "", "\\end\\", ""])

@@ -74,8 +74,8 @@ def bench(
     The network named by its shape has random weights: it costs what a trained one does.
     """
     from rescorer.bench.lists import ListShape, synthetic_lists
-    from rescorer.bench.models import ModelSpec, spec_rescorer
-    from rescorer.bench.run import BenchOptions, measured, run_benchmark
+    from rescorer.bench.models import ModelSpec, build_rescorer
+    from rescorer.bench.run import BenchOptions, load_rescoring, run_benchmark
     from rescorer.formats.nbest.jsonlines import writer
     from rescorer.lm.device import use_threads
     from rescorer.lm.malloc import keep_freed_memory
@@ -101,8 +101,8 @@ def bench(
         else:
             spec = ModelSpec(network, hidden, classes, vocabulary, output, layers)
             good = [item for item in read() if isinstance(item, NBestList)]
-            load = partial(spec_rescorer, spec, good, folder, device, dtype, batch_words)
-        start = partial(RescoringProcesses, partial(measured, load), processes, batch_words=batch_words)
+            load = partial(build_rescorer, spec, good, folder, device, dtype, batch_words)
+        start = partial(RescoringProcesses, partial(load_rescoring, load), processes, batch_words=batch_words)
         report = run_benchmark(load(), read, folder, options, start if processes > 1 else None)
     show(report)
     if json_file:

@@ -16,20 +16,25 @@ from rescorer.lm.base import EdgeScores
 
 
 def mix(log_probs: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray:
-    """ln Σ_m λ_m · exp(log_probs[m]), (E,) float64; weights that are 0 leave their model out."""
+    """Compute ln Σ_m λ_m · exp(log_probs[m]), (E,) float64; models of weight 0 are skipped."""
     weighted = [part + math.log(w) for part, w in zip(log_probs, weights, strict=True) if w > 0]
     return reduce(np.logaddexp, weighted)
 
 
 def check_mixture(weights: Mapping[str, float], known: Sequence[str]) -> None:
-    """Raises ConfigError unless every λ names a known model, none is negative and they sum to 1."""
+    """Check the interpolation weights λ of a mixture.
+
+    Raises:
+        ConfigError: a weight names a model that is not in ``known`` or is not between 0 and 1, or the weights
+            do not sum to 1.
+    """
     unknown = sorted(set(weights) - set(known))
     if unknown:
         meant = did_you_mean(unknown[0], known)
-        raise ConfigError(f"the mixture names models {unknown}; the bundle has {sorted(known)}{meant}")
+        raise ConfigError(f"mixture names the models {unknown}; the bundle has {sorted(known)}{meant}")
     if any(not 0 <= weight <= 1 for weight in weights.values()) or abs(sum(weights.values()) - 1) > 1e-6:
         raise ConfigError(
-            f"mixture weights are {dict(weights)}; expected shares between 0 and 1 that sum to 1"
+            f"mixture weights are {dict(weights)}; expected numbers between 0 and 1 that sum to 1"
         )
 
 

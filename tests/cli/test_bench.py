@@ -1,5 +1,4 @@
-"""The benchmark of scoring: it runs what the file command runs, and its counts are right; how fast anything
-is, no test says."""
+"""``rescorer bench``: it runs, and its counts are right. No test depends on how fast anything is."""
 
 from __future__ import annotations
 
@@ -9,12 +8,12 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from rescorer.bench.baselines import PlainLstm, score_padded_batch
 from rescorer.bench.lists import ListShape, synthetic_lists
-from rescorer.bench.models import ModelSpec, counted_arpa, spec_rescorer
-from rescorer.bench.peers import PlainLstm, plain_scores
-from rescorer.bench.products import flops, middle_of_work
+from rescorer.bench.matrix_products import flops, median_product
+from rescorer.bench.models import ModelSpec, build_rescorer, estimate_arpa
 from rescorer.bench.run import BenchOptions
-from rescorer.bench.work import count_work
+from rescorer.bench.workload import count_work
 from rescorer.cli import app
 from rescorer.errors import ConfigError
 from rescorer.formats.nbest.jsonlines import writer
@@ -31,25 +30,25 @@ TINY = [f"--{name}={value}" for name, value in (
 
 
 def bench(*arguments: str) -> str:
-    done = CliRunner().invoke(app, ["bench", *TINY, *arguments], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    return done.stdout
+    result = CliRunner().invoke(app, ["bench", *TINY, *arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("output", OUTPUTS)
-def test_every_network_is_measured(kind, output, tmp_path):
+def test_measures_every_kind_of_network(kind, output, tmp_path):
     bench("--synthetic", "3x5x4", "--network", kind, "--output", output, "--json", str(tmp_path / "b.json"))
-    facts = json.loads((tmp_path / "b.json").read_text())
-    names = [each["name"] for each in facts["speeds"]]
+    report = json.loads((tmp_path / "b.json").read_text())
+    names = [speed["name"] for speed in report["speeds"]]
     assert names == [*Phase, "neural", "the rest of the library", "library", "end to end"]
-    assert facts["hypotheses"] == 15
-    assert all(each["seconds"] > 0 for each in facts["speeds"])
-    assert min(facts[f"{who}_words_per_second"] for who in ("plain", "kenlm")) > 0
-    assert facts["single_list_ms"] > 0
+    assert report["hypotheses"] == 15
+    assert all(speed["seconds"] > 0 for speed in report["speeds"])
+    assert min(report[f"{baseline}_words_per_second"] for baseline in ("plain", "kenlm")) > 0
+    assert report["single_list_ms"] > 0
 
 
-def test_a_bundle_and_a_file_in_the_time_of_the_processor(bundle, tmp_path):
+def test_measures_bundle_and_file_in_processor_time(bundle, tmp_path):
     path = tmp_path / "lists.jsonl"
     with writer(path) as write:
         write(
@@ -61,7 +60,7 @@ def test_a_bundle_and_a_file_in_the_time_of_the_processor(bundle, tmp_path):
     assert lines[-1].endswith("processor time")
 
 
-def test_what_cannot_be_measured_is_refused(tmp_path, monkeypatch):
+def test_rejects_invalid_options(tmp_path, monkeypatch):
     for arguments in ([], ["lists.jsonl", "--synthetic", "1x1x1"]):
         with pytest.raises(ConfigError, match="one of them"):
             CliRunner().invoke(app, ["bench", *arguments], catch_exceptions=False)
@@ -72,52 +71,55 @@ def test_what_cannot_be_measured_is_refused(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="classes is 40"):
         ModelSpec(classes=40, vocabulary=40)
     (tmp_path / "empty.jsonl").write_text("")
-    with pytest.raises(ConfigError, match="no list to measure with"):
+    with pytest.raises(ConfigError, match="no lists to benchmark"):
         CliRunner().invoke(app, ["bench", str(tmp_path / "empty.jsonl"), *TINY], catch_exceptions=False)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    with pytest.raises(ConfigError, match="of one thread; torch has 2"):
+    with pytest.raises(ConfigError, match="needs one thread, but torch has 2"):
         BenchOptions(processor_time=True)
 
 
-def test_the_phases_of_a_run_sum_up_to_it():
+def test_phases_add_up_to_the_whole_run():
     now = iter(range(100))
     watch = Stopwatch(lambda: next(now))
     with watch.running():
         for _ in time_items([1, 2], Phase.PARSE):
             with phase(Phase.NETWORK), phase(Phase.OUTPUT):
                 pass
-    with phase(Phase.TRIE):  # nobody measures any more
+    with phase(Phase.TRIE):  # not measured: the stopwatch has stopped
         pass
     assert watch.seconds[Phase.OUTPUT] == 2
     assert watch.seconds[Phase.NETWORK] == 4
-    assert watch.seconds[Phase.PARSE] == 3  # that there is no third item takes time, too
+    assert watch.seconds[Phase.PARSE] == 3  # two items, and the end of the iteration
     assert sum(watch.seconds.values()) == next(now) - 1
 
 
-def test_the_work_of_a_network_is_counted(tmp_path):
+def test_counts_work_of_a_network(tmp_path):
     lists = [NBestList("a", (Hypothesis("a b"), Hypothesis("a c"), Hypothesis("a")))]
     spec = ModelSpec(hidden=10, vocabulary=41, classes=4)
-    work = count_work(lists, spec_rescorer(spec, lists, tmp_path))
-    assert (work.words, work.prefixes) == (8, 6)  # a, b, c and three ends
-    assert flops(work.network) == 4 * 8 * 10 * 10  # of "", a, a b, a c
-    scored = work.output[1:]
-    assert work.output[0] == (4, 10, 4)
-    assert all(size == 10 and width == 10 for _, size, width in scored)
-    assert 4 <= sum(n for n, _, _ in scored) <= 6  # edges that share vector and class are scored once
-    assert middle_of_work([(1, 1, 1), (5, 5, 5), (2, 2, 2)]) == (5, 5, 5)
+    workload = count_work(lists, build_rescorer(spec, lists, tmp_path))
+    assert (workload.words, workload.prefixes) == (8, 6)  # a, b, c and three ends
+    assert flops(workload.network) == 4 * 8 * 10 * 10  # states after "", "a", "a b" and "a c"
+    within_classes = workload.output[1:]
+    assert workload.output[0] == (4, 10, 4)
+    assert all(size == 10 and width == 10 for _, size, width in within_classes)
+    assert 4 <= sum(n for n, _, _ in within_classes) <= 6  # edges sharing vector and class are scored once
 
 
-def test_synthetic_lists_share_prefixes_as_real_ones_do():
+def test_median_product_is_weighted_by_size():
+    assert median_product([(1, 1, 1), (5, 5, 5), (2, 2, 2)]) == (5, 5, 5)
+
+
+def test_synthetic_lists_share_prefixes_like_real_ones():
     lists = list(synthetic_lists(ListShape(10, 100, 20)))
     assert lists == list(synthetic_lists(ListShape(10, 100, 20)))
-    trie = build_trie([tuple(each.text.split()) for nbest in lists for each in nbest.hypotheses])
-    words = sum(len(each.text.split()) + 1 for nbest in lists for each in nbest.hypotheses)
-    assert 2.0 < words / trie.n_edges < 2.4
+    sentences = [tuple(hypothesis.text.split()) for nbest in lists for hypothesis in nbest.hypotheses]
+    words = sum(len(sentence) + 1 for sentence in sentences)
+    assert 2.0 < words / build_trie(sentences).n_edges < 2.4
     assert all(len(nbest.hypotheses) == 100 == len(nbest.streams["acoustic"]) for nbest in lists)
 
 
-def test_the_benchmarks_ngram_is_one_that_kenlm_reads(tmp_path):
-    (tmp_path / "m.arpa").write_text(counted_arpa([("a", "b"), ("a", "c"), ()], 3), encoding="utf-8")
+def test_kenlm_reads_the_estimated_ngram(tmp_path):
+    (tmp_path / "m.arpa").write_text(estimate_arpa([("a", "b"), ("a", "c"), ()], 3), encoding="utf-8")
     model = NgramModel(tmp_path / "m.arpa")
     assert model.order == 3
     assert model.vocabulary() == {"a", "b", "c"}
@@ -126,11 +128,11 @@ def test_the_benchmarks_ngram_is_one_that_kenlm_reads(tmp_path):
     assert NgramModel(write_arpa(tmp_path)).order == 3
 
 
-def test_the_plain_scorer_ignores_its_padding():
+def test_plain_scorer_ignores_padding():
     torch.manual_seed(0)
     _, vocabulary = random_network()
     model = PlainLstm(len(vocabulary), 6)
     inputs, targets = torch.tensor([[10, 2, 3], [10, 4, 0]]), torch.tensor([[2, 3, 0], [4, 0, -1]])
-    together = plain_scores(model, inputs, targets)
-    alone = plain_scores(model, inputs[1:, :2], targets[1:, :2])
-    torch.testing.assert_close(together[1:], alone)
+    padded = score_padded_batch(model, inputs, targets)
+    unpadded = score_padded_batch(model, inputs[1:, :2], targets[1:, :2])
+    torch.testing.assert_close(padded[1:], unpadded)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from rescorer.bench.products import flops
+from rescorer.bench.matrix_products import flops
 from rescorer.errors import ConfigError
 from rescorer.lm.networks import NetworkConfig
 from rescorer_training.bench.gemm_floor import network_products, output_products

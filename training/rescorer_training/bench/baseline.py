@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rescorer.bench.peers import PlainLstm
+from rescorer.bench.baselines import PlainLstm
 
 
 def plain_optimiser(model: PlainLstm) -> torch.optim.Optimizer:

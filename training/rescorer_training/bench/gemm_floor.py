@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rescorer.bench.products import GATES, Product
+from rescorer.bench.matrix_products import GATE_COUNTS, Product
 from rescorer.lm.networks import NetworkConfig
 
 PASSES = 3
@@ -19,7 +19,7 @@ def network_products(config: NetworkConfig, n_rows: int, n_columns: int) -> list
     if config.window:
         products += [(n, config.window * size, hidden)] + [(n, hidden, hidden)] * (config.layers - 1)
     else:
-        gates, below = GATES[config.kind] * hidden, size
+        gates, below = GATE_COUNTS[config.kind] * hidden, size
         for _ in range(config.layers):
             products += [(n, below, gates)] + [(n_rows, hidden, gates)] * n_columns
             below = hidden

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rescorer.bench.peers import SENTENCES_A_BATCH, PlainLstm
-from rescorer.bench.products import Product, flops, seconds_alone
+from rescorer.bench.baselines import BATCH_SENTENCES, PlainLstm
+from rescorer.bench.matrix_products import Product, flops, measure_products
 from rescorer.errors import ConfigError
 from rescorer.lm.networks import NetworkConfig, NeuralModel
 from rescorer.lm.networks.config import WINDOWED_KINDS
@@ -141,7 +141,7 @@ class Contestant:
             words += self.step(self.order[self.done % len(self.order)])
             self.done += 1
         self.words_per_second.append(words / spent)
-        self.product_seconds.append(seconds_alone(self.products, self.clock))
+        self.product_seconds.append(measure_products(self.products, self.clock))
 
     def speed(self, base: Contestant) -> Speed:
         """What the rounds come to."""
@@ -184,7 +184,7 @@ def baseline(text: Sentences, vocabulary_size: int, options: BenchmarkOptions) -
         plain_step(model, optimiser, torch.from_numpy(inputs), torch.from_numpy(targets))
         return int((targets >= 0).sum())
 
-    parts = np.array_split(order, -(-len(order) // SENTENCES_A_BATCH))
+    parts = np.array_split(order, -(-len(order) // BATCH_SENTENCES))
     return make_contestant(config, BASELINE, step, text, parts, options.clock)
 
 

@@ -1,7 +1,7 @@
-"""Owns what scoring is compared with: a plain PyTorch scorer as a user writes it, and KenLM's sentence call.
+"""Baselines of the benchmark: a plain PyTorch scorer as a user would write it, and KenLM's sentence call.
 
-Nothing of ours is in the first: nn.Embedding, nn.LSTM, nn.Linear over the whole vocabulary, log_softmax, and
-padded batches of 64 hypotheses in the order they come.
+The plain scorer uses none of the rescorer's code for networks: ``nn.Embedding``, ``nn.LSTM``, ``nn.Linear``
+over the whole vocabulary, ``log_softmax``, and padded batches of 64 hypotheses in input order.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rescorer.lm.ngram import NgramModel
 from rescorer.trie import Words
 from rescorer.vocabulary import Vocabulary
 
-SENTENCES_A_BATCH = 64
+BATCH_SENTENCES = 64
 
 
 class PlainLstm(nn.Module):
@@ -34,14 +34,18 @@ class PlainLstm(nn.Module):
 
 
 @torch.inference_mode()
-def plain_scores(model: PlainLstm, inputs: Tensor, targets: Tensor) -> Tensor:
-    """ln P of each sentence of a padded batch, (B,); inputs, targets: (B, T), targets -1 where padded."""
+def score_padded_batch(model: PlainLstm, inputs: Tensor, targets: Tensor) -> Tensor:
+    """ln P of each sentence of a padded batch, (B,).
+
+    Args:
+        inputs, targets: (B, T) word ids; targets are -1 where padded.
+    """
     log_probs = model(inputs).log_softmax(dim=2)
-    picked = log_probs.gather(2, targets.clamp(min=0).unsqueeze(2)).squeeze(2)
-    return (picked * (targets >= 0)).sum(dim=1)
+    target_log_probs = log_probs.gather(2, targets.clamp(min=0).unsqueeze(2)).squeeze(2)
+    return (target_log_probs * (targets >= 0)).sum(dim=1)
 
 
-def plain_words_per_second(
+def measure_plain_lstm(
     sentences: Sequence[Words],
     vocabulary: Vocabulary,
     size: int,
@@ -49,30 +53,34 @@ def plain_words_per_second(
     seconds: float = 5.0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
-    """Speed of the plain scorer, ``</s>`` counted, padding not; after ``seconds`` it takes no new batch."""
+    """Measure the words per second of the plain scorer, counting ``</s>`` but not padding.
+
+    Args:
+        seconds: time after which no further batch is started.
+    """
     model = PlainLstm(len(vocabulary), size).to(device).eval()
-    words, began = 0, clock()
-    for first in range(0, len(sentences), SENTENCES_A_BATCH):
-        batch = sentences[first : first + SENTENCES_A_BATCH]
+    words, start = 0, clock()
+    for first in range(0, len(sentences), BATCH_SENTENCES):
+        batch = sentences[first : first + BATCH_SENTENCES]
         inputs = torch.full((len(batch), max(map(len, batch)) + 1), vocabulary.end)
         targets = torch.full_like(inputs, -1)
         for row, sentence in enumerate(batch):
             ids = vocabulary.encode(sentence).tolist()
             inputs[row, : len(ids) + 1] = torch.tensor([vocabulary.start, *ids])
             targets[row, : len(ids) + 1] = torch.tensor([*ids, vocabulary.end])
-        plain_scores(model, inputs.to(device), targets.to(device)).tolist()
+        score_padded_batch(model, inputs.to(device), targets.to(device)).tolist()
         words += sum(len(sentence) + 1 for sentence in batch)
-        if clock() - began >= seconds:
+        if clock() - start >= seconds:
             break
-    return words / (clock() - began)
+    return words / (clock() - start)
 
 
-def kenlm_words_per_second(
+def measure_kenlm(
     sentences: Sequence[Words], model: NgramModel, clock: Callable[[], float] = time.perf_counter
 ) -> float:
-    """Speed of KenLM's ``score``, a sentence a call, ``</s>`` counted."""
+    """Measure the words per second of KenLM's ``score``, one call per sentence, counting ``</s>``."""
     texts = [" ".join(sentence) for sentence in sentences]
-    score, began = model.kenlm.score, clock()
+    score, start = model.kenlm.score, clock()
     for text in texts:
         score(text)
-    return sum(len(sentence) + 1 for sentence in sentences) / (clock() - began)
+    return sum(len(sentence) + 1 for sentence in sentences) / (clock() - start)

@@ -1,5 +1,7 @@
-"""Owns the count of what there is to do: words, distinct prefixes and the products of the networks, taken
-from the very tries that the pipeline builds."""
+"""Count the work in a benchmark's lists: words, distinct prefixes and the networks' matrix products.
+
+The counts come from the same tries that the pipeline builds for scoring.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from rescorer.bench.products import GATES, Product
+from rescorer.bench.matrix_products import GATE_COUNTS, Product
 from rescorer.lm.base import EdgeScores
 from rescorer.lm.networks import NetworkConfig
 from rescorer.lm.neural import NeuralLanguageModel
@@ -17,45 +19,46 @@ from rescorer.pipeline import Rescorer
 from rescorer.trie import HypothesisTrie
 from rescorer.types import NBestList, Weights
 
-NAME = "counter"
+COUNTER_NAME = "counter"
 
 
 @dataclass(slots=True)
-class Work:
-    """What the lists come to in the pipeline's batches."""
+class Workload:
+    """The work in some lists, batched as the pipeline does."""
 
     lists: int = 0
     hypotheses: int = 0
     words: int = 0
-    """Canonical words of all hypotheses, and an ``</s>`` each."""
+    """Canonical words of all hypotheses, plus one ``</s>`` each."""
     prefixes: int = 0
-    """Distinct ones in a batch: edges of the trie, ``</s>`` among them."""
+    """Distinct prefixes per batch: edges of the tries, including ``</s>``."""
     network: list[Product] = field(default_factory=list)
-    """Of the context networks, the input projection of the first recurrent layer left out: it belongs to the
-    word and could be a table."""
+    """Products of the context networks, without the input projection of the first recurrent layer: it depends
+    on the word alone and could be a table."""
     output: list[Product] = field(default_factory=list)
+    """Products of the output layers."""
 
 
-def count_work(lists: Sequence[NBestList], rescorer: Rescorer) -> Work:
-    """Sends the lists down the path with a model that counts in the place of the models."""
+def count_work(lists: Sequence[NBestList], rescorer: Rescorer) -> Workload:
+    """Rescore the lists with a model that counts in place of the rescorer's models."""
     counter = WorkCounter(
         [model for model in rescorer.models.values() if isinstance(model, NeuralLanguageModel)]
     )
-    weights = {"default": Weights(mixture={NAME: 1.0})}
-    bundle = replace(rescorer.bundle, model_kinds={NAME: "neural"}, weights=weights)
-    counting = Rescorer(bundle, {NAME: counter}, rescorer.max_batch_words)
+    weights = {"default": Weights(mixture={COUNTER_NAME: 1.0})}
+    bundle = replace(rescorer.bundle, model_kinds={COUNTER_NAME: "neural"}, weights=weights)
+    counting = Rescorer(bundle, {COUNTER_NAME: counter}, rescorer.max_batch_words)
     counting.rescore(lists)
-    counter.work.lists = len(lists)
-    return counter.work
+    counter.workload.lists = len(lists)
+    return counter.workload
 
 
 class WorkCounter:
-    """A language model to which every word is certain."""
+    """A ``LanguageModel`` that counts the work of networks and gives every word probability 1."""
 
-    name = NAME
+    name = COUNTER_NAME
 
     def __init__(self, networks: Sequence[NeuralLanguageModel]) -> None:
-        self.work = Work()
+        self.workload = Workload()
         self._networks = networks
 
     def vocabulary(self) -> frozenset[str]:
@@ -68,50 +71,55 @@ class WorkCounter:
         return 0.0
 
     def score(self, trie: HypothesisTrie) -> EdgeScores:
-        ones = trie.sum_paths(np.ones(trie.n_edges))
-        self.work.hypotheses += len(ones)
-        self.work.words += int(ones.sum())
-        self.work.prefixes += trie.n_edges
+        path_lengths = trie.sum_paths(np.ones(trie.n_edges))
+        self.workload.hypotheses += len(path_lengths)
+        self.workload.words += int(path_lengths.sum())
+        self.workload.prefixes += trie.n_edges
         for network in self._networks:
             config = network.model.config
             if config.window:
                 windows = node_windows(trie, config.window, start_word=len(trie.words))
                 distinct, row_of_node = distinct_rows(windows, len(trie.words) + 1)
-                self.work.network += windowed_products(config, len(trie.words) + 1, len(distinct))
+                self.workload.network += windowed_products(config, len(trie.words) + 1, len(distinct))
             else:
                 row_of_node = np.arange(trie.n_nodes)
-                self.work.network += recurrent_products(config, np.diff(trie.level_bounds).tolist())
+                self.workload.network += recurrent_products(config, np.diff(trie.level_bounds).tolist())
             words = np.append(network.words.encode(trie.words), network.words.end)[trie.edge_word]
-            self.work.output += output_products(config, row_of_node[trie.edge_parent], words)
+            self.workload.output += output_products(config, row_of_node[trie.edge_parent], words)
         return EdgeScores(np.zeros(trie.n_edges), np.zeros(trie.n_edges, dtype=bool))
 
 
-def recurrent_products(config: NetworkConfig, levels: Iterable[int]) -> list[Product]:
-    """Those of the states of each level's nodes."""
-    hidden, gates = config.hidden_size, GATES[config.kind] * config.hidden_size
+def recurrent_products(config: NetworkConfig, level_sizes: Iterable[int]) -> list[Product]:
+    """Products that advance the states of each level's nodes."""
+    hidden, gates = config.hidden_size, GATE_COUNTS[config.kind] * config.hidden_size
     products: list[Product] = []
-    for n in levels:
+    for n in level_sizes:
         products += [(n, hidden, gates)] * (2 * config.layers - 1)
-        products += projection(config, n)
+        products += projection_products(config, n)
     return products
 
 
 def windowed_products(config: NetworkConfig, n_words: int, n_contexts: int) -> list[Product]:
-    """Those of each distinct word at each place, and of the distinct contexts above."""
+    """Products for each distinct word at each position, and for the distinct contexts in the layers above."""
     hidden = config.hidden_size
     first = (n_words, config.embedding_size, config.window * hidden)
     deeper = [(n_contexts, hidden, hidden)] * (config.layers - 1)
-    return [first, *deeper, *projection(config, n_contexts)]
+    return [first, *deeper, *projection_products(config, n_contexts)]
 
 
-def projection(config: NetworkConfig, n: int) -> list[Product]:
-    """From hidden states to the size of embeddings, where they differ."""
+def projection_products(config: NetworkConfig, n: int) -> list[Product]:
+    """The projection of n hidden states to the embedding size, if the sizes differ."""
     same = config.hidden_size == config.embedding_size
     return [] if same else [(n, config.hidden_size, config.embedding_size)]
 
 
 def output_products(config: NetworkConfig, rows: np.ndarray, words: np.ndarray) -> list[Product]:
-    """Those of the vectors in ``rows``, (E,), scored for ``words``, (E,)."""
+    """Products of the output layer.
+
+    Args:
+        rows: (E,) row of the context vector of each edge.
+        words: (E,) id of the word that each edge predicts.
+    """
     size, n_vectors = config.embedding_size, len(np.unique(rows))
     if config.output == "full":
         return [(n_vectors, size, config.n_words)]
@@ -119,7 +127,7 @@ def output_products(config: NetworkConfig, rows: np.ndarray, words: np.ndarray) 
         return [(len(words), size, int(np.ceil(np.log2(config.n_words))))]
     sizes = np.array(config.class_sizes)
     classes = np.repeat(np.arange(len(sizes)), sizes)[words]
-    of_pairs = np.unique(rows * len(sizes) + classes) % len(sizes)  # class of each distinct (vector, class)
-    counts = np.bincount(of_pairs, minlength=len(sizes))
+    class_of_pair = np.unique(rows * len(sizes) + classes) % len(sizes)  # of distinct (vector, class) pairs
+    counts = np.bincount(class_of_pair, minlength=len(sizes))
     within = [(int(n), size, int(width)) for n, width in zip(counts, sizes, strict=True) if n and width > 1]
     return [(n_vectors, size, len(sizes)), *within]
