@@ -9,7 +9,7 @@ import torch
 
 from rescorer.lm.networks import NetworkConfig, NeuralModel
 from rescorer.text import Normaliser
-from rescorer_training.classes.partition import frequency_bins
+from rescorer_training.classes.partition import bin_by_frequency
 from rescorer_training.neural.options import TrainingOptions
 from rescorer_training.neural.prepare import PreparedText, prepare
 from rescorer_training.neural.trainer import Run
@@ -40,7 +40,7 @@ def toy_text(folder: Path) -> PreparedText:
 def toy_model(text: PreparedText, **settings) -> NeuralModel:
     torch.manual_seed(1)
     sizes = {"embedding_size": 8, "hidden_size": 12, "dropout": 0.2}
-    classes = frequency_bins(text.counts(), 4)
+    classes = bin_by_frequency(text.counts(), 4)
     return NeuralModel(NetworkConfig(len(text.vocabulary), classes, **{**sizes, **settings}))
 
 

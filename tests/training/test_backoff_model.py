@@ -1,4 +1,4 @@
-"""Back-off models as arrays: read, followed, normalised, mixed into one."""
+"""Back-off models as arrays: reading, following, renormalising and interpolating them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from rescorer_training.cli import app
 from rescorer_training.evaluation.model_set import open_ngram
 from rescorer_training.ngram import arpa
 from rescorer_training.ngram.arpa import read_arpa
-from rescorer_training.ngram.backoff_model import load_backoff
-from rescorer_training.ngram.interpolate import interpolate, unknown_shares
+from rescorer_training.ngram.backoff_model import load_backoff_model
+from rescorer_training.ngram.interpolate import compute_unknown_log_shares, interpolate
 from tests.support.backoff_models import (
     FIRST_TEXT,
     SECOND_TEXT,
@@ -33,9 +33,9 @@ from tests.support.backoff_models import (
 from tests.support.tiny_models import ARPA, write_arpa
 
 
-def test_an_arpa_file_is_read_as_the_plain_reader_reads_it(tmp_path):
+def test_both_arpa_readers_agree(tmp_path):
     for path in (write_arpa(tmp_path), train_small_model(tmp_path, FIRST_TEXT)):
-        model = load_backoff(path)
+        model = load_backoff_model(path)
         rows, orders = map_ngrams_to_rows(model), read_arpa(path)
         assert set(rows) == {(), *(ngram for order in orders for ngram in order)}
         for ngram, (log10_prob, log10_backoff) in (item for order in orders for item in order.items()):
@@ -45,14 +45,14 @@ def test_an_arpa_file_is_read_as_the_plain_reader_reads_it(tmp_path):
 
 @settings(max_examples=30)
 @given(data=st.data())
-def test_following_is_katz_recursion(data, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("twin")
+def test_follow_agrees_with_katz_recursion(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("reference")
     words = st.sampled_from(["a", "b", "c", "d"])
     text = data.draw(st.lists(st.lists(words, min_size=1, max_size=6), min_size=2, max_size=8))
     path = train_small_model(
         folder, "".join(" ".join(line) + "\n" for line in text), data.draw(st.integers(2, 4))
     )
-    model, orders = load_backoff(path), read_arpa(path)
+    model, orders = load_backoff_model(path), read_arpa(path)
     rows, ids = map_ngrams_to_rows(model), {word: i for i, word in enumerate(model.trie.words)}
     contexts = [ngram for ngram in rows if END not in ngram]
     for context in data.draw(st.lists(st.sampled_from(contexts), min_size=1, max_size=5)):
@@ -63,14 +63,14 @@ def test_following_is_katz_recursion(data, tmp_path_factory):
             assert row[0] == rows[longest]
 
 
-@pytest.mark.parametrize("bytes_at_once", [40, 1 << 24])
-def test_any_layout_of_an_arpa_file_is_read(bytes_at_once, tmp_path, monkeypatch):
-    monkeypatch.setattr(arpa, "BYTES_AT_ONCE", bytes_at_once)
-    expected = load_backoff(write_arpa(tmp_path))
-    lines = ARPA.replace("\\end\\", "").replace("\t0\n", "\n").splitlines()  # as SRILM, a 0 is not written
-    text = "made by hand\n" + "\r\n".join(lines) + "\r\n\\end\\"
+@pytest.mark.parametrize("read_size_bytes", [40, 1 << 24])
+def test_reads_arpa_files_of_other_toolkits(read_size_bytes, tmp_path, monkeypatch):
+    monkeypatch.setattr(arpa, "READ_SIZE_BYTES", read_size_bytes)
+    expected = load_backoff_model(write_arpa(tmp_path))
+    lines = ARPA.replace("\\end\\", "").replace("\t0\n", "\n").splitlines()  # SRILM omits weights of 0
+    text = "comment before the header\n" + "\r\n".join(lines) + "\r\n\\end\\"
     (tmp_path / "odd.arpa.gz").write_bytes(gzip.compress(text.encode()))
-    found = load_backoff(tmp_path / "odd.arpa.gz")
+    found = load_backoff_model(tmp_path / "odd.arpa.gz")
     for name in ("prob", "backoff"):
         np.testing.assert_allclose(getattr(found, name), getattr(expected, name))
     assert np.array_equal(found.trie.keys, expected.trie.keys)
@@ -79,28 +79,36 @@ def test_any_layout_of_an_arpa_file_is_read(bytes_at_once, tmp_path, monkeypatch
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("-0.5\tthe cat\t-0.1", "-0.5\tthe", r":19: '-0.5\\tthe' is no 2-gram"),
-        ("-0.5\tthe cat", "x\tthe cat", r":19: 'x\\tthe cat\\t-0.1' is no 2-gram"),
-        ("-0.5\tthe cat", "-0.5\tthe cow", "is no 2-gram of this file's words"),
-        ("-1.1\tsat", "-1.1\tcat", "1-gram stands in it twice"),
+        (
+            "-0.5\tthe cat\t-0.1",
+            "-0.5\tthe",
+            r":19: expected a 2-gram of words in this file, got '-0.5\\tthe'",
+        ),
+        (
+            "-0.5\tthe cat",
+            "x\tthe cat",
+            r":19: expected a 2-gram of words in this file, got 'x\\tthe cat\\t-0.1'",
+        ),
+        ("-0.5\tthe cat", "-0.5\tthe cow", "expected a 2-gram of words in this file, got '-0.5"),
+        ("-1.1\tsat", "-1.1\tcat", "a 1-gram occurs twice"),
         ("\\end\\", "", r"no \\end\\"),
         ("\\2-grams:", "\\two:", "cannot be read as an ARPA file"),
-        ("-0.4\t<s> the\t-0.2\n", "", "begins with '<s> the', which is not in it"),
+        ("-0.4\t<s> the\t-0.2\n", "", "begins with '<s> the', but '<s> the' is missing"),
         ("\t<unk>", "\tunknown", "no unigram <unk>"),
     ],
 )
-def test_damage_is_told(old, new, message, tmp_path):
+def test_rejects_damaged_arpa_files(old, new, message, tmp_path):
     assert old in ARPA
     (tmp_path / "bad.arpa").write_text(ARPA.replace(old, new, 1))
     with pytest.raises(FormatError, match=message):
-        load_backoff(tmp_path / "bad.arpa")
+        load_backoff_model(tmp_path / "bad.arpa")
     with pytest.raises(FormatError, match="missing"):
-        load_backoff(tmp_path / "missing.arpa")
+        load_backoff_model(tmp_path / "missing.arpa")
 
 
-def test_renormalising_a_normalised_model_changes_nothing(tmp_path):
-    model = load_backoff(train_small_model(tmp_path, FIRST_TEXT))
-    np.testing.assert_allclose(model.renormalised().backoff, model.backoff, atol=2e-5)
+def test_renormalise_keeps_a_normalised_model(tmp_path):
+    model = load_backoff_model(train_small_model(tmp_path, FIRST_TEXT))
+    np.testing.assert_allclose(model.renormalise().backoff, model.backoff, atol=2e-5)
 
 
 @pytest.fixture
@@ -109,15 +117,15 @@ def mixed(tmp_path):
         train_small_model(tmp_path, FIRST_TEXT, 3, "first"),
         train_small_model(tmp_path, SECOND_TEXT, 2, "second"),
     ]
-    dynamic = [open_ngram(path) for path in paths]
-    align_vocabularies(dynamic)
-    models = [load_backoff(path) for path in paths]
+    ngrams = [open_ngram(path) for path in paths]
+    align_vocabularies(ngrams)
+    models = [load_backoff_model(path) for path in paths]
     words = {word for model in models for word in model.trie.words}
-    parts = [unknown_shares(each, words) for each in dynamic]
-    return dynamic, interpolate(models, [0.3, 0.7], parts), tmp_path
+    log_shares = [compute_unknown_log_shares(model, words) for model in ngrams]
+    return ngrams, interpolate(models, [0.3, 0.7], log_shares), tmp_path
 
 
-def test_a_static_mixture_is_normalised(mixed):
+def test_interpolated_model_is_normalised(mixed):
     _, model, folder = mixed
     model.save(folder / "mixed.arpa")
     orders = read_arpa(folder / "mixed.arpa")
@@ -128,23 +136,23 @@ def test_a_static_mixture_is_normalised(mixed):
         assert reference_total(orders, context) == pytest.approx(1, abs=1e-4)
 
 
-def test_a_static_mixture_is_the_mixture_where_it_is_stored(mixed):
-    dynamic, model, _ = mixed
+def test_interpolated_model_equals_the_mixture_for_stored_ngrams(mixed):
+    ngrams, model, _ = mixed
     for ngram, row in map_ngrams_to_rows(model).items():
         if not ngram or ngram[-1] in (START, UNKNOWN):
             continue
         if ngram[0] != START:
-            continue  # KenLM is asked for whole sentences
+            continue  # the mixture is computed for whole sentences
         words = ngram[1:] if ngram[-1] != END else ngram[1:-1]
         last = len(ngram) - 2
         expected = sum(
-            share * math.exp(reference_log_probs(each, words)[last])
-            for share, each in zip((0.3, 0.7), dynamic, strict=True)
+            share * math.exp(reference_log_probs(ngram_model, words)[last])
+            for share, ngram_model in zip((0.3, 0.7), ngrams, strict=True)
         )
         assert model.prob[row] == pytest.approx(expected, rel=1e-4), ngram
 
 
-def test_the_command_weighs_writes_and_tells(tmp_path):
+def test_interpolate_command_fits_weights_and_writes_a_model(tmp_path):
     first, second = (
         train_small_model(tmp_path, FIRST_TEXT, 3, "first"),
         train_small_model(tmp_path, SECOND_TEXT, 3, "second"),
@@ -156,17 +164,17 @@ def test_the_command_weighs_writes_and_tells(tmp_path):
     done = CliRunner().invoke(app, [*arguments, "--json"], catch_exceptions=False)
     facts = json.loads(done.stdout)
     assert set(facts["models"]) == {"ngram", "ngram2"}
-    assert sum(each["share"] for each in facts["models"].values()) == pytest.approx(1)
-    assert facts["perplexity"] <= min(each["alone"] for each in facts["models"].values())
+    assert sum(member["share"] for member in facts["models"].values()) == pytest.approx(1)
+    assert facts["perplexity"] <= min(member["alone"] for member in facts["models"].values())
     assert facts["models"]["ngram"]["without"] == pytest.approx(facts["models"]["ngram2"]["alone"])
     assert facts["written"]["file"] == str(out)
-    # A stored n-gram has the mixture's probability; others back off: close, not equal.
+    # Stored n-grams have the mixture's probability; the others back off, so that it is close, not equal.
     assert facts["written"]["perplexity"] == pytest.approx(facts["perplexity"], rel=0.05)
     assert "test" in json.dumps(facts)
     assert "λ" in CliRunner().invoke(app, [*arguments[:-2]], catch_exceptions=False).stdout
 
 
-def test_writing_takes_two_ngrams(tmp_path):
+def test_write_needs_two_ngram_models(tmp_path):
     path = train_small_model(tmp_path, FIRST_TEXT)
     arguments = ["interpolate", str(tmp_path / "model.txt"), "--ngram", str(path), "--write", "x.arpa"]
     done = CliRunner().invoke(app, arguments)

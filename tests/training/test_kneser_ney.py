@@ -1,4 +1,4 @@
-"""Kneser-Ney estimation against a dictionary-based twin, against lmplz, and against what must hold."""
+"""Kneser-Ney estimation, compared with a reference implementation and with lmplz."""
 
 from __future__ import annotations
 
@@ -20,17 +20,22 @@ from rescorer.text import Normaliser, NormaliserSettings
 from rescorer_training.ngram.arpa import read_arpa, write_arpa
 from rescorer_training.ngram.counts import count_ngrams
 from rescorer_training.ngram.estimate import NGramOptions, train_ngram
-from rescorer_training.ngram.kneser_ney import FALLBACK_DISCOUNTS, check_cutoffs, estimate, estimate_discounts
+from rescorer_training.ngram.kneser_ney import (
+    FALLBACK_DISCOUNTS,
+    check_cutoffs,
+    estimate_discounts,
+    estimate_kneser_ney,
+)
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "kneser-ney"  # the .arpa files are KenLM lmplz's
+GOLDEN = Path(__file__).parents[1] / "golden" / "kneser-ney"  # its .arpa files were made by KenLM's lmplz
 
 NGram = tuple[str, ...]
 Model = dict[NGram, tuple[float, float]]
 Corpus = list[list[str]]
 
 
-class PlainKneserNey:
-    """The slow twin: Chen & Goodman's and Heafield's formulas over dictionaries, one n-gram at a time."""
+class ReferenceKneserNey:
+    """A slow reference: the papers' formulas over dictionaries, one n-gram at a time."""
 
     def __init__(self, corpus: Corpus, cutoffs: Sequence[int], listed: set[str]) -> None:
         self.cutoffs, self.order = cutoffs, len(cutoffs)
@@ -79,7 +84,7 @@ class PlainKneserNey:
         return left_over / sum(self.adjusted[e] for e in extensions)
 
     def prob(self, ngram: NGram) -> float:
-        """Interpolated P(last word | the words before it)."""
+        """Compute the interpolated P(last word | the words before it)."""
         if not ngram:
             return 1 / len(self.vocabulary)
         context = ngram[:-1]
@@ -104,20 +109,20 @@ def to_log10(prob: float) -> float:
     return math.log10(prob) if prob else -99.0
 
 
-def fast_model(corpus: Corpus, cutoffs: Sequence[int], listed: set[str]) -> Model:
-    """The same by the numpy estimator, through an ARPA file and back."""
+def estimate_model(corpus: Corpus, cutoffs: Sequence[int], listed: set[str]) -> Model:
+    """Estimate the same model with numpy, written to an ARPA file and read back."""
     others = sorted({word for words in corpus for word in words} - listed)
     vocabulary = ["<unk>", "<s>", "</s>", *sorted(listed), *others]
     ids = {word: i for i, word in enumerate(vocabulary)}
     encoded = np.array([ids[word] for words in corpus for word in [*words, "</s>"]], dtype=np.int32)
-    counts = count_ngrams(encoded, len(cutoffs), n_words=len(vocabulary), begin=1, end=2)
-    model = estimate(counts, cutoffs, begin=1, n_listed=len(listed) + 3)
+    counts = count_ngrams(encoded, len(cutoffs), n_words=len(vocabulary), start_id=1, end_id=2)
+    model = estimate_kneser_ney(counts, cutoffs, start_id=1, vocabulary_size=len(listed) + 3)
     with tempfile.TemporaryDirectory() as folder:
         write_arpa(Path(folder) / "model.arpa", model, vocabulary)
-        return flat(read_arpa(Path(folder) / "model.arpa"))
+        return merge_orders(read_arpa(Path(folder) / "model.arpa"))
 
 
-def flat(orders: list[Model]) -> Model:
+def merge_orders(orders: list[Model]) -> Model:
     return {ngram: values for order in orders for ngram, values in order.items()}
 
 
@@ -139,13 +144,15 @@ def seen_words(corpus: Corpus, listed: str) -> set[str]:
 
 
 @given(corpora, cutoff_lists, st.sampled_from(["abcde", "abcd", "ac"]))
-def test_agrees_with_plain_twin(corpus: Corpus, cutoffs: list[int], listed: str) -> None:
+def test_agrees_with_reference(corpus: Corpus, cutoffs: list[int], listed: str) -> None:
     words = seen_words(corpus, listed)
-    assert_same(fast_model(corpus, cutoffs, words), PlainKneserNey(corpus, cutoffs, words).model(), 1e-6)
+    assert_same(
+        estimate_model(corpus, cutoffs, words), ReferenceKneserNey(corpus, cutoffs, words).model(), 1e-6
+    )
 
 
 def random_corpus(seed: int) -> Corpus:
-    """Enough sentences for every discount to be estimated."""
+    """Draw enough sentences for every discount to be estimated."""
     draw = random.Random(seed)
     return [
         [f"w{int(draw.paretovariate(0.7)) % 50}" for _ in range(draw.randint(1, 9))]
@@ -155,16 +162,16 @@ def random_corpus(seed: int) -> Corpus:
 
 @pytest.mark.parametrize("cutoffs", [(0, 0), (0, 0, 1), (0, 1, 1, 2)])
 @pytest.mark.parametrize("seed", [1, 2])
-def test_agrees_with_plain_twin_where_discounts_are_estimated(seed: int, cutoffs: tuple[int, ...]) -> None:
+def test_agrees_with_reference_if_discounts_are_estimated(seed: int, cutoffs: tuple[int, ...]) -> None:
     corpus = random_corpus(seed)
     words = {word for sentence in corpus for word in sentence if len(word) < 3}
-    twin = PlainKneserNey(corpus, cutoffs, words)
-    assert any(each != FALLBACK_DISCOUNTS for each in twin.discounts)
-    assert_same(fast_model(corpus, cutoffs, words), twin.model(), 1e-6)
+    reference = ReferenceKneserNey(corpus, cutoffs, words)
+    assert any(discounts != FALLBACK_DISCOUNTS for discounts in reference.discounts)
+    assert_same(estimate_model(corpus, cutoffs, words), reference.model(), 1e-6)
 
 
-def backed_off(model: Model, history: NGram, word: str, order: int) -> float:
-    """log10 P(word | history) as every reader of ARPA files computes it."""
+def backoff_log10_prob(model: Model, history: NGram, word: str, order: int) -> float:
+    """Compute log10 P(word | history) by backing off, as readers of ARPA files do."""
     history = history[-(order - 1) :]
     total = 0.0
     while (*history, word) not in model:
@@ -179,11 +186,11 @@ def backed_off(model: Model, history: NGram, word: str, order: int) -> float:
 def test_every_distribution_sums_to_one(
     corpus: Corpus, cutoffs: list[int], listed: str, history: list[str]
 ) -> None:
-    model = fast_model(corpus, cutoffs, seen_words(corpus, listed))
+    model = estimate_model(corpus, cutoffs, seen_words(corpus, listed))
     words = [ngram[0] for ngram in model if len(ngram) == 1 and ngram != ("<s>",)]
     context = tuple(word if word in words else "<unk>" for word in history)
     for start in (("<s>",), ()):
-        total = sum(10 ** backed_off(model, (*start, *context), word, len(cutoffs)) for word in words)
+        total = sum(10 ** backoff_log10_prob(model, (*start, *context), word, len(cutoffs)) for word in words)
         assert total == pytest.approx(1.0, abs=1e-4)
 
 
@@ -196,8 +203,8 @@ def test_every_distribution_sums_to_one(
 )
 def test_agrees_with_lmplz(name: str, options: NGramOptions, tmp_path: Path) -> None:
     train_ngram([GOLDEN / "text.txt"], Normaliser(), tmp_path / "model.arpa", options)
-    expected = flat(read_arpa(GOLDEN / f"{name}.arpa"))
-    assert_same(flat(read_arpa(tmp_path / "model.arpa")), expected, 1e-5)
+    expected = merge_orders(read_arpa(GOLDEN / f"{name}.arpa"))
+    assert_same(merge_orders(read_arpa(tmp_path / "model.arpa")), expected, 1e-5)
 
 
 @pytest.mark.data
@@ -211,12 +218,14 @@ def test_agrees_with_lmplz_on_penn_treebank_sentences(
     folder = data_dir / "kneser-ney"
     raw = Normaliser(NormaliserSettings.raw())
     train_ngram([folder / "small.txt"], raw, tmp_path / "model.arpa", NGramOptions(order, cutoffs))
-    expected = flat(read_arpa(folder / f"small-{name}.arpa.gz"))
-    assert_same(flat(read_arpa(tmp_path / "model.arpa")), expected, 1e-4)
+    expected = merge_orders(read_arpa(folder / f"small-{name}.arpa.gz"))
+    assert_same(merge_orders(read_arpa(tmp_path / "model.arpa")), expected, 1e-4)
 
 
-def test_one_word_is_enough_for_a_model() -> None:
-    assert_same(fast_model([["a"]], [0] * 5, {"a"}), PlainKneserNey([["a"]], [0] * 5, {"a"}).model(), 1e-6)
+def test_estimates_a_model_from_one_word() -> None:
+    assert_same(
+        estimate_model([["a"]], [0] * 5, {"a"}), ReferenceKneserNey([["a"]], [0] * 5, {"a"}).model(), 1e-6
+    )
 
 
 @pytest.mark.parametrize(
@@ -237,8 +246,8 @@ def test_falls_back_to_standard_discounts_with_a_warning(
 
 
 @pytest.mark.parametrize(
-    ("cutoffs", "message"), [((0, 1), "one an order"), ((1, 1, 1), "expected 0"), ((0, 2, 1), "decrease")]
+    ("cutoffs", "message"), [((0, 1), "one per order"), ((1, 1, 1), "expected 0"), ((0, 2, 1), "decrease")]
 )
-def test_refuses_cutoffs_that_cannot_be_kept(cutoffs: tuple[int, ...], message: str) -> None:
+def test_rejects_invalid_cutoffs(cutoffs: tuple[int, ...], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         check_cutoffs(cutoffs, 3)

@@ -1,4 +1,4 @@
-"""``rescorer-train ngram`` from the outside: options, files, tools of KenLM, faults."""
+"""The command ``rescorer-train ngram``: options, files, KenLM's tools and errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from rescorer.errors import FormatError
 from rescorer.text import Normaliser, NormaliserSettings
 from rescorer_training.cli import main
-from rescorer_training.data.corpus import sentences
+from rescorer_training.data.corpus import read_sentences
 from rescorer_training.evaluation.model_set import open_ngram
 from rescorer_training.evaluation.perplexity import TextPerplexity, measure
 from rescorer_training.evaluation.token_scores import score_tokens
@@ -29,32 +29,32 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs the command: exit code, stdout, stderr."""
+    """Return a function that runs the command and returns its exit status, stdout and stderr."""
 
     def run(*args: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["rescorer-train", "ngram", *map(str, args)])
-        with pytest.raises(SystemExit) as stop:
+        with pytest.raises(SystemExit) as exit_info:
             main()
-        return int(stop.value.code or 0), *capsys.readouterr()
+        return int(exit_info.value.code or 0), *capsys.readouterr()
 
     return run
 
 
 @pytest.fixture
-def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
-    """Puts a shell script on the PATH in place of a tool."""
+def fake_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """Return a function that puts a shell script on the PATH in place of a tool."""
     folder = tmp_path / "tools"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}/usr/bin{os.pathsep}/bin")
 
-    def put(name: str, script: str) -> None:
+    def install(name: str, script: str) -> None:
         (folder / name).write_text(f"#!/bin/sh\n{script}\n")
         (folder / name).chmod(0o755)
 
-    return put
+    return install
 
 
-def test_writes_arpa_and_says_what_it_made(run: Run, tmp_path: Path) -> None:
+def test_writes_arpa_and_json_summary(run: Run, tmp_path: Path) -> None:
     output = tmp_path / "new" / "model.arpa.gz"
     status, out, _ = run(TEXT, "-o", output, "--order", 3, "--prune", 0, 0, 1, "--validation", TEXT, "--json")
     summary = json.loads(out)
@@ -68,7 +68,7 @@ def test_writes_arpa_and_says_what_it_made(run: Run, tmp_path: Path) -> None:
     assert [path.name for path in output.parent.iterdir()] == [output.name]
 
 
-def test_plain_summary(run: Run, tmp_path: Path) -> None:
+def test_prints_readable_summary(run: Run, tmp_path: Path) -> None:
     status, out, _ = run(
         TEXT, "-o", tmp_path / "model.arpa", "--order", 2, "--vocabulary-size", 5, "--validation", TEXT
     )
@@ -78,7 +78,7 @@ def test_plain_summary(run: Run, tmp_path: Path) -> None:
     assert "perplexity" in out
 
 
-def test_unknown_words_are_counted_only_where_asked(tmp_path: Path) -> None:
+def test_counts_unknown_words_only_on_request(tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("a <unk> b\na b\n")
     raw = Normaliser(NormaliserSettings.raw())
@@ -88,9 +88,9 @@ def test_unknown_words_are_counted_only_where_asked(tmp_path: Path) -> None:
     assert ("<unk>", "<unk>") in counted[1]
     text.write_text("a c b\na b\n")
     train_ngram([text], raw, tmp_path / "d.arpa", NGramOptions(2, vocabulary_size=1))
-    dropped = read_arpa(tmp_path / "d.arpa")
-    assert set(dropped[0]) == {("<unk>",), ("<s>",), ("</s>",), ("a",)}
-    assert set(dropped[1]) == {("<s>", "a")}
+    pruned = read_arpa(tmp_path / "d.arpa")
+    assert set(pruned[0]) == {("<unk>",), ("<s>",), ("</s>",), ("a",)}
+    assert set(pruned[1]) == {("<s>", "a")}
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_unknown_words_are_counted_only_where_asked(tmp_path: Path) -> None:
         (["--normaliser", "/dev/null"], "JSON"),
     ],
 )
-def test_bad_options_are_one_clear_line(args: list[str], message: str, run: Run, tmp_path: Path) -> None:
+def test_reports_invalid_options_in_one_line(args: list[str], message: str, run: Run, tmp_path: Path) -> None:
     status, _, err = run(TEXT, "-o", tmp_path / "model.arpa", *args)
     assert status == 2
     assert message in err
@@ -116,38 +116,38 @@ def test_bad_options_are_one_clear_line(args: list[str], message: str, run: Run,
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("mark", ["<s>", "</s>", "<unk>"])
-def test_marks_in_the_text_are_refused(mark: str, run: Run, tmp_path: Path) -> None:
-    (tmp_path / "text.txt").write_text(f"one {mark} two\n")
+@pytest.mark.parametrize("special", ["<s>", "</s>", "<unk>"])
+def test_rejects_special_words_in_the_text(special: str, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text(f"one {special} two\n")
     status, _, err = run(tmp_path / "text.txt", "-o", tmp_path / "model.arpa", "--normaliser", "raw")
     assert status == 2
-    assert f"{mark} stands 1 times" in err
+    assert f"{special} occurs 1 times" in err
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\n \n", b"\xff\xfe\n"])
-def test_unusable_text_leaves_the_old_model_alone(content: bytes | None, run: Run, tmp_path: Path) -> None:
+def test_unusable_text_keeps_the_old_model(content: bytes | None, run: Run, tmp_path: Path) -> None:
     text, output = tmp_path / "text.txt", tmp_path / "model.arpa"
-    output.write_text("the old one")
+    output.write_text("old model")
     if content is not None:
         text.write_bytes(content)
     status, _, err = run(text, "-o", output)
     assert status == 2
     assert "text.txt" in err
-    assert output.read_text() == "the old one"
+    assert output.read_text() == "old model"
 
 
-def test_output_that_cannot_be_written(run: Run, tmp_path: Path) -> None:
+def test_rejects_output_that_cannot_be_written(run: Run, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     status, _, err = run(TEXT, "-o", tmp_path / "file" / "model.arpa")
     assert status == 2
     assert "cannot be written" in err
 
 
-def test_lmplz_gets_the_text_and_its_model_is_kept(run: Run, tools: Callable, tmp_path: Path) -> None:
+def test_runs_lmplz_on_the_text_and_keeps_its_model(run: Run, fake_tool: Callable, tmp_path: Path) -> None:
     statistics = (
         "Statistics:\n1 31 D1=0.5 D2=1 D3+=1.5\n2 77 D1=0.5 D2=1 D3+=1.5\n3 50/114 D1=0.5 D2=1 D3+=1.5"
     )
-    tools(
+    fake_tool(
         "lmplz",
         f'echo "$@" > {tmp_path}/args; cat > {tmp_path}/text; cat {GOLDEN}/cutoffs.arpa\n'
         f'echo "{statistics}" >&2',
@@ -161,20 +161,20 @@ def test_lmplz_gets_the_text_and_its_model_is_kept(run: Run, tools: Callable, tm
     assert json.loads(out)["orders"][2] == {"n_counted": 114, "n_kept": 50, "discounts": [0.5, 1.0, 1.5]}
 
 
-def test_a_failing_tool_is_heard(run: Run, tools: Callable, tmp_path: Path) -> None:
-    tools("lmplz", 'echo "out of disk" >&2; exit 3')
+def test_reports_the_message_of_a_failing_tool(run: Run, fake_tool: Callable, tmp_path: Path) -> None:
+    fake_tool("lmplz", 'echo "out of disk" >&2; exit 3')
     status, _, err = run(TEXT, "-o", tmp_path / "model.arpa", "--engine", "lmplz")
     assert status == 2
     assert "lmplz failed with exit status 3: out of disk" in err
 
 
-def test_missing_tools_are_named(run: Run, tools: Callable, tmp_path: Path) -> None:
+def test_names_missing_tools(run: Run, fake_tool: Callable, tmp_path: Path) -> None:
     assert "lmplz is not on the PATH" in run(TEXT, "-o", tmp_path / "model.arpa", "--engine", "lmplz")[2]
     assert "build_binary is not on the PATH" in run(TEXT, "-o", tmp_path / "model.bin")[2]
 
 
-def test_binary_comes_with_its_words(run: Run, tools: Callable, tmp_path: Path) -> None:
-    tools("build_binary", 'cp "$1" "$2"')
+def test_writes_the_words_of_a_binary_beside_it(run: Run, fake_tool: Callable, tmp_path: Path) -> None:
+    fake_tool("build_binary", 'cp "$1" "$2"')
     output = tmp_path / "out" / "model.bin"
     assert run(TEXT, "-o", output, "--order", 2)[0] == 0
     assert sorted(path.name for path in output.parent.iterdir()) == ["model.bin", "model.words.txt"]
@@ -185,45 +185,45 @@ def test_binary_comes_with_its_words(run: Run, tools: Callable, tmp_path: Path) 
 @pytest.mark.skipif(shutil.which("lmplz") is None, reason="KenLM's lmplz is not on the PATH")
 @pytest.mark.parametrize("options", [NGramOptions(3, (0, 0, 1)), NGramOptions(4, vocabulary_size=15)])
 def test_both_engines_agree(options: NGramOptions, tmp_path: Path) -> None:
-    made = []
+    models = []
     for engine in ("ours", "lmplz"):
         output = tmp_path / f"{engine}.arpa"
         train_ngram([Path(TEXT)], Normaliser(), output, options, engine=engine, memory="200M")
-        made.append({ngram: values for order in read_arpa(output) for ngram, values in order.items()})
-    ours, theirs = made
-    assert ours.keys() == theirs.keys()
-    for ngram, values in theirs.items():
-        assert ours[ngram] == pytest.approx(values, abs=1e-5)
+        models.append({ngram: values for order in read_arpa(output) for ngram, values in order.items()})
+    in_memory, by_lmplz = models
+    assert in_memory.keys() == by_lmplz.keys()
+    for ngram, values in by_lmplz.items():
+        assert in_memory[ngram] == pytest.approx(values, abs=1e-5)
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "whole ARPA file"),
-        ("\\data\\\nngram 1=1\n\n\\1-grams:\n-1\ta\n", "whole ARPA file"),
+        ("", "complete ARPA file"),
+        ("\\data\\\nngram 1=1\n\n\\1-grams:\n-1\ta\n", "complete ARPA file"),
         ("\\data\\\nngram 1=2\n\n\\1-grams:\n-1\ta\n\\end\\\n", ":6: the header announces"),
-        ("\\data\\\nngram 1=1\n\n\\1-grams:\nmany\ta\n\\end\\\n", ":5: 'many"),
+        ("\\data\\\nngram 1=1\n\n\\1-grams:\nmany\ta\n\\end\\\n", ":5: expected an n-gram, got 'many"),
     ],
 )
-def test_a_damaged_arpa_file_is_refused(content: str, message: str, tmp_path: Path) -> None:
+def test_rejects_damaged_arpa_files(content: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "model.arpa").write_text(content)
     with pytest.raises(FormatError, match=message.replace("\\", ".")):
         read_arpa(tmp_path / "model.arpa")
 
 
-def perplexity_of(model: Path, text: Path) -> TextPerplexity:
-    words = list(sentences([text], Normaliser(NormaliserSettings.raw())))
+def measure_perplexity(model: Path, text: Path) -> TextPerplexity:
+    words = list(read_sentences([text], Normaliser(NormaliserSettings.raw())))
     return measure(score_tokens({"ngram": open_ngram(model)}, words))
 
 
 @pytest.mark.data
 @pytest.mark.parametrize(("order", "including", "excluding"), [(3, 232.18, 174.95), (5, 226.09, 170.21)])
-def test_perplexity_is_kenlms(
+def test_perplexity_agrees_with_kenlm(
     order: int, including: float, excluding: float, data_dir: Path, tmp_path: Path
 ) -> None:
     raw, folder = Normaliser(NormaliserSettings.raw()), data_dir / "kneser-ney"
     train_ngram([folder / "small.txt"], raw, tmp_path / "model.arpa", NGramOptions(order))
-    found = perplexity_of(tmp_path / "model.arpa", folder / "small-heldout.txt")
+    found = measure_perplexity(tmp_path / "model.arpa", folder / "small-heldout.txt")
     assert (found.n_tokens, found.n_excluded, found.models["ngram"].n_unknown) == (7992, 380, 380)
     assert found.models["ngram"].counted == pytest.approx(including, abs=0.01)
     assert found.models["ngram"].excluded == pytest.approx(excluding, abs=0.01)
@@ -231,10 +231,10 @@ def test_perplexity_is_kenlms(
 
 @pytest.mark.data
 @pytest.mark.slow
-def test_penn_treebank(data_dir: Path, tmp_path: Path) -> None:
+def test_perplexity_of_penn_treebank(data_dir: Path, tmp_path: Path) -> None:
     raw, folder = Normaliser(NormaliserSettings.raw()), data_dir / "text" / "ptb"
     options = NGramOptions(order=5, count_unknown=True)
     train_ngram([folder / "ptb.train.txt"], raw, tmp_path / "ptb.arpa", options)
-    found = perplexity_of(tmp_path / "ptb.arpa", folder / "ptb.test.txt")
+    found = measure_perplexity(tmp_path / "ptb.arpa", folder / "ptb.test.txt")
     assert found.n_tokens == 82430
     assert found.models["ngram"].counted == pytest.approx(141.19, abs=0.02)

@@ -246,7 +246,7 @@ def test_what_a_sampled_objective_cannot_do_is_refused(kind):
 def test_the_normaliser_error_is_that_of_all_words_summed():
     torch.manual_seed(0)
     ids = np.array([3, 4, 5, 0, 7, 0, 9, 3, 4, 8, 2, 0], dtype=np.int32)
-    text = Sentences.of(ids, start=11, end=0, longest=100)
+    text = Sentences.from_ids(ids, start_id=11, end_id=0, max_words=100)
     model = NeuralModel(NetworkConfig(12, (4, 7), embedding_size=4, hidden_size=4, dropout=0.5))
     with pytest.raises(ConfigError, match="full softmax; the model has ClassFactoredSoftmax"):
         normaliser_error(model, text)

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from rescorer.errors import BundleError, ConfigError
 from rescorer.lm.checkpoint import WEIGHTS_FILE, load_model, save_model
 from rescorer.lm.quantisation import SCALE_SUFFIX, dequantise_tensors, quantise_tensors
-from rescorer_training.classes.softmax_trees import huffman_tree
+from rescorer_training.classes.softmax_trees import build_huffman_tree
 from rescorer_training.cli import app
 from rescorer_training.neural.postprocess import average, quantise
 from tests.support.tiny_models import NETWORK_WORDS, random_network
@@ -112,7 +112,7 @@ def test_trees_that_differ_are_not_averaged(tmp_path):
     average([tmp_path / "a", tmp_path / "b"], tmp_path / "same")
     found, _ = load_model(tmp_path / "same")
     assert torch.equal(found.output.tree, model.output.tree)
-    model.output.set_tree(huffman_tree(np.arange(model.output.n_words) ** 3 + 1))
+    model.output.set_tree(build_huffman_tree(np.arange(model.output.n_words) ** 3 + 1))
     save_model(model, vocabulary, tmp_path / "c")
     with pytest.raises(ConfigError, match="tree is not that of"):
         average([tmp_path / "a", tmp_path / "c"], tmp_path / "mean")

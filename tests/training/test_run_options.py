@@ -185,8 +185,8 @@ def test_weights_say_how_often_sentences_are_drawn():
     from rescorer_training.data.sentence_batches import Sentences
 
     ids = np.tile(np.array([5, 0], dtype=np.int32), 10)
-    sentences = Sentences.of(ids, start=9, end=0, longest=9, corpora=((4, 0.5), (6, 2.5)))
-    drawn = np.bincount(sentences.draw(np.random.default_rng(1)), minlength=10)
+    sentences = Sentences.from_ids(ids, start_id=9, end_id=0, max_words=9, corpora=((4, 0.5), (6, 2.5)))
+    drawn = np.bincount(sentences.draw_epoch(np.random.default_rng(1)), minlength=10)
     assert drawn[:4].sum() == 2
     assert drawn[:4].max() == 1
     assert drawn[4:].sum() == 15

@@ -1,4 +1,4 @@
-"""Trees of words: every word once, Huffman's the shortest, kept in checkpoints, odd ones refused."""
+"""Trees of words for a tree softmax: building, checking and saving them."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from rescorer.lm.checkpoint import WEIGHTS_FILE, load_model, save_model
 from rescorer.lm.networks import NetworkConfig, NeuralModel
 from rescorer.lm.output.tree import MAX_PATH_DECISIONS, TreeSoftmax, balanced_tree, word_paths
 from rescorer.vocabulary import END, START, UNKNOWN, Vocabulary
-from rescorer_training.classes.brown import neighbour_vectors
-from rescorer_training.classes.softmax_trees import huffman_tree, vector_tree
+from rescorer_training.classes.brown import compute_neighbour_vectors
+from rescorer_training.classes.softmax_trees import build_huffman_tree, build_vector_tree
 from tests.support.tiny_models import NETWORK_WORDS
 
 
-def depths(children: np.ndarray) -> np.ndarray:
-    """Decisions before each word, as a walk from the root finds them."""
+def count_decisions(children: np.ndarray) -> np.ndarray:
+    """Count the decisions on the path to each word, by a walk from the root."""
     n_inner = len(children)
-    found = np.zeros(n_inner + 1, dtype=np.int64)
-    waiting = [(0, 0)]
-    while waiting:
-        node, depth = waiting.pop()
+    depths = np.zeros(n_inner + 1, dtype=np.int64)
+    pending = [(0, 0)]
+    while pending:
+        node, depth = pending.pop()
         if node < n_inner:
-            waiting += [(int(child), depth + 1) for child in children[node]]
+            pending += [(int(child), depth + 1) for child in children[node]]
         else:
-            found[node - n_inner] = depth
-    return found
+            depths[node - n_inner] = depth
+    return depths
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=40))
-def test_no_tree_asks_less_than_huffmans(counts):
-    tree = huffman_tree(np.array(counts))
+def test_huffman_tree_has_the_smallest_mean_depth(counts):
+    tree = build_huffman_tree(np.array(counts))
     starts, _, _ = word_paths(tree, len(counts))
-    assert np.diff(starts).tolist() == depths(tree).tolist()
+    assert np.diff(starts).tolist() == count_decisions(tree).tolist()
     weights = np.maximum(counts, 0.5)
     heap, cheapest = weights.tolist(), 0.0
     heapq.heapify(heap)
-    while len(heap) > 1:  # the sum of all merged masses is the mean length
+    while len(heap) > 1:  # the sum of all merged masses is the weighted depth
         merged = heapq.heappop(heap) + heapq.heappop(heap)
         cheapest += merged
         heapq.heappush(heap, merged)
@@ -51,22 +51,22 @@ def test_no_tree_asks_less_than_huffmans(counts):
 
 
 @given(st.integers(1, 60), st.integers(0, 9), st.sampled_from(["random", "alike", "two kinds"]))
-def test_a_tree_of_any_vectors_has_every_word(n_words, seed, shape):
+def test_vector_tree_has_every_word_once(n_words, seed, shape):
     random = np.random.default_rng(seed)
     vectors = random.normal(size=(n_words, 4)) * (shape != "alike")
     if shape == "two kinds":
         vectors = np.repeat([[1.0, 0, 0, 0], [0, 1, 0, 0]], n_words, axis=0)[:n_words]
-    starts, _, _ = word_paths(vector_tree(vectors, random.integers(0, 99, n_words)), n_words)
+    starts, _, _ = word_paths(build_vector_tree(vectors, random.integers(0, 99, n_words)), n_words)
     assert len(starts) == n_words + 1
 
 
-def test_the_first_decision_of_a_learned_tree_tells_kinds_apart():
-    """Two kinds of words that never stand in the same place, vectors from the text itself."""
+def test_first_decision_of_a_vector_tree_separates_word_kinds():
+    """Two kinds of words never occur in the same context; their vectors come from the text."""
     random = np.random.default_rng(0)
     ids = np.array([i for _ in range(300) for i in (*random.integers(1, 5, 1), *random.integers(5, 9, 1), 0)])
-    vectors = neighbour_vectors(ids, np.arange(9))
+    vectors = compute_neighbour_vectors(ids, np.arange(9))
     np.testing.assert_allclose((vectors**2).sum(axis=1), 2.0, atol=1e-5)
-    tree = vector_tree(vectors[1:], np.bincount(ids)[1:])
+    tree = build_vector_tree(vectors[1:], np.bincount(ids)[1:])
     starts, nodes, sides = word_paths(tree, 8)
     first = sides[starts[:-1]]
     assert (nodes[starts[:-1]] == 0).all()
@@ -74,12 +74,13 @@ def test_the_first_decision_of_a_learned_tree_tells_kinds_apart():
     assert first[0] != first[4]
 
 
-def test_vectors_of_other_words_are_refused():
+def test_rejects_wrong_number_of_vectors():
     with pytest.raises(ConfigError, match="3 vectors for 4 words"):
-        vector_tree(np.zeros((3, 2)), np.ones(4))
+        build_vector_tree(np.zeros((3, 2)), np.ones(4))
 
 
-def lopsided(n_words: int) -> np.ndarray:
+def make_chain(n_words: int) -> np.ndarray:
+    """Make a tree in which each decision separates one word from the rest."""
     nodes = np.arange(n_words - 1)
     return np.stack([np.append(nodes[1:], n_words - 1), 2 * n_words - 2 - nodes], axis=1)
 
@@ -91,21 +92,21 @@ def lopsided(n_words: int) -> np.ndarray:
         ([[1, 2], [0, 4]], "once from its root"),
         ([[3, 2], [1, 4]], "once from its root"),
         ([[1, 2]], "shape"),
-        (lopsided(MAX_PATH_DECISIONS + 2), f"more than {MAX_PATH_DECISIONS}"),
+        (make_chain(MAX_PATH_DECISIONS + 2), f"more than {MAX_PATH_DECISIONS}"),
     ],
     ids=["twice", "back to the root", "its own child", "too small", "a chain"],
 )
-def test_what_is_no_tree_is_refused(children, message):
+def test_rejects_invalid_trees(children, message):
     layer = TreeSoftmax(4, len(children) + 1 if len(children) > 2 else 3)
     with pytest.raises(BundleError, match=message):
         layer.set_tree(np.array(children))
 
 
-def tree_model() -> tuple[NeuralModel, Vocabulary]:
+def make_tree_model() -> tuple[NeuralModel, Vocabulary]:
     torch.manual_seed(0)
     vocabulary = Vocabulary((END, UNKNOWN, *NETWORK_WORDS, START))
     model = NeuralModel(NetworkConfig(len(vocabulary), embedding_size=6, tied=False, output="tree"))
-    model.output.set_tree(huffman_tree(np.arange(len(vocabulary) - 1) ** 2))
+    model.output.set_tree(build_huffman_tree(np.arange(len(vocabulary) - 1) ** 2))
     with torch.no_grad():
         model.output.word_weight.normal_()
     return model.eval(), vocabulary
@@ -114,8 +115,8 @@ def tree_model() -> tuple[NeuralModel, Vocabulary]:
 @pytest.mark.parametrize(
     ("dtype", "tolerance"), [(torch.float32, 0), (torch.float16, 0.01), (torch.int8, 0.1)]
 )
-def test_the_tree_is_kept_in_checkpoints(tmp_path, dtype, tolerance):
-    model, vocabulary = tree_model()
+def test_checkpoints_contain_the_tree(tmp_path, dtype, tolerance):
+    model, vocabulary = make_tree_model()
     save_model(model, vocabulary, tmp_path, dtype)
     assert load_file(tmp_path / WEIGHTS_FILE)["output.tree"].dtype == torch.int32
     loaded, _ = load_model(tmp_path)
@@ -125,8 +126,8 @@ def test_the_tree_is_kept_in_checkpoints(tmp_path, dtype, tolerance):
     torch.testing.assert_close(loaded.output.distribution(hidden), expected, atol=tolerance, rtol=0)
 
 
-def test_a_checkpoint_whose_tree_is_broken_is_refused(tmp_path):
-    save_model(*tree_model(), tmp_path)
+def test_rejects_a_checkpoint_with_a_broken_tree(tmp_path):
+    save_model(*make_tree_model(), tmp_path)
     tensors = load_file(tmp_path / WEIGHTS_FILE)
     tensors["output.tree"][0, 0] = 0
     save_file(tensors, tmp_path / WEIGHTS_FILE)
@@ -134,12 +135,12 @@ def test_a_checkpoint_whose_tree_is_broken_is_refused(tmp_path):
         load_model(tmp_path)
 
 
-def test_a_tree_cannot_be_tied_to_the_embedding():
+def test_rejects_a_tree_tied_to_the_embedding():
     with pytest.raises(BundleError, match="cannot be tied"):
         NeuralModel(NetworkConfig(12, output="tree", tied=True))
 
 
-def test_a_vocabulary_of_one_word_is_certain():
+def test_only_word_of_a_vocabulary_has_probability_one():
     layer = TreeSoftmax(4, 1)
     hidden, words = torch.randn(3, 4, requires_grad=True), torch.zeros(3, dtype=torch.int64)
     loss = layer.loss(hidden, words)

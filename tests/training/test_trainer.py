@@ -22,9 +22,9 @@ from rescorer.lm.networks import NetworkConfig, NeuralModel
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.reference_scorer import reference_log_probs
 from rescorer.text import Normaliser
-from rescorer_training.classes.partition import frequency_bins, ordered_vocabulary
-from rescorer_training.data.corpus import encode, read_lines
-from rescorer_training.data.sentence_batches import Sentences, batches, in_length_order
+from rescorer_training.classes.partition import bin_by_frequency, order_vocabulary
+from rescorer_training.data.corpus import encode_text, read_lines
+from rescorer_training.data.sentence_batches import Sentences, cut_into_batches, plan_batches
 from rescorer_training.evaluation.em_weights import fit_mixture
 from rescorer_training.neural.options import TrainingOptions
 from rescorer_training.neural.prepare import prepare
@@ -55,7 +55,7 @@ def text(tmp_path_factory):
 
 def new_run(folder, text, options=OPTIONS, dropout=0.2):
     torch.manual_seed(1)
-    sizes = frequency_bins(text.counts(), 4)
+    sizes = bin_by_frequency(text.counts(), 4)
     model = NeuralModel(NetworkConfig(len(text.vocabulary), sizes, "lstm", 8, 12, dropout=dropout))
     folder.mkdir(exist_ok=True)
     return Run(folder, model, text.vocabulary, options)
@@ -144,29 +144,29 @@ def test_resuming_another_run_or_a_damaged_state_is_refused(tmp_path, text):
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=80), st.integers(1, 60), st.integers(0, 5))
 def test_batches_hold_every_sentence_once_within_the_budget(lengths, budget, epoch):
     ids = np.concatenate([[7] * (length - 1) + [0] for length in lengths]).astype(np.int32)
-    sentences = Sentences.of(ids, start=9, end=0, longest=30)
-    assert sentences.n_cut == sum(length > 30 for length in lengths)
-    order = batches(sentences, budget, 3, epoch)
+    sentences = Sentences.from_ids(ids, start_id=9, end_id=0, max_words=30)
+    assert sentences.n_truncated == sum(length > 30 for length in lengths)
+    order = plan_batches(sentences, budget, 3, epoch)
     assert sorted(np.concatenate(order)) == list(range(len(lengths)))
     for chosen in order:
         assert len(chosen) == 1 or len(chosen) * sentences.lengths[chosen].max() <= budget
-        inputs, targets = sentences.rows(chosen)
+        inputs, targets = sentences.pad_rows(chosen)
         assert (inputs[:, 0] == 9).all()
         assert (targets >= 0).sum() == sentences.lengths[chosen].sum()
         assert (inputs[:, 1:][targets[:, 1:] >= 0] == targets[:, :-1][targets[:, 1:] >= 0]).all()
-    again = batches(sentences, budget, 3, epoch)
+    again = plan_batches(sentences, budget, 3, epoch)
     assert all((a == b).all() for a, b in zip(order, again, strict=True))
 
 
 def test_length_order_cuts_nothing_off():
     lengths = np.array([1, 2, 3, 100])
-    assert [b.tolist() for b in in_length_order(np.arange(4), lengths, 6)] == [[0, 1], [2], [3]]
+    assert [b.tolist() for b in cut_into_batches(np.arange(4), lengths, 6)] == [[0, 1], [2], [3]]
 
 
 @given(st.lists(st.integers(0, 10_000), min_size=1, max_size=200), st.data())
 def test_frequency_bins_are_whole_classes(counts, data):
     n_classes = data.draw(st.integers(1, len(counts)))
-    sizes = frequency_bins(np.array(sorted(counts, reverse=True)), n_classes)
+    sizes = bin_by_frequency(np.array(sorted(counts, reverse=True)), n_classes)
     assert len(sizes) == n_classes
     assert sum(sizes) == len(counts)
     assert min(sizes) >= 1
@@ -174,21 +174,26 @@ def test_frequency_bins_are_whole_classes(counts, data):
 
 def test_frequency_bins_have_about_equal_mass():
     counts = (1e7 / np.arange(1, 20_001)).astype(np.int64)
-    sizes = frequency_bins(counts, 100)
+    sizes = bin_by_frequency(counts, 100)
     mass = [part.sum() for part in np.split(np.sqrt(counts), np.cumsum(sizes)[:-1])]
     assert max(mass[20:]) < 1.5 * np.mean(mass)
 
 
 def test_the_vocabulary_is_ordered_by_count():
-    vocabulary = ordered_vocabulary({"b": 2, "a": 2, "c": 9}, ["a", "b", "c", "unseen"])
+    vocabulary = order_vocabulary({"b": 2, "a": 2, "c": 9}, ["a", "b", "c", "unseen"])
     assert vocabulary.words == ("</s>", "<unk>", "c", "a", "b", "unseen", "<s>")
 
 
 def test_encoding_maps_memory_and_marks_unknown_words(tmp_path):
     with gzip.open(tmp_path / "t.txt.gz", "wt") as file:
         file.write("The cat.\n\n[NOISE]\nzebra cat\n")
-    ids = encode(
-        [tmp_path / "t.txt.gz"], Normaliser(), {"the": 3, "cat": 4}, unknown=1, end=0, to=tmp_path / "ids"
+    ids = encode_text(
+        [tmp_path / "t.txt.gz"],
+        Normaliser(),
+        {"the": 3, "cat": 4},
+        unknown_id=1,
+        end_id=0,
+        output=tmp_path / "ids",
     )
     assert isinstance(ids, np.memmap)
     assert ids.tolist() == [3, 4, 0, 1, 4, 0]
@@ -205,7 +210,7 @@ def test_encoding_maps_memory_and_marks_unknown_words(tmp_path):
 def test_bad_text_is_named(tmp_path, content, name, message):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(FormatError, match=message):
-        encode([tmp_path / name], Normaliser(), {}, unknown=1, end=0)
+        encode_text([tmp_path / name], Normaliser(), {}, unknown_id=1, end_id=0)
 
 
 def test_a_missing_text_is_named(tmp_path):

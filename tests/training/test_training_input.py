@@ -1,4 +1,4 @@
-"""Odd training text and runs that do not fit: each is told in one clear message."""
+"""Unusable training texts and contradictory options of ``rescorer-train neural``, and what it reports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rescorer.errors import BundleError, ConfigError, FormatError, RescorerError
 from rescorer.lm.checkpoint import load_model
 from rescorer.text import Normaliser
 from rescorer_training.cli import app
-from rescorer_training.cli.neural import weighted
+from rescorer_training.cli.neural import parse_weighted_text
 from rescorer_training.data.corpus import read_encoded
 from rescorer_training.neural.options import NetworkOptions, TrainingOptions
 from rescorer_training.neural.prepare import prepare, prepared
@@ -25,8 +25,8 @@ TINY = NetworkOptions(embedding_size=8, hidden_size=8)
 OPTIONS = TrainingOptions(epochs=1, batch_words=64, batch_rows=4, bptt=8)
 
 
-def inputs(folder, name="run", line="", weights=()):
-    """A run called ``name`` on the toy text with one more line."""
+def make_inputs(folder, name="run", line="", weights=()):
+    """Write the toy text with one more line, and return the inputs of a run called ``name``."""
     texts = write_text(folder)
     for path in texts:
         path.write_text(path.read_text() + line)
@@ -43,7 +43,7 @@ def inputs(folder, name="run", line="", weights=()):
         (b"fine here\nbad \xff here\n", r"t\.txt:2: not UTF-8"),
     ],
 )
-def test_text_that_nothing_can_be_learnt_from(tmp_path, text, message):
+def test_rejects_text_without_two_words(tmp_path, text, message):
     (tmp_path / "t.txt").write_bytes(text)
     (tmp_path / "v.txt").write_text("some words\n")
     with pytest.raises(FormatError, match=message):
@@ -51,7 +51,7 @@ def test_text_that_nothing_can_be_learnt_from(tmp_path, text, message):
 
 
 @pytest.mark.parametrize("name", ["t.txt", "v.txt"])
-def test_a_vocabulary_that_covers_nothing(tmp_path, name):
+def test_rejects_a_vocabulary_without_words_of_the_text(tmp_path, name):
     (tmp_path / "t.txt").write_text("the cat sat\n")
     (tmp_path / "v.txt").write_text("the dog sat\n")
     (tmp_path / name).write_text("un chien dort\n")
@@ -64,10 +64,10 @@ def test_a_vocabulary_that_covers_nothing(tmp_path, name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("carried", [None, True])
-def test_a_line_of_a_hundred_thousand_words(tmp_path, carried):
-    run = inputs(tmp_path, line="the cat sat here " * 25_000 + "\n")
+def test_truncates_a_line_of_a_hundred_thousand_words(tmp_path, carried):
+    run = make_inputs(tmp_path, line="the cat sat here " * 25_000 + "\n")
     text = prepare_run(run, None, 100)
-    assert text.train.n_cut == 1
+    assert text.train.n_truncated == 1
     network = NetworkOptions(embedding_size=8, hidden_size=8, carried=carried)
     facts = train(run, text, network, TrainingOptions(epochs=1), threads=1)
     assert np.isfinite(facts["validation_perplexity"])
@@ -75,8 +75,8 @@ def test_a_line_of_a_hundred_thousand_words(tmp_path, carried):
     assert facts["words"] == words
 
 
-def test_more_classes_than_words(tmp_path):
-    run = inputs(tmp_path)
+def test_rejects_more_classes_than_words(tmp_path):
+    run = make_inputs(tmp_path)
     text = prepare_run(run, None, 100)
     network = NetworkOptions(n_classes=1000)
     with pytest.raises(ConfigError, match=r"1000 classes for \d+ words"):
@@ -85,11 +85,11 @@ def test_more_classes_than_words(tmp_path):
         prepare_run(run, None, 100, NetworkOptions(n_classes=1000, class_by="brown"))
 
 
-def test_a_checkpoint_of_another_vocabulary(tmp_path):
-    run = inputs(tmp_path)
+def test_rejects_a_checkpoint_of_another_vocabulary(tmp_path):
+    run = make_inputs(tmp_path)
     train(run, prepare_run(run, None, 100), TINY, OPTIONS, threads=1)
     words = (tmp_path / "run" / "vocabulary.txt").read_text().split("\n")
-    words[2:4] = words[3:1:-1]  # as many, in another order
+    words[2:4] = words[3:1:-1]  # the same number of words, in another order
     (tmp_path / "run" / "vocabulary.txt").write_text("\n".join(words))
     with pytest.raises(ConfigError, match="other options: vocabulary was"):
         train(run, prepared(tmp_path / "run", 50), TINY, OPTIONS, threads=1, resume=True)
@@ -99,23 +99,23 @@ def test_a_checkpoint_of_another_vocabulary(tmp_path):
         new_run(tmp_path / "small", other, OPTIONS, hidden_size=5).resume()
 
 
-def test_a_state_carried_over_weighted_or_few_words_is_refused(tmp_path):
+def test_rejects_carried_state_with_weights_or_short_texts(tmp_path):
     carried = NetworkOptions(embedding_size=8, hidden_size=8, carried=True)
-    run = inputs(tmp_path, weights=(0.5,))
+    run = make_inputs(tmp_path, weights=(0.5,))
     with pytest.raises(ConfigError, match="texts have weights"):
         train(run, prepare_run(run, None, 100), carried, OPTIONS, threads=1)
-    run = inputs(tmp_path, "rows")
+    run = make_inputs(tmp_path, "rows")
     many = TrainingOptions(epochs=1, batch_rows=5000)
     with pytest.raises(ConfigError, match="too few for 5000 rows"):
         train(run, prepare_run(run, None, 100), carried, many, threads=1)
 
 
 @pytest.mark.parametrize(("tree", "vectors"), [(None, None), ("learned", None), ("learned", "words.vec")])
-def test_a_tree_is_the_same_when_the_run_goes_on(tmp_path, tree, vectors):
+def test_resumed_run_keeps_the_tree(tmp_path, tree, vectors):
     (tmp_path / "words.vec").write_text("cat 1 0 .5\nking .9 0 .4\nsat 0 1 0\nslept 0 1 .1\n")
-    place = vectors and str(tmp_path / vectors)
-    network = NetworkOptions(embedding_size=8, hidden_size=8, output="tree", tree=tree, vectors=place)
-    run = inputs(tmp_path)
+    vectors_path = vectors and str(tmp_path / vectors)
+    network = NetworkOptions(embedding_size=8, hidden_size=8, output="tree", tree=tree, vectors=vectors_path)
+    run = make_inputs(tmp_path)
     facts = train(run, prepare_run(run, None, 100, network), network, OPTIONS, threads=1)
     assert not facts["network"]["tied"]
     before = load_model(tmp_path / "run" / "best")[0].output.tree
@@ -134,19 +134,19 @@ def test_a_tree_is_the_same_when_the_run_goes_on(tmp_path, tree, vectors):
         ({"class_by": "kmeans", "vectors": "none.vec"}, "cannot be read"),
     ],
 )
-def test_options_of_a_network_that_contradict_one_another(tmp_path, settings, message):
+def test_rejects_contradictory_network_options(tmp_path, settings, message):
     with pytest.raises(RescorerError, match=message):
-        prepare_run(inputs(tmp_path), None, 100, NetworkOptions(**settings))
+        prepare_run(make_inputs(tmp_path), None, 100, NetworkOptions(**settings))
 
 
 @pytest.mark.parametrize("class_by", ["brown", "kmeans"])
-def test_words_ordered_by_learnt_classes_are_the_same_text(tmp_path, class_by):
-    plain = prepare_run(inputs(tmp_path, "plain"), None, 100)
+def test_learned_class_order_keeps_the_text(tmp_path, class_by):
+    plain = prepare_run(make_inputs(tmp_path, "plain"), None, 100)
     vectors = None
     if class_by == "kmeans":
-        train(inputs(tmp_path, "plain"), plain, TINY, OPTIONS, threads=1)
+        train(make_inputs(tmp_path, "plain"), plain, TINY, OPTIONS, threads=1)
         vectors = str(tmp_path / "plain")
-    run = inputs(tmp_path)
+    run = make_inputs(tmp_path)
     network = NetworkOptions(embedding_size=8, hidden_size=8, n_classes=4, class_by=class_by, vectors=vectors)
     ordered = prepare_run(run, None, 100, network)
     assert set(ordered.vocabulary.words) == set(plain.vocabulary.words)
@@ -162,17 +162,17 @@ def test_words_ordered_by_learnt_classes_are_the_same_text(tmp_path, class_by):
     train(run, prepared(tmp_path / "run", 50), network, OPTIONS, threads=1, resume=True)
 
 
-def test_a_weight_stands_behind_a_text(tmp_path):
+def test_parses_the_weight_after_a_text_name(tmp_path):
     odd = tmp_path / "odd:2"
     odd.write_text("")
-    assert weighted(str(odd)) == (odd, 1.0)
-    assert weighted("texts/a.txt:0.5")[1] == 0.5
-    for wrong in ("a.txt:0", "a.txt:many"):
+    assert parse_weighted_text(str(odd)) == (odd, 1.0)
+    assert parse_weighted_text("texts/a.txt:0.5")[1] == 0.5
+    for invalid in ("a.txt:0", "a.txt:many"):
         with pytest.raises(ConfigError):
-            weighted(wrong)
+            parse_weighted_text(invalid)
 
 
-def test_the_command_trains_writes_scalars_and_starts_from_another_run(tmp_path):
+def test_neural_command_writes_scalars_and_starts_from_another_run(tmp_path):
     train_file, validation = write_text(tmp_path)
     often = [
         "--validation",

@@ -1,4 +1,4 @@
-"""Word vectors of word2vec and GloVe as a start for the embedding."""
+"""Embeddings initialised from word vectors of word2vec and GloVe."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CAT, DOG = "cat 1 0 0 0 0 0\n", "dog 0 -2e0 0 0 .5 0\n"
 
 @pytest.mark.parametrize("header", ["", "4 6\n"])
 @pytest.mark.parametrize("tied", [True, False])
-def test_known_words_get_their_vectors(tmp_path, header, tied):
+def test_initialises_known_words_only(tmp_path, header, tied):
     model, vocabulary = random_network(tied=tied)
     weight = model.network.embedding.weight
     before = weight.detach().clone()
@@ -34,7 +34,7 @@ def test_known_words_get_their_vectors(tmp_path, header, tied):
     assert (model.output.word_weight.data_ptr() == weight.data_ptr()) is tied
 
 
-def test_a_frozen_embedding_is_not_trained(tmp_path):
+def test_frozen_embedding_has_no_gradient(tmp_path):
     (tmp_path / "v").write_text(CAT)
     model, vocabulary = random_network(tied=False)
     initialise_embedding(model, vocabulary, tmp_path / "v", frozen=True)
@@ -44,7 +44,7 @@ def test_a_frozen_embedding_is_not_trained(tmp_path):
     assert model.output.word_weight.grad is not None
 
 
-def test_frozen_and_tied_is_refused(tmp_path):
+def test_rejects_a_frozen_tied_embedding(tmp_path):
     with pytest.raises(ConfigError, match="cannot be tied"):
         initialise_embedding(*random_network(tied=True), tmp_path / "v", frozen=True)
 
@@ -54,21 +54,21 @@ def test_frozen_and_tied_is_refused(tmp_path):
     [
         (f"{CAT}dog 1 2 3\n".encode(), r"v:2: 3 values; expected 6, the size of the embedding"),
         (f"{CAT}dog 1 2 3 4 5 6 7\n".encode(), r"v:2: 7 values; expected 6"),
-        (b"2 300\n", r"v:1: the header says 300 values a word; expected 6"),
-        (f"{CAT}{DOG}{CAT}".encode(), r"v:3: 'cat' was there before, in line 1"),
+        (b"2 300\n", r"v:1: the header announces 300 values per word; expected 6"),
+        (f"{CAT}{DOG}{CAT}".encode(), r"v:3: 'cat' occurs twice, first in line 1"),
         (b"cat 1 2 3 4 5 nan\n", r"v:1: 'cat' has a value that is not finite"),
         (b"cat 1 2 3 4 5 six\n", r"v:1: 'cat': could not convert string to float: 'six'"),
         (b"cat 1 2 3 4 5 6\n\xff 1 2 3 4 5 6\n", r"v:2: not UTF-8"),
-        (b"zebra 1 2 3 4 5 6\n", r"v: none of the vocabulary's 11 words is there"),
-        (b"", r"v: none of the vocabulary's 11 words is there"),
+        (b"zebra 1 2 3 4 5 6\n", r"v: no vector for any of the vocabulary's 11 words"),
+        (b"", r"v: no vector for any of the vocabulary's 11 words"),
     ],
 )
-def test_bad_files_are_named_with_the_line(tmp_path, content, message):
+def test_rejects_invalid_files_with_line_number(tmp_path, content, message):
     (tmp_path / "v").write_bytes(content)
     with pytest.raises(FormatError, match=message):
         initialise_embedding(*random_network(), tmp_path / "v")
 
 
-def test_a_missing_file_is_named(tmp_path):
+def test_rejects_a_missing_file(tmp_path):
     with pytest.raises(FormatError, match="cannot be read"):
         initialise_embedding(*random_network(), tmp_path / "none.txt")

@@ -1,1 +1,4 @@
-"""Makes the language models that ``rescorer`` serves, from text to a verified bundle."""
+"""Train the language models that ``rescorer`` serves.
+
+Text goes in; n-gram models, neural networks and verified bundles come out.
+"""

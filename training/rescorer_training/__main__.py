@@ -1,4 +1,4 @@
-"""``python -m rescorer_training``: the same as ``rescorer-train``, for ``torchrun -m rescorer_training``."""
+"""Run ``rescorer-train`` as a module: ``python -m rescorer_training``, ``torchrun -m rescorer_training``."""
 
 from rescorer_training.cli import main
 

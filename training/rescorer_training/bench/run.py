@@ -20,9 +20,9 @@ from rescorer.lm.networks.config import WINDOWED_KINDS
 from rescorer.text import Normaliser
 from rescorer_training.bench.baseline import plain_optimiser, plain_step
 from rescorer_training.bench.gemm_floor import PASSES, network_products, output_products
-from rescorer_training.classes.partition import frequency_bins, ordered_vocabulary
-from rescorer_training.data.corpus import count_words, encode
-from rescorer_training.data.sentence_batches import Sentences, batches
+from rescorer_training.classes.partition import bin_by_frequency, order_vocabulary
+from rescorer_training.data.corpus import count_words, encode_text
+from rescorer_training.data.sentence_batches import Sentences, plan_batches
 from rescorer_training.neural.objectives import MaximumLikelihood, Noise, NoiseContrastive, Objective
 
 BASELINE = "plain PyTorch, LSTM, full softmax"
@@ -102,16 +102,16 @@ def zipf_text(vocabulary_size: int, seed: int = 1) -> tuple[Sentences, int]:
     lengths = 1 + random.poisson(ZIPF_MEAN_WORDS, ZIPF_SENTENCES)
     ids = random.choice(ranks, size=int(lengths.sum()), p=(1 / ranks) / (1 / ranks).sum()).astype(np.int32)
     ids[np.cumsum(lengths) - 1] = 0  # </s>
-    return Sentences.of(ids, start=n_words, end=0, longest=LONGEST), vocabulary_size
+    return Sentences.from_ids(ids, start_id=n_words, end_id=0, max_words=LONGEST), vocabulary_size
 
 
 def file_text(path: Path, normaliser: Normaliser, vocabulary_size: int) -> tuple[Sentences, int]:
     """A text file as ids of its most frequent words, and the size of its vocabulary."""
     counts = count_words([path], normaliser)
-    words = ordered_vocabulary(counts, (word for word, _ in counts.most_common(vocabulary_size)))
+    words = order_vocabulary(counts, (word for word, _ in counts.most_common(vocabulary_size)))
     known = {word: i for word, i in words.ids.items() if words.knows(word)}
-    ids = encode([path], normaliser, known, unknown=words.unknown, end=words.end)
-    return Sentences.of(ids, start=words.start, end=words.end, longest=LONGEST), len(words)
+    ids = encode_text([path], normaliser, known, unknown_id=words.unknown, end_id=words.end)
+    return Sentences.from_ids(ids, start_id=words.start, end_id=words.end, max_words=LONGEST), len(words)
 
 
 @dataclass
@@ -180,7 +180,7 @@ def baseline(text: Sentences, vocabulary_size: int, options: BenchmarkOptions) -
     )
 
     def step(chosen: np.ndarray) -> int:
-        inputs, targets = text.rows(chosen)
+        inputs, targets = text.pad_rows(chosen)
         plain_step(model, optimiser, torch.from_numpy(inputs), torch.from_numpy(targets))
         return int((targets >= 0).sum())
 
@@ -201,7 +201,7 @@ def contestant(name: str, text: Sentences, vocabulary_size: int, options: Benchm
     optimiser = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.0, fused=True)
 
     def step(chosen: np.ndarray) -> int:
-        inputs, targets = (torch.from_numpy(rows) for rows in text.rows(chosen))
+        inputs, targets = (torch.from_numpy(rows) for rows in text.pad_rows(chosen))
         real = targets >= 0
         words = targets[real]
         optimiser.zero_grad()
@@ -211,7 +211,7 @@ def contestant(name: str, text: Sentences, vocabulary_size: int, options: Benchm
         optimiser.step()
         return len(words)
 
-    order = batches(text, options.batch_words, seed=1, epoch=0)
+    order = plan_batches(text, options.batch_words, seed=1, epoch=0)
     return make_contestant(config, name, step, text, order, options.clock, samples)
 
 
@@ -220,7 +220,7 @@ def network_config(name: str, counts: np.ndarray, options: BenchmarkOptions) -> 
     kind, output = MODELS[name]
     return NetworkConfig(
         len(counts) + 1,
-        frequency_bins(counts, options.n_classes) if output == "classes" else (),
+        bin_by_frequency(counts, options.n_classes) if output == "classes" else (),
         kind,
         embedding_size=options.size,
         hidden_size=options.size,
@@ -243,7 +243,7 @@ def make_contestant(
     by_length = sorted(order, key=lambda chosen: int(text.lengths[chosen].max()))
     products, n_words = list[Product](), 0
     for quarter in (1, 2, 3):
-        _, targets = text.rows(by_length[len(by_length) * quarter // 4])
+        _, targets = text.pad_rows(by_length[len(by_length) * quarter // 4])
         words = torch.from_numpy(targets[targets >= 0])
         products += network_products(config, *targets.shape) + output_products(config, words, samples)
         n_words += len(words)

@@ -1,4 +1,4 @@
-"""Owns the way from word vectors in a text file, as word2vec and GloVe write them, to a model's embedding."""
+"""Initialise a network's embedding from a text file of word vectors, as word2vec and GloVe write it."""
 
 from __future__ import annotations
 
@@ -18,72 +18,74 @@ from rescorer.vocabulary import Vocabulary
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How many words of a vocabulary a file of vectors knows."""
+    """How much of a vocabulary a file of vectors covers."""
 
-    covered: int
-    words: int
+    n_covered: int
+    """Words of the vocabulary that have a vector."""
+    n_words: int
+    """Words of the vocabulary."""
 
     def __str__(self) -> str:
-        return f"{self.covered:,} of {self.words:,} words have a vector"
+        return f"{self.n_covered:,} of {self.n_words:,} words have a vector"
 
 
 def read_vectors(path: Path, ids: Mapping[str, int], width: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Id and vector of each word of the file that is known, in the file's order.
+    """Yield the id and the vector of each known word, in file order.
 
-    A line holds a word and its values with blanks between; a first line of two whole numbers, as word2vec
-    writes it, is passed over. A word may hold blanks itself, as a few of GloVe's do. Gzip is known by its
-    first bytes.
+    Each line has a word and its values, separated by blanks; the word may contain blanks itself, as a few of
+    GloVe's do. A header line of two integers, as word2vec writes it, is skipped. Gzip files are detected from
+    their content.
 
     Args:
         ids: id of each known word.
-        width: values that each vector is expected to have.
+        width: number of values per vector.
 
     Raises:
-        FormatError: the file cannot be read, a line has not ``width`` values, a known word stands there
-            twice, or one of its values is no finite number; names the line.
+        FormatError: the file cannot be read, a line does not have ``width`` values, or a known word occurs
+            twice or has a value that is not finite; names the line.
     """
-    seen: dict[int, int] = {}
+    first_lines: dict[int, int] = {}
     for number, line in text_io.read_lines(path):
         if isinstance(line, FormatError):
             raise line
         fields = line.rstrip().split(" ")
         if fields == [""] or (number == 1 and _is_header(fields, width, path)):
             continue
-        word = _word(fields, width, path, number)
-        if (known := ids.get(word)) is None:
+        word = _parse_word(fields, width, path, number)
+        if (word_id := ids.get(word)) is None:
             continue
-        if known in seen:
-            raise FormatError(
-                f"{word!r} was there before, in line {seen[known]}", file=str(path), line=number
-            )
-        seen[known] = number
-        yield known, _values(fields[-width:], word, path, number)
+        if word_id in first_lines:
+            message = f"{word!r} occurs twice, first in line {first_lines[word_id]}"
+            raise FormatError(message, file=str(path), line=number)
+        first_lines[word_id] = number
+        yield word_id, _parse_values(fields[-width:], word, path, number)
 
 
 def initialise_embedding(
     model: NeuralModel, vocabulary: Vocabulary, path: Path, frozen: bool = False
 ) -> Coverage:
-    """Gives the words of a vectors file these vectors as embeddings; others keep what they have.
+    """Set the embeddings of the words that a file has vectors for; other words keep theirs.
 
-    The vectors are scaled by one factor to the root mean square that the embedding has, so that all words
-    start with equal weight; directions and relative lengths are the file's.
+    All vectors are multiplied by one factor, which gives them the root mean square that the embedding has,
+    so that all words start with equal weight. Directions and relative lengths stay those of the file.
 
     Args:
-        frozen: training leaves the whole embedding as it is, words without a vector too.
+        frozen: exclude the whole embedding from training, including words without a vector.
 
     Raises:
-        FormatError: see ``read_vectors``; or there is no known word in the file.
-        ConfigError: ``frozen`` is asked for where the embedding is also the output layer's weights.
+        FormatError: the file is invalid, see ``read_vectors``, or has no known word.
+        ConfigError: ``frozen`` is set and the embedding is tied to the output layer's weights.
     """
     if frozen and model.config.tied:
         raise ConfigError(
-            "a frozen embedding cannot be tied: the output layer's word weights would be frozen too; "
-            "untie them, or let the vectors be tuned"
+            "a frozen embedding cannot be tied, because the output layer's word weights would be frozen too; "
+            "untie them, or do not freeze the embedding"
         )
     weight = model.network.embedding.weight
     found = dict(read_vectors(path, vocabulary.ids, weight.shape[1]))
     if not found:
-        raise FormatError(f"none of the vocabulary's {len(vocabulary):,} words is there", file=str(path))
+        message = f"no vector for any of the vocabulary's {len(vocabulary):,} words"
+        raise FormatError(message, file=str(path))
     vectors = np.stack(list(found.values()))
     size = math.sqrt(np.mean(np.square(vectors, dtype=np.float64)))
     with torch.no_grad():
@@ -95,17 +97,19 @@ def initialise_embedding(
 
 
 def _is_header(fields: list[str], width: int, path: Path) -> bool:
-    """Whether the first line tells how many vectors of which width follow."""
+    """Whether the first line is word2vec's header: the number of vectors and their width."""
     if len(fields) != 2 or not all(field.isascii() and field.isdigit() for field in fields) or width == 1:
         return False
     if int(fields[1]) != width:
-        message = f"the header says {fields[1]} values a word; expected {width}, the size of the embedding"
+        message = (
+            f"the header announces {fields[1]} values per word; expected {width}, the size of the embedding"
+        )
         raise FormatError(message, file=str(path), line=1)
     return True
 
 
-def _word(fields: list[str], width: int, path: Path, number: int) -> str:
-    """What stands before the last ``width`` fields."""
+def _parse_word(fields: list[str], width: int, path: Path, number: int) -> str:
+    """Return the word, which is everything before the last ``width`` fields."""
     word = fields[:-width]
     if not word or any(_is_number(field) for field in word[1:]):
         message = f"{len(fields) - 1} values; expected {width}, the size of the embedding"
@@ -121,12 +125,12 @@ def _is_number(field: str) -> bool:
     return True
 
 
-def _values(fields: list[str], word: str, path: Path, number: int) -> np.ndarray:
-    """(width,) float32."""
+def _parse_values(fields: list[str], word: str, path: Path, number: int) -> np.ndarray:
+    """Return a vector, (width,) float32."""
     try:
         values = np.array(fields, dtype=np.float32)
-    except ValueError as fault:
-        raise FormatError(f"{word!r}: {fault}", file=str(path), line=number) from None
+    except ValueError as error:
+        raise FormatError(f"{word!r}: {error}", file=str(path), line=number) from None
     if not np.isfinite(values).all():
         raise FormatError(f"{word!r} has a value that is not finite", file=str(path), line=number)
     return values

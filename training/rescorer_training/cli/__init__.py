@@ -1,4 +1,7 @@
-"""Owns the entry point ``rescorer-train``: its commands, and what a fault looks like to its user."""
+"""The command line ``rescorer-train``: training, measuring and publishing language models.
+
+Options and files go in; models, bundles, tables or JSON come out, and errors as one line on stderr.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,17 @@ from rescorer_training.cli.interpolate import interpolate_command
 from rescorer_training.cli.neural import neural
 from rescorer_training.cli.ngram import NGramCommand, ngram
 from rescorer_training.cli.perplexity import perplexity_command
+from rescorer_training.cli.progress import show_bar
 from rescorer_training.cli.prune import prune_command
 from rescorer_training.cli.run import run
 from rescorer_training.cli.sample import sample_command
 from rescorer_training.cli.weights import average_command, quantise_command
+from rescorer_training.progress import install_display
 
 app = typer.Typer(
     **PLAIN,
-    help="Make the language models that rescorer serves.",
+    help="Train, measure and publish the language models that rescorer serves.\n\n"
+    "Example: rescorer-train run ptb --data ~/text -o ptb",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -39,14 +45,15 @@ app.command("quantise")(quantise_command)
 app.command("average")(average_command)
 app.command("complete")(complete_command)
 
-FAULT = 2
-"""Exit code for bad input or options, the same as the option parser's."""
+ERROR_STATUS = 2
+"""Exit status for invalid input or options, the same as the option parser's."""
 
 
 def main() -> None:
-    """Runs a command; a fault of ours is one line on stderr, not a traceback."""
+    """Run a command; print errors of this project as one line on stderr instead of a traceback."""
+    install_display(show_bar)
     try:
         app()
-    except RescorerError as fault:
-        print(f"rescorer-train: {fault}", file=sys.stderr)
-        sys.exit(FAULT)
+    except RescorerError as error:
+        print(f"rescorer-train: {error}", file=sys.stderr)
+        sys.exit(ERROR_STATUS)

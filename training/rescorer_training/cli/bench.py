@@ -1,4 +1,4 @@
-"""Owns the command ``rescorer-train bench``: how fast the models train on this machine."""
+"""The command ``rescorer-train bench``."""
 
 from __future__ import annotations
 
@@ -11,43 +11,56 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from rescorer_training.cli.options import NormaliserOption, read_normaliser
+from rescorer_training.cli.options import JsonOption, NormaliserOption, ThreadsOption
+from rescorer_training.data.normalisation import read_normaliser
 
 if TYPE_CHECKING:
     from rescorer_training.bench.run import Speed
 
-
-WIDTH = 100
-"""Of the table, whatever the terminal's."""
+TABLE_WIDTH = 100
+"""Columns of the table, whatever the width of the terminal."""
 
 
 def bench(
     text: Annotated[
-        Path | None, typer.Option(help="Text to train on, one sentence a line. Default: random Zipf words.")
+        Path | None,
+        typer.Option(help="Text to train on, one sentence per line. Default: random Zipf-distributed words."),
     ] = None,
     models: Annotated[
-        list[str] | None, typer.Option("--model", help="Measure this model; repeat for more. Default: all.")
+        list[str] | None, typer.Option("--model", help="Model to measure; repeat for more. Default: all.")
     ] = None,
-    vocabulary_size: Annotated[int, typer.Option(help="Words, the most frequent ones.")] = 10_000,
-    size: Annotated[int, typer.Option(help="Of word vectors and hidden states.")] = 200,
-    classes: Annotated[int, typer.Option(help="Output classes.")] = 100,
-    window: Annotated[int, typer.Option(help="Words that models without recurrence see.")] = 4,
-    noise_samples: Annotated[int, typer.Option(help="Noise words a batch, of noise contrast.")] = 512,
-    batch_words: Annotated[int, typer.Option(help="Words a batch of ours, padding included.")] = 4096,
-    seconds: Annotated[float, typer.Option(help="For each model in each round.")] = 5.0,
-    rounds: Annotated[int, typer.Option(help="All take turns; the median round counts.")] = 3,
-    threads: Annotated[int | None, typer.Option(help="CPU threads; default: all.")] = None,
+    vocabulary_size: Annotated[
+        int, typer.Option(help="Number of words in the vocabulary, the most frequent ones.")
+    ] = 10_000,
+    size: Annotated[int, typer.Option(help="Size of word vectors and hidden states.")] = 200,
+    classes: Annotated[int, typer.Option(help="Number of output classes.")] = 100,
+    window: Annotated[int, typer.Option(help="Context words of models without recurrence.")] = 4,
+    noise_samples: Annotated[
+        int, typer.Option(help="Noise words per batch for noise-contrastive estimation.")
+    ] = 512,
+    batch_words: Annotated[
+        int, typer.Option(help="Words per batch, including padding; not for the plain PyTorch loop.")
+    ] = 4096,
+    seconds: Annotated[float, typer.Option(help="Seconds per model and round.")] = 5.0,
+    rounds: Annotated[
+        int, typer.Option(help="Number of rounds, in which all models take turns; the median counts.")
+    ] = 3,
+    threads: ThreadsOption = None,
     processor_time: Annotated[
         bool,
-        typer.Option("--processor-time", help="With --threads 1, on a busy machine: time of the processor."),
+        typer.Option(
+            "--processor-time",
+            help="Measure processor time instead of elapsed time: for busy machines, with --threads 1.",
+        ),
     ] = False,
     normaliser: NormaliserOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Measure training speed beside a plain PyTorch loop and the time of the matrix products alone.
+    """Measure training speed, beside a plain PyTorch loop and the time of the matrix products alone.
 
     Example: rescorer-train bench --text train.txt --model lstm --model elman
     """
+    # deferred, because importing torch takes seconds
     import torch
 
     from rescorer.lm.device import use_threads
@@ -55,7 +68,7 @@ def bench(
     from rescorer_training.bench import run
 
     use_threads(threads or 0)
-    keep_freed_memory()  # as in training; the plain loop has the benefit too
+    keep_freed_memory()  # as in training; the plain loop benefits too
     chosen = tuple(models) if models else tuple(run.MODELS)
     options = run.BenchmarkOptions(
         chosen, size, classes, window, noise_samples, batch_words, seconds, rounds, processor_time
@@ -71,12 +84,12 @@ def bench(
         facts = {"options": asdict(options), "speeds": [asdict(speed) for speed in speeds]}
         typer.echo(json.dumps(machine | facts))
     else:
-        show(speeds)
+        print_speeds(speeds)
         typer.echo(f"{n_words:,} words, {torch.get_num_threads()} threads, torch {torch.__version__}")
 
 
-def show(speeds: list[Speed]) -> None:
-    """Prints a line a model."""
+def print_speeds(speeds: list[Speed]) -> None:
+    """Print a table with one row per model."""
     table = Table(box=None, pad_edge=False)
     table.add_column("model", no_wrap=True)
     for name in ("words/s", "ratio", "floor, words/s", "× floor", "GFLOP/s"):
@@ -90,4 +103,4 @@ def show(speeds: list[Speed]) -> None:
             f"{speed.floor_multiple:.2f}",
             f"{speed.floor_gflops_per_second:.0f}",
         )
-    Console(highlight=False, width=WIDTH).print(table)
+    Console(highlight=False, width=TABLE_WIDTH).print(table)

@@ -1,4 +1,4 @@
-"""Owns the command ``rescorer-train complete``."""
+"""The command ``rescorer-train complete``."""
 
 from __future__ import annotations
 
@@ -11,23 +11,25 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from rescorer_training.cli.models import open_models
 from rescorer_training.cli.options import (
     BundleOption,
     DeviceOption,
+    JsonOption,
     NeuralsOption,
     NGramsOption,
     NormaliserOption,
     ShareOption,
-    read_normaliser,
-    read_shares,
 )
-from rescorer_training.evaluation.model_set import load_models
 from rescorer_training.evaluation.sentence_completion import Completion, complete, read_questions
 
 
 def complete_command(
     questions: Annotated[
-        Path, typer.Argument(help="CSV with the columns question, a, b, c, d, e, answer; the blank is _____.")
+        Path,
+        typer.Argument(
+            help="CSV file with the columns question, a, b, c, d, e and answer; _____ marks the blank."
+        ),
     ],
     bundle: BundleOption = None,
     ngram: NGramsOption = None,
@@ -35,39 +37,39 @@ def complete_command(
     share: ShareOption = None,
     normaliser: NormaliserOption = None,
     device: DeviceOption = "cpu",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the counts as JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Answer sentence-completion questions by the probability of the whole sentence.
+    """Answer sentence-completion questions by the probability of the completed sentence.
 
-    Each of five words is put into the blank; the likeliest sentence, </s> counted, is the answer. Chance is
-    20 %.
+    Each of five words is put into the blank, and the answer is the likeliest sentence, including </s>. Chance
+    is 20 %.
 
     Example: rescorer-train complete msr-dev.csv --bundle models/starter/1
     """
     asked = read_questions(questions)
-    normalise = read_normaliser(normaliser) if normaliser else None
-    models = load_models(
-        bundle, ngram or (), neural or (), normaliser=normalise, shares=read_shares(share), device=device
-    )
-    answers = complete(models, asked)
+    models = open_models(bundle, ngram, neural, normaliser=normaliser, device=device, share=share)
+    completions = complete(models, asked)
     if as_json:
-        facts = {name: asdict(each) | {"accuracy": round(each.accuracy, 2)} for name, each in answers.items()}
+        facts = {
+            name: asdict(completion) | {"accuracy": round(completion.accuracy, 2)}
+            for name, completion in completions.items()
+        }
         typer.echo(json.dumps({"shares": dict(models.shares), "models": facts}))
     else:
-        Console().print(table(answers))
+        Console().print(make_table(completions))
 
 
-def table(answers: dict[str, Completion]) -> Table:
-    """A row a model."""
-    out = Table()
+def make_table(completions: dict[str, Completion]) -> Table:
+    """Make a table with one row per model."""
+    table = Table()
     for column in ("model", "correct", "of", "accuracy", "candidates with unknown words"):
-        out.add_column(column, justify="left" if column == "model" else "right")
-    for name, each in answers.items():
-        numbers = (
-            f"{each.n_correct:,}",
-            f"{each.n_questions:,}",
-            f"{each.accuracy:.1f} %",
-            f"{each.n_unknown:,}",
+        table.add_column(column, justify="left" if column == "model" else "right")
+    for name, completion in completions.items():
+        table.add_row(
+            name,
+            f"{completion.n_correct:,}",
+            f"{completion.n_questions:,}",
+            f"{completion.accuracy:.1f} %",
+            f"{completion.n_unknown:,}",
         )
-        out.add_row(name, *numbers)
-    return out
+    return table

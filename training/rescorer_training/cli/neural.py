@@ -1,4 +1,4 @@
-"""Owns the command ``rescorer-train neural``: its options, most of which are fields of ``run_options``."""
+"""The command ``rescorer-train neural``; most of its options are fields of ``neural.options``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ from typing import Annotated
 import typer
 
 from rescorer.errors import ConfigError
-from rescorer_training.cli.options import NormaliserOption, number, read_normaliser
+from rescorer_training.cli.options import (
+    DeviceOption,
+    JsonOption,
+    NormaliserOption,
+    ThreadsOption,
+    parse_number,
+)
+from rescorer_training.data.normalisation import read_normaliser
 from rescorer_training.neural.dataclass_options import takes
 from rescorer_training.neural.options import NetworkOptions, TrainingOptions
 from rescorer_training.neural.prepare import prepared
@@ -22,43 +29,50 @@ def neural(
     texts: Annotated[
         list[str],
         typer.Argument(
-            help="Training text, one sentence a line; gzip or plain. TEXT:0.5 takes half of its sentences an "
-            "epoch, others each time, TEXT:2 each twice."
+            help="Training texts, one sentence per line; gzip or plain. TEXT:0.5 draws half of a text's "
+            "sentences per epoch, different ones each time; TEXT:2 draws each sentence twice."
         ),
     ],
-    validation: Annotated[Path, typer.Option(help="Text that decides when to stop.")],
-    output_folder: Annotated[Path, typer.Option("-o", "--output", help="Folder of the run.")],
-    vocabulary: Annotated[Path | None, typer.Option(help="File of words, one a line, to model.")] = None,
+    validation: Annotated[Path, typer.Option(help="Held-out text that decides when to stop.")],
+    output_folder: Annotated[
+        Path, typer.Option("-o", "--output", help="Folder of the run: models, log and state.")
+    ],
+    vocabulary: Annotated[Path | None, typer.Option(help="File of the words to model, one per line.")] = None,
     vocabulary_size: Annotated[
-        int, typer.Option(help="Without --vocabulary: the most frequent words.")
+        int, typer.Option(help="Number of words to model without --vocabulary, the most frequent ones.")
     ] = 50_000,
     normaliser: NormaliserOption = None,
     start_from: Annotated[
         Path | None,
         typer.Option(
-            help="Run whose best model and vocabulary this one starts from; to adapt a model, train it on "
-            "all text, then start from it on the text of the domain."
+            help="Folder of a run whose best model and vocabulary to start from. To adapt a model to a "
+            "domain, train it on all text, then start from it on the text of the domain."
         ),
     ] = None,
-    longest: Annotated[int, typer.Option(help="Words after which a training sentence is cut.")] = 200,
-    threads: Annotated[int | None, typer.Option(help="CPU threads; default: all.")] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …")] = "cpu",
-    resume: Annotated[bool, typer.Option(help="Go on where a killed run stopped.")] = False,
-    tensorboard: Annotated[bool, typer.Option(help="Write TensorBoard scalars into the folder too.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the final facts as JSON.")] = False,
+    longest: Annotated[
+        int, typer.Option(help="Largest number of words per training sentence; longer ones are truncated.")
+    ] = 200,
+    threads: ThreadsOption = None,
+    device: DeviceOption = "cpu",
+    resume: Annotated[bool, typer.Option(help="Continue an interrupted run where it stopped.")] = False,
+    tensorboard: Annotated[
+        bool, typer.Option(help="Write TensorBoard scalars into the folder of the run.")
+    ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Train a neural language model.
 
-    Several processes or GPUs share a run: torchrun --nproc-per-node 2 -m rescorer_training neural …
+    To share a run among several processes or GPUs, start it with torchrun --nproc-per-node 2 -m
+    rescorer_training neural …
 
     Example: rescorer-train neural train.txt.gz --validation valid.txt -o runs/lstm --hidden 200
     """
-    # torch takes seconds to import; --help and the other commands need not wait
+    # deferred, because importing torch takes seconds
     from rescorer_training.neural import train
     from rescorer_training.neural.distributed import Workers
 
     workers = Workers.join()
-    paths, weights = zip(*map(weighted, texts), strict=True)
+    paths, weights = zip(*map(parse_weighted_text, texts), strict=True)
     inputs = train.RunInputs(
         list(paths), validation, output_folder, read_normaliser(normaliser), longest, start_from, weights
     )
@@ -76,11 +90,15 @@ def neural(
         typer.echo(json.dumps(facts) if as_json else f"best validation perplexity {best:.2f}")
 
 
-def weighted(text: str) -> tuple[Path, float]:
-    """TEXT or TEXT:WEIGHT; raises ConfigError where the weight is not above 0."""
+def parse_weighted_text(text: str) -> tuple[Path, float]:
+    """Parse TEXT or TEXT:WEIGHT; the name of an existing file is taken whole.
+
+    Raises:
+        ConfigError: the weight is not a positive number.
+    """
     name, colon, weight = text.rpartition(":")
     if not colon or Path(text).exists():
         return Path(text), 1.0
-    if not number(weight) > 0:
-        raise ConfigError(f"{text!r}: expected a weight above 0")
-    return Path(name), number(weight)
+    if not parse_number(weight) > 0:
+        raise ConfigError(f"{text!r}: expected a weight above 0, got {weight}")
+    return Path(name), parse_number(weight)

@@ -1,4 +1,4 @@
-"""Owns the command ``rescorer-train ngram``: from text to an n-gram model file."""
+"""The command ``rescorer-train ngram``."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from rich.table import Table
 from typer.core import TyperCommand
 
 from rescorer.errors import ConfigError
-from rescorer_training.cli.options import NormaliserOption, read_normaliser
-from rescorer_training.data.corpus import sentences
+from rescorer_training.cli.options import JsonOption, NormaliserOption
+from rescorer_training.data.corpus import read_sentences
+from rescorer_training.data.normalisation import read_normaliser
 from rescorer_training.evaluation.model_set import open_ngram
 from rescorer_training.evaluation.perplexity import TextPerplexity, measure
 from rescorer_training.evaluation.token_scores import score_tokens
@@ -22,7 +23,7 @@ from rescorer_training.ngram.estimate import NGramOptions, NGramSummary, train_n
 
 
 class NGramCommand(TyperCommand):
-    """Takes ``--prune 0 0 1 1`` as lmplz does: one option, several numbers."""
+    """A command whose option ``--prune`` takes several numbers, ``--prune 0 0 1 1``, as lmplz's does."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         joined: list[str] = []
@@ -35,72 +36,79 @@ class NGramCommand(TyperCommand):
 
 
 def ngram(
-    texts: Annotated[list[Path], typer.Argument(help="Training text, one sentence a line; gzip or plain.")],
+    texts: Annotated[
+        list[Path], typer.Argument(help="Training texts, one sentence per line; gzip or plain.")
+    ],
     output: Annotated[
         Path,
         typer.Option(
             "-o",
             "--output",
-            help="ARPA file to write; gzip where it ends in .gz, a KenLM binary where it ends in .bin.",
+            help="ARPA file to write, gzip if the name ends in .gz; or a KenLM binary if it ends in .bin.",
         ),
     ],
-    order: Annotated[int, typer.Option(help="Longest n-gram, 2 to 6 words.")] = 4,
+    order: Annotated[int, typer.Option(help="Length of the longest n-grams, 2 to 6 words.")] = 4,
     prune: Annotated[
         str,
         typer.Option(
             metavar="K K …",
-            help="Drop n-grams of order 1, 2, … that occur no more than so often, such as 0 0 1 1; the last "
-            "number holds for the orders above, the first is 0.",
+            help="Count cut-offs: prune n-grams of order 1, 2, … that occur at most K times, such as "
+            "0 0 1 1. The first must be 0; the last one repeats for higher orders.",
         ),
     ] = "0",
     vocabulary: Annotated[
-        Path | None, typer.Option(help="File of words, one a line: predict no others.")
+        Path | None, typer.Option(help="File of the words to predict, one per line. Default: all words.")
     ] = None,
     vocabulary_size: Annotated[
-        int | None, typer.Option(help="Predict the so many most frequent words only.")
+        int | None,
+        typer.Option(help="Number of words to predict, the most frequent ones. Default: all words."),
     ] = None,
     count_unk: Annotated[
         bool,
         typer.Option(
             "--count-unk",
-            help="<unk>, in the text or for words outside the vocabulary, counts like a word. Else n-grams "
-            "with it are dropped, and in the text it is an error.",
+            help="Count <unk>, in the text or for out-of-vocabulary words, like any other word. Otherwise "
+            "n-grams with out-of-vocabulary words are pruned, and <unk> in the text is an error.",
         ),
     ] = False,
     normaliser: NormaliserOption = None,
-    validation: Annotated[Path | None, typer.Option(help="Text to measure the perplexity on.")] = None,
+    validation: Annotated[Path | None, typer.Option(help="Text on which to measure the perplexity.")] = None,
     engine: Annotated[
-        str, typer.Option(help="ours, in memory; or lmplz, KenLM's own tool, on disk.")
+        str, typer.Option(metavar="ours|lmplz", help="Estimator: ours, in memory; or KenLM's lmplz, on disk.")
     ] = "ours",
-    memory: Annotated[str, typer.Option(help="What lmplz may sort in: its -S.")] = "80%",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+    memory: Annotated[
+        str, typer.Option(help="Memory for lmplz to sort in, such as 80% or 4G (its option -S).")
+    ] = "80%",
+    as_json: JsonOption = False,
 ) -> None:
-    """Estimate an n-gram model: interpolated modified Kneser-Ney.
+    """Estimate an n-gram model with interpolated modified Kneser-Ney smoothing.
 
     Example: rescorer-train ngram train.txt.gz -o model.arpa.gz --order 4 --prune 0 0 1 1
     """
-    normalise = read_normaliser(normaliser)
-    options = NGramOptions(order, read_cutoffs(prune), vocabulary, vocabulary_size, count_unk)
-    summary = train_ngram(texts, normalise, output, options, engine=engine, memory=memory)
+    chosen = read_normaliser(normaliser)
+    options = NGramOptions(order, parse_cutoffs(prune), vocabulary, vocabulary_size, count_unk)
+    summary = train_ngram(texts, chosen, output, options, engine=engine, memory=memory)
     measured = None
     if validation:
-        words = list(sentences([validation], normalise))
+        words = list(read_sentences([validation], chosen))
         measured = measure(score_tokens({"ngram": open_ngram(output)}, words, "measuring"))
     if as_json:
-        typer.echo(json.dumps(asdict(summary) | {"validation": measured and facts(measured)}))
+        facts = measured and perplexity_facts(measured)
+        typer.echo(json.dumps(asdict(summary) | {"validation": facts}))
     else:
-        show(summary, measured)
+        print_summary(summary, measured)
 
 
-def read_cutoffs(text: str) -> tuple[int, ...]:
-    """The numbers of ``0 0 1 1`` or ``0,0,1,1``."""
+def parse_cutoffs(text: str) -> tuple[int, ...]:
+    """Parse ``0 0 1 1`` or ``0,0,1,1``."""
     try:
         return tuple(int(number) for number in text.replace(",", " ").split())
     except ValueError:
-        raise ConfigError(f"--prune {text!r}; expected whole numbers such as 0 0 1 1") from None
+        raise ConfigError(f"--prune expects whole numbers such as 0 0 1 1, got {text!r}") from None
 
 
-def facts(measured: TextPerplexity) -> dict[str, Any]:
+def perplexity_facts(measured: TextPerplexity) -> dict[str, Any]:
+    """Return what ``--json`` reports about the validation text."""
     ngram = measured.models["ngram"]
     return {
         "n_tokens": measured.n_tokens,
@@ -110,8 +118,8 @@ def facts(measured: TextPerplexity) -> dict[str, Any]:
     }
 
 
-def show(summary: NGramSummary, measured: TextPerplexity | None) -> None:
-    """Prints what was made, for people."""
+def print_summary(summary: NGramSummary, measured: TextPerplexity | None) -> None:
+    """Print the sizes, discounts and perplexity of an estimated model."""
     table = Table(box=None, pad_edge=False)
     for name in ("order", "n-grams", "counted", "D1", "D2", "D3+"):
         table.add_column(name, justify="right")
@@ -128,7 +136,7 @@ def show(summary: NGramSummary, measured: TextPerplexity | None) -> None:
     )
     if measured:
         ngram = measured.models["ngram"]
-        without = f"; {ngram.excluded:.2f} without them" if ngram.excluded else ""
+        without = f"; {ngram.excluded:.2f} without unknown words" if ngram.excluded else ""
         console.print(
             f"perplexity {ngram.counted:.2f}, {ngram.n_unknown:,} unknown of {measured.n_tokens:,} tokens"
             f"{without}"

@@ -1,4 +1,4 @@
-"""Owns the command-line options that several training commands share."""
+"""Command-line options that several commands share, and parsers of their values."""
 
 from __future__ import annotations
 
@@ -7,60 +7,59 @@ from typing import Annotated
 
 import typer
 
-from rescorer.bundle import read_normaliser as read_settings
 from rescorer.errors import ConfigError
-from rescorer.text import Normaliser, NormaliserSettings
 
 NormaliserOption = Annotated[
     str | None,
     typer.Option(
         "--normaliser",
-        help="A JSON file of normaliser settings, or 'raw' for text whose tokens are settled. Default: lower "
-        "case, no punctuation, fillers dropped.",
+        metavar="FILE|raw",
+        help="JSON file of normaliser settings, or 'raw' for text that is already normalised. Default: lower "
+        "case, without punctuation and fillers.",
     ),
 ]
-
-BundleOption = Annotated[Path | None, typer.Option(help="Bundle folder, NAME/VERSION or NAME.")]
+BundleOption = Annotated[
+    Path | None, typer.Option(help="Bundle folder: NAME/VERSION, or NAME for its newest version.")
+]
 NGramsOption = Annotated[
-    list[Path] | None, typer.Option("--ngram", help="ARPA file or KenLM binary; may be given again.")
+    list[Path] | None, typer.Option("--ngram", help="ARPA file or KenLM binary; repeat for more models.")
 ]
 NeuralsOption = Annotated[
     list[Path] | None,
-    typer.Option("--neural", help="Folder of a trained network or its run; again for more."),
+    typer.Option("--neural", help="Folder of a trained network or of its run; repeat for more models."),
 ]
 ShareOption = Annotated[
     list[str] | None,
     typer.Option(
-        help="λ of a model in the mixture, NAME=SHARE such as ngram=0.4; default: the bundle's, else even."
+        metavar="NAME=WEIGHT",
+        help="Interpolation weight λ of a model in the mixture, such as ngram=0.4; repeat for each model. "
+        "Default: the bundle's weights, or equal ones.",
     ),
 ]
-DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …")]
+DeviceOption = Annotated[str, typer.Option(help="Device to compute on: cpu, cuda, cuda:1, …")]
+ThreadsOption = Annotated[int | None, typer.Option(help="Number of CPU threads. Default: all.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
 
 
-def read_shares(values: list[str] | None) -> dict[str, float]:
-    """``--share`` options by name."""
-    return {name: number(value) for name, value in pairs(values or [])}
+def parse_shares(values: list[str] | None) -> dict[str, float]:
+    """Parse ``--share`` options into interpolation weights by model name."""
+    return {name: parse_number(value) for name, value in parse_pairs(values or [])}
 
 
-def pairs(values: list[str]) -> list[tuple[str, str]]:
-    """NAME=VALUE options taken apart."""
+def parse_pairs(values: list[str]) -> list[tuple[str, str]]:
+    """Split NAME=VALUE options.
+
+    Raises:
+        ConfigError: a value has no ``=``.
+    """
     for value in values:
         if "=" not in value:
-            raise ConfigError(f"{value!r}: expected NAME=VALUE")
+            raise ConfigError(f"expected NAME=VALUE, got {value!r}")
     return [tuple(value.split("=", 1)) for value in values]  # type: ignore[misc]
 
 
-def number(value: str) -> float:
+def parse_number(value: str) -> float:
     try:
         return float(value)
     except ValueError:
-        raise ConfigError(f"{value!r} is no number") from None
-
-
-def read_normaliser(value: str | None) -> Normaliser:
-    """The normaliser that ``--normaliser`` names; raises as ``rescorer.bundle.read_normaliser``."""
-    if value is None:
-        return Normaliser()
-    if value == "raw":
-        return Normaliser(NormaliserSettings.raw())
-    return read_settings(Path(value))
+        raise ConfigError(f"expected a number, got {value!r}") from None

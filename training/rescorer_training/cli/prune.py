@@ -1,4 +1,4 @@
-"""Owns the command ``rescorer-train prune``."""
+"""The command ``rescorer-train prune``."""
 
 from __future__ import annotations
 
@@ -14,99 +14,125 @@ from rescorer.errors import ConfigError
 from rescorer.lm.ngram import is_arpa
 from rescorer.text import Normaliser
 from rescorer.vocabulary import END, UNKNOWN
-from rescorer_training.cli.options import NormaliserOption, read_normaliser
-from rescorer_training.data.corpus import encode, sentences
+from rescorer_training.cli.options import JsonOption, NormaliserOption
+from rescorer_training.data.corpus import encode_text, read_sentences
+from rescorer_training.data.normalisation import read_normaliser
 from rescorer_training.evaluation.model_set import open_ngram
 from rescorer_training.evaluation.perplexity import measure
 from rescorer_training.evaluation.token_scores import score_tokens
-from rescorer_training.ngram.backoff_model import BackoffModel, load_backoff
-from rescorer_training.ngram.estimate import list_words, whole_file
-from rescorer_training.ngram.prune import HISTORIES, count_history, model_history, prune, stationary_history
+from rescorer_training.ngram.backoff_model import BackoffModel, load_backoff_model
+from rescorer_training.ngram.estimate import atomic_output, write_word_list
+from rescorer_training.ngram.prune import (
+    HISTORIES,
+    compute_count_history,
+    compute_model_history,
+    compute_stationary_history,
+    prune,
+)
 
 
 def prune_command(
-    model: Annotated[Path, typer.Argument(help="ARPA file, gzip or plain.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="ARPA file to write, or KenLM's .bin.")],
+    model: Annotated[Path, typer.Argument(help="ARPA file to prune, gzip or plain.")],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "-o",
+            "--output",
+            help="ARPA file to write, gzip if the name ends in .gz; or a KenLM binary if it ends in .bin.",
+        ),
+    ],
     threshold: Annotated[
         float | None,
-        typer.Option(help="Drop n-grams that raise the perplexity by a smaller part: 1e-8, 1e-7, …"),
+        typer.Option(help="Relative rise of the perplexity below which an n-gram is pruned: 1e-8, 1e-7, …"),
     ] = None,
-    keep: Annotated[int | None, typer.Option(help="Instead: leave at most so many n-grams.")] = None,
+    keep: Annotated[
+        int | None, typer.Option(help="Largest number of n-grams to keep, instead of --threshold.")
+    ] = None,
     history: Annotated[
         str | None,
         typer.Option(
-            help="Where P(history) is from: counts (of --text), stationary (endless text of the model's own) "
-            "or model (chained probabilities, wrong for Kneser-Ney). Default: counts with --text, else "
-            "stationary."
+            metavar="|".join(HISTORIES),
+            help="Source of the probability of a history: 'counts' of --text; 'stationary', an endless text "
+            "that the model generates; or 'model', the product of the model's probabilities, which is wrong "
+            "for Kneser-Ney models. Default: counts with --text, otherwise stationary.",
         ),
     ] = None,
     text: Annotated[
-        list[Path] | None, typer.Option(help="The training text, for counts; may be given again.")
+        list[Path] | None, typer.Option(help="Training text for --history counts; repeat for more.")
     ] = None,
-    test: Annotated[Path | None, typer.Option(help="Text to measure before and after.")] = None,
+    test: Annotated[
+        Path | None, typer.Option(help="Text on which to measure the perplexity before and after.")
+    ] = None,
     normaliser: NormaliserOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Make an n-gram model smaller where it is missed least: relative-entropy pruning (Stolcke 1998), with
-    history probabilities that are right for Kneser-Ney (Chelba et al. 2010).
+    """Remove the n-grams from a model whose loss raises its perplexity least.
+
+    This is relative-entropy pruning (Stolcke 1998), with history probabilities that are right for Kneser-Ney
+    models too (Chelba et al. 2010).
 
     Example: rescorer-train prune books4.arpa.gz -o small.arpa.gz --keep 1000000 --test test.txt
     """
     history = history or ("counts" if text else "stationary")
-    check(history, text, threshold, keep)
+    check_options(history, text, threshold, keep)
     if not model.exists() or not is_arpa(model):
-        raise ConfigError(f"{model}: no ARPA file; expected one, gzip or plain")
-    normalise = read_normaliser(normaliser)
-    whole = load_backoff(model, "reading")
-    probs = {
-        "stationary": lambda: stationary_history(whole, "history"),
-        "model": lambda: model_history(whole),
-        "counts": lambda: count_history(whole, encoded(whole, text or [], normalise)),
-    }[history]()
-    small, done = prune(whole, probs, threshold=threshold, keep=keep)
-    with whole_file(output) as partial:
+        raise ConfigError(f"{model}: not an ARPA file; expected one, gzip or plain")
+    chosen = read_normaliser(normaliser)
+    whole = load_backoff_model(model, "reading")
+    probs = compute_history(whole, history, text or [], chosen)
+    small, result = prune(whole, probs, threshold=threshold, keep=keep)
+    with atomic_output(output) as partial:
         small.save(partial)
-    list_words(output, small.trie.words)
+    write_word_list(output, small.trie.words)
     facts: dict[str, Any] = {
         "history": history,
-        **asdict(done),
+        **asdict(result),
         "before": [int(n) for n in np.diff(whole.trie.bounds)],
         "bytes_before": model.stat().st_size,
         "bytes": output.stat().st_size,
     }
     if test:
-        facts["perplexity_before"], facts["perplexity"] = compare(model, output, test, normalise)
-    typer.echo(json.dumps(facts) if as_json else told(facts))
+        facts["perplexity_before"], facts["perplexity"] = compare_perplexities(model, output, test, chosen)
+    typer.echo(json.dumps(facts) if as_json else format_summary(facts))
 
 
-def check(history: str, text: list[Path] | None, threshold: float | None, keep: int | None) -> None:
-    """Raises ConfigError where options do not fit, before a large model is read."""
+def check_options(history: str, text: list[Path] | None, threshold: float | None, keep: int | None) -> None:
+    """Raise ConfigError if options contradict one another, before a large model is read."""
     if history not in HISTORIES:
         raise ConfigError(f"history is {history!r}; expected one of {', '.join(HISTORIES)}")
-    if (history == "counts") != bool(text):
-        raise ConfigError("--history counts needs the training text (--text), and no other history does")
+    if history == "counts" and not text:
+        raise ConfigError("--history counts needs the training text; give it with --text")
+    if history != "counts" and text:
+        raise ConfigError(f"--text needs --history counts, got --history {history}")
     if (threshold is None) == (keep is None):
         raise ConfigError("give either --threshold or --keep")
     if threshold is not None and not threshold > 0:
         raise ConfigError(f"threshold is {threshold}; expected a positive number, such as 1e-8")
 
 
-def encoded(model: BackoffModel, texts: list[Path], normaliser: Normaliser) -> np.ndarray:
-    """The texts in the model's word ids, (T,)."""
+def compute_history(
+    model: BackoffModel, history: str, texts: list[Path], normaliser: Normaliser
+) -> np.ndarray:
+    """Compute the probability of every history by the chosen method, (R,)."""
+    if history == "stationary":
+        return compute_stationary_history(model, "history")
+    if history == "model":
+        return compute_model_history(model)
     ids = {word: i for i, word in enumerate(model.trie.words)}
-    return encode(texts, normaliser, ids, unknown=ids[UNKNOWN], end=ids[END])
+    encoded = encode_text(texts, normaliser, ids, unknown_id=ids[UNKNOWN], end_id=ids[END])
+    return compute_count_history(model, encoded)
 
 
-def compare(before: Path, after: Path, text: Path, normaliser: Normaliser) -> list[float]:
-    """Perplexities of two models of one vocabulary."""
-    words = list(sentences([text], normaliser))
-    names = {"before": before, "after": after}
-    scores = (score_tokens({name: open_ngram(path, name)}, words, name) for name, path in names.items())
-    return [next(iter(measure(each).models.values())).shared for each in scores]
+def compare_perplexities(before: Path, after: Path, text: Path, normaliser: Normaliser) -> list[float]:
+    """Measure the perplexities of two models with the same vocabulary."""
+    words = list(read_sentences([text], normaliser))
+    paths = {"before": before, "after": after}
+    scores = (score_tokens({name: open_ngram(path, name)}, words, name) for name, path in paths.items())
+    return [next(iter(measure(model_scores).models.values())).shared for model_scores in scores]
 
 
-def told(facts: dict[str, Any]) -> str:
-    """The outcome, for people."""
+def format_summary(facts: dict[str, Any]) -> str:
+    """Format the sizes and perplexities before and after pruning."""
     sizes = ", ".join(
         f"{n}-grams {kept:,} of {before:,}"
         for n, (before, kept) in enumerate(zip(facts["before"], facts["kept"], strict=True), start=1)

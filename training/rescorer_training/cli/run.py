@@ -1,4 +1,4 @@
-"""Owns the command ``rescorer-train run``: a recipe in, a bundle and its report out."""
+"""The command ``rescorer-train run``."""
 
 from __future__ import annotations
 
@@ -11,28 +11,33 @@ import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
-from rescorer_training.cli.options import DeviceOption
+from rescorer_training.cli.options import DeviceOption, ThreadsOption
 from rescorer_training.recipe.config import shipped_recipes
 
 
 def run(
-    recipe: Annotated[str, typer.Argument(help=f"{', '.join(shipped_recipes())}, or a TOML file.")],
-    data: Annotated[Path, typer.Option(help="Folder that the recipe's texts are below.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder of everything that is made.")],
+    recipe: Annotated[
+        str, typer.Argument(help=f"Recipe to follow: {', '.join(shipped_recipes())}, or a TOML file.")
+    ],
+    data: Annotated[Path, typer.Option(help="Folder that contains the recipe's texts.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Folder to write models, bundle and report into.")
+    ],
     device: DeviceOption = "cpu",
-    threads: Annotated[int | None, typer.Option(help="CPU threads; default: all.")] = None,
+    threads: ThreadsOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """From raw text to a verified bundle and a one-page report, in one command.
+    """Follow a recipe from raw text to a verified bundle and a one-page report.
 
-    What is there already is not made again, and a killed network goes on where it stopped: run the same
-    command again. Recipes are flat TOML files with comments; copy one to change it.
+    To continue an interrupted run, repeat the command: finished steps are skipped, and a network continues
+    where it stopped. Recipes are commented TOML files; to change one, copy it and name the copy.
 
     Example: rescorer-train run ptb --data ~/text -o ptb
     """
+    # deferred, because importing torch takes seconds
     from rescorer_training.recipe.config import read_recipe
     from rescorer_training.recipe.report import REPORT
-    from rescorer_training.recipe.run import run_recipe  # torch takes seconds to import
+    from rescorer_training.recipe.run import run_recipe
 
     report = run_recipe(read_recipe(recipe), data, output, device=device, threads=threads)
     if as_json:

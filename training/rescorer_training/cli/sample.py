@@ -1,4 +1,4 @@
-"""Owns the command ``rescorer-train sample``."""
+"""The command ``rescorer-train sample``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from rescorer_training.cli.models import open_models
 from rescorer_training.cli.options import (
     BundleOption,
     DeviceOption,
@@ -14,10 +15,7 @@ from rescorer_training.cli.options import (
     NGramsOption,
     NormaliserOption,
     ShareOption,
-    read_normaliser,
-    read_shares,
 )
-from rescorer_training.evaluation.model_set import load_models
 
 
 def sample_command(
@@ -25,34 +23,42 @@ def sample_command(
     ngram: NGramsOption = None,
     neural: NeuralsOption = None,
     share: ShareOption = None,
-    number: Annotated[int, typer.Option("-n", "--number", help="Sentences.", min=1)] = 5,
-    prompt: Annotated[str, typer.Option(help="Words that every sentence begins with.")] = "",
-    temperature: Annotated[float, typer.Option(help="Below 1 bolder, above wilder; 0: the likeliest.")] = 1.0,
-    top_k: Annotated[int, typer.Option(help="Choose among the k likeliest words; 0: all.")] = 0,
-    top_p: Annotated[float, typer.Option(help="Choose among the words that make up this probability.")] = 1.0,
-    longest: Annotated[int, typer.Option(help="Words after which a sentence is cut.")] = 50,
-    unknown: Annotated[bool, typer.Option("--unknown", help="<unk> may be said.")] = False,
-    seed: Annotated[int, typer.Option(help="The same one gives the same sentences.")] = 1,
+    number: Annotated[int, typer.Option("-n", "--number", help="Number of sentences.", min=1)] = 5,
+    prompt: Annotated[str, typer.Option(help="Words with which every sentence begins.")] = "",
+    temperature: Annotated[
+        float,
+        typer.Option(
+            help="Sampling temperature: below 1 favours likely words, above 1 unlikely ones; 0 always takes "
+            "the likeliest word."
+        ),
+    ] = 1.0,
+    top_k: Annotated[
+        int, typer.Option(help="Number of likeliest words to choose from; 0 for all words.")
+    ] = 0,
+    top_p: Annotated[
+        float, typer.Option(help="Total probability of the likeliest words to choose from.")
+    ] = 1.0,
+    longest: Annotated[int, typer.Option(help="Largest number of words per sentence.")] = 50,
+    unknown: Annotated[bool, typer.Option("--unknown", help="Allow <unk> in sentences.")] = False,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
     normaliser: NormaliserOption = None,
     device: DeviceOption = "cpu",
-    as_json: Annotated[bool, typer.Option("--json", help="A JSON object a sentence.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per sentence.")] = False,
 ) -> None:
-    """Let models talk: sentences drawn word by word from an n-gram, a network or a mixture.
+    """Sample sentences word by word from an n-gram model, a network or a mixture.
 
     Example: rescorer-train sample --bundle models/starter/1 --prompt "the ship" --top-p 0.9 -n 3
     """
+    # deferred, because importing torch takes seconds
     import numpy as np
 
-    from rescorer_training.evaluation.sample import Sampler, SamplingOptions  # torch takes seconds to import
+    from rescorer_training.evaluation.sample import Sampler, SamplingOptions
 
     options = SamplingOptions(temperature, top_k, top_p, longest, unknown)
-    normalise = read_normaliser(normaliser) if normaliser else None
-    models = load_models(
-        bundle, ngram or (), neural or (), normaliser=normalise, shares=read_shares(share), device=device
-    )
+    models = open_models(bundle, ngram, neural, normaliser=normaliser, device=device, share=share)
     sampler = Sampler(models.models, models.shares, options)
-    begin = models.normaliser.words(prompt)
+    prompt_words = models.normaliser.words(prompt)
     random = np.random.default_rng(seed)
     for _ in range(number):
-        text = " ".join([*begin, *sampler.sample_sentence(random, begin)])
+        text = " ".join([*prompt_words, *sampler.sample_sentence(random, prompt_words)])
         typer.echo(json.dumps({"text": text}, ensure_ascii=False) if as_json else text)

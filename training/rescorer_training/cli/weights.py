@@ -1,4 +1,4 @@
-"""Owns the commands ``rescorer-train quantise`` and ``rescorer-train average``."""
+"""The commands ``rescorer-train quantise`` and ``rescorer-train average``."""
 
 from __future__ import annotations
 
@@ -8,85 +8,92 @@ from typing import Annotated
 
 import typer
 
-from rescorer_training.cli.options import DeviceOption, NormaliserOption, read_normaliser
-from rescorer_training.data.corpus import sentences
+from rescorer_training.cli.options import DeviceOption, JsonOption, NormaliserOption
+from rescorer_training.data.corpus import read_sentences
+from rescorer_training.data.normalisation import read_normaliser
 from rescorer_training.evaluation.model_set import load_models, resolve_model_folder
 from rescorer_training.evaluation.perplexity import measure
 from rescorer_training.evaluation.token_scores import score_tokens
 
 OutputOption = Annotated[Path, typer.Option("-o", "--output", help="Folder of the model to write.")]
-TestOption = Annotated[Path | None, typer.Option(help="Text to measure perplexities on.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print everything as JSON.")]
+TestOption = Annotated[Path | None, typer.Option(help="Text on which to measure the perplexities.")]
 
 
 def quantise_command(
-    model: Annotated[Path, typer.Argument(help="Folder of a trained network, or of its run.")],
+    model: Annotated[Path, typer.Argument(help="Folder of a trained network or of its run.")],
     output: OutputOption,
-    precision: Annotated[str, typer.Option(help="int8 (a scale a row), float16 or float32.")] = "int8",
+    precision: Annotated[
+        str,
+        typer.Option(
+            metavar="int8|float16|float32",
+            help="Precision of the stored weights; int8 has one scale per matrix row.",
+        ),
+    ] = "int8",
     test: TestOption = None,
     normaliser: NormaliserOption = None,
     device: DeviceOption = "cpu",
     as_json: JsonOption = False,
 ) -> None:
-    """Store a network's weights in fewer bits; scoring goes on in float32.
+    """Store a network's weights in fewer bits; scoring still computes in float32.
 
     Example: rescorer-train quantise runs/lstm -o runs/lstm-int8 --precision int8 --test test.txt
     """
-    from rescorer_training.neural.postprocess import quantise  # torch takes seconds to import
+    from rescorer_training.neural.postprocess import quantise  # deferred, importing torch takes seconds
 
     folder = resolve_model_folder(model)
     before, after = quantise(folder, output, precision)
-    figures = perplexities([folder, output], test, normaliser, device)
+    perplexities = measure_perplexities([folder, output], test, normaliser, device)
     if as_json:
-        facts = {"precision": precision, "bytes_before": before, "bytes": after, "perplexity": figures}
+        facts = {"precision": precision, "bytes_before": before, "bytes": after, "perplexity": perplexities}
         typer.echo(json.dumps(facts))
         return
     typer.echo(f"weights: {before / 1e6:.1f} → {after / 1e6:.1f} MB")
-    tell(figures)
+    print_perplexities(perplexities)
 
 
 def average_command(
-    models: Annotated[list[Path], typer.Argument(help="Folders of trained networks, or of their runs.")],
+    models: Annotated[list[Path], typer.Argument(help="Folders of trained networks or of their runs.")],
     output: OutputOption,
     test: TestOption = None,
     normaliser: NormaliserOption = None,
     device: DeviceOption = "cpu",
     as_json: JsonOption = False,
 ) -> None:
-    """Make one network whose weights are the means of several networks' weights.
+    """Average the weights of several networks into one network.
 
-    They must have one config and one vocabulary: checkpoints of a run, or runs that started from one model.
+    The networks must have the same configuration and vocabulary: checkpoints of one run, or runs that started
+    from one model.
 
     Example: rescorer-train average runs/a runs/b runs/c -o runs/mean --test valid.txt
     """
-    from rescorer_training.neural.postprocess import average  # torch takes seconds to import
+    from rescorer_training.neural.postprocess import average  # deferred, importing torch takes seconds
 
     folders = [resolve_model_folder(model) for model in models]
     average(folders, output)
-    figures = perplexities([*folders, output], test, normaliser, device)
+    perplexities = measure_perplexities([*folders, output], test, normaliser, device)
     if as_json:
-        typer.echo(json.dumps({"models": [str(each) for each in folders], "perplexity": figures}))
+        typer.echo(json.dumps({"models": [str(folder) for folder in folders], "perplexity": perplexities}))
         return
-    typer.echo(f"{output}: the mean of {len(folders)} models")
-    tell(figures)
+    typer.echo(f"{output}: average of {len(folders)} models")
+    print_perplexities(perplexities)
 
 
-def perplexities(
+def measure_perplexities(
     folders: list[Path], test: Path | None, normaliser: str | None, device: str
 ) -> dict[str, float]:
-    """Perplexity of each model on the text, by its folder; none where there is no text."""
+    """Measure the perplexity of each model, by its folder; return nothing if there is no text."""
     if test is None:
         return {}
-    words = list(sentences([test], read_normaliser(normaliser)))
-    figures = {}
+    words = list(read_sentences([test], read_normaliser(normaliser)))
+    perplexities = {}
     for folder in folders:
         models = load_models(None, (), [folder], device=device)
         scores = score_tokens(models.models, words, f"scoring {folder}", in_order=True)
-        figures[str(folder)] = measure(scores).models["neural"].shared
-    return figures
+        perplexities[str(folder)] = measure(scores).models["neural"].shared
+    return perplexities
 
 
-def tell(figures: dict[str, float]) -> None:
-    """A line a model, for people."""
-    for folder, value in figures.items():
+def print_perplexities(perplexities: dict[str, float]) -> None:
+    """Print one line per model."""
+    for folder, value in perplexities.items():
         typer.echo(f"perplexity {value:,.3f}  {folder}")

@@ -1,1 +1,4 @@
-"""Text corpora as word ids: counted, encoded to disk and cut into batches."""
+"""Turn text corpora into training batches.
+
+Text files and a normaliser go in; word counts, word ids on disk and padded batches of them come out.
+"""

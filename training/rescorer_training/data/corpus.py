@@ -1,7 +1,7 @@
-"""Owns the way from text files to word ids: reading (plain or gzip), counting words, numbering and encoding.
+"""Read text files, count and number their words, and encode them as word ids.
 
-One sentence a line. Text passes through the same normaliser as lists and references do; a line without
-canonical words is no sentence and is left out.
+A text has one sentence per line. It passes through the same normaliser as n-best lists and references do;
+lines without canonical words are skipped.
 """
 
 from __future__ import annotations
@@ -12,20 +12,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from rescorer.errors import FormatError
 from rescorer.formats.io import text_io
 from rescorer.text import Normaliser
+from rescorer_training.progress import track
 
-FLUSH_IDS = 4_000_000
-"""Ids held in memory while a corpus is encoded to disk (16 MB)."""
+MAX_BUFFERED_IDS = 4_000_000
+"""Word ids held in memory before they are written to disk (16 MB)."""
 SENTENCE_END = 0
-"""What ``number_words`` closes every sentence with."""
+"""Number with which ``number_words`` closes every sentence."""
+LINES_PER_REPORT = 10_000
+"""Lines read between two reports of progress."""
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """Lines of a text file, read as lists are: gzip or plain, UTF-8.
+    """Yield the lines of a UTF-8 text file, gzip or plain.
 
     Raises:
         FormatError: the file is missing, damaged or not UTF-8; names the file and the line.
@@ -36,15 +38,22 @@ def read_lines(path: Path) -> Iterator[str]:
         yield line
 
 
-def sentences(paths: Sequence[Path], normaliser: Normaliser, progress: str = "") -> Iterator[tuple[str, ...]]:
-    """Canonical words of each sentence; ``progress`` names the bar that is shown, empty for none."""
-    with tqdm(
-        desc=progress, unit=" lines", unit_scale=True, disable=None if progress else True, leave=False
-    ) as bar:
+def read_sentences(
+    paths: Sequence[Path], normaliser: Normaliser, progress: str = ""
+) -> Iterator[tuple[str, ...]]:
+    """Yield the canonical words of each sentence.
+
+    Args:
+        progress: description under which progress is reported; empty for no report.
+
+    Raises:
+        FormatError: a file cannot be read; see ``read_lines``.
+    """
+    with track(progress, "lines") as task:
         for path in paths:
             for number, line in enumerate(read_lines(path), start=1):
-                if number % 10_000 == 0:
-                    bar.update(10_000)
+                if number % LINES_PER_REPORT == 0:
+                    task.advance(LINES_PER_REPORT)
                 words = normaliser.words(line)
                 if words:
                     yield words
@@ -53,38 +62,39 @@ def sentences(paths: Sequence[Path], normaliser: Normaliser, progress: str = "")
 def count_words(
     paths: Sequence[Path], normaliser: Normaliser, progress: str = "counting words"
 ) -> Counter[str]:
-    """How often each canonical word occurs."""
+    """Count the occurrences of each canonical word."""
     counts: Counter[str] = Counter()
-    for words in sentences(paths, normaliser, progress):
+    for words in read_sentences(paths, normaliser, progress):
         counts.update(words)
     return counts
 
 
-def encode(
+def encode_text(
     paths: Sequence[Path],
     normaliser: Normaliser,
     ids: Mapping[str, int],
     *,
-    unknown: int,
-    end: int,
-    to: Path | None = None,
+    unknown_id: int,
+    end_id: int,
+    output: Path | None = None,
     progress: str = "encoding",
 ) -> np.ndarray:
-    """Word ids of the whole text, flat, every sentence closed by ``end``.
+    """Encode texts as one flat array of word ids, every sentence closed by ``end_id``.
 
     Args:
-        ids: id of each known word; others become ``unknown``.
-        to: write int32 ids to this file and map it into memory; None keeps them in memory.
+        ids: id of each known word; other words become ``unknown_id``.
+        output: file to which the int32 ids are written and from which they are mapped into memory; None
+            keeps them in memory.
 
     Returns:
         (n_words + n_sentences,) int32.
 
     Raises:
-        FormatError: a file cannot be read, or there is no word in any of them.
+        FormatError: a file cannot be read, or none of them has a word.
     """
     chunks: list[np.ndarray] = []
     buffer: list[int] = []
-    stream = open(to, "wb") if to is not None else None  # noqa: SIM115 (closed below)
+    stream = open(output, "wb") if output is not None else None  # noqa: SIM115 (closed below)
     look_up = ids.get
 
     def flush() -> None:
@@ -96,79 +106,81 @@ def encode(
             stream.write(block.tobytes())
 
     try:
-        for words in sentences(paths, normaliser, progress):
-            buffer.extend([look_up(word, unknown) for word in words])
-            buffer.append(end)
-            if len(buffer) >= FLUSH_IDS:
+        for words in read_sentences(paths, normaliser, progress):
+            buffer.extend([look_up(word, unknown_id) for word in words])
+            buffer.append(end_id)
+            if len(buffer) >= MAX_BUFFERED_IDS:
                 flush()
         flush()
     finally:
         if stream is not None:
             stream.close()
-    encoded = np.concatenate(chunks) if to is None else read_encoded(to)
+    encoded = np.concatenate(chunks) if output is None else read_encoded(output)
     if not len(encoded):
         raise FormatError("no words in the text", file=", ".join(str(path) for path in paths))
     return encoded
 
 
 def number_words(
-    paths: Sequence[Path], normaliser: Normaliser, to: Path, progress: str = "reading"
+    paths: Sequence[Path], normaliser: Normaliser, output: Path, progress: str = "reading"
 ) -> tuple[list[str], list[int]]:
-    """Numbers words from 1 on as they first occur, and writes the whole text as these numbers, flat int32,
-    every sentence closed by 0. Counting, choosing a vocabulary and ``renumber`` then need no second reading.
+    """Number words from 1 in order of first occurrence, and write the text to ``output`` as these numbers.
+
+    The file is a flat int32 array in which 0 closes every sentence. With it, words can be counted, a
+    vocabulary chosen and the text renumbered (``renumber``) without reading the text a second time.
 
     Returns:
-        The words by number - 1; how many sentences each path has.
+        The words, word number n at index n - 1; and the number of sentences in each file.
 
     Raises:
-        FormatError: a file cannot be read, or there is no word in one of them.
+        FormatError: a file cannot be read or has no words.
     """
     numbers: defaultdict[str, int] = defaultdict(itertools.count(SENTENCE_END + 1).__next__)
     n_sentences = [0] * len(paths)
 
-    def numbered() -> Iterator[Iterable[int]]:
-        for place, path in enumerate(paths):
-            for words in sentences([path], normaliser, progress):
-                n_sentences[place] += 1
+    def number_sentences() -> Iterator[Iterable[int]]:
+        for index, path in enumerate(paths):
+            for words in read_sentences([path], normaliser, progress):
+                n_sentences[index] += 1
                 yield itertools.chain(map(numbers.__getitem__, words), (SENTENCE_END,))
-            if not n_sentences[place]:
+            if not n_sentences[index]:
                 raise FormatError("no words in the text", file=str(path))
 
-    with open(to, "wb") as stream:
+    with open(output, "wb") as stream:
         buffer: list[int] = []
-        for ids in numbered():
-            buffer.extend(ids)
-            if len(buffer) >= FLUSH_IDS:
+        for sentence in number_sentences():
+            buffer.extend(sentence)
+            if len(buffer) >= MAX_BUFFERED_IDS:
                 stream.write(np.array(buffer, dtype=np.int32).tobytes())
                 buffer.clear()
         stream.write(np.array(buffer, dtype=np.int32).tobytes())
     return list(numbers), n_sentences
 
 
-def blocks(ids: np.ndarray) -> Iterator[np.ndarray]:
-    """A long array by parts, so that what is computed from it is never as long."""
-    for begin in range(0, len(ids), FLUSH_IDS):
-        yield ids[begin : begin + FLUSH_IDS]
+def iterate_blocks(ids: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield views of consecutive parts of a long array, to bound the size of temporary arrays."""
+    for begin in range(0, len(ids), MAX_BUFFERED_IDS):
+        yield ids[begin : begin + MAX_BUFFERED_IDS]
 
 
 def count_ids(ids: np.ndarray, n: int) -> np.ndarray:
-    """How often each of the ids 0 … n-1 occurs, (n,) int64."""
+    """Count the occurrences of each of the ids 0 … n-1: (n,) int64."""
     counts = np.zeros(n, dtype=np.int64)
-    for block in blocks(ids):
+    for block in iterate_blocks(ids):
         counts += np.bincount(block, minlength=n)
     return counts
 
 
 def renumber(path: Path, new_ids: np.ndarray) -> None:
-    """Replaces each id i of an encoded text on disk by ``new_ids[i]``."""
+    """Replace each id i of an encoded text on disk by ``new_ids[i]``."""
     ids = np.memmap(path, dtype=np.int32, mode="r+")
-    for block in blocks(ids):
+    for block in iterate_blocks(ids):
         block[:] = new_ids[block]
     ids.flush()
 
 
 def read_encoded(path: Path) -> np.ndarray:
-    """Maps ids written by ``encode`` into memory."""
+    """Map the ids that ``encode_text`` or ``number_words`` wrote into memory, read-only."""
     if path.stat().st_size == 0:
         return np.empty(0, dtype=np.int32)
     return np.memmap(path, dtype=np.int32, mode="r")

@@ -1,8 +1,7 @@
-"""Owns the order in which text becomes training batches, sentence by sentence: bucketed by length, the same
-for a seed.
+"""Batch encoded text sentence by sentence, sentences of similar length together.
 
-Each sentence is one row that starts from the start state, as in scoring. ``streams`` is the other way: the
-whole text in order.
+Each sentence is one row that begins at the start state, as in scoring. The order is random but depends only
+on the seed and the epoch. ``stream_batches`` is the alternative, which keeps the text in order.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 POOL_SENTENCES = 65_536
-"""Sentences shuffled together, sorted by length and cut into batches: large enough for little padding."""
+"""Sentences shuffled together, sorted by length and cut into batches: enough to keep padding small."""
 
 
 class Batches(Protocol):
@@ -22,73 +21,81 @@ class Batches(Protocol):
 
     def __len__(self) -> int: ...
 
-    def n_words(self, number: int) -> int:
-        """Targets in a batch."""
+    def count_targets(self, number: int) -> int:
+        """Count the words to predict in a batch."""
 
-    def rows(self, number: int, part: int = 0, n_parts: int = 1) -> tuple[np.ndarray, np.ndarray]:
-        """Inputs and targets, both (B, T) int64, of every ``n_parts``-th row from row ``part`` on; padding
-        has the target -1. A part may have no rows."""
+    def make_rows(self, number: int, part: int = 0, n_parts: int = 1) -> tuple[np.ndarray, np.ndarray]:
+        """Return the inputs and targets of a batch, or of the part of it that one worker trains on.
+
+        A part consists of every ``n_parts``-th row from row ``part`` on, and may have no rows.
+
+        Returns:
+            Two (B, T) int64 arrays; the target of padding is -1.
+        """
 
 
 @dataclass(frozen=True)
 class Sentences:
-    """Encoded text with the bounds of its sentences.
-
-    Sentences longer than ``longest`` words are cut there in training; ``n_cut`` counts them.
-    """
+    """Encoded text with the bounds of its sentences."""
 
     ids: np.ndarray
-    """Flat ids, each sentence closed by ``end``."""
+    """(N,) word ids, each sentence closed by ``</s>``."""
     starts: np.ndarray
-    """(S,) first id of each sentence."""
+    """(S,) index of the first id of each sentence."""
     lengths: np.ndarray
-    """(S,) ids to predict in each sentence, ``</s>`` included unless the sentence was cut."""
+    """(S,) words to predict in each sentence, including ``</s>`` unless the sentence was truncated."""
     start_id: int
-    n_cut: int
+    """Id of ``<s>``."""
+    n_truncated: int
+    """Sentences that are longer than the limit and truncated to it in training."""
     corpora: tuple[tuple[int, float], ...] = ()
-    """Sentences and weight of each corpus, in their order: an epoch draws weight × sentences of each, none of
-    them twice before all others once. Empty: every sentence once."""
+    """Number of sentences and weight of each corpus, in the order of the text.
+
+    An epoch draws weight × sentences of each corpus, and no sentence twice before all others of the corpus
+    once. Empty: every sentence is drawn once.
+    """
 
     @classmethod
-    def of(
+    def from_ids(
         cls,
         ids: np.ndarray,
         *,
-        start: int,
-        end: int,
-        longest: int,
+        start_id: int,
+        end_id: int,
+        max_words: int,
         corpora: tuple[tuple[int, float], ...] = (),
     ) -> Sentences:
-        ends = np.flatnonzero(ids == end) + 1
+        """Find the sentences of a flat text, and truncate those longer than ``max_words``."""
+        ends = np.flatnonzero(ids == end_id) + 1
         starts = np.concatenate([[0], ends[:-1]])
         lengths = ends - starts
-        n_cut = int((lengths > longest).sum())
-        return cls(ids, starts, np.minimum(lengths, longest), start, n_cut, corpora)
+        n_truncated = int((lengths > max_words).sum())
+        return cls(ids, starts, np.minimum(lengths, max_words), start_id, n_truncated, corpora)
 
     @property
     def n_words(self) -> int:
-        """Targets in the text."""
+        """Number of words to predict in the whole text."""
         return int(self.lengths.sum())
 
-    def draw(self, random: np.random.Generator) -> np.ndarray:
-        """Sentence numbers of an epoch in random order."""
+    def draw_epoch(self, random: np.random.Generator) -> np.ndarray:
+        """Draw the sentence numbers of one epoch, in random order."""
         if not self.corpora:
             return random.permutation(len(self.starts))
         drawn, first = [], 0
         for n_sentences, weight in self.corpora:
-            left = round(weight * n_sentences)
-            while left > 0:
-                drawn.append(first + random.permutation(n_sentences)[:left])
-                left -= n_sentences
+            remaining = round(weight * n_sentences)
+            while remaining > 0:
+                drawn.append(first + random.permutation(n_sentences)[:remaining])
+                remaining -= n_sentences
             first += n_sentences
         return random.permutation(np.concatenate(drawn))
 
-    def rows(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Inputs and targets of some sentences, both (B, T) int64; padding is ``<s>`` and -1."""
-        lengths = self.lengths[chosen, None]
+    def pad_rows(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the inputs and targets of some sentences, both (B, T) int64, padded with ``<s>`` and -1."""
+        lengths = self.lengths[numbers, None]
         columns = np.arange(int(lengths.max(initial=0)))
-        places = np.minimum(self.starts[chosen, None] + columns, len(self.ids) - 1)
-        targets = np.where(columns < lengths, self.ids[places], -1).astype(np.int64)
+        positions = np.minimum(self.starts[numbers, None] + columns, len(self.ids) - 1)
+        targets = np.where(columns < lengths, self.ids[positions], -1).astype(np.int64)
         inputs = np.full_like(targets, self.start_id)
         inputs[:, 1:] = np.where(targets[:, :-1] >= 0, targets[:, :-1], self.start_id)
         return inputs, targets
@@ -96,42 +103,43 @@ class Sentences:
 
 @dataclass(frozen=True)
 class SentenceBatches:
-    """The batches of an epoch, every sentence a row."""
+    """The batches of one epoch, with one sentence per row."""
 
     sentences: Sentences
-    order: list[np.ndarray]
+    batches: list[np.ndarray]
+    """Sentence numbers of each batch."""
 
     @classmethod
-    def of(cls, sentences: Sentences, batch_words: int, seed: int, epoch: int) -> SentenceBatches:
-        return cls(sentences, batches(sentences, batch_words, seed, epoch))
+    def for_epoch(cls, sentences: Sentences, batch_words: int, seed: int, epoch: int) -> SentenceBatches:
+        return cls(sentences, plan_batches(sentences, batch_words, seed, epoch))
 
     def __len__(self) -> int:
-        return len(self.order)
+        return len(self.batches)
 
-    def n_words(self, number: int) -> int:
-        return int(self.sentences.lengths[self.order[number]].sum())
+    def count_targets(self, number: int) -> int:
+        return int(self.sentences.lengths[self.batches[number]].sum())
 
-    def rows(self, number: int, part: int = 0, n_parts: int = 1) -> tuple[np.ndarray, np.ndarray]:
-        return self.sentences.rows(self.order[number][part::n_parts])
+    def make_rows(self, number: int, part: int = 0, n_parts: int = 1) -> tuple[np.ndarray, np.ndarray]:
+        return self.sentences.pad_rows(self.batches[number][part::n_parts])
 
 
-def batches(sentences: Sentences, batch_words: int, seed: int, epoch: int) -> list[np.ndarray]:
-    """Sentence numbers of every batch of an epoch, in the order to train on them.
+def plan_batches(sentences: Sentences, batch_words: int, seed: int, epoch: int) -> list[np.ndarray]:
+    """Return the sentence numbers of every batch of an epoch, in training order.
 
-    A batch holds at most ``batch_words`` words, padding included (or one sentence that is longer).
+    A batch has at most ``batch_words`` words including padding, or is a single longer sentence.
     """
     random = np.random.default_rng([seed, epoch])
-    order = sentences.draw(random)
-    out: list[np.ndarray] = []
+    order = sentences.draw_epoch(random)
+    batches: list[np.ndarray] = []
     for begin in range(0, len(order), POOL_SENTENCES):
         pool = order[begin : begin + POOL_SENTENCES]
         pool = pool[np.argsort(sentences.lengths[pool], kind="stable")]
-        out.extend(in_length_order(pool, sentences.lengths, batch_words))
-    return [out[i] for i in random.permutation(len(out))]
+        batches.extend(cut_into_batches(pool, sentences.lengths, batch_words))
+    return [batches[i] for i in random.permutation(len(batches))]
 
 
-def in_length_order(pool: np.ndarray, lengths: np.ndarray, batch_words: int) -> Iterator[np.ndarray]:
-    """Cuts sentences sorted by length into batches of at most ``batch_words`` padded words."""
+def cut_into_batches(pool: np.ndarray, lengths: np.ndarray, batch_words: int) -> Iterator[np.ndarray]:
+    """Cut sentences that are sorted by length into batches of at most ``batch_words`` padded words."""
     begin = 0
     for end in range(1, len(pool) + 1):
         if end == len(pool) or (end + 1 - begin) * lengths[pool[end]] > batch_words:

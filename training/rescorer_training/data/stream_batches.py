@@ -1,5 +1,4 @@
-"""Owns contiguous batches: the text in order, read at several places in parallel, for state that is carried
-over sentence ends."""
+"""Batch encoded text in order, as parallel streams, for networks that carry state over sentence ends."""
 
 from __future__ import annotations
 
@@ -12,49 +11,59 @@ from rescorer.errors import ConfigError
 
 @dataclass(frozen=True)
 class StreamBatches:
-    """The text as a ring, cut into ``batch_rows`` streams of equal length; batch n has the n-th ``bptt``
-    words of each, so that a row goes on where the same row of the batch before ended.
+    """The text as a ring, cut into ``batch_rows`` streams of equal length.
 
-    A word's input is the word before it in the text. The first word's is the last of the text, ``</s>``: with
-    the start state, what scoring starts a text from. The ring begins at ``offset``, another one each epoch,
-    or every epoch would cut the gradient at the same words.
+    Batch n has the n-th ``bptt`` words of each stream, so that each row continues the same row of the batch
+    before. The input of a word is the word before it in the text. The input of the first word is the last
+    word of the text, ``</s>``: with the start state, this is how scoring begins a text.
     """
 
     ids: np.ndarray
-    """(N,) flat ids, each sentence closed by ``</s>``."""
+    """(N,) word ids, each sentence closed by ``</s>``."""
     batch_rows: int
+    """Number of streams, one per row of a batch."""
     bptt: int
+    """Words per row of a batch, through which the gradient is propagated back."""
     offset: int = 0
+    """Index in ``ids`` at which the ring begins.
+
+    It changes with every epoch; otherwise the gradient would be cut at the same words each time.
+    """
 
     @classmethod
-    def of(cls, ids: np.ndarray, batch_rows: int, bptt: int, seed: int, epoch: int) -> StreamBatches:
-        """The batches of an epoch; raises ConfigError where the text is too short for so many rows."""
+    def for_epoch(cls, ids: np.ndarray, batch_rows: int, bptt: int, seed: int, epoch: int) -> StreamBatches:
+        """Return the batches of one epoch, with an offset drawn from ``seed`` and ``epoch``.
+
+        Raises:
+            ConfigError: the text is too short for so many rows.
+        """
         if len(ids) < 2 * batch_rows:
             raise ConfigError(
-                f"the text has {len(ids)} words and sentence ends; too few for {batch_rows} rows"
+                f"the text has {len(ids)} words and sentence ends, too few for {batch_rows} rows; "
+                f"expected at least {2 * batch_rows}"
             )
         offset = int(np.random.default_rng([seed, epoch]).integers(len(ids)))
         return cls(ids, batch_rows, bptt, offset)
 
     @property
-    def length(self) -> int:
-        """Words of a stream; the last one may lack some."""
+    def stream_length(self) -> int:
+        """Words per stream; the last streams may be shorter."""
         return -(-len(self.ids) // self.batch_rows)
 
     def __len__(self) -> int:
-        return -(-self.length // self.bptt)
+        return -(-self.stream_length // self.bptt)
 
-    def n_words(self, number: int) -> int:
-        return int((self._places(number, slice(None)) < len(self.ids)).sum())
+    def count_targets(self, number: int) -> int:
+        return int((self._positions(number, slice(None)) < len(self.ids)).sum())
 
-    def rows(self, number: int, part: int = 0, n_parts: int = 1) -> tuple[np.ndarray, np.ndarray]:
-        places = self._places(number, slice(part, None, n_parts))
-        inputs = self.ids[(places + self.offset - 1) % len(self.ids)].astype(np.int64)
-        targets = self.ids[(places + self.offset) % len(self.ids)].astype(np.int64)
-        return inputs, np.where(places < len(self.ids), targets, -1)
+    def make_rows(self, number: int, part: int = 0, n_parts: int = 1) -> tuple[np.ndarray, np.ndarray]:
+        positions = self._positions(number, slice(part, None, n_parts))
+        inputs = self.ids[(positions + self.offset - 1) % len(self.ids)].astype(np.int64)
+        targets = self.ids[(positions + self.offset) % len(self.ids)].astype(np.int64)
+        return inputs, np.where(positions < len(self.ids), targets, -1)
 
-    def _places(self, number: int, rows: slice) -> np.ndarray:
-        """(B, T) places in the ring; those of the last streams may lie behind its end, and are no words."""
+    def _positions(self, number: int, rows: slice) -> np.ndarray:
+        """Return a batch's positions in the ring, (B, T); those beyond the end of the text are padding."""
         begin = number * self.bptt
-        columns = np.arange(begin, min(begin + self.bptt, self.length))
-        return np.arange(self.batch_rows)[rows, None] * self.length + columns
+        columns = np.arange(begin, min(begin + self.bptt, self.stream_length))
+        return np.arange(self.batch_rows)[rows, None] * self.stream_length + columns

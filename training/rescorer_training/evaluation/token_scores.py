@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,10 +14,7 @@ from rescorer.lm.base import LanguageModel
 from rescorer.lm.mixture import mix
 from rescorer.pipeline import MAX_BATCH_WORDS
 from rescorer.trie import Words, build_trie
-from rescorer_training.neural.progress import progress_bar
-
-if TYPE_CHECKING:
-    from tqdm import tqdm
+from rescorer_training.progress import ProgressTask, track
 
 
 @dataclass(frozen=True)
@@ -54,7 +50,7 @@ def score_tokens(
     """Score every token of a text with every model.
 
     Args:
-        progress: label of the progress bar; no bar is shown if it is empty.
+        progress: description under which progress is reported; empty for no report.
         in_order: score the sentences in text order and carry the state across them, for networks that were
             trained that way. All other models score each sentence on its own.
 
@@ -70,12 +66,12 @@ def score_tokens(
         [i for words in sentences for i in (*map(index.__getitem__, words), len(index))]
     )  # (T,)
     log_probs, unknown, log_shares = {}, {}, {}
-    with progress_bar(progress, len(tokens) * len(models)) as bar:
+    with track(progress, "words", len(tokens) * len(models)) as task:
         for name, model in models.items():
             known = model.vocabulary()
             unknown[name] = np.array([word not in known for word in index] + [False])[tokens]
             log_shares[name] = np.array([*map(model.log_share, index), 0.0])[tokens]
-            log_probs[name] = _score_with_model(model, sentences, lengths, log_shares[name], in_order, bar)
+            log_probs[name] = _score_with_model(model, sentences, lengths, log_shares[name], in_order, task)
             if not np.isfinite(log_probs[name]).all():
                 raise ScoringError(f"model {name!r} gave a score that is not finite")
     return TokenScores(lengths, log_probs, unknown, log_shares)
@@ -87,7 +83,7 @@ def _score_with_model(
     lengths: np.ndarray,
     log_shares: np.ndarray,
     in_order: bool,
-    bar: tqdm,
+    task: ProgressTask,
 ) -> np.ndarray:
     """Return ln P of every token under one model, (T,)."""
     if in_order:
@@ -97,7 +93,7 @@ def _score_with_model(
         )
 
         if carries_state(model):
-            bar.update(len(log_shares))
+            task.advance(len(log_shares))
             return carried_log_probs(model, sentences) + log_shares
     ends = np.cumsum(lengths)
     log_probs = np.empty(len(log_shares))
@@ -106,5 +102,5 @@ def _score_with_model(
         edge_log_probs = model.score(trie).log_probs
         for hypothesis, i in enumerate(plan.indices):
             log_probs[ends[i] - lengths[i] : ends[i]] = edge_log_probs[trie.path_edges(hypothesis)]
-        bar.update(plan.cost)
+        task.advance(plan.cost)
     return log_probs

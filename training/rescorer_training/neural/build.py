@@ -16,14 +16,14 @@ from rescorer.lm.networks import NetworkConfig, NeuralModel
 from rescorer.lm.networks.config import WINDOWED_KINDS
 from rescorer.lm.output import TreeSoftmax
 from rescorer.vocabulary import Vocabulary
-from rescorer_training.classes.brown import brown_clusters, neighbour_vectors
+from rescorer_training.classes.brown import compute_neighbour_vectors, find_brown_clusters
 from rescorer_training.classes.partition import (
-    brown_classes,
-    default_n_classes,
-    embedding_classes,
-    frequency_bins,
+    bin_by_frequency,
+    choose_class_count,
+    make_brown_classes,
+    make_embedding_classes,
 )
-from rescorer_training.classes.softmax_trees import huffman_tree, vector_tree
+from rescorer_training.classes.softmax_trees import build_huffman_tree, build_vector_tree
 from rescorer_training.classes.word_vectors import initialise_embedding, read_vectors
 from rescorer_training.data.corpus import read_lines
 from rescorer_training.neural.objectives import (
@@ -62,13 +62,15 @@ def order_by_classes(folder: Path, text: PreparedText, options: NetworkOptions) 
     _check(options)
     if options.class_by in (None, *CLASS_POWERS):
         return
-    n_classes = options.n_classes or default_n_classes(len(text.vocabulary) - 1)
+    n_classes = options.n_classes or choose_class_count(len(text.vocabulary) - 1)
     n_words = len(text.vocabulary) - 1
     largest = max(2, LARGEST_CLASS * n_words // n_classes)
     if options.class_by == "brown":
-        made = brown_classes(text.train.ids, n_words, n_classes, largest=largest)
+        made = make_brown_classes(text.train.ids, n_words, n_classes, max_class_size=largest)
     else:
-        made = embedding_classes(_vectors(text, options), text.counts(), n_classes, largest=largest)
+        made = make_embedding_classes(
+            _vectors(text, options), text.counts(), n_classes, max_class_size=largest
+        )
     reorder(folder, text.vocabulary, made.order)
     (folder / CLASSES).write_text(json.dumps(made.class_sizes), encoding="utf-8")
 
@@ -90,8 +92,8 @@ def _vectors(text: PreparedText, options: NetworkOptions) -> np.ndarray:
     if options.vectors:
         return word_vectors(Path(options.vectors), text.vocabulary)
     n_words = len(text.vocabulary) - 1
-    classes = brown_clusters(text.train.ids, n_words, max(3, default_n_classes(n_words)))
-    return neighbour_vectors(text.train.ids, classes)
+    classes = find_brown_clusters(text.train.ids, n_words, max(3, choose_class_count(n_words)))
+    return compute_neighbour_vectors(text.train.ids, classes)
 
 
 def word_vectors(source: Path, vocabulary: Vocabulary) -> np.ndarray:
@@ -178,14 +180,14 @@ def make_network(
 def _class_sizes(folder: Path, counts: np.ndarray, options: NetworkOptions) -> tuple[int, ...]:
     if (folder / CLASSES).exists():
         return tuple(json.loads((folder / CLASSES).read_text(encoding="utf-8")))
-    n_classes = options.n_classes or default_n_classes(len(counts))
-    return frequency_bins(counts, n_classes, CLASS_POWERS[options.class_by or "sqrt"])
+    n_classes = options.n_classes or choose_class_count(len(counts))
+    return bin_by_frequency(counts, n_classes, CLASS_POWERS[options.class_by or "sqrt"])
 
 
 def _tree(text: PreparedText, counts: np.ndarray, options: NetworkOptions) -> np.ndarray:
     if options.tree == "learned":
-        return vector_tree(_vectors(text, options), counts)
-    return huffman_tree(counts)
+        return build_vector_tree(_vectors(text, options), counts)
+    return build_huffman_tree(counts)
 
 
 def make_objective(options: TrainingOptions, counts: np.ndarray, device: torch.device) -> Objective:

@@ -12,7 +12,7 @@ import numpy as np
 from rescorer.errors import ConfigError, FormatError
 from rescorer.text import Normaliser
 from rescorer.vocabulary import Vocabulary
-from rescorer_training.classes.partition import ordered_vocabulary
+from rescorer_training.classes.partition import order_vocabulary
 from rescorer_training.data.corpus import count_ids, number_words, read_encoded, read_lines, renumber
 from rescorer_training.data.sentence_batches import Sentences
 
@@ -36,11 +36,11 @@ class PreparedText:
 def choose_vocabulary(counts: Mapping[str, int], file: Path | None, size: int) -> Vocabulary:
     """The words of ``file`` (one a line), or the ``size`` most frequent of those counted."""
     if file is None:
-        return ordered_vocabulary(counts, sorted(counts, key=counts.__getitem__, reverse=True)[:size])
+        return order_vocabulary(counts, sorted(counts, key=counts.__getitem__, reverse=True)[:size])
     words = [word for line in read_lines(file) if (word := line.strip())]
     if not words:
         raise FormatError("no words in it; expected one a line", file=str(file))
-    return ordered_vocabulary(counts, words)
+    return order_vocabulary(counts, words)
 
 
 def prepare(
@@ -114,14 +114,17 @@ def prepared(folder: Path, longest: int) -> PreparedText:
     corpora: tuple[tuple[int, float], ...] = ()
     if (folder / CORPORA).exists():
         corpora = tuple((n, weight) for n, weight in json.loads((folder / CORPORA).read_text()))
-    train = Sentences.of(
+    train = Sentences.from_ids(
         read_encoded(folder / TRAIN),
-        start=vocabulary.start,
-        end=vocabulary.end,
-        longest=longest,
+        start_id=vocabulary.start,
+        end_id=vocabulary.end,
+        max_words=longest,
         corpora=corpora,
     )
-    validation = Sentences.of(
-        read_encoded(folder / VALIDATION), start=vocabulary.start, end=vocabulary.end, longest=ANY_LENGTH
+    validation = Sentences.from_ids(
+        read_encoded(folder / VALIDATION),
+        start_id=vocabulary.start,
+        end_id=vocabulary.end,
+        max_words=ANY_LENGTH,
     )
     return PreparedText(vocabulary, train, validation)

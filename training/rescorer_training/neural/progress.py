@@ -21,14 +21,6 @@ def print_status(message: str) -> None:
     tqdm.write(message, file=sys.stderr)
 
 
-def progress_bar(description: str, n_words: int) -> tqdm:
-    """Return a bar that counts words; hidden without a description or if stderr is not a terminal."""
-    return tqdm(
-        desc=description, total=n_words, unit=" words", unit_scale=True, leave=False,
-        disable=None if description else True,
-    )  # fmt: skip
-
-
 class Monitor:
     """Progress reports of one training run, with one line per validation in ``log.jsonl``.
 

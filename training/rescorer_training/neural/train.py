@@ -137,7 +137,7 @@ def describe(model: NeuralModel, text: PreparedText) -> str:
     config = model.config
     parameters = sum(value.numel() for value in model.parameters())
     classes = f" in {len(config.class_sizes)} classes" if config.class_sizes else ""
-    cut = f", {text.train.n_cut:,} sentences cut" if text.train.n_cut else ""
+    cut = f", {text.train.n_truncated:,} sentences cut" if text.train.n_truncated else ""
     return (
         f"{config.kind} {config.embedding_size}/{config.hidden_size} × {config.layers}, "
         f"{parameters / 1e6:.1f} M parameters, "

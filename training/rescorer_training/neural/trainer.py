@@ -150,8 +150,8 @@ class Run:
         limit = unigram_entropy(text.ids) + DIVERGED
         self.model.train()
         batches = self._batches(text)
-        an_epoch = sum(map(batches.n_words, range(len(batches))))
-        done = sum(map(batches.n_words, range(progress.batch)))
+        an_epoch = sum(map(batches.count_targets, range(len(batches))))
+        done = sum(map(batches.count_targets, range(progress.batch)))
         self.monitor.start(self.options.epochs * an_epoch, progress.epoch * an_epoch + done)
         try:
             while not self._finished():
@@ -168,8 +168,8 @@ class Run:
                 raise ConfigError(
                     "texts have weights, which draw single sentences; a carried state needs all"
                 )
-            return StreamBatches.of(text.ids, options.batch_rows, options.bptt, options.seed, epoch)
-        return SentenceBatches.of(text, options.batch_words, options.seed, epoch)
+            return StreamBatches.for_epoch(text.ids, options.batch_rows, options.bptt, options.seed, epoch)
+        return SentenceBatches.for_epoch(text, options.batch_words, options.seed, epoch)
 
     def _finished(self) -> bool:
         progress, options = self.progress, self.options
@@ -201,13 +201,13 @@ class Run:
     def _update(self, batches: Batches, number: int, total_steps: int) -> int:
         """One step of the optimiser on one batch; returns the words it predicted, in all processes."""
         progress, options = self.progress, self.options
-        words = batches.n_words(number)
+        words = batches.count_targets(number)
         for group in self.optimiser.param_groups:
             group["lr"] = learning_rate(options, progress.step, total_steps, progress.reductions)
         self.optimiser.zero_grad(set_to_none=True)
         total = torch.zeros((), device=self.device)
         for index, part in enumerate(self._parts):
-            inputs, targets = batches.rows(number, part, self.n_parts)
+            inputs, targets = batches.make_rows(number, part, self.n_parts)
             if len(inputs):
                 loss, state = self._loss(inputs, targets, self.states[index])
                 (loss / words).backward()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rescorer.lm.networks import NeuralModel, State
-from rescorer_training.data.sentence_batches import Sentences, in_length_order
+from rescorer_training.data.sentence_batches import Sentences, cut_into_batches
 from rescorer_training.data.stream_batches import StreamBatches
 
 PIECE = 64
@@ -56,8 +56,8 @@ def contexts(
             yield from _carried(model, text.ids, max(1, min(streams, len(text.ids) // STREAM_WORDS)))
         else:
             order = np.argsort(text.lengths, kind="stable")
-            for chosen in in_length_order(order, text.lengths, batch_words):
-                yield from _rows(model, *text.rows(chosen), None)
+            for chosen in cut_into_batches(order, text.lengths, batch_words):
+                yield from _rows(model, *text.pad_rows(chosen), None)
     finally:
         model.train(was_training)
 
@@ -74,11 +74,13 @@ def _carried(model: NeuralModel, ids: np.ndarray, streams: int) -> Iterator[tupl
     state = model.network.initial_state(1)
     text = StreamBatches(ids, streams, -(-len(ids) // streams))
     if streams > 1:
-        behind = np.arange(1, streams)[:, None] * text.length + np.arange(-WARM_UP, 0)  # (streams - 1, W)
+        behind = np.arange(1, streams)[:, None] * text.stream_length + np.arange(
+            -WARM_UP, 0
+        )  # (streams - 1, W)
         warm = torch.from_numpy(ids[behind - 1].astype(np.int64)).to(_device(model))
         _, warmed = model.context_vectors(warm)
         state = tuple(torch.cat(pair) for pair in zip(state, warmed, strict=True))
-    yield from _rows(model, *text.rows(0), state)
+    yield from _rows(model, *text.make_rows(0), state)
 
 
 def _rows(

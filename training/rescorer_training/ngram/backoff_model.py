@@ -1,7 +1,7 @@
-"""Owns a back-off n-gram model as flat arrays: a trie of n-grams in one block, followed many steps at once.
+"""Hold a back-off n-gram model as flat arrays: a trie of n-grams that is followed for many contexts at once.
 
-P(w | h) is stored for some (h, w); for the others it is backoff(h) · P(w | h without its first word), Katz
-(1987). What is computed on such a model (mixing, pruning) is in modules of its own.
+P(w | h) is stored for some pairs (h, w); for the others it is backoff(h) · P(w | h without its first word),
+as in Katz (1987). The modules ``interpolate`` and ``prune`` compute with such models.
 """
 
 from __future__ import annotations
@@ -15,23 +15,26 @@ import numpy as np
 
 from rescorer.errors import FormatError
 from rescorer.vocabulary import END, START, UNKNOWN
-from rescorer_training.ngram.arpa import read_orders, write_arpa
+from rescorer_training.ngram.arpa import read_arpa_arrays, write_arpa
 
-MIN_MASS = 1e-7
-"""Smallest probability left to back off with: what six decimals of a logarithm can tell from none."""
+MIN_BACKOFF_MASS = 1e-7
+"""Smallest probability mass left for backing off.
+
+Six decimals of a logarithm, as in ARPA files, cannot distinguish a smaller mass from zero.
+"""
 
 
 @dataclass(frozen=True)
 class NGramTrie:
-    """Which n-grams a model has; row 0 is the empty context, row 1 + w the word w.
+    """The n-grams of a model; row 0 is the empty context, and row 1 + w the unigram of word w.
 
-    Rows are ordered by order, then prefix, then word, so that the pair (prefix, word) is sorted over all.
+    Rows are sorted by order, then prefix, then word, so that the pairs (prefix, word) rise over all rows.
     """
 
     words: tuple[str, ...]
-    """By id, ``<s>``, ``</s>`` and ``<unk>`` among them."""
+    """The word of each id, including ``<s>``, ``</s>`` and ``<unk>``."""
     bounds: tuple[int, ...]
-    """Order n is rows bounds[n-1] … bounds[n]-1; bounds[0] is 1."""
+    """Order n has the rows bounds[n-1] … bounds[n]-1; bounds[0] is 1."""
     prefix: np.ndarray
     """(R,) int32 row of w_1 … w_{n-1}."""
     word: np.ndarray
@@ -42,14 +45,14 @@ class NGramTrie:
         return len(self.bounds) - 1
 
     def rows(self, order: int) -> slice:
-        """The rows of one order."""
+        """Rows of one order."""
         return slice(self.bounds[order - 1], self.bounds[order])
 
     @cached_property
     def keys(self) -> np.ndarray:
-        """(R,) int64, rising: prefix and word in one number."""
-        keys = pair_keys(self.prefix, self.word, len(self.words))
-        keys[0] = -1  # nobody's child
+        """(R,) int64 prefix and word packed into one number, rising."""
+        keys = pack_keys(self.prefix, self.word, len(self.words))
+        keys[0] = -1  # the empty context continues no other row
         return keys
 
     @cached_property
@@ -58,22 +61,22 @@ class NGramTrie:
         suffix = np.zeros(len(self.word), np.int32)
         for n in range(2, self.order + 1):
             rows = self.rows(n)
-            going, at = np.arange(rows.start, rows.stop), suffix[self.prefix[rows]]
-            while len(going):
-                found = self.find(at, self.word[going])
-                suffix[going] = found
+            pending, context = np.arange(rows.start, rows.stop), suffix[self.prefix[rows]]
+            while len(pending):
+                found = self.find(context, self.word[pending])
+                suffix[pending] = found
                 missed = found == 0
-                going, at = going[missed], suffix[at[missed]]
+                pending, context = pending[missed], suffix[context[missed]]
         return suffix
 
     def find(self, context: np.ndarray, word: np.ndarray) -> np.ndarray:
-        """Rows of context + word, 0 where they are not stored; context, word: (N,) → (N,)."""
-        keys = pair_keys(context, word, len(self.words))
+        """Find the rows of context + word, 0 where they are not stored; context, word: (N,) → (N,)."""
+        keys = pack_keys(context, word, len(self.words))
         places = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
         return np.where(self.keys[places] == keys, places, 0)
 
-    def kept(self, keep: np.ndarray) -> NGramTrie:
-        """The trie of the rows in ``keep``, (R,) bool, which holds every prefix of what it holds."""
+    def select(self, keep: np.ndarray) -> NGramTrie:
+        """Return the trie of some rows; ``keep``, (R,) bool, must include every prefix of a row it keeps."""
         new_row = np.cumsum(keep, dtype=np.int32) - 1
         bounds = tuple(int(new_row[bound - 1]) + 1 for bound in self.bounds)
         return NGramTrie(self.words, bounds, new_row[self.prefix[keep]], self.word[keep])
@@ -81,70 +84,89 @@ class NGramTrie:
 
 @dataclass(frozen=True)
 class BackoffModel:
-    """A trie and its probabilities."""
+    """A trie with the probability and back-off weight of each row."""
 
     trie: NGramTrie
     prob: np.ndarray
-    """(R,) float64 P(w_n | w_1 … w_{n-1}); 0 for ``<s>``, which nothing predicts."""
+    """(R,) float64 P(w_n | w_1 … w_{n-1}); 0 for ``<s>``, which is never predicted."""
     backoff: np.ndarray
-    """(R,) float64; 1 where no n-gram continues the row."""
+    """(R,) float64 back-off weight; 1 where no n-gram continues the row."""
 
     def follow(self, context: np.ndarray, word: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """P(word | context), and the row of the longest stored suffix of context + word: (N,) both."""
+        """Score words after contexts and move on to the contexts that follow.
+
+        Args:
+            context: (N,) rows.
+            word: (N,) ids.
+
+        Returns:
+            (N,) P(word | context), and (N,) row of the longest stored suffix of context + word.
+        """
         row = np.zeros(len(word), np.int32)
         weight = np.ones(len(word))
-        going, at = np.arange(len(word)), np.asarray(context)
-        while len(going):
-            found = self.trie.find(at, word[going])
-            row[going] = found
+        pending, shorter = np.arange(len(word)), np.asarray(context)
+        while len(pending):
+            found = self.trie.find(shorter, word[pending])
+            row[pending] = found
             missed = found == 0
-            going, at = going[missed], at[missed]
-            weight[going] *= self.backoff[at]
-            at = self.trie.suffix[at]
+            pending, shorter = pending[missed], shorter[missed]
+            weight[pending] *= self.backoff[shorter]
+            shorter = self.trie.suffix[shorter]
         return weight * self.prob[row], row
 
-    def lower_probs(self, order: int) -> np.ndarray:
-        """P(w_n | w_2 … w_{n-1}) of every n-gram of one order, (N,)."""
+    def compute_lower_order_probs(self, order: int) -> np.ndarray:
+        """Compute P(w_n | w_2 … w_{n-1}) for every n-gram of one order, (N,)."""
         rows = self.trie.rows(order)
         return self.follow(self.trie.suffix[self.trie.prefix[rows]], self.trie.word[rows])[0]
 
-    def left_over(self, order: int, probs: np.ndarray) -> np.ndarray:
-        """1 - Σ of ``probs``, one an n-gram of ``order``, over each context: (N_{order-1},), none below
-        ``MIN_MASS``, so that no word becomes impossible by rounding."""
-        below = self.trie.rows(order - 1) if order > 1 else slice(0, 1)
-        context = self.trie.prefix[self.trie.rows(order)] - below.start
-        sums = np.bincount(context, weights=probs, minlength=below.stop - below.start)
-        return np.maximum(1 - sums, MIN_MASS)
+    def compute_left_over_mass(self, order: int, probs: np.ndarray) -> np.ndarray:
+        """Compute 1 - Σ ``probs`` for each context of the n-grams of ``order``.
 
-    def renormalised(self, left: np.ndarray | None = None) -> BackoffModel:
-        """The model with the back-off weights that make every distribution sum to one.
+        The result is at least ``MIN_BACKOFF_MASS``, so that rounding makes no word impossible.
 
         Args:
-            left: (R,) what the n-grams that continue each row leave to back off with, where it is known
-                better than by 1 - Σ P, which has only the digits that the file's figures leave.
+            probs: (N_order,) one probability per n-gram.
+
+        Returns:
+            (N_{order-1},), one value per row of the order below.
+        """
+        contexts = self.trie.rows(order - 1) if order > 1 else slice(0, 1)
+        context = self.trie.prefix[self.trie.rows(order)] - contexts.start
+        sums = np.bincount(context, weights=probs, minlength=contexts.stop - contexts.start)
+        return np.maximum(1 - sums, MIN_BACKOFF_MASS)
+
+    def renormalise(self, left_over: np.ndarray | None = None) -> BackoffModel:
+        """Return the model with the back-off weights that make every distribution sum to one.
+
+        Args:
+            left_over: (R,) probability mass that the n-grams that continue each row leave for backing off,
+                if known more precisely than 1 - Σ P, whose precision is limited by the file's decimals.
         """
         backoff = np.ones_like(self.backoff)
         model = BackoffModel(self.trie, self.prob, backoff)
-        for n in range(2, self.trie.order + 1):  # lower contexts first: the higher ones back off to them
+        for n in range(2, self.trie.order + 1):  # lower orders first: higher ones back off to them
             contexts = self.trie.rows(n - 1)
-            of_order = self.left_over(n, self.prob[self.trie.rows(n)]) if left is None else left[contexts]
-            lower_left = self.left_over(n, model.lower_probs(n))
-            backoff[contexts] = np.where(lower_left > MIN_MASS, of_order / lower_left, 0.0)
+            if left_over is None:
+                mass = self.compute_left_over_mass(n, self.prob[self.trie.rows(n)])
+            else:
+                mass = left_over[contexts]
+            lower_mass = self.compute_left_over_mass(n, model.compute_lower_order_probs(n))
+            backoff[contexts] = np.where(lower_mass > MIN_BACKOFF_MASS, mass / lower_mass, 0.0)
         return model
 
     def save(self, path: Path) -> None:
-        """Writes an ARPA file, gzip where the name ends in ``.gz``."""
-        tables = [_Table(self, n) for n in range(1, self.trie.order + 1)]
+        """Write an ARPA file, gzip if the name ends in ``.gz``."""
+        tables = [_OrderTable(self, n) for n in range(1, self.trie.order + 1)]
         write_arpa(path, tables, self.trie.words)
 
 
-class _Table:
-    """One order, as ``write_arpa`` takes it."""
+class _OrderTable:
+    """One order of a model as an ``NGramTable``."""
 
     def __init__(self, model: BackoffModel, order: int) -> None:
         rows = model.trie.rows(order)
-        below = model.trie.bounds[order - 2] if order > 1 else 0
-        self.prefix = model.trie.prefix[rows] - below
+        first_prefix = model.trie.bounds[order - 2] if order > 1 else 0
+        self.prefix = model.trie.prefix[rows] - first_prefix
         self.word = model.trie.word[rows]
         self.prob, self.backoff = model.prob[rows], model.backoff[rows]
 
@@ -152,33 +174,37 @@ class _Table:
         return len(self.word)
 
 
-def pair_keys(prefix: np.ndarray, word: np.ndarray, n_words: int) -> np.ndarray:
-    """Prefix and word in one int64, sorted as the pairs are."""
+def pack_keys(prefix: np.ndarray, word: np.ndarray, n_words: int) -> np.ndarray:
+    """Pack prefix and word into one int64 that sorts as the pairs do."""
     keys = np.asarray(prefix).astype(np.int64)
     keys *= n_words
     keys += word
     return keys
 
 
-def load_backoff(path: Path, progress: str = "") -> BackoffModel:
-    """Reads an ARPA file, gzip or plain.
+def load_backoff_model(path: Path, progress: str = "") -> BackoffModel:
+    """Read an ARPA file, gzip or plain.
+
+    Args:
+        progress: description under which progress is reported; empty for no report.
 
     Raises:
-        FormatError: it is no ARPA file, lacks a mark, or holds an n-gram without its prefix.
+        FormatError: the file is not an ARPA file, lacks ``<s>``, ``</s>`` or ``<unk>``, or has an n-gram
+            without its prefix.
     """
-    words, orders = read_orders(path, progress)
+    words, orders = read_arpa_arrays(path, progress)
     words = [UNKNOWN if word == "<UNK>" else word for word in words]
-    missing = [mark for mark in (START, END, UNKNOWN) if mark not in words]
+    missing = [special for special in (START, END, UNKNOWN) if special not in words]
     if missing:
-        raise FormatError(f"no unigram {', '.join(missing)}", file=str(path))
+        raise FormatError(f"no unigram {', '.join(missing)}; a back-off model needs it", file=str(path))
     bounds = [1]
     prefix, word = [np.zeros(1, np.int32)], [np.zeros(1, np.int32)]
     prob, backoff = [np.zeros(1)], [np.ones(1)]
     for order in orders:
         n = order.ids.shape[1]
         trie = NGramTrie(tuple(words), tuple(bounds), np.concatenate(prefix), np.concatenate(word))
-        rows = _prefix_rows(trie, order.ids[:, :-1], path)
-        by_key = np.argsort(pair_keys(rows, order.ids[:, -1], len(words)), kind="stable")
+        rows = _find_prefix_rows(trie, order.ids[:, :-1], path)
+        by_key = np.argsort(pack_keys(rows, order.ids[:, -1], len(words)), kind="stable")
         prefix.append(rows[by_key])
         word.append(order.ids[by_key, -1])
         prob.append(10.0 ** order.log10_prob[by_key])
@@ -190,19 +216,19 @@ def load_backoff(path: Path, progress: str = "") -> BackoffModel:
     return BackoffModel(trie, probs, np.concatenate(backoff))
 
 
-def _prefix_rows(trie: NGramTrie, ids: np.ndarray, path: Path) -> np.ndarray:
-    """Rows of w_1 … w_{n-1}, given as (N, n-1) ids: (N,) int32."""
+def _find_prefix_rows(trie: NGramTrie, ids: np.ndarray, path: Path) -> np.ndarray:
+    """Find the rows of the prefixes w_1 … w_{n-1} that are given as (N, n-1) ids: (N,) int32."""
     rows = np.zeros(len(ids), np.int32)
     for column in ids.T:
         rows = trie.find(rows, column).astype(np.int32)
         if not rows.all():
             lost = " ".join(trie.words[i] for i in ids[np.flatnonzero(rows == 0)[0]])
-            raise FormatError(f"an n-gram begins with {lost!r}, which is not in it", file=str(path))
+            raise FormatError(f"an n-gram begins with {lost!r}, but {lost!r} is missing", file=str(path))
     return rows
 
 
-def word_ids(model: BackoffModel, words: Sequence[str]) -> np.ndarray:
-    """Ids of words in the model's trie, ``<unk>``'s where it lacks them: (n,) int32."""
+def find_word_ids(model: BackoffModel, words: Sequence[str]) -> np.ndarray:
+    """Find the ids of words in the model's trie, that of ``<unk>`` for missing words: (n,) int32."""
     ids = {word: i for i, word in enumerate(model.trie.words)}
     unknown = ids[UNKNOWN]
     return np.fromiter((ids.get(word, unknown) for word in words), np.int32)

@@ -1,8 +1,8 @@
-"""Owns counting: the distinct n-grams of every order up to the highest, with raw counts, as flat arrays.
+"""Count the distinct n-grams of every order, as flat arrays.
 
-An n-gram is its prefix (a row of the table one order lower) and its last word, so that a pair of integers
-packed into one names an n-gram of any order, whatever the vocabulary's size. No n-gram crosses a
-sentence's border; one ``<s>`` opens each sentence.
+An n-gram is its prefix (a row of the table one order lower) and its last word. The two are packed into one
+integer, which identifies an n-gram of any order whatever the size of the vocabulary. No n-gram crosses a
+sentence boundary, and each sentence begins with one ``<s>``.
 """
 
 from __future__ import annotations
@@ -23,63 +23,70 @@ class NGramCounts:
     word: np.ndarray
     """(N,) int32: id of w_n."""
     count: np.ndarray
-    """(N,) int64: how often the n-gram occurs in the text."""
+    """(N,) int64: occurrences in the text."""
     starts_sentence: np.ndarray
-    """(N,) bool: w_1 is ``<s>``, so that nothing can stand to the left of the n-gram."""
+    """(N,) bool: w_1 is ``<s>``, so that no word can precede the n-gram."""
 
     def __len__(self) -> int:
         return len(self.word)
 
 
-def count_ngrams(ids: np.ndarray, order: int, *, n_words: int, begin: int, end: int) -> list[NGramCounts]:
-    """Counts every n-gram of orders 1 to ``order``.
+def count_ngrams(
+    ids: np.ndarray, order: int, *, n_words: int, start_id: int, end_id: int
+) -> list[NGramCounts]:
+    """Count every n-gram of orders 1 to ``order``.
 
     Args:
-        ids: (T,) word ids, every sentence closed by ``end`` and none containing ``begin``.
-        n_words: size of the vocabulary; ids are below it.
+        ids: (T,) word ids, every sentence closed by ``end_id`` and none containing ``start_id``.
+        n_words: size of the vocabulary; every id is smaller.
+        start_id: id of ``<s>``.
+        end_id: id of ``</s>``.
 
     Returns:
-        One table an order. A table may be empty, where no sentence is long enough.
+        One table per order, empty if no sentence is long enough.
     """
-    words, place = open_sentences(ids, begin, end)
+    words, position = insert_sentence_starts(ids, start_id, end_id)
     unigrams = NGramCounts(
         prefix=np.zeros(n_words, np.int32),
         suffix=np.zeros(n_words, np.int32),
         word=np.arange(n_words, dtype=np.int32),
         count=np.bincount(words, minlength=n_words),
-        starts_sentence=np.arange(n_words) == begin,
+        starts_sentence=np.arange(n_words) == start_id,
     )
     tables = [unigrams]
-    rows = words  # row of the n-gram that ends at each token, in the table of the order at hand
+    rows = words  # row of the n-gram that ends at each token, in the table of the current order
     for n in range(2, order + 1):
-        last = np.flatnonzero(place >= n - 1).astype(np.int32)  # where an n-gram of this order ends
-        table, found = _count_one_order(rows, words, last, place, n, n_words)
+        last = np.flatnonzero(position >= n - 1).astype(np.int32)  # tokens where an n-gram of this order ends
+        table, found = _count_one_order(rows, words, last, position, n, n_words)
         tables.append(table)
         rows = np.zeros_like(words)
         rows[last] = found
     return tables
 
 
-def open_sentences(ids: np.ndarray, begin: int, end: int) -> tuple[np.ndarray, np.ndarray]:
-    """Puts ``begin`` before each sentence.
+def insert_sentence_starts(ids: np.ndarray, start_id: int, end_id: int) -> tuple[np.ndarray, np.ndarray]:
+    """Insert ``start_id`` before each sentence.
 
     Returns:
-        (T + S,) int32 word ids, and (T + S,) int32 places within the sentence, 0 for ``begin``.
+        (T + S,) int32 word ids, and (T + S,) int32 positions within the sentence, 0 for ``start_id``.
     """
-    ends = np.flatnonzero(ids == end)
+    ends = np.flatnonzero(ids == end_id)
     starts = np.concatenate([[0], ends[:-1] + 1])
-    words = np.insert(ids, starts, begin)
+    words = np.insert(ids, starts, start_id)
     starts += np.arange(len(starts))
     lengths = np.diff(starts, append=len(words))
-    place = np.arange(len(words), dtype=np.int32)
-    place -= np.repeat(starts.astype(np.int32), lengths)
-    return words, place
+    position = np.arange(len(words), dtype=np.int32)
+    position -= np.repeat(starts.astype(np.int32), lengths)
+    return words, position
 
 
 def _count_one_order(
-    rows: np.ndarray, words: np.ndarray, last: np.ndarray, place: np.ndarray, n: int, n_words: int
+    rows: np.ndarray, words: np.ndarray, last: np.ndarray, position: np.ndarray, n: int, n_words: int
 ) -> tuple[NGramCounts, np.ndarray]:
-    """The table of one order, and the row in it of the n-gram that ends at each of ``last``: (len(last),)."""
+    """Return the table of order ``n``, and the row of the n-gram that ends at each of ``last``: (len(last),).
+
+    ``rows`` has the row, one order lower, of the n-gram that ends at each token.
+    """
     keys = rows[last - 1].astype(np.int64)
     keys *= n_words
     keys += words[last]
@@ -93,7 +100,7 @@ def _count_one_order(
         suffix=rows[example],
         word=words[example],
         count=np.diff(first, append=len(keys)),
-        starts_sentence=place[example] == n - 1,
+        starts_sentence=position[example] == n - 1,
     )
     found = np.empty(len(last), np.int32)
     found[by_key] = np.cumsum(is_new, dtype=np.int32) - 1

@@ -1,4 +1,4 @@
-"""Owns the way from text files to an n-gram model file: vocabulary, engine, and what to tell about it."""
+"""Train n-gram models: choose the vocabulary, run an estimator, and write the model file with a summary."""
 
 from __future__ import annotations
 
@@ -11,38 +11,41 @@ from pathlib import Path
 from rescorer.errors import ConfigError, FormatError
 from rescorer.text import Normaliser
 from rescorer.vocabulary import END, START, UNKNOWN
-from rescorer_training.data.corpus import count_words, encode, read_lines, sentences
+from rescorer_training.data.corpus import count_words, encode_text, read_lines, read_sentences
 from rescorer_training.ngram import lmplz
 from rescorer_training.ngram.arpa import write_arpa
 from rescorer_training.ngram.counts import count_ngrams
-from rescorer_training.ngram.kneser_ney import check_cutoffs, estimate
+from rescorer_training.ngram.kneser_ney import check_cutoffs, estimate_kneser_ney
 
-MARKS = (UNKNOWN, START, END)
+SPECIAL_WORDS = (UNKNOWN, START, END)
 BINARY_SUFFIXES = (".bin", ".binary", ".klm")
+"""File name endings for which a KenLM binary is written instead of an ARPA file."""
 
 
 @dataclass(frozen=True, slots=True)
 class NGramOptions:
-    """What model to estimate."""
+    """Order, cut-offs and vocabulary of the model to estimate."""
 
     order: int = 4
     cutoffs: tuple[int, ...] = (0,)
-    """N-grams of order n with raw counts up to the n-th of these are dropped; the last one also holds for
-    the orders above."""
+    """Largest raw count at which n-grams of order 1, 2, … are pruned; the last one repeats for the rest."""
     vocabulary: Path | None = None
-    """File of words, one a line: no other word is predicted, and one that never occurs is left out too."""
+    """File of the words to predict, one per line; words that do not occur in the text are left out."""
     vocabulary_size: int | None = None
-    """Predict the most frequent words only."""
+    """Number of words to predict, the most frequent ones; None for all."""
     count_unknown: bool = False
-    """``<unk>``, in the text or in place of a word outside the vocabulary, counts like any word. Otherwise
-    it may not stand in the text; n-grams with a word outside the vocabulary are counted and then dropped,
-    as lmplz does under ``--limit_vocab_file``, and ``<unk>`` gets what a word that never occurs gets."""
+    """Count ``<unk>``, in the text or in place of an out-of-vocabulary word, like any other word.
+
+    Otherwise ``<unk>`` must not occur in the text. N-grams with an out-of-vocabulary word are counted and
+    then pruned, as by lmplz with ``--limit_vocab_file``, and ``<unk>`` gets the probability of a word that
+    never occurs.
+    """
 
     def __post_init__(self) -> None:
         if not 2 <= self.order <= 6:
             raise ConfigError(f"order is {self.order}; expected 2 to 6")
         if self.vocabulary is not None and self.vocabulary_size is not None:
-            raise ConfigError("a vocabulary and a vocabulary size are both given; expected one of them")
+            raise ConfigError("got both a vocabulary and a vocabulary size; expected one of them")
         if self.vocabulary_size is not None and self.vocabulary_size < 1:
             raise ConfigError(f"vocabulary size is {self.vocabulary_size}; expected at least 1")
         if not self.cutoffs:
@@ -54,30 +57,31 @@ class NGramOptions:
 
 @dataclass(frozen=True, slots=True)
 class OrderSummary:
-    """One order of a model."""
+    """Size and discounts of one order of a model."""
 
     n_counted: int
     """Distinct n-grams in the text."""
     n_kept: int
     """N-grams in the model."""
     discounts: tuple[float, ...]
+    """Discounts of adjusted counts 1, 2 and 3 or more."""
 
 
 @dataclass(frozen=True, slots=True)
 class NGramSummary:
-    """What was made of what."""
+    """Facts about an estimated model and its training text."""
 
     output: str
     output_bytes: int
     engine: str
     orders: tuple[OrderSummary, ...]
     n_words: int
-    """Words of the text, ``</s>`` left out."""
+    """Words of the text, not counting ``</s>``."""
     n_sentences: int
     n_unknown: int
-    """Words of the text that are outside the vocabulary, or ``<unk>``."""
+    """Words of the text that are ``<unk>`` or out of the vocabulary."""
     vocabulary_size: int
-    """Words the model has, the three marks ``<unk>``, ``<s>`` and ``</s>`` among them."""
+    """Words of the model, including ``<unk>``, ``<s>`` and ``</s>``."""
     seconds: float
 
 
@@ -90,36 +94,40 @@ def train_ngram(
     engine: str = "ours",
     memory: str = "80%",
 ) -> NGramSummary:
-    """Estimates an interpolated modified Kneser-Ney model and writes it, whole or not at all.
+    """Estimate an interpolated modified Kneser-Ney model and write it, completely or not at all.
 
     Args:
-        texts: one sentence a line, gzip or plain; read twice.
-        output: ARPA; gzip where the name ends in ``.gz``; a KenLM binary where it ends in one of
+        texts: files with one sentence per line, gzip or plain; each is read twice.
+        output: ARPA file, gzip if the name ends in ``.gz``; or a KenLM binary if it ends in one of
             ``BINARY_SUFFIXES``, for which KenLM's ``build_binary`` must be on the PATH. A binary cannot
-            list its words: they are written beside it, ``model.words.txt`` for ``model.bin``.
-        engine: ``ours``, in memory; ``lmplz``, KenLM's own tool, on disk.
-        memory: what lmplz may sort in, as its ``-S`` says it.
+            list its words, so they are written beside it: ``model.words.txt`` for ``model.bin``.
+        engine: ``ours`` estimates in memory; ``lmplz`` runs KenLM's own tool, which works on disk.
+        memory: memory for lmplz to sort in, in the format of its option ``-S``.
 
     Raises:
-        ConfigError: options contradict the text, or a tool is not installed.
+        ConfigError: options contradict one another or the text, or a tool is not installed.
         FormatError: a file cannot be read or written.
     """
     started = time.perf_counter()
     if engine not in ("ours", "lmplz"):
         raise ConfigError(f"engine is {engine!r}; expected ours or lmplz")
     if engine == "lmplz":
-        lmplz.tool("lmplz")  # better said before hours of work than after
+        lmplz.find_tool("lmplz")  # fail now rather than after hours of work
         if options.count_unknown:
-            raise ConfigError("lmplz cannot count <unk> as a word; use our own engine")
-    with whole_file(output) as arpa:
+            raise ConfigError("lmplz cannot count <unk> as a word; use --engine ours")
+    with atomic_output(output) as arpa:
         counts = count_words(texts, normaliser)
-        listed, others = choose_words(counts, options)
+        words, oov_words = choose_words(counts, options)
         if engine == "ours":
-            orders, n_sentences = _estimate(texts, normaliser, listed, others, arpa, options)
+            orders, n_sentences = _estimate_in_memory(texts, normaliser, words, oov_words, arpa, options)
         else:
-            limit = listed if others else None
-            orders, n_sentences = _run_lmplz(texts, normaliser, limit, arpa, options, memory)
-    list_words(output, listed)
+            vocabulary = words if oov_words else None
+            sentences = read_sentences(texts, normaliser, "lmplz")
+            sizes, n_sentences = lmplz.run_lmplz(
+                sentences, arpa, options.cutoffs, vocabulary=vocabulary, memory=memory
+            )
+            orders = tuple(OrderSummary(*size) for size in sizes)
+    write_word_list(output, words)
     return NGramSummary(
         output=str(output),
         output_bytes=output.stat().st_size,
@@ -127,100 +135,97 @@ def train_ngram(
         orders=orders,
         n_words=counts.total(),
         n_sentences=n_sentences,
-        n_unknown=counts[UNKNOWN] + sum(counts[word] for word in others),
-        vocabulary_size=len(listed) + len(MARKS),
+        n_unknown=counts[UNKNOWN] + sum(counts[word] for word in oov_words),
+        vocabulary_size=len(words) + len(SPECIAL_WORDS),
         seconds=round(time.perf_counter() - started, 2),
     )
 
 
 def choose_words(counts: Mapping[str, int], options: NGramOptions) -> tuple[list[str], list[str]]:
-    """The text's words that a model has, and its other words, both by falling count and without marks.
+    """Divide the words of a text into those that the model has and the others.
+
+    Returns:
+        Two lists without special words, by falling count.
 
     Raises:
-        ConfigError: the text has a mark where a word should be, or none of the vocabulary's words.
+        ConfigError: a special word occurs in the text, or none of the vocabulary's words does.
     """
-    for mark in (START, END) if options.count_unknown else MARKS:
-        if mark in counts:
-            remedy = "count it (--count-unk), or " if mark == UNKNOWN else ""
+    for special in (START, END) if options.count_unknown else SPECIAL_WORDS:
+        if special in counts:
+            remedy = "count it as a word (--count-unk), or " if special == UNKNOWN else ""
             raise ConfigError(
-                f"{mark} stands {counts[mark]:,} times in the text; {remedy}let the normaliser replace it"
+                f"{special} occurs {counts[special]:,} times in the text; "
+                f"{remedy}let the normaliser replace it"
             )
     words = sorted(set(counts) - {UNKNOWN}, key=lambda word: (-counts[word], word))
     if options.vocabulary is None:
         size = options.vocabulary_size or len(words)
         return words[:size], words[size:]
     vocabulary = {line.strip() for line in read_lines(options.vocabulary)}
-    listed = [word for word in words if word in vocabulary]
-    if not listed:
+    known = [word for word in words if word in vocabulary]
+    if not known:
         raise ConfigError(f"{options.vocabulary}: none of its {len(vocabulary):,} words is in the text")
-    return listed, [word for word in words if word not in vocabulary]
+    return known, [word for word in words if word not in vocabulary]
 
 
-def _estimate(
+def _estimate_in_memory(
     texts: Sequence[Path],
     normaliser: Normaliser,
-    listed: list[str],
-    others: list[str],
+    known_words: list[str],
+    oov_words: list[str],
     arpa: Path,
     options: NGramOptions,
 ) -> tuple[tuple[OrderSummary, ...], int]:
-    """Writes the model that our own engine estimates; returns its orders and the number of sentences."""
-    unknown, begin, end = range(len(MARKS))
-    words = [*MARKS, *listed]
-    n_listed = len(words)
+    """Estimate and write a model with numpy; return its orders and the number of sentences."""
+    unknown_id, start_id, end_id = range(len(SPECIAL_WORDS))
+    words = [*SPECIAL_WORDS, *known_words]
+    vocabulary_size = len(words)
     if not options.count_unknown:
-        words += others  # each by itself, for the discounts
+        words += oov_words  # counted one by one, for the discounts
     ids = {word: i for i, word in enumerate(words)}
-    encoded = encode(texts, normaliser, ids, unknown=unknown, end=end)
-    counts = count_ngrams(encoded, options.order, n_words=len(words), begin=begin, end=end)
-    model = estimate(counts, options.cutoffs, begin=begin, n_listed=n_listed)
+    encoded = encode_text(texts, normaliser, ids, unknown_id=unknown_id, end_id=end_id)
+    counts = count_ngrams(encoded, options.order, n_words=len(words), start_id=start_id, end_id=end_id)
+    model = estimate_kneser_ney(counts, options.cutoffs, start_id=start_id, vocabulary_size=vocabulary_size)
     write_arpa(arpa, model, words)
     orders = (
-        OrderSummary(len(table), len(each), each.discounts) for table, each in zip(counts, model, strict=True)
+        OrderSummary(len(counted), len(kept), kept.discounts)
+        for counted, kept in zip(counts, model, strict=True)
     )
-    return tuple(orders), int(counts[0].count[end])
+    return tuple(orders), int(counts[0].count[end_id])
 
 
-def _run_lmplz(
-    texts: Sequence[Path],
-    normaliser: Normaliser,
-    limit: Sequence[str] | None,
-    arpa: Path,
-    options: NGramOptions,
-    memory: str,
-) -> tuple[tuple[OrderSummary, ...], int]:
-    """The same by KenLM's own tool; ``limit`` has the words to predict where they are not all."""
-    sizes, n_sentences = lmplz.estimate(
-        sentences(texts, normaliser, "lmplz"), arpa, options.cutoffs, limit=limit, memory=memory
-    )
-    return tuple(OrderSummary(*each) for each in sizes), n_sentences
-
-
-def list_words(output: Path, words: Iterable[str]) -> None:
-    """Writes a model's words beside it where it is a binary, which cannot list them; marks are left out."""
+def write_word_list(output: Path, words: Iterable[str]) -> None:
+    """Write the words of a KenLM binary, without special words, beside it; do nothing for an ARPA file."""
     if output.suffix in BINARY_SUFFIXES:
-        text = "".join(f"{word}\n" for word in words if word not in MARKS)
+        text = "".join(f"{word}\n" for word in words if word not in SPECIAL_WORDS)
         output.with_suffix(".words.txt").write_text(text, encoding="utf-8")
 
 
 @contextmanager
-def whole_file(output: Path) -> Iterator[Path]:
-    """Where to write the ARPA file that becomes ``output``, in its place only once it is complete."""
-    binary = output.suffix in BINARY_SUFFIXES
-    if binary:
-        lmplz.tool("build_binary")
-    arpa = output.with_name(f".partial-{output.name}{'.arpa' if binary else ''}")
-    made = arpa.with_suffix("") if binary else arpa
+def atomic_output(output: Path) -> Iterator[Path]:
+    """Yield the path of an ARPA file to write, which becomes ``output`` once it is complete.
+
+    If ``output`` has one of ``BINARY_SUFFIXES``, the file is converted to a KenLM binary first.
+
+    Raises:
+        ConfigError: build_binary is needed, and is not installed or fails.
+        FormatError: the file cannot be written.
+    """
+    is_binary = output.suffix in BINARY_SUFFIXES
+    if is_binary:
+        lmplz.find_tool("build_binary")
+    arpa = output.with_name(f".partial-{output.name}{'.arpa' if is_binary else ''}")
+    complete = arpa.with_suffix("") if is_binary else arpa
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        arpa.touch()  # a place that cannot be written is found out before the work
+        arpa.touch()  # fail now, rather than after the work, if the folder is not writable
         try:
             yield arpa
-            if binary:
-                lmplz.build_binary(arpa, made)
-            made.replace(output)
+            if is_binary:
+                lmplz.build_binary(arpa, complete)
+            complete.replace(output)
         finally:
             arpa.unlink(missing_ok=True)
-            made.unlink(missing_ok=True)
-    except OSError as fault:
-        raise FormatError(f"cannot be written: {fault.strerror or fault}", file=str(output)) from None
+            complete.unlink(missing_ok=True)
+    except OSError as error:
+        raise FormatError(f"cannot be written: {error.strerror or error}", file=str(output)) from None

@@ -1,71 +1,42 @@
-"""Owns the mixing of n-gram models into one (static interpolation), and what each model adds to a mixture.
+"""Interpolate several n-gram models into one (static interpolation).
 
-As SRILM's ``ngram -mix-lm`` (Stolcke 2002): the union of the n-grams, each with the mixture's probability,
-and back-off weights anew. Where an n-gram is stored the result equals the mixture of the models; elsewhere
-it backs off, which the mixture does not.
+As with SRILM's ``ngram -mix-lm`` (Stolcke 2002), the result has the union of the n-grams, each with the
+probability that the mixture gives it, and recomputed back-off weights. It equals the mixture for stored
+n-grams; for the others it backs off, which the mixture does not.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from rescorer.lm.base import LanguageModel
 from rescorer.vocabulary import END, START, UNKNOWN
-from rescorer_training.evaluation.em_weights import fit_mixture
-from rescorer_training.evaluation.perplexity import perplexity
-from rescorer_training.evaluation.token_scores import TokenScores
-from rescorer_training.ngram.backoff_model import BackoffModel, NGramTrie, pair_keys, word_ids
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """One model of a mixture."""
-
-    share: float
-    """λ, fitted on the validation text."""
-    alone: float
-    """Its perplexity there."""
-    without: float | None
-    """The perplexity of the mixture of the others, with λ fitted anew; None where there are no others."""
-
-
-def members(scores: TokenScores, shares: Mapping[str, float]) -> dict[str, Member]:
-    """What each model is worth on the text that λ were fitted on."""
-
-    def without(name: str) -> float | None:
-        others = {key: values for key, values in scores.log_probs.items() if key != name}
-        return perplexity(scores.mix(fit_mixture(others))) if others else None
-
-    return {
-        name: Member(share, perplexity(scores.log_probs[name]), without(name))
-        for name, share in shares.items()
-    }
+from rescorer_training.ngram.backoff_model import BackoffModel, NGramTrie, find_word_ids, pack_keys
 
 
 def interpolate(
     models: Sequence[BackoffModel], shares: Sequence[float], log_shares: Sequence[Mapping[str, float]]
 ) -> BackoffModel:
-    """One model with the union of the n-grams.
+    """Return one model with the union of the models' n-grams.
 
     Args:
-        shares: λ of each model.
-        log_shares: for each model, ln of the part of its P(``<unk>``) that each word it lacks gets, and that
-            ``<unk>`` itself keeps; nothing for the words it knows.
+        shares: interpolation weight λ of each model.
+        log_shares: for each model, ln of the share of its P(``<unk>``) that goes to ``<unk>`` itself and to
+            each word it lacks; words it has are left out. See ``compute_unknown_log_shares``.
     """
-    trie = union([model.trie for model in models])
+    trie = merge_tries([model.trie for model in models])
     prob = np.zeros(len(trie.word))
-    for model, share, parts in zip(models, shares, log_shares, strict=True):
-        part = np.exp([parts.get(word, 0.0) for word in trie.words])  # (V,)
-        prob += share * part[trie.word] * probs_over(model, trie)
-    return BackoffModel(trie, prob, np.ones_like(prob)).renormalised()
+    for model, share, unknown_log_shares in zip(models, shares, log_shares, strict=True):
+        word_share = np.exp([unknown_log_shares.get(word, 0.0) for word in trie.words])  # (V,)
+        prob += share * word_share[trie.word] * score_ngrams(model, trie)
+    return BackoffModel(trie, prob, np.ones_like(prob)).renormalise()
 
 
-def union(tries: Sequence[NGramTrie]) -> NGramTrie:
-    """The n-grams that one trie or another has."""
+def merge_tries(tries: Sequence[NGramTrie]) -> NGramTrie:
+    """Return the trie of the n-grams that at least one of the tries has."""
     words = tuple(dict.fromkeys(itertools.chain.from_iterable(trie.words for trie in tries)))
     ids = {word: i for i, word in enumerate(words)}
     new_ids = [np.fromiter((ids[word] for word in trie.words), np.int32) for trie in tries]
@@ -73,13 +44,14 @@ def union(tries: Sequence[NGramTrie]) -> NGramTrie:
     bounds = [1]
     keys = [np.zeros(1, np.int64)]
     for n in range(1, max(trie.order for trie in tries) + 1):
-        of_tries = []
-        for trie, row, new in zip(tries, new_rows, new_ids, strict=True):
+        order_keys = []
+        for trie, trie_new_rows, trie_new_ids in zip(tries, new_rows, new_ids, strict=True):
             rows = trie.rows(n) if n <= trie.order else slice(0, 0)
-            of_tries.append((rows, row, pair_keys(row[trie.prefix[rows]], new[trie.word[rows]], len(words))))
-        distinct = np.unique(np.concatenate([each for _, _, each in of_tries]))
-        for rows, row, each in of_tries:
-            row[rows] = bounds[-1] + np.searchsorted(distinct, each)
+            prefix, word = trie_new_rows[trie.prefix[rows]], trie_new_ids[trie.word[rows]]
+            order_keys.append((rows, trie_new_rows, pack_keys(prefix, word, len(words))))
+        distinct = np.unique(np.concatenate([trie_keys for _, _, trie_keys in order_keys]))
+        for rows, trie_new_rows, trie_keys in order_keys:
+            trie_new_rows[rows] = bounds[-1] + np.searchsorted(distinct, trie_keys)
         keys.append(distinct)
         bounds.append(bounds[-1] + len(distinct))
     flat = np.concatenate(keys)
@@ -87,19 +59,22 @@ def union(tries: Sequence[NGramTrie]) -> NGramTrie:
     return NGramTrie(words, tuple(bounds), prefix.astype(np.int32), word.astype(np.int32))
 
 
-def probs_over(model: BackoffModel, trie: NGramTrie) -> np.ndarray:
-    """What a model gives to each n-gram of another trie, stored or backed off: (R,), 0 in row 0."""
-    ids = word_ids(model, trie.words)
+def score_ngrams(model: BackoffModel, trie: NGramTrie) -> np.ndarray:
+    """Compute the probability that a model gives to each n-gram of another trie: (R,), 0 in row 0."""
+    ids = find_word_ids(model, trie.words)
     prob = np.zeros(len(trie.word))
-    state = np.zeros(len(trie.word), np.int32)  # the model's row after each n-gram
+    state = np.zeros(len(trie.word), np.int32)  # the model's context after each n-gram
     for n in range(1, trie.order + 1):
         rows = trie.rows(n)
         prob[rows], state[rows] = model.follow(state[trie.prefix[rows]], ids[trie.word[rows]])
     return prob
 
 
-def unknown_shares(model: LanguageModel, words: Iterable[str]) -> dict[str, float]:
-    """ln of the part of a model's ``<unk>`` that ``<unk>`` itself, and each of some words it lacks, has."""
+def compute_unknown_log_shares(model: LanguageModel, words: Iterable[str]) -> dict[str, float]:
+    """Compute ln of the share of P(``<unk>``) that ``<unk>`` itself and each of ``words`` gets.
+
+    Words that the model has, and ``<s>`` and ``</s>``, are left out.
+    """
     known = model.vocabulary()
     lacking = (word for word in (UNKNOWN, *words) if word not in known and word not in (START, END))
     return {word: model.log_share(word) for word in lacking}

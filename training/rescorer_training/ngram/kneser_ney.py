@@ -1,9 +1,10 @@
-"""Owns interpolated modified Kneser-Ney estimation: from counts to probabilities and back-off weights.
+"""Estimate interpolated modified Kneser-Ney models from n-gram counts.
 
-Chen & Goodman (1999), "An empirical study of smoothing techniques for language modeling", with count
-cut-offs as in Heafield et al. (2013), "Scalable modified Kneser-Ney language model estimation": an n-gram
-is dropped by its raw count, discounts come from the adjusted counts of all n-grams, and what a dropped
-n-gram had goes to its context's back-off, so that every distribution still sums to one.
+The method is that of Chen & Goodman (1999), "An empirical study of smoothing techniques for language
+modeling", with count cut-offs as in Heafield et al. (2013), "Scalable modified Kneser-Ney language model
+estimation". An n-gram is pruned by its raw count; discounts are estimated from the adjusted counts of all
+n-grams; and the mass of a pruned n-gram goes to the back-off weight of its context, so that every
+distribution still sums to one.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from rescorer_training.ngram.counts import NGramCounts
 logger = logging.getLogger(__name__)
 
 FALLBACK_DISCOUNTS = (0.5, 1.0, 1.5)
-"""For adjusted counts 1, 2 and 3 or more, where the corpus is too small or odd to give any (lmplz's)."""
+"""Discounts of adjusted counts 1, 2 and 3 or more for texts that are too small or odd to estimate them.
+
+They are the same as lmplz's.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,46 +37,46 @@ class NGramProbabilities:
     word: np.ndarray
     """(N,) int32: id of w_n."""
     prob: np.ndarray
-    """(N,) float64: P(w_n | w_1 … w_{n-1}), interpolated; 1 for ``<s>``."""
+    """(N,) float64: interpolated P(w_n | w_1 … w_{n-1}); 1 for ``<s>``."""
     backoff: np.ndarray
-    """(N,) float64: weight of the shorter context where w_1 … w_n is followed by a word not kept with it."""
+    """(N,) float64: back-off weight of w_1 … w_n as a context."""
     discounts: tuple[float, float, float]
-    """What was taken from adjusted counts 1, 2 and 3 or more."""
+    """Discounts of adjusted counts 1, 2 and 3 or more."""
 
     def __len__(self) -> int:
         return len(self.word)
 
 
-def estimate(
-    counts: Sequence[NGramCounts], cutoffs: Sequence[int], *, begin: int, n_listed: int
+def estimate_kneser_ney(
+    counts: Sequence[NGramCounts], cutoffs: Sequence[int], *, start_id: int, vocabulary_size: int
 ) -> list[NGramProbabilities]:
-    """Estimates a model of orders 1 to len(counts).
+    """Estimate a model of orders 1 to len(counts).
 
     Args:
-        counts: one table an order, from ``count_ngrams``.
-        cutoffs: n-grams of order n with raw counts up to cutoffs[n-1] are dropped.
-        begin: id of ``<s>``.
-        n_listed: size of the model's vocabulary. Words with this id or a higher one stand in the text
-            only: every n-gram with one of them is dropped, whatever its count.
+        counts: one table per order, from ``count_ngrams``.
+        cutoffs: n-grams of order n with raw counts up to cutoffs[n-1] are pruned.
+        start_id: id of ``<s>``.
+        vocabulary_size: number of words in the model. Words with this id or a higher one are out of its
+            vocabulary: every n-gram with such a word is pruned, whatever its count.
 
     Raises:
-        ConfigError: the cut-offs are not one an order, decrease, or would drop unigrams.
+        ConfigError: there is not one cut-off per order, or the cut-offs decrease or would prune unigrams.
     """
     check_cutoffs(cutoffs, len(counts))
     adjusted = [
-        adjusted_counts(table, above) for table, above in zip(counts, [*counts[1:], None], strict=True)
+        adjust_counts(table, higher) for table, higher in zip(counts, [*counts[1:], None], strict=True)
     ]
-    adjusted[0][begin] = 0  # nothing predicts <s>
-    discounts = [estimate_discounts(each, n) for n, each in enumerate(adjusted, start=1)]
+    adjusted[0][start_id] = 0  # <s> is never predicted
+    discounts = [estimate_discounts(order_counts, n) for n, order_counts in enumerate(adjusted, start=1)]
 
-    prefix = counts[0].prefix[:n_listed]
-    kept = counts[0].word < n_listed  # (N_{n-1},) which n-grams of the order below the model has
-    prob = unigram_probs(adjusted[0], kept, discounts[0], begin)  # (kept,) theirs
+    prefix = counts[0].prefix[:vocabulary_size]
+    kept = counts[0].word < vocabulary_size  # (N_{n-1},) whether the model keeps each lower-order n-gram
+    prob = estimate_unigram_probs(adjusted[0], kept, discounts[0], start_id)  # (kept,) of those it keeps
     model = []
     for n, table in enumerate(counts[1:], start=2):
-        row = np.cumsum(kept, dtype=np.int32) - 1  # (N_{n-1},) where the model has them
-        keep = (table.count > cutoffs[n - 1]) & kept[table.prefix] & (table.word < n_listed)
-        share, gamma = _split(table.prefix, adjusted[n - 1], keep, discounts[n - 1], len(kept))
+        row = np.cumsum(kept, dtype=np.int32) - 1  # (N_{n-1},) row in the model of each kept n-gram
+        keep = (table.count > cutoffs[n - 1]) & kept[table.prefix] & (table.word < vocabulary_size)
+        share, gamma = _split_mass(table.prefix, adjusted[n - 1], keep, discounts[n - 1], len(kept))
         model.append(
             NGramProbabilities(prefix, counts[n - 2].word[kept], prob, gamma[kept], discounts[n - 2])
         )
@@ -83,33 +87,43 @@ def estimate(
 
 
 def check_cutoffs(cutoffs: Sequence[int], order: int) -> None:
-    """Raises ConfigError unless these cut-offs keep the prefix and the suffix of every n-gram they keep."""
+    """Check that the cut-offs keep the prefix and the suffix of every n-gram they keep.
+
+    Raises:
+        ConfigError: there is not one cut-off per order, or the cut-offs decrease or would prune unigrams.
+    """
     if len(cutoffs) != order:
-        raise ConfigError(f"{len(cutoffs)} cut-offs {list(cutoffs)} for order {order}; expected one an order")
+        raise ConfigError(
+            f"got {len(cutoffs)} cut-offs {list(cutoffs)} for order {order}; expected one per order"
+        )
     if cutoffs[0] != 0:
         raise ConfigError(
-            f"the cut-off of order 1 is {cutoffs[0]}; expected 0: limit the vocabulary to drop words"
+            f"the cut-off of order 1 is {cutoffs[0]}; expected 0 (limit the vocabulary to remove words)"
         )
     if any(low > high for low, high in itertools.pairwise(cutoffs)):
-        raise ConfigError(f"cut-offs {list(cutoffs)} decrease; an n-gram would be kept without its parts")
+        raise ConfigError(
+            f"cut-offs {list(cutoffs)} decrease, which would keep n-grams without their prefixes; "
+            f"expected rising or equal numbers"
+        )
 
 
-def adjusted_counts(table: NGramCounts, above: NGramCounts | None) -> np.ndarray:
-    """How many different words stand to the left of each n-gram: (N,) int64.
+def adjust_counts(table: NGramCounts, higher: NGramCounts | None) -> np.ndarray:
+    """Count the distinct words that precede each n-gram: (N,) int64.
 
-    Raw counts for n-grams that begin with ``<s>`` and, where there is no order above, for all.
+    N-grams that begin with ``<s>`` and those of the highest order, for which ``higher`` is None, keep their
+    raw counts.
     """
-    if above is None:
+    if higher is None:
         return table.count
-    adjusted = np.bincount(above.suffix, minlength=len(table))
+    adjusted = np.bincount(higher.suffix, minlength=len(table))
     return np.where(table.starts_sentence, table.count, adjusted)
 
 
 def estimate_discounts(adjusted: np.ndarray, n: int) -> tuple[float, float, float]:
-    """Discounts of adjusted counts 1, 2 and 3 or more: Chen & Goodman (1999), equation 26.
+    """Estimate the discounts of adjusted counts 1, 2 and 3 or more: Chen & Goodman (1999), equation 26.
 
-    Falls back to ``FALLBACK_DISCOUNTS``, with a warning, where a count of counts is missing or the
-    estimate is out of range; ``n`` is the order that the warning names.
+    Returns ``FALLBACK_DISCOUNTS``, with a warning that names order ``n``, if a count of counts is zero or an
+    estimate is out of range.
     """
     of_count = np.bincount(np.minimum(adjusted, 5), minlength=6).tolist()
     missing = [j for j in (1, 2, 3) if of_count[j] == 0]
@@ -121,36 +135,39 @@ def estimate_discounts(adjusted: np.ndarray, n: int) -> tuple[float, float, floa
         if 0 <= one <= 1 and 0 <= two <= 2 and 0 <= three <= 3:
             return one, two, three
         reason = f"the estimates {one:.3f}, {two:.3f}, {three:.3f} are out of range"
-    logger.warning("order %d: %s; discounts %s are used instead", n, reason, FALLBACK_DISCOUNTS)
+    logger.warning("order %d: %s; using discounts %s instead", n, reason, FALLBACK_DISCOUNTS)
     return FALLBACK_DISCOUNTS
 
 
-def unigram_probs(
-    adjusted: np.ndarray, keep: np.ndarray, discounts: tuple[float, float, float], begin: int
+def estimate_unigram_probs(
+    adjusted: np.ndarray, keep: np.ndarray, discounts: tuple[float, float, float], start_id: int
 ) -> np.ndarray:
-    """Unigram probabilities, interpolated with the uniform distribution: (kept,) float64, 1 for ``begin``.
+    """Estimate unigram probabilities, interpolated with the uniform distribution.
 
     Args:
-        adjusted: (V,) adjusted counts, 0 for ``begin``.
-        keep: (V,) which words the model has; the mass of the others is spread evenly over these.
+        adjusted: (V,) adjusted counts, 0 for ``start_id``.
+        keep: (V,) whether the model has each word; the mass of other words is spread evenly over the kept.
+
+    Returns:
+        (kept,) float64, 1 for ``start_id``.
     """
-    share, gamma = _split(np.zeros(len(adjusted), np.int32), adjusted, keep, discounts, 1)
-    prob = share + gamma[0] / (len(share) - 1)  # <s> is no outcome
-    prob[begin] = 1.0
+    share, gamma = _split_mass(np.zeros(len(adjusted), np.int32), adjusted, keep, discounts, 1)
+    prob = share + gamma[0] / (len(share) - 1)  # <s> is never predicted
+    prob[start_id] = 1.0
     return prob
 
 
-def _split(
+def _split_mass(
     context: np.ndarray, adjusted: np.ndarray, keep: np.ndarray, discounts: tuple[float, ...], n_contexts: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Splits each context's mass between the n-grams that are kept and the shorter context.
+    """Split the mass of each context between the n-grams that are kept and the shorter context.
 
     Args:
-        context: (N,) which context each n-gram extends.
+        context: (N,) context that each n-gram extends.
 
     Returns:
-        (kept,) what each kept n-gram has before interpolation, and (n_contexts,) what goes to the
-        shorter context: all of it where a context has no n-gram.
+        (kept,) probability of each kept n-gram before interpolation; and (n_contexts,) mass of the shorter
+        context, 1 for a context without n-grams.
     """
     taken = np.array([0.0, *discounts])[np.minimum(adjusted, 3)]  # (N,)
     np.copyto(taken, adjusted, where=~keep)

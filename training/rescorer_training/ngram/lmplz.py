@@ -1,6 +1,6 @@
-"""Owns the calls to KenLM's own tools, where they are on the PATH: lmplz and build_binary.
+"""Run KenLM's own tools, lmplz and build_binary, if they are on the PATH.
 
-lmplz sorts on disk, so it estimates from corpora that do not fit in memory; Heafield et al. (2013).
+lmplz sorts on disk, so it can estimate models from texts that do not fit in memory (Heafield et al. 2013).
 """
 
 from __future__ import annotations
@@ -16,61 +16,73 @@ from rescorer.errors import ConfigError
 from rescorer_training.ngram.arpa import open_output
 from rescorer_training.ngram.kneser_ney import FALLBACK_DISCOUNTS
 
-STATISTICS = re.compile(r"^\d+ (\d+)(?:/(\d+))? D1=(\S+) D2=(\S+) D3\+=(\S+)$", re.MULTILINE)
-"""What lmplz tells about an order: n-grams kept, n-grams counted where cut-offs differ, discounts."""
+STATISTICS_LINE = re.compile(r"^\d+ (\d+)(?:/(\d+))? D1=(\S+) D2=(\S+) D3\+=(\S+)$", re.MULTILINE)
+"""What lmplz prints per order: n-grams kept, n-grams counted (if cut-offs make them differ), discounts."""
 
 
-def tool(name: str) -> str:
-    """Where a tool of KenLM is; raises ConfigError where it is not installed."""
+def find_tool(name: str) -> str:
+    """Return the path of one of KenLM's tools.
+
+    Raises:
+        ConfigError: the tool is not installed.
+    """
     path = shutil.which(name)
     if path is None:
-        raise ConfigError(f"{name} is not on the PATH; it is part of KenLM, https://kheafield.com/code/kenlm")
+        raise ConfigError(
+            f"{name} is not on the PATH; install KenLM, which it is part of: https://kheafield.com/code/kenlm"
+        )
     return path
 
 
-def estimate(
+def run_lmplz(
     sentences: Iterable[Sequence[str]],
     arpa: Path,
     cutoffs: Sequence[int],
     *,
-    limit: Sequence[str] | None = None,
+    vocabulary: Sequence[str] | None = None,
     memory: str = "80%",
 ) -> tuple[list[tuple[int, int, tuple[float, ...]]], int]:
-    """Runs lmplz.
+    """Estimate a model with lmplz.
 
     Args:
-        arpa: file to write; gzip where its name ends in ``.gz``.
-        cutoffs: one an order.
-        limit: the only words to predict; None for all.
-        memory: as lmplz's ``-S`` says it.
+        arpa: file to write; gzip if its name ends in ``.gz``.
+        cutoffs: one per order.
+        vocabulary: words to predict; None for all.
+        memory: memory for sorting, in the format of lmplz's option ``-S``.
 
     Returns:
-        Each order's numbers of n-grams counted and kept, and its discounts; and the number of sentences.
+        For each order the number of n-grams counted, the number kept and the discounts; and the number of
+        sentences.
+
+    Raises:
+        ConfigError: lmplz is not installed or fails.
     """
     with tempfile.TemporaryDirectory() as folder:
-        command = [tool("lmplz"), "-o", str(len(cutoffs)), "-S", memory, "-T", f"{folder}/"]
+        command = [find_tool("lmplz"), "-o", str(len(cutoffs)), "-S", memory, "-T", f"{folder}/"]
         command += ["--discount_fallback", *map(str, FALLBACK_DISCOUNTS)]
         command += ["--prune", *map(str, cutoffs)]
-        if limit is not None:
+        if vocabulary is not None:
             words = Path(folder) / "vocabulary.txt"
-            words.write_text("".join(f"{word}\n" for word in limit), encoding="utf-8")
+            words.write_text("".join(f"{word}\n" for word in vocabulary), encoding="utf-8")
             command += ["--limit_vocab_file", str(words)]
-        said, n_sentences = _pipe(command, sentences, arpa, Path(folder) / "stderr")
-    sizes = [
+        messages, n_sentences = _pipe_sentences(command, sentences, arpa, Path(folder) / "stderr")
+    orders = [
         (int(counted or kept), int(kept), tuple(map(float, discounts)))
-        for kept, counted, *discounts in STATISTICS.findall(said)
+        for kept, counted, *discounts in STATISTICS_LINE.findall(messages)
     ]
-    return sizes, n_sentences
+    return orders, n_sentences
 
 
-def _pipe(
+def _pipe_sentences(
     command: Sequence[str], sentences: Iterable[Sequence[str]], arpa: Path, stderr: Path
 ) -> tuple[str, int]:
-    """Feeds the sentences in and writes what comes out; returns the messages and the number of sentences."""
+    """Feed sentences to lmplz and write its output; return its messages and the number of sentences."""
     n_sentences = 0
     with (
-        open(stderr, "wb") as messages,
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=messages) as process,
+        open(stderr, "wb") as error_stream,
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=error_stream
+        ) as process,
     ):
         assert process.stdin is not None
         assert process.stdout is not None
@@ -80,21 +92,25 @@ def _pipe(
                     stdin.write(f"{' '.join(words)}\n".encode())
                     n_sentences += 1
         except BrokenPipeError:
-            pass  # it stopped early; its exit status and messages say why
+            pass  # lmplz stopped early; its exit status and messages say why
         with open_output(arpa) as stream:  # lmplz writes nothing before it has read everything
             shutil.copyfileobj(process.stdout, stream)
-    said = stderr.read_text(encoding="utf-8", errors="replace")
-    _check("lmplz", process.returncode, said)
-    return said, n_sentences
+    messages = stderr.read_text(encoding="utf-8", errors="replace")
+    _check_exit_status("lmplz", process.returncode, messages)
+    return messages, n_sentences
 
 
 def build_binary(arpa: Path, output: Path) -> None:
-    """Turns an ARPA file into a KenLM binary, which loads faster."""
-    done = subprocess.run([tool("build_binary"), str(arpa), str(output)], capture_output=True, text=True)
-    _check("build_binary", done.returncode, done.stderr)
+    """Convert an ARPA file to a KenLM binary, which loads faster.
+
+    Raises:
+        ConfigError: build_binary is not installed or fails.
+    """
+    done = subprocess.run([find_tool("build_binary"), str(arpa), str(output)], capture_output=True, text=True)
+    _check_exit_status("build_binary", done.returncode, done.stderr)
 
 
-def _check(name: str, status: int, said: str) -> None:
+def _check_exit_status(name: str, status: int, messages: str) -> None:
     if status != 0:
-        last = said.strip().splitlines()[-1:] or ["no message"]
+        last = messages.strip().splitlines()[-1:] or ["no message"]
         raise ConfigError(f"{name} failed with exit status {status}: {last[0]}")

@@ -23,7 +23,7 @@ from rescorer.model_loading import load_ngram
 from rescorer.score_combination import MIXTURE, weights_to_dict
 from rescorer.text import Normaliser
 from rescorer.types import Weights
-from rescorer_training.data.corpus import sentences
+from rescorer_training.data.corpus import read_sentences
 from rescorer_training.evaluation.em_weights import fit_mixture
 from rescorer_training.evaluation.perplexity import measure
 from rescorer_training.evaluation.token_scores import TokenScores, score_tokens
@@ -131,7 +131,7 @@ def network_facts(neural: Path | None) -> dict[str, Any]:
 
 def scored_text(models: Mapping[str, LanguageModel], normaliser: Normaliser, path: Path) -> TokenScores:
     """Scores of every token of a text, each sentence from its start, as it will be served."""
-    return score_tokens(models, list(sentences([path], normaliser)), f"scoring {path.name}")
+    return score_tokens(models, list(read_sentences([path], normaliser)), f"scoring {path.name}")
 
 
 def measure_text(scores: TokenScores, path: Path, shares: Mapping[str, float]) -> dict[str, Any]:

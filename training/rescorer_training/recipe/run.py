@@ -21,8 +21,8 @@ from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.model_loading import load_bundle_models
 from rescorer.text import Normaliser
 from rescorer.types import Weights
-from rescorer_training.cli.options import read_normaliser
-from rescorer_training.data.corpus import count_words, read_lines, sentences
+from rescorer_training.data.corpus import count_words, read_lines, read_sentences
+from rescorer_training.data.normalisation import read_normaliser
 from rescorer_training.evaluation.em_weights import fit_mixture
 from rescorer_training.evaluation.model_set import load_models
 from rescorer_training.evaluation.perplexity import Perplexity, measure
@@ -31,9 +31,9 @@ from rescorer_training.neural import train
 from rescorer_training.neural.checkpoint import STATE
 from rescorer_training.neural.postprocess import quantise
 from rescorer_training.neural.prepare import prepared
-from rescorer_training.ngram.backoff_model import load_backoff
-from rescorer_training.ngram.estimate import train_ngram, whole_file
-from rescorer_training.ngram.prune import prune, stationary_history
+from rescorer_training.ngram.backoff_model import load_backoff_model
+from rescorer_training.ngram.estimate import atomic_output, train_ngram
+from rescorer_training.ngram.prune import compute_stationary_history, prune
 from rescorer_training.recipe.bundle_export import BundleParts, make_bundle
 from rescorer_training.recipe.config import NetworkRecipe, Recipe
 from rescorer_training.recipe.report import MeasuredModel, Report, machine, write_report
@@ -205,10 +205,10 @@ def bundled_ngram(kitchen: Kitchen) -> Path:
     if not keep:
         return whole
     kitchen.tell(f"pruning the n-gram to {keep:,} n-grams")
-    model = load_backoff(whole, "reading")
-    small, _ = prune(model, stationary_history(model, "history"), keep=keep)
+    model = load_backoff_model(whole, "reading")
+    small, _ = prune(model, compute_stationary_history(model, "history"), keep=keep)
     output = kitchen.folder / "pruned.arpa.gz"
-    with whole_file(output) as partial:
+    with atomic_output(output) as partial:
         small.save(partial)
     return output
 
@@ -229,7 +229,7 @@ def measure_all(kitchen: Kitchen) -> Report:
     """Perplexities of the n-gram, of every network, and of each network mixed with the n-gram."""
     use_threads(kitchen.threads or 0)
     texts = {
-        path.name: list(sentences([path], kitchen.normaliser))
+        path.name: list(read_sentences([path], kitchen.normaliser))
         for path in (kitchen.validation, *kitchen.tests)
     }
     models: list[MeasuredModel] = []

@@ -1,0 +1,38 @@
+"""Open the models that a command is given, and score text files with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rescorer_training.cli.options import parse_shares
+from rescorer_training.data.corpus import read_sentences
+from rescorer_training.data.normalisation import read_normaliser
+from rescorer_training.evaluation.model_set import ModelSet, load_models
+from rescorer_training.evaluation.token_scores import TokenScores, score_tokens
+
+
+def open_models(
+    bundle: Path | None,
+    ngrams: list[Path] | None,
+    neurals: list[Path] | None,
+    *,
+    normaliser: str | None,
+    device: str,
+    share: list[str] | None = None,
+) -> ModelSet:
+    """Load the models of the options ``--bundle``, ``--ngram`` and ``--neural``.
+
+    Args:
+        normaliser: value of ``--normaliser``; None for the bundle's normaliser, or the default one.
+        share: values of ``--share``.
+    """
+    chosen = read_normaliser(normaliser) if normaliser else None
+    return load_models(
+        bundle, ngrams or (), neurals or (), normaliser=chosen, shares=parse_shares(share), device=device
+    )
+
+
+def score_file(models: ModelSet, path: Path) -> TokenScores:
+    """Score a text file with every model, in order for networks that carry their state over sentence ends."""
+    words = list(read_sentences([path], models.normaliser))
+    return score_tokens(models.models, words, f"scoring {path.name}", in_order=True)

@@ -1,0 +1,25 @@
+"""Choose the normaliser that training text passes through."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rescorer.bundle import read_normaliser as read_normaliser_file
+from rescorer.text import Normaliser, NormaliserSettings
+
+
+def read_normaliser(choice: str | None) -> Normaliser:
+    """Return the default normaliser for None, one that only splits at blanks for ``raw``, or a file's.
+
+    Args:
+        choice: None, ``raw`` or the path of a JSON file of normaliser settings.
+
+    Raises:
+        BundleError: the file cannot be read or is not a JSON object.
+        ConfigError: the file has unknown or invalid settings.
+    """
+    if choice is None:
+        return Normaliser()
+    if choice == "raw":
+        return Normaliser(NormaliserSettings.raw())
+    return read_normaliser_file(Path(choice))
