@@ -1,4 +1,4 @@
-"""NIST's files: transcripts, words with times and references with times, and what is scored against what."""
+"""NIST files: transcripts, words with times, segments, and the assignment of words to segments."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ call 2 bob 0 5.0 IGNORE_TIME_SEGMENT_IN_SCORING
 """
 
 
-def stream(text: str) -> io.BytesIO:
+def open_text(text: str) -> io.BytesIO:
     return io.BytesIO(text.encode())
 
 
-def test_a_ctm_is_read():
-    assert list(read_ctm(stream(CTM))) == [
+def test_reads_ctm():
+    assert list(read_ctm(open_text(CTM))) == [
         TimedWord("call", "1", 0.1, 0.3, "hello", 0.91),
         TimedWord("call", "1", 0.55, 0.2, "there"),
         TimedWord("call", "2", 3.0, 0.5, "bye"),
     ]
 
 
-def test_an_stm_is_read():
-    assert list(read_stm(stream(STM))) == [
+def test_reads_stm():
+    assert list(read_stm(open_text(STM))) == [
         Segment("call", "1", "ann", 0.0, 2.0, "{ hello / hi } there", "<o,f0>"),
         Segment("call", "1", "ann", 2.0, 4.5, ""),
         Segment("call", "2", "bob", 0.0, 5.0, "IGNORE_TIME_SEGMENT_IN_SCORING"),
@@ -73,16 +73,16 @@ def test_an_stm_is_read():
         ("a (u1) b", None),
     ],
 )
-def test_a_line_of_a_trn(line, entry):
+def test_parses_trn_lines(line, entry):
     assert parse_trn(line) == entry
 
 
-def test_comments_are_no_references():
-    assert read_references(stream(";; a comment\na b (u1)\n;; c (u2)\n")) == {"u1": "a b"}
+def test_skips_comments():
+    assert read_references(open_text(";; a comment\na b (u1)\n;; c (u2)\n")) == {"u1": "a b"}
 
 
 @pytest.mark.parametrize(
-    ("read", "line", "said"),
+    ("read", "line", "message"),
     [
         (read_ctm, "call 1 0.1 0.2", "<stream>:2: expected file, channel, start, .*got 4 columns"),
         (read_ctm, "call 1 0.1 0.2 a 1 x y", "got 8 columns"),
@@ -96,34 +96,34 @@ def test_comments_are_no_references():
         (read_stm, "call 1 ann 2 1 a", "<stream>:2: end: 1 is before the start, 2"),
     ],
 )
-def test_a_bad_line_is_refused_with_its_place(read, line, said):
-    with pytest.raises(FormatError, match=said):
-        list(read(stream(f";; first\n{line}\n")))
+def test_rejects_invalid_lines_with_their_place(read, line, message):
+    with pytest.raises(FormatError, match=message):
+        list(read(open_text(f";; first\n{line}\n")))
 
 
-def test_a_line_that_is_no_text_is_refused():
+def test_rejects_lines_that_are_not_utf8():
     with pytest.raises(FormatError, match=r"<stream>:1: not UTF-8"):
         list(read_ctm(io.BytesIO(b"\xff")))
 
 
-def test_lists_of_a_trn_are_one_a_line():
-    found = list(read_trn_lists(io.BytesIO(b";; c\na b (u1)\nc\n\xff\n(u2)\n")))
-    assert found[0] == NBestList("u1", (Hypothesis("a b"),))
-    assert [str(each) for each in found[1:3]] == [
+def test_reads_one_list_per_trn_line():
+    outcomes = list(read_trn_lists(io.BytesIO(b";; c\na b (u1)\nc\n\xff\n(u2)\n")))
+    assert outcomes[0] == NBestList("u1", (Hypothesis("a b"),))
+    assert [str(error) for error in outcomes[1:3]] == [
         "<stream>:3: expected words (id)",
         "<stream>:4: not UTF-8: invalid start byte at byte 1",
     ]
-    assert found[3] == NBestList("u2", (Hypothesis(""),))
+    assert outcomes[3] == NBestList("u2", (Hypothesis(""),))
 
 
-def test_lists_of_a_ctm_are_channels():
-    first, second, fault = read_ctm_lists(stream(CTM + "dial 1 0 0 x\ncall\n"))
+def test_reads_one_list_per_ctm_channel():
+    first, second, error = read_ctm_lists(open_text(CTM + "dial 1 0 0 x\ncall\n"))
     assert (first.id, first.hypotheses[0].text) == ("call 1", "hello there")
     assert first.hypotheses[0].fields["words"][0] == {
         "word": "hello", "start_s": 0.1, "duration_s": 0.3, "confidence": 0.91
     }  # fmt: skip
     assert second.id == "call 2"
-    assert isinstance(fault, FormatError)
+    assert isinstance(error, FormatError)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_lists_of_a_ctm_are_channels():
         (";; c\n", False, False),
     ],
 )
-def test_files_are_told_by_their_lines(tmp_path, text, trn, ctm):
+def test_detects_format_from_lines(tmp_path, text, trn, ctm):
     (tmp_path / "a").write_text(text)
     sample = read_sample(tmp_path / "a")
     assert (bool(looks_like_trn(sample)), bool(looks_like_ctm(sample))) == (trn, ctm)
@@ -158,15 +158,15 @@ TIMED = st.builds(
 
 
 @given(st.dictionaries(st.tuples(NAMES, NAMES), st.lists(TIMED, min_size=1, max_size=4), max_size=3))
-def test_a_ctm_that_was_written_is_read_again(tmp_path_factory, channels):
+def test_ctm_reads_back_what_it_wrote(tmp_path_factory, channels):
     lists = [
-        NBestList(" ".join(name), (Hypothesis(" ".join(each["word"] for each in words), {"words": words}),))
+        NBestList(" ".join(name), (Hypothesis(" ".join(word["word"] for word in words), {"words": words}),))
         for name, words in channels.items()
     ]
     path = tmp_path_factory.mktemp("ctm") / "a.ctm.gz"
     with ctm_writer(path) as write:
-        for each in lists:
-            write(each)
+        for nbest in lists:
+            write(nbest)
     assert list(read_ctm_lists(path)) == lists
 
 
@@ -175,18 +175,18 @@ def test_a_ctm_that_was_written_is_read_again(tmp_path_factory, channels):
         st.text("ab -1é", min_size=1).map(str.strip).filter(bool), st.lists(NAMES | st.just("(a)"))
     )
 )
-def test_a_trn_that_was_written_is_read_again(tmp_path_factory, texts):
+def test_trn_reads_back_what_it_wrote(tmp_path_factory, texts):
     lists = [NBestList(name, (Hypothesis(" ".join(words)),)) for name, words in texts.items()]
     path = tmp_path_factory.mktemp("trn") / "a"
     with trn_writer(path) as write:
-        for each in lists:
-            write(each)
+        for nbest in lists:
+            write(nbest)
     assert list(read_trn_lists(path)) == lists
     assert bool(looks_like_trn(read_sample(path))) == bool(lists)
 
 
 @pytest.mark.parametrize(
-    ("writer", "list_id", "fields", "said"),
+    ("writer", "list_id", "fields", "message"),
     [
         (trn_writer, "u(1)", {}, "id: expected a non-empty id without parentheses"),
         (trn_writer, " ", {}, "id: expected a non-empty id without"),
@@ -214,12 +214,12 @@ def test_a_trn_that_was_written_is_read_again(tmp_path_factory, texts):
         ),
     ],
 )
-def test_what_cannot_be_written_is_refused(tmp_path, writer, list_id, fields, said):
-    with pytest.raises(InvalidList, match=said), writer(tmp_path / "out") as write:
+def test_rejects_lists_that_cannot_be_written(tmp_path, writer, list_id, fields, message):
+    with pytest.raises(InvalidList, match=message), writer(tmp_path / "out") as write:
         write(NBestList(list_id, (Hypothesis("x", fields),)))
 
 
-def test_no_words_need_no_times(tmp_path):
+def test_empty_text_needs_no_times(tmp_path):
     with ctm_writer(tmp_path / "a.ctm") as write:
         write(NBestList("u1", (Hypothesis(" "),)))
     assert (tmp_path / "a.ctm").read_text() == ""
@@ -236,38 +236,38 @@ LINES = st.lists(
 
 
 @given(LINES)
-def test_any_bytes_are_read_or_refused_with_their_place(data):
+def test_any_bytes_give_results_or_errors_with_their_place(data):
     for read in (read_ctm, read_stm, read_references):
-        faults = []
+        messages = []
         try:
             list(read(io.BytesIO(data)))
-        except FormatError as fault:
-            faults.append(str(fault))
-        assert all(said.startswith("<stream>:") for said in faults)
+        except FormatError as error:
+            messages.append(str(error))
+        assert all(message.startswith("<stream>:") for message in messages)
     for read in (read_trn_lists, read_ctm_lists):
-        for each in read(io.BytesIO(data)):
-            assert isinstance(each, NBestList) or str(each).startswith("<stream>:")
+        for outcome in read(io.BytesIO(data)):
+            assert isinstance(outcome, NBestList) or str(outcome).startswith("<stream>:")
 
 
-def words(*middles: float) -> list[TimedWord]:
-    return [TimedWord("f", "1", middle - 0.1, 0.2, f"w{middle:g}") for middle in middles]
+def build_words(*middles_s: float) -> list[TimedWord]:
+    return [TimedWord("f", "1", middle - 0.1, 0.2, f"w{middle:g}") for middle in middles_s]
 
 
-def test_words_belong_to_the_segment_that_their_middle_is_in():
+def test_assigns_words_to_segments_by_their_middle():
     segments = [
         Segment("f", "1", "ann", 0, 1, "a"),
         Segment("f", "1", "bob", 1, 2, "ignore_time_segment_in_scoring"),
         Segment("f", "1", "ann", 3, 4, "b"),
         Segment("f", "2", "bob", 0, 9, "c"),
     ]
-    lists = lists_by_time(words(0.5, 0.99, 1, 1.5, 2.5, 3.5, 8), segments)
-    assert [(each.id, each.group, each.reference, each.hypotheses[0].text) for each in lists] == [
+    lists = lists_by_time(build_words(0.5, 0.99, 1, 1.5, 2.5, 3.5, 8), segments)
+    assert [(nbest.id, nbest.group, nbest.reference, nbest.hypotheses[0].text) for nbest in lists] == [
         ("ann-000", "ann", "a", "w0.5 w0.99"),
         ("ann-001", "ann", "b", "w2.5 w3.5 w8"),
         ("bob-000", "bob", "c", ""),
     ]
 
 
-def test_words_without_a_reference_are_refused():
+def test_rejects_words_without_a_reference():
     with pytest.raises(InputError, match="words of file 'f', channel '1', of which there is no reference"):
-        lists_by_time(words(1), [Segment("f", "2", "ann", 0, 1, "a")])
+        lists_by_time(build_words(1), [Segment("f", "2", "ann", 0, 1, "a")])

@@ -1,4 +1,4 @@
-"""Segments of an stm as lists: what is read, a round trip, and what a segment cannot hold."""
+"""Segments of an stm as lists: reading, writing and reading back, and lists that an stm cannot hold."""
 
 from __future__ import annotations
 
@@ -25,20 +25,23 @@ call 1 ann 2.0 1.5 wrong
 call 1 bob 2.0 2.5 IGNORE_TIME_SEGMENT_IN_SCORING
 call 1 ann 2.0 4.5
 """
-PLACE = {"file": "call", "channel": "1", "start_s": 0.0, "end_s": 2.0}
+SEGMENT_FIELDS = {"file": "call", "channel": "1", "start_s": 0.0, "end_s": 2.0}
 FIRST = NBestList(
-    "ann-000", (Hypothesis("{ hello / hi } there"),), group="ann", fields=PLACE | {"labels": "<o,f0>"}
+    "ann-000",
+    (Hypothesis("{ hello / hi } there"),),
+    group="ann",
+    fields=SEGMENT_FIELDS | {"labels": "<o,f0>"},
 )
 
 
-def read(text: str) -> list:
+def parse_lists(text: str) -> list:
     return list(read_lists(io.BytesIO(text.encode())))
 
 
-def test_a_segment_is_a_list():
-    first, fault, last = read(STM)
+def test_reads_segments_as_lists():
+    first, error, last = parse_lists(STM)
     assert first == FIRST
-    assert str(fault) == "<stream>:3: end: 1.5 is before the start, 2"
+    assert str(error) == "<stream>:3: end: 1.5 is before the start, 2"
     assert (last.id, last.hypotheses) == ("ann-001", (Hypothesis(""),))
 
 
@@ -57,56 +60,59 @@ def segments(draw: st.DrawFn) -> NBestList:
 
 
 @given(st.lists(segments(), max_size=5))
-def test_what_is_written_is_read_back(lists):
-    seen: dict[str, int] = {}
-    for place, nbest in enumerate(lists):
-        number = seen[nbest.group] = seen.get(nbest.group, -1) + 1
-        lists[place] = replace(nbest, id=format_segment_id(nbest.group, number))
+def test_reads_back_what_it_wrote(lists):
+    last_numbers: dict[str, int] = {}
+    for index, nbest in enumerate(lists):
+        number = last_numbers[nbest.group] = last_numbers.get(nbest.group, -1) + 1
+        lists[index] = replace(nbest, id=format_segment_id(nbest.group, number))
     with tempfile.TemporaryDirectory() as folder:
-        with writer(Path(folder) / "out.stm.gz") as put:
+        with writer(Path(folder) / "out.stm.gz") as write:
             for nbest in lists:
-                put(nbest)
+                write(nbest)
         assert list(read_lists(Path(folder) / "out.stm.gz")) == lists
 
 
-def test_times_and_file_may_come_from_words_and_id(tmp_path):
+def test_takes_times_from_words_and_file_from_id(tmp_path):
     words = [
         {"word": "a", "start_s": 0.5, "duration_s": 0.25},
         {"word": "b", "start_s": 1, "duration_s": 0.5},
     ]
-    with writer(tmp_path / "a.stm") as put:
-        put(NBestList("call 2", (Hypothesis("a b", {"words": words}),), group="ann"))
+    with writer(tmp_path / "a.stm") as write:
+        write(NBestList("call 2", (Hypothesis("a b", {"words": words}),), group="ann"))
     assert (tmp_path / "a.stm").read_text() == "call 2 ann 0.5 1.5 a b\n"
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"group": ""}, "group: expected the speaker, without white space"),
         ({"group": "a b"}, "group: expected the speaker, without white space"),
         ({"fields": {}}, "words: expected the words with their times"),
-        ({"fields": {}, "id": "a b c"}, "id: expected the name of a file, optionally followed by a channel"),
-        ({"fields": PLACE | {"file": ";;a"}}, "file: cannot begin with ;;"),
-        ({"fields": PLACE | {"channel": 1}}, "channel: expected the channel, without white space"),
-        ({"fields": PLACE | {"end_s": -1.0}}, "end_s: expected seconds, the start before the end"),
-        ({"fields": PLACE | {"end_s": "2"}}, "end_s: expected seconds, the start before the end"),
-        ({"fields": PLACE | {"labels": "o"}}, "labels: expected labels, <A,B,C>"),
-        ({"hypotheses": (Hypothesis("<a> b"),), "fields": PLACE}, "text: would be read as labels"),
-        ({"hypotheses": (Hypothesis(IGNORED_TEXT.upper()),)}, "or as a segment that is not scored"),
+        (
+            {"fields": {}, "id": "a b c"},
+            "id: expected the name of a file, optionally followed by a channel",
+        ),
+        ({"fields": SEGMENT_FIELDS | {"file": ";;a"}}, "file: starts with ;;, which marks a comment"),
+        ({"fields": SEGMENT_FIELDS | {"channel": 1}}, "channel: expected the channel, without white space"),
+        ({"fields": SEGMENT_FIELDS | {"end_s": -1.0}}, "end_s: expected times in seconds with 0 <= start"),
+        ({"fields": SEGMENT_FIELDS | {"end_s": "2"}}, "end_s: expected times in seconds with 0 <= start"),
+        ({"fields": SEGMENT_FIELDS | {"labels": "o"}}, "labels: expected labels in the form <A,B,C>"),
+        ({"hypotheses": (Hypothesis("<a> b"),), "fields": SEGMENT_FIELDS}, "text: would be read as labels"),
+        ({"hypotheses": (Hypothesis(IGNORED_TEXT.upper()),)}, "or as a segment excluded from scoring"),
         ({"hypotheses": (Hypothesis("a\nb"),)}, "contains a line break"),
     ],
 )
-def test_what_a_segment_cannot_hold_is_refused(tmp_path, change, said):
-    with writer(tmp_path / "a.stm") as put:
-        put(FIRST)
+def test_rejects_lists_that_are_not_segments(tmp_path, change, message):
+    with writer(tmp_path / "a.stm") as write:
+        write(FIRST)
         with pytest.raises(InvalidList) as caught:
-            put(replace(FIRST, **change))
-    assert said in str(caught.value)
+            write(replace(FIRST, **change))
+    assert message in str(caught.value)
     assert list(read_lists(tmp_path / "a.stm")) == [FIRST]
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
+    ("name", "text", "is_stm"),
     [
         ("a", STM, True),
         ("a", "call 1 2001-A 0 1 a\n", True),
@@ -116,6 +122,6 @@ def test_what_a_segment_cannot_hold_is_refused(tmp_path, change, said):
         ("a", "", False),
     ],
 )
-def test_an_stm_is_told_from_a_ctm(tmp_path, name, text, told):
+def test_distinguishes_stm_from_ctm(tmp_path, name, text, is_stm):
     (tmp_path / name).write_text(text)
-    assert bool(looks_like(read_sample(tmp_path / name))) == told
+    assert bool(looks_like(read_sample(tmp_path / name))) == is_stm

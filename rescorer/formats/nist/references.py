@@ -1,8 +1,8 @@
-r"""Owns files that say something about utterances by id: what was said, or who spoke.
+r"""Read references and speaker groups by utterance id.
 
-References come as ``words (id)`` lines (NIST trn), as ``id<TAB>text`` (further columns are not read) or as
-JSON; the first line that is neither blank nor a comment (``;;``) tells which. JSON is an object a line, or
-one array of objects.
+References are lines ``words (id)`` (NIST trn), lines ``id<TAB>text`` (further columns are ignored) or JSON;
+the first line that is neither blank nor a comment (``;;``) decides. JSON is one object per line or one array
+of objects. The trn format is that of sclite: https://github.com/usnistgov/SCTK/blob/master/doc/infmts.htm.
 """
 
 from __future__ import annotations
@@ -18,36 +18,41 @@ from rescorer.formats.io.text_io import Source, read_lines_strict, source_name
 from rescorer.formats.nist.trn_ctm import COMMENT, parse_trn
 
 Entry = tuple[int, str, str]
-"""Line, id, value."""
+"""Line number, id and value."""
 
 
 def read_references(source: Source, id_field: str = "id", text_field: str = "reference") -> dict[str, str]:
-    """What was said, by id; an empty text is legal.
+    """Read the reference text of each utterance, by id; a text may be empty.
+
+    Args:
+        id_field: name of the field with the id, in JSON.
+        text_field: name of the field with the text, in JSON.
 
     Raises:
-        FormatError: a line cannot be read, or one id has two different texts; names file and line.
+        FormatError: a line cannot be read, or an id has two different texts; the error names file and line.
     """
     file = source_name(source)
-    lines = _text_lines(source)
+    lines = _read_content_lines(source)
     first = lines[0][1] if lines else ""
     if _is_json(first):
-        return _by_id(_json_entries(lines, file, id_field, text_field), file)
-    parse = _tsv if "\t" in first else parse_trn
-    return _by_id(_entries(lines, parse, file), file)
+        return _index_by_id(_parse_json(lines, file, id_field, text_field), file)
+    parse_line = _parse_tsv if "\t" in first else parse_trn
+    return _index_by_id(_parse_lines(lines, parse_line, file), file)
 
 
 def read_groups(source: Source, id_field: str = "id", group_field: str = "speaker") -> dict[str, str]:
-    """Group (speaker, conversation) by id, from a JSON file.
+    """Read the group (speaker or conversation) of each utterance, by id, from a JSON file.
 
     Raises:
-        FormatError: a record cannot be read, or one id has two different groups; names file and line.
+        FormatError: a record cannot be read, or an id has two different groups; the error names file and
+            line.
     """
     file = source_name(source)
-    return _by_id(_json_entries(_text_lines(source), file, id_field, group_field), file)
+    return _index_by_id(_parse_json(_read_content_lines(source), file, id_field, group_field), file)
 
 
-def _text_lines(source: Source) -> list[tuple[int, str]]:
-    """The lines that are neither blank nor comments, with their numbers."""
+def _read_content_lines(source: Source) -> list[tuple[int, str]]:
+    """Read the lines that are neither blank nor comments, with their numbers."""
     return [
         (line, text)
         for line, text in read_lines_strict(source)
@@ -56,61 +61,58 @@ def _text_lines(source: Source) -> list[tuple[int, str]]:
 
 
 def _is_json(first: str) -> bool:
-    """A trn line may begin with a brace too: ``{ uh / @ } yes (u1)``."""
+    """Return whether the first line is JSON and not a trn line with a brace: ``{ uh / @ } yes (u1)``."""
     return bool(re.match(r'\s*(\[|\{\s*("|$))', first)) and parse_trn(first) is None
 
 
-def _entries(
-    lines: list[tuple[int, str]], parse: Callable[[str], tuple[str, str] | None], file: str
+def _parse_lines(
+    lines: list[tuple[int, str]], parse_line: Callable[[str], tuple[str, str] | None], file: str
 ) -> Iterator[Entry]:
     for line, text in lines:
-        entry = parse(text)
+        entry = parse_line(text)
         if entry is None:
-            expected = "id<TAB>text" if parse is _tsv else "words (id), id<TAB>text or JSON"
+            expected = "id<TAB>text" if parse_line is _parse_tsv else "words (id), id<TAB>text or JSON"
             raise FormatError(f"expected {expected}", file=file, line=line)
         yield line, *entry
 
 
-def _tsv(text: str) -> tuple[str, str] | None:
+def _parse_tsv(text: str) -> tuple[str, str] | None:
     key, tab, rest = text.partition("\t")
     return (key.strip(), rest.split("\t")[0].strip()) if tab and key.strip() else None
 
 
-def _json_entries(
-    lines: list[tuple[int, str]], file: str, id_field: str, value_field: str
-) -> Iterator[Entry]:
-    for line, record in _records(lines, file):
+def _parse_json(lines: list[tuple[int, str]], file: str, id_field: str, value_field: str) -> Iterator[Entry]:
+    for line, record in _parse_records(lines, file):
         for field in (id_field, value_field):
             if not isinstance(record.get(field), str):
                 kind = describe_type(record.get(field))
-                raise FormatError(f"expected a string, not {kind}", file=file, line=line, field=field)
+                raise FormatError(f"expected a string, got {kind}", file=file, line=line, field=field)
         yield line, record[id_field], record[value_field]
 
 
-def _records(lines: list[tuple[int, str]], file: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Objects with their lines; in an array their places count, from 1."""
+def _parse_records(lines: list[tuple[int, str]], file: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield objects with their line numbers; in an array, with their positions, from 1."""
     if not lines or not lines[0][1].lstrip().startswith("["):
         for line, text in lines:
             yield line, parse_object(text, file, line)
         return
     try:
         records = json.loads("\n".join(text for _, text in lines))
-    except json.JSONDecodeError as fault:
-        line = lines[fault.lineno - 1][0]
-        raise FormatError(f"not JSON: {fault.msg} at column {fault.colno}", file=file, line=line) from None
-    except (ValueError, RecursionError) as fault:
-        raise FormatError(f"not readable JSON: {fault}", file=file) from None
+    except json.JSONDecodeError as error:
+        line = lines[error.lineno - 1][0]
+        raise FormatError(f"not JSON: {error.msg} at column {error.colno}", file=file, line=line) from None
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"cannot parse JSON: {error}", file=file) from None
     for number, record in enumerate(records, start=1):
         if not isinstance(record, dict):
-            raise FormatError(
-                f"expected an object as element {number}, not {describe_type(record)}", file=file
-            )
+            message = f"element {number}: expected an object, got {describe_type(record)}"
+            raise FormatError(message, file=file)
         yield number, record
 
 
-def _by_id(entries: Iterator[Entry], file: str) -> dict[str, str]:
-    known: dict[str, str] = {}
+def _index_by_id(entries: Iterator[Entry], file: str) -> dict[str, str]:
+    values: dict[str, str] = {}
     for line, key, value in entries:
-        if known.setdefault(key, value) != value:
-            raise FormatError(f"{key!r} is here a second time, and not the same", file=file, line=line)
-    return known
+        if values.setdefault(key, value) != value:
+            raise FormatError(f"duplicate id {key!r} with a different value", file=file, line=line)
+    return values
