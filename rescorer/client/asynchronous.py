@@ -1,4 +1,4 @@
-"""Owns the asyncio client: the blocking one's methods as coroutines."""
+"""Asyncio client, with the same methods as the blocking one."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import grpc.aio
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
-from rescorer.client.blocking import IN_FLIGHT
+from rescorer.client.blocking import DEFAULT_OPEN_CALLS
 from rescorer.client.calls import (
     Answer,
+    BulkCall,
     Fallback,
     Item,
-    Options,
-    Requests,
-    Sent,
-    answers_of,
-    raising_faults,
-    text_scores_of,
-    until_fault,
+    RequestBuilder,
+    RequestOptions,
+    convert_rpc_errors,
+    iterate_until_error,
+    read_answers,
+    read_text_scores,
 )
-from rescorer.client.connection import REASON_S, Connections, Retry, why_unready
+from rescorer.client.connection import UNREADY_REASON_TIMEOUT_S, Connections, Retry, describe_unready
 from rescorer.client.identity import Tls, Token
 from rescorer.errors import DeadlineExceeded, Overloaded, Unavailable
 from rescorer.protocol import MAX_MESSAGE_BYTES
@@ -33,7 +33,7 @@ from rescorer.types import TextScore, Weights
 
 
 class AsyncClient:
-    """``Client`` for asyncio; made inside a running event loop."""
+    """Asyncio version of ``Client``; create it inside a running event loop."""
 
     def __init__(
         self,
@@ -45,10 +45,10 @@ class AsyncClient:
         token: Token = "",
         retry: Retry = Retry(),  # noqa: B008  # frozen
         connections: int = 1,
-        in_flight: int = IN_FLIGHT,
+        in_flight: int = DEFAULT_OPEN_CALLS,
     ) -> None:
-        self._requests = Requests(model, max_message_bytes)
-        self._in_flight = max(1, in_flight)
+        self._requests = RequestBuilder(model, max_message_bytes)
+        self._max_open_calls = max(1, in_flight)
         self._connections = Connections(
             grpc.aio,
             target,
@@ -66,30 +66,30 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        for each in self._connections.channels:
-            await each.close()
+        for channel in self._connections.channels:
+            await channel.close()
 
     async def wait_ready(self, timeout_s: float = 30.0) -> None:
-        """As ``Client.wait_ready``."""
+        """Like ``Client.wait_ready``."""
         health: Any = HealthStub(self._connections.channels[0])
         try:
-            with raising_faults():
+            with convert_rpc_errors():
                 states = health.Watch(HealthCheckRequest(), timeout=timeout_s, wait_for_ready=True)
                 async for state in states:
                     if state.status == HealthCheckResponse.SERVING:
                         states.cancel()
                         return
         except DeadlineExceeded:
-            reason = await self._why_unready(health)
+            reason = await self._find_unready_reason(health)
             raise DeadlineExceeded(f"{self._connections.target}: {reason}") from None
-        raise Unavailable(f"{self._connections.target}: the server ended the health watch")
+        raise Unavailable(f"{self._connections.target}: the server ended the health check")
 
-    async def _why_unready(self, health: Any) -> str:
-        """A call that does not wait is told what one that waits is not."""
+    async def _find_unready_reason(self, health: Any) -> str:
+        """Ask without waiting: gRPC only gives a reason to calls that do not wait for the server."""
         try:
-            state = await health.Check(HealthCheckRequest(), timeout=REASON_S)
+            state = await health.Check(HealthCheckRequest(), timeout=UNREADY_REASON_TIMEOUT_S)
         except grpc.RpcError as error:
-            return why_unready(error)
+            return describe_unready(error)
         return HealthCheckResponse.ServingStatus.Name(state.status)
 
     async def rescore(
@@ -101,13 +101,13 @@ class AsyncClient:
         fallback: Fallback = "",
         timeout_s: float | None = 30.0,
     ) -> list[Answer]:
-        """As ``Client.rescore``."""
-        items, request = self._requests.rescore(lists, Options(weights, merge, fallback))
-        with raising_faults():
+        """Like ``Client.rescore``."""
+        items, request = self._requests.rescore(lists, RequestOptions(weights, merge, fallback))
+        with convert_rpc_errors():
             response = await self._connections.stub.Rescore(
                 request, timeout=timeout_s, metadata=self._connections.metadata
             )
-        return answers_of(response, items)
+        return read_answers(response, items)
 
     async def rescore_stream(
         self,
@@ -118,42 +118,42 @@ class AsyncClient:
         fallback: Fallback = "",
         timeout_s: float | None = 60.0,
     ) -> AsyncIterator[Answer]:
-        """As ``Client.rescore_stream``; ``lists`` is read in the event loop."""
-        options = Options(weights, merge, fallback)
-        under_way: deque[Sent] = deque()
-        faults: list[Exception] = []
+        """Like ``Client.rescore_stream``; ``lists`` is read in the event loop."""
+        options = RequestOptions(weights, merge, fallback)
+        open_calls: deque[BulkCall] = deque()
+        errors: list[Exception] = []
         try:
-            for sent in until_fault(self._requests.bulk(lists, options, timeout_s), faults):
-                self._send(sent)
-                under_way.append(sent)
-                while under_way and (len(under_way) == self._in_flight or under_way[0].call.done()):
-                    for answer in await self._answers(under_way[0]):
+            for bulk_call in iterate_until_error(self._requests.bulk(lists, options, timeout_s), errors):
+                self._send(bulk_call)
+                open_calls.append(bulk_call)
+                while open_calls and (len(open_calls) == self._max_open_calls or open_calls[0].call.done()):
+                    for answer in await self._wait_for_answers(open_calls[0]):
                         yield answer
-                    under_way.popleft()
-                await asyncio.sleep(0)  # whatever else the loop has to do, between the readings of lists
-            while under_way:
-                for answer in await self._answers(under_way[0]):
+                    open_calls.popleft()
+                await asyncio.sleep(0)  # let other tasks run while lists are read
+            while open_calls:
+                for answer in await self._wait_for_answers(open_calls[0]):
                     yield answer
-                under_way.popleft()
+                open_calls.popleft()
         finally:
-            for sent in under_way:
-                sent.call.cancel()
-        if faults:
-            raise faults[0]
+            for bulk_call in open_calls:
+                bulk_call.call.cancel()
+        if errors:
+            raise errors[0]
 
-    def _send(self, sent: Sent) -> None:
-        sent.call = self._connections.stub.Rescore(
-            sent.request, timeout=sent.timeout_s, metadata=self._connections.metadata
+    def _send(self, bulk_call: BulkCall) -> None:
+        bulk_call.call = self._connections.stub.Rescore(
+            bulk_call.request, timeout=bulk_call.timeout_s, metadata=self._connections.metadata
         )
 
-    async def _answers(self, sent: Sent) -> list[Answer]:
+    async def _wait_for_answers(self, bulk_call: BulkCall) -> list[Answer]:
         while True:
             try:
-                with raising_faults():
-                    return answers_of(await sent.call, sent.items)
-            except Overloaded as fault:
-                await asyncio.sleep(sent.pause_s(fault))
-                self._send(sent)
+                with convert_rpc_errors():
+                    return read_answers(await bulk_call.call, bulk_call.items)
+            except Overloaded as error:
+                await asyncio.sleep(bulk_call.retry_delay_s(error))
+                self._send(bulk_call)
 
     async def score_text(
         self,
@@ -163,25 +163,25 @@ class AsyncClient:
         *,
         timeout_s: float | None = 30.0,
     ) -> list[TextScore]:
-        """As ``Client.score_text``."""
+        """Like ``Client.score_text``."""
         request = self._requests.score_text(texts, context, weights)
-        with raising_faults():
+        with convert_rpc_errors():
             response = await self._connections.stub.ScoreText(
                 request, timeout=timeout_s, metadata=self._connections.metadata
             )
-        return text_scores_of(response)
+        return read_text_scores(response)
 
     async def list_models(self, *, timeout_s: float | None = 30.0) -> list[models_pb2.ModelSummary]:
-        """As ``Client.list_models``."""
-        with raising_faults():
+        """Like ``Client.list_models``."""
+        with convert_rpc_errors():
             response = await self._connections.models.ListModels(
                 models_pb2.ListModelsRequest(), timeout=timeout_s, metadata=self._connections.metadata
             )
         return list(response.models)
 
     async def get_model(self, model: str = "", *, timeout_s: float | None = 30.0) -> models_pb2.Model:
-        """As ``Client.get_model``."""
-        with raising_faults():
+        """Like ``Client.get_model``."""
+        with convert_rpc_errors():
             response = await self._connections.models.GetModel(
                 models_pb2.GetModelRequest(model=model),
                 timeout=timeout_s,

@@ -1,4 +1,4 @@
-"""Owns the blocking client."""
+"""Blocking client."""
 
 from __future__ import annotations
 
@@ -13,43 +13,44 @@ from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from rescorer.client.calls import (
     Answer,
+    BulkCall,
     Fallback,
     Item,
-    Options,
-    Requests,
-    Sent,
-    answers_of,
-    raising_faults,
-    text_scores_of,
-    until_fault,
+    RequestBuilder,
+    RequestOptions,
+    convert_rpc_errors,
+    iterate_until_error,
+    read_answers,
+    read_text_scores,
 )
-from rescorer.client.connection import REASON_S, Connections, Retry, why_unready
+from rescorer.client.connection import UNREADY_REASON_TIMEOUT_S, Connections, Retry, describe_unready
 from rescorer.client.identity import Tls, Token
 from rescorer.errors import DeadlineExceeded, Overloaded, Unavailable
 from rescorer.protocol import MAX_MESSAGE_BYTES
 from rescorer.protocol.v1 import models_pb2
 from rescorer.types import TextScore, Weights
 
-IN_FLIGHT = 4
-"""Calls of a bulk: enough that the server never waits for the client, few enough to leave room for others."""
+DEFAULT_OPEN_CALLS = 4
+"""Enough for ``rescore_stream`` to keep a server busy, few enough to leave capacity for other clients."""
 
 
 class Client:
-    """Blocking client of one server or several alike; safe to share between threads.
+    """Blocking client of one server or of several equivalent servers; safe to share between threads.
 
     Args:
-        target: ``host:port``, which may stand for several servers by its DNS entry, or several with commas.
-            Calls take turns between those that are healthy.
-        model: ask for this model, ``name`` or ``name/version``; empty: whichever is served.
-        max_message_bytes: the server's limit; a larger request is refused before it is sent.
-        tls: how to encrypt; None: plain text.
-        token: tells a server that asks for it who calls; not sent in plain text beyond this machine.
-        retry: when a call that failed is sent again; within ``timeout_s``, which bounds a call as a whole.
-        connections: to each server, taken in turn; several are of use behind what balances connections.
-        in_flight: calls that ``rescore_stream`` has open at a time.
+        target: ``host:port``, or several separated by commas; a host name may resolve to several servers.
+            Calls are distributed round robin over the healthy servers.
+        model: Model to request, ``name`` or ``name/version``; empty requests the default model.
+        max_message_bytes: Largest message the server accepts; larger requests fail without being sent.
+        tls: TLS options; None sends plain text.
+        token: Bearer token; never sent in plain text beyond this machine.
+        retry: Policy for retrying failed calls. ``timeout_s`` of a call covers all of its attempts.
+        connections: Number of connections, used in turn; more than one helps behind a load balancer that
+            balances connections instead of calls.
+        in_flight: Largest number of calls that ``rescore_stream`` keeps open.
 
     Raises:
-        ConfigError: an address makes no sense, certificates cannot be read, or the token would be sent in
+        ConfigError: If an address is invalid, a certificate cannot be read, or the token would be sent in
             plain text.
     """
 
@@ -63,10 +64,10 @@ class Client:
         token: Token = "",
         retry: Retry = Retry(),  # noqa: B008  # frozen
         connections: int = 1,
-        in_flight: int = IN_FLIGHT,
+        in_flight: int = DEFAULT_OPEN_CALLS,
     ) -> None:
-        self._requests = Requests(model, max_message_bytes)
-        self._in_flight = max(1, in_flight)
+        self._requests = RequestBuilder(model, max_message_bytes)
+        self._max_open_calls = max(1, in_flight)
         self._connections = Connections(
             grpc,
             target,
@@ -84,30 +85,34 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        for each in self._connections.channels:
-            each.close()
+        for channel in self._connections.channels:
+            channel.close()
 
     def wait_ready(self, timeout_s: float = 30.0) -> None:
-        """Returns when a server serves; raises DeadlineExceeded, with the reason, where none does in time."""
+        """Wait until a server is ready.
+
+        Raises:
+            DeadlineExceeded: If no server becomes ready in time; the message gives the reason.
+        """
         health: Any = HealthStub(self._connections.channels[0])
         try:
-            with raising_faults():
+            with convert_rpc_errors():
                 states = health.Watch(HealthCheckRequest(), timeout=timeout_s, wait_for_ready=True)
                 for state in states:
                     if state.status == HealthCheckResponse.SERVING:
                         states.cancel()
                         return
         except DeadlineExceeded:
-            reason = self._why_unready(health)
+            reason = self._find_unready_reason(health)
             raise DeadlineExceeded(f"{self._connections.target}: {reason}") from None
-        raise Unavailable(f"{self._connections.target}: the server ended the health watch")
+        raise Unavailable(f"{self._connections.target}: the server ended the health check")
 
-    def _why_unready(self, health: Any) -> str:
-        """A call that does not wait is told what one that waits is not."""
+    def _find_unready_reason(self, health: Any) -> str:
+        """Ask without waiting: gRPC only gives a reason to calls that do not wait for the server."""
         try:
-            state = health.Check(HealthCheckRequest(), timeout=REASON_S)
+            state = health.Check(HealthCheckRequest(), timeout=UNREADY_REASON_TIMEOUT_S)
         except grpc.RpcError as error:
-            return why_unready(error)
+            return describe_unready(error)
         return HealthCheckResponse.ServingStatus.Name(state.status)
 
     def rescore(
@@ -119,25 +124,28 @@ class Client:
         fallback: Fallback = "",
         timeout_s: float | None = 30.0,
     ) -> list[Answer]:
-        """One call for all the lists; their answers in the same order.
+        """Rescore lists with a single call.
 
         Args:
-            lists: faults among them, as file readers yield them, are handed back in their places.
-            weights: own ones, the name of a set of the bundle's, or None: its default.
-            merge: make one of hypotheses whose words are equal.
-            fallback: what to take where there is no time, ``ngram`` or ``first_pass``; ``degradation`` of an
-                answer says where that was so. Empty: an error instead.
-            timeout_s: None: wait for ever.
+            lists: N-best lists. Errors between them, as file readers yield them, are returned in place.
+            weights: Weights, the name of one of the bundle's weights sets, or None for its default set.
+            merge: Whether to merge hypotheses with equal words.
+            fallback: Degraded answer to accept if time runs out, ``ngram`` or ``first_pass``; the answer's
+                ``degradation`` says if it was used. Empty: fail instead.
+            timeout_s: Deadline of the call in seconds; None waits forever.
+
+        Returns:
+            One answer per list, in input order: the rescored list, or the error if it cannot be scored.
 
         Raises:
-            RescorerError: the call as a whole failed.
+            RescorerError: If the call as a whole fails.
         """
-        items, request = self._requests.rescore(lists, Options(weights, merge, fallback))
-        with raising_faults():
+        items, request = self._requests.rescore(lists, RequestOptions(weights, merge, fallback))
+        with convert_rpc_errors():
             response = self._connections.stub.Rescore(
                 request, timeout=timeout_s, metadata=self._connections.metadata
             )
-        return answers_of(response, items)
+        return read_answers(response, items)
 
     def rescore_stream(
         self,
@@ -148,47 +156,47 @@ class Client:
         fallback: Fallback = "",
         timeout_s: float | None = 60.0,
     ) -> Iterator[Answer]:
-        """Bulk: answers in order, while later lists are read, sent and scored.
+        """Rescore many lists; yield their answers in input order while later lists are read and scored.
 
-        Some lists a call and ``in_flight`` calls at a time: gRPC sends each again if it must, and several
-        servers share them, where one stream would stay with one server and end with it. A full server is
-        waited for.
+        Sends a few lists per call and keeps up to ``in_flight`` calls open. Unlike one gRPC stream, these
+        calls can be retried one by one and are shared by several servers. If a server is full, waits until it
+        has capacity again.
 
-        Args and Raises: as ``rescore``, of each call; what ``lists`` itself raises is raised here, after the
-        answers to what came before.
+        Takes the arguments of ``rescore``; ``timeout_s`` applies to each call. Raises the same errors, and
+        those that iterating over ``lists`` raises, after the answers to the calls before it.
         """
-        options = Options(weights, merge, fallback)
-        under_way: deque[Sent] = deque()
-        faults: list[Exception] = []
+        options = RequestOptions(weights, merge, fallback)
+        open_calls: deque[BulkCall] = deque()
+        errors: list[Exception] = []
         try:
-            for sent in until_fault(self._requests.bulk(lists, options, timeout_s), faults):
-                self._send(sent)
-                under_way.append(sent)
-                while under_way and (len(under_way) == self._in_flight or under_way[0].call.done()):
-                    yield from self._answers(under_way[0])
-                    under_way.popleft()
-            while under_way:
-                yield from self._answers(under_way[0])
-                under_way.popleft()
+            for bulk_call in iterate_until_error(self._requests.bulk(lists, options, timeout_s), errors):
+                self._send(bulk_call)
+                open_calls.append(bulk_call)
+                while open_calls and (len(open_calls) == self._max_open_calls or open_calls[0].call.done()):
+                    yield from self._wait_for_answers(open_calls[0])
+                    open_calls.popleft()
+            while open_calls:
+                yield from self._wait_for_answers(open_calls[0])
+                open_calls.popleft()
         finally:
-            for sent in under_way:
-                sent.call.cancel()
-        if faults:
-            raise faults[0]
+            for bulk_call in open_calls:
+                bulk_call.call.cancel()
+        if errors:
+            raise errors[0]
 
-    def _send(self, sent: Sent) -> None:
-        sent.call = self._connections.stub.Rescore.future(
-            sent.request, timeout=sent.timeout_s, metadata=self._connections.metadata
+    def _send(self, bulk_call: BulkCall) -> None:
+        bulk_call.call = self._connections.stub.Rescore.future(
+            bulk_call.request, timeout=bulk_call.timeout_s, metadata=self._connections.metadata
         )
 
-    def _answers(self, sent: Sent) -> list[Answer]:
+    def _wait_for_answers(self, bulk_call: BulkCall) -> list[Answer]:
         while True:
             try:
-                with raising_faults():
-                    return answers_of(sent.call.result(), sent.items)
-            except Overloaded as fault:
-                time.sleep(sent.pause_s(fault))
-                self._send(sent)
+                with convert_rpc_errors():
+                    return read_answers(bulk_call.call.result(), bulk_call.items)
+            except Overloaded as error:
+                time.sleep(bulk_call.retry_delay_s(error))
+                self._send(bulk_call)
 
     def score_text(
         self,
@@ -198,28 +206,47 @@ class Client:
         *,
         timeout_s: float | None = 30.0,
     ) -> list[TextScore]:
-        """Every model's log-probability of each word; of the weights only λ matter. Raises as ``rescore``."""
+        """Compute the log-probability of each word of some texts with every language model.
+
+        Args:
+            texts: Texts to score.
+            context: Words that precede each text in the same sentence.
+            weights: As in ``rescore``; only the interpolation weights of the mixture matter.
+            timeout_s: Deadline of the call in seconds; None waits forever.
+
+        Raises:
+            InputError: If a text cannot be encoded.
+            RescorerError: If the call fails.
+        """
         request = self._requests.score_text(texts, context, weights)
-        with raising_faults():
+        with convert_rpc_errors():
             response = self._connections.stub.ScoreText(
                 request, timeout=timeout_s, metadata=self._connections.metadata
             )
-        return text_scores_of(response)
+        return read_text_scores(response)
 
     def list_models(self, *, timeout_s: float | None = 30.0) -> list[models_pb2.ModelSummary]:
-        """Every model in a server's memory, and those it refused, as in models.proto. Raises as ``rescore``.
+        """List the models that a server has loaded or refused to load; see models.proto.
 
-        Servers may differ while they change models: each call asks the next one.
+        With several servers, each call asks the next one; their answers differ while they change models.
+
+        Raises:
+            RescorerError: If the call fails.
         """
-        with raising_faults():
+        with convert_rpc_errors():
             response = self._connections.models.ListModels(
                 models_pb2.ListModelsRequest(), timeout=timeout_s, metadata=self._connections.metadata
             )
         return list(response.models)
 
     def get_model(self, model: str = "", *, timeout_s: float | None = 30.0) -> models_pb2.Model:
-        """All that is known of one; empty: the default. Raises ModelNotFound where it is not served."""
-        with raising_faults():
+        """Describe a model, by default the default model; see models.proto.
+
+        Raises:
+            ModelNotFound: If the model is not served.
+            RescorerError: If the call fails otherwise.
+        """
+        with convert_rpc_errors():
             response = self._connections.models.GetModel(
                 models_pb2.GetModelRequest(model=model),
                 timeout=timeout_s,

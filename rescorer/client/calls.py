@@ -1,4 +1,4 @@
-"""Owns what the blocking and the asyncio client send and how they read the answers."""
+"""Build requests and read responses, for both the blocking and the asyncio client."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.types import NBestList, RescoredList, TextScore, Weights
 
 Item = NBestList | InputError
-"""What file readers yield: a list, or what is wrong with it."""
+"""A list, or the error that a file reader yields in place of an invalid list."""
 Answer = RescoredList | RescorerError
 Fallback = Literal["", "ngram", "first_pass"]
-"""What is taken where there is no time for a whole answer; empty: nothing."""
+"""Degraded answer to accept if there is not enough time for a full one; empty accepts none."""
 FALLBACKS: Mapping[str, pb.Fallback] = MappingProxyType(
     {
         "": pb.FALLBACK_UNSPECIFIED,
@@ -46,15 +46,17 @@ FALLBACKS: Mapping[str, pb.Fallback] = MappingProxyType(
     }
 )
 
-BULK_LISTS, BULK_BYTES = 32, 1024 * 1024
-"""Of one call of a bulk, whichever is reached first."""
-PAUSE_S = 0.1
-"""Before a full server that does not say when is asked again."""
+MAX_BULK_LISTS = 32
+"""Largest number of lists per call of ``rescore_stream``."""
+MAX_BULK_BYTES = 1024 * 1024
+"""Approximate size at which a call of ``rescore_stream`` is sent even with fewer lists."""
+DEFAULT_RETRY_DELAY_S = 0.1
+"""Delay before a full server is asked again if it does not say how long to wait."""
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """What a caller wants of a request beside its lists."""
+class RequestOptions:
+    """Options of a rescoring request."""
 
     weights: Weights | str | None = None
     merge: bool = False
@@ -63,119 +65,131 @@ class Options:
     def __post_init__(self) -> None:
         if self.fallback not in FALLBACKS:
             raise ConfigError(
-                f"fallback is {self.fallback!r}; expected one of {', '.join(map(repr, FALLBACKS))}"
+                f"fallback: expected one of {', '.join(map(repr, FALLBACKS))}, got {self.fallback!r}"
             )
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Of a request."""
-        return {**weighting(self.weights), "merge": self.merge, "fallback": FALLBACKS[self.fallback]}
+        """Fields of the request message."""
+        return {**weights_fields(self.weights), "merge": self.merge, "fallback": FALLBACKS[self.fallback]}
 
 
 @dataclass(slots=True)
-class Sent:
-    """A call of a bulk that is under way."""
+class BulkCall:
+    """One call of ``rescore_stream``, from its creation until its answers are read."""
 
     items: Sequence[Item]
-    """What it is about, faults among them."""
+    """Lists of the call, and the errors between them."""
     request: pb.RescoreRequest
-    until: float
-    """When its time is over, in ``time.monotonic`` seconds."""
+    deadline_s: float
+    """Deadline on the clock of ``time.monotonic``; infinity for no deadline."""
     call: Any = field(default=None)
+    """Future or awaitable of the current attempt."""
 
     @property
     def timeout_s(self) -> float | None:
-        """What is left of its time; None: for ever."""
-        return None if math.isinf(self.until) else max(0.0, self.until - time.monotonic())
+        """Remaining time; None for no deadline."""
+        return None if math.isinf(self.deadline_s) else max(0.0, self.deadline_s - time.monotonic())
 
-    def pause_s(self, fault: Overloaded) -> float:
-        """Before a full server is asked again; raises DeadlineExceeded where its time is over before that."""
-        pause_s = fault.retry_after_s or PAUSE_S
-        if time.monotonic() + pause_s > self.until:
-            raise DeadlineExceeded(f"the server is full, and has been for all the time there was: {fault}")
-        return pause_s
+    def retry_delay_s(self, error: Overloaded) -> float:
+        """Delay before the next attempt after the server was full.
+
+        Raises:
+            DeadlineExceeded: If the deadline is earlier than the next attempt.
+        """
+        delay_s = error.retry_after_s or DEFAULT_RETRY_DELAY_S
+        if time.monotonic() + delay_s > self.deadline_s:
+            raise DeadlineExceeded(f"the server was full until the deadline: {error}")
+        return delay_s
 
 
-class Requests:
-    """Makes requests; a list that cannot be sent is replaced by its fault and left out.
+class RequestBuilder:
+    """Builds request messages; an item that cannot be sent is replaced by its error.
 
     Args:
-        model: as in ``RescoreRequest``.
-        max_message_bytes: above it nothing is sent.
+        model: Value of the field ``model`` of each request.
+        max_message_bytes: Largest request to send.
     """
 
     def __init__(self, model: str, max_message_bytes: int) -> None:
         self._model = model
         self._max_message_bytes = max_message_bytes
 
-    def rescore(self, lists: Iterable[Item], options: Options) -> tuple[list[Item], pb.RescoreRequest]:
-        """Raises LimitExceeded where the lists together are too large."""
+    def rescore(self, lists: Iterable[Item], options: RequestOptions) -> tuple[list[Item], pb.RescoreRequest]:
+        """Build one request for all lists; return the items, errors included, and the request.
+
+        Raises:
+            LimitExceeded: If the request is too large.
+        """
         items, messages = [], []
-        for item, message in self._encoded(lists):
+        for item, message in self._encode_items(lists):
             items.append(item)
             messages += message
         request = pb.RescoreRequest(lists=messages, model=self._model, **options.fields)
-        return items, self._checked(request)
+        return items, self._check_size(request)
 
-    def bulk(self, lists: Iterable[Item], options: Options, timeout_s: float | None) -> Iterator[Sent]:
-        """Requests of at most ``BULK_LISTS`` and about ``BULK_BYTES``; its time begins when it is made."""
+    def bulk(
+        self, lists: Iterable[Item], options: RequestOptions, timeout_s: float | None
+    ) -> Iterator[BulkCall]:
+        """Build requests of limited size; the timeout of each starts when it is built."""
 
-        def fresh() -> pb.RescoreRequest:
+        def new_request() -> pb.RescoreRequest:
             return pb.RescoreRequest(model=self._model, **fields)
 
-        def made() -> Sent:
-            until = math.inf if timeout_s is None else time.monotonic() + timeout_s
-            return Sent(items, self._checked(request), until)
+        def new_call() -> BulkCall:
+            deadline_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
+            return BulkCall(items, self._check_size(request), deadline_s)
 
         fields = options.fields
         items: list[Item] = []
-        request, size = fresh(), 0
-        for item, message in self._encoded(lists):
-            item_bytes = sum(each.ByteSize() for each in message)
-            if items and (len(items) == BULK_LISTS or size + item_bytes > BULK_BYTES):
-                yield made()
-                items, request, size = [], fresh(), 0
+        request, request_bytes = new_request(), 0
+        for item, messages in self._encode_items(lists):
+            item_bytes = sum(message.ByteSize() for message in messages)
+            if items and (len(items) == MAX_BULK_LISTS or request_bytes + item_bytes > MAX_BULK_BYTES):
+                yield new_call()
+                items, request, request_bytes = [], new_request(), 0
             items.append(item)
-            request.lists.extend(message)
-            size += item_bytes
+            request.lists.extend(messages)
+            request_bytes += item_bytes
         if items:
-            yield made()
+            yield new_call()
 
     def score_text(
         self, texts: Sequence[str], context: str, weights: Weights | str | None
     ) -> pb.ScoreTextRequest:
+        """Build a request; raise InputError if a text cannot be encoded."""
         try:
             request = pb.ScoreTextRequest(
-                texts=texts, context=context, model=self._model, **weighting(weights)
+                texts=texts, context=context, model=self._model, **weights_fields(weights)
             )
-        except (TypeError, ValueError) as fault:
-            raise InputError(f"texts cannot be sent: {fault}") from None
-        return self._checked(request)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"texts cannot be sent: {error}") from None
+        return self._check_size(request)
 
-    def _encoded(self, lists: Iterable[Item]) -> Iterator[tuple[Item, list[pb.NBestList]]]:
-        """Each list with its one message; a fault with none."""
+    def _encode_items(self, lists: Iterable[Item]) -> Iterator[tuple[Item, list[pb.NBestList]]]:
+        """Yield each list with its message, and each error without one."""
         for item in lists:
-            message: list[pb.NBestList] = []
+            messages: list[pb.NBestList] = []
             if isinstance(item, NBestList):
                 try:
-                    message = [self._checked(list_to_proto(item))]
-                except InputError as fault:
-                    item = fault
-            yield item, message
+                    messages = [self._check_size(list_to_proto(item))]
+                except InputError as error:
+                    item = error
+            yield item, messages
 
-    def _checked(self, message: Any) -> Any:
-        size = message.ByteSize()
-        if size > self._max_message_bytes:
+    def _check_size(self, message: Any) -> Any:
+        size_bytes = message.ByteSize()
+        if size_bytes > self._max_message_bytes:
             raise LimitExceeded(
-                f"{size} bytes to send; expected at most {self._max_message_bytes} "
+                f"the message has {size_bytes} bytes; expected at most {self._max_message_bytes} "
                 "(this client's max_message_bytes)",
                 field="lists",
             )
         return message
 
 
-def weighting(weights: Weights | str | None) -> dict[str, Any]:
-    """The field of a request that says which weights."""
+def weights_fields(weights: Weights | str | None) -> dict[str, Any]:
+    """Fields of a request that select the weights."""
     if weights is None:
         return {}
     if isinstance(weights, str):
@@ -183,17 +197,17 @@ def weighting(weights: Weights | str | None) -> dict[str, Any]:
     return {"weights": weights_to_proto(weights)}
 
 
-def until_fault(calls: Iterator[Sent], faults: list[Exception]) -> Iterator[Sent]:
-    """The calls before the lists cannot be read on; the fault is kept, for when those are answered."""
+def iterate_until_error(calls: Iterator[BulkCall], errors: list[Exception]) -> Iterator[BulkCall]:
+    """Yield calls; store an error of the iterator in ``errors``, to be raised after their answers."""
     try:
         yield from calls
-    except Exception as fault:
-        faults.append(fault)
+    except Exception as error:
+        errors.append(error)
 
 
-def answers_of(response: pb.RescoreResponse, items: Sequence[Item]) -> list[Answer]:
-    """One an item, in their order."""
-    used = weights_from_proto(response.weights)
+def read_answers(response: pb.RescoreResponse, items: Sequence[Item]) -> list[Answer]:
+    """Read the answers of a response; return one answer per item, in the same order."""
+    weights = weights_from_proto(response.weights)
     messages = iter(response.lists)
     answers: list[Answer] = []
     for item in items:
@@ -204,17 +218,17 @@ def answers_of(response: pb.RescoreResponse, items: Sequence[Item]) -> list[Answ
         if message.status.code:
             answers.append(fault_of(message.status))
         else:
-            answers.append(rescored_from_proto(message, item, used, response.model))
+            answers.append(rescored_from_proto(message, item, weights, response.model))
     return answers
 
 
-def text_scores_of(response: pb.ScoreTextResponse) -> list[TextScore]:
-    return [text_score_from_proto(each) for each in response.scores]
+def read_text_scores(response: pb.ScoreTextResponse) -> list[TextScore]:
+    return [text_score_from_proto(score) for score in response.scores]
 
 
 @contextmanager
-def raising_faults() -> Iterator[None]:
-    """Raises the fault of our tree that a failed call's status tells of."""
+def convert_rpc_errors() -> Iterator[None]:
+    """Raise the ``RescorerError`` that corresponds to the status of a failed call."""
     try:
         yield
     except grpc.RpcError as error:

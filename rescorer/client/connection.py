@@ -1,7 +1,4 @@
-"""Owns how a client reaches its servers: addresses, balancing between them, retries, connections.
-
-gRPC itself does the work; here it is told how, by its service config and the options of its channels.
-"""
+"""Configure gRPC channels: addresses, load balancing, retries and keepalive."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from typing import Any
 
 from grpc import StatusCode
 
-from rescorer.client.identity import Tls, Token, check_token, metadata
+from rescorer.client.identity import Tls, Token, auth_metadata, check_token
 from rescorer.errors import ConfigError
 from rescorer.protocol.v1 import models_pb2, rescorer_pb2
 from rescorer.protocol.v1.models_pb2_grpc import ModelServiceStub
@@ -22,56 +19,57 @@ from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 
 RESCORER_SERVICE = rescorer_pb2.DESCRIPTOR.services_by_name["RescorerService"].full_name
 MODEL_SERVICE = models_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name
-RETRIED = ("UNAVAILABLE", "RESOURCE_EXHAUSTED", "CANCELLED")
-"""Codes of calls that nobody has answered, or that the server asks to repeat later; scoring a list twice
-changes nothing. CANCELLED is what gRPC says to calls that come in the moment its server stops; those that
-the client cancels are not sent again."""
-THROTTLING = {"maxTokens": 1000, "tokenRatio": 0.1}
-"""After 500 failures more than a tenth of the successes, calls are not retried: all calls of a lost server
-find another one, and what is overloaded for long is not asked five times."""
-KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS = 60_000, 10_000
-"""While calls are open, so that a server that went without a word is left before they all are too late."""
-SPARE_BYTES = 65_536
-"""What a message may need beside its own size in gRPC's buffer of what might be sent again."""
-SCHEMES = ("dns:", "ipv4:", "ipv6:", "unix:", "unix-abstract:")
-"""Of targets that gRPC reads as they are."""
-PORT = re.compile(r"(.*):(\d+)")
-REASON_S = 0.25
-"""How long a channel that is not ready may take to say why not; mostly it knows at once."""
-AROUND_REASON = re.compile(
+RETRYABLE_CODES = ("UNAVAILABLE", "RESOURCE_EXHAUSTED", "CANCELLED")
+"""Codes of calls that were not answered, or that the server asks to repeat later; scoring a list twice is
+harmless. gRPC ends calls that arrive while a server stops with CANCELLED; calls cancelled by the client are
+not retried."""
+RETRY_THROTTLING = {"maxTokens": 1000, "tokenRatio": 0.1}
+"""Stop retrying while failures exceed a tenth of the successes by more than 500. All calls of a lost server
+can move to another one, but a server that stays overloaded is not sent each call five times."""
+KEEPALIVE_INTERVAL_MS, KEEPALIVE_TIMEOUT_MS = 60_000, 10_000
+"""Applies while calls are open; detects a server that vanished without closing its connections."""
+RETRY_BUFFER_OVERHEAD_BYTES = 65_536
+"""Space that a message may need in gRPC's retry buffer in addition to its own size."""
+GRPC_SCHEMES = ("dns:", "ipv4:", "ipv6:", "unix:", "unix-abstract:")
+"""Prefixes of targets that are passed to gRPC unchanged."""
+HOST_PORT = re.compile(r"(.*):(\d+)")
+UNREADY_REASON_TIMEOUT_S = 0.25
+"""How long to wait for the reason why a channel is not ready; it is usually known at once."""
+REASON_CONTEXT = re.compile(
     r".*last error: |^[A-Z_]+: |^(ipv4|ipv6|unix)\S*: |^Failed to connect to remote host: |^connect: "
     r"|.*address lookup failed for \S+: |\]$"
 )
-"""What gRPC tells beside it: its own codes and the address, which we name ourselves."""
+"""Parts of gRPC's error messages around the reason itself, such as codes and addresses."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """When a call that failed is sent again, within its deadline, to the next server if there are several."""
+    """Policy for retrying failed calls within their deadline, at the next server if there are several."""
 
     attempts: int = 5
-    """The first one counted; gRPC allows 5. 1: calls are never sent again."""
+    """Largest number of attempts, 1 to 5 (gRPC's limit); 1 disables retries."""
     first_s: float = 0.1
-    """Before the second attempt, a fifth more or less; a server that is full says itself how long."""
+    """Delay before the second attempt in seconds, varied by up to a fifth; a full server can set another."""
     factor: float = 3.0
-    """How much longer before each later one: 0.1, 0.3, 0.9, 2.7 s, in which a server can start anew."""
+    """Factor from one delay to the next: 0.1, 0.3, 0.9, 2.7 s gives a server time to restart."""
     longest_s: float = 3.0
+    """Largest delay in seconds."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.attempts <= 5:
-            raise ConfigError(f"retry: attempts is {self.attempts}; expected 1 to 5")
+            raise ConfigError(f"retry: expected 1 to 5 attempts, got {self.attempts}")
         if not (self.first_s > 0 and self.factor > 0 and self.longest_s > 0):
-            raise ConfigError("retry: first_s, factor and longest_s are to be above 0")
+            raise ConfigError("retry: first_s, factor and longest_s must be greater than 0")
 
     @property
     def policy(self) -> dict[str, Any]:
-        """As gRPC's service config has it."""
+        """Retry policy in the form of gRPC's service config."""
         return {
             "maxAttempts": self.attempts,
             "initialBackoff": f"{self.first_s:.3f}s",
             "maxBackoff": f"{self.longest_s:.3f}s",
             "backoffMultiplier": self.factor,
-            "retryableStatusCodes": RETRIED,
+            "retryableStatusCodes": RETRYABLE_CODES,
         }
 
 
@@ -79,7 +77,7 @@ NO_RETRY = Retry(attempts=1)
 
 
 def service_config(retry: Retry) -> dict[str, Any]:
-    """Calls take turns between the servers that say SERVING, and are retried."""
+    """Build gRPC's service config: round robin over healthy servers, with retries."""
     methods: dict[str, Any] = {"name": [{"service": RESCORER_SERVICE}, {"service": MODEL_SERVICE}]}
     if retry.attempts > 1:
         methods["retryPolicy"] = retry.policy
@@ -87,20 +85,20 @@ def service_config(retry: Retry) -> dict[str, Any]:
         "loadBalancingConfig": [{"round_robin": {}}],
         "healthCheckConfig": {"serviceName": RESCORER_SERVICE},
         "methodConfig": [methods],
-        "retryThrottling": THROTTLING,
+        "retryThrottling": RETRY_THROTTLING,
     }
 
 
 class Connections:
-    """The channels of a client, taken in turn; they may be used by several threads.
+    """The channels of a client, used in turn; safe to share between threads.
 
     Args:
-        grpc: the module that makes channels, ``grpc`` or ``grpc.aio``.
-        target: as of ``Client``.
-        count: of channels.
+        grpc: Module that creates channels, ``grpc`` or ``grpc.aio``.
+        target: Target as in ``Client``.
+        count: Number of channels.
 
     Raises:
-        ConfigError: as ``Client``.
+        ConfigError: As in ``Client``.
     """
 
     def __init__(
@@ -115,7 +113,7 @@ class Connections:
         max_message_bytes: int,
     ) -> None:
         if count < 1:
-            raise ConfigError(f"connections is {count}; expected at least 1")
+            raise ConfigError(f"connections: expected at least 1, got {count}")
         self._token = token
         self.target = target
         resolved, authority = resolve(target)
@@ -123,7 +121,7 @@ class Connections:
         options = [
             *channel_options(retry, max_message_bytes),
             *([("grpc.default_authority", authority)] if authority else []),
-            # Channels to the same address would share one connection.
+            # Otherwise channels to the same address share one connection.
             *([("grpc.use_local_subchannel_pool", 1)] if count > 1 else []),
         ]
         if tls is None:
@@ -131,30 +129,30 @@ class Connections:
         else:
             credentials, options = tls.credentials(), [*options, *tls.options]
             self.channels = [grpc.secure_channel(resolved, credentials, options) for _ in range(count)]
-        self._stubs = itertools.cycle([RescorerServiceStub(each) for each in self.channels])
+        self._stubs = itertools.cycle([RescorerServiceStub(channel) for channel in self.channels])
         self.models: Any = ModelServiceStub(self.channels[0])
 
     @property
     def stub(self) -> Any:
-        """Whose turn it is."""
+        """Stub of the next channel."""
         return next(self._stubs)
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """Of a call."""
-        return metadata(self._token)
+        """Metadata for the next call."""
+        return auth_metadata(self._token)
 
 
-def why_unready(error: Any) -> str:
-    """What a refused question about health tells of the server, from gRPC's error.
+def describe_unready(error: Any) -> str:
+    """Describe why a server is not ready, from the error of a health check.
 
-    Its words are for people and may change: what is not known is handed on whole.
+    gRPC's messages are meant for people and may change; an unknown message is returned unchanged.
     """
     if error.code() is StatusCode.DEADLINE_EXCEEDED:
         return "no answer"
-    reason, before = str(error.details() or error.code().name), ""
-    while reason != before:
-        before, reason = reason, AROUND_REASON.sub("", reason, count=1)
+    reason, previous = str(error.details() or error.code().name), ""
+    while reason != previous:
+        previous, reason = reason, REASON_CONTEXT.sub("", reason, count=1)
     if "unhealthy" in reason:
         return "NOT_SERVING, still loading its models or stopping"
     return "connection refused" if reason.startswith("Connection refused") else reason
@@ -162,58 +160,57 @@ def why_unready(error: Any) -> str:
 
 def channel_options(retry: Retry, max_message_bytes: int) -> tuple[tuple[str, Any], ...]:
     return (
-        # Answers are longer than questions, and the server is trusted.
+        # Responses are larger than requests, and the server is trusted.
         ("grpc.max_receive_message_length", -1),
-        # A server that is just starting is found soon.
+        # Connect soon to a server that has just started.
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", 100),
         ("grpc.max_reconnect_backoff_ms", 5_000),
-        ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+        ("grpc.keepalive_time_ms", KEEPALIVE_INTERVAL_MS),
         ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
         ("grpc.service_config", json.dumps(service_config(retry))),
-        # Whatever owns the name's DNS has no say in it.
+        # DNS records must not override the service config.
         ("grpc.service_config_disable_resolution", 1),
-        # gRPC's own 256 KiB would leave larger requests without a second attempt.
-        ("grpc.per_rpc_retry_buffer_size", max_message_bytes + SPARE_BYTES),
+        # With gRPC's default of 256 KiB, larger requests would not be retried.
+        ("grpc.per_rpc_retry_buffer_size", max_message_bytes + RETRY_BUFFER_OVERHEAD_BYTES),
     )
 
 
 def resolve(target: str) -> tuple[str, str]:
-    """A target as gRPC reads it, and the name that the servers are expected to have; empty: gRPC knows.
+    """Convert a target to gRPC's syntax; return it and the name that servers must authenticate as.
 
-    gRPC resolves one name into all its addresses, and again when a connection breaks; of several names each
-    is looked up once, here, for an IPv4 address.
+    The name is empty if gRPC takes it from the target. gRPC resolves a single host name to all its addresses,
+    and again when a connection breaks; several names are resolved here, once, to one address each.
 
     Raises:
-        ConfigError: an address of several has no port, is no IP address and no name that is known, or they
-            are of both IP versions.
+        ConfigError: If one of several addresses has no port or cannot be resolved, or they mix IP versions.
 
     >>> resolve("dns:///rescorer:50051")
     ('dns:///rescorer:50051', '')
     >>> resolve("127.0.0.1:1, 127.0.0.1:2")
     ('ipv4:127.0.0.1:1,127.0.0.1:2', '127.0.0.1')
     """
-    if "," not in target or target.startswith(SCHEMES):
+    if "," not in target or target.startswith(GRPC_SCHEMES):
         return target, ""
-    parts = [each.strip() for each in target.split(",") if each.strip()]
-    found = [address_of(each) for each in parts]
-    families = {":" in host for host, _ in found}
-    if len(families) > 1:
+    parts = [part.strip() for part in target.split(",") if part.strip()]
+    addresses = [resolve_address(part) for part in parts]
+    ip_versions = {6 if ":" in host else 4 for host, _ in addresses}
+    if len(ip_versions) > 1:
         raise ConfigError(f"{target}: expected addresses of one IP version")
-    scheme, form = ("ipv6", "[{}]:{}") if families == {True} else ("ipv4", "{}:{}")
+    scheme, pattern = ("ipv6", "[{}]:{}") if ip_versions == {6} else ("ipv4", "{}:{}")
     first_host = parts[0].rpartition(":")[0].strip("[]")
-    return f"{scheme}:" + ",".join(form.format(*each) for each in found), first_host
+    return f"{scheme}:" + ",".join(pattern.format(*address) for address in addresses), first_host
 
 
-def address_of(text: str) -> tuple[str, str]:
-    """IP address and port of ``host:port``."""
-    place = PORT.fullmatch(text)
-    if place is None:
+def resolve_address(text: str) -> tuple[str, str]:
+    """Resolve ``host:port`` to an IP address and a port."""
+    match = HOST_PORT.fullmatch(text)
+    if match is None:
         raise ConfigError(f"{text}: expected host:port")
-    host, port = place[1].strip("[]"), place[2]
+    host, port = match[1].strip("[]"), match[2]
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         ((*_, (address, *_)), *_) = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as fault:
-        raise ConfigError(f"{text}: {getattr(fault, 'strerror', None) or fault}") from None
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(f"{text}: {getattr(error, 'strerror', None) or error}") from None
     return str(address), port

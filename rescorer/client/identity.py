@@ -1,4 +1,4 @@
-"""Owns how a client's channel is secured: who the server must be, and who the client says it is."""
+"""TLS options and bearer tokens: verify the server and authenticate the client."""
 
 from __future__ import annotations
 
@@ -12,54 +12,60 @@ from rescorer.errors import ConfigError
 from rescorer.protocol.addresses import is_local_target
 
 Token = str | Callable[[], str]
-"""A bearer token, or what is called for one at every call, for tokens that change."""
+"""A bearer token, or a function that returns the current one and is called for every call."""
 
 
 @dataclass(frozen=True)
 class Tls:
-    """An encrypted channel; all files are PEM.
+    """Options of an encrypted channel; all files are in PEM format.
 
     >>> Client("captions.example.org:443", tls=Tls(), token=token)                       # doctest: +SKIP
     >>> Client("10.0.0.5:50051", tls=Tls(ca="ca.pem", server_name="captions.internal"))  # doctest: +SKIP
     """
 
     ca: Path | str | None = None
-    """Authorities that may vouch for the server; None: those that come with gRPC."""
+    """Certificates of the authorities to trust; None uses those that come with gRPC."""
     certificate: Path | str | None = None
-    """The client's own chain, where the server asks for one."""
+    """Certificate chain of the client, for servers that require one."""
     key: Path | str | None = None
+    """Private key of the client's certificate."""
     server_name: str = ""
-    """The name in the server's certificate, where it is not the one that is connected to."""
+    """Expected name in the server's certificate, if it differs from the name in the target."""
 
     def credentials(self) -> grpc.ChannelCredentials:
-        """Raises ConfigError where a file cannot be read, or a certificate comes without its key."""
+        """Read the files.
+
+        Raises:
+            ConfigError: If a file cannot be read, or only one of certificate and key is given.
+        """
         if (self.certificate is None) != (self.key is None):
-            raise ConfigError("tls: expected a certificate and its key, or neither")
+            raise ConfigError("tls: expected both certificate and key, or neither")
         return grpc.ssl_channel_credentials(
-            root_certificates=read(self.ca),
-            private_key=read(self.key),
-            certificate_chain=read(self.certificate),
+            root_certificates=read_pem(self.ca),
+            private_key=read_pem(self.key),
+            certificate_chain=read_pem(self.certificate),
         )
 
     @property
     def options(self) -> tuple[tuple[str, str], ...]:
+        """Channel options for gRPC."""
         return (("grpc.ssl_target_name_override", self.server_name),) if self.server_name else ()
 
 
-def read(path: Path | str | None) -> bytes | None:
+def read_pem(path: Path | str | None) -> bytes | None:
     try:
         return None if path is None else Path(path).read_bytes()
-    except OSError as fault:
-        raise ConfigError(f"{path}: cannot be read: {fault.strerror}") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def check_token(target: str, tls: Tls | None, token: Token) -> None:
-    """Raises ConfigError where a token would cross a network in plain text."""
+    """Raise ConfigError if a token would cross a network in plain text."""
     if token and tls is None and not is_local_target(target):
-        raise ConfigError(f"a token for {target} would be sent in plain text; expected tls")
+        raise ConfigError(f"the token for {target} would be sent in plain text; set tls")
 
 
-def metadata(token: Token) -> tuple[tuple[str, str], ...]:
-    """What tells the server who calls."""
+def auth_metadata(token: Token) -> tuple[tuple[str, str], ...]:
+    """Build the metadata of a call that authenticates the client; empty without a token."""
     value = token() if callable(token) else token
     return (("authorization", f"Bearer {value}"),) if value else ()

@@ -22,8 +22,8 @@ from rescorer import (
     ScoringError,
 )
 from rescorer.client import NO_RETRY, AsyncClient, Client
-from rescorer.client.blocking import IN_FLIGHT
-from rescorer.client.calls import BULK_LISTS
+from rescorer.client.blocking import DEFAULT_OPEN_CALLS
+from rescorer.client.calls import MAX_BULK_LISTS
 from rescorer.errors import DeadlineExceeded, Overloaded, Unavailable
 from tests.conftest import REPOSITORY
 from tests.support.clients import make_list, rescore_async
@@ -132,7 +132,7 @@ def test_a_stream_reads_only_a_little_ahead_and_can_be_left(client, server):
     answers = client.rescore_stream(endless)
     assert [next(answers).id for _ in range(3)] == ["u0", "u1", "u2"]
     answers.close()
-    assert next(read) <= BULK_LISTS * (IN_FLIGHT + 2)
+    assert next(read) <= MAX_BULK_LISTS * (DEFAULT_OPEN_CALLS + 2)
 
     async def first_of_endless() -> str:
         async with AsyncClient(server.target) as client:
@@ -161,11 +161,11 @@ def test_what_the_lists_themselves_raise_comes_after_the_answers_before_it(clien
     answered: list[str] = []
     with pytest.raises(FormatError, match="cannot be opened"):
         streamed_blocking()
-    assert answered == [f"u{i}" for i in range(BULK_LISTS)]
+    assert answered == [f"u{i}" for i in range(MAX_BULK_LISTS)]
     answered.clear()
     with pytest.raises(FormatError, match="cannot be opened"):
         asyncio.run(streamed())
-    assert answered == [f"u{i}" for i in range(BULK_LISTS)]
+    assert answered == [f"u{i}" for i in range(MAX_BULK_LISTS)]
 
 
 def test_a_client_needs_no_model_libraries():

@@ -17,7 +17,7 @@ import pytest
 from rescorer import RescoredList
 from rescorer.client import NO_RETRY, AsyncClient, Client
 from rescorer.errors import ModelNotFound
-from rescorer.load.server import family, rss_bytes
+from rescorer.load.resources import process_tree, rss_bytes
 from rescorer.protocol.v1 import models_pb2 as pb
 from tests.support.clients import make_list
 from tests.support.serve_command import run_serve_command
@@ -137,7 +137,7 @@ def test_no_caller_sees_the_end_of_a_scoring_process(ngram_bundle, tmp_path):
 
         def scorer() -> int | None:
             """The one of the server's children that has the models."""
-            children = [pid for pid in family(process.pid) if pid != process.pid]
+            children = [pid for pid in process_tree(process.pid) if pid != process.pid]
             return max(children, key=rss_bytes, default=None)
 
         def happening() -> None:

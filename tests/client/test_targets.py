@@ -10,7 +10,7 @@ import pytest
 
 from rescorer import ConfigError
 from rescorer.client import Client, Retry
-from rescorer.client.connection import resolve, service_config, why_unready
+from rescorer.client.connection import describe_unready, resolve, service_config
 from tests.conftest import REPOSITORY
 
 
@@ -55,7 +55,7 @@ def test_targets_that_make_no_sense_are_refused(target, part):
 )
 def test_why_a_server_is_not_ready_is_read_from_what_grpc_says(details, reason):
     def told(details: str, code: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE) -> str:
-        return why_unready(grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details))
+        return describe_unready(grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details))
 
     assert told(f"connections to all backends failing; last error: {details}") == reason
     assert told("", grpc.StatusCode.DEADLINE_EXCEEDED) == "no answer"

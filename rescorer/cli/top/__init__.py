@@ -1,1 +1,4 @@
-"""``rescorer top``: read the metrics of a running server and show what happened between two readings."""
+"""Command ``rescorer top``: scrape the metrics of a running server and show what it does.
+
+Takes the address of a server's metrics; prints a snapshot of its activity after each interval.
+"""

@@ -1,4 +1,4 @@
-"""Owns the command ``rescorer top``."""
+"""Show the activity of a running server in the terminal."""
 
 from __future__ import annotations
 
@@ -17,100 +17,121 @@ from rich.text import Text
 from rescorer.cli.output import shown
 
 if TYPE_CHECKING:
-    from rescorer.cli.top.scrape import Picture, Quantiles
+    from rescorer.cli.top.scrape import Quantiles, Snapshot
 
 
 def top(
-    address: Annotated[str, typer.Argument(help="Where the server tells its metrics, HOST:PORT.")],
-    every_s: Annotated[float, typer.Option("--every", min=0.1, help="Seconds between pictures.")] = 2.0,
-    once: Annotated[bool, typer.Option("--once", help="Show one picture and end.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Write a JSON object a picture.")] = False,
+    address: Annotated[str, typer.Argument(help="Address of the server's metrics, HOST:PORT.")],
+    interval_s: Annotated[float, typer.Option("--every", min=0.1, help="Seconds between snapshots.")] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Show one snapshot and exit.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object per snapshot.")] = False,
 ) -> None:
     """Watch a running server in the terminal.
 
     Example: rescorer top 127.0.0.1:9464
 
-    The server needs --metrics-port. A picture is of what happened since the one before. It ends at Ctrl-C, or
-    when the server is gone.
+    The server must run with --metrics-port. Each snapshot covers the time since the previous one. Ends at
+    Ctrl-C, or when the server can no longer be reached.
     """
-    some = pictures(address, every_s)
+    snapshots = take_snapshots(address, interval_s)
     if as_json:
-        for picture in some:
-            typer.echo(json.dumps(asdict(picture)))
+        for snapshot in snapshots:
+            typer.echo(json.dumps(asdict(snapshot)))
             if once:
                 return
     if once:
-        Console().print(view(address, next(some)))
+        Console().print(render(address, next(snapshots)))
         return
     try:
         with Live(Text(f"reading {address} …"), auto_refresh=False) as live:
-            for picture in some:
-                live.update(view(address, picture), refresh=True)
+            for snapshot in snapshots:
+                live.update(render(address, snapshot), refresh=True)
     except KeyboardInterrupt:
         return
 
 
-def pictures(address: str, every_s: float) -> Iterator[Picture]:
-    """One after each interval, for ever; raises Unavailable when the server cannot be read."""
-    from rescorer.cli.top.scrape import compare, read
+def take_snapshots(address: str, interval_s: float) -> Iterator[Snapshot]:
+    """Yield a snapshot after each interval, endlessly; raise Unavailable if the metrics cannot be read."""
+    from rescorer.cli.top.scrape import compare, read_metrics
 
-    before = read(address)
+    before = read_metrics(address)
     while True:
-        time.sleep(every_s)
-        after = read(address)
+        time.sleep(interval_s)
+        after = read_metrics(address)
         yield compare(before, after)
         before = after
 
 
-def view(address: str, picture: Picture) -> Group:
-    """A picture for people."""
-    state = ("serving", "bold green") if picture.ready else ("not serving", "bold red")
-    head = Text.assemble(
+def render(address: str, snapshot: Snapshot) -> Group:
+    """Lay out a snapshot as text and tables."""
+    side_by_side = Table.grid(padding=(0, 3))
+    side_by_side.add_row(latency_table(snapshot), code_table(snapshot), phase_table(snapshot))
+    return Group(
+        status_line(address, snapshot), load_line(snapshot), "", side_by_side, "", model_table(snapshot)
+    )
+
+
+def status_line(address: str, snapshot: Snapshot) -> Text:
+    state = ("serving", "bold green") if snapshot.ready else ("not serving", "bold red")
+    return Text.assemble(
         (address, "bold"),
         "  ",
         state,
-        f"  {picture.lists_per_s:,.1f} lists/s  scorers {picture.scorers} ({picture.restarts} restarts)  "
-        f"{picture.memory_bytes / 1e6:,.0f} MB",
+        f"  {snapshot.lists_per_s:,.1f} lists/s  scorers {snapshot.scorers} ({snapshot.restarts} restarts)  "
+        f"{snapshot.memory_bytes / 1e6:,.0f} MB",
     )
-    load = Text(
-        f"waiting {picture.waiting:,}  in flight {picture.in_flight_lists:,} lists, "
-        f"{picture.in_flight_tokens:,} words  streams {picture.streams:,}  "
-        f"a batch {shown(picture.batch_lists, '.1f')} lists, {shown(picture.batch_edges, ',.0f')} edges  "
-        f"distinct {shown(picture.distinct, '.0%')}"
+
+
+def load_line(snapshot: Snapshot) -> Text:
+    return Text(
+        f"waiting {snapshot.waiting:,}  in flight {snapshot.in_flight_lists:,} lists, "
+        f"{snapshot.in_flight_tokens:,} words  streams {snapshot.streams:,}  "
+        f"per batch {shown(snapshot.batch_lists, '.1f')} lists, {shown(snapshot.batch_edges, ',.0f')} edges  "
+        f"distinct {shown(snapshot.distinct, '.0%')}"
     )
-    times = table("time", "p50 ms", "p99 ms")
-    for name, each in (
-        ("call", picture.call_ms),
-        ("queue", picture.queue_ms),
-        ("compute, a batch", picture.compute_ms),
-    ):
-        times.add_row(name, *milliseconds(each))
-    codes = table("code", "calls/s")
-    for code, rate in picture.calls_per_s.items():
-        codes.add_row(code, f"{rate:,.1f}")
-    phases = table("phase", "of a core")
-    for phase, share in sorted(picture.phase_shares.items(), key=lambda each: -each[1]):
-        phases.add_row(phase, f"{share:.1%}")
-    models = table("model", "lists/s", "best changed", "unknown words", "MB")
-    for model, of_model in picture.models.items():
-        models.add_row(
-            model,
-            f"{of_model.lists_per_s:,.1f}",
-            shown(of_model.best_changed, ".1%"),
-            shown(of_model.unknown_words, ".2%"),
-            f"{of_model.memory_bytes / 1e6:,.0f}",
+
+
+def latency_table(snapshot: Snapshot) -> Table:
+    table = make_table("time", "p50 ms", "p99 ms")
+    table.add_row("call", *format_quantiles(snapshot.call_ms))
+    table.add_row("queue", *format_quantiles(snapshot.queue_ms))
+    table.add_row("compute per batch", *format_quantiles(snapshot.compute_ms))
+    return table
+
+
+def code_table(snapshot: Snapshot) -> Table:
+    table = make_table("code", "calls/s")
+    for code, calls_per_s in snapshot.calls_per_s.items():
+        table.add_row(code, f"{calls_per_s:,.1f}")
+    return table
+
+
+def phase_table(snapshot: Snapshot) -> Table:
+    table = make_table("phase", "of a core")
+    for phase, share in sorted(snapshot.phase_shares.items(), key=lambda item: -item[1]):
+        table.add_row(phase, f"{share:.1%}")
+    return table
+
+
+def model_table(snapshot: Snapshot) -> Table:
+    table = make_table("model", "lists/s", "best changed", "unknown words", "MB")
+    for label, model in snapshot.models.items():
+        table.add_row(
+            label,
+            f"{model.lists_per_s:,.1f}",
+            shown(model.best_changed, ".1%"),
+            shown(model.unknown_words, ".2%"),
+            f"{model.memory_bytes / 1e6:,.0f}",
         )
-    side_by_side = Table.grid(padding=(0, 3))
-    side_by_side.add_row(times, codes, phases)
-    return Group(head, load, "", side_by_side, "", models)
+    return table
 
 
-def table(first: str, *others: str) -> Table:
-    made = Table(first, box=None, pad_edge=False, header_style="dim")
-    for name in others:
-        made.add_column(name, justify="right")
-    return made
+def make_table(first_column: str, *number_columns: str) -> Table:
+    table = Table(first_column, box=None, pad_edge=False, header_style="dim")
+    for name in number_columns:
+        table.add_column(name, justify="right")
+    return table
 
 
-def milliseconds(times: Quantiles) -> tuple[str, str]:
-    return shown(times.p50, ",.1f"), shown(times.p99, ",.1f")
+def format_quantiles(quantiles: Quantiles) -> tuple[str, str]:
+    return shown(quantiles.p50, ",.1f"), shown(quantiles.p99, ",.1f")

@@ -1,4 +1,4 @@
-"""Owns what the metrics of a running server say of it, read as Prometheus reads them and compared."""
+"""Read the Prometheus metrics of a running server and summarise what happened between two readings."""
 
 from __future__ import annotations
 
@@ -12,167 +12,177 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from rescorer.errors import Unavailable
 
-READ_LIMIT_S = 5.0
+READ_TIMEOUT_S = 5.0
 PREFIX = "rescorer_"
 HTTP2_SETTINGS = "\x04"
-"""The type of the frame with which a server of HTTP/2 begins, after three bytes of its length."""
+"""Type of the first frame that an HTTP/2 server sends, after the three bytes of the frame's length."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """Of times, in milliseconds; None where nothing was measured."""
+    """Quantiles of times in milliseconds; None if nothing was measured."""
 
     p50: float | None = None
     p99: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class ModelPicture:
-    """What a model does."""
+class ModelSnapshot:
+    """Activity of one model."""
 
     lists_per_s: float
     best_changed: float | None
-    """Share of its lists whose best hypothesis was not the first; None: it had no lists."""
+    """Share of lists whose best hypothesis was not the first one; None without lists."""
     unknown_words: float | None
-    """Share of words."""
+    """Share of out-of-vocabulary words; None without words."""
     memory_bytes: float
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
-    """What a server did between two readings, and its state at the second."""
+class Snapshot:
+    """Activity of a server between two readings of its metrics, and its state at the second one."""
 
     seconds: float
+    """Time between the readings."""
     ready: bool
     lists_per_s: float
     calls_per_s: Mapping[str, float]
-    """By code."""
+    """Calls per second by status code."""
     call_ms: Quantiles
     queue_ms: Quantiles
     compute_ms: Quantiles
-    """Of a batch."""
+    """Time to score a batch."""
     phase_shares: Mapping[str, float]
-    """Seconds a second, by phase."""
+    """Seconds spent per second, by phase."""
     batch_lists: float | None
-    """In the mean, as are edges; None: there were no batches."""
+    """Mean number of lists per batch; None without batches."""
     batch_edges: float | None
+    """Mean number of trie edges per batch."""
     distinct: float | None
-    """Share of the words sent that had to be computed."""
+    """Share of the words that had to be computed; the others were shared or cached."""
     waiting: int
+    """Number of pieces of work in the queue."""
     in_flight_lists: int
     in_flight_tokens: int
     streams: int
     scorers: int
     restarts: int
-    """Since the server began, of scorers."""
+    """Number of worker restarts since the server started."""
     memory_bytes: float
-    """Of the front process and the scoring ones."""
-    models: Mapping[str, ModelPicture]
+    """Resident memory of the front ends and workers together."""
+    models: Mapping[str, ModelSnapshot]
 
 
 class Scrape:
-    """One reading.
+    """One reading of a server's metrics.
 
     Args:
-        text: as the server wrote it.
-        at: when, in seconds of any origin.
+        text: Metrics in Prometheus's text format.
+        time_s: Time of the reading, in seconds since any fixed point.
     """
 
-    def __init__(self, text: str, at: float) -> None:
-        self.at = at
+    def __init__(self, text: str, time_s: float) -> None:
+        self.time_s = time_s
         self._samples = {
-            (each.name.removeprefix(PREFIX), tuple(sorted(each.labels.items()))): each.value
+            (sample.name.removeprefix(PREFIX), tuple(sorted(sample.labels.items()))): sample.value
             for family in text_string_to_metric_families(text)
-            for each in family.samples
+            for sample in family.samples
         }
 
     def sum(self, name: str, **labels: str) -> float:
-        """Over all samples of the name that have these labels."""
-        return sum(value for _, value in self.of(name, **labels))
+        """Sum all samples of a metric that have these labels."""
+        return sum(value for _, value in self.samples(name, **labels))
 
-    def of(self, name: str, **labels: str) -> Iterator[tuple[Mapping[str, str], float]]:
-        for (known, pairs), value in self._samples.items():
-            if known == name and labels.items() <= dict(pairs).items():
-                yield dict(pairs), value
-
-    def by(self, name: str, label: str, **labels: str) -> dict[str, float]:
-        """Sums by the values of a label."""
+    def sum_by(self, name: str, label: str, **labels: str) -> dict[str, float]:
+        """Sum the samples of a metric that have these labels, by the value of another label."""
         sums: dict[str, float] = {}
-        for pairs, value in self.of(name, **labels):
-            sums[pairs[label]] = sums.get(pairs[label], 0.0) + value
+        for sample_labels, value in self.samples(name, **labels):
+            sums[sample_labels[label]] = sums.get(sample_labels[label], 0.0) + value
         return sums
 
+    def samples(self, name: str, **labels: str) -> Iterator[tuple[Mapping[str, str], float]]:
+        """Iterate over the labels and values of all samples of a metric that have these labels."""
+        for (sample_name, label_pairs), value in self._samples.items():
+            if sample_name == name and labels.items() <= dict(label_pairs).items():
+                yield dict(label_pairs), value
 
-def read(address: str) -> Scrape:
-    """Reads the metrics at ``host:port``, or at a whole URL; raises Unavailable."""
+
+def read_metrics(address: str) -> Scrape:
+    """Read the metrics of a server.
+
+    Args:
+        address: ``host:port`` or a complete URL.
+
+    Raises:
+        Unavailable: If the address cannot be read or does not serve a rescorer's metrics.
+    """
     url = address if "://" in address else f"http://{address}/metrics"
     try:
-        with urllib.request.urlopen(url, timeout=READ_LIMIT_S) as answer:
-            text = answer.read().decode("utf-8")
+        with urllib.request.urlopen(url, timeout=READ_TIMEOUT_S) as response:
+            text = response.read().decode("utf-8")
             scrape = Scrape(text, time.monotonic())
-    except (OSError, HTTPException, ValueError) as fault:
-        # Its subclass RemoteDisconnected has a message, no line.
-        reason = found_instead(str(fault)) if type(fault) is BadStatusLine else str(fault)
-        raise Unavailable(f"{url}: no metrics: {reason}") from None
+    except (OSError, HTTPException, ValueError) as error:
+        # Not isinstance: the subclass RemoteDisconnected carries a message instead of the received line.
+        reason = describe_bad_status_line(str(error)) if type(error) is BadStatusLine else str(error)
+        raise Unavailable(f"{url}: cannot read metrics: {reason}") from None
     if PREFIX not in text:
-        raise Unavailable(f"{url}: no metrics of a rescorer among those of {text[:40]!r}")
+        raise Unavailable(f"{url}: expected metrics of a rescorer, got {text[:40]!r}")
     return scrape
 
 
-def found_instead(line: str) -> str:
-    """What answers where no HTTP/1 does, from the first line of it.
+def describe_bad_status_line(line: str) -> str:
+    """Describe a response that is not HTTP/1, from its first line.
 
-    >>> found_instead("SSH-2.0-OpenSSH_9.2")
-    "no HTTP: 'SSH-2.0-OpenSSH_9.2'"
+    >>> describe_bad_status_line("SSH-2.0-OpenSSH_9.2")
+    "expected HTTP, got 'SSH-2.0-OpenSSH_9.2'"
     """
     if line[3:4] == HTTP2_SETTINGS:
-        return "it speaks HTTP/2, as the port of gRPC does; the one of --metrics-port is another"
-    return f"no HTTP: {line[:40]!r}"
+        return "expected HTTP/1, got HTTP/2; this may be the gRPC port: use the port given by --metrics-port"
+    return f"expected HTTP, got {line[:40]!r}"
 
 
-def compare(before: Scrape, after: Scrape) -> Picture:
-    """What happened in between; a server that began anew in between did nothing before."""
-    seconds = max(after.at - before.at, 1e-9)
+class Interval:
+    """The time between two readings; increases are 0 if the server restarted in between."""
 
-    def more(name: str, **labels: str) -> float:
-        return max(0.0, after.sum(name, **labels) - before.sum(name, **labels))
+    def __init__(self, before: Scrape, after: Scrape) -> None:
+        self._before, self._after = before, after
+        self.seconds = max(after.time_s - before.time_s, 1e-9)
 
-    def rates(name: str, label: str) -> dict[str, float]:
-        old = before.by(name, label)
-        grown = {key: (value - old.get(key, 0.0)) / seconds for key, value in after.by(name, label).items()}
-        return {key: value for key, value in sorted(grown.items()) if value > 0}
+    def increase(self, name: str, **labels: str) -> float:
+        return max(0.0, self._after.sum(name, **labels) - self._before.sum(name, **labels))
 
-    def quantiles(name: str, **labels: str) -> Quantiles:
-        old = before.by(f"{name}_bucket", "le", **labels)
-        counts = {
-            float(le): count - old.get(le, 0.0)
-            for le, count in after.by(f"{name}_bucket", "le", **labels).items()
-        }
+    def rates(self, name: str, label: str) -> dict[str, float]:
+        """Compute the increase per second by the value of a label; leaves out what did not increase."""
+        old = self._before.sum_by(name, label)
+        new = self._after.sum_by(name, label)
+        per_second = {key: (value - old.get(key, 0.0)) / self.seconds for key, value in new.items()}
+        return {key: rate for key, rate in sorted(per_second.items()) if rate > 0}
+
+    def quantiles_ms(self, name: str, **labels: str) -> Quantiles:
+        """Estimate the quantiles of the values that a histogram of seconds received."""
+        old = self._before.sum_by(f"{name}_bucket", "le", **labels)
+        new = self._after.sum_by(f"{name}_bucket", "le", **labels)
+        counts = {float(bound): count - old.get(bound, 0.0) for bound, count in new.items()}
         p50, p99 = (quantile(share, counts) for share in (0.5, 0.99))
         return Quantiles() if p50 is None or p99 is None else Quantiles(1e3 * p50, 1e3 * p99)
 
-    memory = {labels["model"]: value for labels, value in after.of("model_memory_bytes")}
-    models = {
-        model: ModelPicture(
-            more("lists_total", model=model) / seconds,
-            ratio(more("lists_best_changed_total", model=model), more("lists_total", model=model)),
-            ratio(more("unknown_words_total", model=model), more("words_total", model=model)),
-            memory.get(model, 0.0),
-        )
-        for model in sorted({*memory, *after.by("lists_total", "model")})
-    }
-    return Picture(
-        seconds=seconds,
+
+def compare(before: Scrape, after: Scrape) -> Snapshot:
+    """Summarise what happened between two readings."""
+    interval = Interval(before, after)
+    increase = interval.increase
+    return Snapshot(
+        seconds=interval.seconds,
         ready=bool(after.sum("ready")),
-        lists_per_s=more("lists_total") / seconds,
-        calls_per_s=rates("calls_total", "code"),
-        call_ms=quantiles("call_seconds", method="Rescore"),
-        queue_ms=quantiles("queue_seconds"),
-        compute_ms=quantiles("batch_seconds"),
-        phase_shares=rates("phase_seconds_sum", "phase"),
-        batch_lists=ratio(more("batch_lists_sum"), more("batch_lists_count")),
-        batch_edges=ratio(more("batch_edges_sum"), more("batch_edges_count")),
-        distinct=ratio(more("trie_edges_total"), more("tokens_total")),
+        lists_per_s=increase("lists_total") / interval.seconds,
+        calls_per_s=interval.rates("calls_total", "code"),
+        call_ms=interval.quantiles_ms("call_seconds", method="Rescore"),
+        queue_ms=interval.quantiles_ms("queue_seconds"),
+        compute_ms=interval.quantiles_ms("batch_seconds"),
+        phase_shares=interval.rates("phase_seconds_sum", "phase"),
+        batch_lists=ratio(increase("batch_lists_sum"), increase("batch_lists_count")),
+        batch_edges=ratio(increase("batch_edges_sum"), increase("batch_edges_count")),
+        distinct=ratio(increase("trie_edges_total"), increase("tokens_total")),
         waiting=int(after.sum("queue_pieces")),
         in_flight_lists=int(after.sum("in_flight_lists")),
         in_flight_tokens=int(after.sum("in_flight_tokens")),
@@ -180,8 +190,23 @@ def compare(before: Scrape, after: Scrape) -> Picture:
         scorers=int(after.sum("scorers_alive")),
         restarts=int(after.sum("scorer_restarts_total")),
         memory_bytes=after.sum("process_resident_memory_bytes") + after.sum("scorer_resident_memory_bytes"),
-        models=models,
+        models=compare_models(interval, after),
     )
+
+
+def compare_models(interval: Interval, after: Scrape) -> dict[str, ModelSnapshot]:
+    """Summarise the activity of each model by its label."""
+    memory_bytes = {labels["model"]: value for labels, value in after.samples("model_memory_bytes")}
+    increase = interval.increase
+    return {
+        model: ModelSnapshot(
+            increase("lists_total", model=model) / interval.seconds,
+            ratio(increase("lists_best_changed_total", model=model), increase("lists_total", model=model)),
+            ratio(increase("unknown_words_total", model=model), increase("words_total", model=model)),
+            memory_bytes.get(model, 0.0),
+        )
+        for model in sorted({*memory_bytes, *after.sum_by("lists_total", "model")})
+    }
 
 
 def ratio(part: float, whole: float) -> float | None:
@@ -189,10 +214,13 @@ def ratio(part: float, whole: float) -> float | None:
 
 
 def quantile(share: float, counts: Mapping[float, float]) -> float | None:
-    """A quantile read from a histogram as Prometheus reads it, evenly spread in a bucket; None: no values.
+    """Estimate a quantile from a histogram as Prometheus does; None without values.
+
+    Values are assumed to be spread evenly within each bucket.
 
     Args:
-        counts: of values up to each bound, infinity among them.
+        share: Share of the values below the quantile, 0 to 1.
+        counts: Number of values up to each bound, including the bound infinity.
 
     >>> quantile(0.5, {1.0: 2, 2.0: 4, float("inf"): 4}), quantile(0.75, {1.0: 2, 2.0: 4, float("inf"): 4})
     (1.0, 1.5)
@@ -201,9 +229,10 @@ def quantile(share: float, counts: Mapping[float, float]) -> float | None:
     total = counts[bounds[-1]] if bounds else 0.0
     if total <= 0:
         return None
-    low = below = 0.0
+    lower_bound = lower_count = 0.0
     for bound in bounds[:-1]:
         if counts[bound] >= share * total:
-            return low + (bound - low) * (share * total - below) / (counts[bound] - below)
-        low, below = bound, counts[bound]
-    return low
+            position = (share * total - lower_count) / (counts[bound] - lower_count)
+            return lower_bound + (bound - lower_bound) * position
+        lower_bound, lower_count = bound, counts[bound]
+    return lower_bound
