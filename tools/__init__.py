@@ -1,1 +1,1 @@
-"""Programs that test the service itself and are not part of the wheel: ``python -m tools``."""
+"""Tests of the service under stress, run as ``python -m tools``; not part of the wheel."""

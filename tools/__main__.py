@@ -1,11 +1,11 @@
-"""Owns the commands ``python -m tools …``: runs that hold a server of their own to what it promises."""
+"""Commands ``python -m tools``: test a server under stress."""
 
 from __future__ import annotations
 
 import json
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,35 +17,37 @@ from rescorer.cli.options import FormatOption, lists_from
 from rescorer.cli.output import PLAIN
 from rescorer.types import NBestList
 
-SHOWN = 10
-"""Faults that are told; ``--json`` has them all."""
-HYPOTHESES = 20
-TERMINATED = 143
-"""Exit code of what SIGTERM has ended, as shells have it."""
+MAX_SHOWN_ERRORS = 10
+"""Number of errors in the error message; ``--json`` writes all of them."""
+DEFAULT_MAX_HYPOTHESES = 20
+SIGTERM_EXIT_CODE = 143
+"""Exit code of processes ended by SIGTERM, as shells report it."""
 
-ListsArgument = Annotated[str, typer.Argument(help="Lists to send.")]
+ListsArgument = Annotated[str, typer.Argument(help="N-best lists to send.")]
 BundleOption = Annotated[Path, typer.Option("--bundle", "-b", help="Folder of the bundle to serve.")]
-WeightsOption = Annotated[str, typer.Option(help="Name of one of the bundle's sets of weights.")]
-HypothesesOption = Annotated[int, typer.Option(min=1, help="Of a list, at most.")]
+WeightsOption = Annotated[str, typer.Option(help="Name of a weights set of the bundle.")]
+HypothesesOption = Annotated[int, typer.Option(min=1, help="Largest number of hypotheses per list.")]
 ServeOption = Annotated[str, typer.Option(help="Options for the server, such as '--scorers 2'.")]
-LimitOption = Annotated[float, typer.Option(min=1, help="Give up the run after so many seconds.")]
-SecondsOption = Annotated[float, typer.Option(min=1, help="At most; what was done by then is told.")]
-LogOption = Annotated[Path | None, typer.Option("--log", help="Keep the server's log in this file.")]
-SeedOption = Annotated[int, typer.Option(help="Of what is left to chance.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Write one JSON object.")]
+LimitOption = Annotated[float, typer.Option(min=1, help="Fail if the run takes longer, in seconds.")]
+SecondsOption = Annotated[float, typer.Option(min=1, help="Stop sending after this time and report.")]
+LogOption = Annotated[Path | None, typer.Option("--log", help="File for the server's log.")]
+SeedOption = Annotated[int, typer.Option(help="Random seed.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Write the report as one JSON object.")]
 
 app = typer.Typer(**PLAIN, no_args_is_help=True)
 
 
 @app.callback()
-def stress() -> None:
-    """Hold a server of its own to what it promises, under faults, nonsense and for long.
+def tools() -> None:
+    """Test a server under stress: failing workers, malformed requests, long load.
 
     Example: python -m tools chaos demo/lists.jsonl.gz --bundle models/starter/1 --calls 1000
 
-    Each run ends with exit code 5 where something was not as it should be. Linux only.
+    Each command starts a server of its own, and ends with exit code 5 if it finds errors. Linux only.
     """
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # so that the server is ended, too
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(SIGTERM_EXIT_CODE)
+    )  # so that the server is stopped, too
 
 
 @app.command()
@@ -53,14 +55,16 @@ def chaos(
     lists: ListsArgument,
     bundle: BundleOption,
     weights: WeightsOption = "default",
-    calls: Annotated[int, typer.Option(min=1, help="Calls, at least.")] = 100_000,
-    callers: Annotated[int, typer.Option(min=1, help="At a time, each with its own login.")] = 50,
-    processes: Annotated[int, typer.Option(min=1, help="That the callers are in.")] = 4,
+    calls: Annotated[int, typer.Option(min=1, help="Smallest number of calls.")] = 100_000,
+    callers: Annotated[
+        int, typer.Option(min=1, help="Number of concurrent callers, each with its own token.")
+    ] = 50,
+    processes: Annotated[int, typer.Option(min=1, help="Number of processes for the callers.")] = 4,
     seconds: SecondsOption = 86_400.0,
-    reloads: Annotated[int, typer.Option(min=0, help="Exchanges of the model under load.")] = 20,
-    kills: Annotated[int, typer.Option(min=0, help="Of scoring processes.")] = 5,
-    scorers: Annotated[int, typer.Option(min=1, help="Scoring processes.")] = 2,
-    hypotheses: HypothesesOption = HYPOTHESES,
+    reloads: Annotated[int, typer.Option(min=0, help="Number of model reloads under load.")] = 20,
+    kills: Annotated[int, typer.Option(min=0, help="Number of workers to kill.")] = 5,
+    workers: Annotated[int, typer.Option("--scorers", min=1, help="Number of workers.")] = 2,
+    hypotheses: HypothesesOption = DEFAULT_MAX_HYPOTHESES,
     serve: ServeOption = "",
     log: LogOption = None,
     limit_s: LimitOption = 3600.0,
@@ -68,20 +72,28 @@ def chaos(
     as_json: JsonOption = False,
     format_: FormatOption = None,
 ) -> None:
-    """Exchange models and kill scorers under load; every list is answered once, with the library's scores.
+    """Reload models and kill workers under load; check that all answers match the library's.
 
     Example: python -m tools chaos demo/lists.jsonl.gz --bundle models/starter/1 --calls 1000
 
     One call in ten is a stream, one in twenty has a deadline that is too short, one in twenty is cancelled.
     """
-    from tools.chaos.run import Plan
-    from tools.chaos.run import chaos as run_chaos
+    from tools.chaos.run import ChaosPlan, run_chaos
 
-    plan = Plan(calls, callers, min(processes, callers), reloads, kills, scorers)
-    plan = replace(
-        plan, seconds=seconds, limit_s=limit_s, seed=seed, server_options=tuple(serve.split()), log=log
+    plan = ChaosPlan(
+        calls,
+        callers,
+        min(processes, callers),
+        reloads,
+        kills,
+        workers,
+        seconds=seconds,
+        limit_s=limit_s,
+        seed=seed,
+        server_options=tuple(serve.split()),
+        log=log,
     )
-    tell(run_chaos(bundle, some(lists, hypotheses, format_), weights, plan), as_json)
+    print_report(run_chaos(bundle, read_short_lists(lists, hypotheses, format_), weights, plan), as_json)
 
 
 @app.command()
@@ -89,8 +101,8 @@ def fuzz(
     lists: ListsArgument,
     bundle: BundleOption,
     weights: WeightsOption = "default",
-    requests: Annotated[int, typer.Option(min=1, help="Messages and conversations.")] = 200_000,
-    at_once: Annotated[int, typer.Option(min=1, help="Open at a time.")] = 16,
+    requests: Annotated[int, typer.Option(min=1, help="Number of requests and connections.")] = 200_000,
+    concurrency: Annotated[int, typer.Option("--at-once", min=1, help="Number of open requests.")] = 16,
     seconds: SecondsOption = 86_400.0,
     hypotheses: HypothesesOption = 5,
     serve: ServeOption = "--scorers 1",
@@ -100,17 +112,16 @@ def fuzz(
     as_json: JsonOption = False,
     format_: FormatOption = None,
 ) -> None:
-    """Send what makes no sense; the server is to refuse it or answer, and to go on as before.
+    """Send malformed requests; check that the server answers or refuses them and keeps serving.
 
     Example: python -m tools fuzz demo/lists.jsonl.gz --bundle models/starter/1 --requests 2000
 
-    Messages with odd values in any field, bytes that are no messages, and conversations in broken HTTP/2.
+    Requests are messages with unusual values in any field, mutated bytes, and malformed HTTP/2 connections.
     """
-    from tools.fuzz.run import Plan
-    from tools.fuzz.run import fuzz as run_fuzz
+    from tools.fuzz.run import FuzzPlan, run_fuzz
 
-    plan = Plan(requests, at_once, seconds, limit_s, seed, tuple(serve.split()), log)
-    tell(run_fuzz(bundle, some(lists, hypotheses, format_), weights, plan), as_json)
+    plan = FuzzPlan(requests, concurrency, seconds, limit_s, seed, tuple(serve.split()), log)
+    print_report(run_fuzz(bundle, read_short_lists(lists, hypotheses, format_), weights, plan), as_json)
 
 
 @app.command()
@@ -119,90 +130,86 @@ def soak(
     bundle: BundleOption,
     weights: WeightsOption = "default",
     seconds: SecondsOption = 3600.0,
-    count: Annotated[int, typer.Option("--lists", min=1, help="At most.")] = 2_000_000,
-    at_once: Annotated[int, typer.Option(min=1, help="Calls open at a time.")] = 8,
-    hypotheses: HypothesesOption = HYPOTHESES,
+    count: Annotated[int, typer.Option("--lists", min=1, help="Largest number of lists.")] = 2_000_000,
+    concurrency: Annotated[int, typer.Option("--at-once", min=1, help="Number of open calls.")] = 8,
+    hypotheses: HypothesesOption = DEFAULT_MAX_HYPOTHESES,
     serve: ServeOption = "--scorers 1",
     log: LogOption = None,
     limit_s: LimitOption = 4500.0,
     as_json: JsonOption = False,
     format_: FormatOption = None,
 ) -> None:
-    """Load a server for an hour or two million lists, and see whether memory, descriptors or threads grow.
+    """Load a server for an hour or two million lists; check that descriptors and threads do not grow.
 
     Example: python -m tools soak demo/lists.jsonl.gz --bundle models/starter/1 --seconds 60
+
+    The report also shows the growth of memory.
     """
-    from tools.soak.run import Plan
-    from tools.soak.run import soak as run_soak
+    from tools.soak.run import SoakPlan, run_soak
 
-    plan = Plan(seconds, count, at_once, limit_s=limit_s, server_options=tuple(serve.split()), log=log)
-    tell(run_soak(bundle, some(lists, hypotheses, format_), weights, plan), as_json)
+    plan = SoakPlan(
+        seconds, count, concurrency, limit_s=limit_s, server_options=tuple(serve.split()), log=log
+    )
+    print_report(run_soak(bundle, read_short_lists(lists, hypotheses, format_), weights, plan), as_json)
 
 
-def some(source: str, hypotheses: int, format_: str | None) -> list[NBestList]:
-    """Lists cut to so many hypotheses; raises InputError where there are none."""
+def read_short_lists(source: str, max_hypotheses: int, format_: str | None) -> list[NBestList]:
+    """Read the valid lists of a file, cut to ``max_hypotheses``; raise InputError if there are none."""
     from rescorer.errors import InputError
 
-    found = [
+    short_lists = [
         replace(
-            each,
-            hypotheses=each.hypotheses[:hypotheses],
-            streams={name: values[:hypotheses] for name, values in each.streams.items()},
+            nbest,
+            hypotheses=nbest.hypotheses[:max_hypotheses],
+            streams={name: values[:max_hypotheses] for name, values in nbest.streams.items()},
         )
-        for each in lists_from(source, None, None, None, format_)
-        if isinstance(each, NBestList)
+        for nbest in lists_from(source, None, None, None, format_)
+        if isinstance(nbest, NBestList)
     ]
-    if not found:
-        raise InputError(f"{source}: no lists; expected at least one")
-    return found
+    if not short_lists:
+        raise InputError(f"{source}: no valid lists; expected at least one")
+    return short_lists
 
 
-def tell(report: Any, as_json: bool) -> None:
-    """Prints a report; raises ServiceError where it has faults."""
+def print_report(report: Any, as_json: bool) -> None:
+    """Print a report; raise ServiceError if it contains errors."""
     from rescorer.errors import ServiceError
 
     if as_json:
         typer.echo(json.dumps(asdict(report)))
     else:
-        rows = list(rows_of(asdict(report)))
+        rows = list(flatten_report(asdict(report)))
         width = max(len(name) for name, _ in rows)
         for name, value in rows:
             typer.echo(f"{name:<{width}}  {value}")
     if report.faults:
-        more = f" … {len(report.faults)} in all" if len(report.faults) > SHOWN else ""
-        raise ServiceError("; ".join(report.faults[:SHOWN]) + more)
+        more = f" … {len(report.faults)} errors in all" if len(report.faults) > MAX_SHOWN_ERRORS else ""
+        raise ServiceError("; ".join(report.faults[:MAX_SHOWN_ERRORS]) + more)
 
 
-def rows_of(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
-    """Names and values of a report, those inside others with both names; lists by how many they hold."""
+def flatten_report(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the rows of a report, nested names joined by spaces; lists are shown by their length."""
     for key, value in values.items():
         name = f"{path} {key}".strip().replace("_", " ")
-        if isinstance(value, Mapping) and any(isinstance(each, Mapping) for each in value.values()):
-            yield from rows_of(value, name)
-        elif isinstance(value, Mapping) and all(isinstance(each, int) for each in value.values()):
-            yield name, ", ".join(f"{code} {count:,}" for code, count in sorted(value.items())) or "none"
-        elif isinstance(value, Mapping):
-            yield from rows_of(value, name)
-        elif isinstance(value, list | tuple) and all(isinstance(each, Mapping) for each in value) and value:
-            for number, each in enumerate(value):
-                yield (
-                    f"{name} {number}",
-                    ", ".join(f"{key.replace('_', ' ')} {shown(of)}" for key, of in each.items()),
-                )
+        if isinstance(value, Mapping):
+            if value and not all(isinstance(item, int) for item in value.values()):
+                yield from flatten_report(value, name)
+            else:
+                yield name, ", ".join(f"{code} {count:,}" for code, count in sorted(value.items())) or "none"
+        elif isinstance(value, Sequence) and value and all(isinstance(item, Mapping) for item in value):
+            for number, item in enumerate(value):
+                cells = (f"{key.replace('_', ' ')} {format_value(cell)}" for key, cell in item.items())
+                yield f"{name} {number}", ", ".join(cells)
         else:
-            yield name, shown(value)
+            yield name, format_value(value)
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.2f}"
-    return (
-        f"{len(value):,}"
-        if isinstance(value, list | tuple)
-        else f"{value:,}"
-        if isinstance(value, int)
-        else value
-    )
+    if isinstance(value, list | tuple):
+        return f"{len(value):,}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Owns the command ``rescorer load``."""
+"""Command ``rescorer load``: measure how many lists a server can rescore, and how it behaves beyond that."""
 
 from __future__ import annotations
 
@@ -16,79 +16,129 @@ from rescorer.cli.output import shown
 from rescorer.types import NBestList
 
 if TYPE_CHECKING:
-    from rescorer.load.stages import Stage
+    from rescorer.load.stages import StageResult
 
 
 def load(
-    lists: Annotated[str, typer.Argument(help="Lists to send.")],
+    lists: Annotated[str, typer.Argument(help="N-best lists to send.")],
     bundle: Annotated[Path, typer.Option("--bundle", "-b", help="Folder of the bundle to serve.")],
-    weights: Annotated[str, typer.Option(help="Name of one of the bundle's sets of weights.")] = "default",
-    seconds: Annotated[float, typer.Option(min=0.1, help="How long each stage takes.")] = 10.0,
-    clients: Annotated[int, typer.Option(min=1, help="Client processes.")] = 2,
+    weights: Annotated[str, typer.Option(help="Name of a weights set of the bundle.")] = "default",
+    seconds: Annotated[float, typer.Option(min=0.1, help="Duration of each stage in seconds.")] = 10.0,
+    clients: Annotated[int, typer.Option(min=1, help="Number of client processes.")] = 2,
     maps: MapOption = None,
     streams: StreamOption = None,
     format_: FormatOption = None,
-    at_once: Annotated[int, typer.Option(min=1, help="Calls a client has open to find the peak.")] = 16,
-    lists_a_call: Annotated[int, typer.Option(min=1, help="Lists of one call.")] = 1,
-    deadline_s: Annotated[float, typer.Option(min=0.01, help="Deadline of each call.")] = 5.0,
-    overload: Annotated[float, typer.Option(min=1, help="Load of the last stage, in peaks.")] = 3.0,
+    calls_per_client: Annotated[
+        int, typer.Option("--at-once", min=1, help="Open calls per client while the peak is measured.")
+    ] = 16,
+    lists_per_call: Annotated[
+        int, typer.Option("--lists-a-call", min=1, help="Number of lists per call.")
+    ] = 1,
+    deadline_s: Annotated[float, typer.Option(min=0.01, help="Deadline of each call in seconds.")] = 5.0,
+    overload: Annotated[
+        float, typer.Option(min=1, help="Load of the last stage relative to the peak.")
+    ] = 3.0,
     overload_seconds: Annotated[
-        float, typer.Option(min=0, help="How long that one takes; 0: as long as the others.")
+        float, typer.Option(min=0, help="Duration of the last stage in seconds; 0 means as the others.")
     ] = 0.0,
     dtype: DtypeOption = "float32",
     serve: Annotated[str, typer.Option(help="Options for the server, such as '--scorers 2'.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object a stage.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object per stage.")] = False,
 ) -> None:
-    """Load a server of its own over loopback, and set what it does beside the library's speed.
+    """Start a server, put it under load over loopback, and compare it with the library.
 
     Example: rescorer load demo/lists.jsonl.gz --bundle models/starter/1 --seconds 3
 
-    Client processes send on schedule whether or not answers come. The stages are the library in this process,
-    with a thread a core and with one (its times are of one list alone), as much as the server can do, half of
-    that, and more than it can do.
+    The stages are: the library in this process with all cores and with one thread (its latencies are those of
+    single lists), as much load as the server can take (the peak), half of the peak, and an overload. Clients
+    send calls on schedule whether or not answers arrive, and measure latency from the time a call was due.
 
-    offered/s: lists that the clients set out to send, a dash where they send the next when one is answered;
-    refused: calls told at once that there is no room or no time; failed: all others without an answer, most
-    at their deadline. Times are counted from when a call was due; late: how much after that the clients began
-    it, for want of a processor, which is no doing of the server's.
+    \b
+    offered/s    lists per second that the clients send; a dash if they wait for answers
+    lists/s      lists answered per second
+    lists/CPU-s  lists answered per second of the server's CPU time
+    p50, p99 ms  latency of answered calls
+    MB           peak memory of the server
+    calls        calls that have ended
+    refused      calls that the server refused at once as overloaded
+    failed       other calls without an answer, most of them late
+    late ms      delay before a client started a call that was due (p99): not the
+                 server's, but a sign of too few cores for the clients
+    refused ms   latency of refused calls (p99)
+    health ms    latency of health checks (p99)
     """
     from rescorer.errors import InputError
     from rescorer.lm.malloc import keep_freed_memory
-    from rescorer.load.stages import Plan, stages
+    from rescorer.load.stages import LoadPlan, run_stages
 
     keep_freed_memory()  # as the server does
-    some = [each for each in lists_from(lists, maps, streams, None, format_) if isinstance(each, NBestList)]
-    if not some:
-        raise InputError(f"{lists}: no lists; expected at least one")
-    options = tuple(serve.split())
-    plan = Plan(
-        seconds, clients, at_once, lists_a_call, deadline_s, overload, options, dtype, overload_seconds
+    valid_lists = [
+        nbest for nbest in lists_from(lists, maps, streams, None, format_) if isinstance(nbest, NBestList)
+    ]
+    if not valid_lists:
+        raise InputError(f"{lists}: no valid lists; expected at least one")
+    plan = LoadPlan(
+        seconds,
+        clients,
+        calls_per_client,
+        lists_per_call,
+        deadline_s,
+        overload,
+        tuple(serve.split()),
+        dtype,
+        overload_seconds,
     )
     if not as_json:
         typer.echo(HEADER)
-    form = "{n_fmt} stages done in {elapsed}; now {desc}"
-    with tqdm(bar_format=form, leave=False, disable=not sys.stderr.isatty()) as bar:
-        for stage in stages(
-            bundle, some, weights, plan, lambda name, s: bar.set_description_str(f"{name}, {s:g} s")
-        ):
-            with bar.external_write_mode():
-                typer.echo(json.dumps(asdict(stage)) if as_json else row(stage))
-            bar.update()
+    with tqdm(
+        bar_format="{n_fmt} stages done in {elapsed}; now {desc}",
+        leave=False,
+        disable=not sys.stderr.isatty(),
+    ) as progress:
+
+        def show_stage(name: str, duration_s: float) -> None:
+            progress.set_description_str(f"{name}, {duration_s:g} s")
+
+        for result in run_stages(bundle, valid_lists, weights, plan, show_stage):
+            with progress.external_write_mode():
+                typer.echo(json.dumps(asdict(result)) if as_json else format_stage(result))
+            progress.update()
 
 
-def row(stage: Stage) -> str:
-    """A stage under ``HEADER``."""
-    rss_mb = None if stage.max_rss_bytes is None else stage.max_rss_bytes / 1e6
-    return (
-        f"{stage.name:<20}{shown(stage.offered_lists_per_s, '.1f'):>11}{stage.calls:>7}{stage.refused:>9}"
-        f"{stage.failed:>8}{stage.lists_per_s:>9.1f}"
-        f"{stage.lists_per_cpu_s:>13.1f}{shown(stage.p50_ms, '.1f'):>9}{shown(stage.p99_ms, '.1f'):>9}"
-        f"{shown(stage.late_p99_ms, '.1f'):>10}{shown(stage.refused_p99_ms, '.1f'):>13}"
-        f"{shown(stage.health_p99_ms, '.1f'):>12}{shown(rss_mb, '.0f'):>7}"
+def format_stage(result: StageResult) -> str:
+    """Format the measurements of a stage as two lines, for the two lines of ``HEADER``."""
+    rss_mb = None if result.max_rss_bytes is None else result.max_rss_bytes / 1e6
+    return format_lines(
+        (
+            result.name,
+            shown(result.offered_lists_per_s, ".1f"),
+            f"{result.lists_per_s:.1f}",
+            f"{result.lists_per_cpu_s:.1f}",
+            shown(result.p50_ms, ".1f"),
+            shown(result.p99_ms, ".1f"),
+            shown(rss_mb, ".0f"),
+        ),
+        (
+            "",
+            str(result.calls),
+            str(result.refused),
+            str(result.failed),
+            shown(result.late_p99_ms, ".1f"),
+            shown(result.refused_p99_ms, ".1f"),
+            shown(result.health_p99_ms, ".1f"),
+        ),
     )
 
 
-HEADER = (
-    f"{'stage':<20}{'offered/s':>11}{'calls':>7}{'refused':>9}{'failed':>8}{'lists/s':>9}{'lists/CPU-s':>13}"
-    f"{'p50 ms':>9}{'p99 ms':>9}{'late p99':>10}{'refused p99':>13}{'health p99':>12}{'MB':>7}"
+def format_lines(*rows: tuple[str, ...]) -> str:
+    """Align the cells of rows below each other; 79 columns wide."""
+    return "\n".join(
+        f"{name:<19}{cells[0]:>10}{cells[1]:>9}{cells[2]:>12}{cells[3]:>8}{cells[4]:>11}{cells[5]:>10}"
+        for name, *cells in rows
+    )
+
+
+HEADER = format_lines(
+    ("stage", "offered/s", "lists/s", "lists/CPU-s", "p50 ms", "p99 ms", "MB"),
+    ("", "calls", "refused", "failed", "late ms", "refused ms", "health ms"),
 )

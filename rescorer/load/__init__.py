@@ -1,1 +1,4 @@
-"""The load test of the service: open-loop clients in processes of their own, and what they see."""
+"""Measure a server under open-loop load from client processes.
+
+Takes a bundle, n-best lists and a plan; yields the measurements of each stage.
+"""

@@ -1,12 +1,13 @@
-"""Owns one client process of a load test: it sends on schedule, whether or not answers come, and counts.
+"""Client process of a load test: send calls on schedule, whether or not answers arrive, and measure them.
 
     python -m rescorer.load.client
 
-It reads its spec, a line of JSON; writes a line when it is connected; begins when it reads another; and
-writes what it saw, a line of JSON.
+Reads its configuration from stdin as one line of JSON, writes a line when it is connected, starts when it
+reads another line, and writes its result as one line of JSON.
 
-Latency is counted from when a call was due, so that a slow server cannot hide by slowing its callers. How
-late calls were begun is told, too: that much of it is the client's own, for want of a processor.
+Latency is measured from the time at which a call was due, so that a slow server cannot improve its figures by
+slowing down its callers. The delay between that time and the actual start of a call is reported separately:
+it is caused by the client, which had to wait for a processor.
 """
 
 from __future__ import annotations
@@ -23,101 +24,110 @@ from typing import Any
 
 import grpc
 
-METHOD = "/rescorer.v1.RescorerService/Rescore"
-REFUSED = "RESOURCE_EXHAUSTED"
-HEALTH, HEALTH_EVERY_S = "/grpc.health.v1.Health/Check", 0.1
+RESCORE_METHOD = "/rescorer.v1.RescorerService/Rescore"
+HEALTH_METHOD = "/grpc.health.v1.Health/Check"
+REFUSED_CODE = "RESOURCE_EXHAUSTED"
+HEALTH_INTERVAL_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
-    """What a client does."""
+class ClientConfig:
+    """Load that one client generates."""
 
     target: str
     messages: list[str]
-    """Requests, serialised, in base64."""
-    rate: float
-    """Calls a second, at random times (a Poisson process); 0: always ``at_once`` calls, closed-loop."""
-    seconds: float
+    """Serialised ``RescoreRequest`` messages in base64; each call sends one of them at random."""
+    calls_per_s: float
+    """Mean rate of a Poisson process; 0 sends calls in a closed loop instead."""
+    duration_s: float
     deadline_s: float
-    at_once: int = 16
-    """Calls open at a time where ``rate`` is 0; 0: none."""
+    concurrency: int = 16
+    """Number of open calls in a closed loop; 0 sends no calls."""
     seed: int = 0
-    calls: int = 0
-    """Begin no more than so many where ``rate`` is 0; 0: as many as there is time for."""
-    health: bool = False
-    """Ask for the server's health meanwhile, ten times a second."""
+    max_calls: int = 0
+    """Largest number of calls in a closed loop; 0 means no limit."""
+    check_health: bool = False
+    """Whether to call the health service as well, once per ``HEALTH_INTERVAL_S``."""
 
 
 @dataclass(slots=True)
-class Seen:
-    """What a client saw."""
+class ClientResult:
+    """Measurements of one client; all times are in milliseconds unless named otherwise."""
 
     codes: dict[str, int] = field(default_factory=dict)
+    """Number of calls by status code."""
     ok_ms: list[float] = field(default_factory=list)
+    """Latency of each answered call."""
     refused_ms: list[float] = field(default_factory=list)
-    """Of calls that the server had no room or no time for, and said so; not of those that ran out of time."""
+    """Latency of each call that the server refused as overloaded; excludes calls that ran out of time."""
     late_ms: list[float] = field(default_factory=list)
-    """After it was due, each call was begun."""
+    """Delay between the time at which each call was due and its start."""
     health_ms: list[float] = field(default_factory=list)
-    seconds: float = 0.0
-    """Until the last answer."""
+    """Latency of each health check."""
+    elapsed_s: float = 0.0
+    """Time from the start until the last call ended."""
     cpu_s: float = 0.0
 
 
-async def run(spec: Spec, connected: Callable[[], object] = lambda: None) -> Seen:
-    """Sends calls for the given time, and waits for their ends.
+async def run_client(config: ClientConfig, on_connected: Callable[[], object] = lambda: None) -> ClientResult:
+    """Send calls for the configured time and wait until all of them have ended.
 
     Args:
-        connected: called before the first; what it takes is not counted.
+        on_connected: Called before the first call; the time it takes is not measured.
     """
-    seen = Seen()
-    messages = [base64.b64decode(each) for each in spec.messages]
-    rng = random.Random(spec.seed)
+    result = ClientResult()
+    messages = [base64.b64decode(message) for message in config.messages]
+    rng = random.Random(config.seed)
     options = (("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1))
-    async with grpc.aio.insecure_channel(spec.target, options=options) as channel:
+    async with grpc.aio.insecure_channel(config.target, options=options) as channel:
         await channel.channel_ready()
-        connected()
-        call: Any = channel.unary_unary(METHOD)
-        began, begun, cpu_began = time.perf_counter(), 0, time.process_time()
-        jobs = [asyncio.create_task(watch_health(channel, spec, seen))] if spec.health else []
+        on_connected()
+        rescore: Any = channel.unary_unary(RESCORE_METHOD)
+        start, started_calls, start_cpu = time.perf_counter(), 0, time.process_time()
+        tasks = [asyncio.create_task(measure_health(channel, config, result))] if config.check_health else []
 
-        async def one(due: float) -> None:
-            seen.late_ms.append((time.perf_counter() - due) * 1e3)
-            code = await outcome(call(rng.choice(messages), timeout=spec.deadline_s))
-            ms = (time.perf_counter() - due) * 1e3
-            seen.codes[code] = seen.codes.get(code, 0) + 1
-            if code in ("OK", REFUSED):
-                (seen.ok_ms if code == "OK" else seen.refused_ms).append(ms)
+        async def send_call(due: float) -> None:
+            result.late_ms.append((time.perf_counter() - due) * 1e3)
+            code = await wait_for_code(rescore(rng.choice(messages), timeout=config.deadline_s))
+            latency_ms = (time.perf_counter() - due) * 1e3
+            result.codes[code] = result.codes.get(code, 0) + 1
+            if code == "OK":
+                result.ok_ms.append(latency_ms)
+            elif code == REFUSED_CODE:
+                result.refused_ms.append(latency_ms)
 
-        async def one_after_the_other() -> None:
-            nonlocal begun
-            while (due := time.perf_counter()) < began + spec.seconds and not 0 < spec.calls <= begun:
-                begun += 1
-                await one(due)
+        async def send_calls_in_closed_loop() -> None:
+            nonlocal started_calls
+            while (due := time.perf_counter()) < start + config.duration_s:
+                if config.max_calls and started_calls >= config.max_calls:
+                    return
+                started_calls += 1
+                await send_call(due)
 
-        if spec.rate:
-            due = began
-            while (due := due + rng.expovariate(spec.rate)) < began + spec.seconds:
+        if config.calls_per_s:
+            due = start
+            while (due := due + rng.expovariate(config.calls_per_s)) < start + config.duration_s:
                 await asyncio.sleep(max(0.0, due - time.perf_counter()))
-                jobs.append(asyncio.create_task(one(due)))
+                tasks.append(asyncio.create_task(send_call(due)))
         else:
-            jobs += [asyncio.create_task(one_after_the_other()) for _ in range(spec.at_once)]
-        await asyncio.gather(*jobs)
-        seen.seconds = time.perf_counter() - began
-        seen.cpu_s = time.process_time() - cpu_began
-    return seen
+            tasks += [asyncio.create_task(send_calls_in_closed_loop()) for _ in range(config.concurrency)]
+        await asyncio.gather(*tasks)
+        result.elapsed_s = time.perf_counter() - start
+        result.cpu_s = time.process_time() - start_cpu
+    return result
 
 
-async def watch_health(channel: grpc.aio.Channel, spec: Spec, seen: Seen) -> None:
-    check: Any = channel.unary_unary(HEALTH)
-    until = time.perf_counter() + spec.seconds
-    while (began := time.perf_counter()) < until:
-        await outcome(check(b"", timeout=spec.deadline_s))
-        seen.health_ms.append((time.perf_counter() - began) * 1e3)
-        await asyncio.sleep(HEALTH_EVERY_S)
+async def measure_health(channel: grpc.aio.Channel, config: ClientConfig, result: ClientResult) -> None:
+    check: Any = channel.unary_unary(HEALTH_METHOD)
+    end = time.perf_counter() + config.duration_s
+    while (start := time.perf_counter()) < end:
+        await wait_for_code(check(b"", timeout=config.deadline_s))
+        result.health_ms.append((time.perf_counter() - start) * 1e3)
+        await asyncio.sleep(HEALTH_INTERVAL_S)
 
 
-async def outcome(call: Any) -> str:
+async def wait_for_code(call: Any) -> str:
+    """Wait for the end of a call; return the name of its status code."""
     try:
         await call
     except grpc.aio.AioRpcError as error:
@@ -125,10 +135,15 @@ async def outcome(call: Any) -> str:
     return "OK"
 
 
-def told_to_begin() -> None:
+def wait_for_start() -> None:
     print("connected", flush=True)
     sys.stdin.readline()
 
 
+def main() -> None:
+    config = ClientConfig(**json.loads(sys.stdin.readline()))
+    print(json.dumps(asdict(asyncio.run(run_client(config, wait_for_start)))))
+
+
 if __name__ == "__main__":
-    print(json.dumps(asdict(asyncio.run(run(Spec(**json.loads(sys.stdin.readline())), told_to_begin)))))
+    main()

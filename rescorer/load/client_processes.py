@@ -1,11 +1,10 @@
-"""Owns the client processes of a load test: begun together once all are connected, and ended in time."""
+"""Run the client processes of a load test: start them together when all are connected."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict
@@ -13,85 +12,62 @@ from tempfile import TemporaryFile
 from typing import IO, NamedTuple
 
 from rescorer.errors import ServiceError
-from rescorer.load.client import Seen, Spec
+from rescorer.load.client import ClientConfig, ClientResult
 
 
-def crowd(
-    specs: Sequence[Spec],
-    limit_s: float | None = None,
-    around: AbstractContextManager[object] | None = None,
-) -> list[Seen]:
-    """Runs client processes at the same time; what each saw.
+def run_clients(
+    configs: Sequence[ClientConfig], monitor: AbstractContextManager[object] | None = None
+) -> list[ClientResult]:
+    """Run one client process per configuration, all at the same time.
 
     Args:
-        around: entered when all are connected and none has sent anything.
+        monitor: Context to enter when all clients are connected and none has sent a call.
 
     Raises:
-        ServiceError: one failed.
-        TimeoutError: it takes too long.
+        ServiceError: If a client process fails.
     """
     with ExitStack() as stack:
-        clients = [stack.enter_context(client_process(spec, limit_s)) for spec in specs]
-        for each in clients:
-            each.said()
-        with around or nullcontext():
-            for each in clients:
-                each.told("begin")
-            return [Seen(**json.loads(each.said())) for each in clients]
+        clients = [stack.enter_context(start_client(config)) for config in configs]
+        for client in clients:
+            client.read_line()
+        with monitor or nullcontext():
+            for client in clients:
+                client.write_line("start")
+            return [ClientResult(**json.loads(client.read_line())) for client in clients]
 
 
-def client(spec: Spec, limit_s: float | None = None) -> Seen:
-    """As ``crowd``, of one."""
-    return crowd([spec], limit_s)[0]
-
-
-class Client(NamedTuple):
-    """A client process, and where it complains: a file, for a pipe that nobody reads would hold it up."""
+class ClientProcess(NamedTuple):
+    """A client process and the file with its error output (a pipe that nobody reads would block it)."""
 
     process: subprocess.Popen[str]
     stderr: IO[str]
 
-    def told(self, line: str) -> None:
+    def write_line(self, line: str) -> None:
         assert self.process.stdin is not None
-        with suppress(BrokenPipeError):  # it is gone, which shows when it has nothing to say
+        with suppress(BrokenPipeError):  # the process has ended: read_line reports why
             print(line, file=self.process.stdin, flush=True)
 
-    def said(self) -> str:
-        """Its next line; raises ServiceError where it has ended without."""
+    def read_line(self) -> str:
+        """Read the next line of output; raise ServiceError if the process ended without writing one."""
         assert self.process.stdout is not None
         if line := self.process.stdout.readline():
             return line
         self.process.wait()
         self.stderr.seek(0)
-        raise ServiceError(f"a client of the load test failed: {self.stderr.read()[-500:]}")
+        raise ServiceError(f"a client process of the load test failed: {self.stderr.read()[-500:]}")
 
 
 @contextmanager
-def client_process(spec: Spec, limit_s: float | None) -> Iterator[Client]:
-    """Connects; it begins when it is told to, and is ended at the end."""
+def start_client(config: ClientConfig) -> Iterator[ClientProcess]:
+    """Start a client process, which connects and then waits; kill it at the end."""
     command, pipe = [sys.executable, "-m", "rescorer.load.client"], subprocess.PIPE
-    over = threading.Event()
     with (
         TemporaryFile("w+") as stderr,
         subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=stderr, text=True) as process,
     ):
-
-        def end() -> None:
-            over.set()
-            process.kill()
-
-        timer = threading.Timer(limit_s, end) if limit_s is not None else None
         try:
-            if timer:
-                timer.start()
-            begun = Client(process, stderr)
-            begun.told(json.dumps(asdict(spec)))
-            yield begun
-        except ServiceError:
-            if over.is_set():
-                raise TimeoutError(f"a client of the load test takes longer than {limit_s:g} s") from None
-            raise
+            client = ClientProcess(process, stderr)
+            client.write_line(json.dumps(asdict(config)))
+            yield client
         finally:
-            if timer:
-                timer.cancel()
             process.kill()

@@ -1,4 +1,4 @@
-"""Owns the stages of a load test and what is told of each: library, peak, half of it, overload."""
+"""Stages of a load test: the library in this process, then a server at its peak, half of it, and overload."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from rescorer.lm.device import use_threads
-from rescorer.load.client import REFUSED, Spec
-from rescorer.load.crowd import crowd
-from rescorer.load.server import Usage, serving
+from rescorer.load.client import REFUSED_CODE, ClientConfig
+from rescorer.load.client_processes import run_clients
+from rescorer.load.resources import ResourceMonitor
+from rescorer.load.server import run_server
 from rescorer.pipeline import Rescorer
 from rescorer.protocol.messages import list_to_proto
 from rescorer.protocol.v1 import rescorer_pb2 as pb
@@ -22,155 +23,181 @@ from rescorer.types import NBestList
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """How hard to press the server, and for how long."""
+class LoadPlan:
+    """Strength and duration of a load test."""
 
-    seconds: float = 10.0
-    """Of each stage."""
+    stage_s: float = 10.0
+    """Duration of each stage."""
     clients: int = 2
-    """Processes."""
-    at_once: int = 16
-    """Calls that each client has open while the peak is looked for."""
-    lists_a_call: int = 1
+    """Number of client processes."""
+    calls_per_client: int = 16
+    """Number of calls that each client keeps open while the peak is measured."""
+    lists_per_call: int = 1
     deadline_s: float = 5.0
-    overload: float = 3.0
-    """Times the peak."""
+    overload_factor: float = 3.0
+    """Load of the last stage relative to the peak."""
     server_options: tuple[str, ...] = ()
     dtype: str = "float32"
-    """Of the networks' products, in the library and in the server."""
-    overload_seconds: float = 0.0
-    """Of the last stage; 0: as long as the others."""
+    """Precision of matrix products in the library and in the server."""
+    overload_s: float = 0.0
+    """Duration of the last stage; 0 means ``stage_s``."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """One row of the report; None: not measured, such as a refusal's time where none was refused."""
+class StageResult:
+    """Measurements of one stage; None if not measured, such as the latency of refusals without refusals."""
 
     name: str
     calls: int
     codes: dict[str, int] = field(default_factory=dict)
+    """Number of calls by status code."""
     lists_per_s: float = 0.0
-    """Answered."""
+    """Answered lists per second."""
     lists_per_cpu_s: float = 0.0
-    """Answered, for a second of the server's CPU time."""
+    """Answered lists per second of the server's CPU time."""
     p50_ms: float | None = None
+    """Median latency of answered calls."""
     p99_ms: float | None = None
     refused_p99_ms: float | None = None
+    """99th percentile of the latency of refused calls."""
     late_p99_ms: float | None = None
-    """As of ``Seen``."""
+    """99th percentile of the delay between the time at which a call was due and its start in the client."""
     health_p99_ms: float | None = None
+    """99th percentile of the latency of health checks."""
     client_cpu_s: float | None = None
     max_rss_bytes: int | None = None
+    """Peak memory of the server's processes together."""
     offered_lists_per_s: float | None = None
-    """What the clients set out to send; None: one whenever another was answered."""
+    """Lists per second that the clients try to send; None in a closed loop."""
 
     @property
     def refused(self) -> int:
-        """Calls that were told at once that there is no room or no time for them."""
-        return self.codes.get(REFUSED, 0)
+        """Number of calls that the server refused at once as overloaded."""
+        return self.codes.get(REFUSED_CODE, 0)
 
     @property
     def failed(self) -> int:
-        """Calls that ended otherwise without an answer, such as at their deadline."""
+        """Number of other calls without an answer, such as those that missed their deadline."""
         return sum(self.codes.values()) - self.codes.get("OK", 0) - self.refused
 
 
-def stages(
+def run_stages(
     bundle: Path,
     lists: Sequence[NBestList],
     weights: str,
-    plan: Plan,
-    begins: Callable[[str, float], object] = lambda name, seconds: None,
-) -> Iterator[Stage]:
-    """Runs one stage after the other on a server of its own.
+    plan: LoadPlan,
+    on_stage: Callable[[str, float], object] = lambda name, duration_s: None,
+) -> Iterator[StageResult]:
+    """Run all stages, one after the other; those with a server use the same server process.
 
     Args:
-        begins: called with the name of each stage, the one for warming up included, and its seconds.
+        on_stage: Called at the start of each stage, the warm-up included, with its name and duration in
+            seconds.
     """
     library = Rescorer.load(bundle, dtype=plan.dtype)
     for name, threads in (("library", 0), ("library, one thread", 1)):
         use_threads(threads)
-        begins(name, plan.seconds)
-        yield in_library(name, library, lists, weights, plan)
+        on_stage(name, plan.stage_s)
+        yield measure_library(name, library, lists, weights, plan)
     del library
-    requests = [
+    messages = encode_requests(lists, weights, plan.lists_per_call)
+    options = ("--bundle", str(bundle), "--dtype", plan.dtype, *plan.server_options)
+    with run_server(options) as (target, pid):
+
+        def measure(name: str, lists_per_s: float | None = None, plan: LoadPlan = plan) -> StageResult:
+            on_stage(name, plan.stage_s)
+            return measure_server(name, target, pid, messages, lists_per_s, plan)
+
+        measure("warm-up")
+        peak = measure("peak")
+        yield peak
+        yield measure("half of the peak", 0.5 * peak.lists_per_s)
+        overload_plan = replace(plan, stage_s=plan.overload_s or plan.stage_s)
+        name = f"{plan.overload_factor:g} × the peak"
+        yield measure(name, plan.overload_factor * peak.lists_per_s, overload_plan)
+
+
+def encode_requests(lists: Sequence[NBestList], weights: str, lists_per_call: int) -> list[str]:
+    """Serialise lists as ``RescoreRequest`` messages in base64, ``lists_per_call`` lists per message."""
+    requests = (
         pb.RescoreRequest(
-            lists=[list_to_proto(each) for each in lists[begin : begin + plan.lists_a_call]],
+            lists=[list_to_proto(nbest) for nbest in lists[start : start + lists_per_call]],
             weights_name=weights,
         )
-        for begin in range(0, len(lists), plan.lists_a_call)
-    ]
-    messages = [base64.b64encode(each.SerializeToString()).decode() for each in requests]
-    options = ("--bundle", str(bundle), "--dtype", plan.dtype, *plan.server_options)
-    with serving(options) as (target, pid):
-
-        def run(name: str, peaks: float = 0.0, plan: Plan = plan) -> Stage:
-            begins(name, plan.seconds)
-            rate = peaks * peak.lists_per_s / plan.lists_a_call if peaks else 0.0
-            return in_service(name, target, pid, messages, rate, plan)
-
-        run("warm-up")
-        yield (peak := run("peak"))
-        yield run("half of the peak", 0.5)
-        longer = replace(plan, seconds=plan.overload_seconds or plan.seconds)
-        yield run(f"{plan.overload:g} × the peak", plan.overload, longer)
+        for start in range(0, len(lists), lists_per_call)
+    )
+    return [base64.b64encode(request.SerializeToString()).decode() for request in requests]
 
 
-def in_library(
-    name: str, rescorer: Rescorer, lists: Sequence[NBestList], weights_name: str, plan: Plan
-) -> Stage:
-    """The same lists one after the other, for how long one takes, and all at once."""
+def measure_library(
+    name: str, rescorer: Rescorer, lists: Sequence[NBestList], weights_name: str, plan: LoadPlan
+) -> StageResult:
+    """Measure latency list by list, then throughput with all lists in one call, for half of the time each."""
     weights = rescorer.bundle.weights[weights_name]
     rescorer.rescore(lists[:8], weights)
-    times_ms, until = [], time.monotonic() + plan.seconds / 2
-    while time.monotonic() < until:
-        for each in lists:
-            began = time.perf_counter()
-            rescorer.rescore([each], weights)
-            times_ms.append((time.perf_counter() - began) * 1e3)
-    began, cpu_began, done = time.perf_counter(), time.process_time(), 0
-    while time.perf_counter() < began + plan.seconds / 2:
+    latencies_ms, end = [], time.monotonic() + plan.stage_s / 2
+    while time.monotonic() < end:
+        for nbest in lists:
+            start = time.perf_counter()
+            rescorer.rescore([nbest], weights)
+            latencies_ms.append((time.perf_counter() - start) * 1e3)
+    start, start_cpu, rescored_lists = time.perf_counter(), time.process_time(), 0
+    while time.perf_counter() < start + plan.stage_s / 2:
         rescorer.rescore(lists, weights)
-        done += len(lists)
-    return Stage(
+        rescored_lists += len(lists)
+    return StageResult(
         name,
-        len(times_ms),
-        lists_per_s=done / (time.perf_counter() - began),
-        lists_per_cpu_s=done / (time.process_time() - cpu_began),
-        p50_ms=percentile(times_ms, 50),
-        p99_ms=percentile(times_ms, 99),
+        len(latencies_ms),
+        lists_per_s=rescored_lists / (time.perf_counter() - start),
+        lists_per_cpu_s=rescored_lists / (time.process_time() - start_cpu),
+        p50_ms=percentile(latencies_ms, 50),
+        p99_ms=percentile(latencies_ms, 99),
     )
 
 
-def in_service(name: str, target: str, pid: int, messages: list[str], rate: float, plan: Plan) -> Stage:
-    """Several client processes at once."""
-    each_rate = rate / plan.clients
-    specs = [
-        Spec(target, messages, each_rate, plan.seconds, plan.deadline_s, plan.at_once, seed=number)
+def measure_server(
+    name: str, target: str, pid: int, messages: list[str], lists_per_s: float | None, plan: LoadPlan
+) -> StageResult:
+    """Measure a server under load from several client processes.
+
+    Args:
+        lists_per_s: Load to offer; None sends calls in a closed loop.
+    """
+    calls_per_s = lists_per_s / plan.lists_per_call / plan.clients if lists_per_s else 0.0
+    configs = [
+        ClientConfig(
+            target,
+            messages,
+            calls_per_s,
+            plan.stage_s,
+            plan.deadline_s,
+            plan.calls_per_client,
+            seed=number,
+        )
         for number in range(plan.clients)
     ]
-    # In a process of its own, as probes are, not to wait for a busy client.
-    health = Spec(target, [], 0.0, plan.seconds, plan.deadline_s, at_once=0, health=True)
-    usage = Usage(pid)
-    seen = crowd([*specs, health], around=usage)
+    # A process of its own, like a real probe, so that checks do not wait for a busy client.
+    health = ClientConfig(target, [], 0.0, plan.stage_s, plan.deadline_s, concurrency=0, check_health=True)
+    monitor = ResourceMonitor(pid)
+    results = run_clients([*configs, health], monitor)
     codes: Counter[str] = Counter()
-    for each in seen:
-        codes.update(each.codes)
-    answered = codes["OK"] * plan.lists_a_call
-    return Stage(
+    for result in results:
+        codes.update(result.codes)
+    answered_lists = codes["OK"] * plan.lists_per_call
+    return StageResult(
         name,
         codes.total(),
         dict(codes),
-        lists_per_s=answered / max(each.seconds for each in seen),
-        lists_per_cpu_s=answered / usage.cpu_s if usage.cpu_s else 0.0,
-        p50_ms=percentile([ms for each in seen for ms in each.ok_ms], 50),
-        p99_ms=percentile([ms for each in seen for ms in each.ok_ms], 99),
-        refused_p99_ms=percentile([ms for each in seen for ms in each.refused_ms], 99),
-        late_p99_ms=percentile([ms for each in seen for ms in each.late_ms], 99),
-        health_p99_ms=percentile([ms for each in seen for ms in each.health_ms], 99),
-        client_cpu_s=sum(each.cpu_s for each in seen),
-        max_rss_bytes=usage.max_rss_bytes,
-        offered_lists_per_s=rate * plan.lists_a_call or None,
+        lists_per_s=answered_lists / max(result.elapsed_s for result in results),
+        lists_per_cpu_s=answered_lists / monitor.cpu_s if monitor.cpu_s else 0.0,
+        p50_ms=percentile([ms for result in results for ms in result.ok_ms], 50),
+        p99_ms=percentile([ms for result in results for ms in result.ok_ms], 99),
+        refused_p99_ms=percentile([ms for result in results for ms in result.refused_ms], 99),
+        late_p99_ms=percentile([ms for result in results for ms in result.late_ms], 99),
+        health_p99_ms=percentile([ms for result in results for ms in result.health_ms], 99),
+        client_cpu_s=sum(result.cpu_s for result in results),
+        max_rss_bytes=monitor.max_rss_bytes,
+        offered_lists_per_s=lists_per_s or None,
     )
 
 

@@ -21,10 +21,10 @@ import pytest
 from prometheus_client import Metric
 
 from rescorer import ConfigError, Hypothesis, NBestList, RescoredList, Rescorer
-from rescorer.cli.top.scrape import compare, read
+from rescorer.cli.top.scrape import compare, read_metrics
 from rescorer.client import NO_RETRY, Client
-from rescorer.client.identity import metadata
-from rescorer.load.server import command_line, family, metrics_port, scorers
+from rescorer.client.identity import auth_metadata
+from rescorer.load.resources import process_tree
 from rescorer.protocol.v1 import admin_pb2
 from rescorer.protocol.v1.admin_pb2_grpc import AdminServiceStub
 from rescorer.service.frontends.__main__ import share
@@ -38,7 +38,9 @@ from tests.support.exported import families, samples, value
 from tests.support.serve_command import SERVE_COMMAND, run_serve_command
 from tests.support.servers import wait_until
 from tests.support.tiny_models import write_bundle
-from tools.chaos.run import entry
+from tools.chaos.run import format_client
+from tools.support.processes import find_workers, read_command_line
+from tools.support.server_log import read_metrics_port
 
 WORDS = ("the", "cat", "sat", "on", "mat", "zebra", "qqq")
 CONNECTIONS = 20
@@ -72,7 +74,11 @@ class Running(NamedTuple):
         return (value(told, "fronts_up"), value(told, "scorers_alive")) == (2, 1)
 
     def fronts(self) -> list[int]:
-        return [pid for pid in family(self.pid)[1:] if b"rescorer.service.frontends" in command_line(pid)]
+        return [
+            pid
+            for pid in process_tree(self.pid)[1:]
+            if b"rescorer.service.frontends" in read_command_line(pid)
+        ]
 
 
 @contextmanager
@@ -80,14 +86,14 @@ def two_fronts(tmp_path: Path, *more: str):
     repository, token = tmp_path / "models", new_token()
     write_bundle(repository, WEIGHTS, neural=False)
     access = tmp_path / "access.toml"
-    access.write_text(entry("all", 'score", "admin', token))
+    access.write_text(format_client("all", ["score", "admin"], token))
     options = ("--repository", repository, "--access", access, "--admin", "--metrics-port", "0", *more)
     with run_serve_command(None, tmp_path, "--front-ends", "2", "--log-format", "json", *options) as (
         process,
         _,
     ):
         port = int((tmp_path / "port").read_text())
-        at = metrics_port(tmp_path / "log")
+        at = read_metrics_port(tmp_path / "log")
         yield process, Running(process.pid, port, at, repository / "tiny", token)
 
 
@@ -145,7 +151,7 @@ def test_callers_of_one_port_are_answered_by_both_fronts_and_one_scorer(server, 
     assert sum(answered) == CONNECTIONS * 40
     assert all(answered)
     assert len(server.fronts()) == 2
-    assert len(scorers(server.pid)) == 1
+    assert len(find_workers(server.pid)) == 1
 
 
 def test_one_metrics_port_tells_of_all_processes(server, lists):
@@ -162,11 +168,11 @@ def test_one_metrics_port_tells_of_all_processes(server, lists):
     assert len(kinds) == len(every)
     assert (kinds["rescorer_calls"], kinds["rescorer_call_seconds"]) == ("counter", "histogram")
     at = f"127.0.0.1:{server.metrics_port}"
-    before = read(at)
+    before = read_metrics(at)
     with server.client() as client:
         for _ in range(8):
             client.rescore(lists)
-    picture = compare(before, read(at))
+    picture = compare(before, read_metrics(at))
     assert picture.lists_per_s * picture.seconds == pytest.approx(8 * 40)
     assert (picture.ready, picture.scorers) == (True, 1)
 
@@ -177,7 +183,7 @@ def test_a_reload_that_one_front_is_asked_for_is_done_by_all(server, lists):
     manifest = json.loads((newer / "manifest.json").read_text())
     (newer / "manifest.json").write_text(json.dumps(manifest | {"version": 2}))
     with grpc.insecure_channel(server.target) as channel:
-        request, login = admin_pb2.ReloadRequest(), metadata(server.token)
+        request, login = admin_pb2.ReloadRequest(), auth_metadata(server.token)
         changes = AdminServiceStub(channel).Reload(request, timeout=60, metadata=login)
     assert (list(changes.loaded), dict(changes.refused)) == (["tiny/2"], {})
     with server.client() as client:
@@ -202,10 +208,10 @@ def test_callers_do_not_see_the_end_of_a_scorer_or_of_a_front(server, lists, wan
     with server.client() as client, ThreadPoolExecutor(4) as pool:
         calling = [pool.submit(caller, each) for each in range(4)]
         try:
-            for victims in (scorers(server.pid), server.fronts()[:1]):
+            for victims in (find_workers(server.pid), server.fronts()[:1]):
                 time.sleep(0.3)
                 os.kill(victims[0], signal.SIGKILL)
-                wait_until(lambda gone=victims[0]: gone not in family(server.pid))
+                wait_until(lambda gone=victims[0]: gone not in process_tree(server.pid))
                 wait_until(
                     lambda: (
                         value(server.told(), "fronts_up") == value(server.told(), "scorers_alive") + 1 == 2
@@ -218,15 +224,15 @@ def test_callers_do_not_see_the_end_of_a_scorer_or_of_a_front(server, lists, wan
         assert all(each.result() > 2 for each in calling)
     told = server.told()
     assert (value(told, "scorer_restarts_total"), value(told, "front_restarts_total")) == (1, 1)
-    assert (len(server.fronts()), len(scorers(server.pid))) == (2, 1)
+    assert (len(server.fronts()), len(find_workers(server.pid))) == (2, 1)
 
 
 def test_a_supervisor_that_is_killed_leaves_nobody_behind(server):
     """The last one that asks this server."""
-    children = family(server.pid)[1:]
+    children = process_tree(server.pid)[1:]
     assert len(children) == 3
     os.kill(server.pid, signal.SIGKILL)
-    wait_until(lambda: not any(b"rescorer" in command_line(each) for each in children))
+    wait_until(lambda: not any(b"rescorer" in read_command_line(each) for each in children))
 
 
 def test_sigterm_lets_calls_in_flight_finish_in_all_fronts(tmp_path):
@@ -251,13 +257,13 @@ def test_a_front_that_hangs_is_replaced_and_a_scorer_that_works_is_started_on(tm
     with two_fronts(tmp_path, "--scorer-timeout-s", "4") as (process, server), server.client() as client:
         hung = server.fronts()[0]
         os.kill(hung, signal.SIGSTOP)
-        wait_until(lambda: hung not in family(server.pid), 60)
+        wait_until(lambda: hung not in process_tree(server.pid), 60)
         wait_until(server.is_whole, 60)
         for _ in range(DEATHS_IN_A_ROW + 1):
             assert all(isinstance(each, RescoredList) for each in client.rescore(lists))
-            (victim,) = scorers(server.pid)
+            (victim,) = find_workers(server.pid)
             os.kill(victim, signal.SIGKILL)
-            wait_until(lambda gone=victim: scorers(server.pid) not in ([], [gone]), 60)
+            wait_until(lambda gone=victim: find_workers(server.pid) not in ([], [gone]), 60)
         assert all(isinstance(each, RescoredList) for each in client.rescore(lists))
         assert process.poll() is None
 
@@ -269,7 +275,7 @@ def test_a_front_that_hangs_does_not_keep_the_server_from_stopping(tmp_path):
         os.kill(hung, signal.SIGSTOP)
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
-        assert b"rescorer" not in command_line(hung)
+        assert b"rescorer" not in read_command_line(hung)
     lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     assert [line for line in lines if line["level"] == "error"] == []
 

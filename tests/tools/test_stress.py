@@ -1,7 +1,8 @@
-"""The commands ``python -m tools``: a hundredth of each run on a real server, and what judges answers."""
+"""Tests of the commands ``python -m tools``: short runs against a real server, and the checks they make."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -10,13 +11,12 @@ import pytest
 
 from rescorer import Rescorer
 from rescorer.errors import DeadlineExceeded, ServiceError
-from rescorer.load.client import Spec
-from rescorer.load.crowd import client
-from rescorer.load.server import judged
+from rescorer.load.client import ClientConfig, run_client
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from tests.support.clients import make_list
-from tools.chaos.expected import Expected, write_expected
-from tools.chaos.versions import Versions
+from tools.chaos.expected import AnswerChecker, write_expected
+from tools.chaos.version_repository import VersionRepository
+from tools.support.server_log import explain_errors
 
 
 @pytest.fixture(scope="module")
@@ -30,26 +30,26 @@ def lists(tmp_path_factory):
     return path
 
 
-def stress(name, lists, bundle, *options):
+def run_command(name, lists, bundle, *options):
     command = (sys.executable, "-m", "tools", name, lists, "--bundle", bundle, "--json")
-    done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    process = subprocess.run([*command, *options], capture_output=True, text=True, timeout=200)
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout)
 
 
-def test_exchanged_models_and_killed_scorers_are_not_seen_by_callers(lists, ngram_bundle):
+def test_reloads_and_killed_workers_do_not_affect_callers(lists, ngram_bundle):
     options = ("--calls", "1000", "--processes", "2", "--reloads", "4", "--kills", "2", "--limit-s", "120")
-    report = stress("chaos", lists, ngram_bundle, *options)
-    seen = report["seen"]
-    assert (report["faults"], seen["complaints"], seen["failures"]) == ([], [], [])
-    assert seen["calls"] >= 1000
-    assert len(seen["models"]) >= 3
+    report = run_command("chaos", lists, ngram_bundle, *options)
+    callers = report["seen"]
+    assert (report["faults"], callers["complaints"], callers["failures"]) == ([], [], [])
+    assert callers["calls"] >= 1000
+    assert len(callers["models"]) >= 3
     assert report["restarts"] == 2
-    assert set(seen["ends"]["whole"]) == set(seen["ends"]["stream"]) == {"OK"}
+    assert set(callers["ends"]["whole"]) == set(callers["ends"]["stream"]) == {"OK"}
 
 
-def test_nonsense_is_refused_or_answered_and_the_server_goes_on(lists, ngram_bundle):
-    report = stress("fuzz", lists, ngram_bundle, "--requests", "2000", "--limit-s", "120")
+def test_malformed_requests_are_refused_or_answered(lists, ngram_bundle):
+    report = run_command("fuzz", lists, ngram_bundle, "--requests", "2000", "--limit-s", "120")
     assert report["faults"] == []
     assert sum(report["kinds"].values()) == 2000
     assert {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "UNIMPLEMENTED"} <= set(report["codes"])
@@ -57,126 +57,131 @@ def test_nonsense_is_refused_or_answered_and_the_server_goes_on(lists, ngram_bun
     assert report["health_max_ms"] < 20_000
 
 
-def test_a_soak_tells_what_has_grown(lists, ngram_bundle, tmp_path):
+def test_soak_reports_growth(lists, ngram_bundle, tmp_path):
     options = ("--lists", "2000", "--seconds", "20", "--limit-s", "60", "--log", tmp_path / "log")
-    report = stress("soak", lists, ngram_bundle, *options)
+    report = run_command("soak", lists, ngram_bundle, *options)
     assert report["faults"] == []
     assert 0 < report["p50_ms"] <= report["p99_ms"] <= report["longest_ms"]
     assert '"event": "stopped"' in (tmp_path / "log").read_text()
     assert report["lists"] == 2000
-    assert {each["process"] for each in report["grown"]["end"]} == {"server", "scorer"}
+    assert {usage["process"] for usage in report["grown"]["end"]} == {"server", "scorer"}
     assert report["grown"]["rss_mb_end"] > 10
     assert abs(report["more_descriptors"]) <= 8
     assert abs(report["more_threads"]) <= 4
 
 
-def test_a_run_that_takes_too_long_is_given_up(tmp_path):
-    with pytest.raises(DeadlineExceeded, match=r"longer than 0\.2 s"), judged(tmp_path / "log", 0.2):
-        client(Spec("127.0.0.1:1", [], 0.0, 60.0, 60.0), limit_s=0.2)
+def test_run_that_takes_too_long_fails(tmp_path):
+    config = ClientConfig("127.0.0.1:1", [], 0.0, 60.0, 60.0)
+    with pytest.raises(DeadlineExceeded, match=r"longer than 0\.2 s"), explain_errors(tmp_path / "log", 0.2):
+        asyncio.run(asyncio.wait_for(run_client(config), 0.2))
 
 
-def test_a_run_that_cannot_go_on_tells_what_the_server_has_logged(tmp_path):
+def test_error_of_a_run_quotes_the_log(tmp_path):
     log = tmp_path / "log"
     log.write_text('{"event": "broken", "level": "critical"}\n{"event": "serving", "level": "info"}\nnoise\n')
-    with pytest.raises(ServiceError, match=r"refused.*broken") as told, judged(log, 1.0):
+    with pytest.raises(ServiceError, match=r"refused.*broken") as caught, explain_errors(log, 1.0):
         raise ConnectionRefusedError("refused")
-    assert "serving" not in str(told.value)
+    assert "serving" not in str(caught.value)
 
 
 @pytest.fixture
-def answer(ngram_bundle, tmp_path):
-    """A request and the library's own answer to it, and who looks for faults in that."""
+def checked_answer(ngram_bundle, tmp_path):
+    """A request, the library's answer to it, and a checker."""
     rescorer = Rescorer.load(ngram_bundle)
-    sent = [make_list("a"), make_list("b", "the cat sat", "on the mat", "on")]
-    write_expected(tmp_path, rescorer, sent, "default")
+    lists = [make_list("a"), make_list("b", "the cat sat", "on the mat", "on")]
+    write_expected(tmp_path, rescorer, lists, "default")
     request = pb.RescoreRequest(
         lists=[
-            pb.NBestList(id=x.id, hypotheses=[pb.Hypothesis(text=h.text) for h in x.hypotheses]) for x in sent
+            pb.NBestList(
+                id=nbest.id,
+                hypotheses=[pb.Hypothesis(text=hypothesis.text) for hypothesis in nbest.hypotheses],
+            )
+            for nbest in lists
         ]
     )
     response = pb.RescoreResponse(model=rescorer.bundle.label)
-    for each in rescorer.rescore(sent):
-        listed = response.lists.add(id=each.id)
-        for rank, got in enumerate(each.hypotheses, start=1):
-            listed.hypotheses.add(
-                text=got.text,
+    for answer in rescorer.rescore(lists):
+        message = response.lists.add(id=answer.id)
+        for rank, hypothesis in enumerate(answer.hypotheses, start=1):
+            message.hypotheses.add(
+                text=hypothesis.text,
                 rank=rank,
-                original_rank=got.original_rank + 1,
-                total=got.total,
-                components=dict(got.components),
+                original_rank=hypothesis.original_rank + 1,
+                total=hypothesis.total,
+                components=dict(hypothesis.components),
             )
-    return request, response, Expected(tmp_path)
+    return request, response, AnswerChecker(tmp_path)
 
 
-def test_the_library_s_own_answer_has_no_faults(answer):
-    request, response, expected = answer
-    assert list(expected.complaints([0, 1], request, response)) == []
+def test_accepts_the_answer_of_the_library(checked_answer):
+    request, response, checker = checked_answer
+    assert list(checker.find_errors([0, 1], request, response)) == []
 
 
-def another_id(response):
+def change_id(response):
     response.lists[0].id = "c"
 
 
-def another_score(response):
+def change_component(response):
     response.lists[1].hypotheses[0].components["ngram"] += 0.01
 
 
-def another_total(response):
+def change_total(response):
     response.lists[1].hypotheses[2].total = float("nan")
 
 
-def another_order(response):
+def change_rank(response):
     response.lists[1].hypotheses[0].rank = 2
 
 
-def another_text(response):
+def change_text(response):
     response.lists[0].hypotheses[0].text = "the dog"
 
 
-def another_model(response):
+def change_model(response):
     response.model = "tiny/7"
 
 
-def a_hypothesis_less(response):
+def remove_hypothesis(response):
     del response.lists[0].hypotheses[0]
 
 
-def a_list_twice(response):
+def repeat_list(response):
     response.lists.add().CopyFrom(response.lists[0])
 
 
-def a_list_refused(response):
+def fail_list(response):
     response.lists[1].status.code = 13
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "change",
     [
-        another_id,
-        another_score,
-        another_total,
-        another_order,
-        another_text,
-        another_model,
-        a_hypothesis_less,
-        a_list_twice,
-        a_list_refused,
+        change_id,
+        change_component,
+        change_total,
+        change_rank,
+        change_text,
+        change_model,
+        remove_hypothesis,
+        repeat_list,
+        fail_list,
     ],
 )
-def test_a_wrong_answer_is_found(answer, wrong):
-    request, response, expected = answer
-    wrong(response)
-    assert len(list(expected.complaints([0, 1], request, response))) == 1
+def test_detects_a_wrong_answer(checked_answer, change):
+    request, response, checker = checked_answer
+    change(response)
+    assert len(list(checker.find_errors([0, 1], request, response))) == 1
 
 
 def test_versions_of_a_bundle_score_differently(bundle, tmp_path):
-    versions = Versions(tmp_path, bundle, [make_list()], "default")
-    labels = [versions.add() for _ in range(3)]
+    repository = VersionRepository(tmp_path, bundle, [make_list()], "default")
+    labels = [repository.publish_next() for _ in range(3)]
     assert labels == ["tiny/1", "tiny/2", "tiny/3"]
-    assert versions.take_back() == "tiny/2"
-    first, second = (Rescorer.load(each).rescore([make_list()])[0].best for each in versions.present)
+    assert repository.remove_newest() == "tiny/2"
+    first, second = (Rescorer.load(folder).rescore([make_list()])[0].best for folder in repository.versions)
     assert abs(first.components["neural"] - second.components["neural"]) > 1e-3
     assert abs(first.total - second.total) > 1e-3
-    assert len(list(versions.expected.iterdir())) == 3
-    versions.keep(1)
-    assert [each.name for each in versions.present] == ["2"]
+    assert len(list(repository.expected.iterdir())) == 3
+    repository.remove_all_but_newest(1)
+    assert [folder.name for folder in repository.versions] == ["2"]

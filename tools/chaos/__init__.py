@@ -1,1 +1,1 @@
-"""Reload models and kill workers under load, and check every answer."""
+"""Reload models and kill workers under load, and check every answer against the library."""

@@ -1,4 +1,4 @@
-"""Owns what a server ought to answer: the library's own scores by model version, and answers held to them."""
+"""Write the library's answers for each version of a bundle, and check a server's answers against them."""
 
 from __future__ import annotations
 
@@ -13,75 +13,82 @@ from rescorer.score_combination import WORDS
 from rescorer.types import NBestList
 
 TOLERANCE = 1e-4
-"""Nats a word and end, by which a score may depend on the company that its list was scored in."""
+"""Largest difference of a score in nats per token; scores depend a little on the other lists in the batch."""
 
 
 def write_expected(folder: Path, rescorer: Rescorer, lists: Sequence[NBestList], weights: str) -> None:
-    """Scores lists by the library, for ``Expected`` to read wherever it is."""
-    used = rescorer.ranker.effective_weights(rescorer.bundle.weights[weights])
+    """Rescore lists with the library and write the scores to a file for ``AnswerChecker``."""
+    used_weights = rescorer.ranker.effective_weights(rescorer.bundle.weights[weights])
     answers = [
-        {str(each.original_rank): {"total": each.total, **each.components} for each in answer.hypotheses}
-        for answer in rescorer.rescore(lists, used)
+        {
+            str(hypothesis.original_rank): {"total": hypothesis.total, **hypothesis.components}
+            for hypothesis in answer.hypotheses
+        }
+        for answer in rescorer.rescore(lists, used_weights)
     ]
-    text = json.dumps({"lm_weight": sum(map(abs, used.lm.values())), "lists": answers})
-    place_of(folder, rescorer.bundle.label).write_text(text, encoding="utf-8")
+    text = json.dumps({"lm_weight": sum(map(abs, used_weights.lm.values())), "lists": answers})
+    expected_path(folder, rescorer.bundle.label).write_text(text, encoding="utf-8")
 
 
-def place_of(folder: Path, label: str) -> Path:
+def expected_path(folder: Path, label: str) -> Path:
     return folder / f"{label.replace('/', '-')}.json"
 
 
-class Expected:
-    """Reads what ``write_expected`` wrote, once a version."""
+class AnswerChecker:
+    """Checks answers against the files that ``write_expected`` wrote; reads each file once."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._versions: dict[str, Mapping[str, Any]] = {}
 
-    def complaints(
-        self, chosen: Sequence[int], request: pb.RescoreRequest, response: pb.RescoreResponse
+    def find_errors(
+        self, indices: Sequence[int], request: pb.RescoreRequest, response: pb.RescoreResponse
     ) -> Iterator[str]:
-        """What is wrong with an answer.
+        """Describe every error in an answer.
 
         Args:
-            chosen: which of the lists that were written the request is made of.
+            indices: For each list of the request, its position among the lists given to ``write_expected``.
         """
-        sent, got = [each.id for each in request.lists], [each.id for each in response.lists]
-        if sent != got:
-            yield f"lists {sent} were answered by {got}"
+        sent_ids = [nbest.id for nbest in request.lists]
+        answered_ids = [answer.id for answer in response.lists]
+        if sent_ids != answered_ids:
+            yield f"expected answers to the lists {sent_ids}, got {answered_ids}"
             return
         if response.model not in self._versions:
-            path = place_of(self._folder, response.model)
+            path = expected_path(self._folder, response.model)
             if not path.exists():
-                yield f"the answer names {response.model!r}, which there never was"
+                yield f"the answer names {response.model!r}, which was never published"
                 return
             self._versions[response.model] = json.loads(path.read_text(encoding="utf-8"))
         version = self._versions[response.model]
-        for index, nbest, answer in zip(chosen, request.lists, response.lists, strict=True):
+        for index, nbest, answer in zip(indices, request.lists, response.lists, strict=True):
             where = f"list {nbest.id} by {response.model}"
             if answer.status.code:
                 yield f"{where}: {answer.status.code} {answer.status.message}"
-            elif wrong := wrong_in(answer, nbest, version["lists"][index], max(1.0, version["lm_weight"])):
-                yield f"{where}: {wrong}"
+            elif error := find_list_error(
+                answer, nbest, version["lists"][index], max(1.0, version["lm_weight"])
+            ):
+                yield f"{where}: {error}"
 
 
-def wrong_in(
+def find_list_error(
     answer: pb.RescoredList, nbest: pb.NBestList, expected: Mapping[str, Any], lm_weight: float
 ) -> str:
-    """What is wrong with the answer to one list; empty: nothing."""
-    if sorted(each.original_rank for each in answer.hypotheses) != list(range(1, len(nbest.hypotheses) + 1)):
-        return "not every hypothesis came back once"
-    if [each.rank for each in answer.hypotheses] != list(range(1, len(nbest.hypotheses) + 1)):
+    """Describe the first error in the answer to one list; empty if it is correct."""
+    expected_ranks = list(range(1, len(nbest.hypotheses) + 1))
+    if sorted(hypothesis.original_rank for hypothesis in answer.hypotheses) != expected_ranks:
+        return "expected each hypothesis exactly once"
+    if [hypothesis.rank for hypothesis in answer.hypotheses] != expected_ranks:
         return "ranks are not 1, 2, …"
-    for each in answer.hypotheses:
-        if each.text != nbest.hypotheses[each.original_rank - 1].text:
-            return f"{each.text!r} is not the text that was sent"
-        ours = expected[str(each.original_rank - 1)]
-        theirs = {"total": each.total, **each.components}
-        if ours.keys() != theirs.keys():
-            return f"components are {sorted(theirs)}; expected {sorted(ours)}"
-        bound = TOLERANCE * (ours[WORDS] + 1)
-        for name, value in ours.items():
-            if not abs(theirs[name] - value) <= bound * (lm_weight if name == "total" else 1):
-                return f"{name} of {each.text!r} is {theirs[name]}; the library gives {value}"
+    for hypothesis in answer.hypotheses:
+        if hypothesis.text != nbest.hypotheses[hypothesis.original_rank - 1].text:
+            return f"{hypothesis.text!r} is not the text that was sent"
+        expected_scores = expected[str(hypothesis.original_rank - 1)]
+        scores = {"total": hypothesis.total, **hypothesis.components}
+        if expected_scores.keys() != scores.keys():
+            return f"expected the components {sorted(expected_scores)}, got {sorted(scores)}"
+        tolerance = TOLERANCE * (expected_scores[WORDS] + 1)
+        for name, value in expected_scores.items():
+            if not abs(scores[name] - value) <= tolerance * (lm_weight if name == "total" else 1):
+                return f"{name} of {hypothesis.text!r}: expected {value}, got {scores[name]}"
     return ""

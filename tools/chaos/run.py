@@ -1,4 +1,4 @@
-"""Owns a chaos run: callers that check every answer, while models are exchanged and scorers are killed."""
+"""Run callers that check every answer while models are reloaded and workers are killed."""
 
 from __future__ import annotations
 
@@ -18,211 +18,249 @@ from pathlib import Path
 
 import grpc
 
-from rescorer.cli.top.scrape import read
-from rescorer.client.identity import metadata
+from rescorer.cli.top.scrape import read_metrics
+from rescorer.client.identity import auth_metadata
 from rescorer.errors import ServiceError
-from rescorer.load.server import judged, logged_faults, metrics_port, scorers, serving
+from rescorer.load.server import run_server
 from rescorer.protocol.messages import list_to_proto
 from rescorer.protocol.v1 import admin_pb2
 from rescorer.protocol.v1.admin_pb2_grpc import AdminServiceStub
 from rescorer.service.net.clients_file import hash_of, new_token
 from rescorer.types import NBestList
-from tools.chaos.caller import Seen, Spec, merged
-from tools.chaos.versions import Versions
-from tools.support.growth import Grown, Growth
+from tools.chaos.caller import CallerConfig, CallerReport, merge_reports
+from tools.chaos.version_repository import VersionRepository
+from tools.support.growth import GrowthMonitor, GrowthReport
+from tools.support.processes import find_workers
+from tools.support.server_log import explain_errors, read_logged_errors, read_metrics_port
 
-KEPT = 2
-"""Versions on disk at a time."""
-BACK_EVERY = 5
-"""Reloads, one of which takes the newest version away instead of adding one."""
-RELOAD_LIMIT_S = 120.0
-LOOK_EVERY_S = 0.02
-LINE_BYTES = 2**26
-"""Of the longest line that a client process writes."""
+KEPT_VERSIONS = 2
+"""Number of versions on disk after a reload."""
+ROLLBACK_INTERVAL = 5
+"""Every fifth reload removes the newest version instead of adding one."""
+RELOAD_TIMEOUT_S = 120.0
+POLL_INTERVAL_S = 0.02
+MAX_LINE_BYTES = 2**26
+"""Longest line that a caller process may write."""
+
+Event = Callable[[], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What happens."""
+class ChaosPlan:
+    """Size of a chaos run."""
 
     calls: int = 100_000
     callers: int = 50
     processes: int = 4
+    """Number of processes that the callers are spread over."""
     reloads: int = 20
     kills: int = 5
-    scorers: int = 2
-    lists_a_call: int = 4
-    late: float = 0.05
-    """Share of the calls with deadlines that are too short."""
-    cancelled: float = 0.05
-    streamed: float = 0.1
+    """Number of workers to kill."""
+    workers: int = 2
+    max_lists_per_call: int = 4
+    late_share: float = 0.05
+    """Share of calls with a deadline that is too short."""
+    cancelled_share: float = 0.05
+    stream_share: float = 0.1
     seconds: float = 1e9
-    """At most, if faults do not take longer; what has happened by then is told."""
+    """Time after which callers stop; the remaining reloads and kills are then carried out at once."""
     limit_s: float = 3600.0
-    """The whole run is given up then."""
+    """Time after which the run fails."""
     seed: int = 1
     server_options: tuple[str, ...] = ()
     log: Path | None = None
-    """Where the server's is kept."""
+    """File for the server's log; None uses a temporary file."""
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What came of it."""
+class ChaosReport:
+    """Outcome of a chaos run."""
 
     seconds: float
     reloads: int
     kills: int
     restarts: int
-    """Of scorers, as the server counts them."""
-    seen: Seen
-    grown: Grown
+    """Number of worker restarts that the server counted."""
+    seen: CallerReport
+    grown: GrowthReport
     in_flight_lists: int
-    """At the end."""
+    """Number of lists in flight after all calls have ended."""
     faults: list[str] = field(default_factory=list)
-    """What should not have been; empty: all is well."""
+    """Errors found; empty if the run passes."""
 
 
-def chaos(bundle: Path, lists: Sequence[NBestList], weights: str, plan: Plan) -> Report:
-    """Runs it on a server of its own. Raises DeadlineExceeded where it takes longer than the plan says."""
+def run_chaos(bundle: Path, lists: Sequence[NBestList], weights: str, plan: ChaosPlan) -> ChaosReport:
+    """Start a server and run the plan against it.
+
+    Raises:
+        DeadlineExceeded: If the run takes longer than ``plan.limit_s``.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        versions = Versions(folder, bundle, lists, weights)
-        versions.add()
-        admin, tokens = new_token(), [new_token() for _ in range(plan.callers)]
+        versions = VersionRepository(folder, bundle, lists, weights)
+        versions.publish_next()
+        admin_token, tokens = new_token(), [new_token() for _ in range(plan.callers)]
         access, log = folder / "access.toml", plan.log or folder / "log"
-        access.write_text(entry("admin", "admin", admin) + "".join(
-            entry(f"caller-{number}", "score", token) for number, token in enumerate(tokens)
-        ))  # fmt: skip
+        write_access_file(access, admin_token, tokens)
         options = (
             *("--repository", str(versions.repository), "--access", str(access), "--admin"),
-            *("--scorers", str(plan.scorers), "--threads", "1", "--metrics-port", "0"),
+            *("--scorers", str(plan.workers), "--threads", "1", "--metrics-port", "0"),
             *plan.server_options,
         )
-        with serving(options, log) as (target, pid):
-            run = Run(plan, versions, target, pid, admin)
-            began = time.monotonic()
-            with judged(log, plan.limit_s), Growth(pid) as growth:
-                seen = asyncio.run(asyncio.wait_for(run.all(tokens, lists, weights), plan.limit_s))
-            seconds = time.monotonic() - began
-            metrics = read(f"127.0.0.1:{metrics_port(log)}")
-            run.check(len(scorers(pid)) == plan.scorers, f"{len(scorers(pid))} scorers are left")
-        in_flight = int(metrics.sum("in_flight_lists"))
-        run.check(not in_flight, f"{in_flight} lists are in flight after all calls have ended")
-        faults = [*run.faults, *seen.complaints, *seen.failures, *logged_faults(log)]
-        if seen.hung:
-            faults.append(f"{seen.hung} calls hung")
-        restarts = int(metrics.sum("scorer_restarts_total"))
-        return Report(seconds, plan.reloads, plan.kills, restarts, seen, growth.grown(), in_flight, faults)
+        with run_server(options, log) as (target, pid):
+            run = ChaosRun(plan, versions, target, pid, admin_token)
+            start = time.monotonic()
+            with explain_errors(log, plan.limit_s), GrowthMonitor(pid) as monitor:
+                report = asyncio.run(asyncio.wait_for(run.run(tokens, lists, weights), plan.limit_s))
+            elapsed_s = time.monotonic() - start
+            metrics = read_metrics(f"127.0.0.1:{read_metrics_port(log)}")
+            workers = len(find_workers(pid))
+            run.check(workers == plan.workers, f"expected {plan.workers} workers at the end, got {workers}")
+        in_flight_lists = int(metrics.sum("in_flight_lists"))
+        run.check(not in_flight_lists, f"{in_flight_lists} lists are in flight after all calls have ended")
+        errors = [*run.errors, *report.complaints, *report.failures, *read_logged_errors(log)]
+        if report.hung:
+            errors.append(f"{report.hung} calls hung")
+        return ChaosReport(
+            elapsed_s,
+            plan.reloads,
+            plan.kills,
+            int(metrics.sum("scorer_restarts_total")),
+            report,
+            monitor.report(),
+            in_flight_lists,
+            errors,
+        )
 
 
-class Run:
-    """The run itself.
+class ChaosRun:
+    """Callers, reloads and kills against a running server.
 
     Args:
-        admin: token of who reloads.
+        admin_token: Bearer token for reloads.
     """
 
-    def __init__(self, plan: Plan, versions: Versions, target: str, pid: int, admin: str) -> None:
+    def __init__(
+        self, plan: ChaosPlan, versions: VersionRepository, target: str, pid: int, admin_token: str
+    ) -> None:
         self._plan, self._versions = plan, versions
-        self._target, self._pid, self._admin = target, pid, admin
+        self._target, self._pid, self._admin_token = target, pid, admin_token
         self._rng = random.Random(plan.seed)
         self._reloads = 0
-        self._ended: list[int] = []
-        """Calls, by process."""
-        self.faults: list[str] = []
+        self._ended_calls: list[int] = []
+        """Number of ended calls per process."""
+        self.errors: list[str] = []
 
-    def check(self, right: bool, otherwise: str) -> None:
-        if not right:
-            self.faults.append(otherwise)
+    def check(self, condition: bool, message: str) -> None:
+        if not condition:
+            self.errors.append(message)
 
-    async def all(self, tokens: Sequence[str], lists: Sequence[NBestList], weights: str) -> Seen:
-        """Callers call until everything has happened that was planned, evenly over their calls."""
-        plan = self._plan
-        messages = [base64.b64encode(list_to_proto(each).SerializeToString()).decode() for each in lists]
-        happenings = happening(plan.reloads, self._reload) + happening(plan.kills, self._kill)
-        happenings.sort(key=lambda each: each[0])
+    async def run(self, tokens: Sequence[str], lists: Sequence[NBestList], weights: str) -> CallerReport:
+        """Run callers until all planned calls, reloads and kills are done."""
+        messages = [base64.b64encode(list_to_proto(nbest).SerializeToString()).decode() for nbest in lists]
         async with AsyncExitStack() as stack:
-            processes = []
-            for number in range(plan.processes):
-                spec = Spec(
-                    self._target,
-                    list(tokens[number :: plan.processes]),
-                    messages,
-                    weights,
-                    str(self._versions.expected),
-                    -(-plan.calls // plan.processes),
-                    plan.seconds,
-                    plan.lists_a_call,
-                    plan.streamed,
-                    plan.late,
-                    plan.cancelled,
-                    plan.seed * 1000 + number,
+            processes = [
+                await stack.enter_async_context(
+                    start_caller_process(self._make_config(number, tokens, messages, weights))
                 )
-                processes.append(await stack.enter_async_context(client_process(spec)))
-            self._ended = [0] * len(processes)
-            reading = [asyncio.create_task(self._read(*each)) for each in enumerate(processes)]
-            began = time.monotonic()
-            for part, happens in happenings:
-                while (
-                    sum(self._ended) < part * plan.calls
-                    and time.monotonic() < began + part * plan.seconds
-                    and not any(each.done() for each in reading)
-                ):
-                    await asyncio.sleep(LOOK_EVERY_S)
-                await happens()
+                for number in range(self._plan.processes)
+            ]
+            self._ended_calls = [0] * len(processes)
+            readers = [
+                asyncio.create_task(self._read_output(number, process))
+                for number, process in enumerate(processes)
+            ]
+            await self._run_events(readers)
             for process in processes:
-                writer_of(process).close()
-            return merged(await asyncio.gather(*reading))
+                stdin_of(process).close()
+            return merge_reports(await asyncio.gather(*readers))
 
-    async def _read(self, number: int, process: asyncio.subprocess.Process) -> Seen:
-        reader = process.stdout
-        assert reader is not None
-        async for line in reader:
+    def _make_config(
+        self, number: int, tokens: Sequence[str], messages: list[str], weights: str
+    ) -> CallerConfig:
+        plan = self._plan
+        return CallerConfig(
+            self._target,
+            list(tokens[number :: plan.processes]),
+            messages,
+            weights,
+            str(self._versions.expected),
+            -(-plan.calls // plan.processes),
+            plan.seconds,
+            plan.max_lists_per_call,
+            plan.stream_share,
+            plan.late_share,
+            plan.cancelled_share,
+            plan.seed * 1000 + number,
+        )
+
+    async def _run_events(self, readers: Sequence[asyncio.Task[CallerReport]]) -> None:
+        """Reload and kill, evenly spread over the calls."""
+        plan = self._plan
+        events = spread_evenly(plan.reloads, self._reload) + spread_evenly(plan.kills, self._kill_worker)
+        events.sort(key=lambda event: event[0])
+        start = time.monotonic()
+        for share, run_event in events:
+            while (
+                sum(self._ended_calls) < share * plan.calls
+                and time.monotonic() < start + share * plan.seconds
+                and not any(reader.done() for reader in readers)
+            ):
+                await asyncio.sleep(POLL_INTERVAL_S)
+            await run_event()
+
+    async def _read_output(self, number: int, process: asyncio.subprocess.Process) -> CallerReport:
+        assert process.stdout is not None
+        async for line in process.stdout:
             if line.startswith(b"{"):
-                return Seen(**json.loads(line))
-            self._ended[number] = int(line)
-        raise ServiceError(f"a client of the run failed with exit code {await process.wait()}")
+                return CallerReport(**json.loads(line))
+            self._ended_calls[number] = int(line)
+        raise ServiceError(f"a caller process failed with exit code {await process.wait()}")
 
     async def _reload(self) -> None:
-        """Exchanges versions on disk, and tells the server."""
+        """Publish or remove a version, then ask the server to reload."""
         self._reloads += 1
-        if back := self._reloads % BACK_EVERY == 0 and len(self._versions.present) > 1:
-            label = self._versions.take_back()
+        rollback = self._reloads % ROLLBACK_INTERVAL == 0 and len(self._versions.versions) > 1
+        if rollback:
+            label = self._versions.remove_newest()
         else:
-            label = await asyncio.to_thread(self._versions.add)
+            label = await asyncio.to_thread(self._versions.publish_next)
         async with grpc.aio.insecure_channel(self._target) as channel:
             stub = AdminServiceStub(channel)  # type: ignore[no-untyped-call]
-            request, login = admin_pb2.ReloadRequest(), metadata(self._admin)
-            done = await stub.Reload(request, timeout=RELOAD_LIMIT_S, metadata=login)
-        self.check(not done.refused, f"{label} was refused: {dict(done.refused)}")
-        self.check(label in done.loaded, f"the reload loaded {list(done.loaded)}; expected {label}, {back=}")
-        self._versions.keep(KEPT)
+            response = await stub.Reload(
+                admin_pb2.ReloadRequest(),
+                timeout=RELOAD_TIMEOUT_S,
+                metadata=auth_metadata(self._admin_token),
+            )
+        self.check(not response.refused, f"the reload refused {label}: {dict(response.refused)}")
+        self.check(
+            label in response.loaded,
+            f"expected the reload to load {label} ({rollback=}), got {list(response.loaded)}",
+        )
+        self._versions.remove_all_but_newest(KEPT_VERSIONS)
 
-    async def _kill(self) -> None:
-        """Kills a scorer, without waiting for the one that was killed before to be back."""
-        while not (alive := scorers(self._pid)):
-            await asyncio.sleep(LOOK_EVERY_S)
-        os.kill(self._rng.choice(alive), signal.SIGKILL)
+    async def _kill_worker(self) -> None:
+        """Kill a worker, even if the one killed before has not been replaced yet."""
+        while not (workers := find_workers(self._pid)):
+            await asyncio.sleep(POLL_INTERVAL_S)
+        os.kill(self._rng.choice(workers), signal.SIGKILL)
 
 
-def happening(
-    count: int, happens: Callable[[], Awaitable[None]]
-) -> list[tuple[float, Callable[[], Awaitable[None]]]]:
-    """So often, evenly over the calls: after which part of them."""
-    return [((number + 0.5) / count, happens) for number in range(count)]
+def spread_evenly(count: int, event: Event) -> list[tuple[float, Event]]:
+    """Schedule an event ``count`` times; returns the share of the calls after which each one happens."""
+    return [((number + 0.5) / count, event) for number in range(count)]
 
 
 @asynccontextmanager
-async def client_process(spec: Spec) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Started, with its spec; killed at the end if it has not ended."""
+async def start_caller_process(config: CallerConfig) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Start a caller process and send it its configuration; kill it at the end if it still runs."""
     pipe = asyncio.subprocess.PIPE
     command = (sys.executable, "-m", "tools.chaos.caller")
-    process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, limit=LINE_BYTES)
+    process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, limit=MAX_LINE_BYTES)
     try:
-        writer = writer_of(process)
-        writer.write(json.dumps(asdict(spec)).encode() + b"\n")
-        await writer.drain()
+        stdin = stdin_of(process)
+        stdin.write(json.dumps(asdict(config)).encode() + b"\n")
+        await stdin.drain()
         yield process
     finally:
         if process.returncode is None:
@@ -230,11 +268,19 @@ async def client_process(spec: Spec) -> AsyncIterator[asyncio.subprocess.Process
         await process.wait()
 
 
-def writer_of(process: asyncio.subprocess.Process) -> asyncio.StreamWriter:
+def stdin_of(process: asyncio.subprocess.Process) -> asyncio.StreamWriter:
     assert process.stdin is not None
     return process.stdin
 
 
-def entry(name: str, role: str, token: str) -> str:
-    """Of an access file."""
-    return f'[[client]]\nname = "{name}"\nroles = ["{role}"]\ntoken_sha256 = ["{hash_of(token)}"]\n'
+def write_access_file(path: Path, admin_token: str, tokens: Sequence[str]) -> None:
+    """Write a clients file that lets the administrator reload and each caller score."""
+    entries = [format_client("admin", ["admin"], admin_token)]
+    entries += [format_client(f"caller-{number}", ["score"], token) for number, token in enumerate(tokens)]
+    path.write_text("".join(entries))
+
+
+def format_client(name: str, roles: Sequence[str], token: str) -> str:
+    """Format an entry of a clients file."""
+    role_names = ", ".join(f'"{role}"' for role in roles)
+    return f'[[client]]\nname = "{name}"\nroles = [{role_names}]\ntoken_sha256 = ["{hash_of(token)}"]\n'

@@ -1,4 +1,4 @@
-"""Owns nonsense for the service: messages changed field by field as their descriptors allow, and bytes."""
+"""Mutate protobuf messages field by field, and serialised messages byte by byte."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-CHANGES = (1, 1, 1, 2, 4, 8)
+CHANGE_COUNTS = (1, 1, 1, 2, 4, 8)
 NUMBERS = (
     math.nan, math.inf, -math.inf, 1.7e308, -1.7e308, 5e-324, -0.0, 0.0, 1.0, -1e9, 1e-9, 1.0001, 2.0**53,
 )  # fmt: skip
@@ -22,64 +22,64 @@ TEXTS = (
     *("../../etc/passwd", "/", "starter", "starter/1", "starter/99", "tiny/1", "starter/../starter/1"),
     *("-" * 300, "_" * 300, "'" * 300, "w" * 20_000, "w " * 999, "w " * 1001, "the cat " * 4000),
 )  # fmt: skip
-"""Odd ones of every kind: empty, controls, right-to-left, combining, outside the basic plane, names with a
-meaning, paths, long words, many words."""
-DEEPEST = 400
-"""Levels of a message in a message; protobuf itself allows 100."""
-LONGEST_REPEAT = 300
-"""Copies of an element."""
+"""Unusual texts: empty, control characters, right-to-left, combining characters, characters outside the basic
+plane, reserved names, paths, long words, many words."""
+MAX_NESTING = 400
+"""Largest depth of nested messages; protobuf itself allows 100."""
+MAX_COPIES = 300
+"""Largest number of copies of a repeated element."""
 
 
-def mutated(message: Message, rng: random.Random) -> None:
-    """Changes a valid message in place: some of its fields, or fields of messages inside it."""
-    for _ in range(rng.choice(CHANGES)):
-        change(message, rng)
+def mutate_message(message: Message, rng: random.Random) -> None:
+    """Change random fields of a message, or of messages inside it, in place."""
+    for _ in range(rng.choice(CHANGE_COUNTS)):
+        change_field(message, rng)
 
 
-def change(message: Any, rng: random.Random) -> None:
-    """One field, of this message or of one inside it."""
+def change_field(message: Any, rng: random.Random) -> None:
+    """Change one field of this message or of a message inside it."""
     field = rng.choice(message.DESCRIPTOR.fields)
     value = getattr(message, field.name)
     if is_map(field):
-        of_value = field.message_type.fields_by_name["value"]
+        value_field = field.message_type.fields_by_name["value"]
         key = rng.choice([*value, rng.choice(TEXTS)])
-        if of_value.message_type is None:
-            value[key] = odd(of_value, rng)
+        if value_field.message_type is None:
+            value[key] = random_value(value_field, rng)
         else:
-            change(value[key], rng)
+            change_field(value[key], rng)
     elif field.is_repeated:
         change_elements(field, value, rng)
     elif field.message_type is None:
-        setattr(message, field.name, odd(field, rng))
+        setattr(message, field.name, random_value(field, rng))
     elif rng.random() < 0.1:
         message.ClearField(field.name)
     else:
         value.SetInParent()
-        change(value, rng)
+        change_field(value, rng)
 
 
 def change_elements(field: FieldDescriptor, elements: Any, rng: random.Random) -> None:
-    """One element taken out, put in, doubled or changed."""
+    """Remove, add, copy or change one element of a repeated field."""
     what = rng.random()
     if elements and what < 0.1:
         del elements[rng.randrange(len(elements))]
     elif elements and what < 0.12:
         del elements[:]
-    elif elements and what < 0.3:  # with its id
-        times = LONGEST_REPEAT if what < 0.13 else rng.randint(1, 3)
-        elements.extend([rng.choice(elements)] * times)
+    elif elements and what < 0.3:  # copies keep their ids
+        copies = MAX_COPIES if what < 0.13 else rng.randint(1, 3)
+        elements.extend([rng.choice(elements)] * copies)
     elif elements and field.message_type is not None and what < 0.95:
-        change(rng.choice(elements), rng)
+        change_field(rng.choice(elements), rng)
     elif field.message_type is not None:
         elements.add()
     elif elements and what < 0.7:
-        elements[rng.randrange(len(elements))] = odd(field, rng)
+        elements[rng.randrange(len(elements))] = random_value(field, rng)
     else:
-        elements.append(odd(field, rng))
+        elements.append(random_value(field, rng))
 
 
-def odd(field: FieldDescriptor, rng: random.Random) -> Any:
-    """A value that a field may have and nobody expects."""
+def random_value(field: FieldDescriptor, rng: random.Random) -> Any:
+    """Choose an unusual value of the field's type."""
     if field.cpp_type in (FieldDescriptor.CPPTYPE_DOUBLE, FieldDescriptor.CPPTYPE_FLOAT):
         return rng.choice(NUMBERS)
     if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
@@ -93,8 +93,8 @@ def is_map(field: FieldDescriptor) -> bool:
     return field.message_type is not None and field.message_type.GetOptions().map_entry
 
 
-def broken(data: bytes, rng: random.Random) -> bytes:
-    """A message's bytes made into others: cut, doubled, changed, or nothing of them left."""
+def mutate_bytes(data: bytes, rng: random.Random) -> bytes:
+    """Truncate, repeat, change or replace the bytes of a serialised message."""
     what = rng.randrange(7)
     place = rng.randrange(len(data) + 1)
     if what == 0:
@@ -104,11 +104,11 @@ def broken(data: bytes, rng: random.Random) -> bytes:
     if what == 2:
         return data[:place] + rng.randbytes(rng.randint(1, 8)) + data[place:]
     if what == 3:
-        return data + unknown_field(rng)
+        return data + random_unknown_field(rng)
     if what == 4:
         return data + data
     if what == 5:
-        return nested(rng.randint(1, 5), rng.randint(1, DEEPEST))
+        return nested_messages(rng.randint(1, 5), rng.randint(1, MAX_NESTING))
     changed = bytearray(data)
     for _ in range(rng.randint(1, 8)):
         if changed:
@@ -116,16 +116,16 @@ def broken(data: bytes, rng: random.Random) -> bytes:
     return bytes(changed)
 
 
-def unknown_field(rng: random.Random) -> bytes:
-    """One that no message has, of any wire type, those included that are no longer in use or never were."""
+def random_unknown_field(rng: random.Random) -> bytes:
+    """Encode a field that no message has, of any wire type, including obsolete and undefined types."""
     wire_type = rng.randrange(8)
     tag = varint(rng.choice((0, 99, 1000, 2**29 - 1)) << 3 | wire_type)
     body = {0: varint(rng.getrandbits(64)), 1: rng.randbytes(8), 2: varint(5) + b"hello", 5: rng.randbytes(4)}
     return tag + body.get(wire_type, b"")
 
 
-def nested(number: int, levels: int) -> bytes:
-    """A message in field ``number`` of a message in field ``number`` of …"""
+def nested_messages(number: int, levels: int) -> bytes:
+    """Encode messages nested in field ``number`` of each other."""
     data = b""
     for _ in range(levels):
         data = varint(number << 3 | 2) + varint(len(data)) + data
@@ -133,14 +133,14 @@ def nested(number: int, levels: int) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    """Protobuf's own form of a number that is not negative.
+    """Encode a non-negative integer as a protobuf varint.
 
     >>> varint(300).hex()
     'ac02'
     """
-    whole = bytearray()
+    encoded = bytearray()
     while value > 0x7F:
-        whole.append(value & 0x7F | 0x80)
+        encoded.append(value & 0x7F | 0x80)
         value >>= 7
-    whole.append(value)
-    return bytes(whole)
+    encoded.append(value)
+    return bytes(encoded)

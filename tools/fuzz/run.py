@@ -1,4 +1,4 @@
-"""Owns a fuzz run: messages, bytes and conversations that make no sense, and what the server says to them."""
+"""Send mutated messages, arbitrary bytes and malformed HTTP/2 to a server, and check how it reacts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import random
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,247 +19,258 @@ import grpc
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
-from rescorer.load.server import judged, logged_faults, scorers, serving
+from rescorer.load.server import run_server
 from rescorer.protocol.messages import list_to_proto
 from rescorer.protocol.v1 import models_pb2
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.types import NBestList
-from tools.fuzz.http2 import broken_conversation
-from tools.fuzz.mutations import broken, mutated
-from tools.support.growth import Grown, Growth
+from tools.fuzz.http2 import malformed_connection
+from tools.fuzz.mutations import mutate_bytes, mutate_message
+from tools.support.growth import GrowthMonitor, GrowthReport
+from tools.support.processes import find_workers
+from tools.support.server_log import explain_errors, read_logged_errors
 
-RESCORER, MODELS = "/rescorer.v1.RescorerService/", "/rescorer.v1.ModelService/"
+RESCORER_SERVICE, MODEL_SERVICE = "/rescorer.v1.RescorerService/", "/rescorer.v1.ModelService/"
 METHODS = {
-    "Rescore": RESCORER + "Rescore",
-    "ScoreText": RESCORER + "ScoreText",
-    "RescoreStream": RESCORER + "RescoreStream",
-    "GetModel": MODELS + "GetModel",
-    "no method": RESCORER + "Nothing",
+    "Rescore": RESCORER_SERVICE + "Rescore",
+    "ScoreText": RESCORER_SERVICE + "ScoreText",
+    "RescoreStream": RESCORER_SERVICE + "RescoreStream",
+    "GetModel": MODEL_SERVICE + "GetModel",
+    "no method": RESCORER_SERVICE + "Nothing",
 }
-SHARES = {"message": 0.65, "bytes": 0.25, "conversation": 0.1}
-"""Of requests, by kind."""
 METHOD_SHARES = (0.6, 0.2, 0.12, 0.05, 0.03)
-EXPECTED_CODES = {
-    *("OK", "INVALID_ARGUMENT", "NOT_FOUND", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED"),
-}
-"""Of calls; of lists, OK and INVALID_ARGUMENT alone."""
+KIND_SHARES = {"message": 0.65, "bytes": 0.25, "conversation": 0.1}
+"""Shares of mutated messages, mutated bytes and malformed HTTP/2 connections among the requests."""
+ALLOWED_CODES = {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED"}
+"""Allowed status codes of calls."""
+ALLOWED_LIST_CODES = {"OK", "INVALID_ARGUMENT"}
 DEADLINE_S = 60.0
-READ_S = 0.2
-"""How long the other side of a broken conversation is listened to, where it is at all."""
-HEALTH_EVERY_S, HEALTH_LIMIT_S = 0.5, 20.0
-SERVING = HealthCheckResponse.SERVING
+READ_TIMEOUT_S = 0.2
+"""How long to read the server's reaction to a malformed connection."""
+HEALTH_INTERVAL_S = 0.5
+HEALTH_TIMEOUT_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What is sent."""
+class FuzzPlan:
+    """Size of a fuzz run."""
 
     requests: int = 200_000
-    at_once: int = 16
+    concurrency: int = 16
+    """Number of open requests."""
     seconds: float = math.inf
-    """At most; what was sent by then is told."""
+    """Time after which no more requests are sent."""
     limit_s: float = 3600.0
+    """Time after which the run fails."""
     seed: int = 1
     server_options: tuple[str, ...] = ()
     log: Path | None = None
-    """Where the server's is kept."""
+    """File for the server's log; None uses a temporary file."""
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What came of it."""
+class FuzzReport:
+    """Outcome of a fuzz run."""
 
     seconds: float
     requests: int
     kinds: dict[str, int]
+    """Number of requests by kind."""
     codes: dict[str, int]
-    """Of calls."""
+    """Number of calls by status code."""
     list_codes: dict[str, int]
-    """Of lists in answers."""
+    """Number of lists in answers by status code."""
     longest_s: float
-    """Of calls."""
+    """Duration of the longest call."""
     health_max_ms: float
     rss_mb_a_1000_requests: float
-    """Slope after the warm-up. Floods of calls that are reset make gRPC itself grow, with no code of ours: by
-    what those open at a time need, which the process keeps, and by 0.1 KB a call, which it loses."""
-    grown: Grown
+    """Growth of memory after the warm-up. Floods of reset calls make gRPC itself grow: by what the calls open
+    at a time need, which the process keeps, and by 0.1 KB per call, which it leaks."""
+    grown: GrowthReport
     faults: list[str] = field(default_factory=list)
-    """What should not have been; empty: all is well."""
+    """Errors found; empty if the run passes."""
 
 
-def fuzz(bundle: Path, lists: Sequence[NBestList], weights: str, plan: Plan) -> Report:
-    """Runs it on a server of its own. Raises DeadlineExceeded where it takes longer than the plan says."""
-    with tempfile.TemporaryDirectory() as name:
-        log = plan.log or Path(name) / "log"
-        with serving(("--bundle", str(bundle), "--threads", "1", *plan.server_options), log) as (target, pid):
-            scoring = scorers(pid)
-            run = Run(target, [list_to_proto(each) for each in lists], weights, plan)
-            began = time.monotonic()
-            with judged(log, plan.limit_s), Growth(pid) as growth, HealthWatch(target, run.faults) as health:
-                asyncio.run(asyncio.wait_for(run.all(), plan.limit_s))
-            seconds = time.monotonic() - began
-            if scorers(pid) != scoring:
-                run.faults.append("scorers have died")
-        grown, requests = growth.grown(), sum(run.kinds.values())
-        return Report(
-            seconds,
+def run_fuzz(bundle: Path, lists: Sequence[NBestList], weights: str, plan: FuzzPlan) -> FuzzReport:
+    """Start a server and send it malformed requests.
+
+    Raises:
+        DeadlineExceeded: If the run takes longer than ``plan.limit_s``.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        log = plan.log or Path(folder) / "log"
+        options = ("--bundle", str(bundle), "--threads", "1", *plan.server_options)
+        with run_server(options, log) as (target, pid):
+            workers = find_workers(pid)
+            run = FuzzRun(target, [list_to_proto(nbest) for nbest in lists], weights, plan)
+            start = time.monotonic()
+            with (
+                explain_errors(log, plan.limit_s),
+                GrowthMonitor(pid) as growth_monitor,
+                HealthMonitor(target, run.errors) as health_monitor,
+            ):
+                asyncio.run(asyncio.wait_for(run.run(), plan.limit_s))
+            elapsed_s = time.monotonic() - start
+            if find_workers(pid) != workers:
+                run.errors.append("workers have died")
+        growth, requests = growth_monitor.report(), run.kinds.total()
+        return FuzzReport(
+            elapsed_s,
             requests,
-            run.kinds,
-            run.codes,
-            run.list_codes,
+            dict(run.kinds),
+            dict(run.codes),
+            dict(run.list_codes),
             run.longest_s,
-            health.max_ms,
-            grown.rss_mb_an_hour / 3600 * seconds / requests * 1000,
-            grown,
-            [*run.faults, *logged_faults(log)],
+            health_monitor.max_ms,
+            growth.rss_mb_an_hour / 3600 * elapsed_s / requests * 1000,
+            growth,
+            [*run.errors, *read_logged_errors(log)],
         )
 
 
-class Run:
-    """The run itself."""
+class FuzzRun:
+    """Concurrent clients that send malformed requests and check the answers."""
 
-    def __init__(self, target: str, lists: Sequence[pb.NBestList], weights: str, plan: Plan) -> None:
+    def __init__(self, target: str, lists: Sequence[pb.NBestList], weights: str, plan: FuzzPlan) -> None:
         self._target, self._lists, self._weights, self._plan = target, lists, weights, plan
         self._rng = random.Random(plan.seed)
-        self._left = plan.requests
-        self._until = time.monotonic() + plan.seconds
-        self.kinds: dict[str, int] = {}
-        self.codes: dict[str, int] = {}
-        self.list_codes: dict[str, int] = {}
-        self.faults: list[str] = []
+        self._remaining_requests = plan.requests
+        self._end = time.monotonic() + plan.seconds
+        self.kinds: Counter[str] = Counter()
+        self.codes: Counter[str] = Counter()
+        self.list_codes: Counter[str] = Counter()
+        self.errors: list[str] = []
         self.longest_s = 0.0
 
-    async def all(self) -> None:
+    async def run(self) -> None:
         options = (("grpc.max_receive_message_length", -1), ("grpc.use_local_subchannel_pool", 1))
         async with grpc.aio.insecure_channel(self._target, options) as channel:
-            await asyncio.gather(*(self._worker(channel) for _ in range(self._plan.at_once)))
+            await asyncio.gather(*(self._send_requests(channel) for _ in range(self._plan.concurrency)))
 
-    async def _worker(self, channel: grpc.aio.Channel) -> None:
-        talks: dict[str, Callable[[grpc.aio.Channel], Awaitable[None]]] = {
-            "message": lambda each: self._call(each, broken_too=False),
-            "bytes": lambda each: self._call(each, broken_too=True),
-            "conversation": self._converse,
+    async def _send_requests(self, channel: grpc.aio.Channel) -> None:
+        send_by_kind: dict[str, Callable[[], Awaitable[None]]] = {
+            "message": lambda: self._call(channel, with_broken_bytes=False),
+            "bytes": lambda: self._call(channel, with_broken_bytes=True),
+            "conversation": self._open_malformed_connection,
         }
-        while self._left > 0 and time.monotonic() < self._until:
-            self._left -= 1
-            (kind,) = self._rng.choices(list(SHARES), list(SHARES.values()))
-            count(self.kinds, kind)
-            await talks[kind](channel)
+        while self._remaining_requests > 0 and time.monotonic() < self._end:
+            self._remaining_requests -= 1
+            (kind,) = self._rng.choices(list(KIND_SHARES), list(KIND_SHARES.values()))
+            self.kinds[kind] += 1
+            await send_by_kind[kind]()
 
-    async def _call(self, channel: grpc.aio.Channel, *, broken_too: bool) -> None:
+    async def _call(self, channel: grpc.aio.Channel, *, with_broken_bytes: bool) -> None:
         (method,) = self._rng.choices(list(METHODS), METHOD_SHARES)
-        data = self._request(method)
-        if broken_too:
-            data = broken(data, self._rng)
-        began = time.monotonic()
+        request = self._make_request(method)
+        if with_broken_bytes:
+            request = mutate_bytes(request, self._rng)
+        start = time.monotonic()
         try:
-            answer = await self._sent(channel, method, data)
+            response = await self._send(channel, method, request)
         except grpc.aio.AioRpcError as error:
             code = error.code().name
-            if code not in EXPECTED_CODES:
-                self.faults.append(f"{method}: {code} {error.details()}: {data[:200]!r}")
+            if code not in ALLOWED_CODES:
+                self.errors.append(f"{method}: {code} {error.details()}: {request[:200]!r}")
         except TimeoutError:
             code = "hung"
-            self.faults.append(f"{method} hung: {data[:200]!r}")
+            self.errors.append(f"{method} hung: {request[:200]!r}")
         else:
             code = "OK"
             if method in ("Rescore", "RescoreStream"):
-                self._check(data, answer)
-        count(self.codes, code)
-        self.longest_s = max(self.longest_s, time.monotonic() - began)
+                self._check_response(request, response)
+        self.codes[code] += 1
+        self.longest_s = max(self.longest_s, time.monotonic() - start)
 
-    async def _sent(self, channel: grpc.aio.Channel, method: str, data: bytes) -> bytes:
+    async def _send(self, channel: grpc.aio.Channel, method: str, request: bytes) -> bytes:
         if method != "RescoreStream":
             unary: Any = channel.unary_unary(METHODS[method])
-            return await asyncio.wait_for(unary(data, timeout=DEADLINE_S), 2 * DEADLINE_S)
+            return await asyncio.wait_for(unary(request, timeout=DEADLINE_S), 2 * DEADLINE_S)
         stream: Any = channel.stream_stream(METHODS[method])
-        call = stream(iter([data]), timeout=DEADLINE_S)
+        call = stream(iter([request]), timeout=DEADLINE_S)
 
-        async def answers() -> list[bytes]:
-            return [each async for each in call]
+        async def read_responses() -> list[bytes]:
+            return [response async for response in call]
 
-        (answer,) = await asyncio.wait_for(answers(), 2 * DEADLINE_S)
-        return answer
+        (response,) = await asyncio.wait_for(read_responses(), 2 * DEADLINE_S)
+        return response
 
-    def _request(self, method: str) -> bytes:
-        """A message that the method could be sent, with something odd in it."""
+    def _make_request(self, method: str) -> bytes:
+        """Make a request for a method and mutate some of its fields."""
         rng = self._rng
-        some = [rng.choice(self._lists) for _ in range(rng.randint(1, 3))]
+        lists = [rng.choice(self._lists) for _ in range(rng.randint(1, 3))]
         if method == "ScoreText":
-            texts = [each.text for each in some[0].hypotheses]
+            texts = [hypothesis.text for hypothesis in lists[0].hypotheses]
             message: Any = pb.ScoreTextRequest(texts=texts, weights_name=self._weights)
         elif method == "GetModel":
             message = models_pb2.GetModelRequest()
-        else:
-            message = pb.RescoreRequest(lists=some, weights_name=self._weights)  # as RescoreStreamRequest
-        mutated(message, rng)
+        else:  # RescoreStreamRequest has the same fields
+            message = pb.RescoreRequest(lists=lists, weights_name=self._weights)
+        mutate_message(message, rng)
         return message.SerializeToString()
 
-    def _check(self, data: bytes, answer: bytes) -> None:
-        """That lists are answered one by one, with finite numbers."""
-        request, response = pb.RescoreRequest.FromString(data), pb.RescoreResponse.FromString(answer)
-        if [each.id for each in request.lists] != [each.id for each in response.lists]:
-            self.faults.append(f"lists are not answered one by one: {data[:200]!r}")
-        for each in response.lists:
-            code = next(name for name in grpc.StatusCode if name.value[0] == each.status.code).name
-            count(self.list_codes, code)
-            if code not in ("OK", "INVALID_ARGUMENT"):
-                self.faults.append(f"list {each.id!r}: {code} {each.status.message}: {data[:200]!r}")
-            if not all(math.isfinite(one.total) for one in each.hypotheses):
-                self.faults.append(f"list {each.id!r}: a total is not finite: {data[:200]!r}")
+    def _check_response(self, request_bytes: bytes, response_bytes: bytes) -> None:
+        """Check that every list has an answer with an allowed status and finite totals."""
+        request = pb.RescoreRequest.FromString(request_bytes)
+        response = pb.RescoreResponse.FromString(response_bytes)
+        quoted = repr(request_bytes[:200])
+        if [nbest.id for nbest in request.lists] != [answer.id for answer in response.lists]:
+            self.errors.append(f"the answers do not match the lists of the request: {quoted}")
+        for answer in response.lists:
+            code = next(code.name for code in grpc.StatusCode if code.value[0] == answer.status.code)
+            self.list_codes[code] += 1
+            if code not in ALLOWED_LIST_CODES:
+                self.errors.append(f"list {answer.id!r}: {code} {answer.status.message}: {quoted}")
+            if not all(math.isfinite(hypothesis.total) for hypothesis in answer.hypotheses):
+                self.errors.append(f"list {answer.id!r}: a total is not finite: {quoted}")
 
-    async def _converse(self, channel: grpc.aio.Channel) -> None:
-        """Says what is broken on a connection of its own, and leaves."""
+    async def _open_malformed_connection(self) -> None:
+        """Send malformed HTTP/2 over a connection of its own, then close it without ceremony."""
         path, rng = METHODS["Rescore"].encode(), self._rng
-        data = pb.RescoreRequest(lists=[rng.choice(self._lists)]).SerializeToString()
+        request = pb.RescoreRequest(lists=[rng.choice(self._lists)]).SerializeToString()
         host, _, port = self._target.rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
-        with suppress(OSError, TimeoutError):  # the other side may leave first
-            writer.write(broken_conversation(path, data, rng))
+        with suppress(OSError, TimeoutError):  # the server may close the connection first
+            writer.write(malformed_connection(path, request, rng))
             if rng.random() < 0.5:
-                await asyncio.wait_for(reader.read(), READ_S)
+                await asyncio.wait_for(reader.read(), READ_TIMEOUT_S)
         writer.transport.abort()
 
 
-class HealthWatch:
-    """Asks for a server's health, in a thread of its own, between entering and leaving, and once more then.
+class HealthMonitor:
+    """Context manager that checks a server's health from a thread, and once more at the end.
 
     Args:
-        faults: where those are put that it finds.
+        errors: List to which errors are added.
     """
 
-    def __init__(self, target: str, faults: list[str]) -> None:
-        self._target, self._faults = target, faults
-        self._over = threading.Event()
-        self._watch = threading.Thread(target=self._watched, daemon=True)
+    def __init__(self, target: str, errors: list[str]) -> None:
+        self._target, self._errors = target, errors
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._check_repeatedly, daemon=True)
         self.max_ms = 0.0
 
-    def __enter__(self) -> HealthWatch:
-        self._watch.start()
+    def __enter__(self) -> HealthMonitor:
+        self._thread.start()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._over.set()
-        self._watch.join()
+        self._stop.set()
+        self._thread.join()
 
-    def _watched(self) -> None:
+    def _check_repeatedly(self) -> None:
         with grpc.insecure_channel(self._target, (("grpc.use_local_subchannel_pool", 1),)) as channel:
             stub: Any = HealthStub(channel)
-            while not self._over.wait(HEALTH_EVERY_S):
-                self._ask(stub)
-            self._ask(stub)
+            while not self._stop.wait(HEALTH_INTERVAL_S):
+                self._check(stub)
+            self._check(stub)
 
-    def _ask(self, stub: Any) -> None:
-        began = time.monotonic()
+    def _check(self, stub: Any) -> None:
+        start = time.monotonic()
         try:
-            answer = stub.Check(HealthCheckRequest(), timeout=HEALTH_LIMIT_S)
+            response = stub.Check(HealthCheckRequest(), timeout=HEALTH_TIMEOUT_S)
         except grpc.RpcError as error:
-            self._faults.append(f"health: {error}")
+            self._errors.append(f"health check failed: {error}")
         else:
-            if answer.status != SERVING:
-                self._faults.append("health no longer says SERVING")
-        self.max_ms = max(self.max_ms, (time.monotonic() - began) * 1e3)
-
-
-def count(counts: dict[str, int], name: str) -> None:
-    counts[name] = counts.get(name, 0) + 1
+            if response.status != HealthCheckResponse.SERVING:
+                self._errors.append("the health service no longer reports SERVING")
+        self.max_ms = max(self.max_ms, (time.monotonic() - start) * 1e3)

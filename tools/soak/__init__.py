@@ -1,1 +1,1 @@
-"""Load a server for hours and watch its memory, descriptors and threads."""
+"""Load a server for hours and measure the growth of its memory, file descriptors and threads."""

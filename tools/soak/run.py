@@ -1,91 +1,98 @@
-"""Owns a soak: the same load for long, and what the server's processes hold by the end."""
+"""Load a server for a long time and report latencies and the growth of its resources."""
 
 from __future__ import annotations
 
-import base64
+import asyncio
 import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rescorer.load.client import Spec
-from rescorer.load.crowd import client
-from rescorer.load.server import judged, logged_faults, serving
-from rescorer.load.stages import percentile
-from rescorer.protocol.messages import list_to_proto
-from rescorer.protocol.v1 import rescorer_pb2 as pb
+from rescorer.load.client import ClientConfig, run_client
+from rescorer.load.server import run_server
+from rescorer.load.stages import encode_requests, percentile
 from rescorer.types import NBestList
-from tools.support.growth import Grown, Growth
+from tools.support.growth import GrowthMonitor, GrowthReport
+from tools.support.server_log import explain_errors, read_logged_errors
 
-DESCRIPTORS, THREADS = 8, 4
-"""More than so many more are a leak; connections come and go."""
+MAX_NEW_DESCRIPTORS, MAX_NEW_THREADS = 8, 4
+"""Growth beyond these is reported as a leak; connections account for a few."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """How much, and for how long: whichever is reached first."""
+class SoakPlan:
+    """Size of a soak: it ends at ``seconds`` or ``lists``, whichever is reached first."""
 
     seconds: float = 3600.0
     lists: int = 2_000_000
-    at_once: int = 8
-    """Calls open at a time."""
-    lists_a_call: int = 4
+    concurrency: int = 8
+    """Number of open calls."""
+    lists_per_call: int = 4
     deadline_s: float = 60.0
     limit_s: float = 4500.0
+    """Time after which the run fails."""
     server_options: tuple[str, ...] = ()
     log: Path | None = None
-    """Where the server's is kept."""
+    """File for the server's log; None uses a temporary file."""
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What came of it."""
+class SoakReport:
+    """Outcome of a soak."""
 
     seconds: float
     lists: int
-    """Answered."""
+    """Number of answered lists."""
     codes: dict[str, int]
-    """Of calls."""
+    """Number of calls by status code."""
     p50_ms: float | None
     p99_ms: float | None
     longest_ms: float | None
-    grown: Grown
+    grown: GrowthReport
     more_descriptors: int
     more_threads: int
     faults: list[str] = field(default_factory=list)
-    """What should not have been; empty: all is well."""
+    """Errors found; empty if the run passes."""
 
 
-def soak(bundle: Path, lists: Sequence[NBestList], weights: str, plan: Plan) -> Report:
-    """Runs it on a server of its own. Raises DeadlineExceeded where it takes longer than the plan says."""
-    calls = [lists[begin : begin + plan.lists_a_call] for begin in range(0, len(lists), plan.lists_a_call)]
-    requests = [pb.RescoreRequest(lists=map(list_to_proto, each), weights_name=weights) for each in calls]
-    messages = [base64.b64encode(each.SerializeToString()).decode() for each in requests]
-    with tempfile.TemporaryDirectory() as name:
-        log = plan.log or Path(name) / "log"
-        with serving(("--bundle", str(bundle), "--threads", "1", *plan.server_options), log) as (target, pid):
-            calls_at_most = -(-plan.lists // plan.lists_a_call)
-            spec = Spec(
-                target, messages, 0.0, plan.seconds, plan.deadline_s, plan.at_once, calls=calls_at_most
+def run_soak(bundle: Path, lists: Sequence[NBestList], weights: str, plan: SoakPlan) -> SoakReport:
+    """Start a server and load it.
+
+    Raises:
+        DeadlineExceeded: If the run takes longer than ``plan.limit_s``.
+    """
+    messages = encode_requests(lists, weights, plan.lists_per_call)
+    with tempfile.TemporaryDirectory() as folder:
+        log = plan.log or Path(folder) / "log"
+        options = ("--bundle", str(bundle), "--threads", "1", *plan.server_options)
+        with run_server(options, log) as (target, pid):
+            config = ClientConfig(
+                target,
+                messages,
+                calls_per_s=0.0,
+                duration_s=plan.seconds,
+                deadline_s=plan.deadline_s,
+                concurrency=plan.concurrency,
+                max_calls=-(-plan.lists // plan.lists_per_call),
             )
-            began = time.monotonic()
-            with judged(log, plan.limit_s), Growth(pid) as growth:
-                seen = client(spec, plan.limit_s)
-            seconds = time.monotonic() - began
-        faults = [f"{count} calls ended with {code}" for code, count in seen.codes.items() if code != "OK"]
-        grown = growth.grown()
-        if grown.descriptors > DESCRIPTORS or grown.threads > THREADS:
-            faults.append(f"{grown.descriptors} more descriptors, {grown.threads} more threads")
-        return Report(
-            seconds,
-            seen.codes.get("OK", 0) * plan.lists_a_call,
-            seen.codes,
-            percentile(seen.ok_ms, 50),
-            percentile(seen.ok_ms, 99),
-            max(seen.ok_ms, default=None),
-            grown,
-            grown.descriptors,
-            grown.threads,
-            faults + logged_faults(log),
+            start = time.monotonic()
+            with explain_errors(log, plan.limit_s), GrowthMonitor(pid) as monitor:
+                result = asyncio.run(asyncio.wait_for(run_client(config), plan.limit_s))
+            elapsed_s = time.monotonic() - start
+        growth = monitor.report()
+        errors = [f"{count} calls ended with {code}" for code, count in result.codes.items() if code != "OK"]
+        if growth.descriptors > MAX_NEW_DESCRIPTORS or growth.threads > MAX_NEW_THREADS:
+            errors.append(f"{growth.descriptors} more descriptors, {growth.threads} more threads")
+        return SoakReport(
+            elapsed_s,
+            result.codes.get("OK", 0) * plan.lists_per_call,
+            result.codes,
+            percentile(result.ok_ms, 50),
+            percentile(result.ok_ms, 99),
+            max(result.ok_ms, default=None),
+            growth,
+            growth.descriptors,
+            growth.threads,
+            errors + read_logged_errors(log),
         )

@@ -1,1 +1,1 @@
-"""What several tools need."""
+"""Observe a server under test: its log, processes, and use of memory, file descriptors and threads."""
