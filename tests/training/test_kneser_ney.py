@@ -110,7 +110,7 @@ def to_log10(prob: float) -> float:
 
 
 def estimate_model(corpus: Corpus, cutoffs: Sequence[int], listed: set[str]) -> Model:
-    """Estimate the same model with numpy, written to an ARPA file and read back."""
+    """Estimate a model with numpy, write it to an ARPA file and read it back."""
     others = sorted({word for words in corpus for word in words} - listed)
     vocabulary = ["<unk>", "<s>", "</s>", *sorted(listed), *others]
     ids = {word: i for i, word in enumerate(vocabulary)}
@@ -139,13 +139,13 @@ corpora = st.lists(words_of_text, min_size=1, max_size=12)
 cutoff_lists = st.lists(st.integers(0, 2), min_size=1, max_size=5).map(lambda ks: [0, *sorted(ks)])
 
 
-def seen_words(corpus: Corpus, listed: str) -> set[str]:
+def select_seen_words(corpus: Corpus, listed: str) -> set[str]:
     return {word for words in corpus for word in words} & set(listed)
 
 
 @given(corpora, cutoff_lists, st.sampled_from(["abcde", "abcd", "ac"]))
 def test_agrees_with_reference(corpus: Corpus, cutoffs: list[int], listed: str) -> None:
-    words = seen_words(corpus, listed)
+    words = select_seen_words(corpus, listed)
     assert_same(
         estimate_model(corpus, cutoffs, words), ReferenceKneserNey(corpus, cutoffs, words).model(), 1e-6
     )
@@ -186,7 +186,7 @@ def backoff_log10_prob(model: Model, history: NGram, word: str, order: int) -> f
 def test_every_distribution_sums_to_one(
     corpus: Corpus, cutoffs: list[int], listed: str, history: list[str]
 ) -> None:
-    model = estimate_model(corpus, cutoffs, seen_words(corpus, listed))
+    model = estimate_model(corpus, cutoffs, select_seen_words(corpus, listed))
     words = [ngram[0] for ngram in model if len(ngram) == 1 and ngram != ("<s>",)]
     context = tuple(word if word in words else "<unk>" for word in history)
     for start in (("<s>",), ()):

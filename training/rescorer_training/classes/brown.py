@@ -25,7 +25,7 @@ MIN_RELATIVE_GAIN = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """The words on one side of each word, with counts; those of all words are concatenated."""
+    """The neighbours on one side of every word, with counts, concatenated for all words."""
 
     starts: np.ndarray
     """(V + 1,) index of each word's first neighbour."""
@@ -165,7 +165,7 @@ class _Exchange:
         self.mass = np.bincount(self.class_of, self.counts, n_classes)
 
     def sweep(self) -> None:
-        """Move every word except ``</s>``, frequent words first, to the class where it adds most."""
+        """Move every word except ``</s>``, frequent words first, to its best class."""
         for word in range(1, len(self.class_of)):
             current = self.class_of[word]
             if self.counts[word] and self.sizes[current] > 1:
@@ -189,9 +189,9 @@ class _Exchange:
         self.class_of[word] = target
 
     def _find_best_class(self, word: int, current: int, after: np.ndarray, before: np.ndarray) -> int:
-        """Return the class with room where a word that is now in none adds most.
+        """Return the class with room where a word, now in no class, adds most mutual information.
 
-        Returns ``current`` unless another class adds more.
+        The result is ``current`` unless another class gains more.
         """
         seen = np.flatnonzero(after)
         gain = (_x_ln_x(self.joint[:, seen] + after[seen]) - self.x_ln_x[:, seen]).sum(axis=1)

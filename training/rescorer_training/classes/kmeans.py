@@ -21,7 +21,7 @@ def kmeans(
     Returns:
         (N,) cluster of each vector; no cluster is empty.
     """
-    points = vectors - vectors.mean(axis=0)  # what all words have in common distinguishes none
+    points = vectors - vectors.mean(axis=0)  # remove what all words have in common
     points = points / np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1e-12)
     random = np.random.default_rng(seed)
     centres = _pick_initial_centres(points, n_clusters, random)
@@ -76,7 +76,7 @@ def _assign(similarity: np.ndarray, max_cluster_size: int) -> np.ndarray:
 
 
 def _fill_empty_clusters(assigned: np.ndarray, similarity: np.ndarray) -> None:
-    """Move into every empty cluster the point that fits its own cluster least and does not leave it empty."""
+    """Fill every empty cluster with the point that fits its own least, from clusters of several points."""
     sizes = np.bincount(assigned, minlength=similarity.shape[1])
     fit = similarity[np.arange(len(assigned)), assigned]
     for empty in np.flatnonzero(sizes == 0):

@@ -35,7 +35,7 @@ def perplexity_command(
     share: ShareOption = None,
     validation: Annotated[
         Path | None,
-        typer.Option(help="Held-out text on which to fit the interpolation weights λ, instead of --share."),
+        typer.Option(help="Held-out text on which to fit the interpolation weights λ; overrides --share."),
     ] = None,
     normaliser: NormaliserOption = None,
     device: DeviceOption = "cpu",

@@ -47,12 +47,12 @@ class Sentences:
     start_id: int
     """Id of ``<s>``."""
     n_truncated: int
-    """Sentences that are longer than the limit and truncated to it in training."""
+    """Number of sentences that exceed the limit and are truncated."""
     corpora: tuple[tuple[int, float], ...] = ()
     """Number of sentences and weight of each corpus, in the order of the text.
 
-    An epoch draws weight × sentences of each corpus, and no sentence twice before all others of the corpus
-    once. Empty: every sentence is drawn once.
+    An epoch draws weight × number of sentences from each corpus; no sentence is drawn again before all others
+    of its corpus have been drawn. Empty: every sentence is drawn once.
     """
 
     @classmethod

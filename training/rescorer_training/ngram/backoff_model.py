@@ -28,7 +28,7 @@ Six decimals of a logarithm, as in ARPA files, cannot distinguish a smaller mass
 class NGramTrie:
     """The n-grams of a model; row 0 is the empty context, and row 1 + w the unigram of word w.
 
-    Rows are sorted by order, then prefix, then word, so that the pairs (prefix, word) rise over all rows.
+    Rows are sorted by order, then prefix, then word, so that the pairs (prefix, word) ascend over all rows.
     """
 
     words: tuple[str, ...]
@@ -50,7 +50,7 @@ class NGramTrie:
 
     @cached_property
     def keys(self) -> np.ndarray:
-        """(R,) int64 prefix and word packed into one number, rising."""
+        """(R,) int64 prefix and word packed into one number, in ascending order."""
         keys = pack_keys(self.prefix, self.word, len(self.words))
         keys[0] = -1  # the empty context continues no other row
         return keys

@@ -28,7 +28,7 @@ class NGramOptions:
 
     order: int = 4
     cutoffs: tuple[int, ...] = (0,)
-    """Largest raw count at which n-grams of order 1, 2, … are pruned; the last one repeats for the rest."""
+    """Largest raw count at which n-grams of order 1, 2, … are pruned; the last repeats for higher orders."""
     vocabulary: Path | None = None
     """File of the words to predict, one per line; words that do not occur in the text are left out."""
     vocabulary_size: int | None = None

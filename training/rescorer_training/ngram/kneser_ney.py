@@ -103,7 +103,7 @@ def check_cutoffs(cutoffs: Sequence[int], order: int) -> None:
     if any(low > high for low, high in itertools.pairwise(cutoffs)):
         raise ConfigError(
             f"cut-offs {list(cutoffs)} decrease, which would keep n-grams without their prefixes; "
-            f"expected rising or equal numbers"
+            f"expected numbers that do not decrease"
         )
 
 
