@@ -219,20 +219,20 @@ def test_merging_preserves_total_probability(items):
     assert sorted(i for group in members for i in group) == list(range(len(items)))
 
 
-def test_a_list_above_the_budget_is_cut_between_subtrees(rescorer, monkeypatch):
-    apart = [
+def test_splits_a_list_above_the_budget_between_subtrees(rescorer, monkeypatch):
+    # Texts that share a prefix are not neighbours.
+    texts = [
         f"{first} {'cat sat on ' * 4}{last}" for last in ("the", "mat", "qqq") for first in ("the", "mat")
     ]
-    nodes = []
+    node_counts = []
     score = TrieScorer.score
     monkeypatch.setattr(
-        TrieScorer, "score", lambda self, trie: nodes.append(trie.n_nodes) or score(self, trie)
+        TrieScorer, "score", lambda self, trie: node_counts.append(trie.n_nodes) or score(self, trie)
     )
     small = Rescorer(rescorer.bundle, rescorer.models, max_batch_words=45)
-    found = sorted(small.rescore([nbest(*apart)])[0].hypotheses, key=lambda h: h.original_rank)
-    assert len(nodes) > 1
-    assert (
-        sum(nodes) < 50
-    )  # each of 2 × 16 prefixes about once, where cut as they came 6 × 14 of them would be
-    alone = [small.rescore([nbest(text)])[0].best for text in apart]
+    found = sorted(small.rescore([nbest(*texts)])[0].hypotheses, key=lambda h: h.original_rank)
+    assert len(node_counts) > 1
+    # The 2 × 16 prefixes are scored about once each; batches in input order would score 6 × 14.
+    assert sum(node_counts) < 50
+    alone = [small.rescore([nbest(text)])[0].best for text in texts]
     assert [h.total for h in found] == pytest.approx([h.total for h in alone], abs=1e-4)

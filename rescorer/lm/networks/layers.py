@@ -178,10 +178,7 @@ class ElmanLayers(RecurrentLayers):
     def step(self, layer, gates, state):  # type: ignore[no-untyped-def]
         (hidden,) = state
         product = self.recurrent_gates(layer, hidden).add_(gates)
-        activated = (
-            tanh_(product) if self.activation == "tanh" else ACTIVATE_IN_PLACE[self.activation](product)
-        )
-        return (activated,)
+        return (tanh_(product) if self.activation == "tanh" else ACTIVATE_IN_PLACE[self.activation](product),)
 
 
 def tanh_(values: Tensor) -> Tensor:

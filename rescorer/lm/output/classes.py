@@ -129,9 +129,7 @@ class _Loss(torch.autograd.Function):
         h, words = hidden.index_select(0, order), words[order]
         classes = layer.class_of[words]
         target = words - layer.first_word[classes]
-        class_scores = torch.addmm(class_bias, h, class_weight.t())  # (N, C)
-        loss, class_delta = cross_entropy_and_gradient(class_scores, classes)
-        del class_scores
+        loss, class_delta = cross_entropy_and_gradient(torch.addmm(class_bias, h, class_weight.t()), classes)
         deltas = []
         for table in tables:
             scores = h.new_full((sum(table.counts), table.width), -math.inf)

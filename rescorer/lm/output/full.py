@@ -86,9 +86,8 @@ class _Loss(torch.autograd.Function):
         for begin in range(0, len(hidden), step):
             rows = slice(begin, begin + step)
             h = hidden[rows]
-            scores = torch.addmm(bias, h, w.t())  # (n, V)
-            block_loss, delta = cross_entropy_and_gradient(scores, words[rows])
-            del scores  # or the next block would be computed while this one is still in memory
+            # No variable holds the scores: they must be freed before the next block is computed.
+            block_loss, delta = cross_entropy_and_gradient(torch.addmm(bias, h, w.t()), words[rows])  # (n, V)
             loss += block_loss
             if with_gradient:
                 hidden_grad, weight_grad, bias_grad = grads
