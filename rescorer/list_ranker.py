@@ -15,7 +15,7 @@ import numpy as np
 from rescorer.bundle import Bundle, check_weights
 from rescorer.errors import InvalidList
 from rescorer.lm.base import EdgeScores
-from rescorer.lm.mixture import mixed_scores
+from rescorer.lm.mixture import mix_scores
 from rescorer.profiling import Phase, phase
 from rescorer.ranking import Ranking, ranking
 from rescorer.score_combination import MIXTURE, OOV, WORDS, totals
@@ -91,7 +91,7 @@ class ListRanker:
             (H,) float64 for every model, the mixture, and the number of unknown words, by name.
         """
         sums = {name: trie.sum_paths(part.log_probs, partial) for name, part in scores.items()}
-        sums[MIXTURE] = trie.sum_paths(mixed_scores(scores, weights.mixture), partial)
+        sums[MIXTURE] = trie.sum_paths(mix_scores(scores, weights.mixture), partial)
         # Every model knows </s>, so that the path counts unknown words only.
         sums[OOV] = trie.sum_paths(scores[self.bundle.ngram].unknown)
         return sums
@@ -123,7 +123,7 @@ class ListRanker:
     ) -> list[TextScore]:
         """Score texts word by word; they are the hypotheses of ``trie`` from index ``first`` on."""
         log_probs = {name: part.log_probs for name, part in scores.items()}
-        log_probs[MIXTURE] = mixed_scores(scores, weights.mixture)
+        log_probs[MIXTURE] = mix_scores(scores, weights.mixture)
         unknown = scores[self.bundle.ngram].unknown
         paths = [trie.path_edges(first + i) for i in range(len(texts))]
         return [

@@ -93,7 +93,7 @@ def phase(name: Phase) -> Iterator[None]:
 
 
 def time_items(items: Iterable[Item], name: Phase) -> Iterator[Item]:
-    """Yield the items, counting the time to produce them, but not to consume them, for a phase."""
+    """Yield the items; producing them counts towards a phase, consuming them does not."""
     iterator = iter(items)
     while True:
         with phase(name):

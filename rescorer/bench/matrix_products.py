@@ -28,7 +28,7 @@ def measure_products(
     clock: Callable[[], float] = time.perf_counter,
     min_seconds: float = 0.003,
 ) -> float:
-    """Measure the total time of the products in seconds, computed alone by ``torch.mm``.
+    """Measure the total time of the products in seconds, computed by ``torch.mm`` and nothing else.
 
     A fused kernel, such as torch's LSTM, may have faster products and take less time.
 
@@ -53,7 +53,7 @@ def measure_call(call: Callable[[], object], clock: Callable[[], float], min_sec
 
 
 def median_product(products: Iterable[Product]) -> Product:
-    """The weighted median by size: products up to this one make up half of all operations."""
+    """Find the weighted median: products up to its size make up half of all operations."""
     by_size = sorted(products, key=lambda product: flops([product]))
     half, total = flops(by_size) / 2, 0
     for product in by_size:

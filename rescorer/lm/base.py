@@ -30,11 +30,11 @@ class LanguageModel(Protocol):
         """Score every edge. Not thread-safe: call it from one thread at a time."""
 
     def share_unknown(self, log_shares: Mapping[str, float], default: float) -> None:
-        """Divide the probability of ``<unk>`` among the words behind it.
+        """Divide the probability of ``<unk>`` among unknown words.
 
         Args:
-            log_shares: ln of the share of each word.
-            default: ln of the share of any other unknown word.
+            log_shares: ln of the share of each word that another model knows.
+            default: ln of the share of every other word.
         """
 
     def log_share(self, word: str) -> float:

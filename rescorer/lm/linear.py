@@ -50,7 +50,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if is_cpu_float32 and not torch.is_grad_enabled() and is_onednn_exact():
         if isinstance(weight, nn.Parameter):
             if not weight.requires_grad and len(x) * weight.numel() >= MIN_MULTIPLICATIONS:
-                return _onednn_linear(x, reordered(weight), bias, FINE_STEPS)
+                return _onednn_linear(x, reorder_weight(weight), bias, FINE_STEPS)
         elif len(x) >= MIN_SLICE_ROWS:
             return _onednn_linear(x, weight, bias)
     return functional.linear(x, weight, bias)
@@ -59,8 +59,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 _reordered: MutableMapping[Tensor, tuple[int, Tensor]] = WeakIdKeyDictionary()
 
 
-def reordered(weight: nn.Parameter) -> Tensor:
-    """Copy of a parameter in oneDNN's memory order, made once per version of the parameter.
+def reorder_weight(weight: nn.Parameter) -> Tensor:
+    """Copy a parameter into oneDNN's memory order, once per version of the parameter.
 
     Reordering for every product would be most of the work if there are few rows. Only for parameters that
     take no gradients: fused optimisers change the others without changing their version.

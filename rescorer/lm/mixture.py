@@ -38,6 +38,6 @@ def check_mixture(weights: Mapping[str, float], known: Sequence[str]) -> None:
         )
 
 
-def mixed_scores(scores: Mapping[str, EdgeScores], weights: Mapping[str, float]) -> np.ndarray:
-    """The mixture's ln P of every edge, (E,) float64."""
+def mix_scores(scores: Mapping[str, EdgeScores], weights: Mapping[str, float]) -> np.ndarray:
+    """Compute the mixture's ln P of every edge, (E,) float64."""
     return mix([scores[name].log_probs for name in weights], list(weights.values()))

@@ -41,7 +41,7 @@ def test_reorders_a_parameter_once_per_version(rows, monkeypatch):
     for _ in range(2):
         with torch.inference_mode():
             torch.testing.assert_close(linear(x, weight), functional.linear(x, weight), atol=1e-4, rtol=0)
-            assert linear_module.reordered(weight) is linear_module.reordered(weight)
+            assert linear_module.reorder_weight(weight) is linear_module.reorder_weight(weight)
         with torch.no_grad():
             weight.add_(1)
 

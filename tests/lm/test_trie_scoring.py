@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rescorer.lm.mixture import mixed_scores
+from rescorer.lm.mixture import mix_scores
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.ngram import NgramModel
 from rescorer.lm.reference_scorer import reference_log_probs, reference_mixture
@@ -61,7 +61,7 @@ def test_models_and_mixture_agree_with_reference(models, batch, share):
     trie = build_trie(*zip(*batch, strict=True))
     scores = {name: model.score(trie) for name, model in models.items()}
     weights = {"ngram": 1 - share, "neural": share}
-    mixed = mixed_scores(scores, weights)
+    mixed = mix_scores(scores, weights)
     for i, (words, context) in enumerate(batch):
         edges = trie.path_edges(i)
         for name, model in models.items():

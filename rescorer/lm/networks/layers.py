@@ -22,7 +22,7 @@ warnings.filterwarnings("ignore", message="RNN module weights are not part of si
 
 
 class RecurrentLayers(nn.Module):
-    """Common base of the kinds. Biases come in pairs: one for the input, one for the previous state."""
+    """Base class of all kinds. Biases come in pairs: one for the input, one for the previous state."""
 
     n_gates: int
     n_parts = 1
