@@ -13,8 +13,8 @@ from typing import Annotated, Any
 import typer
 
 from rescorer.cli import run
-from rescorer.cli.options import FormatOption, lists_from
-from rescorer.cli.output import PLAIN
+from rescorer.cli.list_options import FormatOption, ListInputOptions
+from rescorer.cli.output import PLAIN_HELP
 from rescorer.types import NBestList
 
 MAX_SHOWN_ERRORS = 10
@@ -34,7 +34,7 @@ LogOption = Annotated[Path | None, typer.Option("--log", help="File for the serv
 SeedOption = Annotated[int, typer.Option(help="Random seed.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write the report as one JSON object.")]
 
-app = typer.Typer(**PLAIN, no_args_is_help=True)
+app = typer.Typer(**PLAIN_HELP, no_args_is_help=True)
 
 
 @app.callback()
@@ -163,7 +163,7 @@ def read_short_lists(source: str, max_hypotheses: int, format_: str | None) -> l
             hypotheses=nbest.hypotheses[:max_hypotheses],
             streams={name: values[:max_hypotheses] for name, values in nbest.streams.items()},
         )
-        for nbest in lists_from(source, None, None, None, format_)
+        for nbest in ListInputOptions(format_=format_).read(source)
         if isinstance(nbest, NBestList)
     ]
     if not short_lists:

@@ -1,4 +1,8 @@
-"""Owns the entry point ``rescorer``: its commands and exit codes."""
+"""The program ``rescorer``: its commands and exit codes.
+
+One module per command parses options, calls the library and prints the result; the ``…_options`` modules hold
+the options that commands share, and ``render`` the tables.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from rescorer.cli.evaluate import evaluate
 from rescorer.cli.health import health
 from rescorer.cli.inspect import inspect
 from rescorer.cli.load import load
-from rescorer.cli.output import PLAIN
+from rescorer.cli.output import PLAIN_HELP
 from rescorer.cli.rescore import rescore
 from rescorer.cli.score import score
 from rescorer.cli.serve import serve
@@ -31,14 +35,16 @@ EXIT_CODES: tuple[tuple[type[RescorerError], int, str], ...] = (
     (ModelError, 4, "the model bundle cannot be used"),
     (RescorerError, 5, "scoring failed"),
 )
-"""The one table from faults to exit codes; 0 is success and 1 says that some lists were rejected."""
+"""Exit code and meaning of each kind of error; 0 is success, 1 means that some lists were rejected."""
+BROKEN_PIPE = 141
+"""Exit code after the reader of the output has closed it, as shells report SIGPIPE."""
 
-EPILOG = "Exit codes: 0 done, 1 some lists rejected or `inspect` found something wrong, " + ", ".join(
+EPILOG = "Exit codes: 0 success, 1 some lists rejected or `inspect` found something wrong, " + ", ".join(
     f"{code} {meaning}" for _, code, meaning in EXIT_CODES
 )
 
 app = typer.Typer(
-    **PLAIN,
+    **PLAIN_HELP,
     help="Re-rank the n-best lists of a speech recogniser with language models.",
     epilog=EPILOG,
     no_args_is_help=True,
@@ -46,8 +52,8 @@ app = typer.Typer(
 )
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _print_version(value: bool) -> None:
+    if value:
         typer.echo(f"rescorer {version('rescorer')}")
         raise typer.Exit
 
@@ -55,10 +61,14 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
-    """Re-rank the n-best lists of a speech recogniser with language models."""
+    """Re-rank the n-best lists of a speech recogniser with language models.
+
+    Example: rescorer rescore demo/lists.jsonl.gz -o out.jsonl --bundle models/starter/1
+    """
 
 
 app.command("rescore")(rescore)
@@ -82,16 +92,17 @@ def main() -> None:
 
 
 def run(app: typer.Typer, program: str) -> None:
-    """Run a command; an error of ours is one line on stderr and an exit code, never a traceback."""
+    """Run a program; a ``RescorerError`` becomes one line on stderr and an exit code, without a traceback."""
     try:
         app()
-    except BrokenPipeError:  # the reader of our output has gone, as `head` does
+    except BrokenPipeError:  # the reader of our output has gone, as with `head`
         sys.stderr.close()
-        sys.exit(141)
-    except RescorerError as fault:
-        print(f"{program}: {fault}", file=sys.stderr)
-        sys.exit(exit_code(fault))
+        sys.exit(BROKEN_PIPE)
+    except RescorerError as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        sys.exit(exit_code(error))
 
 
-def exit_code(fault: RescorerError) -> int:
-    return next(code for kind, code, _ in EXIT_CODES if isinstance(fault, kind))
+def exit_code(error: RescorerError) -> int:
+    """The exit code of an error, from ``EXIT_CODES``."""
+    return next(code for kind, code, _ in EXIT_CODES if isinstance(error, kind))

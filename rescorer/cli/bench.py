@@ -1,4 +1,4 @@
-"""Owns the command ``rescorer bench``: how fast this machine scores."""
+"""The command ``rescorer bench``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from rescorer.cli.options import DtypeOption, FormatOption, MapOption, StreamOption, lists_from
+from rescorer.cli.list_options import FormatOption, ListInputOptions, MapOption, StreamOption
+from rescorer.cli.model_options import DeviceOption, DtypeOption
 from rescorer.errors import ConfigError, InputError
 from rescorer.parallel_rescoring import RescoringProcesses
 from rescorer.pipeline import MAX_BATCH_WORDS, Rescorer
@@ -23,55 +24,64 @@ from rescorer.types import NBestList
 if TYPE_CHECKING:
     from rescorer.bench.run import BenchReport
 
-WIDTH = 100
-"""Of the table, whatever the terminal's."""
+TABLE_WIDTH = 100
+"""Columns of the table, whatever the width of the terminal."""
 
 
 def bench(
     lists: Annotated[
-        str | None, typer.Argument(metavar="[LISTS]", help="Lists to score; or --synthetic.")
+        str | None, typer.Argument(metavar="[LISTS]", help="Lists to score; or give --synthetic.")
     ] = None,
+    *,
     synthetic: Annotated[
         str | None,
-        typer.Option(metavar="LISTSxHYPSxWORDS", help="Random lists that share prefixes as real ones do."),
+        typer.Option(
+            metavar="LISTSxHYPSxWORDS", help="Size of random lists whose prefixes are shared as in real ones."
+        ),
     ] = None,
     bundle: Annotated[
-        Path | None, typer.Option("--bundle", "-b", help="Folder of a model bundle. Default: random models.")
+        Path | None,
+        typer.Option("--bundle", "-b", help="Folder of a model bundle; default: random models."),
     ] = None,
-    network: Annotated[str, typer.Option(help="lstm, gru, elman, feedforward or lbl.")] = "lstm",
+    network: Annotated[
+        str, typer.Option(help="Kind of random network: lstm, gru, elman, feedforward or lbl.")
+    ] = "lstm",
     hidden: Annotated[int, typer.Option(help="Size of word vectors and hidden states.")] = 200,
-    layers: Annotated[int, typer.Option(help="Layers of the network.")] = 1,
-    output: Annotated[str, typer.Option(help="classes, full or tree.")] = "classes",
-    classes: Annotated[int, typer.Option(help="Output classes; 0: √V.")] = 0,
-    vocabulary: Annotated[int, typer.Option(help="Words of the network.")] = 10_000,
+    layers: Annotated[int, typer.Option(help="Number of layers of the network.")] = 1,
+    output: Annotated[str, typer.Option(help="Output layer: classes, full or tree.")] = "classes",
+    classes: Annotated[int, typer.Option(help="Number of output classes; 0: √V.")] = 0,
+    vocabulary: Annotated[int, typer.Option(help="Number of words that the network knows.")] = 10_000,
     maps: MapOption = None,
     streams: StreamOption = None,
     format_: FormatOption = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …")] = "cpu",
+    device: DeviceOption = "cpu",
     dtype: DtypeOption = "float32",
-    threads: Annotated[int, typer.Option(help="CPU threads; 0: one a core.")] = 0,
+    threads: Annotated[int, typer.Option(help="CPU threads; 0: one per core.")] = 0,
     processes: Annotated[
         int,
         typer.Option(
             min=1,
-            help="Run it in so many processes, too, as `rescorer rescore` can, the cores shared out.",
+            help="Number of processes for another run like `rescorer rescore --processes`, which divide the "
+            "cores among them.",
         ),
     ] = 1,
-    batch_words: Annotated[int, typer.Option(help="Words scored at once.")] = MAX_BATCH_WORDS,
-    warm_up: Annotated[int, typer.Option(help="Runs that do not count.")] = 1,
-    repetitions: Annotated[int, typer.Option(help="Runs that do; the median counts.")] = 3,
-    peer_seconds: Annotated[float, typer.Option(help="For the plain PyTorch scorer; 0: none.")] = 5.0,
+    batch_words: Annotated[int, typer.Option(help="Number of words scored at once.")] = MAX_BATCH_WORDS,
+    warm_up: Annotated[int, typer.Option(help="Number of runs before those that count.")] = 1,
+    repetitions: Annotated[int, typer.Option(help="Number of runs that count; the median is reported.")] = 3,
+    peer_seconds: Annotated[
+        float, typer.Option(help="Seconds to run the plain PyTorch scorer; 0: leave it out.")
+    ] = 5.0,
     processor_time: Annotated[
         bool,
-        typer.Option("--processor-time", help="With --threads 1, on a busy machine: time of the processor."),
+        typer.Option("--processor-time", help="Measure CPU time, for busy machines; needs --threads 1."),
     ] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")] = None,
 ) -> None:
-    """Measure each phase of scoring beside the machine's matrix products, plain PyTorch and KenLM.
+    """Compare each phase of scoring with the machine's matrix products, plain PyTorch and KenLM.
 
     Example: rescorer bench --synthetic 100x100x20 --network lstm --hidden 200 --classes 100
 
-    The network named by its shape has random weights: it costs what a trained one does.
+    Without --bundle the network has random weights; a trained network of the same shape takes as long.
     """
     from rescorer.bench.lists import ListShape, synthetic_lists
     from rescorer.bench.models import ModelSpec, build_rescorer
@@ -81,9 +91,9 @@ def bench(
     from rescorer.lm.malloc import keep_freed_memory
 
     if (lists is None) == (synthetic is None):
-        raise ConfigError("expected a file of lists or --synthetic, one of them")
+        raise ConfigError("expected either a file of lists or --synthetic")
     use_threads(threads)
-    keep_freed_memory()  # as in `rescorer rescore`; the plain scorer has the benefit too
+    keep_freed_memory()  # as in `rescorer rescore`; the plain PyTorch scorer benefits too
     options = BenchOptions(warm_up, repetitions, peer_seconds=peer_seconds, processor_time=processor_time)
     with TemporaryDirectory() as name:
         folder = Path(name)
@@ -94,7 +104,7 @@ def bench(
                     write(nbest)
 
         def read() -> Iterable[NBestList | InputError]:
-            return lists_from(source, maps, streams, None, format_)
+            return ListInputOptions(maps, streams, format_).read(source)
 
         if bundle:
             load = partial(Rescorer.load, bundle, device, batch_words, dtype, context_cache_bytes=0)
@@ -104,59 +114,60 @@ def bench(
             load = partial(build_rescorer, spec, good, folder, device, dtype, batch_words)
         start = partial(RescoringProcesses, partial(load_rescoring, load), processes, batch_words=batch_words)
         report = run_benchmark(load(), read, folder, options, start if processes > 1 else None)
-    show(report)
+    print_report(report)
     if json_file:
         json_file.write_text(json.dumps(asdict(report), indent=2) + "\n", encoding="utf-8")
 
 
-def show(report: BenchReport) -> None:
-    """Prints a line a phase and what they are compared with."""
+def print_report(report: BenchReport) -> None:
+    """Print one row per phase, followed by the comparisons."""
     table = Table(box=None, pad_edge=False)
     table.add_column("", no_wrap=True)
     for name in ("seconds", "share", "words/s", "prefixes/s", "× floor"):
         table.add_column(name, justify="right", no_wrap=True)
-    whole = report.speed("end to end").seconds
-    for each in report.speeds:
+    total_seconds = report.speed("end to end").seconds
+    for speed in report.speeds:
         table.add_row(
-            each.name,
-            f"{each.seconds:.3f}",
-            f"{each.seconds / whole:.1%}",
-            f"{each.words_per_second:,.0f}",
-            f"{each.prefixes_per_second:,.0f}",
-            "" if each.floor_multiple is None else f"{each.floor_multiple:.2f}",
+            speed.name,
+            f"{speed.seconds:.3f}",
+            f"{speed.seconds / total_seconds:.1%}",
+            f"{speed.words_per_second:,.0f}",
+            f"{speed.prefixes_per_second:,.0f}",
+            "" if speed.floor_multiple is None else f"{speed.floor_multiple:.2f}",
         )
-    Console(highlight=False, width=WIDTH).print(table)
-    for line in footnotes(report):
+    Console(highlight=False, width=TABLE_WIDTH).print(table)
+    for line in describe_comparisons(report):
         typer.echo(line)
 
 
-def footnotes(report: BenchReport) -> list[str]:
-    """What was scored, and what others do."""
+def describe_comparisons(report: BenchReport) -> list[str]:
+    """One line each for the lists, the comparisons and the machine."""
     lines = [
         f"{report.lists:,} lists, {report.hypotheses:,} hypotheses, {report.words:,} words, "
-        f"{report.prefixes:,} distinct prefixes ({report.words / report.prefixes:.2f} words each)"
+        f"{report.prefixes:,} distinct prefixes ({report.words / report.prefixes:.2f} words per prefix)"
     ]
     if report.gemm_gflops_per_second and report.floor_gflops:
         lines.append(
             f"floor: {report.floor_gflops:,.1f} GFLOP at {report.gemm_gflops_per_second:,.0f} GFLOP/s, "
-            "this machine's rate for matrices of these sizes"
+            "the rate of this machine for matrices of these sizes"
         )
     if report.plain_words_per_second:
-        times = report.speed("end to end").words_per_second / report.plain_words_per_second
+        ratio = report.speed("end to end").words_per_second / report.plain_words_per_second
         lines.append(
-            f"plain PyTorch LSTM, full softmax, padded: {report.plain_words_per_second:,.0f} words/s, "
-            f"end to end {times:.1f} times as fast"
+            f"plain PyTorch LSTM, full softmax, padded: {report.plain_words_per_second:,.0f} words/s; "
+            f"end to end is {ratio:.1f} times as fast"
         )
     if report.in_processes:
         speed, plain = report.in_processes, report.plain_words_per_second
-        beside = f", {speed.words_per_second / plain:.1f} times plain PyTorch" if plain else ""
-        lines.append(f"{speed.name}: {speed.words_per_second:,.0f} words/s end to end{beside}")
+        comparison = f", {speed.words_per_second / plain:.1f} times plain PyTorch" if plain else ""
+        lines.append(f"{speed.name}: {speed.words_per_second:,.0f} words/s end to end{comparison}")
     if report.kenlm_words_per_second:
-        lines.append(f"KenLM, a sentence a call: {report.kenlm_words_per_second:,.0f} words/s")
+        lines.append(f"KenLM, one sentence per call: {report.kenlm_words_per_second:,.0f} words/s")
     if report.single_list_ms is not None:
         lines.append(f"one list alone: {report.single_list_ms:.1f} ms in the library")
-    facts = report.machine
+    machine = report.machine
     lines.append(
-        f"{facts['threads']} threads of {facts['cores']} cores, torch {facts['torch']}, {facts['clock']} time"
+        f"{machine['threads']} threads of {machine['cores']} cores, torch {machine['torch']}, "
+        f"{machine['clock']} time"
     )
     return lines

@@ -1,4 +1,4 @@
-"""Owns the command ``rescorer config``."""
+"""The command ``rescorer config``."""
 
 from __future__ import annotations
 
@@ -9,20 +9,23 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from rescorer.cli.serve import ConfigOption
-from rescorer.cli.settings_options import given
+from rescorer.cli.settings_options import collected_options
 
 if TYPE_CHECKING:
     from rescorer.service.config_sources import Given
     from rescorer.service.settings import ServiceSettings
 
+MAX_VALUE_WIDTH = 50
+"""Largest width to which lines are padded so that their comments line up."""
+
 
 def config(ctx: typer.Context, config: ConfigOption = None) -> None:
-    """Show the settings that `rescorer serve` would run with, and where each comes from.
+    """Show the settings that `rescorer serve` would run with, and where each of them comes from.
 
     Example: rescorer config --config service.toml --port 0
 
-    Takes the same options, environment and file, and starts nothing. It prints a TOML file of settings, or
-    every mistake at once, a line each; that bundles or the device are not on this machine is one.
+    Takes the same options, environment and file as `rescorer serve`, and starts nothing. Prints a TOML file
+    of settings, or all errors at once, one per line, including bundles or a device that this machine lacks.
     """
     from rescorer.service.config_sources import gather
     from rescorer.service.environment import strange_variables
@@ -30,27 +33,28 @@ def config(ctx: typer.Context, config: ConfigOption = None) -> None:
 
     for variable, message in strange_variables(ServiceSettings):
         typer.echo(f"warning: environment {variable}: {message}", err=True)
-    values = gather(ServiceSettings, config, given(ctx))
-    for line in lines(checked(values, here=True), values):
+    values = gather(ServiceSettings, config, collected_options(ctx))
+    for line in render_settings(checked(values, here=True), values):
         typer.echo(line)
 
 
-def lines(settings: ServiceSettings, values: dict[str, list[Given]]) -> list[str]:
-    """One a setting: its value, its source, and what that source goes before."""
-    shown = {name: toml(name, getattr(settings, name)) for name in type(settings).model_fields}
-    width = max(len(each) for each in shown.values())
-    table = []
-    for name, text in shown.items():
-        said = values.get(name, [])
-        why = said[0].origin if said else "default"
-        if len(said) > 1:
-            why += "; goes before " + ", ".join(f"{each.origin} ({each.value})" for each in said[1:])
-        table.append(f"{text:{min(width, 50)}}  # {why}")
-    return table
+def render_settings(settings: ServiceSettings, values: dict[str, list[Given]]) -> list[str]:
+    """One line per setting: its value, its source, and the values that it takes precedence over."""
+    texts = {name: to_toml(name, getattr(settings, name)) for name in type(settings).model_fields}
+    width = min(max(len(text) for text in texts.values()), MAX_VALUE_WIDTH)
+    lines = []
+    for name, text in texts.items():
+        sources = values.get(name, [])
+        origin = sources[0].origin if sources else "default"
+        if len(sources) > 1:
+            others = ", ".join(f"{source.origin} ({source.value})" for source in sources[1:])
+            origin += f"; takes precedence over {others}"
+        lines.append(f"{text:{width}}  # {origin}")
+    return lines
 
 
-def toml(name: str, value: Any) -> str:
-    """``name = value``, a comment where there is none; JSON's strings, numbers and lists are TOML's too."""
+def to_toml(name: str, value: Any) -> str:
+    """``name = value``, commented out without a value; JSON strings, numbers and lists are valid TOML too."""
     if value is None:
         return f"# {name} ="
     plain = str(value) if isinstance(value, Path) else value

@@ -1,9 +1,8 @@
-"""Owns the command ``rescorer convert``."""
+"""The command ``rescorer convert``."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +12,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from rescorer.cli.options import SOME_REJECTED, GroupsOption, MapOption, StreamOption, lists_from
-from rescorer.cli.rescore import Rejects
+from rescorer.cli.list_options import GroupsOption, ListInputOptions, Lists, MapOption, StreamOption
+from rescorer.cli.output import SOME_REJECTED
+from rescorer.cli.rejects_file import RejectsFile
 from rescorer.errors import ConfigError, InputError, InvalidList
 from rescorer.file_rescoring import reject_line
 from rescorer.formats.registry import FORMATS, choose, detect
@@ -22,14 +22,14 @@ from rescorer.formats.rescored import RESCORED_LISTS_MESSAGE, is_rescored
 from rescorer.types import NBestList
 
 
-def show_formats(wanted: bool) -> None:
-    """The table of formats, and the end."""
-    if not wanted:
+def print_formats(value: bool) -> None:
+    """Print the table of formats and exit, if the option was given."""
+    if not value:
         return
     table = Table("name", "what", "base and sign", "can hold", "options")
-    for each in FORMATS.values():
-        options = ", ".join(dict.fromkeys([*each.read_options, *each.write_options]))
-        table.add_row(each.name, each.description, each.units, each.describe_contents(), options)
+    for format_ in FORMATS.values():
+        options = ", ".join(dict.fromkeys([*format_.read_options, *format_.write_options]))
+        table.add_row(format_.name, format_.description, format_.units, format_.describe_contents(), options)
     Console(width=130).print(table)
     raise typer.Exit
 
@@ -37,78 +37,85 @@ def show_formats(wanted: bool) -> None:
 def convert(
     source: Annotated[str, typer.Argument(metavar="IN", help="File or folder of lists; - for a pipe.")],
     target: Annotated[str, typer.Argument(metavar="OUT", help="File or folder to write; - for a pipe.")],
+    *,
     from_: Annotated[
-        str | None, typer.Option("--from", "--format", metavar="FORMAT", help="Default: what IN looks like.")
+        str | None,
+        typer.Option(
+            "--from", "--format", metavar="FORMAT", help="Format of IN; default: detected from its content."
+        ),
     ] = None,
-    to: Annotated[str, typer.Option("--to", metavar="FORMAT", help="NAME[:OPTION=VALUE,…].")] = "jsonl",
+    to: Annotated[
+        str, typer.Option("--to", metavar="FORMAT", help="Format of OUT: NAME[:OPTION=VALUE,…].")
+    ] = "jsonl",
     rename: Annotated[
-        list[str] | None, typer.Option(metavar="OLD=NEW", help="Another name for a score stream.")
+        list[str] | None, typer.Option(metavar="OLD=NEW", help="New name of a score stream.")
     ] = None,
     rejects: Annotated[
-        Path | None, typer.Option(help="Lists that could not be read or written. Default: OUT.rejects.")
+        Path | None,
+        typer.Option(help="File of lists that could not be read or written; default: OUT.rejects."),
     ] = None,
     maps: MapOption = None,
     streams: StreamOption = None,
     groups: GroupsOption = None,
     formats: Annotated[
-        bool, typer.Option("--formats", is_eager=True, callback=show_formats, help="List the formats.")
+        bool,
+        typer.Option("--formats", is_eager=True, callback=print_formats, help="List the formats and exit."),
     ] = False,
 ) -> None:
-    """Turn n-best lists from one format into another.
+    """Convert n-best lists from one format to another.
 
     Example: rescorer convert demo/lists.jsonl.gz nbest/ --to srilm
 
-    What the other format cannot hold is left out, and told on stderr. Exit code 1 says that some lists went
-    to the rejects.
+    Parts that the other format cannot hold are left out, with a warning on stderr. Exit code 1 means that
+    some lists were rejected.
     """
     output = choose(to)
     if from_ is None and not maps and not streams:
-        name, saw = detect(source)
-        typer.echo(f"{source}: {name} ({saw})", err=True)
-    lists = with_rescored_told(lists_from(source, maps, streams, groups, from_), source)
-    lists = renamed(lists, stream_names(rename))
-    reject_file = rejects or (Path(f"{target.rstrip('/')}.rejects") if target != "-" else None)
-    written, rejected = 0, 0
-    lost: Counter[str] = Counter()
+        name, evidence = detect(source)
+        typer.echo(f"{source}: {name} ({evidence})", err=True)
+    lists = warn_if_rescored(ListInputOptions(maps, streams, from_, groups).read(source), source)
+    lists = rename_streams(lists, parse_renames(rename))
+    rejects_path = rejects or (Path(f"{target.rstrip('/')}.rejects") if target != "-" else None)
+    n_written, n_rejected = 0, 0
+    losses: Counter[str] = Counter()
     with ExitStack() as stack:
-        reject_out = stack.enter_context(Rejects(reject_file)) if reject_file else None
+        rejects_file = stack.enter_context(RejectsFile(rejects_path)) if rejects_path else None
         write = stack.enter_context(output.writer(target))
         for item in lists:
-            fault = item if isinstance(item, InputError) else None
+            error = item if isinstance(item, InputError) else None
             if isinstance(item, NBestList):
                 try:
                     write(item)
-                    written += 1
-                    lost.update(output.find_losses(item))
-                except InvalidList as unfit:
-                    fault = unfit
-            if fault is not None:
-                rejected += 1
-                typer.echo(f"rejected: {fault}", err=True)
-                if reject_out is not None:
-                    reject_out.write(reject_line(fault, item) + "\n")
-    for part, count in sorted(lost.items()):
+                    n_written += 1
+                    losses.update(output.find_losses(item))
+                except InvalidList as invalid:
+                    error = invalid
+            if error is not None:
+                n_rejected += 1
+                typer.echo(f"rejected: {error}", err=True)
+                if rejects_file is not None:
+                    rejects_file.write(reject_line(error, item) + "\n")
+    for part, count in sorted(losses.items()):
         what = f"scores of the {part}" if part.startswith("stream ") else part
         typer.echo(f"warning: {to} cannot hold it: {what} of {count:,} lists left out", err=True)
-    typer.echo(f"{written:,} lists written as {to}; {rejected:,} rejected", err=True)
-    if rejected:
+    typer.echo(f"{n_written:,} lists written as {to}; {n_rejected:,} rejected", err=True)
+    if n_rejected:
         raise typer.Exit(SOME_REJECTED)
 
 
-def with_rescored_told(
-    lists: Iterator[NBestList | InputError], source: str
-) -> Iterator[NBestList | InputError]:
-    """The lists; a warning on stderr at the first that was re-ranked, for its scores are none to convert."""
-    told = False
+def warn_if_rescored(lists: Lists, source: str) -> Lists:
+    """Yield the lists; warn on stderr once if they are re-ranked, because these carry totals, not scores."""
+    has_warned = False
     for item in lists:
-        if not told and isinstance(item, NBestList) and is_rescored(item):
-            told = True
-            typer.echo(f"warning: {source}: {RESCORED_LISTS_MESSAGE}; convert those that it read", err=True)
+        if not has_warned and isinstance(item, NBestList) and is_rescored(item):
+            has_warned = True
+            message = f"{RESCORED_LISTS_MESSAGE}; convert the lists that it read instead"
+            typer.echo(f"warning: {source}: {message}", err=True)
         yield item
 
 
-def stream_names(options: list[str] | None) -> dict[str, str]:
-    """New names by old ones; raises ConfigError where an option is malformed."""
+def parse_renames(options: list[str] | None) -> dict[str, str]:
+    """New stream names by old ones; raises ConfigError if an option is malformed."""
     names: dict[str, str] = {}
     for option in options or ():
         old, equals, new = option.partition("=")
@@ -118,15 +125,15 @@ def stream_names(options: list[str] | None) -> dict[str, str]:
     return names
 
 
-def renamed(
-    lists: Iterator[NBestList | InputError], names: dict[str, str]
-) -> Iterator[NBestList | InputError]:
-    """The lists with other names for their streams; one that would then have a name twice is a fault."""
+def rename_streams(lists: Lists, names: dict[str, str]) -> Lists:
+    """Yield the lists with renamed streams; an error replaces a list whose streams would share a name."""
     for item in lists:
         if names and isinstance(item, NBestList):
             streams = {names.get(name, name): values for name, values in item.streams.items()}
             if len(streams) < len(item.streams):
-                yield InvalidList("--rename gives two streams one name", list_id=item.id, field="streams")
+                yield InvalidList(
+                    "--rename gives two streams the same name", list_id=item.id, field="streams"
+                )
                 continue
             item = replace(item, streams=streams)
         yield item

@@ -1,176 +1,189 @@
-"""Owns the command ``rescorer evaluate``."""
+"""The command ``rescorer evaluate``."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from rescorer.bundle import read_normaliser
-from rescorer.cli.options import (
-    SOME_REJECTED,
-    FirstPassOption,
-    FormatOption,
-    GroupsOption,
-    MapOption,
-    StreamOption,
-    WeightOption,
-    WeightsOption,
-    check_streams,
-    chosen_weights,
-    first_pass_weights,
-    named_numbers,
-    print_reports,
-)
-from rescorer.cli.output import NAMED_IN_JSON, Rejections
+from rescorer.cli.dataclass_options import expand_options
+from rescorer.cli.list_options import ListInputOptions
+from rescorer.cli.model_options import DeviceOption
+from rescorer.cli.output import SEE_JSON, SOME_REJECTED, Rejections
+from rescorer.cli.render.error_rates import print_error_rates
 from rescorer.cli.scoring_options import (
-    CharactersOption,
-    CountingOption,
-    FragmentsOption,
-    OptionalWordsOption,
+    CountingOptions,
+    NormaliserOption,
     ReferenceOption,
-    good_lists,
-    lists_reader,
+    choose_normaliser,
+    collect_lists,
+    make_list_reader,
+)
+from rescorer.cli.weight_options import (
+    FirstPassOption,
+    WeightOptions,
+    check_streams,
+    first_pass_weights,
+    parse_first_pass,
 )
 from rescorer.errors import ConfigError, FormatError, InvalidList
-from rescorer.evaluation.error_rate.counting import Counting
+from rescorer.evaluation.error_rate.counting import CountingSettings
 from rescorer.evaluation.error_rate.oracle import evaluate_list
-from rescorer.evaluation.error_rate.report import Report
-from rescorer.evaluation.error_rate.report import evaluate as report
+from rescorer.evaluation.error_rate.report import Report, build_report
 from rescorer.evaluation.tuning.comparison import (
-    comparison,
-    reference_perplexities,
+    compare_systems,
     score_lists,
-    system_weights,
+    score_references,
+    weights_by_system,
 )
-from rescorer.evaluation.tuning.fingerprint import tuned_on
+from rescorer.evaluation.tuning.fingerprint import count_tuning_lists
 from rescorer.pipeline import Rescorer
 from rescorer.text import Normaliser
-from rescorer.types import NBestList
+from rescorer.types import NBestList, Weights
 
 
+@expand_options
 def evaluate(
     files: Annotated[
-        list[str], typer.Argument(metavar="FILE...", help="N-best lists, or what `rescore` wrote.")
+        list[str],
+        typer.Argument(metavar="FILE...", help="N-best lists, or the output of `rescorer rescore`."),
     ],
+    *,
     reference: ReferenceOption = None,
     bundle: Annotated[
         Path | None,
         typer.Option(
-            "--bundle", "-b", help="Also re-rank: a row for each model of this bundle and the mixture."
+            "--bundle",
+            "-b",
+            help="Model bundle to re-rank with: adds a row for each of its models and for their mixture.",
         ),
     ] = None,
     tune: Annotated[
         bool,
-        typer.Option("--tune", help="With --bundle: rows with LM and word weight tuned on the other groups."),
+        typer.Option(
+            "--tune", help="With --bundle: add rows with LM and word weights tuned on the other groups."
+        ),
     ] = False,
     first_pass: FirstPassOption = None,
-    normaliser: Annotated[
-        Path | None, typer.Option(help="Normaliser settings, JSON; default: the bundle's, or lower case.")
-    ] = None,
-    maps: MapOption = None,
-    streams: StreamOption = None,
-    format_: FormatOption = None,
-    groups: GroupsOption = None,
-    weights: WeightsOption = "default",
-    weight: WeightOption = None,
-    counting: CountingOption = "levenshtein",
-    characters: CharactersOption = False,
-    optional_words: OptionalWordsOption = False,
-    fragments: FragmentsOption = False,
-    by_group: Annotated[bool, typer.Option("--by-group", help="One more table: by speaker.")] = False,
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …")] = "cpu",
-    as_json: Annotated[bool, typer.Option("--json", help="Plain keys such as wer, in percent.")] = False,
+    normaliser: NormaliserOption = None,
+    list_options: ListInputOptions,
+    weight_options: WeightOptions,
+    counting_options: CountingOptions,
+    by_group: Annotated[
+        bool, typer.Option("--by-group", help="Add a table with one row per speaker or other group.")
+    ] = False,
+    device: DeviceOption = "cpu",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON with keys such as wer; rates in percent.")
+    ] = False,
 ) -> None:
-    """Word error rate of lists, the best and worst that re-ranking them could give, and the gain of models.
+    """Report the word error rate of lists, the range that re-ranking could reach, and the gain of models.
 
     Example: rescorer evaluate demo/lists.jsonl.gz --bundle models/starter/1 --weights pocketsphinx --tune
 
-    Rows marked "tuned" are leave-one-group-out: no list is judged by weights that its own speaker, or another
-    speaker's same sentence, helped to choose.
+    Rows marked "tuned" are leave-one-group-out: weights are never applied to lists whose speaker, or whose
+    sentence from another speaker, was used to tune them.
     """
     if tune and bundle is None:
         raise ConfigError("--tune compares language models: give --bundle")
-    how = Counting(counting, characters, optional_words, fragments)
-    lists_in = lists_reader(reference, maps, streams, groups, format_)
-    rejected = Rejections()
+    counting = counting_options.settings()
+    read_lists = make_list_reader(reference, list_options)
     rescorer = Rescorer.load(bundle, device) if bundle else None
-    default = rescorer.bundle.normaliser if rescorer else Normaliser()
-    words = read_normaliser(normaliser) if normaliser else default
-    first = named_numbers(first_pass) if first_pass else None
-    rows: dict[str, Report] = {}
-    perplexity: dict[str, Any] = {}
+    words = choose_normaliser(normaliser, rescorer)
+    first_pass_streams = parse_first_pass(first_pass)
+    result = Evaluation(counting)
     for file in files:
-        lists = good_lists(lists_in(file), rejected)
-        check_streams(lists, first_pass_weights(first), streams)
+        lists = collect_lists(read_lists(file), result.rejected)
+        check_streams(lists, first_pass_weights(first_pass_streams), list_options.streams)
         if rescorer is None:
-            plain = plain_report(lists, words, first, how, rejected)
-            rows |= {file: plain} if plain.total.lists else {}
+            result.add_plain(file, lists, words, first_pass_streams)
             continue
-        chosen = chosen_weights(dict(rescorer.bundle.weights), weights, weight)
-        check_streams(lists, chosen, streams)
-        scored, faults = score_lists(rescorer, lists, chosen, first, how)
-        for fault in faults:
-            rejected.add(fault)
-        if not scored:
-            continue
-        if seen := tuned_on(chosen, lists):
-            warning = f"{file}: {seen} of {len(lists)} lists tuned the weights {chosen.name!r}: optimistic"
-            typer.echo(warning, err=True)
-        perplexity[file] = reference_perplexities(rescorer, scored, chosen).to_dict()
+        weights = weight_options.resolve(rescorer.bundle.weights)
+        check_streams(lists, weights, list_options.streams)
         prefix = f"{Path(file).name}: " if len(files) > 1 else ""
-        for name, row in comparison(scored, system_weights(rescorer, chosen), tune).items():
-            rows[prefix + name] = row
-    rejected.tell(NAMED_IN_JSON)
-    if not rows:
+        result.add_comparison(file, lists, rescorer, weights, first_pass_streams, prefix, with_tuning=tune)
+    result.rejected.report(SEE_JSON)
+    if not result.rows:
         raise FormatError("no list could be evaluated", file=", ".join(files))
-    show(rows, perplexity, by_group, as_json, rejected, how)
-    if rejected:
+    if as_json:
+        typer.echo(json.dumps(result.to_dict(), indent=2, ensure_ascii=False))
+    else:
+        result.print_tables(by_group)
+    if result.rejected:
         raise typer.Exit(SOME_REJECTED)
 
 
-def plain_report(
-    lists: list[NBestList],
-    words: Normaliser,
-    first: Mapping[str, float] | None,
-    how: Counting,
-    rejected: Rejections,
-) -> Report:
-    """What the lists are as they stand; those that cannot be evaluated are added to the rejected."""
-    evaluated = []
-    for each in lists:
-        try:
-            evaluated.append(evaluate_list(each, words.words, first, how))
-        except InvalidList as fault:
-            rejected.add(fault)
-    return report(evaluated)
+@dataclass
+class Evaluation:
+    """The rows of the report, and the lists that were rejected."""
 
+    counting: CountingSettings
+    rows: dict[str, Report] = field(default_factory=dict)
+    """By system."""
+    perplexity: dict[str, Any] = field(default_factory=dict)
+    """Scores of the references, by file."""
+    rejected: Rejections = field(default_factory=Rejections)
 
-def show(
-    rows: Mapping[str, Report],
-    perplexity: Mapping[str, Any],
-    by_group: bool,
-    as_json: bool,
-    rejected: Rejections,
-    counting: Counting,
-) -> None:
-    """The report, for machines or for people."""
-    if as_json:
-        systems = {name: each.to_dict() for name, each in rows.items()}
-        record: dict[str, Any] = next(iter(systems.values())) if len(rows) == 1 else {"systems": systems}
-        record |= {"rejected": len(rejected), "rejected_lists": rejected.reasons}
-        if perplexity:
-            record["references"] = perplexity
-        record |= {"counting": counting.method, "unit": counting.unit}
-        typer.echo(json.dumps(record, indent=2, ensure_ascii=False))
-        return
-    print_reports(rows, by_group)
-    for file, facts in perplexity.items():
-        values = ", ".join(f"{name} {value:,.1f}" for name, value in facts["perplexity"].items())
-        typer.echo(
-            f"perplexity of the references ({Path(file).name}, {facts['tokens']:,} tokens, "
-            f"{facts['unknown_words']} unknown words): {values}"
-        )
+    def add_plain(
+        self,
+        file: str,
+        lists: Sequence[NBestList],
+        normaliser: Normaliser,
+        first_pass: Mapping[str, float] | None,
+    ) -> None:
+        """Add a row for the lists as they are."""
+        evaluated = []
+        for nbest in lists:
+            try:
+                evaluated.append(evaluate_list(nbest, normaliser.words, first_pass, self.counting))
+            except InvalidList as error:
+                self.rejected.add(error)
+        if evaluated:
+            self.rows[file] = build_report(evaluated)
+
+    def add_comparison(
+        self,
+        file: str,
+        lists: Sequence[NBestList],
+        rescorer: Rescorer,
+        weights: Weights,
+        first_pass: Mapping[str, float] | None,
+        prefix: str,
+        *,
+        with_tuning: bool,
+    ) -> None:
+        """Add the rows of all systems, their names after ``prefix``."""
+        scored, errors = score_lists(rescorer, lists, weights, first_pass, self.counting)
+        for error in errors:
+            self.rejected.add(error)
+        if not scored:
+            return
+        if n_seen := count_tuning_lists(weights, lists):
+            message = f"{n_seen} of {len(lists)} lists tuned the weights {weights.name!r}: optimistic"
+            typer.echo(f"{file}: {message}", err=True)
+        self.perplexity[file] = score_references(rescorer, scored, weights).to_dict()
+        for name, row in compare_systems(scored, weights_by_system(rescorer, weights), with_tuning).items():
+            self.rows[prefix + name] = row
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report for programs."""
+        systems = {name: row.to_dict() for name, row in self.rows.items()}
+        record: dict[str, Any] = next(iter(systems.values())) if len(systems) == 1 else {"systems": systems}
+        record |= {"rejected": len(self.rejected), "rejected_lists": self.rejected.reasons}
+        if self.perplexity:
+            record["references"] = self.perplexity
+        return record | {"counting": self.counting.method, "unit": self.counting.unit}
+
+    def print_tables(self, by_group: bool) -> None:
+        """Print the report for people."""
+        print_error_rates(self.rows, by_group)
+        for file, totals in self.perplexity.items():
+            values = ", ".join(f"{name} {value:,.1f}" for name, value in totals["perplexity"].items())
+            typer.echo(
+                f"perplexity of the references ({Path(file).name}, {totals['tokens']:,} tokens, "
+                f"{totals['unknown_words']} unknown words): {values}"
+            )

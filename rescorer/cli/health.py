@@ -1,4 +1,4 @@
-"""Owns the command ``rescorer health``."""
+"""The command ``rescorer health``."""
 
 from __future__ import annotations
 
@@ -9,24 +9,28 @@ import typer
 
 
 def health(
-    target: Annotated[str, typer.Argument(help="host:port of the server.")] = "127.0.0.1:50051",
-    timeout_s: Annotated[float, typer.Option(min=0.01, help="How long to wait for it to serve.")] = 2.0,
-    tls: Annotated[bool, typer.Option("--tls", help="It speaks TLS.")] = False,
-    ca: Annotated[Path | None, typer.Option(help="Authorities that vouch for it, PEM.")] = None,
-    certificate: Annotated[Path | None, typer.Option(help="Our own certificate, PEM.")] = None,
-    key: Annotated[Path | None, typer.Option(help="Its key, PEM.")] = None,
-    server_name: Annotated[str, typer.Option(help="Name in the server's certificate.")] = "",
+    target: Annotated[str, typer.Argument(help="Server to ask, as host:port.")] = "127.0.0.1:50051",
+    timeout_s: Annotated[float, typer.Option(min=0.01, help="Seconds to wait until it serves.")] = 2.0,
+    tls: Annotated[bool, typer.Option("--tls", help="Use TLS; implied by the options below.")] = False,
+    ca: Annotated[
+        Path | None, typer.Option(help="PEM file of the authorities that may sign its certificate.")
+    ] = None,
+    certificate: Annotated[
+        Path | None, typer.Option(help="PEM file of the client certificate to present.")
+    ] = None,
+    key: Annotated[Path | None, typer.Option(help="PEM file of the key of that certificate.")] = None,
+    server_name: Annotated[str, typer.Option(help="Name in the certificate of the server.")] = "",
 ) -> None:
-    """Say whether a server serves: exit code 0, or 5 where it does not say so in time. For probes.
+    """Check that a server serves, for probes: exit code 0, or 5 if it does not confirm this in time.
 
     Example: rescorer health 127.0.0.1:50051
 
-    Where it does not serve, the reason is told. Needs no token. Any option of TLS is as good as --tls.
+    If it does not serve, prints the reason. Needs no token.
     """
     from rescorer.client import NO_RETRY, Client, Tls
 
-    secured = tls or ca is not None or certificate is not None or bool(server_name)
-    identity = Tls(ca, certificate, key, server_name) if secured else None
+    use_tls = tls or ca is not None or certificate is not None or bool(server_name)
+    identity = Tls(ca, certificate, key, server_name) if use_tls else None
     with Client(target, tls=identity, retry=NO_RETRY) as client:
         client.wait_ready(timeout_s)
     typer.echo(f"{target} serves")

@@ -1,4 +1,4 @@
-"""Owns the command ``rescorer inspect``."""
+"""The command ``rescorer inspect``."""
 
 from __future__ import annotations
 
@@ -10,104 +10,89 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from rescorer.bundle import read_normaliser
-from rescorer.cli.options import (
-    FirstPassOption,
-    FormatOption,
-    GroupsOption,
-    MapOption,
-    StreamOption,
-    WeightOption,
-    WeightsOption,
-    chosen_weights,
-    named_numbers,
-)
-from rescorer.cli.output import NAMED_IN_JSON, Rejections
+from rescorer.cli.dataclass_options import expand_options
+from rescorer.cli.list_options import ListInputOptions
+from rescorer.cli.model_options import DeviceOption
+from rescorer.cli.output import SEE_JSON, Rejections
+from rescorer.cli.render.inspection import render_inspections
 from rescorer.cli.scoring_options import (
-    CharactersOption,
-    CountingOption,
-    FragmentsOption,
-    OptionalWordsOption,
+    CountingOptions,
+    NormaliserOption,
     ReferenceOption,
-    lists_reader,
+    choose_normaliser,
+    make_list_reader,
 )
+from rescorer.cli.weight_options import FirstPassOption, WeightOptions, parse_first_pass
 from rescorer.errors import ConfigError
-from rescorer.evaluation.error_rate.counting import Counting
-from rescorer.evaluation.inspection import audit
+from rescorer.evaluation.inspection.inspect import Inspection, inspect_lists
 from rescorer.evaluation.inspection.models import ModelTally
-from rescorer.evaluation.inspection.render import render
 from rescorer.pipeline import Rescorer
-from rescorer.text import Normaliser
 
 SUSPICIOUS = 1
+"""Exit code if something is probably wrong."""
 PIPE_WIDTH = 120
+"""Columns assumed if the output is not a terminal."""
 
 
+@expand_options
 def inspect(
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="N-best lists.")],
+    *,
     reference: ReferenceOption = None,
     bundle: Annotated[
         Path | None,
         typer.Option(
             "--bundle",
             "-b",
-            help="Also compare with this bundle: words that it does not know, its n-gram beside the "
-            "scores of the lists, what its weights would do.",
+            help="Model bundle to compare with: words that it does not know, its n-gram against the scores "
+            "of the lists, and the effect of its weights.",
         ),
     ] = None,
     first_pass: FirstPassOption = None,
-    normaliser: Annotated[
-        Path | None, typer.Option(help="Normaliser settings, JSON; default: the bundle's, or lower case.")
-    ] = None,
-    maps: MapOption = None,
-    streams: StreamOption = None,
-    format_: FormatOption = None,
-    groups: GroupsOption = None,
-    weights: WeightsOption = "default",
-    weight: WeightOption = None,
-    counting: CountingOption = "levenshtein",
-    characters: CharactersOption = False,
-    optional_words: OptionalWordsOption = False,
-    fragments: FragmentsOption = False,
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …")] = "cpu",
-    as_json: Annotated[bool, typer.Option("--json", help="Plain keys; rates in percent.")] = False,
+    normaliser: NormaliserOption = None,
+    list_options: ListInputOptions,
+    weight_options: WeightOptions,
+    counting_options: CountingOptions,
+    device: DeviceOption = "cpu",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON; rates in percent.")] = False,
 ) -> None:
-    """Audit lists before anyone trusts them: what is in them, and what looks wrong.
+    """Report what lists contain and what looks wrong with them, before they are used.
 
     Example: rescorer inspect demo/lists.jsonl.gz --bundle models/starter/1 --weights pocketsphinx
 
-    Exit code 1 says that something is probably wrong, or that some lists were rejected.
+    Exit code 1 means that something is probably wrong, or that some lists were rejected.
     """
-    if bundle is None and (weights != "default" or weight):
-        raise ConfigError("--weights and --weight are of a bundle: give --bundle")
-    how = Counting(counting, characters, optional_words, fragments)
-    lists_in = lists_reader(reference, maps, streams, groups, format_)
-    first = named_numbers(first_pass) if first_pass else None
+    if bundle is None and (weight_options.weights != "default" or weight_options.weight):
+        raise ConfigError("--weights and --weight apply to a bundle: give --bundle")
+    counting = counting_options.settings()
+    read_lists = make_list_reader(reference, list_options)
+    first_pass_streams = parse_first_pass(first_pass)
     rescorer = Rescorer.load(bundle, device) if bundle else None
-    default = rescorer.bundle.normaliser if rescorer else Normaliser()
-    words = read_normaliser(normaliser) if normaliser else default
-    rejected: dict[str, Rejections] = {file: Rejections() for file in files}
-    audits = {}
+    words = choose_normaliser(normaliser, rescorer)
+    rejected = {file: Rejections() for file in files}
+    inspections: dict[str, Inspection] = {}
     for file in files:
         models = None
         if rescorer:
-            models = ModelTally(rescorer, chosen_weights(dict(rescorer.bundle.weights), weights, weight))
-        audits[file] = audit(
-            lists_in(file),
+            models = ModelTally(rescorer, weight_options.resolve(rescorer.bundle.weights))
+        inspections[file] = inspect_lists(
+            read_lists(file),
             words,
             models=models,
-            first_pass=first,
-            counting=how,
-            told=rejected[file].add,
+            first_pass=first_pass_streams,
+            counting=counting,
+            on_rejected=rejected[file].add,
         )
-        rejected[file].tell(NAMED_IN_JSON)
+        rejected[file].report(SEE_JSON)
     if as_json:
         records = {
-            file: each.to_dict() | {"rejected_lists": rejected[file].reasons} for file, each in audits.items()
+            file: inspection.to_dict() | {"rejected_lists": rejected[file].reasons}
+            for file, inspection in inspections.items()
         }
         record = next(iter(records.values())) if len(records) == 1 else {"files": records}
         typer.echo(json.dumps(record, indent=2, ensure_ascii=False))
     else:
-        Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).print(render(audits))
-    if any(each.suspicious or each.facts.rejected for each in audits.values()):
+        width = None if sys.stdout.isatty() else PIPE_WIDTH
+        Console(width=width).print(render_inspections(inspections))
+    if any(inspection.suspicious or inspection.lists.rejected for inspection in inspections.values()):
         raise typer.Exit(SUSPICIOUS)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from tqdm import tqdm
 
-from rescorer.cli.options import DtypeOption, FormatOption, MapOption, StreamOption, lists_from
-from rescorer.cli.output import shown
+from rescorer.cli.list_options import FormatOption, ListInputOptions, MapOption, StreamOption
+from rescorer.cli.model_options import DtypeOption
+from rescorer.cli.output import or_dash
 from rescorer.types import NBestList
 
 if TYPE_CHECKING:
@@ -73,7 +74,9 @@ def load(
 
     keep_freed_memory()  # as the server does
     valid_lists = [
-        nbest for nbest in lists_from(lists, maps, streams, None, format_) if isinstance(nbest, NBestList)
+        nbest
+        for nbest in ListInputOptions(maps, streams, format_).read(lists)
+        if isinstance(nbest, NBestList)
     ]
     if not valid_lists:
         raise InputError(f"{lists}: no valid lists; expected at least one")
@@ -111,21 +114,21 @@ def format_stage(result: StageResult) -> str:
     return format_lines(
         (
             result.name,
-            shown(result.offered_lists_per_s, ".1f"),
+            or_dash(result.offered_lists_per_s, ".1f"),
             f"{result.lists_per_s:.1f}",
             f"{result.lists_per_cpu_s:.1f}",
-            shown(result.p50_ms, ".1f"),
-            shown(result.p99_ms, ".1f"),
-            shown(rss_mb, ".0f"),
+            or_dash(result.p50_ms, ".1f"),
+            or_dash(result.p99_ms, ".1f"),
+            or_dash(rss_mb, ".0f"),
         ),
         (
             "",
             str(result.calls),
             str(result.refused),
             str(result.failed),
-            shown(result.late_p99_ms, ".1f"),
-            shown(result.refused_p99_ms, ".1f"),
-            shown(result.health_p99_ms, ".1f"),
+            or_dash(result.late_p99_ms, ".1f"),
+            or_dash(result.refused_p99_ms, ".1f"),
+            or_dash(result.health_p99_ms, ".1f"),
         ),
     )
 

@@ -1,7 +1,4 @@
-"""Owns how help is laid out: as plain text, where names are whole however narrow the terminal is.
-
-The tables that typer makes cut them.
-"""
+"""Plain-text help that never truncates names, and reports of rejected lists."""
 
 from __future__ import annotations
 
@@ -13,65 +10,74 @@ from typer.core import TyperGroup
 
 from rescorer.errors import InputError
 
+SOME_REJECTED = 1
+"""Exit code if some lists could not be read, scored or written, and the others could."""
+
 
 class PlainGroup(TyperGroup):
-    """Commands with their whole first sentences; click cuts them to a line."""
+    """A group that lists its commands with their whole first paragraph; click truncates it to one line."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
-            formatter.write_dl([(name, summary(each.help)) for name, each in commands if each is not None])
+            formatter.write_dl(
+                [(name, first_paragraph(command.help)) for name, command in commands if command is not None]
+            )
 
 
-def summary(text: str | None) -> str:
+def first_paragraph(text: str | None) -> str:
     """The first paragraph, on one line."""
     return " ".join((text or "").partition("\n\n")[0].split())
 
 
-PLAIN: dict[str, Any] = {
+PLAIN_HELP: dict[str, Any] = {
     "cls": PlainGroup,
     "rich_markup_mode": None,
     "context_settings": {"max_content_width": 110},
 }
-"""Of a ``typer.Typer``."""
+"""Arguments of ``typer.Typer`` for help without rich's tables, which truncate names on narrow terminals."""
 
 
-def shown(value: float | None, form: str) -> str:
-    """In the format; a dash, which is no zero, for what was not measured.
+def or_dash(value: float | None, form: str) -> str:
+    """``value`` in the given format; a dash if it was not measured.
 
-    >>> shown(1234.56, ",.1f"), shown(None, ",.1f")
+    >>> or_dash(1234.56, ",.1f"), or_dash(None, ",.1f")
     ('1,234.6', '–')
     """
     return "–" if value is None else format(value, form)
 
 
-NAMED_IN_JSON = "; --json names them all"
-SHOWN = 3
-"""Of one kind of fault; a file without references has as many faults as lists."""
+SEE_JSON = "; --json names them all"
+MAX_EXAMPLES = 3
+"""Number of errors printed per kind; a file without references has as many errors as lists."""
 
 
 class Rejections:
-    """Lists that could not be used, and why; ``len`` is how many."""
+    """The reasons why lists were rejected; ``len`` is the number of lists."""
 
     def __init__(self) -> None:
         self.reasons: list[str] = []
-        """One a list, in the order they came."""
-        self._of_kind: dict[tuple[str, str], list[str]] = defaultdict(list)
+        """One per list, in input order."""
+        self._reasons_by_kind: dict[tuple[str, str], list[str]] = defaultdict(list)
 
     def __len__(self) -> int:
         return len(self.reasons)
 
-    def add(self, fault: InputError) -> None:
-        """One more. Its words are kept, not the fault, which holds on to the list."""
-        reason = str(fault)
+    def add(self, error: InputError) -> None:
+        """Add an error as text; the error itself may keep the whole list in memory."""
+        reason = str(error)
         self.reasons.append(reason)
-        self._of_kind[type(fault).__name__, getattr(fault, "field", "")].append(reason)
+        self._reasons_by_kind[type(error).__name__, getattr(error, "field", "")].append(reason)
 
-    def tell(self, hint: str = "") -> None:
-        """On stderr: the first few of each kind, how many more there are, and where those are to be had."""
-        for (_, field), reasons in self._of_kind.items():
-            for reason in reasons[:SHOWN]:
+    def report(self, hint: str = "") -> None:
+        """Print the first few reasons of each kind to stderr, and the number of others.
+
+        Args:
+            hint: says where to find the others.
+        """
+        for (_, field), reasons in self._reasons_by_kind.items():
+            for reason in reasons[:MAX_EXAMPLES]:
                 typer.echo(f"rejected: {reason}", err=True)
-            if (more := len(reasons) - SHOWN) > 0:
+            if (more := len(reasons) - MAX_EXAMPLES) > 0:
                 about = f" for their {field}" if field else ""
                 typer.echo(f"rejected: {more:,} more lists{about}{hint}", err=True)

@@ -1,10 +1,9 @@
-"""Owns the command ``rescorer score``."""
+"""The command ``rescorer score``."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from itertools import islice
 from typing import Annotated
 
@@ -12,94 +11,94 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from rescorer.cli.options import BundleOption
+from rescorer.cli.model_options import BundleOption, DeviceOption
 from rescorer.errors import FormatError
-from rescorer.evaluation.perplexity import TextTotals, total
+from rescorer.evaluation.perplexity import TextTotals, sum_scores
 from rescorer.formats.io.text_io import read_lines_strict
 from rescorer.pipeline import Rescorer
 from rescorer.types import TextScore
 
-LINES_A_CALL = 1_000
+LINES_PER_BATCH = 1_000
 
 
 def score(
     source: Annotated[
-        str, typer.Argument(metavar="TEXT", help="One sentence a line, gzip or plain; - for a pipe.")
+        str, typer.Argument(metavar="TEXT", help="One sentence per line, gzip or plain; - for a pipe.")
     ],
     bundle: BundleOption,
+    *,
     context: Annotated[str, typer.Option(help="Words before each sentence.")] = "",
-    words: Annotated[bool, typer.Option("--words", help="Every word's log-probability.")] = False,
-    sentences: Annotated[bool, typer.Option("--sentences", help="Every sentence's log-probability.")] = False,
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …")] = "cpu",
+    words: Annotated[bool, typer.Option("--words", help="Print the log-probability of every word.")] = False,
+    sentences: Annotated[
+        bool, typer.Option("--sentences", help="Print the log-probability of every sentence.")
+    ] = False,
+    device: DeviceOption = "cpu",
     as_json: Annotated[
-        bool, typer.Option("--json", help="JSON lines; the last one holds the totals.")
+        bool, typer.Option("--json", help="Print JSON lines; the last one holds the totals.")
     ] = False,
 ) -> None:
-    """Log-probability (natural log) and perplexity of text under every model of a bundle.
+    """Compute the log-probability (natural log) and perplexity of text under every model of a bundle.
 
     Example: echo "the ship lay at anchor" | rescorer score - --bundle models/starter/1 --words
     """
     rescorer = Rescorer.load(bundle, device)
     totals = TextTotals()
     console = Console()
-    lines = texts(source)
-    while batch := list(islice(lines, LINES_A_CALL)):
-        scores = [s for s in rescorer.score_text(batch, context) if s.words]
-        totals += total(scores)
-        for each in scores if words or sentences else ():
+    lines = (line for _, line in read_lines_strict(source))
+    while batch := list(islice(lines, LINES_PER_BATCH)):
+        scores = [text_score for text_score in rescorer.score_text(batch, context) if text_score.words]
+        totals += sum_scores(scores)
+        for text_score in scores if words or sentences else ():
             if as_json:
-                typer.echo(json.dumps(record(each, words), ensure_ascii=False))
+                typer.echo(json.dumps(score_to_dict(text_score, words), ensure_ascii=False))
             else:
-                console.print(table(each, words))
+                console.print(render_score(text_score, words))
     if not totals.n_tokens:
         raise FormatError("no words in it", file=source)
     if as_json:
         typer.echo(json.dumps(totals.to_dict()))
     else:
-        parts = {"sentence": totals.n_sentences, "token": totals.n_tokens, "unknown word": totals.n_unknown}
-        sizes = [f"{count:,} {name}{'' if count == 1 else 's'}" for name, count in parts.items()]
-        typer.echo(", ".join(sizes) + " (the ends of sentences are tokens, too)")
-        console.print(summary(totals))
+        counts = {"sentence": totals.n_sentences, "token": totals.n_tokens, "unknown word": totals.n_unknown}
+        parts = [f"{count:,} {name}{'' if count == 1 else 's'}" for name, count in counts.items()]
+        typer.echo(", ".join(parts) + " (sentence ends count as tokens)")
+        console.print(render_totals(totals))
 
 
-def texts(source: str) -> Iterator[str]:
-    """Lines of a text; raises FormatError at the first that is no text."""
-    return (line for _, line in read_lines_strict(source))
-
-
-def record(each: TextScore, with_words: bool) -> dict[str, object]:
-    """One sentence for machines."""
-    out: dict[str, object] = {
-        "text": each.text,
-        "log_prob": {name: round(math.fsum(values), 6) for name, values in each.log_probs.items()},
+def score_to_dict(score: TextScore, with_words: bool) -> dict[str, object]:
+    """One sentence for programs."""
+    record: dict[str, object] = {
+        "text": score.text,
+        "log_prob": {name: round(math.fsum(values), 6) for name, values in score.log_probs.items()},
     }
     if with_words:
-        out["words"] = [*each.words, "</s>"]
-        out["word_log_probs"] = {n: [round(v, 6) for v in values] for n, values in each.log_probs.items()}
-        out["unknown"] = [*each.unknown, False]
-    return out
+        record["words"] = [*score.words, "</s>"]
+        record["word_log_probs"] = {
+            name: [round(value, 6) for value in values] for name, values in score.log_probs.items()
+        }
+        record["unknown"] = [*score.unknown, False]
+    return record
 
 
-def table(each: TextScore, with_words: bool) -> Table:
-    """One sentence for people: a row a word, or the sums alone."""
-    out = Table(title=each.text.strip(), title_justify="left")
-    out.add_column("ln P")
-    for name in each.log_probs:
-        out.add_column(name, justify="right")
+def render_score(score: TextScore, with_words: bool) -> Table:
+    """One sentence for people: the sums, and with words also one row per word."""
+    table = Table(title=score.text.strip(), title_justify="left")
+    table.add_column("ln P")
+    for name in score.log_probs:
+        table.add_column(name, justify="right")
     if with_words:
-        for i, word in enumerate((*each.words, "</s>")):
-            mark = " (unknown)" if i < len(each.unknown) and each.unknown[i] else ""
-            out.add_row(word + mark, *(f"{values[i]:.4f}" for values in each.log_probs.values()))
-        out.add_section()
-    out.add_row("sum", *(f"{math.fsum(values):.4f}" for values in each.log_probs.values()))
-    return out
+        for i, word in enumerate((*score.words, "</s>")):
+            mark = " (unknown)" if i < len(score.unknown) and score.unknown[i] else ""
+            table.add_row(word + mark, *(f"{values[i]:.4f}" for values in score.log_probs.values()))
+        table.add_section()
+    table.add_row("sum", *(f"{math.fsum(values):.4f}" for values in score.log_probs.values()))
+    return table
 
 
-def summary(totals: TextTotals) -> Table:
-    """All sentences together."""
-    out = Table()
+def render_totals(totals: TextTotals) -> Table:
+    """One row per model."""
+    table = Table()
     for column in ("model", "ln P", "perplexity"):
-        out.add_column(column, justify="left" if column == "model" else "right")
+        table.add_column(column, justify="left" if column == "model" else "right")
     for name, value in totals.log_probs.items():
-        out.add_row(name, f"{value:,.2f}", f"{totals.perplexity(name):,.2f}")
-    return out
+        table.add_row(name, f"{value:,.2f}", f"{totals.perplexity(name):,.2f}")
+    return table

@@ -1,86 +1,108 @@
-"""Owns the options that say what was said and how errors are counted: the same wherever errors are."""
+"""Options for references and for counting errors, shared by all commands that count errors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from itertools import islice
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from rescorer.cli.options import lists_from
-from rescorer.cli.output import SHOWN, Rejections
+from rescorer.bundle import read_normaliser
+from rescorer.cli.list_options import ListInputOptions, Lists
+from rescorer.cli.output import MAX_EXAMPLES, Rejections
 from rescorer.errors import ConfigError, InputError
-from rescorer.evaluation.error_rate.counting import Method
-from rescorer.evaluation.error_rate.time_alignment import lists_by_time
+from rescorer.evaluation.error_rate.counting import CountingSettings, Method
+from rescorer.evaluation.error_rate.time_alignment import align_by_time
 from rescorer.formats.nist.references import read_references
 from rescorer.formats.nist.trn_ctm import is_stm, read_ctm, read_stm
+from rescorer.pipeline import Rescorer
+from rescorer.text import Normaliser
 from rescorer.types import NBestList
 
 ReferenceOption = Annotated[
     str | None,
     typer.Option(
-        help="What was said, by id: `words (id)`, id<TAB>text or JSON lines; or by time, where its name ends "
-        "in .stm and FILE is a ctm."
+        help="Reference transcripts by id: `words (id)`, id<TAB>text or JSON lines; or by time, if the name "
+        "ends in .stm and FILE is a ctm."
     ),
 ]
-CountingOption = Annotated[
-    Method,
-    typer.Option(
-        help="levenshtein: the fewest errors that explain a hypothesis; sclite: those of the alignment that "
-        "NIST's sclite makes, at times one more."
-    ),
-]
-CharactersOption = Annotated[
-    bool, typer.Option("--characters", help="Count characters, spaces left out, not words (sclite -c).")
-]
-OptionalWordsOption = Annotated[
-    bool, typer.Option("--optional-words", help="With sclite: (word) may be left out (its -D).")
-]
-FragmentsOption = Annotated[
-    bool, typer.Option("--fragments", help="With sclite: wo- is right for what begins so (its -F).")
+NormaliserOption = Annotated[
+    Path | None,
+    typer.Option(help="JSON file of normaliser settings; default: those of the bundle, or lower case."),
 ]
 
-Lists = Iterator[NBestList | InputError]
+
+@dataclass(frozen=True, slots=True)
+class CountingOptions:
+    """How to count errors; see ``CountingSettings``."""
+
+    counting: Annotated[
+        Method,
+        typer.Option(
+            help="levenshtein: fewest errors that explain a hypothesis; sclite: errors of the alignment by "
+            "NIST's sclite, sometimes one more."
+        ),
+    ] = "levenshtein"
+    characters: Annotated[
+        bool, typer.Option("--characters", help="Count characters without spaces, not words (sclite -c).")
+    ] = False
+    optional_words: Annotated[
+        bool, typer.Option("--optional-words", help="With sclite: allow (word) to be left out (its -D).")
+    ] = False
+    fragments: Annotated[
+        bool,
+        typer.Option("--fragments", help="With sclite: match wo- with any word that starts so (its -F)."),
+    ] = False
+
+    def settings(self) -> CountingSettings:
+        """Raises ConfigError if the options contradict each other."""
+        return CountingSettings(self.counting, self.characters, self.optional_words, self.fragments)
 
 
-def lists_reader(
-    reference: str | None,
-    maps: list[str] | None,
-    streams: list[str] | None,
-    groups: str | None,
-    format_: str | None,
-) -> Callable[[str], Lists]:
-    """Reads a file's lists with their references, by id or, from an stm, by time."""
+def choose_normaliser(path: Path | None, rescorer: Rescorer | None) -> Normaliser:
+    """The normaliser of ``--normaliser``, else of the bundle, else the default one."""
+    if path:
+        return read_normaliser(path)
+    return rescorer.bundle.normaliser if rescorer else Normaliser()
+
+
+def make_list_reader(reference: str | None, options: ListInputOptions) -> Callable[[str], Lists]:
+    """Build a function that reads the lists of a file with their references, by id or, for an stm, by time.
+
+    Raises:
+        ConfigError: the options do not fit an stm.
+    """
     if reference and is_stm(reference):
-        if maps or streams or groups or format_:
+        if options.is_set:
             raise ConfigError(
-                "an stm scores a ctm and names its speakers: no --map, --stream, --groups, --format"
+                "an stm scores a ctm and names its speakers: omit --map, --stream, --groups and --format"
             )
         segments = list(read_stm(reference))
-        return lambda file: iter(lists_by_time(read_ctm(file), segments))
+        return lambda file: iter(align_by_time(read_ctm(file), segments))
     references = read_references(reference) if reference else {}
-    return lambda file: with_references(lists_from(file, maps, streams, groups, format_), references, file)
+    return lambda file: add_references(options.read(file), references, file)
 
 
-def with_references(lists: Lists, references: Mapping[str, str], file: str) -> Lists:
-    """The lists, with what was said where the references tell it; on stderr, references that no list has."""
-    left = dict.fromkeys(references)
+def add_references(lists: Lists, references: Mapping[str, str], file: str) -> Lists:
+    """Yield the lists with their references; report references without a list on stderr."""
+    unused = dict.fromkeys(references)
     for item in lists:
         if isinstance(item, NBestList) and item.id in references:
             item = replace(item, reference=references[item.id])
-        left.pop(item.id if isinstance(item, NBestList) else getattr(item, "list_id", ""), None)
+        unused.pop(item.id if isinstance(item, NBestList) else getattr(item, "list_id", ""), None)
         yield item
-    if left:
-        some = ", ".join(map(repr, islice(left, SHOWN)))
-        more = ", …" if len(left) > SHOWN else ""
-        message = f"{file}: no lists of {len(left):,} of {len(references):,} references: {some}{more}"
+    if unused:
+        examples = ", ".join(map(repr, islice(unused, MAX_EXAMPLES)))
+        more = ", …" if len(unused) > MAX_EXAMPLES else ""
+        message = f"{file}: no lists for {len(unused):,} of {len(references):,} references: {examples}{more}"
         typer.echo(message, err=True)
 
 
-def good_lists(lists: Iterable[NBestList | InputError], rejected: Rejections) -> list[NBestList]:
-    """The lists that could be read; the others are added to the rejected."""
+def collect_lists(lists: Iterable[NBestList | InputError], rejected: Rejections) -> list[NBestList]:
+    """Collect the lists that could be read; add the errors to ``rejected``."""
     good: list[NBestList] = []
     for item in lists:
         if isinstance(item, NBestList):

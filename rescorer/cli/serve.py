@@ -1,4 +1,4 @@
-"""Owns the command ``rescorer serve``."""
+"""The command ``rescorer serve``."""
 
 from __future__ import annotations
 
@@ -7,39 +7,39 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rescorer.cli.settings_options import given
+from rescorer.cli.settings_options import collected_options
 
 if TYPE_CHECKING:
     from rescorer.service.config_sources import Given
 
 ConfigOption = Annotated[
-    Path | None, typer.Option("--config", help="TOML file of settings, by the names of the options.")
+    Path | None, typer.Option("--config", help="TOML file of settings, named like the options.")
 ]
 
 
 def serve(ctx: typer.Context, config: ConfigOption = None) -> None:
-    """Answer n-best lists over gRPC until SIGTERM or SIGINT.
+    """Re-rank n-best lists over gRPC until SIGTERM or SIGINT.
 
     Example: rescorer serve --bundle models/starter/1 --port 50051
 
-    Every option may also come from the environment (RESCORER_BUNDLE, RESCORER_PORT, …) and from a TOML file
-    (bundle = "models/starter/1"); an option goes before the environment, the environment before the file.
-    `rescorer config` shows what comes of it.
+    Every option can also be set in the environment (RESCORER_BUNDLE, RESCORER_PORT, …) and in a TOML file
+    (bundle = "models/starter/1"). Options take precedence over the environment, and the environment over the
+    file. `rescorer config` shows the resulting settings.
     """
     from rescorer.service.config_sources import gather
     from rescorer.service.settings import ServiceSettings, checked
 
-    options = given(ctx)
+    options = collected_options(ctx)
 
-    def read() -> dict[str, list[Given]]:
+    def read_settings() -> dict[str, list[Given]]:
         return gather(ServiceSettings, config, options)
 
-    settings = checked(read(), here=True)
+    settings = checked(read_settings(), here=True)
     if settings.front_ends > 1:
         from rescorer.service.frontends.supervisor import supervise
 
         supervise(settings, config, options)
     else:
-        from rescorer.service.main import serve as run  # grpc is of no use to the other commands
+        from rescorer.service.main import serve as run  # imports grpc, which other commands do not need
 
-        run(settings, lambda: checked(read()))
+        run(settings, lambda: checked(read_settings()))

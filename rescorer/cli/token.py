@@ -1,4 +1,4 @@
-"""Owns the command ``rescorer token``."""
+"""The command ``rescorer token``."""
 
 from __future__ import annotations
 
@@ -8,20 +8,23 @@ import typer
 
 
 def token(
-    name: Annotated[str, typer.Argument(help="What logs call the client.")],
-    roles: Annotated[list[str] | None, typer.Option("--role", help="score or admin. (default score)")] = None,
+    name: Annotated[str, typer.Argument(help="Name of the client in logs.")],
+    roles: Annotated[
+        list[str] | None,
+        typer.Option("--role", help="Role of the client: score or admin; may be repeated. (default score)"),
+    ] = None,
 ) -> None:
-    """Make a new token for a client of the service; only its hash goes into the server's access file.
+    """Create a token for a client of the service; the server's access file only gets its hash.
 
     Example: rescorer token captions --role score >> access.toml
 
-    The token itself is told once, on stderr.
+    The token itself is printed once, on stderr.
     """
     from rescorer.service.net.clients_file import hash_of, new_token, parse_clients
 
-    made = new_token()
+    new = new_token()
     quoted = ", ".join(f'"{role}"' for role in roles or ["score"])
-    entry = f'[[client]]\nname = "{name}"\nroles = [{quoted}]\ntoken_sha256 = ["{hash_of(made)}"]\n'
+    entry = f'[[client]]\nname = "{name}"\nroles = [{quoted}]\ntoken_sha256 = ["{hash_of(new)}"]\n'
     parse_clients(entry, "the new entry")
     typer.echo(entry)
-    typer.echo(f"token: {made}", err=True)
+    typer.echo(f"token: {new}", err=True)

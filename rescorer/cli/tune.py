@@ -1,106 +1,98 @@
-"""Owns the command ``rescorer tune``."""
+"""The command ``rescorer tune``."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from rescorer.cli.options import (
-    BundleOption,
-    FirstPassOption,
-    FormatOption,
-    GroupsOption,
-    MapOption,
-    StreamOption,
-    WeightOption,
-    WeightsOption,
-    check_streams,
-    chosen_weights,
-    first_pass_weights,
-    named_numbers,
-    print_reports,
-)
+from rescorer.cli.dataclass_options import expand_options
+from rescorer.cli.list_options import ListInputOptions
+from rescorer.cli.model_options import BundleOption, DeviceOption
 from rescorer.cli.output import Rejections
-from rescorer.cli.scoring_options import (
-    CharactersOption,
-    CountingOption,
-    FragmentsOption,
-    OptionalWordsOption,
-    ReferenceOption,
-    good_lists,
-    lists_reader,
+from rescorer.cli.render.error_rates import print_error_rates
+from rescorer.cli.scoring_options import CountingOptions, ReferenceOption, collect_lists, make_list_reader
+from rescorer.cli.weight_options import (
+    FirstPassOption,
+    WeightOptions,
+    check_streams,
+    first_pass_weights,
+    parse_first_pass,
 )
 from rescorer.errors import ConfigError, FormatError
-from rescorer.evaluation.error_rate.counting import Counting
-from rescorer.evaluation.error_rate.report import evaluate
-from rescorer.evaluation.tuning.comparison import cross_validated, first_pass, reranked, score_lists, tuned
-from rescorer.evaluation.tuning.fingerprint import fingerprint
+from rescorer.evaluation.error_rate.report import Report, build_report
+from rescorer.evaluation.tuning.comparison import (
+    ScoredList,
+    cross_validate,
+    rank_by_first_pass,
+    rerank,
+    score_lists,
+    tune_weights,
+)
+from rescorer.evaluation.tuning.fingerprint import fingerprint_list
 from rescorer.pipeline import Rescorer
 from rescorer.score_combination import weights_to_dict
+from rescorer.types import Weights
 
 
+@expand_options
 def tune(
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="N-best lists of which it is known what was said.")
-    ],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="N-best lists with references.")],
     bundle: BundleOption,
     output: Annotated[Path, typer.Option("-o", "--output", help="JSON file of weights, for --weights.")],
+    *,
     reference: ReferenceOption = None,
-    first: FirstPassOption = None,
-    maps: MapOption = None,
-    streams: StreamOption = None,
-    format_: FormatOption = None,
-    groups: GroupsOption = None,
-    weights: WeightsOption = "default",
-    weight: WeightOption = None,
-    counting: CountingOption = "levenshtein",
-    characters: CharactersOption = False,
-    optional_words: OptionalWordsOption = False,
-    fragments: FragmentsOption = False,
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …")] = "cpu",
+    first_pass: FirstPassOption = None,
+    list_options: ListInputOptions,
+    weight_options: WeightOptions,
+    counting_options: CountingOptions,
+    device: DeviceOption = "cpu",
 ) -> None:
-    """Find the language-model weight and the word weight with the fewest errors.
+    """Find the language-model weight and the word insertion penalty with the fewest errors.
 
     Example: rescorer tune demo/lists.jsonl.gz --bundle models/starter/1 --weights pocketsphinx -o mine.json
 
-    Errors are those that `rescorer evaluate` counts under the same options: of characters with --characters.
-    Small sets overfit: the row to believe is "held out", leave-one-group-out. The weights record the lists
-    that tuned them, and `rescorer evaluate` says so when it meets those lists again.
+    Minimises the errors that `rescorer evaluate` counts under the same options: in characters with
+    --characters. Small sets overfit: trust the row "held out", which is leave-one-group-out. The weights
+    record the lists that they were tuned on, and `rescorer evaluate` warns if it is given those lists.
     """
     if not output.absolute().parent.is_dir():
         raise ConfigError(f"-o {output}: no such folder")
-    how = Counting(counting, characters, optional_words, fragments)
-    lists_in = lists_reader(reference, maps, streams, groups, format_)
+    counting = counting_options.settings()
+    read_lists = make_list_reader(reference, list_options)
     rescorer = Rescorer.load(bundle, device)
-    start = chosen_weights(dict(rescorer.bundle.weights), weights, weight)
+    start = weight_options.resolve(rescorer.bundle.weights)
     rejected = Rejections()
-    lists = good_lists(lists_in(file), rejected)
-    by = named_numbers(first) if first else None
-    for each in (start, first_pass_weights(by)):
-        check_streams(lists, each, streams)
-    scored, faults = score_lists(rescorer, lists, start, by, how)
-    for fault in faults:
-        rejected.add(fault)
-    rejected.tell()
+    lists = collect_lists(read_lists(file), rejected)
+    first_pass_streams = parse_first_pass(first_pass)
+    for weights in (start, first_pass_weights(first_pass_streams)):
+        check_streams(lists, weights, list_options.streams)
+    scored, errors = score_lists(rescorer, lists, start, first_pass_streams, counting)
+    for error in errors:
+        rejected.add(error)
+    rejected.report()
     if not scored:
         raise FormatError("no list could be tuned on", file=file)
-    found = tuned(scored, start)
-    rows = {
-        "first pass": evaluate(first_pass(each) for each in scored),
-        "as it was": evaluate(reranked(each, start) for each in scored),
-        "held out": evaluate(cross_validated(scored, start)),
-        "tuned, on its own lists (optimistic)": evaluate(reranked(each, found) for each in scored),
-    }
-    print_reports(rows)
-    used = {each.evaluated.id for each in scored}
-    prints = tuple(fingerprint(each) for each in lists if each.id in used)
-    record = replace(found, name=output.stem, tuned_on=prints)
-    output.write_text(json.dumps(weights_to_dict(record), indent=2) + "\n", encoding="utf-8")
-    ((name, scale),) = found.lm.items()
+    tuned = tune_weights(scored, start)
+    print_error_rates(_report_rows(scored, start, tuned))
+    scored_ids = {item.evaluated.id for item in scored}
+    fingerprints = tuple(fingerprint_list(nbest) for nbest in lists if nbest.id in scored_ids)
+    record = weights_to_dict(replace(tuned, name=output.stem, tuned_on=fingerprints))
+    output.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    ((name, scale),) = tuned.lm.items()
     typer.echo(
-        f"lm:{name}={scale:.4g} word={found.word:.4g} written to {output}; {len(rejected)} lists rejected"
+        f"lm:{name}={scale:.4g} word={tuned.word:.4g} written to {output}; {len(rejected)} lists rejected"
     )
+
+
+def _report_rows(scored: Sequence[ScoredList], start: Weights, tuned: Weights) -> dict[str, Report]:
+    return {
+        "first pass": build_report(rank_by_first_pass(item) for item in scored),
+        "before tuning": build_report(rerank(item, start) for item in scored),
+        "held out": build_report(cross_validate(scored, start)),
+        "tuned, on its own lists (optimistic)": build_report(rerank(item, tuned) for item in scored),
+    }

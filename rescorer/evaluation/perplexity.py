@@ -1,4 +1,4 @@
-"""Owns log-probability and perplexity of text under every model of a bundle."""
+"""Sum log-probabilities of texts and compute perplexities, for every model of a bundle."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from rescorer.types import TextScore
 
 @dataclass(frozen=True, slots=True)
 class TextTotals:
-    """Sums over texts; they add, perplexities do not.
+    """Sums over texts, which add with ``+``; perplexities do not.
 
-    Every word and every ``</s>`` is a token. A word that no model knows is one more symbol, ``<unk>``; the
-    models share a union of vocabularies, so that their perplexities compare with one another.
+    Every word and every ``</s>`` is a token. Words that no model knows count as ``<unk>``, one more word of
+    the vocabulary. The models share one vocabulary, the union of theirs, so that their perplexities are
+    comparable.
     """
 
     n_sentences: int = 0
     n_tokens: int = 0
     n_unknown: int = 0
-    """Words that the bundle's n-gram does not know."""
+    """Words that the n-gram model of the bundle does not know."""
     log_probs: Mapping[str, float] = field(default_factory=dict)
-    """Σ ln P of all tokens, by model."""
+    """Sum of ln P over all tokens, by model."""
 
     @classmethod
-    def of(cls, score: TextScore) -> TextTotals:
-        sums = {name: math.fsum(values) for name, values in score.log_probs.items()}
-        return cls(1, len(score.words) + 1, sum(score.unknown), sums)
+    def from_score(cls, score: TextScore) -> TextTotals:
+        log_probs = {name: math.fsum(values) for name, values in score.log_probs.items()}
+        return cls(1, len(score.words) + 1, sum(score.unknown), log_probs)
 
     def __add__(self, other: TextTotals) -> TextTotals:
         names = {**self.log_probs, **other.log_probs}
@@ -41,9 +42,9 @@ class TextTotals:
         )
 
     def perplexity(self, model: str) -> float:
-        """exp of the mean −ln P a token; raises FormatError where there is no token."""
+        """exp of the mean -ln P per token; raises FormatError if there are no tokens."""
         if not self.n_tokens:
-            raise FormatError("no text to measure a perplexity on")
+            raise FormatError("no text to compute the perplexity of")
         return math.exp(-self.log_probs[model] / self.n_tokens)
 
     def to_dict(self) -> dict[str, Any]:
@@ -56,9 +57,9 @@ class TextTotals:
         }
 
 
-def total(scores: Iterable[TextScore]) -> TextTotals:
-    """Adds up the scores of many texts."""
+def sum_scores(scores: Iterable[TextScore]) -> TextTotals:
+    """Add up the scores of texts."""
     totals = TextTotals()
     for score in scores:
-        totals += TextTotals.of(score)
+        totals += TextTotals.from_score(score)
     return totals

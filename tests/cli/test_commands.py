@@ -220,4 +220,4 @@ def test_weights_that_leave_all_scores_out_are_told(run, bundle, tmp_path):
     code, _, err = run(
         "rescore", source, "-o", tmp_path / "o.jsonl", "--bundle", bundle, "--weights", weights
     )
-    assert (code, "warning: weights 'w' count no score of the lists (acoustic)" in err) == (0, True)
+    assert (code, "warning: weights 'w' use no score of the lists (acoustic)" in err) == (0, True)

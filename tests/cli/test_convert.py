@@ -59,7 +59,7 @@ def test_streams_can_be_renamed_and_pipes_written(tmp_path, source):
     assert (tmp_path / "out" / "u1").read_text() == "NBestList1.0\n(-15) the mat\n(-15)\n"
     done = run(source, "-", "--rename", "acoustic=lm")
     assert (done.exit_code, done.stdout) == (1, "")
-    assert "--rename gives two streams one name" in done.stderr
+    assert "--rename gives two streams the same name" in done.stderr
 
 
 def test_foreign_fields_and_groups_are_read(tmp_path):
@@ -112,7 +112,7 @@ def test_lists_that_were_re_ranked_are_known(tmp_path, ngram_bundle, source):
     assert CliRunner().invoke(app, ["rescore", str(source), *options]).exit_code == 0
     what = "these lists are the output of `rescorer rescore`, with totals and components instead of scores"
     done = run(written, tmp_path / "out", "--to", "kaldi")
-    assert done.stderr.count(f"warning: {written}: {what}; convert those that it read") == 1
+    assert done.stderr.count(f"warning: {written}: {what}; convert the lists that it read instead") == 1
     assert what not in run(source, tmp_path / "out2", "--to", "kaldi").stderr
     again = CliRunner().invoke(app, ["rescore", str(written), "--bundle", str(ngram_bundle)])
     assert isinstance(again.exception, ConfigError)

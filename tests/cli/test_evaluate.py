@@ -44,7 +44,7 @@ def test_evaluate_takes_references_from_elsewhere(run, tmp_path):
     assert (code, json.loads(out)["wer"], err) == (0, 0.0, "")
     part = write(tmp_path / "part.jsonl", record("u1", "the cat"))
     code, _, err = run("evaluate", part, "--reference", trn)
-    assert (code, err) == (0, f"{part}: no lists of 1 of 2 references: 'u2'\n")
+    assert (code, err) == (0, f"{part}: no lists for 1 of 2 references: 'u2'\n")
     code, _, err = run("evaluate", source)
     assert (code, "u1" in err, "reference" in err) == (3, True, True)
 

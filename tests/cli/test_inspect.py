@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 
 from rescorer.cli import main
-from rescorer.evaluation.inspection import audit
-from rescorer.evaluation.inspection.render import render
+from rescorer.cli.render.inspection import render_inspections
+from rescorer.evaluation.inspection.inspect import inspect_lists
 from rescorer.formats.field_map import parse_field_map
 from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.formats.nbest.jsonlines_output import encode_list
@@ -63,17 +63,19 @@ def test_the_command(monkeypatch, capsys, tmp_path):
 
 def test_tables_line_up_on_a_narrow_screen():
     lists = with_scores(with_scores(SOUND, "acoustic", lambda s: 300.0 * s), "lm", lambda s: -s)
-    found = audit(lists, Normaliser(), known=frozenset(), first_pass={"acoustic": 1.0, "lm": 9.5})
+    found = inspect_lists(
+        lists, Normaliser(), vocabulary=frozenset(), first_pass={"acoustic": 1.0, "lm": 9.5}
+    )
     screen = Console(width=80, file=io.StringIO())
-    screen.print(render({"lists.jsonl": found}))
+    screen.print(render_inspections({"lists.jsonl": found}))
     lines = screen.file.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
     assert not any("…" in line for line in lines)
     table = lines[next(i for i, line in enumerate(lines) if line.startswith("  stream")) :][:4]
     assert [line.split()[0] for line in table] == ["stream", "acoustic", "lm", "first"]
     assert len({len(line.rstrip()) for line in table}) == 1  # the last column ends in one place
-    huge = audit(with_scores(SOUND, "acoustic", lambda s: 1e300 * s), Normaliser())
-    screen.print(render({"lists.jsonl": huge}))
+    huge = inspect_lists(with_scores(SOUND, "acoustic", lambda s: 1e300 * s), Normaliser())
+    screen.print(render_inspections({"lists.jsonl": huge}))
     json.dumps(huge.to_dict(), allow_nan=False)
 
 
@@ -104,8 +106,8 @@ NAMES = ["hypotheses=hyps,reference=ref"]
 )  # fmt: skip
 def test_real_lists(data_dir, file, names, streams, options, lists, expected):
     items = read_lists(data_dir / "nbest" / file, parse_field_map(names, streams))
-    found = audit(items, Normaliser(), **options)
-    assert (found.facts.lists, found.facts.rejected) == (lists, 0)
+    found = inspect_lists(items, Normaliser(), **options)
+    assert (found.lists.lists, found.lists.rejected) == (lists, 0)
     warnings = {each.code for each in found.findings if each.severity == "warning"}
     assert expected is None or warnings == expected
 
@@ -119,8 +121,8 @@ def test_real_lists(data_dir, file, names, streams, options, lists, expected):
     ],
 )
 def test_real_lists_of_other_formats(data_dir, file, format_, lists):
-    found = audit(choose(format_).read(data_dir / "nbest" / file), Normaliser())
-    assert (found.facts.lists, found.facts.rejected, found.errors) == (lists, 0, None)
+    found = inspect_lists(choose(format_).read(data_dir / "nbest" / file), Normaliser())
+    assert (found.lists.lists, found.lists.rejected, found.errors) == (lists, 0, None)
     assert not found.suspicious
 
 
@@ -147,7 +149,7 @@ def test_errors_are_counted_as_evaluate_counts_them(monkeypatch, capsys, tmp_pat
     assert (code, "an stm scores a ctm" in err) == (2, True)
 
 
-def test_weights_want_a_bundle(monkeypatch, capsys, tmp_path):
+def test_weights_need_a_bundle(monkeypatch, capsys, tmp_path):
     (tmp_path / "x.jsonl").write_text("")
     code, _, err = run(monkeypatch, capsys, tmp_path / "x.jsonl", "--weights", "pocketsphinx")
     assert (code, "give --bundle" in err) == (2, True)
@@ -170,5 +172,5 @@ def test_scores_that_nobody_reads_are_told(monkeypatch, capsys, tmp_path):
     code, out, _ = run(monkeypatch, capsys, flat, "--map", "hypotheses=hyps", "--json")
     found = {each["code"]: each["message"] for each in json.loads(out)["findings"]}
     assert (code, set(found)) == (1, {"unread_scores", "no_streams"})
-    assert found["unread_scores"].endswith("look like some: am")
+    assert found["unread_scores"].endswith("look like scores: am")
     assert run(monkeypatch, capsys, flat, "--map", "hypotheses=hyps", "--stream", "am=am")[0] == 0

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from rescorer.cli import app
-from rescorer.cli.rescore import loaded
+from rescorer.cli.rescore import load_rescoring
 from rescorer.errors import BundleError, FormatError, InvalidList, Overloaded, RescorerError, ScoringError
 from rescorer.file_rescoring import rescore_lists
 from rescorer.parallel_rescoring import RescoringProcesses, pack, unpack
@@ -79,7 +79,7 @@ def test_two_processes_answer_as_one(bundle: Path, tmp_path: Path):
 
 def test_faults_of_a_process_are_told(tmp_path: Path, bundle: Path):
     weights, lists = Weights(), [NBestList("u1", (Hypothesis("the cat"),))]
-    missing = partial(loaded, tmp_path / "none", "cpu", "float32", 100, weights, False, "jsonl")
+    missing = partial(load_rescoring, tmp_path / "none", "cpu", "float32", 100, weights, False, "jsonl")
     with (
         RescoringProcesses(missing, 1) as processes,
         pytest.raises(BundleError, match="no such bundle folder"),
@@ -103,7 +103,7 @@ def test_processes_that_cannot_be_started_are_told_and_those_that_were_end(monke
         start(process)
 
     monkeypatch.setattr(SpawnProcess, "start", start_the_first)
-    make = partial(loaded, tmp_path / "none", "cpu", "float32", 100, Weights(), False, "jsonl")
+    make = partial(load_rescoring, tmp_path / "none", "cpu", "float32", 100, Weights(), False, "jsonl")
     lists = [NBestList(name, (Hypothesis("the cat"),)) for name in ("u1", "u2", "u3")]
     with (
         RescoringProcesses(make, 3, batch_words=1) as processes,

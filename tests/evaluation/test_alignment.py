@@ -10,9 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError, InvalidList
-from rescorer.evaluation.error_rate.alignment import Token, align_network, align_table, align_words, same
+from rescorer.evaluation.error_rate.alignment import (
+    Token,
+    align_network,
+    align_table,
+    align_words,
+    words_match,
+)
 from rescorer.evaluation.error_rate.alternations import MAX_DEPTH, expand_alternations, parse_alternations
-from rescorer.evaluation.error_rate.counting import Counting, build_network
+from rescorer.evaluation.error_rate.counting import CountingSettings, build_network
 from rescorer.evaluation.error_rate.error_counts import WordErrors, count_errors
 from rescorer.text import Normaliser
 
@@ -80,7 +86,7 @@ def all_cheapest(reference: list[Token], hypothesis: list[Token]) -> tuple[int, 
             ways.append((cost + price(hypothesis[j - 1]), more))
         if i and j:
             cost, found = best(i - 1, j - 1)
-            wrong = not same(reference[i - 1], hypothesis[j - 1])
+            wrong = not words_match(reference[i - 1], hypothesis[j - 1])
             ways.append((cost + 4 * wrong, frozenset((s + wrong, d, n, w + 1) for s, d, n, w in found)))
         if not ways:
             return 0, frozenset({(0, 0, 0, 0)})
@@ -134,7 +140,7 @@ PARTS = st.recursive(
     ),
     max_leaves=5,
 )
-EVERYTHING = Counting("sclite", optional_words=True, fragments=True)
+EVERYTHING = CountingSettings("sclite", optional_words=True, fragments=True)
 
 
 def marked(word: str) -> Token:
@@ -152,7 +158,7 @@ def test_networks_agree_with_brute_force(reference, hypothesis):
     cheapest = [all_cheapest(reading, heard) for reading in spoken]
     lowest = min(cost for cost, _ in cheapest)
     possible = set().union(*(found for cost, found in cheapest if cost == lowest))
-    assert kinds(EVERYTHING.against(reference, split)(" ".join(hypothesis))) in possible
+    assert kinds(EVERYTHING.counter_for(reference, split)(" ".join(hypothesis))) in possible
 
 
 @pytest.mark.parametrize(
@@ -176,28 +182,38 @@ def test_networks_agree_with_brute_force(reference, hypothesis):
     ],
 )
 def test_marks_of_transcripts(reference, hypothesis, expected):
-    assert kinds(EVERYTHING.against(reference, split)(hypothesis)) == expected
+    assert kinds(EVERYTHING.counter_for(reference, split)(hypothesis)) == expected
 
 
 def test_marks_mean_nothing_unless_asked_for():
-    plain = Counting("sclite")
-    assert kinds(plain.against("(uh) a", split)("a")) == (0, 1, 0, 2)
-    assert kinds(plain.against("wo- a", split)("word a")) == (1, 0, 0, 2)
+    plain = CountingSettings("sclite")
+    assert kinds(plain.counter_for("(uh) a", split)("a")) == (0, 1, 0, 2)
+    assert kinds(plain.counter_for("wo- a", split)("word a")) == (1, 0, 0, 2)
 
 
 def test_the_normaliser_sees_words_without_their_marks():
     words = Normaliser().words
-    assert kinds(EVERYTHING.against("(Uh) I wo- { [NOISE] / We'll } go", words)("i word GO")) == (0, 0, 0, 4)
-    assert kinds(Counting("sclite").against("{ [NOISE] / Uh } { <sil> } go", words)("go")) == (0, 0, 0, 1)
-    assert kinds(EVERYTHING.against("- <sil>-", words)("")) == (0, 0, 0, 0)
+    assert kinds(EVERYTHING.counter_for("(Uh) I wo- { [NOISE] / We'll } go", words)("i word GO")) == (
+        0,
+        0,
+        0,
+        4,
+    )
+    assert kinds(CountingSettings("sclite").counter_for("{ [NOISE] / Uh } { <sil> } go", words)("go")) == (
+        0,
+        0,
+        0,
+        1,
+    )
+    assert kinds(EVERYTHING.counter_for("- <sil>-", words)("")) == (0, 0, 0, 0)
 
 
 @pytest.mark.parametrize("method", ["levenshtein", "sclite"])
 def test_characters_are_counted_without_spaces(method):
-    counting = Counting(method, characters=True)
+    counting = CountingSettings(method, characters=True)
     assert counting.unit == "character"
-    assert kinds(counting.against("{ ab c / 你好 }", split)("你 吗")) == (1, 0, 0, 2)
-    assert kinds(counting.against("ab c", split)("a b c d")) == (0, 0, 1, 3)
+    assert kinds(counting.counter_for("{ ab c / 你好 }", split)("你 吗")) == (1, 0, 0, 2)
+    assert kinds(counting.counter_for("ab c", split)("a b c d")) == (0, 0, 1, 3)
 
 
 @pytest.mark.parametrize(
@@ -211,18 +227,23 @@ def test_characters_are_counted_without_spaces(method):
 )
 def test_counting_that_contradicts_itself_is_refused(settings):
     with pytest.raises(ConfigError):
-        Counting(**settings)
+        CountingSettings(**settings)
 
 
 def test_malformed_references_are_refused():
     with pytest.raises(InvalidList, match=r'list \'u1\', reference: "}" without'):
-        Counting("sclite").against("a }", split, "u1")
+        CountingSettings("sclite").counter_for("a }", split, "u1")
     with pytest.raises(InvalidList, match=f"more than {MAX_DEPTH} deep"):
         parse_alternations("{ " * (MAX_DEPTH + 1))
 
 
 def test_many_alternations_are_aligned_without_being_spelt_out():
-    assert kinds(Counting("sclite").against("{ a / b / @ } " * 200, split)("b " * 150)) == (0, 0, 0, 150)
+    assert kinds(CountingSettings("sclite").counter_for("{ a / b / @ } " * 200, split)("b " * 150)) == (
+        0,
+        0,
+        0,
+        150,
+    )
 
 
 @pytest.mark.slow

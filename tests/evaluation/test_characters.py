@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from rescorer.cli import main
-from rescorer.evaluation.error_rate.counting import Counting
+from rescorer.evaluation.error_rate.counting import CountingSettings
 from rescorer.evaluation.error_rate.oracle import evaluate_list
 from rescorer.text import Normaliser
 from rescorer.types import Hypothesis, NBestList
@@ -61,7 +61,7 @@ def run(monkeypatch, capsys):
 def test_the_library_counts_characters(method):
     for name, (spoken, heard) in LISTS.items():
         nbest = NBestList(name, tuple(map(Hypothesis, heard)), reference=spoken)
-        found = evaluate_list(nbest, Normaliser().words, counting=Counting(method, characters=True))
+        found = evaluate_list(nbest, Normaliser().words, counting=CountingSettings(method, characters=True))
         expected = {"u1": [2, 0], "u2": [1, 2, 2], "u3": [0, 2]}[name]
         assert [each.errors for each in found.hypotheses] == expected
         assert {each.reference_words for each in found.hypotheses} == {len(spoken)}

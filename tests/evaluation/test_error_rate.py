@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from rescorer.cli.render.error_rates import render_error_rates
 from rescorer.errors import InvalidList
 from rescorer.evaluation.error_rate.alternations import expand_alternations
-from rescorer.evaluation.error_rate.error_counts import WordErrors, count_errors, fewest_errors
-from rescorer.evaluation.error_rate.oracle import EvaluatedList, evaluate_list, first_pass_index
-from rescorer.evaluation.error_rate.report import evaluate, render
+from rescorer.evaluation.error_rate.error_counts import WordErrors, count_errors, count_fewest_errors
+from rescorer.evaluation.error_rate.oracle import EvaluatedList, evaluate_list, find_first_pass
+from rescorer.evaluation.error_rate.report import build_report
 from rescorer.formats.field_map import parse_field_map
 from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.formats.nist.references import read_references
@@ -138,8 +139,8 @@ def test_alternations_that_make_no_sense_are_refused(reference, said):
 
 
 def test_the_best_fitting_reading_counts():
-    assert fewest_errors([("uh", "a"), ("a",)], ("a",)).reference_words == 1
-    assert fewest_errors([("uh", "a"), ("a",)], ("uh", "a")).reference_words == 2
+    assert count_fewest_errors([("uh", "a"), ("a",)], ("a",)).reference_words == 1
+    assert count_fewest_errors([("uh", "a"), ("a",)], ("uh", "a")).reference_words == 2
 
 
 LIST = NBestList(
@@ -159,19 +160,19 @@ def test_every_hypothesis_of_a_list_is_counted():
 
 
 def test_first_pass_is_what_the_weights_or_the_original_ranks_say():
-    assert first_pass_index(LIST) == 0
-    assert first_pass_index(LIST, {"am": 1.0}) == 3
-    assert first_pass_index(LIST, {"am": 1.0, "lm": 1.0}) == 1
+    assert find_first_pass(LIST) == 0
+    assert find_first_pass(LIST, {"am": 1.0}) == 3
+    assert find_first_pass(LIST, {"am": 1.0, "lm": 1.0}) == 1
     ranks = (2, 3, 1, 4)
     ranked = tuple(
         replace(each, fields={"original_rank": rank})
         for each, rank in zip(LIST.hypotheses, ranks, strict=True)
     )
-    assert first_pass_index(replace(LIST, hypotheses=ranked)) == 2
+    assert find_first_pass(replace(LIST, hypotheses=ranked)) == 2
     with pytest.raises(InvalidList, match=r'streams\["tm"\]: no such stream'):
-        first_pass_index(LIST, {"tm": 1.0})
+        find_first_pass(LIST, {"tm": 1.0})
     with pytest.raises(InvalidList, match="hypothesis 1, original_rank: expected an integer"):
-        first_pass_index(replace(LIST, hypotheses=(ranked[0], *LIST.hypotheses[1:])))
+        find_first_pass(replace(LIST, hypotheses=(ranked[0], *LIST.hypotheses[1:])))
 
 
 def test_a_list_without_reference_is_refused():
@@ -186,7 +187,7 @@ def evaluated(group: str, first_pass_index: int, *texts: str) -> EvaluatedList:
 
 
 def test_report_sums_lists_by_group():
-    report = evaluate(
+    report = build_report(
         [
             evaluated("s1", 1, "a b c d", "a x y d", "x x x x"),
             evaluated("s1", 0, "a b c x", "a b c d"),
@@ -217,15 +218,15 @@ def test_report_sums_lists_by_group():
 
 
 def test_an_empty_report_says_nothing_rather_than_fail():
-    result = evaluate([]).to_dict()
+    result = build_report([]).to_dict()
     assert (result["lists"], result["wer"], result["recovered_percent"]) == (0, 0.0, None)
     assert "groups" not in result
 
 
 def test_tables_show_the_numbers():
-    report = evaluate([evaluated("s1", 1, "a b c d", "a x y d"), evaluated("s2", 0, "x")])
+    report = build_report([evaluated("s1", 1, "a b c d", "a x y d"), evaluated("s2", 0, "x")])
     console = Console(file=io.StringIO(), width=150)
-    console.print(render({"ours": report}, by_group=True))
+    console.print(render_error_rates({"ours": report}, by_group=True))
     lines = console.file.getvalue().splitlines()
     assert re.split(r"  +", lines[0])[:4] == ["system", "lists", "words", "WER %"]
     assert lines[1].split()[:4] == ["ours", "2", "8", "50.00"]
@@ -250,7 +251,7 @@ SWITCHBOARD = ["hypotheses=hyps,text=text_norm,reference=ref_norm"]
 )
 def test_published_rates_of_real_lists(data_dir, file, maps, streams, weights, first_pass, oracle):
     lists = read_lists(data_dir / "nbest" / file, parse_field_map(maps, streams))
-    result = evaluate(evaluate_list(each, split, weights) for each in lists).to_dict()
+    result = build_report(evaluate_list(each, split, weights) for each in lists).to_dict()
     assert (result["first_pass_wer"], result["oracle_wer"]) == (first_pass, oracle)
 
 
@@ -260,7 +261,7 @@ def test_normalising_the_tagged_lists_gives_the_rate_of_the_clean_ones(data_dir)
         data_dir / "nbest/read-speech/pocketsphinx-100best-tagged.jsonl.gz", parse_field_map(FLAT)
     )
     words = Normaliser().words
-    result = evaluate(evaluate_list(each, words) for each in lists).to_dict()
+    result = build_report(evaluate_list(each, words) for each in lists).to_dict()
     assert (result["wer"], result["oracle_wer"]) == (46.06, 33.31)
 
 

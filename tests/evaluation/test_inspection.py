@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rescorer.errors import InvalidList
 from rescorer.evaluation.error_rate.error_counts import count_errors
-from rescorer.evaluation.inspection import audit, errors_to_dict
+from rescorer.evaluation.inspection.inspect import inspect_lists
 from rescorer.text import Normaliser
 from tests.support.inspection_cases import (
     SOUND,
@@ -30,10 +30,10 @@ LOG_10 = math.log(10.0)
 
 
 def test_sound_lists_give_no_finding():
-    assert audit(SOUND, Normaliser(), first_pass={"acoustic": 1, "lm": 1}).findings == ()
-    assert audit(TOTAL, Normaliser(), known=frozenset(WORDS)).findings == ()
-    assert audit(ranked(TOTAL, lambda i: i), Normaliser()).findings == ()
-    assert audit(ranked(TOTAL, lambda i: i + 1), Normaliser()).findings == ()
+    assert inspect_lists(SOUND, Normaliser(), first_pass={"acoustic": 1, "lm": 1}).findings == ()
+    assert inspect_lists(TOTAL, Normaliser(), vocabulary=frozenset(WORDS)).findings == ()
+    assert inspect_lists(ranked(TOTAL, lambda i: i), Normaliser()).findings == ()
+    assert inspect_lists(ranked(TOTAL, lambda i: i + 1), Normaliser()).findings == ()
 
 
 @pytest.mark.parametrize(
@@ -89,12 +89,12 @@ def test_a_list_that_cannot_be_audited_is_told_and_counts_nowhere():
         replace(TOTAL[0], id="bad", reference="a { b / c"),
         replace(TOTAL[0], id="nan", streams={"score": ()}),
     ]
-    found = audit([*TOTAL, *bad, InvalidList("broken")], Normaliser(), told=told.append)
-    assert replace(found.facts, rejected=0) == audit(TOTAL, Normaliser()).facts
-    assert (found.facts.rejected, len(told)) == (3, 3)
+    found = inspect_lists([*TOTAL, *bad, InvalidList("broken")], Normaliser(), on_rejected=told.append)
+    assert replace(found.lists, rejected=0) == inspect_lists(TOTAL, Normaliser()).lists
+    assert (found.lists.rejected, len(told)) == (3, 3)
     assert "'bad'" in str(told[0])
     huge = replace(TOTAL[0], streams={"score": (1e308,) * len(TOTAL[0].hypotheses)})
-    assert audit([huge], Normaliser(), first_pass={"score": 10.0}).facts.rejected == 1
+    assert inspect_lists([huge], Normaliser(), first_pass={"score": 10.0}).lists.rejected == 1
 
 
 # Braces are of alternations, which must be whole.
@@ -105,16 +105,16 @@ PLAIN = nbest_lists(["am"], references=True).filter(lambda nbest: not {*"{}"} & 
 def test_sums_are_those_of_the_lists(lists):
     """Against the obvious: every list looked at whole."""
     words = Normaliser().words
-    found = audit(lists, Normaliser())
+    found = inspect_lists(lists, Normaliser())
     texts = [[words(hypothesis.text) for hypothesis in nbest.hypotheses] for nbest in lists]
-    assert found.facts.rejected == 0
-    assert found.facts.words == sum(len(text) for each in texts for text in each)
-    assert found.facts.duplicates_normalised == sum(len(each) - len(set(each)) for each in texts)
+    assert found.lists.rejected == 0
+    assert found.lists.words == sum(len(text) for each in texts for text in each)
+    assert found.lists.duplicates_normalised == sum(len(each) - len(set(each)) for each in texts)
     prefixes = {
         (i, text[:n]) for i, each in enumerate(texts) for text in each for n in range(1, len(text) + 1)
     }
     ends = {(i, text) for i, each in enumerate(texts) for text in each}
-    assert found.facts.prefixes == len(prefixes) + len(ends)
+    assert found.lists.prefixes == len(prefixes) + len(ends)
     (am,) = found.streams
     scores = [score for nbest in lists for score in nbest.streams["am"]]
     assert (am.minimum, am.maximum) == (min(scores), max(scores))
@@ -138,4 +138,4 @@ def test_sums_are_those_of_the_lists(lists):
     assert found.errors.totals.oracle.errors == depths[-1]
     depth = found.errors.depth_for(0.9)
     assert depths[0] - depths[depth - 1] >= 0.9 * (depths[0] - depths[-1]) - 1e-9
-    assert errors_to_dict(found.errors)["with_reference"] == len(errors)
+    assert found.errors.to_dict()["with_reference"] == len(errors)

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rescorer.evaluation.components import collect_components
 from rescorer.evaluation.error_rate.oracle import evaluate_list
-from rescorer.evaluation.inspection import audit
-from rescorer.evaluation.inspection.models import LISTS_AT_ONCE, ModelTally
-from rescorer.evaluation.inspection.stream_findings import in_nats, other_units
-from rescorer.evaluation.tuning.comparison import components_of
+from rescorer.evaluation.inspection.inspect import inspect_lists
+from rescorer.evaluation.inspection.models import LISTS_PER_BATCH, ModelTally
+from rescorer.evaluation.inspection.stream_findings import guess_units, is_in_nats
 from rescorer.formats.field_map import parse_field_map
 from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.pipeline import Rescorer
@@ -35,7 +35,7 @@ def lists(library) -> list[NBestList]:
     """Lists with an acoustic score, better for fewer errors, and the very scores of the bundle's n-gram."""
     draw = random.Random(3)
     found = []
-    for number in range(LISTS_AT_ONCE + 6):
+    for number in range(LISTS_PER_BATCH + 6):
         spoken = [draw.choice(WORDS) for _ in range(draw.randint(3, 8))]
         texts = {
             " ".join(w if draw.random() > 0.25 else draw.choice(WORDS) for w in spoken): 0 for _ in range(6)
@@ -47,7 +47,7 @@ def lists(library) -> list[NBestList]:
         wrong = [each.errors for each in evaluate_list(nbest, library.bundle.normaliser.words).hypotheses]
         acoustic = np.array([-1.5 * errors + draw.gauss(0, 1) for errors in wrong]) - 100.0
         order = np.argsort(-acoustic)
-        lm = components_of(answer)["ngram"][order]
+        lm = collect_components(answer)["ngram"][order]
         out.append(
             replace(
                 nbest,
@@ -78,7 +78,7 @@ def with_lm(lists, change, name="lm"):
 
 
 def warnings(library, lists, weights=NGRAM, **options) -> dict[str, str]:
-    found = audit(lists, Normaliser(), models=ModelTally(library, weights), **options)
+    found = inspect_lists(lists, Normaliser(), models=ModelTally(library, weights), **options)
     return {each.code: each.message for each in found.findings if each.severity == "warning"}
 
 
@@ -127,11 +127,13 @@ def noisy(lists, factor):
 
 def test_another_model_s_scores_leave_room_for_what_each_of_them_does_not_know(library, lists):
     """A regression on the n-gram alone would put the blame on one side, and scores in nats at 0.6 a nat."""
-    found = audit(noisy(lists, 1.0), Normaliser(), models=ModelTally(library, NGRAM)).models.likeness["lm"]
+    found = inspect_lists(
+        noisy(lists, 1.0), Normaliser(), models=ModelTally(library, NGRAM)
+    ).models.correlations["lm"]
     assert 0.5 < found.r < 0.9
-    assert in_nats(found)
-    log10 = audit(noisy(lists, 1 / NATS_OF_LOG10), Normaliser(), models=ModelTally(library, NGRAM))
-    assert next(iter(other_units(log10.models.likeness["lm"]))) == "log10"
+    assert is_in_nats(found)
+    log10 = inspect_lists(noisy(lists, 1 / NATS_OF_LOG10), Normaliser(), models=ModelTally(library, NGRAM))
+    assert next(iter(guess_units(log10.models.correlations["lm"]))) == "log10"
     assert "base" in {each.code for each in log10.findings}
 
 
@@ -144,10 +146,10 @@ def test_few_lists_tell_no_base(library, lists):
 def test_likeness_is_numpys(data, library, lists):
     """Against all hypotheses at once, each list's means taken off."""
     chosen = data.draw(st.lists(st.sampled_from(lists), min_size=1, max_size=5))
-    found = audit(chosen, Normaliser(), models=ModelTally(library, NGRAM)).models.likeness
+    found = inspect_lists(chosen, Normaliser(), models=ModelTally(library, NGRAM)).models.correlations
     ngram = np.concatenate([np.array(n.streams["lm"]) - np.mean(n.streams["lm"]) for n in chosen])
     assert found["lm"].r == pytest.approx(1.0)
-    assert found["lm"].units == pytest.approx((1.0, 1.0))
+    assert found["lm"].units_per_nat == pytest.approx((1.0, 1.0))
     x = np.concatenate([np.array(n.streams["acoustic"]) - np.mean(n.streams["acoustic"]) for n in chosen])
     r, ratio = found["acoustic"].r, found["acoustic"].ratio
     assert r == pytest.approx(x @ ngram / np.sqrt(x @ x * (ngram @ ngram)))
@@ -156,7 +158,7 @@ def test_likeness_is_numpys(data, library, lists):
 
 
 def test_weights_that_do_worse_than_the_first_pass(library, lists):
-    found = audit(lists, Normaliser(), models=ModelTally(library, replace(NGRAM, lm={"ngram": 50.0})))
+    found = inspect_lists(lists, Normaliser(), models=ModelTally(library, replace(NGRAM, lm={"ngram": 50.0})))
     weights = found.models.weights
     assert weights.referenced == weights.lists == len(lists)
     assert weights.first_errors == found.errors.totals.system.errors < weights.errors
@@ -187,17 +189,19 @@ def test_weights_under_which_one_side_alone_decides(library, lists):
 
 def test_lists_that_the_weights_refuse_are_told_and_compared_all_the_same(library, lists):
     renamed = [replace(nbest, streams={"lm": nbest.streams["lm"]}) for nbest in lists]
-    found = audit(renamed, Normaliser(), models=ModelTally(library, NGRAM))
+    found = inspect_lists(renamed, Normaliser(), models=ModelTally(library, NGRAM))
     assert (found.models.weights.refused, found.models.weights.lists) == (len(lists), 0)
-    assert found.models.likeness["lm"].units == pytest.approx((1.0, 1.0))
+    assert found.models.correlations["lm"].units_per_nat == pytest.approx((1.0, 1.0))
     (note,) = [each for each in found.findings if each.code == "weights_refuse"]
     assert (note.severity, 'streams["acoustic"]' in note.message) == ("note", True)
 
 
 def test_absurd_scores_are_like_nothing(library, lists):
-    found = audit(with_lm(lists, lambda s: 1e300 * s), Normaliser(), models=ModelTally(library, NGRAM))
-    assert "lm" not in found.models.likeness
-    assert found.facts.rejected == 0
+    found = inspect_lists(
+        with_lm(lists, lambda s: 1e300 * s), Normaliser(), models=ModelTally(library, NGRAM)
+    )
+    assert "lm" not in found.models.correlations
+    assert found.lists.rejected == 0
 
 
 @pytest.mark.data
@@ -222,7 +226,7 @@ def test_a_recogniser_s_own_scores_beside_another_model(data_dir, starter, facto
         replace(nbest, streams={"lm": tuple(factor * s + shift for s in nbest.streams["lm"])})
         for nbest in read_lists(file, names)
     ]
-    found = audit(lists, starter.bundle.normaliser, models=ModelTally(starter, Weights("ngram")))
+    found = inspect_lists(lists, starter.bundle.normaliser, models=ModelTally(starter, Weights("ngram")))
     messages = {each.code: each.message for each in found.findings if each.code in ("base", "cost")}
     assert set(messages) == ({code} if code else set())
     assert not code or says in messages[code]

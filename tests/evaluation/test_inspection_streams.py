@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rescorer.evaluation.inspection import audit
-from rescorer.evaluation.inspection.streams import correlation
+from rescorer.evaluation.inspection.inspect import inspect_lists
+from rescorer.evaluation.inspection.streams import correlate
 from rescorer.text import Normaliser
 from tests.support.inspection_cases import SOUND, TOTAL, codes, with_scores
 
@@ -38,18 +38,18 @@ def test_densities_above_one_are_no_cost_where_order_or_errors_say_so():
 
 def test_a_wrong_base_of_one_stream_shows_in_the_order_of_the_first_pass():
     wrong = with_scores(SOUND, "acoustic", lambda s: 0.1 * s)
-    (finding,) = audit(wrong, Normaliser(), first_pass={"acoustic": 1.0, "lm": 1.0}).findings
+    (finding,) = inspect_lists(wrong, Normaliser(), first_pass={"acoustic": 1.0, "lm": 1.0}).findings
     assert (finding.code, finding.stream) == ("unsorted", "first pass")
     assert "base and sign" in finding.advice
 
 
 def test_a_warning_says_what_the_scores_would_be():
-    found = audit(with_scores(SOUND, "lm", lambda s: s / LOG_10), Normaliser())
+    found = inspect_lists(with_scores(SOUND, "lm", lambda s: s / LOG_10), Normaliser())
     (finding,) = found.findings
     lm = next(each for each in found.streams if each.name == "lm")
     assert finding.stream == "lm"
     assert f"{lm.per_word_as('10'):.3g}" in finding.message
-    sound = next(each for each in audit(SOUND, Normaliser()).streams if each.name == "lm")
+    sound = next(each for each in inspect_lists(SOUND, Normaliser()).streams if each.name == "lm")
     assert lm.per_word_as("10") == pytest.approx(sound.per_word)
     assert "10" in finding.advice
 
@@ -58,7 +58,7 @@ def test_a_warning_says_what_the_scores_would_be():
 @given(st.lists(st.tuples(st.floats(-1e6, 1e6), st.floats(-1e6, 1e6)), min_size=2, max_size=9))
 def test_correlation_is_numpys(pairs):
     x, y = np.array(pairs).T
-    r = correlation(x, y)
+    r = correlate(x, y)
     assert r is None or -1.0 <= r <= 1.0
     if np.ptp(x) > 1e-3 and np.ptp(y) > 1e-3:
         assert r == pytest.approx(np.corrcoef(x, y)[0, 1], abs=1e-6)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rescorer.evaluation.inspection import audit
+from rescorer.evaluation.inspection.inspect import inspect_lists
 from rescorer.text import Normaliser, NormaliserSettings
 from rescorer.types import Hypothesis, NBestList
 from tests.support.inspection_cases import TOTAL, WORDS, codes, with_texts
@@ -38,25 +38,25 @@ from tests.support.inspection_cases import TOTAL, WORDS, codes, with_texts
 )
 def test_tokens_that_the_settings_do_not_cover(token, settings, kind):
     lists = [*TOTAL, NBestList("odd", (Hypothesis(f"{token} river"), Hypothesis("river")))]
-    found = audit(lists, Normaliser(settings)).words.uncovered
+    found = inspect_lists(lists, Normaliser(settings)).words.uncovered
     assert {name: each.examples for name, each in found.items()} == ({kind: ((token, 1),)} if kind else {})
 
 
 def test_a_mark_that_the_bundle_knows_is_a_word():
     lists = with_texts(TOTAL, lambda nbest, texts: [f"%um {t}" for t in texts])
-    assert codes(lists, known=frozenset({*WORDS, "%um"})) == set()
-    assert codes(lists, known=frozenset(WORDS)) == {"filler"}
+    assert codes(lists, vocabulary=frozenset({*WORDS, "%um"})) == set()
+    assert codes(lists, vocabulary=frozenset(WORDS)) == {"filler"}
     assert codes(lists) == set()
 
 
 def test_unknown_words():
-    found = audit(TOTAL, Normaliser(), known=frozenset(set(WORDS) - {"stone"})).words.unknown
+    found = inspect_lists(TOTAL, Normaliser(), vocabulary=frozenset(set(WORDS) - {"stone"})).words.unknown
     stones = sum(hypothesis.text.split().count("stone") for nbest in TOTAL for hypothesis in nbest.hypotheses)
     assert found.unknown.examples == (("stone", stones),)
     assert found.rate == stones / sum(len(h.text.split()) for nbest in TOTAL for h in nbest.hypotheses)
     spoken = [word for nbest in TOTAL for word in nbest.reference.split()]
     assert found.reference_rate == spoken.count("stone") / len(spoken)
     upper = Normaliser(NormaliserSettings(case="upper"))
-    wrong_case = audit(TOTAL, upper, known=frozenset(WORDS))
+    wrong_case = inspect_lists(TOTAL, upper, vocabulary=frozenset(WORDS))
     assert [each.code for each in wrong_case.findings] == ["oov"]
     assert "another case" in wrong_case.findings[0].message

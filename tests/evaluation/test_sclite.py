@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from rescorer.cli import main
-from rescorer.evaluation.error_rate.counting import Counting
+from rescorer.evaluation.error_rate.counting import CountingSettings
 from rescorer.evaluation.error_rate.error_counts import WordErrors
-from rescorer.evaluation.error_rate.time_alignment import lists_by_time
+from rescorer.evaluation.error_rate.time_alignment import align_by_time
 from rescorer.formats.nist.references import read_references
 from rescorer.formats.nist.trn_ctm import Segment, TimedWord, read_ctm, read_stm
 
@@ -36,8 +36,8 @@ def lower(text: str) -> tuple[str, ...]:
     return tuple(text.lower().split())
 
 
-def counting_of(options: str) -> Counting:
-    return Counting(
+def counting_of(options: str) -> CountingSettings:
+    return CountingSettings(
         "sclite",
         characters="-c" in options,
         optional_words="-D" in options,
@@ -85,7 +85,7 @@ def sclite_on(folder: Path, pairs: Sequence[tuple[str, str]], options: str = "")
 
 def ours_on(pairs: Iterable[tuple[str, str]], options: str = "") -> list[Kinds]:
     counting = counting_of(options)
-    return [kinds(counting.against(reference, lower)(hypothesis)) for reference, hypothesis in pairs]
+    return [kinds(counting.counter_for(reference, lower)(hypothesis)) for reference, hypothesis in pairs]
 
 
 def fixture_of_sclite() -> dict[str, object]:
@@ -118,7 +118,7 @@ def test_utterances_of_the_fixture(figures, options):
 
 @pytest.mark.parametrize("options", OPTIONS)
 def test_utterances_of_the_fixture_by_time(figures, options):
-    lists = lists_by_time(read_ctm(str(GOLDEN / "hyp.ctm")), read_stm(str(GOLDEN / "ref.stm")))
+    lists = align_by_time(read_ctm(str(GOLDEN / "hyp.ctm")), read_stm(str(GOLDEN / "ref.stm")))
     ours = ours_on(((each.reference, each.hypotheses[0].text) for each in lists), options)
     assert dict(zip((each.id for each in lists), map(list, ours), strict=True)) == figures["ctm"][options]
 
@@ -225,7 +225,7 @@ def test_random_texts_by_time(tmp_path):
         "".join(f"{w.file} {w.channel} {w.start_s} {w.duration_s} {w.word}\n" for w in words)
     )
     theirs = sclite_utterances(tmp_path / "r.stm", tmp_path / "h.ctm")
-    lists = lists_by_time(words, segments)
+    lists = align_by_time(words, segments)
     ours = ours_on((each.reference, each.hypotheses[0].text) for each in lists)
     assert dict(zip((each.id for each in lists), ours, strict=True)) == theirs
 

@@ -12,14 +12,20 @@ from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError
 from rescorer.evaluation.error_rate.oracle import evaluate_list
-from rescorer.evaluation.tuning.line_search import error_curve
-from rescorer.evaluation.tuning.search import TuningList, TuningSettings, choose, leave_one_group_out, tune
+from rescorer.evaluation.tuning.line_search import compute_error_curve
+from rescorer.evaluation.tuning.search import (
+    TuningList,
+    TuningSettings,
+    choose_best,
+    leave_one_group_out,
+    tune,
+)
 from rescorer.formats.field_map import parse_field_map
 from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.formats.nist.references import read_groups
 
 SMALL = st.integers(-3, 3)
-PLAIN = TuningSettings(stay=0.0, restarts=0)
+PLAIN = TuningSettings(move_penalty=0.0, restarts=0)
 
 
 def count_one_by_one(lists: list[TuningList], weights: list[float]) -> int:
@@ -50,7 +56,7 @@ def test_error_curve_is_brute_force_everywhere_between_corners(lists, steps):
         [each.components[index] for each, index in zip(lists, fill, strict=True)]
     ).transpose(2, 0, 1)
     errors = np.stack([each.errors[index] for each, index in zip(lists, fill, strict=True)])
-    curve = error_curve(intercepts, slopes, errors)
+    curve = compute_error_curve(intercepts, slopes, errors)
     assert (np.diff(curve.corners) > 0).all()
     ends = [-100.0, *curve.corners, 100.0]
     middles = [(left + right) / 2 for left, right in pairwise(ends) if right - left > 1e-6]
@@ -70,16 +76,16 @@ def test_one_weight_is_tuned_as_well_as_any_grid_can(lists, start):
 
 @given(tuning_lists(weights=3), st.integers(0, 99))
 def test_several_weights_never_get_worse_and_the_first_stays(lists, seed):
-    tuned = tune(lists, [1.0, 0.5, 0.0], TuningSettings(stay=0.1, restarts=1, seed=seed))
+    tuned = tune(lists, [1.0, 0.5, 0.0], TuningSettings(move_penalty=0.1, restarts=1, seed=seed))
     assert tuned.weights[0] == 1.0
     assert tuned.errors == count_one_by_one(lists, list(tuned.weights)) <= tuned.start_errors
-    assert tuned == tune(lists, [1.0, 0.5, 0.0], TuningSettings(stay=0.1, restarts=1, seed=seed))
+    assert tuned == tune(lists, [1.0, 0.5, 0.0], TuningSettings(move_penalty=0.1, restarts=1, seed=seed))
 
 
 @given(tuning_lists(weights=3))
 def test_moves_that_do_not_pay_are_not_made(lists):
     start = (1.0, 0.5, 0.0)
-    tuned = tune(lists, start, TuningSettings(stay=1e9))
+    tuned = tune(lists, start, TuningSettings(move_penalty=1e9))
     gained = tuned.start_errors - tuned.errors
     assert tuned.weights == start or gained > 0
     assert np.abs(np.subtract(tuned.weights, start)).max() < 0.1
@@ -109,7 +115,7 @@ def test_a_component_that_never_differs_keeps_its_weight():
 
 
 def test_ties_go_to_the_first_hypothesis():
-    assert choose(np.array([[[1.0], [1.00001], [1.0]]]), [1.0]).tolist() == [0]
+    assert choose_best(np.array([[[1.0], [1.00001], [1.0]]]), [1.0]).tolist() == [0]
 
 
 def test_each_group_is_counted_with_weights_tuned_without_it():

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import FormatError, InputError, InvalidList
-from rescorer.evaluation.error_rate.time_alignment import lists_by_time
+from rescorer.evaluation.error_rate.time_alignment import align_by_time
 from rescorer.formats.io.sniff import read_sample
 from rescorer.formats.nist.references import read_references
 from rescorer.formats.nist.trn_ctm import (
@@ -260,7 +260,7 @@ def test_assigns_words_to_segments_by_their_middle():
         Segment("f", "1", "ann", 3, 4, "b"),
         Segment("f", "2", "bob", 0, 9, "c"),
     ]
-    lists = lists_by_time(build_words(0.5, 0.99, 1, 1.5, 2.5, 3.5, 8), segments)
+    lists = align_by_time(build_words(0.5, 0.99, 1, 1.5, 2.5, 3.5, 8), segments)
     assert [(nbest.id, nbest.group, nbest.reference, nbest.hypotheses[0].text) for nbest in lists] == [
         ("ann-000", "ann", "a", "w0.5 w0.99"),
         ("ann-001", "ann", "b", "w2.5 w3.5 w8"),
@@ -270,4 +270,4 @@ def test_assigns_words_to_segments_by_their_middle():
 
 def test_rejects_words_without_a_reference():
     with pytest.raises(InputError, match="words of file 'f', channel '1', of which there is no reference"):
-        lists_by_time(build_words(1), [Segment("f", "2", "ann", 0, 1, "a")])
+        align_by_time(build_words(1), [Segment("f", "2", "ann", 0, 1, "a")])

@@ -8,8 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from rescorer.evaluation.error_rate.report import evaluate
-from rescorer.evaluation.tuning.comparison import first_pass, reranked, score_lists, system_weights
+from rescorer.evaluation.error_rate.report import build_report
+from rescorer.evaluation.tuning.comparison import (
+    rank_by_first_pass,
+    rerank,
+    score_lists,
+    weights_by_system,
+)
 from rescorer.formats.field_map import parse_field_map
 from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.pipeline import Rescorer
@@ -28,10 +33,10 @@ def test_the_demo_lists_gain_what_the_readme_of_the_demo_says(starter):
     scored, faults = score_lists(starter, list(read_lists(ROOT / "demo" / "lists.jsonl.gz")))
     assert not faults
     errors = {
-        name: evaluate(reranked(each, weights) for each in scored).total.system.errors
-        for name, weights in system_weights(starter, starter.bundle.weights["pocketsphinx"]).items()
+        name: build_report(rerank(each, weights) for each in scored).total.system.errors
+        for name, weights in weights_by_system(starter, starter.bundle.weights["pocketsphinx"]).items()
     }
-    assert evaluate(first_pass(each) for each in scored).total.system.errors == 418
+    assert build_report(rank_by_first_pass(each) for each in scored).total.system.errors == 418
     assert errors["ngram"] == pytest.approx(361, abs=2)  # float32 may settle a near tie otherwise elsewhere
     assert errors["mixture"] == pytest.approx(283, abs=2)
 

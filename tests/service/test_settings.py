@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from rescorer import BundleError, ConfigError
 from rescorer.cli import app, exit_code
-from rescorer.cli.settings_options import options
+from rescorer.cli.settings_options import settings_options
 from rescorer.service.environment import strange_variables
 from rescorer.service.server import Server
 from rescorer.service.settings import ServiceSettings, expected, load_settings
@@ -150,7 +150,7 @@ def test_the_command_shows_values_and_their_sources_as_a_file_that_can_be_used(
     assert code == 0
     lines = dict(line.split("  # ") for line in out.splitlines() if not line.startswith("#"))
     whys = {key.split(" = ")[0]: why for key, why in lines.items()}
-    assert whys["port"] == f"environment RESCORER_PORT; goes before file {path} (1)"
+    assert whys["port"] == f"environment RESCORER_PORT; takes precedence over file {path} (1)"
     assert whys["max_lists"] == "option --max-lists"
     assert whys["bundle"] == f"file {path}"
     assert whys["device"] == "default"
@@ -218,7 +218,7 @@ def test_what_is_no_option_is_refused(config, rest):
 
 
 def test_every_setting_is_an_option_and_explained():
-    made = {option.name: option for option in options()}
+    made = {option.name: option for option in settings_options()}
     assert list(made) == list(ServiceSettings.model_fields)
     for name, option in made.items():
         assert "--" + name.replace("_", "-") in option.opts

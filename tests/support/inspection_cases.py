@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 from rescorer.evaluation.error_rate.error_counts import count_errors
-from rescorer.evaluation.inspection import audit
+from rescorer.evaluation.inspection.inspect import inspect_lists
 from rescorer.text import Normaliser
 from rescorer.types import Hypothesis, NBestList
 
@@ -94,7 +94,7 @@ def with_empty(lists, below: float):
 
 
 def codes(lists, severity="warning", normaliser=None, **options) -> set[str]:
-    found = audit(lists, normaliser or Normaliser(), **options)
+    found = inspect_lists(lists, normaliser or Normaliser(), **options)
     assert found.suspicious == any(each.severity == "warning" for each in found.findings)
     return {each.code for each in found.findings if each.severity == severity}
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rescorer.errors import InputError, InvalidList, RescorerError
 from rescorer.evaluation.error_rate.alternations import (
-    MAX_ALTERNATIVES,
+    MAX_READINGS,
     expand_alternations,
     parse_alternations,
 )
@@ -227,7 +227,7 @@ TARGETS = {
             _alternations,
             (TRN, b"{ a / b / @ } c { {d/e} / {f} }\n"),
             ("u1",),
-            16 * MAX_ALTERNATIVES,
+            16 * MAX_READINGS,
         ),
         Target(
             "detect",

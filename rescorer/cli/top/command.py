@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from rescorer.cli.output import shown
+from rescorer.cli.output import or_dash
 
 if TYPE_CHECKING:
     from rescorer.cli.top.scrape import Quantiles, Snapshot
@@ -86,8 +86,8 @@ def load_line(snapshot: Snapshot) -> Text:
     return Text(
         f"waiting {snapshot.waiting:,}  in flight {snapshot.in_flight_lists:,} lists, "
         f"{snapshot.in_flight_tokens:,} words  streams {snapshot.streams:,}  "
-        f"per batch {shown(snapshot.batch_lists, '.1f')} lists, {shown(snapshot.batch_edges, ',.0f')} edges  "
-        f"distinct {shown(snapshot.distinct, '.0%')}"
+        f"per batch {or_dash(snapshot.batch_lists, '.1f')} lists, {or_dash(snapshot.batch_edges, ',.0f')} edges  "
+        f"distinct {or_dash(snapshot.distinct, '.0%')}"
     )
 
 
@@ -119,8 +119,8 @@ def model_table(snapshot: Snapshot) -> Table:
         table.add_row(
             label,
             f"{model.lists_per_s:,.1f}",
-            shown(model.best_changed, ".1%"),
-            shown(model.unknown_words, ".2%"),
+            or_dash(model.best_changed, ".1%"),
+            or_dash(model.unknown_words, ".2%"),
             f"{model.memory_bytes / 1e6:,.0f}",
         )
     return table
@@ -134,4 +134,4 @@ def make_table(first_column: str, *number_columns: str) -> Table:
 
 
 def format_quantiles(quantiles: Quantiles) -> tuple[str, str]:
-    return shown(quantiles.p50, ",.1f"), shown(quantiles.p99, ",.1f")
+    return or_dash(quantiles.p50, ",.1f"), or_dash(quantiles.p99, ",.1f")

@@ -1,10 +1,10 @@
-"""Owns the alignment that NIST's sclite makes, and with it the split of errors into kinds.
+"""Align words as NIST's sclite does, and split the errors into substitutions, deletions and insertions.
 
-A substitution costs 4, an insertion or a deletion 3. Of equally cheap ways sclite takes, from the end
-backwards, a pair of words before a gap and an insertion before a deletion; another split of the same cost can
-have another number of errors (three substitutions cost what two deletions and two insertions do), so that
-the order of preference counts. References may be networks of words; the cheapest path through one is its
-reading, and says how many reference words there are.
+A substitution costs 4, an insertion or a deletion 3. Among alignments of equal cost, sclite, walking back
+from the end, prefers a pair of words to a gap and an insertion to a deletion. The preference matters, because
+alignments of equal cost can differ in their number of errors: three substitutions cost as much as two
+deletions and two insertions. References may be networks of words; the cheapest path through a network is its
+reading and determines the number of reference words.
 """
 
 from __future__ import annotations
@@ -19,54 +19,54 @@ from rapidfuzz.distance import Levenshtein
 
 from rescorer.evaluation.error_rate.error_counts import WordErrors
 
-GAP, SUBSTITUTION = 3, 4
-OPTIONAL_GAP = 2
-NOTHING_SAID = 0.001
-"""Of passing an alternative without words; small, so that it decides ties alone."""
+GAP_COST, SUBSTITUTION_COST = 3, 4
+OPTIONAL_GAP_COST = 2
+EMPTY_ARC_COST = 0.001
+"""Cost of passing an alternative without words; small, so that it only breaks ties."""
 
 
 class Token(NamedTuple):
-    """A word with what sclite may know of it."""
+    """A word with its transcription marks."""
 
     text: str
     optional: bool = False
-    """Written ``(word)``: leaving it out is no error (sclite -D)."""
+    """Written ``(word)``: leaving it out is not an error (sclite -D)."""
     fragment: bool = False
-    """Begins or ends with a hyphen: what agrees with the letters that are there is right (sclite -F)."""
+    """Starts or ends with a hyphen: any word that agrees in the remaining letters matches (sclite -F)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arc:
-    """A word of a network."""
+    """A word of a reference network."""
 
     token: Token | None
-    """None: nothing is said here."""
-    before: tuple[int, ...]
-    """Arcs that it may follow: 0 is the start, n the n-th arc; in the order that ties prefer."""
+    """None for an alternative without words."""
+    predecessors: tuple[int, ...]
+    """Arcs that it may follow, in the order in which ties prefer them: 0 is the start, n the n-th arc."""
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """The ways to read a reference; arcs come after those they follow."""
+    """All readings of a reference; every arc comes after its predecessors."""
 
     arcs: tuple[Arc, ...]
-    ends: tuple[int, ...]
-    """Arcs that may be last, numbered as in ``Arc.before``."""
+    final_arcs: tuple[int, ...]
+    """Arcs that may be last, numbered as in ``Arc.predecessors``."""
 
 
-def same(reference: Token, hypothesis: Token) -> bool:
-    """Whether sclite takes two words for the same; fragments agree in the letters they have."""
+def words_match(reference: Token, hypothesis: Token) -> bool:
+    """Whether sclite counts two words as equal; a fragment matches any word that agrees in its letters."""
     if reference.fragment or hypothesis.fragment:
-        for one, other in ((reference.text, hypothesis.text), (hypothesis.text, reference.text)):
-            if len(one) > 1 and one.startswith("-"):
-                return other.endswith(one[1:])
-            if len(one) > 1 and one.endswith("-"):
-                return other.startswith(one[:-1])
+        for fragment, word in ((reference.text, hypothesis.text), (hypothesis.text, reference.text)):
+            if len(fragment) > 1 and fragment.startswith("-"):
+                return word.endswith(fragment[1:])
+            if len(fragment) > 1 and fragment.endswith("-"):
+                return word.startswith(fragment[:-1])
     return reference.text == hypothesis.text
 
 
 class _Cell(NamedTuple):
-    """The best way to a place in both texts."""
+    """The best partial alignment of a reference prefix with a hypothesis prefix."""
 
     cost: float
     substitutions: int = 0
@@ -79,118 +79,124 @@ def _cost(cell: _Cell) -> float:
     return cell.cost
 
 
-_SINGLE = struct.Struct("f")
+_FLOAT32 = struct.Struct("f")
 
 
-def _sum(cost: float, price: float) -> float:
-    """In single precision: where paths pass several alternatives without words, sclite's rounding breaks
-    ties, and is part of what it counts."""
-    rounded: float = _SINGLE.unpack(_SINGLE.pack(cost + price))[0]
+def _add_float32(cost: float, increment: float) -> float:
+    """Add in single precision, as sclite does.
+
+    On paths through several alternatives without words, sclite's rounding breaks ties and so changes its
+    counts.
+    """
+    rounded: float = _FLOAT32.unpack(_FLOAT32.pack(cost + increment))[0]
     return rounded
 
 
 def align_network(reference: Network, hypothesis: Sequence[Token]) -> WordErrors:
-    """Errors by sclite's alignment of a hypothesis with the best fitting path of a network."""
+    """Count errors against the best-matching path of a network, by sclite's alignment."""
     row = [_Cell(0)]  # (hypothesis words + 1,)
     for token in hypothesis:
-        row.append(_inserted(row[-1], token))
+        row.append(_insert(row[-1], token))
     rows = {0: row}
-    last_use = {before: number for number, arc in enumerate(reference.arcs, 1) for before in arc.before}
+    last_use = {arc: number for number, item in enumerate(reference.arcs, 1) for arc in item.predecessors}
     for number, arc in enumerate(reference.arcs, 1):
-        rows[number] = _row(arc.token, _best([rows[place] for place in arc.before]), hypothesis)
-        for before in arc.before:
-            if last_use[before] == number and before not in reference.ends:
-                rows.pop(before, None)
-    best = min((rows[end][-1] for end in reference.ends), key=_cost)
-    return _counts(best.substitutions, best.deletions, best.insertions, best.words)
+        previous_row = _cheapest_cells([rows[predecessor] for predecessor in arc.predecessors])
+        rows[number] = _next_row(arc.token, previous_row, hypothesis)
+        for predecessor in arc.predecessors:
+            if last_use[predecessor] == number and predecessor not in reference.final_arcs:
+                rows.pop(predecessor, None)
+    best = min((rows[arc][-1] for arc in reference.final_arcs), key=_cost)
+    return _sentence_errors(best.substitutions, best.deletions, best.insertions, best.words)
 
 
-def _best(rows: Sequence[list[_Cell]]) -> list[_Cell]:
-    """The cheapest cell of each column; of equally cheap ones the first."""
+def _cheapest_cells(rows: Sequence[list[_Cell]]) -> list[_Cell]:
+    """The cheapest cell of each column; the first one where costs are equal."""
     return rows[0] if len(rows) == 1 else [min(cells, key=_cost) for cells in zip(*rows, strict=True)]
 
 
-def _row(word: Token | None, above: Sequence[_Cell], hypothesis: Sequence[Token]) -> list[_Cell]:
-    row = [_deleted(above[0], word)]
-    for place, token in enumerate(hypothesis):
-        deleted = _deleted(above[place + 1], word)
-        inserted = _inserted(row[-1], token)
-        gap = deleted if deleted.cost < inserted.cost else inserted
-        if word is not None:  # to hear something where nothing is said costs less as an insertion
-            cost, substitutions, deletions, insertions, words = above[place]
-            wrong = not same(word, token)
-            cost = _sum(cost, SUBSTITUTION * wrong)
-            if cost <= gap.cost:
-                gap = _Cell(cost, substitutions + wrong, deletions, insertions, words + 1)
-        row.append(gap)
+def _next_row(word: Token | None, previous_row: Sequence[_Cell], hypothesis: Sequence[Token]) -> list[_Cell]:
+    row = [_delete(previous_row[0], word)]
+    for column, token in enumerate(hypothesis):
+        deletion = _delete(previous_row[column + 1], word)
+        insertion = _insert(row[-1], token)
+        best = deletion if deletion.cost < insertion.cost else insertion
+        if word is not None:  # against an empty alternative, a hypothesis word can only be an insertion
+            cost, substitutions, deletions, insertions, words = previous_row[column]
+            wrong = not words_match(word, token)
+            cost = _add_float32(cost, SUBSTITUTION_COST * wrong)
+            if cost <= best.cost:
+                best = _Cell(cost, substitutions + wrong, deletions, insertions, words + 1)
+        row.append(best)
     return row
 
 
-def _deleted(cell: _Cell, word: Token | None) -> _Cell:
+def _delete(cell: _Cell, word: Token | None) -> _Cell:
     cost, substitutions, deletions, insertions, words = cell
     if word is None:
-        return _Cell(_sum(cost, NOTHING_SAID), substitutions, deletions, insertions, words)
-    if word.optional:  # right, and a word of the reference all the same
-        return _Cell(_sum(cost, OPTIONAL_GAP), substitutions, deletions, insertions, words + 1)
-    return _Cell(_sum(cost, GAP), substitutions, deletions + 1, insertions, words + 1)
+        return _Cell(_add_float32(cost, EMPTY_ARC_COST), substitutions, deletions, insertions, words)
+    if word.optional:  # correct, and still a reference word
+        return _Cell(_add_float32(cost, OPTIONAL_GAP_COST), substitutions, deletions, insertions, words + 1)
+    return _Cell(_add_float32(cost, GAP_COST), substitutions, deletions + 1, insertions, words + 1)
 
 
-def _inserted(cell: _Cell, token: Token) -> _Cell:
+def _insert(cell: _Cell, token: Token) -> _Cell:
     cost, substitutions, deletions, insertions, words = cell
-    if token.optional:  # sclite counts it as a reference word that is right
-        return _Cell(_sum(cost, OPTIONAL_GAP), substitutions, deletions, insertions, words + 1)
-    return _Cell(_sum(cost, GAP), substitutions, deletions, insertions + 1, words)
+    if token.optional:  # sclite counts it as a correct reference word
+        return _Cell(_add_float32(cost, OPTIONAL_GAP_COST), substitutions, deletions, insertions, words + 1)
+    return _Cell(_add_float32(cost, GAP_COST), substitutions, deletions, insertions + 1, words)
 
 
-PRICE = 1 << 24
-"""Of one unit of cost in the search for few or many substitutions; more than a text has words."""
+COST_SCALE = 1 << 24
+"""Factor of the costs in ``align_words``, larger than any word count; substitutions count below it."""
 
 
 def align_words(reference: Sequence[str], hypothesis: Sequence[str]) -> WordErrors:
-    """Errors of one hypothesis by sclite's alignment, plain words on both sides.
+    """Count the errors of a hypothesis by sclite's alignment, without transcription marks.
 
-    Lengths and cost leave one number free, that of substitutions. Its smallest and largest values among the
-    cheapest alignments mostly agree, and rapidfuzz finds both; where not, ``align_table`` decides.
+    Given both lengths and the cost, only the number of substitutions is open. rapidfuzz finds its smallest
+    and its largest value among the cheapest alignments; where they differ, ``align_table`` decides.
     """
-    gap = GAP * PRICE
-    fewest = Levenshtein.distance(reference, hypothesis, weights=(gap, gap, SUBSTITUTION * PRICE + 1))
-    most = Levenshtein.distance(reference, hypothesis, weights=(gap, gap, SUBSTITUTION * PRICE - 1))
-    cost, substitutions = divmod(fewest, PRICE)
-    if cost * PRICE - most != substitutions:
+    gap = GAP_COST * COST_SCALE
+    fewest = Levenshtein.distance(
+        reference, hypothesis, weights=(gap, gap, SUBSTITUTION_COST * COST_SCALE + 1)
+    )
+    most = Levenshtein.distance(reference, hypothesis, weights=(gap, gap, SUBSTITUTION_COST * COST_SCALE - 1))
+    cost, substitutions = divmod(fewest, COST_SCALE)
+    if cost * COST_SCALE - most != substitutions:
         return align_table(reference, hypothesis)
-    longer = len(hypothesis) - len(reference)
-    deletions = (cost - GAP * longer - SUBSTITUTION * substitutions) // (2 * GAP)
-    return _counts(substitutions, deletions, deletions + longer, len(reference))
+    extra_words = len(hypothesis) - len(reference)
+    deletions = (cost - GAP_COST * extra_words - SUBSTITUTION_COST * substitutions) // (2 * GAP_COST)
+    return _sentence_errors(substitutions, deletions, deletions + extra_words, len(reference))
 
 
 def align_table(reference: Sequence[str], hypothesis: Sequence[str]) -> WordErrors:
-    """``align_words`` by the table of all prefixes' costs, walked back in sclite's order of preference."""
+    """Count errors like ``align_words``, by tracing the full cost table back in sclite's order."""
     codes: dict[str, int] = {}
     heard = np.array([codes.setdefault(word, len(codes)) for word in hypothesis], dtype=np.int64)
-    insertions_alone = GAP * np.arange(len(hypothesis) + 1)
+    insertion_costs = GAP_COST * np.arange(len(hypothesis) + 1)
     table = np.empty((len(reference) + 1, len(hypothesis) + 1), dtype=np.int32)
-    table[0] = insertions_alone
-    for place, word in enumerate(reference):
-        row = table[place] + GAP
-        paired = table[place, :-1] + SUBSTITUTION * (heard != codes.get(word, -1))
+    table[0] = insertion_costs
+    for i, word in enumerate(reference):
+        row = table[i] + GAP_COST
+        paired = table[i, :-1] + SUBSTITUTION_COST * (heard != codes.get(word, -1))
         np.minimum(row[1:], paired, out=row[1:])
-        table[place + 1] = np.minimum.accumulate(row - insertions_alone) + insertions_alone
+        table[i + 1] = np.minimum.accumulate(row - insertion_costs) + insertion_costs
     substitutions = deletions = insertions = 0
     i, j = len(reference), len(hypothesis)
     while i and j:
         wrong = reference[i - 1] != hypothesis[j - 1]
-        if table[i, j] == table[i - 1, j - 1] + SUBSTITUTION * wrong:
+        if table[i, j] == table[i - 1, j - 1] + SUBSTITUTION_COST * wrong:
             substitutions += wrong
             i, j = i - 1, j - 1
-        elif table[i, j] == table[i, j - 1] + GAP:
+        elif table[i, j] == table[i, j - 1] + GAP_COST:
             insertions += 1
             j -= 1
         else:
             deletions += 1
             i -= 1
-    return _counts(substitutions, deletions + i, insertions + j, len(reference))
+    return _sentence_errors(substitutions, deletions + i, insertions + j, len(reference))
 
 
-def _counts(substitutions: int, deletions: int, insertions: int, words: int) -> WordErrors:
+def _sentence_errors(substitutions: int, deletions: int, insertions: int, words: int) -> WordErrors:
     wrong = int(bool(substitutions or deletions or insertions))
     return WordErrors(substitutions, deletions, insertions, words, sentences=1, sentences_wrong=wrong)

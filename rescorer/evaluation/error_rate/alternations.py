@@ -1,4 +1,4 @@
-"""Owns references that leave a choice: ``{ -uh / @ } i see``, as NIST's transcripts write them."""
+"""Parse references with alternatives, written as in NIST's transcripts: ``{ -uh / @ } i see``."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TypeAlias, Union
 
 from rescorer.errors import InvalidList
 
-OPEN, OR, CLOSE, NOTHING = "{", "/", "}", "@"
-MAX_ALTERNATIVES = 256
+OPEN, OR, CLOSE, EMPTY = "{", "/", "}", "@"
+MAX_READINGS = 256
 MAX_DEPTH = 50
 
 TOKEN = re.compile(r"\{|\S+")
@@ -17,17 +17,17 @@ TOKEN_IN_BRACES = re.compile(r"[{}/]|[^\s{}/]+")
 
 Words = tuple[str, ...]
 Part: TypeAlias = Union[str, tuple[tuple["Part", ...], ...]]  # noqa: UP007 (names itself)
-"""A word as it is written, or a choice between alternatives, each a sequence of parts."""
+"""A word as written, or a choice between alternatives, each of them a sequence of parts."""
 
 
 def parse_alternations(reference: str, list_id: str = "") -> tuple[Part, ...]:
-    """Takes braces apart, as sclite does.
+    """Parse braces as sclite does.
 
     >>> parse_alternations("{ uh / { a / @ } } i see")
     ((('uh',), ((('a',), ('@',)),)), 'i', 'see')
 
-    A brace opens where a word begins; inside, braces and slashes need no spaces around them, and an
-    alternative in which nothing is written, not even ``@``, is none.
+    An opening brace must start a word; inside braces, braces and slashes need no spaces around them. An
+    alternative with nothing written in it, not even ``@``, does not count as one.
 
     Raises:
         InvalidList: braces do not match, or are more than ``MAX_DEPTH`` deep.
@@ -36,68 +36,68 @@ def parse_alternations(reference: str, list_id: str = "") -> tuple[Part, ...]:
     if OPEN not in reference and CLOSE not in reference:
         return tuple(reference.split())
 
-    def fault(message: str) -> InvalidList:
+    def error(message: str) -> InvalidList:
         return InvalidList(message, list_id=list_id, field="reference")
 
-    done: list[tuple[Part, ...]] = []  # alternatives of the innermost open brace that are complete
+    complete: list[tuple[Part, ...]] = []  # complete alternatives of the innermost open brace
     current: list[Part] = []  # the alternative being read
-    around: list[tuple[list[tuple[Part, ...]], list[Part]]] = []  # the same two of every brace around it
-    place = 0
-    while match := (TOKEN_IN_BRACES if around else TOKEN).search(reference, place):
-        token, place = match[0], match.end()
+    enclosing: list[tuple[list[tuple[Part, ...]], list[Part]]] = []  # the same two for every enclosing brace
+    position = 0
+    while match := (TOKEN_IN_BRACES if enclosing else TOKEN).search(reference, position):
+        token, position = match[0], match.end()
         if token == OPEN:
-            if len(around) == MAX_DEPTH:
-                raise fault(f"braces are more than {MAX_DEPTH} deep")
-            around.append((done, current))
-            done, current = [], []
-        elif around and token in (OR, CLOSE):
-            done += [tuple(current)] if current else []
+            if len(enclosing) == MAX_DEPTH:
+                raise error(f"braces are more than {MAX_DEPTH} deep")
+            enclosing.append((complete, current))
+            complete, current = [], []
+        elif enclosing and token in (OR, CLOSE):
+            complete += [tuple(current)] if current else []
             current = []
             if token == CLOSE:
-                choice = tuple(done)
-                done, current = around.pop()
+                choice = tuple(complete)
+                complete, current = enclosing.pop()
                 current += [choice] if choice else []
         elif token == CLOSE:
-            raise fault('"}" without a "{" before it')
+            raise error('"}" without a "{" before it')
         else:
             current.append(token)
-    if around:
-        raise fault('"{" without a "}" after it')
+    if enclosing:
+        raise error('"{" without a "}" after it')
     return tuple(current)
 
 
 def expand_alternations(reference: str, list_id: str = "") -> tuple[Words, ...]:
-    """Every way to read ``reference``, distinct, in the order written; ``@`` in braces is nothing.
+    """All distinct readings of ``reference``, in the order written; ``@`` inside braces stands for no words.
 
     >>> expand_alternations("{ { -uh / @ } / a } i see")
     (('-uh', 'i', 'see'), ('i', 'see'), ('a', 'i', 'see'))
 
-    Outside braces a slash or ``@`` is a word like any other.
+    Outside braces, a slash or ``@`` is an ordinary word.
 
     Raises:
-        InvalidList: braces do not match, or there are more than ``MAX_ALTERNATIVES`` readings.
+        InvalidList: braces do not match, or there are more than ``MAX_READINGS`` readings.
     """
 
-    def readings(parts: Sequence[Part], nothing: str = "") -> list[Words]:
-        found: list[list[str]] = [[]]
+    def expand_sequence(parts: Sequence[Part], empty: str = "") -> list[Words]:
+        readings: list[list[str]] = [[]]
         for part in parts:
-            ways = ways_of(part, nothing, MAX_ALTERNATIVES // len(found))
-            if len(ways) > 1:
-                found = [[*left, *right] for left in found for right in ways]
+            expansions = expand_part(part, empty, MAX_READINGS // len(readings))
+            if len(expansions) > 1:
+                readings = [[*left, *right] for left in readings for right in expansions]
                 continue
-            for words in found:  # in place, for most parts are words
-                words.extend(ways[0])
-        return [tuple(words) for words in found]
+            for words in readings:  # extended in place, since most parts are single words
+                words.extend(expansions[0])
+        return [tuple(words) for words in readings]
 
-    def ways_of(part: Part, nothing: str, most: int) -> list[Words]:
+    def expand_part(part: Part, empty: str, limit: int) -> list[Words]:
         if isinstance(part, str):
-            return [() if part == nothing else (part,)]
-        ways: dict[Words, None] = {}
-        for each in part:
-            ways |= dict.fromkeys(readings(each, NOTHING))
-            if len(ways) > most:
-                message = f"alternations give more than {MAX_ALTERNATIVES} readings"
+            return [() if part == empty else (part,)]
+        expansions: dict[Words, None] = {}
+        for alternative in part:
+            expansions |= dict.fromkeys(expand_sequence(alternative, EMPTY))
+            if len(expansions) > limit:
+                message = f"alternations give more than {MAX_READINGS} readings"
                 raise InvalidList(message, list_id=list_id, field="reference")
-        return list(ways)
+        return list(expansions)
 
-    return tuple(dict.fromkeys(readings(parse_alternations(reference, list_id))))
+    return tuple(dict.fromkeys(expand_sequence(parse_alternations(reference, list_id))))

@@ -1,5 +1,4 @@
-"""Owns what is compared when errors are counted: which marks of a transcript mean something, words or
-characters, and which alignment."""
+"""Settings for counting errors: which transcription marks to honour, words or characters, which alignment."""
 
 from __future__ import annotations
 
@@ -11,137 +10,144 @@ from rescorer.errors import ConfigError
 from rescorer.evaluation.error_rate.alignment import Arc, Network, Token, align_network, align_words
 from rescorer.evaluation.error_rate.alternations import (
     CLOSE,
-    NOTHING,
+    EMPTY,
     OPEN,
     Part,
     expand_alternations,
     parse_alternations,
 )
-from rescorer.evaluation.error_rate.error_counts import WordErrors, fewest_errors
+from rescorer.evaluation.error_rate.error_counts import WordErrors, count_fewest_errors
 
 Method = Literal["levenshtein", "sclite"]
 Normalise = Callable[[str], tuple[str, ...]]
-Heard = TypeVar("Heard", tuple[str, ...], tuple[Token, ...])
+ErrorCounter = Callable[[str], WordErrors]
+"""Counts the errors of a hypothesis, given as text, against a fixed reference."""
+TokensT = TypeVar("TokensT", tuple[str, ...], tuple[Token, ...])
 
 
 @dataclass(frozen=True, slots=True)
-class Counting:
+class CountingSettings:
     """How errors are counted."""
 
     method: Method = "levenshtein"
-    """``levenshtein``: the fewest errors; ``sclite``: those of sclite's alignment, at times one more."""
+    """``levenshtein``: fewest possible errors; ``sclite``: sclite's alignment, sometimes one error more."""
     characters: bool = False
-    """Characters instead of words, spaces left out: for languages that write none (sclite -c)."""
+    """Count characters without spaces instead of words, for languages written without spaces (sclite -c)."""
     optional_words: bool = False
-    """``(word)`` may be left out (sclite -D)."""
+    """A word written ``(word)`` may be left out (sclite -D)."""
     fragments: bool = False
-    """``wo-`` and ``-rd`` are right for every word that begins or ends so (sclite -F)."""
+    """``wo-`` matches every word with that beginning, ``-rd`` every word with that ending (sclite -F)."""
 
     def __post_init__(self) -> None:
+        """Raises ConfigError if the settings contradict each other."""
         if self.method not in get_args(Method):
             raise ConfigError(f"counting is {self.method!r}; expected one of {', '.join(get_args(Method))}")
         if self.method != "sclite" and (self.optional_words or self.fragments):
-            raise ConfigError("optional words and fragments are sclite's; count with sclite")
+            raise ConfigError(
+                f"optional words and fragments need sclite's alignment, but counting is {self.method!r}; "
+                "count with sclite"
+            )
         if self.characters and self.fragments:
-            raise ConfigError("fragments are of words; they cannot be had with characters")
+            raise ConfigError("fragments are parts of words and cannot be combined with characters")
 
     @property
     def unit(self) -> str:
+        """What is counted: ``character`` or ``word``."""
         return "character" if self.characters else "word"
 
-    def against(self, reference: str, words: Normalise, list_id: str = "") -> Callable[[str], WordErrors]:
-        """A counter of the errors of hypotheses, as they are written, against one reference.
+    def counter_for(self, reference: str, words: Normalise, list_id: str = "") -> ErrorCounter:
+        """Build a function that counts the errors of hypotheses against one reference.
 
-        With alternations the best fitting reading counts: the one with the fewest errors, or the one with
-        sclite's lowest cost.
+        A reference with alternatives counts as the reading that matches the hypothesis best: the one with the
+        fewest errors, or with the lowest cost for sclite.
 
         Args:
-            words: text to canonical words; the words of a token depend on that token alone.
+            words: converts text to canonical words; it must convert every token independently of the others.
 
         Raises:
-            InvalidList: malformed alternations.
+            InvalidList: the alternatives are malformed.
         """
-        normalise = _in_characters(words) if self.characters else words
-        marks = self.optional_words or self.fragments
+        normalise = _split_characters(words) if self.characters else words
+        has_marks = self.optional_words or self.fragments
         if self.method == "levenshtein":
             readings = expand_alternations(reference, list_id)
             references = tuple(dict.fromkeys(normalise(" ".join(reading)) for reading in readings))
-            return _remembered(normalise, lambda heard: fewest_errors(references, heard))
-        if not (marks or any(mark in reference for mark in (OPEN, CLOSE, NOTHING))):
+            return _cached_counter(normalise, lambda tokens: count_fewest_errors(references, tokens))
+        if not (has_marks or any(mark in reference for mark in (OPEN, CLOSE, EMPTY))):
             spoken = normalise(reference)
-            return _remembered(normalise, lambda heard: align_words(spoken, heard))
+            return _cached_counter(normalise, lambda tokens: align_words(spoken, tokens))
 
-        def tokens(text: str) -> tuple[Token, ...]:
-            if marks:
-                return tuple(token for each in text.split() for token in self._marked(each, normalise))
+        def tokenise(text: str) -> tuple[Token, ...]:
+            if has_marks:
+                return tuple(token for word in text.split() for token in self._parse_marks(word, normalise))
             return tuple(map(Token, normalise(text)))
 
-        network = build_network(parse_alternations(reference, list_id), tokens)
-        return _remembered(tokens, lambda heard: align_network(network, heard))
+        network = build_network(parse_alternations(reference, list_id), tokenise)
+        return _cached_counter(tokenise, lambda tokens: align_network(network, tokens))
 
-    def _marked(self, written: str, normalise: Normalise) -> list[Token]:
-        """One token with its marks; the normaliser sees it without them."""
+    def _parse_marks(self, written: str, normalise: Normalise) -> list[Token]:
+        """Take the marks off one written word; the normaliser sees the word without them."""
         optional = self.optional_words and len(written) > 2 and written[0] == "(" and written[-1] == ")"
         word = written[1:-1] if optional else written
         letters = word.strip("-")
         if not (self.fragments and letters and letters != word):
-            return [Token(each, optional) for each in normalise(word)]
+            return [Token(part, optional) for part in normalise(word)]
         parts = list(normalise(letters))
         if parts:
             parts[0] = "-" * word.startswith("-") + parts[0]
             parts[-1] += "-" * word.endswith("-")
-        # an optional word that begins with a hyphen is no fragment to sclite
+        # sclite does not treat an optional word that starts with a hyphen as a fragment
         return [
-            Token(each, optional, each.endswith("-") or (each.startswith("-") and not optional))
-            for each in parts
+            Token(part, optional, part.endswith("-") or (part.startswith("-") and not optional))
+            for part in parts
         ]
 
 
-PLAIN = Counting()
-"""The fewest errors in words."""
+DEFAULT_COUNTING = CountingSettings()
+"""Fewest possible errors in words."""
 
 
-def build_network(parts: Sequence[Part], tokens: Callable[[str], Sequence[Token]]) -> Network:
-    """The network of a reference; a word of which ``tokens`` leaves nothing has no arc."""
+def build_network(parts: Sequence[Part], tokenise: Callable[[str], Sequence[Token]]) -> Network:
+    """Build the network of a reference; a word without tokens gets no arc."""
     arcs: list[Arc] = []
 
-    def add(token: Token | None, before: tuple[int, ...]) -> tuple[int, ...]:
-        arcs.append(Arc(token, before))
+    def add_arc(token: Token | None, predecessors: tuple[int, ...]) -> tuple[int, ...]:
+        arcs.append(Arc(token, predecessors))
         return (len(arcs),)
 
-    def walk(sequence: Sequence[Part], before: tuple[int, ...]) -> tuple[int, ...]:
+    def add_sequence(sequence: Sequence[Part], predecessors: tuple[int, ...]) -> tuple[int, ...]:
         for part in sequence:
-            if part == NOTHING:
-                before = add(None, before)
+            if part == EMPTY:
+                predecessors = add_arc(None, predecessors)
             elif isinstance(part, str):
-                for token in tokens(part):
-                    before = add(token, before)
+                for token in tokenise(part):
+                    predecessors = add_arc(token, predecessors)
             else:
-                start, before = before, ()
+                start, predecessors = predecessors, ()
                 for alternative in part:
-                    known = len(arcs)
-                    ends = walk(alternative, start)
-                    before += ends if len(arcs) > known else add(None, start)
-        return before
+                    n_arcs = len(arcs)
+                    ends = add_sequence(alternative, start)
+                    predecessors += ends if len(arcs) > n_arcs else add_arc(None, start)
+        return predecessors
 
-    ends = walk(parts, (0,))
-    return Network(tuple(arcs), ends)
+    final_arcs = add_sequence(parts, (0,))
+    return Network(tuple(arcs), final_arcs)
 
 
-def _in_characters(words: Normalise) -> Normalise:
+def _split_characters(words: Normalise) -> Normalise:
     return lambda text: tuple("".join(words(text)))
 
 
-def _remembered(
-    read: Callable[[str], Heard], count: Callable[[Heard], WordErrors]
-) -> Callable[[str], WordErrors]:
-    """Counts hypotheses that are the same once they are read only once."""
-    known: dict[Heard, WordErrors] = {}
+def _cached_counter(
+    tokenise: Callable[[str], TokensT], count: Callable[[TokensT], WordErrors]
+) -> ErrorCounter:
+    """Count hypotheses with the same tokens only once."""
+    cache: dict[TokensT, WordErrors] = {}
 
     def counter(text: str) -> WordErrors:
-        heard = read(text)
-        if heard not in known:
-            known[heard] = count(heard)
-        return known[heard]
+        tokens = tokenise(text)
+        if tokens not in cache:
+            cache[tokens] = count(tokens)
+        return cache[tokens]
 
     return counter

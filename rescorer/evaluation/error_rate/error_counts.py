@@ -1,4 +1,4 @@
-"""Owns word error counts, which add up; rates are read off sums and never averaged."""
+"""Word error counts, which add up; error rates are computed from summed counts and never averaged."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from rapidfuzz.distance import Levenshtein
 
 @dataclass(frozen=True, slots=True)
 class WordErrors:
-    """What one or many hypotheses got wrong; add counts with ``+`` from ``WordErrors.zero()``."""
+    """Errors of one or more hypotheses; add counts with ``+``, starting from ``WordErrors.zero()``."""
 
     substitutions: int
     deletions: int
-    """Words of the reference that the hypothesis lacks."""
+    """Reference words that the hypothesis lacks."""
     insertions: int
     reference_words: int
     sentences: int
     sentences_wrong: int
 
     def __post_init__(self) -> None:
-        """Raises ValueError on counts that no hypotheses can have: a fault of the caller's arithmetic."""
-        if any(getattr(self, each.name) < 0 for each in fields(self)):
+        """Raises ValueError on counts that no hypothesis can have, which means a bug in the caller."""
+        if any(getattr(self, count.name) < 0 for count in fields(self)):
             raise ValueError(f"negative counts: {self}")
         if self.substitutions + self.deletions > self.reference_words:
-            raise ValueError(f"more words wrong or missing than the reference has: {self}")
+            raise ValueError(f"more substitutions and deletions than reference words: {self}")
         if self.sentences_wrong > min(self.sentences, self.errors) or (
             self.errors and not self.sentences_wrong
         ):
@@ -36,7 +36,7 @@ class WordErrors:
         return cls(0, 0, 0, 0, 0, 0)
 
     def __add__(self, other: WordErrors) -> WordErrors:
-        return WordErrors(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
+        return WordErrors(*(getattr(self, count.name) + getattr(other, count.name) for count in fields(self)))
 
     @property
     def errors(self) -> int:
@@ -44,7 +44,7 @@ class WordErrors:
 
     @property
     def rate(self) -> float:
-        """Word error rate: errors per reference word; 0 for none of both, infinite for errors alone."""
+        """Errors per reference word; without reference words, 0 if there are no errors, else infinity."""
         if self.reference_words:
             return self.errors / self.reference_words
         return float("inf") if self.errors else 0.0
@@ -56,28 +56,30 @@ class WordErrors:
 
     @property
     def sentence_rate(self) -> float:
-        """Share of sentences with at least one error; 0 where there are none."""
+        """Share of sentences with at least one error; 0 if there are no sentences."""
         return self.sentences_wrong / self.sentences if self.sentences else 0.0
 
 
 def count_errors(reference: Sequence[str], hypothesis: Sequence[str]) -> WordErrors:
-    """Errors of one hypothesis by minimum edit distance, every operation costing 1.
+    """Count the errors of a hypothesis by minimum edit distance, in which every operation costs 1.
 
-    Where several alignments have the fewest errors, their split into kinds is rapidfuzz's choice.
+    If several alignments have the fewest errors, rapidfuzz decides how they split into kinds.
     """
-    kinds = {"replace": 0, "delete": 0, "insert": 0}
+    counts = {"replace": 0, "delete": 0, "insert": 0}
     for operation in Levenshtein.editops(reference, hypothesis):
-        kinds[operation.tag] += 1
+        counts[operation.tag] += 1
     return WordErrors(
-        substitutions=kinds["replace"],
-        deletions=kinds["delete"],
-        insertions=kinds["insert"],
+        substitutions=counts["replace"],
+        deletions=counts["delete"],
+        insertions=counts["insert"],
         reference_words=len(reference),
         sentences=1,
-        sentences_wrong=int(any(kinds.values())),
+        sentences_wrong=int(any(counts.values())),
     )
 
 
-def fewest_errors(references: Sequence[Sequence[str]], hypothesis: Sequence[str]) -> WordErrors:
-    """Errors against the best fitting of several references; the first of equally good ones."""
-    return min((count_errors(each, hypothesis) for each in references), key=lambda counts: counts.errors)
+def count_fewest_errors(references: Sequence[Sequence[str]], hypothesis: Sequence[str]) -> WordErrors:
+    """Count the errors against the best-matching reference; against the first one if several match best."""
+    return min(
+        (count_errors(reference, hypothesis) for reference in references), key=lambda counts: counts.errors
+    )

@@ -1,4 +1,4 @@
-"""Owns what a list could give at best and at worst: the errors of each of its hypotheses."""
+"""Count the errors of every hypothesis of a list, and with them the oracle: the best the list contains."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rescorer.errors import InvalidList
-from rescorer.evaluation.error_rate.counting import PLAIN, Counting
+from rescorer.evaluation.error_rate.counting import DEFAULT_COUNTING, CountingSettings
 from rescorer.evaluation.error_rate.error_counts import WordErrors
 from rescorer.ranking import best_first
 from rescorer.types import NBestList
@@ -16,33 +16,34 @@ from rescorer.types import NBestList
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedList:
-    """The errors of every hypothesis of one list, in the list's order."""
+    """The errors of every hypothesis of a list, in the order of the list."""
 
     id: str
     group: str
     hypotheses: tuple[WordErrors, ...]
     first_pass_index: int = 0
-    """Which of them the recogniser itself put first."""
+    """Index of the hypothesis that the recogniser ranked first."""
     unit: str = "word"
     """What was counted: ``word`` or ``character``."""
 
     @property
     def system(self) -> WordErrors:
-        """Of the hypothesis that the list has first."""
+        """Errors of the first hypothesis of the list."""
         return self.hypotheses[0]
 
     @property
     def first_pass(self) -> WordErrors:
+        """Errors of the hypothesis that the recogniser ranked first."""
         return self.hypotheses[self.first_pass_index]
 
     @property
     def oracle(self) -> WordErrors:
-        """Of the hypothesis with the fewest errors."""
+        """Errors of the hypothesis with the fewest."""
         return min(self.hypotheses, key=lambda counts: counts.errors)
 
     @property
     def worst(self) -> WordErrors:
-        """Of the hypothesis with the most errors."""
+        """Errors of the hypothesis with the most."""
         return max(self.hypotheses, key=lambda counts: counts.errors)
 
 
@@ -50,35 +51,38 @@ def evaluate_list(
     nbest: NBestList,
     words: Callable[[str], tuple[str, ...]],
     first_pass_weights: Mapping[str, float] | None = None,
-    counting: Counting = PLAIN,
+    counting: CountingSettings = DEFAULT_COUNTING,
 ) -> EvaluatedList:
-    """Counts the errors of every hypothesis against the list's reference.
+    """Count the errors of every hypothesis against the reference of the list.
 
-    A reference with alternations counts, for each hypothesis, as the reading that fits it best.
+    For each hypothesis, a reference with alternatives counts as the reading that matches it best.
 
     Args:
-        words: text to canonical words, the same for reference and hypotheses: ``Normaliser.words``.
-        first_pass_weights: stream weights that make the first pass; None takes the recogniser's order.
+        words: converts reference and hypotheses to canonical words: ``Normaliser.words``.
+        first_pass_weights: stream weights that define the first pass; None for the recogniser's order.
 
     Raises:
-        InvalidList: no reference, malformed alternations or ranks, or a weighted stream is absent.
+        InvalidList: there is no reference, its alternatives or the ranks are malformed, or a weighted stream
+            is missing.
     """
     if nbest.reference is None:
         raise InvalidList(
-            "no reference; errors cannot be counted without", list_id=nbest.id, field="reference"
+            "no reference; errors cannot be counted without one", list_id=nbest.id, field="reference"
         )
-    errors = counting.against(nbest.reference, words, nbest.id)
-    counts = tuple(errors(hypothesis.text) for hypothesis in nbest.hypotheses)
-    first = first_pass_index(nbest, first_pass_weights)
-    return EvaluatedList(nbest.id, nbest.group, counts, first, counting.unit)
+    count = counting.counter_for(nbest.reference, words, nbest.id)
+    errors = tuple(count(hypothesis.text) for hypothesis in nbest.hypotheses)
+    first = find_first_pass(nbest, first_pass_weights)
+    return EvaluatedList(nbest.id, nbest.group, errors, first, counting.unit)
 
 
-def first_pass_index(nbest: NBestList, weights: Mapping[str, float] | None = None) -> int:
-    """Which hypothesis the recogniser put first: the best by ``weights``, else by the ``original_rank`` that
-    a rescored list says, else the list's first.
+def find_first_pass(nbest: NBestList, weights: Mapping[str, float] | None = None) -> int:
+    """Find the index of the hypothesis that the recogniser ranked first.
+
+    That is the best one by ``weights`` if given, else by the ``original_rank`` fields of a re-ranked list,
+    else the first one of the list.
 
     Raises:
-        InvalidList: a weighted stream is absent, or only some hypotheses say a rank.
+        InvalidList: a weighted stream is missing, or only some hypotheses have a rank.
     """
     if weights is not None:
         missing = sorted(set(weights) - set(nbest.streams))
@@ -97,11 +101,12 @@ def first_pass_index(nbest: NBestList, weights: Mapping[str, float] | None = Non
         rank = hypothesis.fields.get("original_rank")
         if not isinstance(rank, int) or isinstance(rank, bool):
             raise InvalidList(
-                f"expected an integer in every hypothesis, not {rank!r}",
+                f"expected an integer in every hypothesis, got {rank!r}",
                 list_id=nbest.id,
                 hypothesis=index,
                 field="original_rank",
             )
-        merged = hypothesis.fields.get("merged_ranks") or (rank,)  # a merged one stands for all its members
+        # a merged hypothesis has the ranks of all its members
+        merged = hypothesis.fields.get("merged_ranks") or (rank,)
         ranks.append(min(merged))
     return ranks.index(min(ranks))

@@ -1,4 +1,4 @@
-"""Owns which words with times are scored against which segment of a reference with times, as in sclite."""
+"""Assign timed words to the segments of a timed reference, as sclite does."""
 
 from __future__ import annotations
 
@@ -11,47 +11,49 @@ from rescorer.formats.nist.trn_ctm import Segment, TimedWord
 from rescorer.types import Hypothesis, NBestList
 
 Channel = tuple[str, str]
+"""Name of a file and a channel in it."""
 
 
-def lists_by_time(words: Iterable[TimedWord], segments: Iterable[Segment]) -> list[NBestList]:
-    """A list with one hypothesis for each segment that is scored; its group is the speaker, its id the
-    speaker's with a number, as sclite names them.
+def align_by_time(words: Iterable[TimedWord], segments: Iterable[Segment]) -> list[NBestList]:
+    """Build a list with one hypothesis for each scored segment.
 
-    In each file and channel, words and segments go side by side in the order of their files: a word belongs
-    to the first segment that ends after the word's middle, what is left over to the last segment.
+    The group of a list is its speaker; its id is the speaker with a running number, as in sclite.
+
+    Words and segments of a file and channel are matched in file order: a word belongs to the first segment
+    that ends after the middle of the word, and remaining words belong to the last segment.
 
     Raises:
-        InputError: there are words of a file and channel without segments.
+        InputError: a file and channel has words but no segments.
     """
-    spoken: dict[Channel, list[Segment]] = {}
-    heard: dict[Channel, list[TimedWord]] = {}
+    segments_by_channel: dict[Channel, list[Segment]] = {}
+    words_by_channel: dict[Channel, list[TimedWord]] = {}
     for segment in segments:
-        spoken.setdefault((segment.file, segment.channel), []).append(segment)
+        segments_by_channel.setdefault((segment.file, segment.channel), []).append(segment)
     for word in words:
-        heard.setdefault((word.file, word.channel), []).append(word)
-    for file, channel in heard:
-        if (file, channel) not in spoken:
-            raise InputError(f"words of file {file!r}, channel {channel!r}, of which there is no reference")
+        words_by_channel.setdefault((word.file, word.channel), []).append(word)
+    for file, channel in words_by_channel:
+        if (file, channel) not in segments_by_channel:
+            raise InputError(f"words of file {file!r}, channel {channel!r}, have no reference segments")
     lists: list[NBestList] = []
-    seen: dict[str, int] = {}
-    for place, of_channel in spoken.items():
-        for segment, text in _side_by_side(of_channel, heard.get(place, [])):
+    next_number: dict[str, int] = {}
+    for key, channel_segments in segments_by_channel.items():
+        for segment, text in _assign_words(channel_segments, words_by_channel.get(key, [])):
             if not segment.is_ignored:
-                number = seen.get(segment.speaker, 0)
-                seen[segment.speaker] = number + 1
-                name = f"{segment.speaker}-{number:03d}"
-                heard_here = (Hypothesis(text),)
-                lists.append(NBestList(name, heard_here, reference=segment.text, group=segment.speaker))
+                number = next_number.get(segment.speaker, 0)
+                next_number[segment.speaker] = number + 1
+                list_id = f"{segment.speaker}-{number:03d}"
+                hypotheses = (Hypothesis(text),)
+                lists.append(NBestList(list_id, hypotheses, reference=segment.text, group=segment.speaker))
     return lists
 
 
-def _side_by_side(segments: list[Segment], words: list[TimedWord]) -> Iterator[tuple[Segment, str]]:
-    place = 0
+def _assign_words(segments: list[Segment], words: list[TimedWord]) -> Iterator[tuple[Segment, str]]:
+    position = 0
     for number, segment in enumerate(segments, start=1):
-        start = place
+        start = position
         if number == len(segments):
-            place = len(words)
-        end_s = float(np.float32(segment.end_s))  # as sclite keeps it; decides where a middle is on the edge
-        while place < len(words) and words[place].start_s + words[place].duration_s / 2 < end_s:
-            place += 1
-        yield segment, " ".join(word.word for word in words[start:place])
+            position = len(words)
+        end_s = float(np.float32(segment.end_s))  # single precision as in sclite; decides exact ties
+        while position < len(words) and words[position].start_s + words[position].duration_s / 2 < end_s:
+            position += 1
+        yield segment, " ".join(word.word for word in words[start:position])

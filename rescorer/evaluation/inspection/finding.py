@@ -1,4 +1,4 @@
-"""Owns what one finding of an audit is."""
+"""The data class of a finding."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ Severity = Literal["warning", "note"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something odd about some lists."""
+    """Something unusual about the lists."""
 
     severity: Severity
     """``warning``: something is probably wrong; ``note``: worth knowing."""
     code: str
-    """What it is, for programs."""
+    """Stable name of the kind of finding, for programs."""
     message: str
     advice: str = ""
+    """What to do about it."""
     stream: str = ""
-    """The stream that it is about, where it is about one."""
+    """The stream concerned; empty if the finding is not about a stream."""

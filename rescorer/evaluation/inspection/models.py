@@ -1,5 +1,4 @@
-"""Owns what a bundle tells an audit: how each stream goes with its n-gram, and what its weights would do to
-the lists; judges nothing."""
+"""Compare lists with a bundle: how streams correlate with its n-gram, and what its weights would do."""
 
 from __future__ import annotations
 
@@ -11,184 +10,197 @@ from typing import Any
 import numpy as np
 
 from rescorer.errors import InvalidList
+from rescorer.evaluation.components import collect_components
 from rescorer.evaluation.inspection.streams import mean_and_t
-from rescorer.evaluation.tuning.comparison import components_of
 from rescorer.pipeline import Rescorer
 from rescorer.types import NBestList, RescoredList, Weights
 
-LISTS_AT_ONCE = 64
-"""Scored together: enough to share prefixes and batches, few enough to hold."""
+LISTS_PER_BATCH = 64
+"""Lists scored together: enough to share prefixes and batches, few enough to keep in memory."""
 
 
 @dataclass(frozen=True, slots=True)
-class Likeness:
-    """How a stream goes with the n-gram's ln P within the lists: what is common to a whole list, such as its
-    sound, is taken off both."""
+class NGramCorrelation:
+    """How a stream correlates with the n-gram's ln P within lists.
+
+    The mean of each list is subtracted from both sides, which removes what all its hypotheses have in common.
+    """
 
     lists: int
-    """Lists in which both vary."""
+    """Lists in which both sides vary."""
     r: float
-    """Pearson's."""
+    """Pearson's r."""
     ratio: float
-    """The stream's spread over the n-gram's."""
+    """The spread of the stream over the spread of the n-gram."""
 
     @property
-    def units(self) -> tuple[float, float]:
-        """Least and most units of the stream that one nat is worth.
+    def units_per_nat(self) -> tuple[float, float]:
+        """Smallest and largest number of units of the stream that one nat can be worth.
 
-        Both numbers are noisy views of one thing. A regression of either on the other blames one of them for
-        all of the noise, and the truth is between the two (Frisch 1934). The same model in another base has
-        r 1, and one value twice.
+        Both sides are noisy measurements of the same quantity. A regression of either on the other attributes
+        all noise to one of them; the truth lies between the two regressions (Frisch, 1934). For the same
+        model in another base, r is 1 and both numbers are equal.
         """
         r = abs(self.r)
         return self.ratio * r, self.ratio / r if r else math.inf
 
+    @classmethod
+    def from_moments(cls, moments: np.ndarray) -> NGramCorrelation | None:
+        """Compute the correlation from the sums in ``ModelTally``; None if they are too small or large."""
+        lists, stream, ngram, both = moments.tolist()
+        if not (0.0 < stream < math.inf and 0.0 < ngram < math.inf and math.isfinite(both)):
+            return None
+        ratio = math.sqrt(stream) / math.sqrt(ngram)
+        r = both / math.sqrt(ngram) / math.sqrt(stream)
+        return cls(int(lists), max(-1.0, min(1.0, r)), ratio)
+
 
 @dataclass(frozen=True, slots=True)
-class WeightFacts:
-    """The lists under one set of weights."""
+class WeightStats:
+    """The lists re-ranked with one set of weights; the field names are keys of the JSON report."""
 
     name: str
     others: tuple[str, ...]
-    """Names of the bundle's other sets."""
+    """Names of the other sets of weights in the bundle."""
     lists: int = 0
-    """That were re-ranked."""
+    """Re-ranked lists."""
     refused: int = 0
+    """Lists that could not be re-ranked."""
     reason: str = ""
-    """Why the first of these was."""
+    """Reason for the first refused list."""
     referenced: int = 0
-    """Re-ranked lists that have references; the next three are of these."""
+    """Re-ranked lists with references; the next three fields are about these."""
     first_errors: int = 0
-    """Of the first pass."""
+    """Errors of the first pass."""
     errors: int = 0
+    """Errors after re-ranking."""
     added_t: float | None = None
-    """Mean of the errors added a list, over its standard error."""
+    """Mean number of errors that re-ranking adds per list, over its standard error."""
     model_spread: float = 0.0
-    """Standard deviation within a list of what the bundle's models put in, mean over lists, in nats."""
+    """Standard deviation within a list of the weighted language-model scores, mean over lists, in nats."""
     stream_spread: float = 0.0
-    """The same of the weighted streams."""
+    """The same for the weighted streams."""
 
 
 @dataclass(frozen=True, slots=True)
-class ModelFacts:
-    """What one bundle says of one file of lists."""
+class ModelStats:
+    """The lists compared with a bundle."""
 
     bundle: str
-    likeness: Mapping[str, Likeness]
-    """By stream."""
-    weights: WeightFacts
+    correlations: Mapping[str, NGramCorrelation]
+    """Correlation with the n-gram, by stream."""
+    weights: WeightStats
 
     def to_dict(self) -> dict[str, Any]:
-        alike = {
-            name: {"r": round(each.r, 4), "units_a_nat": [round(unit, 4) for unit in each.units]}
-            for name, each in self.likeness.items()
+        correlations = {
+            name: {
+                "r": round(correlation.r, 4),
+                "units_a_nat": [round(units, 4) for units in correlation.units_per_nat],
+            }
+            for name, correlation in self.correlations.items()
         }
-        return {"bundle": self.bundle, "like_the_ngram": alike, "weights": asdict(self.weights)}
-
-
-def likeness_of(moments: np.ndarray) -> Likeness | None:
-    """Of the sums that ``ModelTally`` keeps; None where they are too small or too large to compare."""
-    lists, stream, ngram, both = moments.tolist()
-    if not (0.0 < stream < math.inf and 0.0 < ngram < math.inf and math.isfinite(both)):
-        return None
-    ratio = math.sqrt(stream) / math.sqrt(ngram)
-    r = both / math.sqrt(ngram) / math.sqrt(stream)
-    return Likeness(int(lists), max(-1.0, min(1.0, r)), ratio)
+        return {"bundle": self.bundle, "like_the_ngram": correlations, "weights": asdict(self.weights)}
 
 
 class ModelTally:
-    """Scores lists, a few at once, and adds up what the scores tell."""
+    """Scores lists in small batches and adds up the comparison."""
 
     def __init__(self, rescorer: Rescorer, weights: Weights) -> None:
         self._rescorer, self._weights = rescorer, weights
-        self._waiting: list[tuple[NBestList, np.ndarray | None, int]] = []
+        self._pending: list[tuple[NBestList, np.ndarray | None, int]] = []
         self._moments: dict[str, np.ndarray] = {}
-        """Sums over lists of (1, ss of stream, ss of n-gram, sum of products), means taken off: (4,)."""
+        """By stream, (4,): lists, and sums of stream², n-gram² and stream * n-gram, means subtracted."""
         self._spreads = np.zeros(2)
-        """Summed over lists: of the models' part, of the streams'."""
-        self._added: list[float] = []
+        """Sums over lists of the spread of the weighted language models and of the weighted streams."""
+        self._added_errors: list[float] = []
         self._lists = self._refused = self._first_errors = self._errors = 0
         self._reason = ""
 
     @property
-    def known(self) -> frozenset[str]:
-        """The words of the bundle's n-gram."""
+    def vocabulary(self) -> frozenset[str]:
+        """The words that the bundle's n-gram knows."""
         bundle = self._rescorer.bundle
         return self._rescorer.models[bundle.ngram].vocabulary()
 
     def add(self, nbest: NBestList, errors: np.ndarray | None, first: int) -> None:
-        """One more list.
+        """Add a list.
 
         Args:
-            errors: (H,) of each hypothesis; None without a reference.
-            first: which hypothesis the first pass puts first.
+            errors: (H,) errors of each hypothesis; None without a reference.
+            first: index of the hypothesis that the first pass ranks first.
         """
-        self._waiting.append((nbest, errors, first))
-        if len(self._waiting) >= LISTS_AT_ONCE:
-            self._score()
+        self._pending.append((nbest, errors, first))
+        if len(self._pending) >= LISTS_PER_BATCH:
+            self._score_pending()
 
-    def facts(self) -> ModelFacts:
-        self._score()
+    def stats(self) -> ModelStats:
+        self._score_pending()
         bundle = self._rescorer.bundle
         spreads = (self._spreads / max(1, self._lists)).tolist()
-        weights = WeightFacts(
+        weights = WeightStats(
             name=self._weights.name,
             others=tuple(sorted(set(bundle.weights) - {self._weights.name})),
             lists=self._lists,
             refused=self._refused,
             reason=self._reason,
-            referenced=len(self._added),
+            referenced=len(self._added_errors),
             first_errors=self._first_errors,
             errors=self._errors,
-            added_t=mean_and_t(self._added)[1],
+            added_t=mean_and_t(self._added_errors)[1],
             model_spread=spreads[0],
             stream_spread=spreads[1],
         )
-        found = {name: likeness_of(moments) for name, moments in self._moments.items()}
-        likeness = {name: each for name, each in found.items() if each is not None}
-        return ModelFacts(bundle.label, likeness, weights)
+        correlations = {
+            name: correlation
+            for name, moments in self._moments.items()
+            if (correlation := NGramCorrelation.from_moments(moments)) is not None
+        }
+        return ModelStats(bundle.label, correlations, weights)
 
-    def _score(self) -> None:
-        lists = [nbest for nbest, *_ in self._waiting]
-        answers = self._rescorer.rescore_each(lists, self._weights)
-        refused = [i for i, answer in enumerate(answers) if isinstance(answer, InvalidList)]
-        bare = dict(zip(refused, self._models_alone([lists[i] for i in refused]), strict=True))
-        for i, (nbest, errors, first) in enumerate(self._waiting):
-            answer = answers[i]
-            if isinstance(answer, InvalidList):
+    def _score_pending(self) -> None:
+        lists = [nbest for nbest, *_ in self._pending]
+        results = self._rescorer.rescore_each(lists, self._weights)
+        refused = [i for i, result in enumerate(results) if isinstance(result, InvalidList)]
+        without_streams = dict(
+            zip(refused, self._score_without_streams([lists[i] for i in refused]), strict=True)
+        )
+        ngram = self._rescorer.bundle.ngram
+        for i, (nbest, errors, first) in enumerate(self._pending):
+            result = results[i]
+            if isinstance(result, InvalidList):
                 self._refused += 1
-                self._reason = self._reason or f"{answer.field}: {answer.message}"
-                alone = bare[i]
-                if isinstance(alone, RescoredList):
-                    self._compare(nbest, components_of(alone)[self._rescorer.bundle.ngram])
+                self._reason = self._reason or f"{result.field}: {result.message}"
+                models_alone = without_streams[i]
+                if isinstance(models_alone, RescoredList):
+                    self._add_correlations(nbest, collect_components(models_alone)[ngram])
                 continue
-            self._compare(nbest, components_of(answer)[self._rescorer.bundle.ngram])
-            self._weigh(nbest, answer)
+            self._add_correlations(nbest, collect_components(result)[ngram])
+            self._add_spreads(nbest, result)
             if errors is not None:
-                chosen = errors[answer.best.original_rank]
+                chosen = errors[result.best.original_rank]
                 self._errors += int(chosen)
                 self._first_errors += int(errors[first])
-                self._added.append(float(chosen - errors[first]))
-        self._waiting.clear()
+                self._added_errors.append(float(chosen - errors[first]))
+        self._pending.clear()
 
-    def _models_alone(self, lists: Sequence[NBestList]) -> list[RescoredList | InvalidList]:
-        """The lists by the language models only, which need no stream."""
+    def _score_without_streams(self, lists: Sequence[NBestList]) -> list[RescoredList | InvalidList]:
+        """Score lists with the language models alone, which need no streams."""
         bare = [replace(nbest, streams={}) for nbest in lists]
         return self._rescorer.rescore_each(bare, replace(self._weights, streams={}))
 
-    def _compare(self, nbest: NBestList, ngram: np.ndarray) -> None:
+    def _add_correlations(self, nbest: NBestList, ngram: np.ndarray) -> None:
         """``ngram``: (H,) ln P."""
         y = ngram - ngram.mean()
         for name, values in nbest.streams.items():
-            with np.errstate(over="ignore", invalid="ignore"):  # absurd scores are like nothing
+            with np.errstate(over="ignore", invalid="ignore"):  # huge scores end up without a correlation
                 x = np.array(values) - np.mean(values)
                 sums = np.array([1.0, x @ x, y @ y, x @ y])
                 if np.ptp(values) > 0 and np.ptp(ngram) > 0:
                     self._moments[name] = self._moments.get(name, np.zeros(4)) + sums
 
-    def _weigh(self, nbest: NBestList, answer: RescoredList) -> None:
+    def _add_spreads(self, nbest: NBestList, result: RescoredList) -> None:
         total = np.empty(len(nbest.hypotheses))
-        for hypothesis in answer.hypotheses:
+        for hypothesis in result.hypotheses:
             total[hypothesis.original_rank] = hypothesis.total
         streams = np.zeros(len(total))
         for name, weight in self._weights.streams.items():

@@ -1,5 +1,4 @@
-"""Owns what an audit knows of one score stream: range, size a word, order, and how it goes with length and
-errors; judges nothing."""
+"""Statistics of one score stream: range, score per word, order, and correlation with length and errors."""
 
 from __future__ import annotations
 
@@ -14,35 +13,36 @@ from rescorer.formats.score_units import NATS_PER_UNIT
 
 
 @dataclass(frozen=True, slots=True)
-class StreamFacts:
-    """One stream over all lists; scores in nats, as they were read."""
+class StreamStats:
+    """One stream over all lists, in nats as read; the field names are keys of the JSON report."""
 
     name: str
     lists: int
     minimum: float
     maximum: float
     per_word: float
-    """Sum of all scores over the sum of all words, ``</s>`` counted as one."""
+    """Sum of all scores over the number of all words, where ``</s>`` counts as a word."""
     spread: float
-    """Mean over the lists of best minus worst score."""
+    """Difference between the best and the worst score, mean over lists."""
     whole_numbers: bool
-    """No score has decimals."""
+    """Whether no score has decimals."""
     compared: int
-    """Lists whose scores are not all one value; the next three are counts of these."""
+    """Lists whose scores differ; the next three fields count among these."""
     first_is_best: int
+    """Lists whose first hypothesis has the best score."""
     descending: int
     """Lists in which no score is higher than the one before."""
     ascending: int
-    """Lists in which no score is lower than the one before: sorted the wrong way."""
+    """Lists in which no score is lower than the one before: sorted in the wrong direction."""
     length_correlation: float | None
-    """Pearson's r of score and words over all hypotheses."""
+    """Pearson's r of score and number of words over all hypotheses."""
     error_correlation: float | None
-    """Mean over the lists of Pearson's r of score and errors; good scores go with few errors: below 0."""
+    """Pearson's r of score and errors, mean over lists; below 0 if good scores mean few errors."""
     error_t: float | None
-    """That mean over its standard error."""
+    """``error_correlation`` divided by its standard error."""
 
     def per_word_as(self, base: str, sign: float = 1.0) -> float:
-        """Nats a word, were the numbers as they stand of another base or, with sign -1, costs."""
+        """``per_word`` in nats if the scores had another base or, with sign -1, were costs."""
         return self.per_word * NATS_PER_UNIT[base] * sign
 
     def to_dict(self) -> dict[str, Any]:
@@ -54,7 +54,7 @@ class StreamFacts:
 
 
 class StreamTally:
-    """Adds up one stream, list by list."""
+    """Adds up the statistics of one stream, list by list."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -69,7 +69,7 @@ class StreamTally:
         self._correlations: list[float] = []
 
     def add(self, scores: np.ndarray, n_words: np.ndarray, errors: np.ndarray | None) -> None:
-        """One list: (H,) scores, words without ``</s>``, and errors where there is a reference."""
+        """Add a list: (H,) scores, words without ``</s>``, and errors if there is a reference."""
         self._lists += 1
         low, high = float(scores.min()), float(scores.max())
         self._minimum, self._maximum = min(self._minimum, low), max(self._maximum, high)
@@ -82,14 +82,14 @@ class StreamTally:
             self._descending += bool((scores[1:] <= scores[:-1]).all())
             self._ascending += bool((scores[1:] >= scores[:-1]).all())
         rows = np.stack([np.ones(len(scores)), scores, n_words])  # (3, H)
-        with np.errstate(over="ignore", invalid="ignore"):  # absurd scores have no correlation
+        with np.errstate(over="ignore", invalid="ignore"):  # huge scores end up without a correlation
             self._moments += rows @ rows.T
-        if errors is not None and (r := correlation(scores, errors)) is not None:
+        if errors is not None and (r := correlate(scores, errors)) is not None:
             self._correlations.append(r)
 
-    def facts(self) -> StreamFacts:
+    def stats(self) -> StreamStats:
         mean, t = mean_and_t(self._correlations)
-        return StreamFacts(
+        return StreamStats(
             name=self.name,
             lists=self._lists,
             minimum=self._minimum,
@@ -101,25 +101,25 @@ class StreamTally:
             first_is_best=self._first_is_best,
             descending=self._descending,
             ascending=self._ascending,
-            length_correlation=_correlation_of_moments(self._moments),
+            length_correlation=_correlate_moments(self._moments),
             error_correlation=mean,
             error_t=t,
         )
 
 
-def correlation(left: np.ndarray, right: np.ndarray) -> float | None:
-    """Pearson's r; None where one side does not vary."""
+def correlate(left: np.ndarray, right: np.ndarray) -> float | None:
+    """Pearson's r; None if one side does not vary or is too large to compute with."""
     if not (np.ptp(left) > 0 and np.ptp(right) > 0):
-        return None  # asked before the mean is taken off, whose rounding looks like variation
+        return None  # before subtracting means, because their rounding errors look like variation
     with np.errstate(over="ignore", invalid="ignore"):
         x, y = left - left.mean(), right - right.mean()
-        x, y = (each / peak if (peak := np.abs(each).max()) > 0 else each for each in (x, y))
+        x, y = (side / peak if (peak := np.abs(side).max()) > 0 else side for side in (x, y))
         scale = math.sqrt(float(x @ x) * float(y @ y))
         r = float(x @ y) / scale if scale > 0 else math.nan
     return max(-1.0, min(1.0, r)) if math.isfinite(r) else None
 
 
-def _correlation_of_moments(moments: np.ndarray) -> float | None:
+def _correlate_moments(moments: np.ndarray) -> float | None:
     n = moments[0, 0]
     with np.errstate(over="ignore", invalid="ignore"):
         covariance = moments / n - np.outer(moments[0], moments[0]) / n**2
@@ -129,7 +129,7 @@ def _correlation_of_moments(moments: np.ndarray) -> float | None:
 
 
 def mean_and_t(values: Sequence[float]) -> tuple[float | None, float | None]:
-    """The mean, and that over its standard error; None where there are too few values, or all are one."""
+    """The mean, and the mean over its standard error; None if undefined."""
     if len(values) < 2:
         return (values[0] if values else None), None
     mean, deviation = float(np.mean(values)), float(np.std(values, ddof=1))

@@ -1,23 +1,23 @@
-"""Owns the counts an audit makes while lists pass by; of a list only sums are held. Judges nothing."""
+"""Gather statistics while lists stream past; only sums are kept of each list."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from rescorer.errors import InvalidList
 from rescorer.evaluation.error_rate.alternations import expand_alternations
-from rescorer.evaluation.error_rate.counting import PLAIN, Counting
+from rescorer.evaluation.error_rate.counting import DEFAULT_COUNTING, CountingSettings
 from rescorer.evaluation.error_rate.oracle import EvaluatedList
 from rescorer.evaluation.error_rate.report import Totals
+from rescorer.evaluation.inspection.list_stats import ErrorStats, ListStats
 from rescorer.evaluation.inspection.models import ModelTally
-from rescorer.evaluation.inspection.streams import StreamFacts, StreamTally
-from rescorer.evaluation.inspection.words import WordFacts, WordTally
+from rescorer.evaluation.inspection.streams import StreamStats, StreamTally
+from rescorer.evaluation.inspection.words import WordStats, WordTally
 from rescorer.list_ranker import check_list
 from rescorer.ranking import best_first
 from rescorer.text import Normaliser
@@ -25,92 +25,24 @@ from rescorer.trie import Words, build_trie
 from rescorer.types import Hypothesis, NBestList, Weights
 
 NEAR_NATS = 3.0
-"""An empty hypothesis so close below the best other one is one weight away from winning."""
+"""An empty hypothesis this close below the best other one may win after a small change of weights."""
 SCORE_FIELD = re.compile(
     r"(?:^|[^a-z])(?:am|[a-z]{0,3}lm|ac|tot)(?:[^a-z]|$)|score|prob|acoustic|cost|nll", re.I
 )
-"""What a client calls a score that we were not told to read."""
+"""Matches the names of fields that probably hold scores."""
 RANK_FIELDS = ("original_rank", "rank")
 FIRST_PASS = "first pass"
-"""What the weighted sum of the streams is called among the streams."""
+"""Name, among the streams, of the weighted sum that defines the first pass."""
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorFacts:
-    """What the lists give against their references."""
-
-    totals: Totals
-    random_errors: float
-    """Expected errors of a hypothesis drawn from each list at random."""
-    errors_at_depth: tuple[int, ...]
-    """Errors of the oracle of the first 1, 2, … hypotheses."""
-    without_first_word: int
-    """Lists in which no hypothesis is the reference, and one is all of it but the first word."""
-    unit: str
-
-    @property
-    def random_rate(self) -> float:
-        words = self.totals.system.reference_words
-        return self.random_errors / words if words else 0.0
-
-    def depth_for(self, share: float) -> int:
-        """Hypotheses a list that give this share of what the oracle of whole lists gains."""
-        first, last = self.errors_at_depth[0], self.errors_at_depth[-1]
-        enough = first - share * (first - last)
-        return next(i for i, errors in enumerate(self.errors_at_depth, start=1) if errors <= enough)
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """All counts of one file of lists."""
-
-    lists: int = 0
-    hypotheses: int = 0
-    words: int = 0
-    """Canonical words of all hypotheses."""
-    longest_list: int = 0
-    single: int = 0
-    """Lists of one hypothesis."""
-    rejected: int = 0
-    same_id: int = 0
-    """Lists whose id an earlier one had."""
-    id_in_text: int = 0
-    """Lists in which every hypothesis begins with the list's id."""
-    duplicates: int = 0
-    """Hypotheses whose text, as it came, an earlier one of the list has."""
-    duplicates_normalised: int = 0
-    """The same by canonical words."""
-    empty: int = 0
-    """Hypotheses without canonical words."""
-    with_empty: int = 0
-    only_empty: int = 0
-    empty_near_best: int = 0
-    """Lists whose empty hypothesis scores less than ``NEAR_NATS`` below the best other, or above it."""
-    ranked: int = 0
-    """Lists whose hypotheses say their ranks."""
-    without_first: int = 0
-    """Of these, those that lack the first rank."""
-    with_gaps: int = 0
-    prefixes: int = 0
-    """Distinct prefixes, list by list, ``</s>`` counted as a word."""
-
-    unread: tuple[tuple[str, int], ...] = ()
-    """Fields of hypotheses that look like scores, and in how many lists without any stream they are."""
-
-    @property
-    def sharing(self) -> float:
-        """Words and ``</s>`` of all hypotheses over distinct prefixes: what a trie saves."""
-        return (self.words + self.hypotheses) / self.prefixes if self.prefixes else 1.0
-
-
-class Collector:
-    """Adds up lists; ``facts``, ``streams``, ``words`` and ``errors`` say what was found."""
+class ListTally:
+    """Adds up statistics list by list; the ``…_stats`` methods return the results."""
 
     def __init__(
         self,
         normaliser: Normaliser,
         first_pass: Mapping[str, float] | None = None,
-        counting: Counting = PLAIN,
+        counting: CountingSettings = DEFAULT_COUNTING,
         models: ModelTally | None = None,
     ) -> None:
         self.normaliser, self.first_pass, self.counting = normaliser, first_pass, counting
@@ -123,39 +55,39 @@ class Collector:
         self._streams: dict[str, StreamTally] = {}
         self._words = WordTally()
         self._totals = Totals.zero()
-        self._random = 0.0
-        self._at_depth = np.zeros(0, dtype=np.int64)
-        self._beyond = 0
+        self._random_errors = 0.0
+        self._errors_at_depth = np.zeros(0, dtype=np.int64)
+        self._oracle_errors = 0
         self._without_first_word = 0
 
     def reject(self) -> None:
-        """One more list that could not be read."""
+        """Count a list that could not be read."""
         self._counts["rejected"] += 1
 
     def add(self, nbest: NBestList) -> None:
-        """One more list.
+        """Count a list.
 
         Raises:
-            InvalidList: it cannot be audited, and nothing of it was counted.
+            InvalidList: the list is invalid; nothing of it has been counted.
         """
         check_list(nbest, Weights("first pass", self.first_pass or {}))
         words = [self.normaliser.words(hypothesis.text) for hypothesis in nbest.hypotheses]
-        total = self._total(nbest)
+        total = self._first_pass_scores(nbest)
         order = range(len(words)) if not self.first_pass or total is None else best_first(total).tolist()
-        evaluated = self._evaluated(nbest, order)
+        evaluated = self._evaluate(nbest, order)
         self._add_texts(nbest, words)
         self._add_empty(words, total)
         self._add_ranks(nbest.hypotheses)
         if not nbest.streams:
-            self._unread.update(score_fields(nbest.hypotheses))
+            self._unread.update(find_score_fields(nbest.hypotheses))
         errors = None
         if evaluated is not None:
-            in_order = np.array([counts.errors for counts in evaluated.hypotheses])
-            self._add_errors(evaluated, in_order)
+            ordered_errors = np.array([counts.errors for counts in evaluated.hypotheses])
+            self._add_errors(evaluated, ordered_errors)
             self._add_first_words(nbest, words)
             errors = np.empty(len(words))
-            errors[list(order)] = in_order
-        n_words = np.array([len(each) for each in words], dtype=np.float64)
+            errors[list(order)] = ordered_errors
+        n_words = np.array([len(hypothesis) for hypothesis in words], dtype=np.float64)
         streams = {name: np.array(values, dtype=np.float64) for name, values in nbest.streams.items()}
         if self.first_pass and total is not None:
             streams[FIRST_PASS] = total
@@ -164,40 +96,44 @@ class Collector:
         if self._models is not None:
             self._models.add(nbest, errors, order[0])
 
-    def facts(self) -> Facts:
+    def list_stats(self) -> ListStats:
         lowest = min(self._lowest_ranks, default=0)
-        late = sum(lists for rank, lists in self._lowest_ranks.items() if rank > min(lowest, 1))
+        without_first = sum(lists for rank, lists in self._lowest_ranks.items() if rank > min(lowest, 1))
         unread = tuple(self._unread.most_common())
-        return Facts(**self._counts, longest_list=self._longest, without_first=late, unread=unread)
+        return ListStats(
+            **self._counts, longest_list=self._longest, without_first=without_first, unread=unread
+        )
 
-    def streams(self) -> tuple[StreamFacts, ...]:
-        return tuple(tally.facts() for tally in self._streams.values())
+    def stream_stats(self) -> tuple[StreamStats, ...]:
+        return tuple(tally.stats() for tally in self._streams.values())
 
-    def words(self, known: frozenset[str] | None = None) -> WordFacts:
-        """Args: known: words of a bundle's n-gram, where there is a bundle."""
-        return self._words.facts(self.normaliser, known)
+    def word_stats(self, vocabulary: frozenset[str] | None = None) -> WordStats:
+        """``vocabulary``: words of the bundle's n-gram, if there is a bundle."""
+        return self._words.stats(self.normaliser, vocabulary)
 
-    def errors(self) -> ErrorFacts | None:
+    def error_stats(self) -> ErrorStats | None:
         """None without references."""
         if not self._totals.lists:
             return None
-        return ErrorFacts(
+        return ErrorStats(
             self._totals,
-            self._random,
-            tuple(self._at_depth.tolist()),
+            self._random_errors,
+            tuple(self._errors_at_depth.tolist()),
             self._without_first_word,
             self.counting.unit,
         )
 
-    def _total(self, nbest: NBestList) -> np.ndarray | None:
-        """(H,) what the recogniser ranked by: the weighted streams, or the only one; None: nobody says.
+    def _first_pass_scores(self, nbest: NBestList) -> np.ndarray | None:
+        """The scores (H,) that the recogniser ranked by: the weighted streams, or the only one.
+
+        None if there are several streams without weights, or none at all.
 
         Raises:
-            InvalidList: a total is not finite.
+            InvalidList: a weighted sum is not finite.
         """
         if self.first_pass:
             total = np.zeros(len(nbest.hypotheses))
-            with np.errstate(over="ignore", invalid="ignore"):  # answered below
+            with np.errstate(over="ignore", invalid="ignore"):  # checked below
                 for name, weight in self.first_pass.items():
                     total += weight * np.array(nbest.streams[name])
             if not np.isfinite(total).all():
@@ -206,13 +142,13 @@ class Collector:
             return total
         return np.array(next(iter(nbest.streams.values()))) if len(nbest.streams) == 1 else None
 
-    def _evaluated(self, nbest: NBestList, order: Sequence[int]) -> EvaluatedList | None:
-        """The list's errors in the order of the first pass."""
+    def _evaluate(self, nbest: NBestList, order: Sequence[int]) -> EvaluatedList | None:
+        """The errors of the list in the order of the first pass; None without a reference."""
         if nbest.reference is None:
             return None
-        errors = self.counting.against(nbest.reference, self.normaliser.words, nbest.id)
-        counts = tuple(errors(nbest.hypotheses[i].text) for i in order)
-        return EvaluatedList(nbest.id, nbest.group, counts, 0, self.counting.unit)
+        count = self.counting.counter_for(nbest.reference, self.normaliser.words, nbest.id)
+        errors = tuple(count(nbest.hypotheses[i].text) for i in order)
+        return EvaluatedList(nbest.id, nbest.group, errors, 0, self.counting.unit)
 
     def _add_texts(self, nbest: NBestList, words: Sequence[Words]) -> None:
         texts = [hypothesis.text for hypothesis in nbest.hypotheses]
@@ -232,7 +168,7 @@ class Collector:
         self._words.add(texts)
 
     def _add_empty(self, words: Sequence[Words], total: np.ndarray | None) -> None:
-        empty = np.array([not each for each in words])
+        empty = np.array([not hypothesis for hypothesis in words])
         self._counts.update(
             empty=int(empty.sum()), with_empty=bool(empty.any()), only_empty=bool(empty.all())
         )
@@ -240,47 +176,53 @@ class Collector:
             self._counts["empty_near_best"] += bool(total[empty].max() > total[~empty].max() - NEAR_NATS)
 
     def _add_ranks(self, hypotheses: Sequence[Hypothesis]) -> None:
-        ranks = ranks_of(hypotheses)
+        ranks = read_ranks(hypotheses)
         if ranks:
             self._lowest_ranks[min(ranks)] += 1
             self._counts.update(ranked=1, with_gaps=max(ranks) - min(ranks) >= len(ranks))
 
     def _add_errors(self, evaluated: EvaluatedList, errors: np.ndarray) -> None:
         """``errors``: (H,) in the order of the first pass."""
-        self._totals += Totals.of(evaluated)
-        self._random += float(errors.mean())
+        self._totals += Totals.from_list(evaluated)
+        self._random_errors += float(errors.mean())
         best = np.minimum.accumulate(errors)
-        longer = len(best) - len(self._at_depth)
-        if longer > 0:  # the lists before end at their own oracle
-            self._at_depth = np.append(self._at_depth, np.full(longer, self._beyond))
-        self._at_depth[: len(best)] += best
-        self._at_depth[len(best) :] += best[-1]
-        self._beyond += int(best[-1])
+        n_new_depths = len(best) - len(self._errors_at_depth)
+        if n_new_depths > 0:  # shorter lists so far have reached their oracle there
+            self._errors_at_depth = np.append(
+                self._errors_at_depth, np.full(n_new_depths, self._oracle_errors)
+            )
+        self._errors_at_depth[: len(best)] += best
+        self._errors_at_depth[len(best) :] += best[-1]
+        self._oracle_errors += int(best[-1])
 
     def _add_first_words(self, nbest: NBestList, words: Sequence[Words]) -> None:
         readings = expand_alternations(nbest.reference or "", nbest.id)
-        spoken = {self.normaliser.words(" ".join(reading)) for reading in readings}
+        references = {self.normaliser.words(" ".join(reading)) for reading in readings}
         self._words.add((), readings[0])
-        heard = set(words)
-        if not spoken & heard and any(each[1:] in heard for each in spoken if each[1:]):
+        hypotheses = set(words)
+        if not references & hypotheses and any(
+            reference[1:] in hypotheses for reference in references if reference[1:]
+        ):
             self._without_first_word += 1
 
 
-def score_fields(hypotheses: Sequence[Hypothesis]) -> list[str]:
-    """Fields that are called as scores are, and hold a number with decimals in every hypothesis."""
+def find_score_fields(hypotheses: Sequence[Hypothesis]) -> list[str]:
+    """Find fields that are named like scores and hold a float in every hypothesis."""
     names = [name for name in hypotheses[0].fields if SCORE_FIELD.search(name)]
-    return [name for name in names if all(type(each.fields.get(name)) is float for each in hypotheses)]
+    return [
+        name for name in names if all(type(hypothesis.fields.get(name)) is float for hypothesis in hypotheses)
+    ]
 
 
-def ranks_of(hypotheses: Sequence[Hypothesis]) -> set[int]:
-    """The ranks that hypotheses say they had, with those merged into them; empty where one says none."""
+def read_ranks(hypotheses: Sequence[Hypothesis]) -> set[int]:
+    """Read the ranks that hypotheses carry, and those merged into them; empty if any has no rank."""
     for name in RANK_FIELDS:
         ranks: set[int] = set()
         for hypothesis in hypotheses:
-            said: Any = hypothesis.fields.get("merged_ranks") or [hypothesis.fields.get(name)]
-            if not isinstance(said, list) or not all(type(rank) is int for rank in said):
+            values: Any = hypothesis.fields.get("merged_ranks") or [hypothesis.fields.get(name)]
+            if not isinstance(values, list) or not all(type(rank) is int for rank in values):
                 break
-            ranks.update(said)
+            ranks.update(values)
         else:
             return ranks
     return set()

@@ -1,4 +1,4 @@
-"""Owns what an audit knows of the words: marks that the normaliser does not take away, and unknown words."""
+"""Statistics of tokens: transcription marks that the normaliser leaves in the words, and OOV words."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 from rescorer.text import DROPPED, Normaliser
 
-SHOWN = 20
-"""Unknown words, and examples of each kind of token, that are kept."""
+MAX_EXAMPLES = 20
+"""Number of OOV words, and of examples of each kind of token, that are kept."""
 
 FILLER = re.compile(r"<[^<>\s]+>|\[[^\[\]\s]+\]|\{[^{}\s]+\}|\([^()\s]*[^()\d\s][^()\s]*\)|\+\+?[^+\s]+\+\+?|"
                     r"[!%#]\w+|\*\w+\*|-\w+-", re.IGNORECASE)  # fmt: skip
@@ -21,18 +21,18 @@ JOINER = re.compile(r"[_+=~^|]")
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
-    """Some tokens of one kind."""
+class TokenStats:
+    """Tokens of one kind."""
 
     count: int
-    """How often they occur."""
+    """Number of occurrences."""
     distinct: int
     examples: tuple[tuple[str, int], ...]
     """The most frequent ones, with their counts."""
 
     @classmethod
-    def of(cls, counts: Counter[str]) -> Tokens:
-        return cls(counts.total(), len(counts), tuple(counts.most_common(SHOWN)))
+    def from_counts(cls, counts: Counter[str]) -> TokenStats:
+        return cls(counts.total(), len(counts), tuple(counts.most_common(MAX_EXAMPLES)))
 
     def to_dict(self) -> dict[str, Any]:
         return {"count": self.count, "distinct": self.distinct, "examples": dict(self.examples)}
@@ -40,13 +40,13 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class UnknownWords:
-    """Canonical words that a bundle's n-gram lacks."""
+    """Canonical words that the n-gram of a bundle does not know."""
 
     words: int
     """Words of all hypotheses, known or not."""
-    unknown: Tokens
+    unknown: TokenStats
     other_case: int
-    """Of the unknown ones, how many the bundle knows in lower or upper case."""
+    """Unknown words that the bundle knows in lower or upper case."""
     reference_words: int
     reference_unknown: int
 
@@ -59,24 +59,24 @@ class UnknownWords:
         return self.reference_unknown / self.reference_words if self.reference_words else None
 
     def to_dict(self) -> dict[str, Any]:
-        reference = self.reference_rate
+        reference_rate = self.reference_rate
         return {
             "oov_percent": round(100 * self.rate, 2),
-            "reference_oov_percent": None if reference is None else round(100 * reference, 2),
+            "reference_oov_percent": None if reference_rate is None else round(100 * reference_rate, 2),
             "known_in_other_case": self.other_case,
             "unknown_words": self.unknown.to_dict(),
         }
 
 
 @dataclass(frozen=True, slots=True)
-class WordFacts:
+class WordStats:
     """All tokens of the hypotheses and references."""
 
     tokens: int
-    uncovered: Mapping[str, Tokens]
-    """What the normaliser's settings do not take care of, by kind: filler, variant, multiword, case."""
+    uncovered: Mapping[str, TokenStats]
+    """Tokens that the normaliser's settings do not handle, by kind: filler, variant, multiword, case."""
     unknown: UnknownWords | None
-    """None without a bundle."""
+    """None without a vocabulary."""
 
     def to_dict(self) -> dict[str, Any]:
         uncovered = {kind: tokens.to_dict() for kind, tokens in self.uncovered.items()}
@@ -84,53 +84,61 @@ class WordFacts:
 
 
 class WordTally:
-    """Counts tokens; holds each distinct one once."""
+    """Counts tokens; keeps each distinct one once."""
 
     def __init__(self) -> None:
-        self._heard: Counter[str] = Counter()
-        self._spoken: Counter[str] = Counter()
+        self._hypothesis_tokens: Counter[str] = Counter()
+        self._reference_tokens: Counter[str] = Counter()
 
     def add(self, texts: Iterable[str], reference: Iterable[str] = ()) -> None:
-        """One list: the texts of its hypotheses, and the tokens of its reference."""
+        """Add a list: the texts of its hypotheses, and the tokens of its reference."""
         for text in texts:
-            self._heard.update(text.split())
-        self._spoken.update(reference)
+            self._hypothesis_tokens.update(text.split())
+        self._reference_tokens.update(reference)
 
-    def facts(self, normaliser: Normaliser, known: frozenset[str] | None = None) -> WordFacts:
-        tokens = self._heard + self._spoken
+    def stats(self, normaliser: Normaliser, vocabulary: frozenset[str] | None = None) -> WordStats:
+        tokens = self._hypothesis_tokens + self._reference_tokens
         kinds: dict[str, Counter[str]] = {}
         for token, count in tokens.items():
-            if kind := uncovered_kind(token, normaliser, known, tokens):
+            if kind := classify_uncovered(token, normaliser, vocabulary, tokens):
                 kinds.setdefault(kind, Counter())[token] += count
-        return WordFacts(
+        return WordStats(
             tokens=tokens.total(),
-            uncovered={kind: Tokens.of(kinds[kind]) for kind in sorted(kinds)},
-            unknown=None if known is None else self._unknown(normaliser, known),
+            uncovered={kind: TokenStats.from_counts(kinds[kind]) for kind in sorted(kinds)},
+            unknown=None if vocabulary is None else self._count_unknown(normaliser, vocabulary),
         )
 
-    def _unknown(self, normaliser: Normaliser, known: frozenset[str]) -> UnknownWords:
-        heard, spoken = (_canonical(counts, normaliser) for counts in (self._heard, self._spoken))
-        unknown = Counter({word: count for word, count in heard.items() if word not in known})
-        other_case = sum(n for word, n in unknown.items() if {word.lower(), word.upper()} & known)
-        missing = sum(count for word, count in spoken.items() if word not in known)
-        return UnknownWords(heard.total(), Tokens.of(unknown), other_case, spoken.total(), missing)
+    def _count_unknown(self, normaliser: Normaliser, vocabulary: frozenset[str]) -> UnknownWords:
+        words = _normalise_counts(self._hypothesis_tokens, normaliser)
+        reference_words = _normalise_counts(self._reference_tokens, normaliser)
+        unknown = Counter({word: count for word, count in words.items() if word not in vocabulary})
+        other_case = sum(
+            count for word, count in unknown.items() if {word.lower(), word.upper()} & vocabulary
+        )
+        return UnknownWords(
+            words=words.total(),
+            unknown=TokenStats.from_counts(unknown),
+            other_case=other_case,
+            reference_words=reference_words.total(),
+            reference_unknown=sum(count for word, count in reference_words.items() if word not in vocabulary),
+        )
 
 
-def uncovered_kind(
-    token: str, normaliser: Normaliser, known: frozenset[str] | None, seen: Mapping[str, int]
+def classify_uncovered(
+    token: str, normaliser: Normaliser, vocabulary: frozenset[str] | None, seen: Mapping[str, int]
 ) -> str:
-    """What kind of mark a token is that the settings leave in the words; empty: none.
+    """Name the kind of mark that the normaliser's settings leave in a token; empty if there is none.
 
     Args:
-        known: a token whose words are all known to the bundle is meant to be one.
-        seen: all tokens, to tell a name in capitals from text of both cases.
+        vocabulary: a token whose words are all known to the bundle is taken as it is.
+        seen: all tokens, to distinguish a capitalised name from text in mixed case.
     """
     words = normaliser.token(token)
-    if not words or (known is not None and all(word in known for word in words)):
+    if not words or (vocabulary is not None and all(word in vocabulary for word in words)):
         return ""
     if _matches(DROPPED, token):
         return "filler"
-    if known is None and _matches(normaliser.settings.keep, token):
+    if vocabulary is None and _matches(normaliser.settings.keep, token):
         return ""
     if (variant := VARIANT.fullmatch(token)) and words != normaliser.token(variant[1]):
         return "variant"
@@ -139,14 +147,14 @@ def uncovered_kind(
     if MULTIWORD.fullmatch(token) and words != normaliser.words(JOINER.sub(" ", token)):
         return "multiword"
     mixed = normaliser.settings.case == "keep" and token != token.lower()
-    return "case" if mixed and (token.lower() in seen or (known and token.lower() in known)) else ""
+    return "case" if mixed and (token.lower() in seen or (vocabulary and token.lower() in vocabulary)) else ""
 
 
 def _matches(patterns: Iterable[str], token: str) -> bool:
-    return any(re.fullmatch(each, token, re.IGNORECASE) for each in patterns)
+    return any(re.fullmatch(pattern, token, re.IGNORECASE) for pattern in patterns)
 
 
-def _canonical(counts: Counter[str], normaliser: Normaliser) -> Counter[str]:
+def _normalise_counts(counts: Counter[str], normaliser: Normaliser) -> Counter[str]:
     words: Counter[str] = Counter()
     for token, count in counts.items():
         for word in normaliser.token(token):

@@ -1,4 +1,4 @@
-"""Owns how a list is recognised again, so that weights can say which lists tuned them."""
+"""Fingerprint lists, so that weights can record which lists they were tuned on."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Iterable
 from rescorer.types import NBestList, Weights
 
 HEX_DIGITS = 16
-"""64 bits: among a billion lists, two would look alike with a chance of a few percent."""
+"""Length of a fingerprint: 64 bits, which collide with a chance of a few percent among a billion lists."""
 
 
-def fingerprint(nbest: NBestList) -> str:
-    """Of the id, the texts and the reference; scores may be rescaled and fields added."""
+def fingerprint_list(nbest: NBestList) -> str:
+    """Hash the id, the texts and the reference; rescaled scores and added fields do not change the hash."""
     content = [nbest.id, nbest.reference, [hypothesis.text for hypothesis in nbest.hypotheses]]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:HEX_DIGITS]
 
 
-def tuned_on(weights: Weights, lists: Iterable[NBestList]) -> int:
-    """How many of the lists helped to choose the weights."""
+def count_tuning_lists(weights: Weights, lists: Iterable[NBestList]) -> int:
+    """Count the lists that the weights were tuned on."""
     known = set(weights.tuned_on)
-    return sum(fingerprint(nbest) in known for nbest in lists) if known else 0
+    return sum(fingerprint_list(nbest) in known for nbest in lists) if known else 0

@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from rescorer.cli.output import PLAIN
+from rescorer.cli.output import PLAIN_HELP
 from rescorer.errors import RescorerError
 from rescorer_training.cli.bench import bench
 from rescorer_training.cli.bundle import bundle
@@ -26,7 +26,7 @@ from rescorer_training.cli.weights import average_command, quantise_command
 from rescorer_training.progress import install_display
 
 app = typer.Typer(
-    **PLAIN,
+    **PLAIN_HELP,
     help="Train, measure and publish the language models that rescorer serves.\n\n"
     "Example: rescorer-train run ptb --data ~/text -o ptb",
     no_args_is_help=True,

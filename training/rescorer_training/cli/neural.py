@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from rescorer.cli.dataclass_options import expand_options
 from rescorer.errors import ConfigError
 from rescorer_training.cli.options import (
     DeviceOption,
@@ -17,15 +18,12 @@ from rescorer_training.cli.options import (
     parse_number,
 )
 from rescorer_training.data.normalisation import read_normaliser
-from rescorer_training.neural.dataclass_options import takes
 from rescorer_training.neural.options import NetworkOptions, TrainingOptions
 from rescorer_training.neural.prepare import prepared
 
 
-@takes(NetworkOptions, TrainingOptions)
+@expand_options
 def neural(
-    network: NetworkOptions,
-    options: TrainingOptions,
     texts: Annotated[
         list[str],
         typer.Argument(
@@ -37,6 +35,7 @@ def neural(
     output_folder: Annotated[
         Path, typer.Option("-o", "--output", help="Folder of the run: models, log and state.")
     ],
+    *,
     vocabulary: Annotated[Path | None, typer.Option(help="File of the words to model, one per line.")] = None,
     vocabulary_size: Annotated[
         int, typer.Option(help="Number of words to model without --vocabulary, the most frequent ones.")
@@ -59,6 +58,8 @@ def neural(
         bool, typer.Option(help="Write TensorBoard scalars into the folder of the run.")
     ] = False,
     as_json: JsonOption = False,
+    network: NetworkOptions,
+    options: TrainingOptions,
 ) -> None:
     """Train a neural language model.
 

@@ -1,0 +1,110 @@
+"""Options for reading n-best lists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rescorer.errors import ConfigError, InputError
+from rescorer.formats.field_map import parse_field_map
+from rescorer.formats.io.text_io import source_name
+from rescorer.formats.nbest.jsonlines import compile_group_pattern, read_lists
+from rescorer.formats.nist.references import read_groups
+from rescorer.formats.registry import assign_groups, choose, detect
+from rescorer.types import NBestList
+
+Lists = Iterator[NBestList | InputError]
+"""Lists as a reader yields them, with an error in the place of each list that cannot be read."""
+
+MapOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--map",
+        metavar="NAME=FIELD,…",
+        help="Field names of a JSON-lines file: hypotheses=hyps,text=text_norm,reference=ref. NAME is one of "
+        "id, hypotheses, text, scores, reference, context, group.",
+    ),
+]
+StreamOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--stream",
+        metavar="NAME=FIELD[:BASE[:SIGN]]",
+        help="Score stream in a field of its own, with its log base and sign: acoustic=am, "
+        "acoustic=am_log2:2, graph=lmwt:e:cost.",
+    ),
+]
+FormatOption = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="NAME[:OPTION=VALUE,…]",
+        help="Format of the lists; default: detected from their content. `rescorer convert --formats` shows "
+        "all formats.",
+    ),
+]
+GroupsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE|PATTERN",
+        help="Speaker or other group of each list: a JSON file with id and speaker, or a regular expression "
+        r"with one group that matches it in the id: '^(\d+)-'.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ListInputOptions:
+    """How to read a file of lists."""
+
+    maps: MapOption = None
+    streams: StreamOption = None
+    format_: FormatOption = None
+    groups: GroupsOption = None
+
+    def read(self, source: str) -> Lists:
+        """Read the lists of a file or folder; own field names or streams mean that it holds JSON lines.
+
+        Raises:
+            ConfigError: the options contradict each other or do not fit the format.
+            FormatError: the format cannot be detected.
+        """
+        has_fields = bool(self.maps or self.streams)
+        choice = choose(self.format_ or ("jsonl" if has_fields else detect(source)[0]))
+        find_group = parse_groups(self.groups)
+        if choice.format.name == "jsonl" and not choice.options:
+            fields = parse_field_map(self.maps or (), self.streams or ())
+            return warn_if_empty(read_lists(source, fields, find_group), source)
+        if has_fields:
+            raise ConfigError(f"--map and --stream are for JSON lines, not for {choice.format.name}")
+        lists = choice.read(source)
+        return warn_if_empty(assign_groups(lists, find_group) if find_group else lists, source)
+
+    @property
+    def is_set(self) -> bool:
+        """Whether any of the options was given."""
+        return bool(self.maps or self.streams or self.groups or self.format_)
+
+
+def warn_if_empty(lists: Lists, source: str) -> Lists:
+    """Yield the lists; warn on stderr if there are none, which usually means an error further upstream."""
+    is_empty = True
+    for item in lists:
+        is_empty = False
+        yield item
+    if is_empty:
+        typer.echo(f"warning: {source_name(source)}: there are no lists in it", err=True)
+
+
+def parse_groups(groups: str | None) -> Callable[[str], str] | None:
+    """Turn the value of ``--groups`` into a function from list id to group."""
+    if groups is None:
+        return None
+    if Path(groups).exists():
+        group_by_id = read_groups(groups)
+        return lambda list_id: group_by_id.get(list_id, "")
+    return compile_group_pattern(groups)

@@ -1,0 +1,187 @@
+"""Options for choosing and changing weights, and checks of the weights against the lists."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rescorer.cli.list_options import Lists
+from rescorer.errors import ConfigError, did_you_mean
+from rescorer.formats.field_map import parse_field_map
+from rescorer.formats.rescored import RESCORED_LISTS_MESSAGE, check_writable, is_rescored
+from rescorer.score_combination import parse_weights
+from rescorer.types import NBestList, Weights
+
+N_CHECKED_LISTS = 10
+"""Number of lists checked, before anything is scored, for the streams that options name."""
+
+WeightsOption = Annotated[
+    str,
+    typer.Option("--weights", help="Name of a weights set of the bundle, or a JSON file of weights."),
+]
+WeightOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--weight",
+        "-w",
+        metavar="NAME=VALUE",
+        help="Change one weight: acoustic=1 (a stream), lm:mixture=9.5, mix:neural=0.5, word=-0.6, oov=-3. "
+        "May be repeated.",
+    ),
+]
+FirstPassOption = Annotated[
+    str | None,
+    typer.Option(
+        "--first-pass",
+        metavar="STREAM=WEIGHT,…",
+        help="Streams and weights that the recogniser ranked by; default: the order of the lists.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class WeightOptions:
+    """Which weights to use."""
+
+    weights: WeightsOption = "default"
+    weight: WeightOption = None
+
+    def resolve(self, known: Mapping[str, Weights]) -> Weights:
+        """Find the weights by name or in a file, and apply the changes.
+
+        Args:
+            known: the weights sets of the bundle.
+
+        Raises:
+            ConfigError: there are no such weights, or an option is malformed.
+        """
+        weights = _find_weights(self.weights, known)
+        for change in self.weight or ():
+            weights = change_weight(weights, change)
+        return weights
+
+
+def _find_weights(name: str, known: Mapping[str, Weights]) -> Weights:
+    if name in known:
+        return known[name]
+    if Path(name).is_file():
+        try:
+            return parse_weights({"name": Path(name).stem, **json.loads(Path(name).read_text("utf-8"))})
+        except (ValueError, TypeError) as error:
+            raise ConfigError(f"--weights {name}: cannot be read as JSON weights: {error}") from None
+    available = ", ".join(sorted(known))
+    raise ConfigError(
+        f"--weights {name}: no such file, and the bundle has {available}{did_you_mean(name, known)}"
+    )
+
+
+def change_weight(weights: Weights, change: str) -> Weights:
+    """Apply one ``NAME=VALUE``, and add a ``*`` to the name of the weights, which have changed."""
+    name, equals, text = change.partition("=")
+    try:
+        value = float(text)
+    except ValueError:
+        value = None
+    if not equals or not name or value is None:
+        raise ConfigError(f"--weight {change!r}: expected NAME=NUMBER")
+    label = weights.name if weights.name.endswith("*") else f"{weights.name}*"
+    if name in ("word", "oov"):
+        return _replace_checked(weights, label, **{name: value})
+    table = {"lm": "lm", "mix": "mixture"}.get(name.split(":")[0], "streams") if ":" in name else "streams"
+    key = name.split(":", 1)[1] if table != "streams" else name
+    if table == "mixture":
+        return _replace_checked(weights, label, mixture=rescale_mixture(weights.mixture, key, value))
+    return _replace_checked(weights, label, **{table: {**getattr(weights, table), key: value}})
+
+
+def rescale_mixture(mixture: Mapping[str, float], name: str, value: float) -> dict[str, float]:
+    """Set one interpolation weight and scale the others so that the sum stays 1."""
+    others = {key: weight for key, weight in mixture.items() if key != name}
+    remaining, sum_of_others = 1.0 - value, sum(others.values())
+    scaled = {
+        key: weight * remaining / sum_of_others if sum_of_others else 0.0 for key, weight in others.items()
+    }
+    return {**scaled, name: value}
+
+
+def _replace_checked(weights: Weights, label: str, **fields: object) -> Weights:
+    """Replace fields, checked like those of a weights file."""
+    checked = parse_weights(fields)
+    return replace(weights, name=label, **{name: getattr(checked, name) for name in fields})
+
+
+def check_first_lists(lists: Lists, weights: Weights, streams: list[str] | None, to: str) -> Lists:
+    """Check the first lists against the weights and the output format, then yield all lists.
+
+    Warns on stderr if the weights use no stream of the lists.
+
+    Raises:
+        ConfigError: as in ``check_streams`` and ``check_writable``.
+    """
+    first = list(itertools.islice(lists, N_CHECKED_LISTS))
+    good = [item for item in first if isinstance(item, NBestList)]
+    check_streams(good, weights, streams)
+    check_writable(to, good)
+    names = sorted({name for nbest in good for name in nbest.streams})
+    if names and not any(weights.streams.values()):
+        message = f"use no score of the lists ({', '.join(names)}): language models alone decide"
+        typer.echo(f"warning: weights {weights.name!r} {message}", err=True)
+    return itertools.chain(first, lists)
+
+
+def check_streams(lists: Sequence[NBestList], weights: Weights, streams: list[str] | None) -> None:
+    """Raise ConfigError if weights or ``--stream`` name a stream that none of the first lists has."""
+    first = lists[:N_CHECKED_LISTS]
+    if not first:
+        return
+    known = sorted({name for nbest in first for name in nbest.streams})
+    none = f"none of the first {len(first)} lists has" if len(first) > 1 else "the only list does not have"
+    fields = sorted(
+        {name for nbest in first for hypothesis in nbest.hypotheses for name in hypothesis.fields}
+    )
+    for name, stream in parse_field_map((), streams or ()).streams.items():
+        if name not in known:
+            hint = did_you_mean(stream.field, [*fields, *known])
+            raise ConfigError(f"--stream {name}={stream.field}: {none} a score in that field{hint}")
+    for name, weight in weights.streams.items():
+        if weight == 0 or name in known:
+            continue
+        need = f"weights {weights.name!r} need the stream {name!r}"
+        if all(map(is_rescored, first)):
+            raise ConfigError(
+                f"{need}, but {RESCORED_LISTS_MESSAGE}: give the lists that it read, or `-w {name}=0` to "
+                "rank by language models alone"
+            )
+        if name in {"mixture", *weights.lm, *weights.mixture}:
+            hint = f"; did you mean `-w lm:{name}={weight:g}`?"
+        else:
+            hint = did_you_mean(name, [*known, "word", "oov"]) or f"; `-w {name}=0` leaves it out"
+        available = f"streams: {', '.join(known)}" if known else "no scores at all"
+        raise ConfigError(f"{need}, but {none} it ({available}){hint}")
+
+
+def first_pass_weights(streams: Mapping[str, float] | None) -> Weights:
+    """The weights given with ``--first-pass``, named after the option."""
+    return Weights("--first-pass", streams=streams or {})
+
+
+def parse_first_pass(text: str | None) -> dict[str, float] | None:
+    """Parse the value of ``--first-pass``: ``a=1,b=2``; raises ConfigError if it is malformed."""
+    if not text:
+        return None
+    weights: dict[str, float] = {}
+    for part in text.split(","):
+        name, equals, value = part.partition("=")
+        try:
+            weights[name.strip()] = float(value)
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise ConfigError(f"--first-pass {part!r}: expected STREAM=NUMBER")
+    return weights
