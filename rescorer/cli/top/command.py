@@ -86,7 +86,8 @@ def load_line(snapshot: Snapshot) -> Text:
     return Text(
         f"waiting {snapshot.waiting:,}  in flight {snapshot.in_flight_lists:,} lists, "
         f"{snapshot.in_flight_tokens:,} words  streams {snapshot.streams:,}  "
-        f"per batch {or_dash(snapshot.batch_lists, '.1f')} lists, {or_dash(snapshot.batch_edges, ',.0f')} edges  "
+        f"per batch {or_dash(snapshot.batch_lists, '.1f')} lists, "
+        f"{or_dash(snapshot.batch_edges, ',.0f')} edges  "
         f"distinct {or_dash(snapshot.distinct, '.0%')}"
     )
 
