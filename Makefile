@@ -3,11 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SECONDS ?= 600
+PYTEST_ARGS ?=
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo test lint audit fuzz proto docs clean
+.PHONY: help demo test test-fast lint audit fuzz proto docs clean
 help:  ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 # Each stamp is younger than what it was made from, so that a second `make` installs nothing.
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -28,7 +29,10 @@ demo: $(VENV)/.installed  ## start a server on the starter models, send it the d
 	$(BIN)/python demo/run.py
 
 test: lint  ## set up, check style, architecture, protocol and types, and run every test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-fast: $(VENV)/.installed-dev  ## the fast loop: no lint, no slow tests, none that need data; under a minute
+	$(BIN)/python -m pytest -m "not slow and not data and not gpu" -n 2 $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed-dev  ## style, architecture, protocol and types
 	$(BIN)/ruff check .
@@ -41,14 +45,16 @@ lint: $(VENV)/.installed-dev  ## style, architecture, protocol and types
 audit: $(VENV)/.installed-dev  ## known vulnerabilities of what is installed, where PyPI's advisories can be had
 	$(BIN)/python .ci/audit.py
 
-fuzz: $(VENV)/.installed-fuzz  ## look for bytes that break a reader, SECONDS=600 for each
+fuzz: $(VENV)/.installed-fuzz  ## property tests with random examples; look for bytes that break a reader, SECONDS=600 for each
+	$(BIN)/python -m pytest -m hypothesis --hypothesis-profile=search $(PYTEST_ARGS)
 	$(BIN)/python -m tools.fuzz.readers --all --seconds $(SECONDS) --folder runs/fuzz
 
 proto: $(VENV)/.installed-dev  ## generate rescorer/protocol/v1 from proto/
 	$(BIN)/python proto/generate.py
 
-docs: $(VENV)/.installed  ## write docs/settings.md from the settings
-	$(BIN)/python docs/generate.py
+docs: $(VENV)/.installed-dev  ## write the generated pages in docs/reference and build the site, strictly, into site/
+	$(BIN)/python -m tools.docs
+	$(BIN)/python -m mkdocs build --strict --quiet
 
 clean:  ## remove the virtual environment and caches
-	rm -rf $(VENV) .pytest_cache .hypothesis .ruff_cache .mypy_cache
+	rm -rf $(VENV) site .pytest_cache .hypothesis .ruff_cache .mypy_cache

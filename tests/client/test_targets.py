@@ -76,6 +76,6 @@ def test_retries_that_grpc_would_not_do_are_refused(given):
 
 
 def test_the_documented_policy_is_the_one_in_use():
-    documented = (REPOSITORY / "docs" / "service.md").read_text(encoding="utf-8")
+    documented = (REPOSITORY / "docs" / "how-to" / "other-languages.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```json\n(.*?)```", documented, re.S)
     assert json.loads(block) == json.loads(json.dumps(service_config(Retry())))

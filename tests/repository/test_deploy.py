@@ -124,7 +124,7 @@ def test_the_autoscaler_reads_a_metric_that_the_adapter_makes_of_one_that_is_exp
     (rule,) = yaml.safe_load((KUBERNETES / "prometheus-adapter.yaml").read_text())["rules"]["custom"]
     assert rule["name"]["as"] == metric
     named = set(re.findall(r"rescorer_\w+", rule["metricsQuery"] + rule["seriesQuery"]))
-    documented = (REPOSITORY / "docs" / "service.md").read_text(encoding="utf-8")
+    documented = (REPOSITORY / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
     assert named == {"rescorer_queue_seconds_sum", "rescorer_queue_seconds_count"}
     assert "`rescorer_queue_seconds` | histogram" in documented
 

@@ -187,7 +187,7 @@ def test_a_port_that_is_taken_is_refused(bundle):
 
 def test_the_table_of_metrics_is_what_a_server_exports(server, stub):
     stub.Rescore(pb.RescoreRequest(lists=[make_list_message()]))
-    text = (ROOT / "docs" / "service.md").read_text()
+    text = (ROOT / "docs" / "reference" / "metrics.md").read_text()
     rows = re.findall(r"^\| `(rescorer_\w+)` \| (\w+) \| ([\w, ]*) \| (.+) \|$", text, re.MULTILINE)
     exported = {each.name: each for each in families(server.server.metrics_port)}
     written = {name.removesuffix("_total") if kind == "counter" else name for name, kind, *_ in rows}

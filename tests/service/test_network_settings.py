@@ -56,7 +56,7 @@ def test_settings_that_no_network_could_follow_are_refused():
 
 
 def test_the_table_of_networks_has_their_defaults():
-    text = (REPOSITORY / "docs/service.md").read_text(encoding="utf-8")
+    text = (REPOSITORY / "docs/how-to/serve.md").read_text(encoding="utf-8")
     (table,) = re.findall(r"\| how networks score \|.*?\n\n", text, re.DOTALL)
     told = {name: value.strip('"') for name, value in re.findall(r"`(\w+) = ([^`]+)`", table)}
     names = ("device", "dtype", "context_cache_bytes")

@@ -1,4 +1,4 @@
-"""The limits of requests: the table in docs/service.md, and refusals that name the setting."""
+"""The limits of requests: the table in docs/reference/limits.md, and refusals that name the setting."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NO_LIMITS_OF_REQUESTS = {"max_model_bytes", "max_batch_tokens", "max_connection_
 
 
 def test_the_table_of_limits_has_every_limit_and_its_default():
-    (table,) = TABLE.findall((REPOSITORY / "docs/service.md").read_text(encoding="utf-8"))
+    (table,) = TABLE.findall((REPOSITORY / "docs/reference/limits.md").read_text(encoding="utf-8"))
     told = {name: float(value) for name, value in re.findall(r"`(\w+) = ([\d.]+)`", table)}
     fields = ServiceSettings.model_fields
     assert told == {

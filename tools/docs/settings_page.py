@@ -1,4 +1,4 @@
-"""Owns the page of settings, made from the code: ``make docs`` writes it, and a test holds it to that."""
+"""Generate the page of settings, docs/reference/settings.md."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from rescorer.service.config_sources import flag_of
 from rescorer.service.environment import PREFIX
 from rescorer.service.settings import ServiceSettings
 
-SETTINGS = Path(__file__).parent / "settings.md"
 UNITS = {
     "_ms": "milliseconds",
     "_s": "seconds",
@@ -26,23 +25,23 @@ UNITS = {
     "front_ends": "processes",
     "port": "port",
 }
-"""By the end of a setting's name."""
+"""Unit of a setting, by the end of its name."""
 KINDS = {bool: "true, false", int: "number", float: "number", str: "text", Path: "path", tuple: "names"}
 HEAD = """# Settings
 
-Each is an option of `rescorer serve`, a variable of the environment and a name in a TOML file;
-[service.md](service.md) says which goes before which, and what they are for. This page is made from the code,
-by `make docs`.
+Every setting is an option of `rescorer serve`, an environment variable and a key in a TOML file.
+[Serve](../how-to/serve.md#settings) says which of them takes precedence. This page is generated from the code by
+`make docs`.
 
-| setting | environment | option | default | unit | meaning |
+| setting | environment variable | option | default | unit | meaning |
 |---|---|---|---|---|---|
 """
 
 
 def settings_page() -> str:
-    """A row a setting, in the order of ``--help``."""
+    """Return the page: one row per setting, in the order of ``--help``."""
     rows = [row(name, field) for name, field in ServiceSettings.model_fields.items()]
-    return HEAD + "".join(f"| {' | '.join(each)} |\n" for each in rows)
+    return HEAD + "".join(f"| {' | '.join(cells)} |\n" for cells in rows)
 
 
 def row(name: str, field: Any) -> tuple[str, ...]:
@@ -54,16 +53,12 @@ def row(name: str, field: Any) -> tuple[str, ...]:
 
 
 def unit(name: str, annotation: Any) -> str:
-    """Of its values, or their kind where they have none."""
+    """Return the unit of a setting, or the kind of its values if they have none."""
     for end, words in UNITS.items():
         if name.endswith(end):
             return words
     if get_origin(annotation) is Literal:
         return ", ".join(map(str, get_args(annotation)))
     if isinstance(annotation, types.UnionType):
-        annotation = next(each for each in get_args(annotation) if each is not types.NoneType)
+        annotation = next(kind for kind in get_args(annotation) if kind is not types.NoneType)
     return KINDS[get_origin(annotation) or annotation]
-
-
-if __name__ == "__main__":
-    SETTINGS.write_text(settings_page(), encoding="utf-8")

@@ -1,0 +1,173 @@
+"""Every block of the README and of the documentation runs, its tables are the code's, and the site builds."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from rescorer.cli import EXIT_CODES
+from rescorer.formats.nbest.jsonlines import read_lists
+from rescorer.protocol.status import BUG, KINDS
+from rescorer_training.recipe.config import read_recipe
+from rescorer_training.recipe.report import MeasuredModel, Report, table
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(
+    str(path.relative_to(ROOT))
+    for path in (*ROOT.glob("*.md"), *DOCS.rglob("*.md"), ROOT / "deploy" / "README.md", ROOT / "demo" / "README.md")
+)
+FENCE = re.compile(r"(?:<!-- not run: (?P<reason>.+?) -->\n+)?^```(?P<language>\w*)\n(?P<code>.*?)^```", re.M | re.S)
+RUN = ("sh", "python")
+PARSED = {"json": json.loads, "toml": tomllib.loads}
+READ_ONLY = "text"
+"""Language of blocks that are output, or only read."""
+PORT = "50051"
+"""Port of the servers on the pages; the tests replace it by a free one."""
+METRICS_PORT = "9464"
+PREAMBLE = """
+set -euo pipefail
+trap 'kill $(jobs -p) 2>/dev/null; wait' EXIT
+# What make sets up belongs to the repository, and its tests are running already.
+make() { case "$1" in demo) command make -C "$ROOT" demo ;; *) echo "not run: make $1" ;; esac; }
+"""
+
+
+class Block(NamedTuple):
+    language: str
+    code: str
+    line: int
+    is_run: bool
+
+
+def blocks_of(page: str) -> list[Block]:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return [
+        Block(match["language"], match["code"], text[: match.start("code")].count("\n"), not match["reason"])
+        for match in FENCE.finditer(text)
+    ]
+
+
+def script_of(page: str) -> str:
+    """All blocks of a page that run, as one bash script; says on stderr which block begins."""
+    parts = [PREAMBLE]
+    for block in blocks_of(page):
+        if block.language in RUN and block.is_run:
+            parts.append(f"echo '##### {page}:{block.line}' >&2\n")
+            heredoc = f"python - <<'PYTHON_BLOCK'\n{block.code}PYTHON_BLOCK\n"
+            parts.append(heredoc if block.language == "python" else block.code)
+    return "".join(parts)
+
+
+def free_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return str(listener.getsockname()[1])
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Path:
+    """A folder in which everything of the repository is at hand and nothing of it can be overwritten."""
+    for entry in ROOT.iterdir():
+        (tmp_path / entry.name).symlink_to(entry)
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if script_of(page) != PREAMBLE])
+def test_blocks_run(page, scratch):
+    port = free_port()
+    script = script_of(page).replace(PORT, port).replace(METRICS_PORT, free_port())
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "ROOT": str(ROOT),
+        "RESCORER_PORT": port,
+    }
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=scratch, env=environment, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_blocks_have_a_known_language_and_parse(page):
+    for block in blocks_of(page):
+        where = f"{page}:{block.line}"
+        assert block.language in (*RUN, *PARSED, READ_ONLY), f"{where}: language {block.language!r}"
+        if block.language == "json" and block.code.lstrip().startswith("{") and "\n{" in block.code:
+            for line in block.code.splitlines():
+                json.loads(line)
+        elif block.language in PARSED:
+            PARSED[block.language](block.code)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_to_files_lead_somewhere(page):
+    text = FENCE.sub("", (ROOT / page).read_text(encoding="utf-8"))
+    for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", text):
+        assert (ROOT / page).parent.joinpath(target).exists(), f"{page}: {target}"
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 150
+
+
+def test_the_example_list_is_read(tmp_path):
+    codes = [block.code for block in blocks_of("docs/reference/scoring.md")]
+    header, example = (next(code for code in codes if code.startswith(start)) for start in ('{"format"', '{"id"'))
+    (tmp_path / "a.jsonl").write_text(header + example)
+    (nbest,) = read_lists(tmp_path / "a.jsonl")
+    assert nbest.streams["acoustic"][0] == pytest.approx(310.2 * 2.302585, rel=1e-6)
+
+
+def test_tables_of_codes_match_the_code():
+    lines = (DOCS / "reference" / "codes.md").read_text(encoding="utf-8").splitlines()
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("|")]
+    for kind in (*KINDS, BUG):
+        assert any(row[0] == kind.code.name and kind.reason in row[1].split(", ") for row in cells), kind
+    for _, code, meaning in EXIT_CODES:
+        assert [str(code), meaning] in cells
+
+
+def test_table_of_networks_is_the_recipes_report():
+    facts = json.loads((DOCS / "ptb" / "report.json").read_text(encoding="utf-8"))
+    models = [MeasuredModel(**model) for model in facts["models"]]
+    report = Report(**facts | {"texts": facts["texts"][1:], "models": models})
+    assert set(read_recipe("ptb").networks) == {model.name for model in report.models[1:]}
+    assert "\n".join(table(report)) in (DOCS / "results" / "networks.md").read_text(encoding="utf-8")
+
+
+def test_table_of_error_rates_is_that_of_the_results():
+    rows = [line for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    results = (DOCS / "results.md").read_text(encoding="utf-8")
+    gains = [row for row in rows if re.search(r"\d+\.\d\d \|", row)]
+    assert len(gains) == 4
+    assert all(row in results for row in gains)
+
+
+def test_generated_pages_are_up_to_date():
+    pytest.importorskip("grpc_tools")
+    from tools.docs.__main__ import outdated_pages
+
+    assert outdated_pages() == [], "run `make docs`"
+
+
+@pytest.mark.slow
+def test_the_site_builds_and_fetches_nothing(tmp_path):
+    pytest.importorskip("mkdocs")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for page in tmp_path.rglob("*.html"):
+        fetched = re.findall(r"<(?:script|link|img)[^>]+(?:src|href)=\"(https?:[^\"]+)", page.read_text("utf-8"))
+        assert not fetched, page

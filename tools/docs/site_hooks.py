@@ -1,0 +1,36 @@
+"""Hooks of mkdocs: the files at the repository's root that are pages of the site, too.
+
+CONTRIBUTING.md and CHANGELOG.md stay where people and tools look for them. The site has them as pages, and links
+between them and ``docs/`` are rewritten for it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
+"""File at the root of the repository, by page."""
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages."""
+    for page, source in PAGES.items():
+        text = (ROOT / source).read_text(encoding="utf-8").replace("](docs/", "](")
+        files.append(File.generated(config, page, content=with_links_to_pages(text)))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Make links to the files lead to the pages."""
+    return with_links_to_pages(markdown)
+
+
+def with_links_to_pages(markdown: str) -> str:
+    for page, source in PAGES.items():
+        markdown = markdown.replace(f"]({source}", f"]({page}").replace(f"](../{source}", f"]({page}")
+    return markdown
