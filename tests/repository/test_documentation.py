@@ -24,9 +24,16 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(
     str(path.relative_to(ROOT))
-    for path in (*ROOT.glob("*.md"), *DOCS.rglob("*.md"), ROOT / "deploy" / "README.md", ROOT / "demo" / "README.md")
+    for path in (
+        *ROOT.glob("*.md"),
+        *DOCS.rglob("*.md"),
+        ROOT / "deploy" / "README.md",
+        ROOT / "demo" / "README.md",
+    )
 )
-FENCE = re.compile(r"(?:<!-- not run: (?P<reason>.+?) -->\n+)?^```(?P<language>\w*)\n(?P<code>.*?)^```", re.M | re.S)
+FENCE = re.compile(
+    r"(?:<!-- not run: (?P<reason>.+?) -->\n+)?^```(?P<language>\w*)\n(?P<code>.*?)^```", re.M | re.S
+)
 RUN = ("sh", "python")
 PARSED = {"json": json.loads, "toml": tomllib.loads}
 READ_ONLY = "text"
@@ -93,7 +100,13 @@ def test_blocks_run(page, scratch):
         "RESCORER_PORT": port,
     }
     done = subprocess.run(
-        ["bash", "-c", script], cwd=scratch, env=environment, capture_output=True, text=True, timeout=600, check=False
+        ["bash", "-c", script],
+        cwd=scratch,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -123,7 +136,9 @@ def test_the_readme_is_short():
 
 def test_the_example_list_is_read(tmp_path):
     codes = [block.code for block in blocks_of("docs/reference/scoring.md")]
-    header, example = (next(code for code in codes if code.startswith(start)) for start in ('{"format"', '{"id"'))
+    header, example = (
+        next(code for code in codes if code.startswith(start)) for start in ('{"format"', '{"id"')
+    )
     (tmp_path / "a.jsonl").write_text(header + example)
     (nbest,) = read_lists(tmp_path / "a.jsonl")
     assert nbest.streams["acoustic"][0] == pytest.approx(310.2 * 2.302585, rel=1e-6)
@@ -147,7 +162,11 @@ def test_table_of_networks_is_the_recipes_report():
 
 
 def test_table_of_error_rates_is_that_of_the_results():
-    rows = [line for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    rows = [
+        line
+        for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+        if line.startswith("| ")
+    ]
     results = (DOCS / "results.md").read_text(encoding="utf-8")
     gains = [row for row in rows if re.search(r"\d+\.\d\d \|", row)]
     assert len(gains) == 4
@@ -169,5 +188,7 @@ def test_the_site_builds_and_fetches_nothing(tmp_path):
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     for page in tmp_path.rglob("*.html"):
-        fetched = re.findall(r"<(?:script|link|img)[^>]+(?:src|href)=\"(https?:[^\"]+)", page.read_text("utf-8"))
+        fetched = re.findall(
+            r"<(?:script|link|img)[^>]+(?:src|href)=\"(https?:[^\"]+)", page.read_text("utf-8")
+        )
         assert not fetched, page

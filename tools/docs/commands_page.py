@@ -38,7 +38,9 @@ def commands_page(program: str, app: typer.Typer) -> str:
     parts = [HEAD.format(program=program, summary=paragraphs(group.help)[0])]
     parts += [section(program, name, command) for name, command in group.commands.items()]
     if group.epilog:
-        parts.append(f"## Exit codes\n\n[Exit and status codes](codes.md) lists them.\n\n{as_text(group.epilog)}\n")
+        parts.append(
+            f"## Exit codes\n\n[Exit and status codes](codes.md) lists them.\n\n{as_text(group.epilog)}\n"
+        )
     return "\n".join(part.rstrip("\n") + "\n" for part in parts)
 
 
@@ -59,7 +61,11 @@ def section(program: str, name: str, command: Any) -> str:
 
 
 def paragraphs(text: str | None) -> list[str]:
-    return [" ".join(part.split()) for part in re.split(r"\n\s*\n", (text or "").replace("\f", "")) if part.strip()]
+    return [
+        " ".join(part.split())
+        for part in re.split(r"\n\s*\n", (text or "").replace("\f", ""))
+        if part.strip()
+    ]
 
 
 def as_markdown(paragraph: str) -> str:
@@ -79,7 +85,9 @@ def row(names: str, text: str) -> tuple[str, str, str]:
 def as_text(text: str) -> str:
     """Return text with the characters escaped that Markdown would take for markup."""
     parts = re.split(r"(`[^`]*`)", " ".join(text.split()))
-    return "".join(part if part.startswith("`") else re.sub(r"([|<>*_\[\]])", r"\\\1", part) for part in parts)
+    return "".join(
+        part if part.startswith("`") else re.sub(r"([|<>*_\[\]])", r"\\\1", part) for part in parts
+    )
 
 
 def table(kind: str, rows: list[tuple[str, str, str]]) -> str:

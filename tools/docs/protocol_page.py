@@ -22,10 +22,10 @@ SOURCES = ("rescorer", "models", "admin")
 """Order of the .proto files on the page."""
 HEAD = """# Protocol
 
-The messages and services of package `rescorer.v1`, generated from the comments in `proto/rescorer/v1` by `make docs`.
-A server answers reflection requests, so generic clients such as `grpcurl` need no copy of these files. Health is
-`grpc.health.v1`. [Calling it from another language](../how-to/other-languages.md) has examples, and
-[exit and status codes](codes.md) lists what can go wrong.
+The messages and services of package `rescorer.v1`, generated from the comments in `proto/rescorer/v1` by
+`make docs`. A server answers reflection requests, so generic clients such as `grpcurl` need no copy of these
+files. Health is `grpc.health.v1`. [Calling it from another language](../how-to/other-languages.md) has examples,
+and [exit and status codes](codes.md) lists what can go wrong.
 
 """
 MESSAGES, ENUMS, SERVICES = 4, 5, 6
@@ -37,7 +37,7 @@ SYNTAX = (12,)
 """Path of the line that says the syntax, above which a file's own comment stands."""
 ITEM = re.compile(r" {3}([A-Z_]+) {2,}(.*)")
 
-Path_ = tuple[int, ...]
+SourcePath = tuple[int, ...]
 
 
 def protocol_page() -> str:
@@ -48,7 +48,14 @@ def protocol_page() -> str:
     )
     services = [text for file in files for text in service_sections(file)]
     types = [text for file in files for text in (*message_sections(file), *enum_sections(file))]
-    return HEAD + f"{with_lists(raw_comment(files[0], SYNTAX))}\n## Services\n\n" + "".join(services) + "## Messages and enums\n\n" + "".join(types).rstrip() + "\n"
+    return (
+        HEAD
+        + f"{with_lists(raw_comment(files[0], SYNTAX))}\n## Services\n\n"
+        + "".join(services)
+        + "## Messages and enums\n\n"
+        + "".join(types).rstrip()
+        + "\n"
+    )
 
 
 def descriptor_set() -> FileDescriptorSet:
@@ -64,13 +71,13 @@ def descriptor_set() -> FileDescriptorSet:
         return FileDescriptorSet.FromString(path.read_bytes())
 
 
-def comments_of(file: FileDescriptorProto) -> Mapping[Path_, str]:
+def comments_of(file: FileDescriptorProto) -> Mapping[SourcePath, str]:
     """Return the leading comment of each element, by its path."""
     locations = file.source_code_info.location
     return {tuple(place.path): clean(place.leading_comments) for place in locations if place.leading_comments}
 
 
-def raw_comment(file: FileDescriptorProto, path: Path_) -> str:
+def raw_comment(file: FileDescriptorProto, path: SourcePath) -> str:
     places = (place for place in file.source_code_info.location if tuple(place.path) == path)
     return next(places).leading_comments
 
@@ -124,7 +131,9 @@ def enum_sections(file: FileDescriptorProto) -> Iterator[str]:
         lines = [heading(enum.name), comments.get((ENUMS, number), "") + "\n"]
         lines += ["| value | number | meaning |", "|---|---|---|"]
         for index, value in enumerate(enum.value):
-            lines.append(f"| `{value.name}` | {value.number} | {comments.get((ENUMS, number, NESTED, index), '')} |")
+            lines.append(
+                f"| `{value.name}` | {value.number} | {comments.get((ENUMS, number, NESTED, index), '')} |"
+            )
         yield "\n".join(lines) + "\n\n"
 
 
@@ -143,7 +152,9 @@ def field_type(field: FieldDescriptorProto, message: DescriptorProto) -> str:
         return f"map of {scalar(key)} to {scalar(value)}"
     kind = scalar(field)
     repeated = field.label == FieldDescriptorProto.LABEL_REPEATED
-    one_of = f", one of `{message.oneof_decl[field.oneof_index].name}`" if field.HasField("oneof_index") else ""
+    one_of = (
+        f", one of `{message.oneof_decl[field.oneof_index].name}`" if field.HasField("oneof_index") else ""
+    )
     return ("repeated " if repeated else "") + kind + one_of
 
 

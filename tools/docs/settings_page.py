@@ -30,8 +30,8 @@ KINDS = {bool: "true, false", int: "number", float: "number", str: "text", Path:
 HEAD = """# Settings
 
 Every setting is an option of `rescorer serve`, an environment variable and a key in a TOML file.
-[Serve](../how-to/serve.md#settings) says which of them takes precedence. This page is generated from the code by
-`make docs`.
+[Serve](../how-to/serve.md#settings) says which of them takes precedence. This page is generated from the code
+by `make docs`.
 
 | setting | environment variable | option | default | unit | meaning |
 |---|---|---|---|---|---|

@@ -1,7 +1,7 @@
 """Hooks of mkdocs: the files at the repository's root that are pages of the site, too.
 
-CONTRIBUTING.md and CHANGELOG.md stay where people and tools look for them. The site has them as pages, and links
-between them and ``docs/`` are rewritten for it.
+CONTRIBUTING.md and CHANGELOG.md stay where people and tools look for them. The site has them as pages, and
+links between them and ``docs/`` are rewritten for it.
 """
 
 from __future__ import annotations
