@@ -33,8 +33,8 @@ Every setting is an option of `rescorer serve`, an environment variable and a ke
 [Serve](../how-to/serve.md#settings) says which of them takes precedence. This page is generated from the code
 by `make docs`.
 
-| setting | environment variable | option | default | unit | meaning |
-|---|---|---|---|---|---|
+| setting | meaning | default | unit | option, environment variable |
+|---|---|---|---|---|
 """
 
 
@@ -48,8 +48,8 @@ def row(name: str, field: Any) -> tuple[str, ...]:
     value = f"{field.default:g}" if isinstance(field.default, float) else str(field.default).lower()
     default = "none" if field.default in (None, ()) else f"`{value}`"
     meaning = " ".join((field.description or "").replace("``", "`").split())
-    flag = f"`{flag_of(name)}`"
-    return f"`{name}`", f"`{PREFIX}{name.upper()}`", flag, default, unit(name, field.annotation), meaning
+    names = f"`{flag_of(name)}`<br>`{PREFIX}{name.upper()}`"
+    return f"`{name}`", meaning, default, unit(name, field.annotation), names
 
 
 def unit(name: str, annotation: Any) -> str:
