@@ -24,8 +24,8 @@ HEAD = """# Protocol
 
 The messages and services of package `rescorer.v1`, generated from the comments in `proto/rescorer/v1` by
 `make docs`. A server answers reflection requests, so generic clients such as `grpcurl` need no copy of these
-files. Health is `grpc.health.v1`. [Calling it from another language](../how-to/other-languages.md) has examples,
-and [exit and status codes](codes.md) lists what can go wrong.
+files. Health is `grpc.health.v1`. See [examples in other languages](../how-to/other-languages.md) and
+[exit and status codes](codes.md).
 
 """
 MESSAGES, ENUMS, SERVICES = 4, 5, 6
