@@ -19,7 +19,7 @@ from rescorer.cli import EXIT_CODES
 from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.protocol.status import BUG, KINDS
 from rescorer_training.recipe.config import read_recipe
-from rescorer_training.recipe.report import MeasuredModel, Report, table
+from rescorer_training.recipe.report import MeasuredModel, Report, render_table
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -179,7 +179,7 @@ def test_table_of_networks_is_the_recipes_report():
     models = [MeasuredModel(**model) for model in facts["models"]]
     report = Report(**facts | {"texts": facts["texts"][1:], "models": models})
     assert set(read_recipe("ptb").networks) == {model.name for model in report.models[1:]}
-    assert "\n".join(table(report)) in (DOCS / "results" / "networks.md").read_text(encoding="utf-8")
+    assert "\n".join(render_table(report)) in (DOCS / "results" / "networks.md").read_text(encoding="utf-8")
 
 
 def test_table_of_error_rates_is_that_of_the_results():

@@ -1,4 +1,4 @@
-"""The benchmark of training: it runs, and its counts are right; how fast anything is, no test says."""
+"""The training benchmark runs and counts correctly; speed itself is not tested."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rescorer.bench.matrix_products import flops
 from rescorer.errors import ConfigError
 from rescorer.lm.networks import NetworkConfig
 from rescorer_training.bench.gemm_floor import network_products, output_products
-from rescorer_training.bench.run import BenchmarkOptions, zipf_text
+from rescorer_training.bench.run import BenchmarkOptions, make_zipf_text
 from rescorer_training.cli import app
 
 TINY = [f"--{name}={value}" for name, value in (
@@ -24,9 +24,9 @@ TINY = [f"--{name}={value}" for name, value in (
 )]  # fmt: skip
 
 
-def test_every_model_trains_beside_the_baseline():
-    done = CliRunner().invoke(app, ["bench", *TINY, "--json"], catch_exceptions=False)
-    facts = json.loads(done.stdout)
+def test_measures_every_model_and_the_baseline():
+    result = CliRunner().invoke(app, ["bench", *TINY, "--json"], catch_exceptions=False)
+    facts = json.loads(result.stdout)
     names = [speed["name"] for speed in facts["speeds"]]
     assert names == ["plain PyTorch, LSTM, full softmax", *BenchmarkOptions().models]
     assert facts["speeds"][0]["ratio"] == 1
@@ -34,29 +34,29 @@ def test_every_model_trains_beside_the_baseline():
         assert min(value for key, value in speed.items() if key != "name") > 0
 
 
-def test_a_text_file_and_the_table(tmp_path):
+def test_prints_a_table_for_a_text_file(tmp_path):
     (tmp_path / "t.txt").write_text("the cat sat\nthe dog ran off\n" * 40)
-    done = CliRunner().invoke(
+    result = CliRunner().invoke(
         app,
         ["bench", *TINY, "--text", str(tmp_path / "t.txt"), "--model", "lstm", "--processor-time"],
         catch_exceptions=False,
     )
-    lines = done.stdout.splitlines()
+    lines = result.stdout.splitlines()
     assert lines[0].split()[:2] == ["model", "words/s"]
-    assert [line.split()[0] for line in lines[1:]] == ["plain", "lstm", "9"]  # six words and three marks
+    assert [line.split()[0] for line in lines[1:]] == ["plain", "lstm", "9"]  # six words, </s>, <unk> and <s>
 
 
-def test_what_cannot_be_measured_is_refused(monkeypatch):
-    with pytest.raises(ConfigError, match="no such model in the benchmark: transformer; there are lstm"):
+def test_rejects_invalid_options(monkeypatch):
+    with pytest.raises(ConfigError, match="unknown model transformer; expected some of lstm"):
         BenchmarkOptions(models=("transformer",))
     with pytest.raises(ConfigError, match="rounds is 0"):
         BenchmarkOptions(rounds=0)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    with pytest.raises(ConfigError, match="of one thread; torch has 2"):
+    with pytest.raises(ConfigError, match="needs a single thread, got 2"):
         BenchmarkOptions(processor_time=True)
 
 
-def test_the_products_of_a_step_are_counted():
+def test_counts_the_products_of_a_step():
     lstm = NetworkConfig(101, (40, 60), embedding_size=10, hidden_size=20, layers=2)
     per_word = 8 * 20 * (10 + 20) + 8 * 20 * (20 + 20) + 2 * 20 * 10
     assert flops(network_products(lstm, 5, 7)) == 35 * per_word
@@ -69,7 +69,7 @@ def test_the_products_of_a_step_are_counted():
     assert flops(network_products(feedforward, 5, 7)) == 35 * 2 * (30 * 20 + 20 * 10)
 
 
-FAULTS = """
+COUNT_PAGE_FAULTS = """
 import resource, torch
 from rescorer.lm.malloc import keep_freed_memory
 kept = keep_freed_memory()
@@ -80,14 +80,16 @@ print(int(kept), resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
-def test_memory_once_freed_comes_without_page_faults():
-    """In a process of its own, for the setting is the whole process's."""
-    done = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True)
-    kept, faults = map(int, done.stdout.split())
+def test_reusing_freed_memory_causes_no_page_faults():
+    """Runs in a new process, because the setting applies to the whole process."""
+    result = subprocess.run(
+        [sys.executable, "-c", COUNT_PAGE_FAULTS], capture_output=True, text=True, check=True
+    )
+    kept, faults = map(int, result.stdout.split())
     assert not kept or faults < 100  # 64 MB are 15,625 pages
 
 
-GIVEN_BACK = """
+MEASURE_RELEASED_MEMORY = """
 import resource
 from pathlib import Path
 from rescorer.lm.malloc import release_freed_memory, keep_freed_memory
@@ -102,14 +104,16 @@ print(int(kept and release_freed_memory()), before[1] - rss_bytes())
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_memory_once_freed_is_given_back_when_told():
-    done = subprocess.run([sys.executable, "-c", GIVEN_BACK], capture_output=True, text=True, check=True)
-    told, less_bytes = map(int, done.stdout.split())
-    assert not told or less_bytes > 50_000_000
+def test_freed_memory_is_returned_on_request():
+    result = subprocess.run(
+        [sys.executable, "-c", MEASURE_RELEASED_MEMORY], capture_output=True, text=True, check=True
+    )
+    is_supported, released_bytes = map(int, result.stdout.split())
+    assert not is_supported or released_bytes > 50_000_000
 
 
-def test_random_text_follows_zipfs_law():
-    text, size = zipf_text(1000)
+def test_zipf_text_follows_zipfs_law():
+    text, size = make_zipf_text(1000)
     assert size == 1000
     counts = np.bincount(text.ids, minlength=size)
     assert counts[[1, size - 1]].tolist() == [0, 0]

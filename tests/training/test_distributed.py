@@ -1,4 +1,4 @@
-"""Two processes share a run: the losses of one process, and every process goes on where it was."""
+"""Training in two processes gives the losses of one process and resumes exactly."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.toy_runs import new_run, toy_text, write_text
-from tests.support.two_processes import OPTIONS, ORDERS
+from tests.support.distributed_training import OPTIONS, RUNS
+from tests.support.toy_training import make_text, make_trainer, write_text
 
 pytestmark = pytest.mark.slow
 REPOSITORY = Path(__file__).parents[2]
 
 
 def torchrun(*command: str | Path) -> None:
-    tool = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY)}
-    done = subprocess.run(
-        [*tool, *map(str, command)],
+    result = subprocess.run(
+        [*launcher, *map(str, command)],
         cwd=REPOSITORY,
         env=environment,
         capture_output=True,
         text=True,
         timeout=300,
     )
-    assert done.returncode == 0, done.stderr
+    assert result.returncode == 0, result.stderr
 
 
-def log(folder: Path) -> list[dict]:
+def read_log(folder: Path) -> list[dict]:
     return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
 
 
-def test_two_processes_give_the_losses_of_one_and_resume_exactly(tmp_path):
+def test_two_processes_match_one_and_resume_exactly(tmp_path):
     (tmp_path / "text").mkdir()
-    text = toy_text(tmp_path / "text")
-    torchrun("-m", "tests.support.two_processes", tmp_path)
-    for name, carried in ORDERS.items():
-        alone = new_run(tmp_path / "alone", text, OPTIONS, carried=carried, dropout=0.0)
-        alone.train(text.train, text.validation)
-        for one, two in zip(alone.progress.reports, log(tmp_path / name), strict=True):
+    text = make_text(tmp_path / "text")
+    torchrun("-m", "tests.support.distributed_training", tmp_path)
+    for name, carried in RUNS.items():
+        single = make_trainer(tmp_path / "single", text, OPTIONS, carried=carried, dropout=0.0)
+        single.train(text.train, text.validation)
+        for one, two in zip(single.progress.reports, read_log(tmp_path / name), strict=True):
             for loss in ("training_perplexity", "validation_perplexity"):
                 assert math.log(one[loss]) == pytest.approx(math.log(two[loss]), abs=1e-4)
 
 
-def test_the_command_shares_a_run(tmp_path):
+def test_command_trains_in_two_processes(tmp_path):
     train, validation = write_text(tmp_path)
     sizes = ["--embedding", "8", "--hidden", "8", "--epochs", "1", "--batch-words", "64", "--threads", "1"]
     torchrun(
@@ -57,4 +57,4 @@ def test_the_command_shares_a_run(tmp_path):
     facts = json.loads((tmp_path / "run" / "best" / "training.json").read_text())
     assert facts["processes"] == 2
     assert facts["words"] == 1999
-    assert len(log(tmp_path / "run")) == 1
+    assert len(read_log(tmp_path / "run")) == 1

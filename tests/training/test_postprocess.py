@@ -1,4 +1,4 @@
-"""Weights in fewer bits, and means of models: what comes back, and what is refused."""
+"""Quantising weights and averaging models: results, rejected inputs and the commands."""
 
 from __future__ import annotations
 
@@ -22,39 +22,39 @@ from tests.support.tiny_models import NETWORK_WORDS, random_network
 
 
 @given(rows=st.integers(1, 5), columns=st.integers(1, 7), scale=st.floats(1e-3, 1e3), seed=st.integers(0, 99))
-def test_a_weight_comes_back_within_half_a_step_of_its_row(rows, columns, scale, seed):
+def test_int8_weights_round_to_the_nearest_step_of_their_row(rows, columns, scale, seed):
     torch.manual_seed(seed)
     matrix = torch.randn(rows, columns) * scale
-    matrix[0] = 0.0  # a row of zeros has no scale of its own
+    matrix[0] = 0.0  # a row of zeros has no scale
     stored = quantise_tensors({"a": matrix, "bias": matrix[0]})
     assert stored["a"].dtype == torch.int8
     assert torch.equal(stored["bias"], matrix[0])
-    found = dequantise_tensors(stored)
-    assert set(found) == {"a", "bias"}
+    recovered = dequantise_tensors(stored)
+    assert set(recovered) == {"a", "bias"}
     step = matrix.abs().amax(dim=1, keepdim=True) / 127
-    assert ((found["a"] - matrix).abs() <= 0.5001 * step).all()
+    assert ((recovered["a"] - matrix).abs() <= 0.5001 * step).all()
 
 
 @pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize(("precision", "part"), [("float16", 0.6), ("int8", 0.6)])
-def test_a_quantised_model_is_smaller_and_nearly_the_same(tied, precision, part, tmp_path):
+@pytest.mark.parametrize(("precision", "max_ratio"), [("float16", 0.6), ("int8", 0.6)])
+def test_quantised_model_is_smaller_and_nearly_equal(tied, precision, max_ratio, tmp_path):
     model, vocabulary = random_network(tied=tied)
     save_model(model, vocabulary, tmp_path / "whole")
     (tmp_path / "whole" / "training.json").write_text("{}")
     quantise(tmp_path / "whole", tmp_path / "small", precision)
     tensors = [load_file(tmp_path / name / WEIGHTS_FILE).values() for name in ("whole", "small")]
-    before, after = (sum(each.numel() * each.element_size() for each in values) for values in tensors)
-    assert after < part * before
-    found, words = load_model(tmp_path / "small")
+    before, after = (sum(tensor.numel() * tensor.element_size() for tensor in values) for values in tensors)
+    assert after < max_ratio * before
+    small, words = load_model(tmp_path / "small")
     assert words == vocabulary
     assert (tmp_path / "small" / "training.json").exists()
     for name, value in model.state_dict().items():
         torch.testing.assert_close(
-            found.state_dict()[name], value, atol=0.02 * float(value.abs().max()), rtol=0
+            small.state_dict()[name], value, atol=0.02 * float(value.abs().max()), rtol=0
         )
 
 
-def test_a_bundle_keeps_the_precision_of_a_network(tmp_path):
+def test_bundle_keeps_the_precision_of_a_network(tmp_path):
     save_model(*random_network(), tmp_path / "small", torch.int8)
     (tmp_path / "valid.txt").write_text("the cat sat\n")
     arguments = ["bundle", str(tmp_path / "mine" / "1"), "--neural", str(tmp_path / "small")]
@@ -65,60 +65,60 @@ def test_a_bundle_keeps_the_precision_of_a_network(tmp_path):
     assert stored["network.embedding.weight"].dtype == torch.int8
 
 
-def test_damaged_scales_are_told(tmp_path):
+def test_rejects_damaged_scales(tmp_path):
     save_model(*random_network(), tmp_path / "m", torch.int8)
     whole = load_file(tmp_path / "m" / WEIGHTS_FILE)
     name = next(name for name in whole if name.endswith(SCALE_SUFFIX))
-    for broken in (
+    for damaged in (
         {**whole, name: whole[name][:-1].clone()},
         {key: value for key, value in whole.items() if key != name.removesuffix(SCALE_SUFFIX)},
     ):
-        save_file(broken, tmp_path / "m" / WEIGHTS_FILE)
+        save_file(damaged, tmp_path / "m" / WEIGHTS_FILE)
         with pytest.raises(BundleError, match="cannot be read as a neural model"):
             load_model(tmp_path / "m")
 
 
-def test_the_average_is_the_mean_of_every_weight(tmp_path):
+def test_average_is_the_mean_of_every_weight(tmp_path):
     models = [random_network(seed=seed) for seed in range(3)]
-    for i, each in enumerate(models):
-        save_model(*each, tmp_path / f"run{i}" / "best")
+    for i, model in enumerate(models):
+        save_model(*model, tmp_path / f"run{i}" / "best")
     average([tmp_path / f"run{i}" / "best" for i in range(3)], tmp_path / "mean")
-    found, _ = load_model(tmp_path / "mean")
-    for name, value in found.state_dict().items():
+    mean_model, _ = load_model(tmp_path / "mean")
+    for name, value in mean_model.state_dict().items():
         mean = torch.stack([model.state_dict()[name].double() for model, _ in models]).mean(dim=0)
         torch.testing.assert_close(value, mean.float())
 
 
-def test_models_that_differ_are_not_averaged(tmp_path):
+def test_rejects_averaging_different_models(tmp_path):
     save_model(*random_network(), tmp_path / "a")
     save_model(*random_network(layers=2), tmp_path / "b")
     save_model(*random_network((*NETWORK_WORDS[:-1], "slow")), tmp_path / "c")
-    with pytest.raises(ConfigError, match=r"layers is 2, in .*a 1"):
+    with pytest.raises(ConfigError, match=r"layers is 2, but 1 in .*a"):
         average([tmp_path / "a", tmp_path / "b"], tmp_path / "mean")
-    with pytest.raises(ConfigError, match="its vocabulary is not that of"):
+    with pytest.raises(ConfigError, match="its vocabulary differs from that of"):
         average([tmp_path / "a", tmp_path / "c"], tmp_path / "mean")
     with pytest.raises(ConfigError, match="at least two"):
         average([tmp_path / "a"], tmp_path / "mean")
-    with pytest.raises(ConfigError, match="holds a model"):
+    with pytest.raises(ConfigError, match="already has a model"):
         average([tmp_path / "a", tmp_path / "a"], tmp_path / "a")
     with pytest.raises(ConfigError, match="expected one of float32, float16, int8"):
         quantise(tmp_path / "a", tmp_path / "d", "int4")
 
 
-def test_trees_that_differ_are_not_averaged(tmp_path):
+def test_rejects_averaging_different_trees(tmp_path):
     model, vocabulary = random_network(output="tree", tied=False, class_sizes=())
     save_model(model, vocabulary, tmp_path / "a")
     save_model(model, vocabulary, tmp_path / "b")
     average([tmp_path / "a", tmp_path / "b"], tmp_path / "same")
-    found, _ = load_model(tmp_path / "same")
-    assert torch.equal(found.output.tree, model.output.tree)
+    averaged, _ = load_model(tmp_path / "same")
+    assert torch.equal(averaged.output.tree, model.output.tree)
     model.output.set_tree(build_huffman_tree(np.arange(model.output.n_words) ** 3 + 1))
     save_model(model, vocabulary, tmp_path / "c")
-    with pytest.raises(ConfigError, match="tree is not that of"):
+    with pytest.raises(ConfigError, match="tree differs from that of"):
         average([tmp_path / "a", tmp_path / "c"], tmp_path / "mean")
 
 
-def test_the_commands_measure(tmp_path):
+def test_commands_report_perplexities(tmp_path):
     for name in "ab":
         save_model(*random_network(), tmp_path / name / "best")
     (tmp_path / "text.txt").write_text("the cat sat on the mat\nthe dog ran\n")
@@ -133,5 +133,5 @@ def test_the_commands_measure(tmp_path):
     assert small["precision"] == "int8"
     mean = run("average", str(tmp_path / "a"), str(tmp_path / "b"), "-o", str(tmp_path / "mean"))
     assert list(mean["perplexity"].values()) == pytest.approx([before] * 3, rel=1e-6)
-    done = CliRunner().invoke(app, ["quantise", str(tmp_path / "a"), "-o", str(tmp_path / "half")])
-    assert "MB" in done.stdout
+    result = CliRunner().invoke(app, ["quantise", str(tmp_path / "a"), "-o", str(tmp_path / "half")])
+    assert "MB" in result.stdout

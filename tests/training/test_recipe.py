@@ -1,4 +1,4 @@
-"""A recipe goes from raw text to a bundle that serves and a page that says how good it is, in one command."""
+"""Recipes: from raw text to a bundle and a report in one command, and checks of the recipe file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rescorer.bundle import read_bundle
 from rescorer.errors import ConfigError
 from rescorer_training.cli import app
 from rescorer_training.recipe.config import SHIPPED, make_recipe, read_recipe
-from rescorer_training.recipe.report import Report, markdown
+from rescorer_training.recipe.report import Report, render_markdown
 from rescorer_training.recipe.run import run_recipe
 
 TOML = """
@@ -65,14 +65,14 @@ store = "int8"
 keep_ngrams = 60
 
 [bundle.notes]
-licence = "ours"
+licence = "CC0"
 """
 
 
 @pytest.fixture
 def data(tmp_path):
-    chance = random.Random(0)
-    parts = (
+    generator = random.Random(0)
+    words_by_position = (
         ["a", "the", "one"],
         ["cat", "dog", "ship", "king"],
         ["sat", "slept", "sank"],
@@ -81,17 +81,17 @@ def data(tmp_path):
     folder = tmp_path / "data" / "texts"
     folder.mkdir(parents=True)
     for name, n in (("own", 200), ("other", 200), ("test", 30)):
-        lines = (" ".join(chance.choice(part) for part in parts) for _ in range(n))
+        lines = (" ".join(generator.choice(words) for words in words_by_position) for _ in range(n))
         (folder / f"{name}.txt").write_text("\n".join(lines) + "\n")
     (tmp_path / "toy.toml").write_text(TOML)
     return tmp_path / "data"
 
 
-def test_a_recipe_makes_a_bundle_and_a_report(tmp_path, data):
+def test_makes_a_bundle_and_a_report(tmp_path, data):
     recipe = read_recipe(str(tmp_path / "toy.toml"))
     report = run_recipe(recipe, data, tmp_path / "out", threads=1)
     bundle = read_bundle(tmp_path / "out" / "bundle" / "toy" / "1")
-    assert bundle.manifest["training"]["licence"] == "ours"
+    assert bundle.manifest["training"]["licence"] == "CC0"
     assert "held-out.txt" in bundle.manifest["measured"]["validation"]["text"]
     assert [model.name for model in report.models] == ["n-gram", "general", "lstm", "windowed"]
     for model in report.models:
@@ -107,17 +107,17 @@ def test_a_recipe_makes_a_bundle_and_a_report(tmp_path, data):
     assert kept + held == (data / "texts" / "own.txt").read_text().splitlines()
 
 
-def test_what_is_there_is_not_made_again(tmp_path, data):
+def test_second_run_reuses_all_results(tmp_path, data):
     command = ["run", str(tmp_path / "toy.toml"), "--data", str(data), "-o", str(tmp_path / "out"), "--json"]
     first = CliRunner().invoke(app, command)
     assert first.exit_code == 0, first.output
-    made = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.safetensors")}
+    written = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.safetensors")}
     second = CliRunner().invoke(app, command)
-    assert {path: path.stat().st_mtime_ns for path in made} == made
+    assert {path: path.stat().st_mtime_ns for path in written} == written
     assert json.loads(first.stdout) == json.loads(second.stdout)
 
 
-def test_a_missing_text_is_told_before_any_work(tmp_path, data):
+def test_rejects_a_missing_text_before_any_work(tmp_path, data):
     (data / "texts" / "test.txt").unlink()
     with pytest.raises(ConfigError, match=r"has no texts/test\.txt"):
         run_recipe(read_recipe(str(tmp_path / "toy.toml")), data, tmp_path / "out")
@@ -131,30 +131,30 @@ def test_a_missing_text_is_told_before_any_work(tmp_path, data):
         ("order = 3", "order = 9", r"\[ngram\] order is 9"),
         ("order = 3", 'order = "three"', r"\[ngram\] order: .*integer"),
         ("hidden_size = 8", "hiden_size = 8", r"\[networks.general\] unknown hiden_size"),
-        ('start_from = "general"', 'start_from = "windowed"', "no network before it"),
-        ('network = "lstm"', 'network = "gru"', "it has general, lstm, windowed"),
+        ('start_from = "general"', 'start_from = "windowed"', "not a network above it"),
+        ('network = "lstm"', 'network = "gru"', "expected one of general, lstm, windowed"),
         ("held_out_lines = 20", "", "validation or held_out_lines"),
         ("epochs = 2", "epochs = 0", r"\[networks.lstm\] epochs is 0"),
     ],
 )
-def test_a_wrong_recipe_is_refused_before_any_work(tmp_path, old, new, message):
+def test_rejects_an_invalid_recipe(tmp_path, old, new, message):
     assert old in TOML
     with pytest.raises(ConfigError, match=message):
         make_recipe(tomllib.loads(TOML.replace(old, new, 1)), tmp_path / "toy.toml")
 
 
-def test_a_recipe_that_is_not_there_names_those_that_are():
+def test_unknown_recipe_name_lists_shipped_recipes():
     with pytest.raises(ConfigError, match="shipped recipes are books, conversation, ptb"):
         read_recipe("ptbb")
 
 
 @pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.toml")), ids=lambda path: path.stem)
-def test_shipped_recipes_are_right(path):
+def test_shipped_recipes_are_valid(path):
     recipe = read_recipe(path.stem)
     assert recipe.name == path.stem
-    assert not recipe.text.normaliser.endswith(".json") or recipe.beside(recipe.text.normaliser).exists()
+    assert not recipe.text.normaliser.endswith(".json") or recipe.resolve(recipe.text.normaliser).exists()
 
 
-def test_a_report_without_networks_has_no_picture():
+def test_report_without_networks_has_no_curves():
     report = Report("T", ("v",), (), {}, "a machine", "unknown words.")
-    assert "curves" not in markdown(report)
+    assert "curves" not in render_markdown(report)

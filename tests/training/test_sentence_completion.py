@@ -104,5 +104,5 @@ def test_rejects_missing_models_and_mismatched_shares(folder):
         load_models(None)
     with pytest.raises(ConfigError, match="sum to 1"):
         load(folder, shares={"ngram": 0.3, "neural": 0.3})
-    with pytest.raises(ConfigError, match="names models"):
+    with pytest.raises(ConfigError, match="mixture names the models"):
         load(folder, shares={"other": 1.0})

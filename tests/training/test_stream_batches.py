@@ -14,14 +14,14 @@ from rescorer.errors import ConfigError
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.reference_scorer import reference_log_probs
 from rescorer_training.data.stream_batches import StreamBatches
-from rescorer_training.neural.checkpoint import interleaved
+from rescorer_training.neural.checkpoint import interleave
 from rescorer_training.neural.validation import perplexity
-from tests.support.toy_runs import toy_model, toy_text
+from tests.support.toy_training import make_model, make_text
 
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
-    return toy_text(tmp_path_factory.mktemp("text"))
+    return make_text(tmp_path_factory.mktemp("text"))
 
 
 @given(st.integers(2, 300), st.integers(1, 9), st.integers(1, 40), st.integers(0, 5))
@@ -47,12 +47,12 @@ def test_parts_of_a_batch_interleave_to_the_whole(n_parts, rows):
     batches = StreamBatches(np.arange(200, dtype=np.int32), rows, 7)
     whole = torch.from_numpy(batches.make_rows(2)[0])
     parts = [(torch.from_numpy(batches.make_rows(2, part, n_parts)[0]),) for part in range(n_parts)]
-    assert torch.equal(interleaved(parts)[0], whole)
+    assert torch.equal(interleave(parts)[0], whole)
 
 
 @pytest.mark.parametrize(("kind", "window"), [("lstm", 0), ("gru", 0), ("feedforward", 3)])
 def test_carried_perplexity_agrees_with_one_pass_over_the_text(text, kind, window):
-    model = toy_model(text, kind=kind, window=window, carried=True).eval()
+    model = make_model(text, kind=kind, window=window, carried=True).eval()
     ids = torch.from_numpy(np.array(text.validation.ids, dtype=np.int64))
     inputs = torch.cat([ids.new_tensor([text.vocabulary.end]), ids[:-1]])
     with torch.no_grad():
@@ -69,7 +69,7 @@ def test_carried_perplexity_agrees_with_one_pass_over_the_text(text, kind, windo
 
 
 def test_perplexity_of_several_streams_agrees_with_one(text):
-    model = toy_model(text, carried=True)
+    model = make_model(text, carried=True)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     long = type(text.train).from_ids(

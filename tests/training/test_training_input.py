@@ -17,9 +17,9 @@ from rescorer_training.cli import app
 from rescorer_training.cli.neural import parse_weighted_text
 from rescorer_training.data.corpus import read_encoded
 from rescorer_training.neural.options import NetworkOptions, TrainingOptions
-from rescorer_training.neural.prepare import prepare, prepared
+from rescorer_training.neural.prepare import load_prepared, prepare_text
 from rescorer_training.neural.train import RunInputs, prepare_run, train
-from tests.support.toy_runs import new_run, toy_text, write_text
+from tests.support.toy_training import make_text, make_trainer, write_text
 
 TINY = NetworkOptions(embedding_size=8, hidden_size=8)
 OPTIONS = TrainingOptions(epochs=1, batch_words=64, batch_rows=4, bptt=8)
@@ -47,7 +47,7 @@ def test_rejects_text_without_two_words(tmp_path, text, message):
     (tmp_path / "t.txt").write_bytes(text)
     (tmp_path / "v.txt").write_text("some words\n")
     with pytest.raises(FormatError, match=message):
-        prepare(tmp_path, [tmp_path / "t.txt"], tmp_path / "v.txt", Normaliser())
+        prepare_text(tmp_path, [tmp_path / "t.txt"], tmp_path / "v.txt", Normaliser())
 
 
 @pytest.mark.parametrize("name", ["t.txt", "v.txt"])
@@ -57,9 +57,9 @@ def test_rejects_a_vocabulary_without_words_of_the_text(tmp_path, name):
     (tmp_path / name).write_text("un chien dort\n")
     (tmp_path / "words.txt").write_text("the\ncat\ndog\n")
     with pytest.raises(
-        FormatError, match=rf"{name}: the vocabulary has none of its 3 different words, such as 'un'"
+        FormatError, match=rf"{name}: the vocabulary has none of the text's 3 different words, such as 'un'"
     ):
-        prepare(tmp_path, [tmp_path / "t.txt"], tmp_path / "v.txt", Normaliser(), tmp_path / "words.txt")
+        prepare_text(tmp_path, [tmp_path / "t.txt"], tmp_path / "v.txt", Normaliser(), tmp_path / "words.txt")
 
 
 @pytest.mark.slow
@@ -92,17 +92,17 @@ def test_rejects_a_checkpoint_of_another_vocabulary(tmp_path):
     words[2:4] = words[3:1:-1]  # the same number of words, in another order
     (tmp_path / "run" / "vocabulary.txt").write_text("\n".join(words))
     with pytest.raises(ConfigError, match="other options: vocabulary was"):
-        train(run, prepared(tmp_path / "run", 50), TINY, OPTIONS, threads=1, resume=True)
-    other = toy_text(tmp_path)
-    new_run(tmp_path / "small", other, OPTIONS).train(other.train, other.validation)
+        train(run, load_prepared(tmp_path / "run", 50), TINY, OPTIONS, threads=1, resume=True)
+    other = make_text(tmp_path)
+    make_trainer(tmp_path / "small", other, OPTIONS).train(other.train, other.validation)
     with pytest.raises(BundleError, match="does not fit the network"):
-        new_run(tmp_path / "small", other, OPTIONS, hidden_size=5).resume()
+        make_trainer(tmp_path / "small", other, OPTIONS, hidden_size=5).resume()
 
 
 def test_rejects_carried_state_with_weights_or_short_texts(tmp_path):
     carried = NetworkOptions(embedding_size=8, hidden_size=8, carried=True)
     run = make_inputs(tmp_path, weights=(0.5,))
-    with pytest.raises(ConfigError, match="texts have weights"):
+    with pytest.raises(ConfigError, match="texts cannot have weights"):
         train(run, prepare_run(run, None, 100), carried, OPTIONS, threads=1)
     run = make_inputs(tmp_path, "rows")
     many = TrainingOptions(epochs=1, batch_rows=5000)
@@ -120,7 +120,7 @@ def test_resumed_run_keeps_the_tree(tmp_path, tree, vectors):
     assert not facts["network"]["tied"]
     before = load_model(tmp_path / "run" / "best")[0].output.tree
     longer = replace(OPTIONS, epochs=2)
-    train(run, prepared(tmp_path / "run", 50), network, longer, threads=1, resume=True)
+    train(run, load_prepared(tmp_path / "run", 50), network, longer, threads=1, resume=True)
     assert torch.equal(load_model(tmp_path / "run" / "best")[0].output.tree, before)
 
 
@@ -128,7 +128,7 @@ def test_resumed_run_keeps_the_tree(tmp_path, tree, vectors):
     ("settings", "message"),
     [
         ({"class_by": "sound"}, "expected one of sqrt, mass, brown, kmeans"),
-        ({"vectors": "a.vec"}, "only --class-by kmeans and --tree learned"),
+        ({"vectors": "a.vec"}, "only by --class-by kmeans and --tree learned"),
         ({"tree": "huffman"}, "--output-layer tree"),
         ({"freeze_embeddings": True}, "of --embeddings"),
         ({"class_by": "kmeans", "vectors": "none.vec"}, "cannot be read"),
@@ -159,7 +159,7 @@ def test_learned_class_order_keeps_the_text(tmp_path, class_by):
     facts = train(run, ordered, network, OPTIONS, threads=1)
     assert facts["network"]["class_sizes"] == 4
     assert np.isfinite(facts["validation_perplexity"])
-    train(run, prepared(tmp_path / "run", 50), network, OPTIONS, threads=1, resume=True)
+    train(run, load_prepared(tmp_path / "run", 50), network, OPTIONS, threads=1, resume=True)
 
 
 def test_parses_the_weight_after_a_text_name(tmp_path):

@@ -1,7 +1,7 @@
-"""Owns the yardstick of the training benchmark: an LSTM language model as a PyTorch user writes it.
+"""Baseline of the training benchmark: an LSTM language model as a PyTorch user would write it.
 
-Nothing of ours is in it: a plain model, cross_entropy, Adam, and padded batches of 64 sentences in random
-order.
+It uses no code of this project: a plain model, cross_entropy, Adam, and padded batches of 64 sentences in
+random order.
 """
 
 from __future__ import annotations
@@ -13,12 +13,19 @@ from torch.nn import functional
 from rescorer.bench.baselines import PlainLstm
 
 
-def plain_optimiser(model: PlainLstm) -> torch.optim.Optimizer:
+def make_plain_optimiser(model: PlainLstm) -> torch.optim.Optimizer:
     return torch.optim.Adam(model.parameters(), lr=1e-3)
 
 
-def plain_step(model: PlainLstm, optimiser: torch.optim.Optimizer, inputs: Tensor, targets: Tensor) -> float:
-    """One update; inputs, targets: (B, T), targets -1 where padded. Returns the mean loss."""
+def train_plain_step(
+    model: PlainLstm, optimiser: torch.optim.Optimizer, inputs: Tensor, targets: Tensor
+) -> float:
+    """Update the model once and return the mean loss.
+
+    Args:
+        inputs: (B, T) word ids.
+        targets: (B, T) word ids, -1 where padded.
+    """
     optimiser.zero_grad()
     logits = model(inputs)
     loss = functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1)

@@ -1,4 +1,4 @@
-"""Owns the floor of the training benchmark: the matrix products that a training step cannot do without."""
+"""Floor of the training benchmark: the matrix products that every training step has to compute."""
 
 from __future__ import annotations
 
@@ -8,28 +8,33 @@ from torch import Tensor
 from rescorer.bench.matrix_products import GATE_COUNTS, Product
 from rescorer.lm.networks import NetworkConfig
 
-PASSES = 3
-"""Forward, gradient of the inputs, gradient of the weights: three products of equal size."""
+N_PASSES = 3
+"""Products of equal size per step: forward, gradient of the inputs, gradient of the weights."""
 
 
 def network_products(config: NetworkConfig, n_rows: int, n_columns: int) -> list[Product]:
-    """Those of a context network forward over (B, T) words, padding included."""
+    """Return the forward products of a network below its output layer, for (B, T) words, padding included."""
     n, hidden, size = n_rows * n_columns, config.hidden_size, config.embedding_size
     products: list[Product] = []
     if config.window:
         products += [(n, config.window * size, hidden)] + [(n, hidden, hidden)] * (config.layers - 1)
     else:
-        gates, below = GATE_COUNTS[config.kind] * hidden, size
+        gates, input_size = GATE_COUNTS[config.kind] * hidden, size
         for _ in range(config.layers):
-            products += [(n, below, gates)] + [(n_rows, hidden, gates)] * n_columns
-            below = hidden
+            products += [(n, input_size, gates)] + [(n_rows, hidden, gates)] * n_columns
+            input_size = hidden
     if hidden != size:
         products.append((n, hidden, size))
     return products
 
 
 def output_products(config: NetworkConfig, words: Tensor, samples: int | None = None) -> list[Product]:
-    """Those of the output layer forward over the (N,) targets; ``samples``: words scored in place of all."""
+    """Return the forward products of an output layer.
+
+    Args:
+        words: (N,) targets.
+        samples: number of words that a sampled objective scores; None scores all words.
+    """
     n, size = len(words), config.embedding_size
     if config.output == "full":
         return [(n, size, samples or config.n_words)]

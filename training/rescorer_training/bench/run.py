@@ -1,5 +1,5 @@
-"""Owns the benchmark of training: words a second of our models beside a plain PyTorch loop, on one machine in
-one run, and how far each is from the time of its matrix products alone."""
+"""Benchmark training: words per second of each model beside a plain PyTorch loop, measured in one run on one
+machine, and the ratio of each to the time of its matrix products alone."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from rescorer.errors import ConfigError
 from rescorer.lm.networks import NetworkConfig, NeuralModel
 from rescorer.lm.networks.config import WINDOWED_KINDS
 from rescorer.text import Normaliser
-from rescorer_training.bench.baseline import plain_optimiser, plain_step
-from rescorer_training.bench.gemm_floor import PASSES, network_products, output_products
+from rescorer_training.bench.baseline import make_plain_optimiser, train_plain_step
+from rescorer_training.bench.gemm_floor import N_PASSES, network_products, output_products
 from rescorer_training.classes.partition import bin_by_frequency, order_vocabulary
 from rescorer_training.data.corpus import count_words, encode_text
 from rescorer_training.data.sentence_batches import Sentences, plan_batches
@@ -35,163 +35,182 @@ MODELS = {
     "lstm-full": ("lstm", "full"),
     "lstm-nce": ("lstm", "full"),
 }
-"""Name → network and output layer; ``-nce`` trains the full softmax by noise-contrastive estimation."""
-LONGEST = 200
-ZIPF_SENTENCES, ZIPF_MEAN_WORDS = 20_000, 21
+"""Network and output layer by name; ``-nce`` trains the full softmax by noise-contrastive estimation."""
+MAX_SENTENCE_WORDS = 200
+N_ZIPF_SENTENCES, MEAN_ZIPF_WORDS = 20_000, 21
 
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkOptions:
-    """What is measured, and how long."""
+    """Models to measure, their sizes, and the time for each.
+
+    Raises:
+        ConfigError: a model is unknown, or a value is out of range.
+    """
 
     models: tuple[str, ...] = tuple(MODELS)
     size: int = 200
-    """Of embeddings and hidden states."""
+    """Size of embeddings and hidden states."""
     n_classes: int = 100
     window: int = 4
-    """Words seen by the models that are not recurrent: n - 1 of their n-gram."""
+    """Number of context words of models that are not recurrent."""
     noise_samples: int = 512
     batch_words: int = 4096
     seconds: float = 5.0
-    """For each model in each round."""
+    """Time for each model in each round."""
     rounds: int = 3
-    """All models take turns, so that what else the machine does hits all of them; the median round counts."""
+    """Number of rounds, of which the median is reported. All models take turns in every round, so that other
+    load on the machine affects all of them."""
     processor_time: bool = False
-    """Count seconds of the processor, not of the wall clock: figures of one thread that hold on a machine
-    that does other work too."""
+    """Count processor time rather than wall-clock time, so that a single thread can be measured on a busy
+    machine."""
 
     def __post_init__(self) -> None:
         unknown = sorted(set(self.models) - set(MODELS))
         if unknown:
-            raise ConfigError(
-                f"no such model in the benchmark: {', '.join(unknown)}; there are {', '.join(MODELS)}"
-            )
+            raise ConfigError(f"unknown model {', '.join(unknown)}; expected some of {', '.join(MODELS)}")
         for name in ("size", "n_classes", "window", "noise_samples", "batch_words", "rounds"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; expected at least 1")
         if self.processor_time and torch.get_num_threads() > 1:
-            raise ConfigError(f"processor time is of one thread; torch has {torch.get_num_threads()}")
+            n_threads = torch.get_num_threads()
+            raise ConfigError(f"processor time needs a single thread, got {n_threads}; add --threads 1")
 
     @property
     def clock(self) -> Callable[[], float]:
+        """Clock that returns seconds."""
         return time.process_time if self.processor_time else time.perf_counter
 
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """One line of the benchmark."""
+    """Training speed of one model; the figures are medians over the rounds."""
 
     name: str
     words_per_second: float
-    """Targets trained on, ``</s>`` counted, padding not."""
+    """Target words per second, including ``</s>`` but not padding."""
     ratio: float
-    """To the baseline's words/s. This and what follows: median of the rounds."""
+    """Ratio to the baseline's words per second."""
     floor_words_per_second: float
-    """If a step were its matrix products alone: PASSES × the time of the forward ones, measured."""
+    """Words per second if a step took only ``N_PASSES`` times the measured time of its forward products."""
     floor_gflops_per_second: float
-    """Rate of those products."""
+    """Rate of these products."""
     floor_multiple: float
-    """Time taken ÷ time of the products."""
+    """Time of a step divided by the time of its products."""
 
 
-def zipf_text(vocabulary_size: int, seed: int = 1) -> tuple[Sentences, int]:
-    """Random sentences whose words follow Zipf's law, ids by falling frequency, and the vocabulary's size."""
+def make_zipf_text(vocabulary_size: int, seed: int = 1) -> tuple[Sentences, int]:
+    """Generate sentences whose words follow Zipf's law, with ids in order of falling frequency.
+
+    Returns:
+        The sentences and the size of the vocabulary.
+    """
     random = np.random.default_rng(seed)
-    n_words = vocabulary_size - 1  # all but <s>
+    n_words = vocabulary_size - 1  # all except <s>
     ranks = np.arange(2, n_words)
-    lengths = 1 + random.poisson(ZIPF_MEAN_WORDS, ZIPF_SENTENCES)
+    lengths = 1 + random.poisson(MEAN_ZIPF_WORDS, N_ZIPF_SENTENCES)
     ids = random.choice(ranks, size=int(lengths.sum()), p=(1 / ranks) / (1 / ranks).sum()).astype(np.int32)
     ids[np.cumsum(lengths) - 1] = 0  # </s>
-    return Sentences.from_ids(ids, start_id=n_words, end_id=0, max_words=LONGEST), vocabulary_size
+    return Sentences.from_ids(ids, start_id=n_words, end_id=0, max_words=MAX_SENTENCE_WORDS), vocabulary_size
 
 
-def file_text(path: Path, normaliser: Normaliser, vocabulary_size: int) -> tuple[Sentences, int]:
-    """A text file as ids of its most frequent words, and the size of its vocabulary."""
+def read_text(path: Path, normaliser: Normaliser, vocabulary_size: int) -> tuple[Sentences, int]:
+    """Read a text file as ids of its most frequent words.
+
+    Returns:
+        The sentences and the size of the vocabulary.
+    """
     counts = count_words([path], normaliser)
     words = order_vocabulary(counts, (word for word, _ in counts.most_common(vocabulary_size)))
     known = {word: i for word, i in words.ids.items() if words.knows(word)}
     ids = encode_text([path], normaliser, known, unknown_id=words.unknown, end_id=words.end)
-    return Sentences.from_ids(ids, start_id=words.start, end_id=words.end, max_words=LONGEST), len(words)
+    return Sentences.from_ids(ids, start_id=words.start, end_id=words.end, max_words=MAX_SENTENCE_WORDS), len(
+        words
+    )
 
 
 @dataclass
-class Contestant:
-    """A model with its step: trains on some sentences and returns the words it predicted."""
+class Candidate:
+    """A model to measure, with its measurements so far."""
 
     name: str
-    step: Callable[[np.ndarray], int]
-    order: list[np.ndarray]
+    train_step: Callable[[np.ndarray], int]
+    """Trains on a batch of sentence numbers and returns its number of target words."""
+    batches: list[np.ndarray]
     """Sentence numbers of each batch."""
     products: list[Product]
-    """Forward matrix products of ``typical`` batches."""
+    """Forward matrix products of some typical batches."""
     product_words: int
-    """Words of these batches."""
+    """Number of target words in these batches."""
     clock: Callable[[], float]
     words_per_second: list[float] = field(default_factory=list)
-    """Of each round."""
+    """Training speed in each round."""
     product_seconds: list[float] = field(default_factory=list)
     """Time of the products in each round."""
-    done: int = 0
+    n_batches_done: int = 0
 
     def run(self, seconds: float) -> None:
-        """One round: trains for a while, one batch at least, going on where the round before ended; then the
-        products alone, for the machine may be busier in the next round."""
-        words, began = 0, self.clock()
-        while (spent := self.clock() - began) < seconds or not words:
-            words += self.step(self.order[self.done % len(self.order)])
-            self.done += 1
-        self.words_per_second.append(words / spent)
+        """Measure one round: train on at least one batch, then time the matrix products alone.
+
+        Training continues where the previous round ended. The products are timed in every round because the
+        load of the machine may change between rounds.
+        """
+        n_words, started = 0, self.clock()
+        while (elapsed := self.clock() - started) < seconds or not n_words:
+            n_words += self.train_step(self.batches[self.n_batches_done % len(self.batches)])
+            self.n_batches_done += 1
+        self.words_per_second.append(n_words / elapsed)
         self.product_seconds.append(measure_products(self.products, self.clock))
 
-    def speed(self, base: Contestant) -> Speed:
-        """What the rounds come to."""
-        floors = [self.product_words / (PASSES * seconds) for seconds in self.product_seconds]
-        rounds = list(zip(self.words_per_second, base.words_per_second, floors, strict=True))
+    def summarise(self, baseline: Candidate) -> Speed:
+        """Return the medians over all rounds."""
+        floors = [self.product_words / (N_PASSES * seconds) for seconds in self.product_seconds]
+        rounds = list(zip(self.words_per_second, baseline.words_per_second, floors, strict=True))
         return Speed(
             self.name,
             words_per_second=statistics.median(self.words_per_second),
-            ratio=statistics.median(ours / theirs for ours, theirs, _ in rounds),
+            ratio=statistics.median(speed / baseline_speed for speed, baseline_speed, _ in rounds),
             floor_words_per_second=statistics.median(floors),
-            floor_multiple=statistics.median(floor / ours for ours, _, floor in rounds),
+            floor_multiple=statistics.median(floor / speed for speed, _, floor in rounds),
             floor_gflops_per_second=flops(self.products) / statistics.median(self.product_seconds) / 1e9,
         )
 
 
 def run_benchmark(text: Sentences, vocabulary_size: int, options: BenchmarkOptions) -> list[Speed]:
-    """Measures the baseline and every model asked for; the baseline comes first."""
+    """Measure the baseline and the chosen models; the baseline is the first of the results."""
     torch.manual_seed(1)
-    contestants = [baseline(text, vocabulary_size, options)]
-    contestants += [contestant(name, text, vocabulary_size, options) for name in options.models]
-    for each in contestants:
-        each.step(each.order[0])  # what the first step alone allocates and imports
+    candidates = [make_baseline(text, vocabulary_size, options)]
+    candidates += [make_candidate(name, text, vocabulary_size, options) for name in options.models]
+    for candidate in candidates:
+        candidate.train_step(candidate.batches[0])  # the first step also allocates memory and imports modules
     for _ in range(options.rounds):
-        for each in contestants:
-            each.run(options.seconds)
-    return [each.speed(contestants[0]) for each in contestants]
+        for candidate in candidates:
+            candidate.run(options.seconds)
+    return [candidate.summarise(candidates[0]) for candidate in candidates]
 
 
-def baseline(text: Sentences, vocabulary_size: int, options: BenchmarkOptions) -> Contestant:
-    """The plain loop, its sentences in random order."""
+def make_baseline(text: Sentences, vocabulary_size: int, options: BenchmarkOptions) -> Candidate:
+    """Make the plain PyTorch loop, with sentences in random order."""
     model = PlainLstm(vocabulary_size, options.size)
-    optimiser = plain_optimiser(model)
+    optimiser = make_plain_optimiser(model)
     order = np.random.default_rng(1).permutation(len(text.starts))
     config = NetworkConfig(
         vocabulary_size, embedding_size=options.size, hidden_size=options.size, output="full", tied=False
     )
 
-    def step(chosen: np.ndarray) -> int:
+    def train_step(chosen: np.ndarray) -> int:
         inputs, targets = text.pad_rows(chosen)
-        plain_step(model, optimiser, torch.from_numpy(inputs), torch.from_numpy(targets))
+        train_plain_step(model, optimiser, torch.from_numpy(inputs), torch.from_numpy(targets))
         return int((targets >= 0).sum())
 
-    parts = np.array_split(order, -(-len(order) // BATCH_SENTENCES))
-    return make_contestant(config, BASELINE, step, text, parts, options.clock)
+    plain_batches = np.array_split(order, -(-len(order) // BATCH_SENTENCES))
+    return _make_candidate(config, BASELINE, train_step, text, plain_batches, options.clock)
 
 
-def contestant(name: str, text: Sentences, vocabulary_size: int, options: BenchmarkOptions) -> Contestant:
-    """A model of ours, its sentences sorted into batches by length."""
+def make_candidate(name: str, text: Sentences, vocabulary_size: int, options: BenchmarkOptions) -> Candidate:
+    """Make one of the project's models, with sentences batched by length."""
     counts = np.bincount(text.ids, minlength=vocabulary_size)[: vocabulary_size - 1]
-    config = network_config(name, counts, options)
+    config = make_config(name, counts, options)
     model = NeuralModel(config)
     model.output.start_from_unigrams(torch.from_numpy(counts))
     samples = options.noise_samples if name.endswith("-nce") else None
@@ -200,23 +219,23 @@ def contestant(name: str, text: Sentences, vocabulary_size: int, options: Benchm
         objective = NoiseContrastive(Noise(torch.from_numpy(counts)), samples)
     optimiser = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.0, fused=True)
 
-    def step(chosen: np.ndarray) -> int:
+    def train_step(chosen: np.ndarray) -> int:
         inputs, targets = (torch.from_numpy(rows) for rows in text.pad_rows(chosen))
-        real = targets >= 0
-        words = targets[real]
+        is_word = targets >= 0  # padding has the target -1
+        words = targets[is_word]
         optimiser.zero_grad()
         hidden, _ = model.context_vectors(inputs)
-        (objective.loss(model.output, hidden[real], words) / len(words)).backward()
+        (objective.loss(model.output, hidden[is_word], words) / len(words)).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
         return len(words)
 
-    order = plan_batches(text, options.batch_words, seed=1, epoch=0)
-    return make_contestant(config, name, step, text, order, options.clock, samples)
+    text_batches = plan_batches(text, options.batch_words, seed=1, epoch=0)
+    return _make_candidate(config, name, train_step, text, text_batches, options.clock, samples)
 
 
-def network_config(name: str, counts: np.ndarray, options: BenchmarkOptions) -> NetworkConfig:
-    """The model of that name at the sizes asked for."""
+def make_config(name: str, counts: np.ndarray, options: BenchmarkOptions) -> NetworkConfig:
+    """Make the configuration of a model by its name in ``MODELS``, for (V - 1,) word counts."""
     kind, output = MODELS[name]
     return NetworkConfig(
         len(counts) + 1,
@@ -230,21 +249,21 @@ def network_config(name: str, counts: np.ndarray, options: BenchmarkOptions) -> 
     )
 
 
-def make_contestant(
+def _make_candidate(
     config: NetworkConfig,
     name: str,
-    step: Callable[[np.ndarray], int],
+    train_step: Callable[[np.ndarray], int],
     text: Sentences,
-    order: list[np.ndarray],
+    text_batches: list[np.ndarray],
     clock: Callable[[], float],
     samples: int | None = None,
-) -> Contestant:
-    """With the products of a short, a medium and a long batch."""
-    by_length = sorted(order, key=lambda chosen: int(text.lengths[chosen].max()))
+) -> Candidate:
+    """Make a candidate with the matrix products of a short, a medium and a long batch."""
+    by_length = sorted(text_batches, key=lambda chosen: int(text.lengths[chosen].max()))
     products, n_words = list[Product](), 0
     for quarter in (1, 2, 3):
         _, targets = text.pad_rows(by_length[len(by_length) * quarter // 4])
         words = torch.from_numpy(targets[targets >= 0])
         products += network_products(config, *targets.shape) + output_products(config, words, samples)
         n_words += len(words)
-    return Contestant(name, step, order, products, n_words, clock)
+    return Candidate(name, train_step, text_batches, products, n_words, clock)

@@ -74,9 +74,9 @@ def bench(
         chosen, size, classes, window, noise_samples, batch_words, seconds, rounds, processor_time
     )
     encoded, n_words = (
-        run.file_text(text, read_normaliser(normaliser), vocabulary_size)
+        run.read_text(text, read_normaliser(normaliser), vocabulary_size)
         if text
-        else run.zipf_text(vocabulary_size)
+        else run.make_zipf_text(vocabulary_size)
     )
     speeds = run.run_benchmark(encoded, n_words, options)
     machine = {"threads": torch.get_num_threads(), "torch": torch.__version__, "vocabulary_size": n_words}

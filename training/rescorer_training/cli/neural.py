@@ -19,7 +19,7 @@ from rescorer_training.cli.options import (
 )
 from rescorer_training.data.normalisation import read_normaliser
 from rescorer_training.neural.options import NetworkOptions, TrainingOptions
-from rescorer_training.neural.prepare import prepared
+from rescorer_training.neural.prepare import load_prepared
 
 
 @expand_options
@@ -70,23 +70,23 @@ def neural(
     """
     # deferred, because importing torch takes seconds
     from rescorer_training.neural import train
-    from rescorer_training.neural.distributed import Workers
+    from rescorer_training.neural.distributed import ProcessGroup
 
-    workers = Workers.join()
+    processes = ProcessGroup.join()
     paths, weights = zip(*map(parse_weighted_text, texts), strict=True)
     inputs = train.RunInputs(
         list(paths), validation, output_folder, read_normaliser(normaliser), longest, start_from, weights
     )
-    if workers.first and not resume:
+    if processes.is_first and not resume:
         train.prepare_run(inputs, vocabulary, vocabulary_size, network)
-    workers.wait()
-    text = prepared(output_folder, longest)
+    processes.wait()
+    text = load_prepared(output_folder, longest)
     facts = train.train(
         inputs, text, network, options,
-        device=device, threads=threads, resume=resume, tensorboard=tensorboard, workers=workers,
+        device=device, threads=threads, resume=resume, tensorboard=tensorboard, processes=processes,
     )  # fmt: skip
-    workers.leave()
-    if workers.first:
+    processes.leave()
+    if processes.is_first:
         best = facts["validation_perplexity"]
         typer.echo(json.dumps(facts) if as_json else f"best validation perplexity {best:.2f}")
 

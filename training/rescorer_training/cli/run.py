@@ -36,11 +36,11 @@ def run(
     """
     # deferred, because importing torch takes seconds
     from rescorer_training.recipe.config import read_recipe
-    from rescorer_training.recipe.report import REPORT
+    from rescorer_training.recipe.report import REPORT_FILE
     from rescorer_training.recipe.run import run_recipe
 
     report = run_recipe(read_recipe(recipe), data, output, device=device, threads=threads)
     if as_json:
         typer.echo(json.dumps(asdict(report), indent=2, ensure_ascii=False))
     else:
-        Console().print(Markdown((output / REPORT).read_text(encoding="utf-8")))
+        Console().print(Markdown((output / REPORT_FILE).read_text(encoding="utf-8")))

@@ -1,14 +1,14 @@
-"""Owns the making of what a run trains, from its options: word classes, the network, the objective."""
+"""Build the network and the objective of a training run from its options."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-import typer
 
 from rescorer.errors import ConfigError
 from rescorer.lm.checkpoint import load_model
@@ -36,89 +36,102 @@ from rescorer_training.neural.objectives import (
 )
 from rescorer_training.neural.options import NetworkOptions, TrainingOptions
 from rescorer_training.neural.prepare import PreparedText, reorder
+from rescorer_training.neural.progress import print_status
 
-CLASSES = "classes.json"
-"""Sizes of the classes that the folder's vocabulary is ordered by, where they are not frequency bins."""
+CLASSES_FILE = "classes.json"
+"""Sizes of the classes that order the vocabulary of the folder, unless they are frequency bins."""
 CLASS_POWERS = {"sqrt": 0.5, "mass": 1.0}
-CLASSES_BY = (*CLASS_POWERS, "brown", "kmeans")
+CLASS_METHODS = (*CLASS_POWERS, "brown", "kmeans")
 TREES = ("huffman", "learned")
-NOT_OF_THE_CONFIG = ("n_classes", "class_by", "tree", "vectors", "embeddings", "freeze_embeddings")
-"""Options of the network that say where its parts come from."""
+NOT_IN_CONFIG = ("n_classes", "class_by", "tree", "vectors", "embeddings", "freeze_embeddings")
+"""Network options that are no part of ``NetworkConfig``, because they only say how to initialise it."""
 DEFAULT_WINDOW = 4
-"""Words that a feed-forward network sees: a 5-gram's."""
-
-
-LARGEST_CLASS = 3
-"""Times the mean size: what a learned class may grow to; costs no perplexity, saves time."""
+"""Context words of a feed-forward network, as many as in a 5-gram."""
+MAX_CLASS_RATIO = 3
+"""Largest size of a learned class as a multiple of the mean size; saves time and costs no perplexity."""
 
 
 def order_by_classes(folder: Path, text: PreparedText, options: NetworkOptions) -> None:
-    """Puts the vocabulary and the encoded text of a prepared run into the order of its classes.
+    """Reorder the vocabulary and the encoded text of a prepared run by word classes, if they are learned.
 
     Raises:
-        ConfigError: options contradict one another, or the classes cannot be made; says why.
+        ConfigError: options contradict each other, or the classes cannot be formed.
     """
-    (folder / CLASSES).unlink(missing_ok=True)
-    _check(options)
+    (folder / CLASSES_FILE).unlink(missing_ok=True)
+    _check_options(options)
     if options.class_by in (None, *CLASS_POWERS):
-        return
-    n_classes = options.n_classes or choose_class_count(len(text.vocabulary) - 1)
+        return  # the vocabulary is in order of frequency already
     n_words = len(text.vocabulary) - 1
-    largest = max(2, LARGEST_CLASS * n_words // n_classes)
+    n_classes = options.n_classes or choose_class_count(n_words)
+    max_class_size = max(2, MAX_CLASS_RATIO * n_words // n_classes)
     if options.class_by == "brown":
-        made = make_brown_classes(text.train.ids, n_words, n_classes, max_class_size=largest)
+        classes = make_brown_classes(text.train.ids, n_words, n_classes, max_class_size=max_class_size)
     else:
-        made = make_embedding_classes(
-            _vectors(text, options), text.counts(), n_classes, max_class_size=largest
-        )
-    reorder(folder, text.vocabulary, made.order)
-    (folder / CLASSES).write_text(json.dumps(made.class_sizes), encoding="utf-8")
+        vectors = _get_word_vectors(text, options)
+        classes = make_embedding_classes(vectors, text.counts(), n_classes, max_class_size=max_class_size)
+    reorder(folder, text.vocabulary, classes.order)
+    (folder / CLASSES_FILE).write_text(json.dumps(classes.class_sizes), encoding="utf-8")
 
 
-def _check(options: NetworkOptions) -> None:
-    for name, value, known in (("class_by", options.class_by, CLASSES_BY), ("tree", options.tree, TREES)):
+def _check_options(options: NetworkOptions) -> None:
+    """Raise ConfigError if network options are unknown or contradict each other."""
+    choices = (("class_by", options.class_by, CLASS_METHODS), ("tree", options.tree, TREES))
+    for name, value, known in choices:
         if value not in (None, *known):
             raise ConfigError(f"{name} is {value!r}; expected one of {', '.join(known)}")
     if options.vectors and options.class_by != "kmeans" and options.tree != "learned":
-        raise ConfigError("only --class-by kmeans and --tree learned go by --vectors")
+        raise ConfigError("--vectors is used only by --class-by kmeans and --tree learned; add one of them")
     if options.tree and options.output != "tree":
-        raise ConfigError("--tree says which tree --output-layer tree has; give both")
+        raise ConfigError("--tree needs --output-layer tree; give both")
     if options.freeze_embeddings and not options.embeddings:
-        raise ConfigError("--freeze-embeddings freezes the vectors of --embeddings; give both")
+        raise ConfigError("--freeze-embeddings needs the vectors of --embeddings; give both")
 
 
-def _vectors(text: PreparedText, options: NetworkOptions) -> np.ndarray:
-    """(V - 1, D) vectors that words are told apart by."""
+def _get_word_vectors(text: PreparedText, options: NetworkOptions) -> np.ndarray:
+    """Load the vectors of ``--vectors``, or compute them from neighbouring words; returns (V - 1, D)."""
     if options.vectors:
-        return word_vectors(Path(options.vectors), text.vocabulary)
+        return load_word_vectors(Path(options.vectors), text.vocabulary)
     n_words = len(text.vocabulary) - 1
     classes = find_brown_clusters(text.train.ids, n_words, max(3, choose_class_count(n_words)))
     return compute_neighbour_vectors(text.train.ids, classes)
 
 
-def word_vectors(source: Path, vocabulary: Vocabulary) -> np.ndarray:
-    """(V - 1, D) vectors of the words that can be predicted: of a run's best model, its output layer's where
-    it has any, or of a text file as word2vec and GloVe write it; zeros for words that are not there."""
+def load_word_vectors(source: Path, vocabulary: Vocabulary) -> np.ndarray:
+    """Load vectors of the words that can be predicted.
+
+    Args:
+        source: a training run, whose best model's output weights are used (its embedding if it has a tree
+            softmax), or a text file in the format of word2vec or GloVe.
+
+    Returns:
+        (V - 1, D) float32, zeros for words without a vector.
+
+    Raises:
+        ConfigError: no word of the vocabulary has a vector.
+    """
     n_words = len(vocabulary) - 1
     if not source.is_dir():
-        found = dict(read_vectors(source, vocabulary.ids, vector_width(source)))
+        vectors_by_id = dict(read_vectors(source, vocabulary.ids, detect_vector_size(source)))
     else:
         model, words = load_model(source / "best")
-        trees = model.config.output == "tree"
-        known = (model.network.embedding.weight if trees else model.output.word_weight).detach().numpy()
-        ids = {i: words.ids[word] for i, word in enumerate(vocabulary.words) if word in words.ids}
-        found = {i: known[place] for i, place in ids.items() if place < model.config.n_words}
-    if not found:
-        raise ConfigError(f"{source} has a vector for none of the vocabulary's {n_words:,} words")
-    vectors = np.zeros((n_words, len(next(iter(found.values())))), dtype=np.float32)
-    for i, vector in found.items():
+        has_tree = model.config.output == "tree"
+        weight = model.network.embedding.weight if has_tree else model.output.word_weight
+        weights = weight.detach().numpy()
+        source_ids = {i: words.ids[word] for i, word in enumerate(vocabulary.words) if word in words.ids}
+        vectors_by_id = {
+            i: weights[source_id] for i, source_id in source_ids.items() if source_id < model.config.n_words
+        }
+    if not vectors_by_id:
+        raise ConfigError(f"{source} has no vector for any of the vocabulary's {n_words:,} words")
+    vectors = np.zeros((n_words, len(next(iter(vectors_by_id.values())))), dtype=np.float32)
+    for i, vector in vectors_by_id.items():
         if i < n_words:
             vectors[i] = vector
     return vectors
 
 
-def vector_width(file: Path) -> int:
-    """Values of a vector in the file, told by its first line: word2vec's two numbers, or a word's vector."""
+def detect_vector_size(file: Path) -> int:
+    """Detect the number of values per vector from the first line, a word2vec header or a word's vector."""
     fields = next(read_lines(file), "").split()
     return int(fields[1]) if len(fields) == 2 and fields[1].isdigit() else max(1, len(fields) - 1)
 
@@ -132,66 +145,84 @@ def make_network(
     *,
     resumed: bool = False,
 ) -> NeuralModel:
-    """A new network that starts from the unigram distribution, or an inherited one.
+    """Make a network that predicts the unigram distribution, or load the best model of another run.
 
     Args:
-        folder: of the run, which holds the classes that its words are ordered by.
-        resumed: a saved state is about to bring the weights, and the tree with them.
-        objective: all but ``ml`` make full softmax the default output layer, the only one that they know.
+        folder: folder of the run, with the classes that its vocabulary is ordered by.
+        start_from: run to load the network from; None makes a new network.
+        objective: any objective but ``ml`` makes a full softmax the default output layer.
+        resumed: a saved state is about to replace the weights and the tree.
 
     Raises:
-        ConfigError: the network is inherited and settings are given that it has already, or settings
-            contradict one another.
+        ConfigError: network options are given for a loaded network, or options contradict each other.
     """
     given = {
         name: value for name, value in asdict(options).items() if value is not None and name != "dropout"
     }
     if start_from:
-        if given:
-            names = ", ".join(sorted(given))
-            raise ConfigError(f"--start-from brings its own network; {names} cannot be given too")
-        model, _ = load_model(start_from / "best")
-        model.set_dropout(options.dropout)
-        return model.train()
+        return _load_network(start_from, given, options.dropout)
     counts = text.counts()
-    for name in NOT_OF_THE_CONFIG:
-        given.pop(name, None)
-    given.setdefault("output", "classes" if objective == "ml" else "full")
-    if given["output"] == "tree":
-        given.setdefault("tied", False)
-    if given.get("kind") in WINDOWED_KINDS:
-        given.setdefault("window", DEFAULT_WINDOW)
-    config = NetworkConfig(
-        vocabulary_size=len(text.vocabulary),
-        class_sizes=_class_sizes(folder, counts, options) if given["output"] == "classes" else (),
-        dropout=options.dropout,
-        **given,
-    )
-    model = NeuralModel(config)
+    model = NeuralModel(_make_config(folder, len(text.vocabulary), counts, given, options, objective))
     if isinstance(model.output, TreeSoftmax) and not resumed:
-        model.output.set_tree(_tree(text, counts, options))
+        model.output.set_tree(_make_tree(text, counts, options))
     model.output.start_from_unigrams(torch.from_numpy(counts))
     if options.embeddings:
         file, frozen = Path(options.embeddings), bool(options.freeze_embeddings)
-        typer.echo(f"{file}: {initialise_embedding(model, text.vocabulary, file, frozen)}", err=True)
+        print_status(f"{file}: {initialise_embedding(model, text.vocabulary, file, frozen)}")
     return model
 
 
-def _class_sizes(folder: Path, counts: np.ndarray, options: NetworkOptions) -> tuple[int, ...]:
-    if (folder / CLASSES).exists():
-        return tuple(json.loads((folder / CLASSES).read_text(encoding="utf-8")))
+def _load_network(run: Path, given: dict[str, Any], dropout: float) -> NeuralModel:
+    if given:
+        names = ", ".join(sorted(given))
+        raise ConfigError(f"--start-from loads an existing network; {names} cannot be given too")
+    model, _ = load_model(run / "best")
+    model.set_dropout(dropout)
+    return model.train()
+
+
+def _make_config(
+    folder: Path,
+    vocabulary_size: int,
+    counts: np.ndarray,
+    given: dict[str, Any],
+    options: NetworkOptions,
+    objective: str,
+) -> NetworkConfig:
+    """Complete the given options by defaults that depend on other options."""
+    settings = {name: value for name, value in given.items() if name not in NOT_IN_CONFIG}
+    settings.setdefault("output", "classes" if objective == "ml" else "full")
+    if settings["output"] == "tree":
+        settings.setdefault("tied", False)
+    if settings.get("kind") in WINDOWED_KINDS:
+        settings.setdefault("window", DEFAULT_WINDOW)
+    return NetworkConfig(
+        vocabulary_size=vocabulary_size,
+        class_sizes=_get_class_sizes(folder, counts, options) if settings["output"] == "classes" else (),
+        dropout=options.dropout,
+        **settings,
+    )
+
+
+def _get_class_sizes(folder: Path, counts: np.ndarray, options: NetworkOptions) -> tuple[int, ...]:
+    if (folder / CLASSES_FILE).exists():
+        return tuple(json.loads((folder / CLASSES_FILE).read_text(encoding="utf-8")))
     n_classes = options.n_classes or choose_class_count(len(counts))
     return bin_by_frequency(counts, n_classes, CLASS_POWERS[options.class_by or "sqrt"])
 
 
-def _tree(text: PreparedText, counts: np.ndarray, options: NetworkOptions) -> np.ndarray:
+def _make_tree(text: PreparedText, counts: np.ndarray, options: NetworkOptions) -> np.ndarray:
     if options.tree == "learned":
-        return build_vector_tree(_vectors(text, options), counts)
+        return build_vector_tree(_get_word_vectors(text, options), counts)
     return build_huffman_tree(counts)
 
 
 def make_objective(options: TrainingOptions, counts: np.ndarray, device: torch.device) -> Objective:
-    """What the run minimises; ``counts``: of the words that can be predicted, which noise is drawn by."""
+    """Make the objective of a run.
+
+    Args:
+        counts: (V - 1,) counts of the words that can be predicted, for the noise distribution.
+    """
     if options.objective == "ml":
         return MaximumLikelihood()
     kind = {"nce": NoiseContrastive, "negative": NegativeSampling, "sampled": SampledSoftmax}[

@@ -1,13 +1,13 @@
-"""Owns a training run's state on disk: everything needed to go on exactly where a killed run stopped;
-safetensors and JSON, replaced by an atomic rename."""
+"""Save and restore a training run exactly, in one safetensors file that is replaced atomically."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,67 +22,89 @@ from rescorer.lm.networks import NeuralModel, State
 from rescorer.vocabulary import Vocabulary
 from rescorer_training.neural.averaging import WeightAverage
 
-STATE = "state.safetensors"
-MAY_CHANGE = {"epochs", "patience"}
-"""Options that may differ when a run is resumed; others would not continue the same run."""
+STATE_FILE = "state.safetensors"
+CHANGEABLE_OPTIONS = {"epochs", "patience"}
+"""Options that may differ when a run is resumed; a change of any other option would make it another run."""
 
 
 @dataclass
-class Parts:
-    """What moves in training and is stored: the model, its optimiser and average, and of each process the
-    random state and the carried state."""
+class Progress:
+    """Position and history of a training run, saved with every checkpoint."""
+
+    epoch: int = 0
+    batch: int = 0
+    """Number of batches of this epoch already trained on."""
+    step: int = 0
+    best_perplexity: float = math.inf
+    validations_without_gain: int = 0
+    reductions: int = 0
+    """Number of times the plateau schedule has reduced the learning rate."""
+    averaged_steps: int = 0
+    seconds: float = 0.0
+    reports: list[dict[str, Any]] = field(default_factory=list)
+    """One entry per validation: step, epoch, training and validation perplexity, seconds."""
+    loss: float = 0.0
+    """Sum of the objective since the last validation, over ``loss_words`` words."""
+    loss_words: int = 0
+    words: int = 0
+    """Number of words trained on, over all epochs."""
+
+
+@dataclass
+class TrainingState:
+    """Everything that training changes, apart from ``Progress``."""
 
     model: NeuralModel
     optimiser: torch.optim.Optimizer
     average: WeightAverage
     random: list[dict[str, Tensor]]
-    """By rank; ``random_state`` of each process."""
+    """``random_state`` of each process, by rank."""
     carried: State | None
-    """Of all rows of a batch."""
+    """Carried state of all rows of a batch."""
 
     def tensors(self) -> dict[str, Tensor]:
-        """Every tensor by the name it is stored under."""
-        out = {f"model.{name}": value for name, value in deduplicated_state(self.model).items()}
+        """Return every tensor by its name in the file."""
+        tensors = {f"model.{name}": value for name, value in deduplicated_state(self.model).items()}
         for number, moments in self.optimiser.state_dict()["state"].items():
             for name, value in moments.items():
                 if value is not None:
-                    out[f"optimiser.{number}.{name}"] = torch.as_tensor(value)
-        out |= {f"average.{number}": value for number, value in enumerate(self.average.values)}
-        out |= {f"carried.{number}": value for number, value in enumerate(self.carried or ())}
+                    tensors[f"optimiser.{number}.{name}"] = torch.as_tensor(value)
+        tensors |= {f"average.{number}": value for number, value in enumerate(self.average.values)}
+        tensors |= {f"carried.{number}": value for number, value in enumerate(self.carried or ())}
         for rank, states in enumerate(self.random):
-            out |= {f"random.{rank}.{device}": value for device, value in states.items()}
-        return out
+            tensors |= {f"random.{rank}.{device}": value for device, value in states.items()}
+        return tensors
 
 
 def random_state() -> dict[str, Tensor]:
-    """Torch's random generators of this process, by device."""
+    """Return the states of torch's random generators in this process, by device."""
     states = {"cpu": torch.get_rng_state()}
     return states | ({"cuda": torch.cuda.get_rng_state()} if torch.cuda.is_available() else {})
 
 
-def save_state(folder: Path, parts: Parts, options: Mapping[str, Any], progress: Mapping[str, Any]) -> None:
-    """Writes everything into one file: tensors by name, options and progress as its metadata.
+def save_state(folder: Path, state: TrainingState, options: Mapping[str, Any], progress: Progress) -> None:
+    """Write the state into one file, with options and progress as its metadata.
 
     Raises:
-        ScoringError: the disk does not take it; the state written before stays.
+        ScoringError: writing fails, for example because the disk is full; the previous file is unchanged.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    metadata = {"options": json.dumps(options), "progress": json.dumps(progress)}
-    tensors = {name: value.detach().contiguous() for name, value in parts.tensors().items()}
-    partial = folder / f"{STATE}.partial"
+    metadata = {"options": json.dumps(options), "progress": json.dumps(asdict(progress))}
+    tensors = {name: value.detach().contiguous() for name, value in state.tensors().items()}
+    partial = folder / f"{STATE_FILE}.partial"
     try:
         save_file(tensors, partial, metadata)
-        os.replace(partial, folder / STATE)
-    except (OSError, SafetensorError) as fault:
+        os.replace(partial, folder / STATE_FILE)
+    except (OSError, SafetensorError) as error:
         partial.unlink(missing_ok=True)
-        raise ScoringError(_not_written(folder / STATE, fault, progress)) from None
+        raise ScoringError(_describe_write_error(folder / STATE_FILE, error, progress.step)) from None
 
 
-def save_best(folder: Path, model: NeuralModel, vocabulary: Vocabulary, progress: Mapping[str, Any]) -> None:
-    """Writes the model into ``folder``/best, file by file at once, so that a good model is always there.
+def save_best(folder: Path, model: NeuralModel, vocabulary: Vocabulary, step: int) -> None:
+    """Write the model to ``folder``/best, replacing file by file so that a complete model always exists.
 
     Raises:
-        ScoringError: the disk does not take it; the model written before stays.
+        ScoringError: writing fails, for example because the disk is full; the previous model is unchanged.
     """
     partial, best = folder / "best.partial", folder / "best"
     try:
@@ -90,84 +112,101 @@ def save_best(folder: Path, model: NeuralModel, vocabulary: Vocabulary, progress
         best.mkdir(exist_ok=True)
         for path in partial.iterdir():
             os.replace(path, best / path.name)
-    except (OSError, SafetensorError) as fault:
-        raise ScoringError(_not_written(best, fault, progress)) from None
+    except (OSError, SafetensorError) as error:
+        raise ScoringError(_describe_write_error(best, error, step)) from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _not_written(path: Path, fault: Exception, progress: Mapping[str, Any]) -> str:
+def _describe_write_error(path: Path, error: Exception, step: int) -> str:
     return (
-        f"{path} cannot be written at step {progress['step']}: {fault}; what was saved before is untouched. "
-        f"Make room, then go on from there with --resume"
+        f"{path} cannot be written at step {step}: {error}. The previous version is unchanged: free disk "
+        f"space, then continue from it with --resume"
     )
 
 
 def load_state(
     folder: Path, model: NeuralModel, optimiser: torch.optim.Optimizer, average: WeightAverage,
     options: Mapping[str, Any], rank: int = 0,
-) -> tuple[dict[str, Any], State | None]:  # fmt: skip
-    """Puts a saved state back; returns the progress saved with it, and the state carried by all rows.
+) -> tuple[Progress, State | None]:  # fmt: skip
+    """Restore a saved state; return its progress and the carried state of all rows.
 
     Raises:
-        ConfigError: there is no state, or the run was started with other options.
-        BundleError: the state is damaged or belongs to another network.
+        ConfigError: there is no saved state, or the run was started with other options.
+        BundleError: the state is damaged or belongs to a different network.
     """
-    path = folder / STATE
+    path = folder / STATE_FILE
     if not path.exists():
-        raise ConfigError(f"{folder} holds no training state to resume; start without --resume")
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata()
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-    except (OSError, SafetensorError) as fault:
-        raise BundleError(f"{path}: damaged: {fault}") from None
-    saved = json.loads(metadata["options"])
-    changed = sorted(k for k in saved if saved[k] != options.get(k) and k not in MAY_CHANGE)
-    if changed:
-        what = ", ".join(f"{k} was {saved[k]}, is {options.get(k)}" for k in changed)
-        raise ConfigError(f"{path}: the run was started with other options: {what}")
-    parameters = _part(tensors, "model.")
+        raise ConfigError(f"{folder} has no training state to resume; start without --resume")
+    metadata, tensors = _read_state_file(path)
+    _check_options(path, json.loads(metadata["options"]), options)
+    parameters = _select(tensors, "model.")
     if model.config.tied:
         parameters["output.word_weight"] = parameters["network.embedding.weight"]
     try:
         model.load_state_dict(parameters)
-    except RuntimeError as fault:
-        raise BundleError(f"{path}: does not fit the network: {fault}") from None
+    except RuntimeError as error:
+        raise BundleError(f"{path} does not fit the network: {error}") from None
     moments: dict[int, dict[str, Tensor]] = {}
-    for name, value in _part(tensors, "optimiser.").items():
+    for name, value in _select(tensors, "optimiser.").items():
         number, moment = name.split(".", 1)
         moments.setdefault(int(number), {})[moment] = value
     optimiser.load_state_dict({"state": moments, "param_groups": optimiser.state_dict()["param_groups"]})
-    place = next(model.parameters()).device
-    average.values = [value.to(place) for value in _numbered(tensors, "average.")]
-    _set_random_state(_part(tensors, f"random.{rank}."))
-    return json.loads(metadata["progress"]), tuple(_numbered(tensors, "carried.")) or None
+    device = next(model.parameters()).device
+    average.values = [value.to(device) for value in _select_numbered(tensors, "average.")]
+    _set_random_state(_select(tensors, f"random.{rank}."))
+    progress = Progress(**json.loads(metadata["progress"]))
+    return progress, tuple(_select_numbered(tensors, "carried.")) or None
 
 
-def interleaved(parts: list[State | None]) -> State | None:
-    """The state of all rows, row i from part i modulo the number of parts; None where there is none."""
+def _read_state_file(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """Read metadata and tensors; raises BundleError if the file is damaged."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+            return file.metadata(), tensors
+    except (OSError, SafetensorError) as error:
+        raise BundleError(f"{path} is damaged: {error}") from None
+
+
+def _check_options(path: Path, saved: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    """Raise ConfigError if an option differs that must not change."""
+    changed = sorted(
+        name for name in saved if saved[name] != options.get(name) and name not in CHANGEABLE_OPTIONS
+    )
+    if changed:
+        changes = ", ".join(f"{name} was {saved[name]}, is {options.get(name)}" for name in changed)
+        raise ConfigError(f"{path}: the run was started with other options: {changes}")
+
+
+def interleave(parts: list[State | None]) -> State | None:
+    """Merge the states of the parts of a batch; row i comes from part i modulo the number of parts.
+
+    Returns:
+        None if the parts have no state.
+    """
     if parts[0] is None:
         return None
     n_rows = sum(len(part[0]) for part in parts if part is not None)
-    whole = tuple(each.new_empty(n_rows, *each.shape[1:]) for each in parts[0])
+    whole = tuple(tensor.new_empty(n_rows, *tensor.shape[1:]) for tensor in parts[0])
     for number, part in enumerate(parts):
-        for into, rows in zip(whole, part or (), strict=bool(part)):
-            into[number :: len(parts)] = rows
+        for target, rows in zip(whole, part or (), strict=bool(part)):
+            target[number :: len(parts)] = rows
     return whole
 
 
-def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): v for name, v in tensors.items() if name.startswith(prefix)}
+def _select(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Return the tensors whose names start with the prefix, named without it."""
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def _numbered(tensors: Mapping[str, Tensor], prefix: str) -> list[Tensor]:
-    part = _part(tensors, prefix)
-    return [part[str(number)] for number in range(len(part))]
+def _select_numbered(tensors: Mapping[str, Tensor], prefix: str) -> list[Tensor]:
+    selected = _select(tensors, prefix)
+    return [selected[str(number)] for number in range(len(selected))]
 
 
 def _set_random_state(states: Mapping[str, Tensor]) -> None:
-    """A process that the run did not have before keeps its own."""
+    """Restore the random generators; a process that has no saved state keeps its own."""
     if "cpu" in states:
         torch.set_rng_state(states["cpu"])
     if "cuda" in states and torch.cuda.is_available():

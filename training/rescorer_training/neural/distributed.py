@@ -1,6 +1,7 @@
-"""Owns the work shared by several processes (``torchrun``): who takes which part, and what they sum.
+"""Share a training run between the processes that ``torchrun`` starts.
 
-Every process holds the whole model and moves it alike: the rows of a batch are divided, the gradients summed.
+Every process holds the whole model and applies the same updates: the rows of a batch are divided between the
+processes, and their gradients are summed.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from torch import Tensor, distributed
 
 
 @dataclass(frozen=True, slots=True)
-class Workers:
-    """This process among ``count``; one that is alone has nothing to exchange."""
+class ProcessGroup:
+    """Rank of this process and size of its group; a single process exchanges nothing."""
 
     rank: int = 0
-    count: int = 1
+    size: int = 1
 
     @classmethod
-    def join(cls) -> Workers:
-        """Meets the processes that ``torchrun`` started; a process started otherwise is alone.
+    def join(cls) -> ProcessGroup:
+        """Join the processes started by ``torchrun``; any other process gets a group of its own.
 
         Tensors on the CPU are exchanged by gloo, those on GPUs by nccl.
         """
@@ -35,24 +36,27 @@ class Workers:
         return cls(distributed.get_rank(), distributed.get_world_size())
 
     @property
-    def first(self) -> bool:
-        """Whether this is the one that validates, writes and talks."""
+    def is_first(self) -> bool:
+        """Whether this process validates, writes files and reports progress."""
         return self.rank == 0
 
-    def device(self, wished: torch.device) -> torch.device:
-        """``wished``, but a GPU of its own for each process of a machine."""
-        if self.count == 1 or wished.type != "cuda":
-            return wished
+    def choose_device(self, requested: torch.device) -> torch.device:
+        """Return the requested device, or a different GPU for each process of a machine."""
+        if self.size == 1 or requested.type != "cuda":
+            return requested
         return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
 
     def sum_gradients(self, parameters: Sequence[torch.nn.Parameter], loss: Tensor) -> Tensor:
-        """Leaves the sum of all processes' gradients in every one; returns the sum of their losses.
+        """Replace the gradients by their sums over all processes; return the sum of the losses.
 
-        One exchange of one flat tensor, which the gradients are parts of afterwards.
+        The gradients travel as one flat tensor and are views of it afterwards.
         """
-        if self.count == 1:
+        if self.size == 1:
             return loss
-        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+        gradients = [
+            torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            for parameter in parameters
+        ]
         flat = torch.cat([*(gradient.flatten() for gradient in gradients), loss.reshape(1)])
         distributed.all_reduce(flat)
         pieces = flat.split([*(gradient.numel() for gradient in gradients), 1])
@@ -60,29 +64,31 @@ class Workers:
             parameter.grad = piece.view_as(parameter)
         return pieces[-1][0].clone()
 
-    def agree(self, value: float) -> float:
-        """The first process's value, in all of them."""
-        if self.count == 1:
+    def broadcast(self, value: float) -> float:
+        """Return the first process's value in all processes."""
+        if self.size == 1:
             return value
-        told = torch.tensor(value, dtype=torch.float64)
-        distributed.broadcast(told, src=0)
-        return float(told)
+        tensor = torch.tensor(value, dtype=torch.float64)
+        distributed.broadcast(tensor, src=0)
+        return float(tensor)
 
     def gather(self, value: Any) -> list[Any]:
-        """Every process's value in the first one, by rank; nothing in the others."""
-        if self.count == 1:
+        """Return the values of all processes by rank in the first process, and an empty list elsewhere."""
+        if self.size == 1:
             return [value]
-        gathered: list[Any] | None = [None] * self.count if self.first else None
+        gathered: list[Any] | None = [None] * self.size if self.is_first else None
         distributed.gather_object(value, gathered)
         return gathered or []
 
     def wait(self) -> None:
-        """Until all are here."""
-        self.agree(0.0)
+        """Wait until all processes have reached this point."""
+        self.broadcast(0.0)
 
     def leave(self) -> None:
-        """Together: a process that ends while another still writes may be killed half-way out, and the run
-        with it."""
-        if self.count > 1:
+        """Leave the group once all processes are ready to.
+
+        If one process ended while another was still writing, ``torchrun`` might kill the other one.
+        """
+        if self.size > 1:
             self.wait()
             distributed.destroy_process_group()

@@ -1,8 +1,8 @@
-"""Owns the training objectives: maximum likelihood, and three that look at a sample of the words only.
+"""Training objectives: maximum likelihood, and three objectives that score only a sample of the words.
 
-A sampled objective costs k + 1 scores a word in place of V, in training only. It works on a full softmax,
-the one layer in which every word has a score of its own. Sampling by default draws k words for the whole
-batch, so that their scores are one GEMM (N, D) × (D, k).
+A sampled objective computes k + 1 scores per word instead of V, in training only. It needs a full softmax,
+the only output layer in which every word has a score of its own. By default one sample of k words serves a
+whole batch, so that its scores are a single matrix product (N, D) × (D, k).
 """
 
 from __future__ import annotations
@@ -19,17 +19,23 @@ from rescorer.errors import ConfigError
 from rescorer.lm.networks import NeuralModel
 from rescorer.lm.output import FullSoftmax, OutputLayer
 from rescorer_training.data.sentence_batches import Sentences
-from rescorer_training.neural.validation import contexts
+from rescorer_training.neural.validation import iterate_contexts
 
-LOGITS_A_CHUNK = 1 << 24
-"""Scores held at once where all words are scored: 64 MB."""
+MAX_CHUNK_SCORES = 1 << 24
+"""Largest number of scores held at once when all words are scored (64 MB)."""
+UNSEEN_COUNT = 0.5
+"""Count of a word that never occurs, so that every word can be drawn and has a finite ln q."""
 
 
 class Objective(Protocol):
-    """What training minimises."""
+    """A loss that training minimises."""
 
     def loss(self, output: OutputLayer, hidden: Tensor, words: Tensor) -> Tensor:
-        """Σ over the batch; hidden: (N, D) context vectors, words: (N,) targets.
+        """Return the loss summed over the batch.
+
+        Args:
+            hidden: (N, D) context vectors.
+            words: (N,) target words.
 
         Raises:
             ConfigError: the objective does not work with this output layer.
@@ -37,53 +43,94 @@ class Objective(Protocol):
 
 
 class MaximumLikelihood:
-    """Σ −ln P(w | h), exactly. Every output layer has it, its scores are log-probabilities, and its mean is
-    the logarithm of the perplexity: the objective of choice wherever the output layer is affordable."""
+    """Exact Σ −ln P(w | h), the default objective.
+
+    It works with every output layer, its scores are log-probabilities, and its mean is the logarithm of the
+    perplexity.
+    """
 
     def loss(self, output: OutputLayer, hidden: Tensor, words: Tensor) -> Tensor:
         return output.loss(hidden, words)
 
 
+class Noise:
+    """Noise distribution q(w) ∝ count(w)^power over the words that can be predicted.
+
+    Power 1 is the unigram distribution (Mnih & Teh 2012), 0.75 that of word2vec (Mikolov et al. 2013b), and 0
+    the uniform distribution. Words are drawn with replacement by torch's global generator of the device. Its
+    state is part of a checkpoint, so a resumed run draws the same words as an uninterrupted one.
+
+    Args:
+        counts: (n_words,) in vocabulary order; words that never occur count one half.
+        device: device of the drawn words, the same as the model's.
+
+    Raises:
+        ConfigError: ``counts`` is not one finite number ≥ 0 per word, or ``power`` is outside 0 … 1.
+    """
+
+    def __init__(self, counts: Tensor, power: float = 1.0, device: torch.device | str = "cpu") -> None:
+        counts = counts.to("cpu", torch.float64)
+        if counts.ndim != 1 or not len(counts) or not torch.isfinite(counts).all() or counts.min() < 0:
+            raise ConfigError("noise needs the count of every word: finite numbers, none below 0")
+        if not 0 <= power <= 1:
+            raise ConfigError(f"noise_power is {power}; expected 0 (uniform) to 1 (unigram)")
+        mass = counts.clamp(min=UNSEEN_COUNT) ** power
+        self.log_probs = (mass / mass.sum()).log().to(device, torch.float32)  # (n_words,)
+        # float64, because 1 / q may exceed the 2²⁴ that float32 resolves
+        self._cumulative = (mass.cumsum(0) / mass.sum()).to(device)
+
+    @property
+    def n_words(self) -> int:
+        return len(self.log_probs)
+
+    def draw(self, *shape: int) -> Tensor:
+        """Draw independent word ids in the given shape."""
+        positions = torch.rand(shape, dtype=torch.float64, device=self._cumulative.device)
+        return torch.searchsorted(self._cumulative, positions, right=True).clamp_(max=self.n_words - 1)
+
+
 @dataclass(frozen=True, slots=True)
 class _Scores:
-    """Scores s(w, h) = h · w + b of the targets and of the noise words, and ln q of both."""
+    """Scores s(w, h) = h · w + b and log-probabilities ln q of the target and noise words."""
 
     target: Tensor  # (N,)
     noise: Tensor  # (N, k)
     target_log_q: Tensor  # (N,)
     noise_log_q: Tensor  # (k,) or (N, k)
     hits: Tensor
-    """(N, k) where a noise word is the target itself."""
+    """(N, k) bool, True where a noise word is the target itself."""
 
 
 @dataclass(frozen=True)
-class _Sampled:
-    """What the sampled objectives share: k noise words, their scores, and the check of the output layer."""
+class _SampledObjective:
+    """Draw and score the k noise words of a sampled objective."""
 
     noise: Noise
     samples: int = 512
-    """k. Words drawn for a batch do for all its positions, so k is cheap; 20 is usual for draws a word."""
+    """Number k of noise words. Large values are cheap if drawn once per batch; 20 is usual per word."""
     per_word: bool = False
-    """Draw k words for every position instead of for the whole batch: less correlated, far slower."""
+    """Draw k words for every position rather than for the batch: less correlated, but far slower."""
 
     def __post_init__(self) -> None:
         if self.samples < 1:
-            raise ConfigError(f"{self.samples} noise samples; expected at least 1")
+            raise ConfigError(f"noise_samples is {self.samples}; expected at least 1")
 
-    def _scores(self, output: OutputLayer, hidden: Tensor, words: Tensor) -> _Scores:
-        layer = _full(output)
+    def _score(self, output: OutputLayer, hidden: Tensor, words: Tensor) -> _Scores:
+        layer = _require_full_softmax(output)
         if layer.n_words != self.noise.n_words:
-            raise ConfigError(f"noise over {self.noise.n_words} words; the model predicts {layer.n_words}")
+            raise ConfigError(
+                f"the noise has {self.noise.n_words} words, but the model predicts {layer.n_words}"
+            )
         noise = self.noise.draw(*((len(words), self.samples) if self.per_word else (self.samples,)))
-        # One look-up for both, and so one gradient of the size of the matrix; index_select's takes half the
-        # time of an embedding's.
+        # A single look-up of targets and noise gives a single gradient of the matrix's size; index_select
+        # takes half the time of an embedding.
         ids = torch.cat([words, noise.flatten()])
         rows, bias = layer.word_weight.index_select(0, ids), layer.word_bias.index_select(0, ids)
         n = len(words)
         target = (hidden * rows[:n]).sum(1) + bias[:n]  # (N,)
         if self.per_word:
-            own = rows[n:].view(n, self.samples, -1)  # (N, k, D)
-            scores = torch.bmm(own, hidden.unsqueeze(2)).squeeze(2) + bias[n:].view(n, -1)
+            noise_rows = rows[n:].view(n, self.samples, -1)  # (N, k, D)
+            scores = torch.bmm(noise_rows, hidden.unsqueeze(2)).squeeze(2) + bias[n:].view(n, -1)
         else:
             scores = torch.addmm(bias[n:], hidden, rows[n:].t())  # (N, k)
         log_q = self.noise.log_probs
@@ -91,61 +138,62 @@ class _Sampled:
 
 
 @dataclass(frozen=True)
-class NoiseContrastive(_Sampled):
+class NoiseContrastive(_SampledObjective):
     """Noise-contrastive estimation (Gutmann & Hyvärinen 2010; for language models Mnih & Teh 2012).
 
-    Tells the word that came from k words drawn from q, taking exp(s − ``log_normaliser``) for the model's
-    probability: Σ −ln σ(s − ln kq) of the word − Σ ln σ(ln kq − s) of the noise. Its gradient tends to
-    maximum likelihood's as k grows, and the normaliser is learnt to be near the constant. A noise word that
-    happens to be the target stays: the theory wants noise that does not look at the data.
+    Train a classifier that separates the target from k words drawn from q, with exp(s − ``log_normaliser``)
+    as the model's probability: Σ −ln σ(s − ln kq) for targets, Σ −ln σ(ln kq − s) for noise words. The
+    gradient approaches that of maximum likelihood as k grows, and the model learns a normaliser close to the
+    constant. Noise words that equal the target are kept, because the theory requires noise that is
+    independent of the data.
 
-    Its importance: the cost of training does not grow with V, and scores that are close to normalised can be
-    used without a sum over V. They are not log-probabilities: by how much they miss is what
-    ``normaliser_error`` measures, and perplexities are those of the layer's own, normalised ``log_probs``.
+    The cost of training does not grow with V, and the scores are nearly normalised, so they can be used
+    without a sum over V. They are not log-probabilities: ``normaliser_error`` measures the difference, and
+    perplexities use the layer's normalised ``log_probs``.
     """
 
     log_normaliser: float = 0.0
-    """ln Z held constant for every context. 0 suits a layer that starts from the unigram distribution, which
-    is normalised; ln V one whose weights and biases start from zero."""
+    """Constant ln Z assumed for every context. 0 suits a layer initialised from the unigram distribution,
+    which is normalised; ln V suits weights and biases that start from zero."""
 
     def loss(self, output: OutputLayer, hidden: Tensor, words: Tensor) -> Tensor:
-        scores = self._scores(output, hidden, words)
+        scores = self._score(output, hidden, words)
         shift = self.log_normaliser + math.log(self.samples)
-        of_target = functional.softplus(shift + scores.target_log_q - scores.target)
-        of_noise = functional.softplus(scores.noise - scores.noise_log_q - shift)
-        return of_target.sum() + of_noise.sum()
+        target_loss = functional.softplus(shift + scores.target_log_q - scores.target)
+        noise_loss = functional.softplus(scores.noise - scores.noise_log_q - shift)
+        return target_loss.sum() + noise_loss.sum()
 
 
 @dataclass(frozen=True)
-class NegativeSampling(_Sampled):
-    """Negative sampling (Mikolov et al. 2013b): Σ −ln σ(s) of the word − Σ ln σ(−s) of k words drawn.
+class NegativeSampling(_SampledObjective):
+    """Negative sampling (Mikolov et al. 2013b): Σ −ln σ(s) for targets, Σ −ln σ(−s) for k noise words.
 
-    Not a language model: the optimum of s is ln P(w | h) − ln kq(w), so that the scores leave out how
-    frequent a word is, and no perplexity is claimed. Its importance is the vectors, which it trains quickly
-    and well, with noise of power 0.75. As in word2vec a draw that is the target itself is left out.
+    The result is not a language model: the optimum of s is ln P(w | h) − ln kq(w), so the scores ignore word
+    frequency and have no perplexity. It serves to train good word vectors quickly, with noise of power 0.75.
+    As in word2vec, noise words that equal the target are ignored.
     """
 
     def loss(self, output: OutputLayer, hidden: Tensor, words: Tensor) -> Tensor:
-        scores = self._scores(output, hidden, words)
-        of_noise = functional.softplus(scores.noise.masked_fill(scores.hits, -math.inf))
-        return functional.softplus(-scores.target).sum() + of_noise.sum()
+        scores = self._score(output, hidden, words)
+        noise_loss = functional.softplus(scores.noise.masked_fill(scores.hits, -math.inf))
+        return functional.softplus(-scores.target).sum() + noise_loss.sum()
 
 
 @dataclass(frozen=True)
-class SampledSoftmax(_Sampled):
-    """Softmax over the target and k words drawn (Bengio & Senécal 2008; Jean et al. 2015).
+class SampledSoftmax(_SampledObjective):
+    """Softmax over the target and k noise words (Bengio & Senécal 2008; Jean et al. 2015).
 
-    A draw weighs 1 / kq(w), which is subtracting ln kq from its score; the target weighs 1 and draws that
-    are the target (accidental hits) are removed, so that the expected sum is the exact normaliser Σ exp s.
-    The loss is then a lower bound of −ln P in expectation (Jensen), exact as k grows.
+    Each noise word is weighted by 1 / kq(w), by subtracting ln kq from its score. The target has weight 1 and
+    noise words that equal it (accidental hits) are removed, so that the expected sum is the exact normaliser
+    Σ exp s. The loss is a lower bound of −ln P in expectation (Jensen), exact as k grows.
 
-    Its importance: a few hundred words drawn stand for a vocabulary of any size. The scores are those of a
-    softmax up to a constant a context that nothing holds near 0: normalise them to use them, which the
-    layer's ``log_probs`` do. Its loss is no perplexity.
+    A few hundred noise words suffice for a vocabulary of any size. The scores are those of a softmax up to a
+    constant per context that training does not keep near 0, so they need to be normalised before use, as the
+    layer's ``log_probs`` does. The exponential of the mean loss is not a perplexity.
     """
 
     def loss(self, output: OutputLayer, hidden: Tensor, words: Tensor) -> Tensor:
-        scores = self._scores(output, hidden, words)
+        scores = self._score(output, hidden, words)
         corrected = scores.noise - scores.noise_log_q - math.log(self.samples)
         corrected = corrected.masked_fill(scores.hits, -math.inf)
         candidates = torch.cat([scores.target.unsqueeze(1), corrected], dim=1)  # (N, k + 1)
@@ -154,76 +202,36 @@ class SampledSoftmax(_Sampled):
 
 @dataclass(frozen=True, slots=True)
 class NormaliserError:
-    """By how much unnormalised scores miss being log-probabilities, in nats a word."""
+    """Difference between unnormalised scores and log-probabilities, in nats per word."""
 
     mean: float
-    """Mean of ln Σ exp(s) − log_normaliser; above 0: the scores claim too much."""
+    """Mean of ln Σ exp(s) − log_normaliser; positive if the scores are too high."""
     deviation: float
-    """Standard deviation over the contexts, which no constant can mend."""
+    """Standard deviation over the contexts, which no constant can correct."""
     n_words: int
 
 
 @torch.no_grad()
 def normaliser_error(model: NeuralModel, text: Sentences, log_normaliser: float = 0.0) -> NormaliserError:
-    """Mean and spread of ln Z − ``log_normaliser`` before every word of a text, all V words summed.
+    """Compute mean and standard deviation of ln Z − ``log_normaliser`` over a text, summing over all V words.
 
     Raises:
         ConfigError: the model's output layer is not a full softmax.
     """
-    layer = _full(model.output)
+    layer = _require_full_softmax(model.output)
     weight = layer.word_weight[: layer.n_words]
     n, total, squares = 0, 0.0, 0.0
-    for hidden, _ in contexts(model, text):
-        for part in hidden.split(max(1, LOGITS_A_CHUNK // layer.n_words)):
-            log_z = functional.linear(part, weight, layer.word_bias).logsumexp(1).double() - log_normaliser
-            n += len(part)
+    for hidden, _ in iterate_contexts(model, text):
+        for chunk in hidden.split(max(1, MAX_CHUNK_SCORES // layer.n_words)):
+            log_z = functional.linear(chunk, weight, layer.word_bias).logsumexp(1).double() - log_normaliser
+            n += len(chunk)
             total += float(log_z.sum())
             squares += float(log_z.square().sum())
     mean = total / n
     return NormaliserError(mean, math.sqrt(max(0.0, squares / n - mean * mean)), n)
 
 
-def _full(output: OutputLayer) -> FullSoftmax:
-    """The layer, which must have one score a word for all words alike."""
+def _require_full_softmax(output: OutputLayer) -> FullSoftmax:
     if not isinstance(output, FullSoftmax):
         raise ConfigError(f"sampled objectives need a full softmax; the model has {type(output).__name__}")
     return output
-
-
-UNSEEN = 0.5
-"""What a word counts that never occurs, so that every word can be drawn and has a finite ln q."""
-
-
-class Noise:
-    """q(w) ∝ count(w)^power over the words that can be predicted.
-
-    Power 1 is the unigram distribution (Mnih & Teh 2012), 0.75 word2vec's (Mikolov et al. 2013b), 0 the
-    uniform one. Draws are with replacement and come from torch's global generator of the device, whose state
-    a checkpoint holds: a resumed run draws what the run left alone would have drawn.
-
-    Args:
-        counts: (n_words,) in the vocabulary's order; words that never occur count one half.
-        device: where draws are made; the model's.
-
-    Raises:
-        ConfigError: the counts are not one finite number ≥ 0 a word, or the power is not in 0 … 1.
-    """
-
-    def __init__(self, counts: Tensor, power: float = 1.0, device: torch.device | str = "cpu") -> None:
-        counts = counts.to("cpu", torch.float64)
-        if counts.ndim != 1 or not len(counts) or not torch.isfinite(counts).all() or counts.min() < 0:
-            raise ConfigError("noise needs the count of every word: finite numbers, none below 0")
-        if not 0 <= power <= 1:
-            raise ConfigError(f"the power of the noise is {power}; expected 0 (uniform) to 1 (unigram)")
-        mass = counts.clamp(min=UNSEEN) ** power
-        self.log_probs = (mass / mass.sum()).log().to(device, torch.float32)  # (n_words,)
-        self._cumulative = (mass.cumsum(0) / mass.sum()).to(device)  # float64: 1/q may exceed float32's 2²⁴
-
-    @property
-    def n_words(self) -> int:
-        return len(self.log_probs)
-
-    def draw(self, *shape: int) -> Tensor:
-        """Word ids of the given shape, independent of one another."""
-        places = torch.rand(shape, dtype=torch.float64, device=self._cumulative.device)
-        return torch.searchsorted(self._cumulative, places, right=True).clamp_(max=self.n_words - 1)

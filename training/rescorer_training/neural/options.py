@@ -1,4 +1,4 @@
-"""Owns what a neural run can be told: how it trains and which network it makes; plain data, checked."""
+"""Options of a training run and of its network, validated on construction."""
 
 from __future__ import annotations
 
@@ -19,51 +19,67 @@ TEXT, NETWORK, OPTIMISER, REGULARISATION, RUN = "Text", "Network", "Optimiser", 
 
 @dataclass(frozen=True, slots=True)
 class TrainingOptions:
-    """How a run trains; stored with it, and compared when it is resumed."""
+    """Training options; saved with the run and compared when it is resumed.
 
-    epochs: int = option(10, OPTIMISER, "Passes over the text.")
-    batch_words: int = option(4096, TEXT, "Sentence by sentence: words a batch, padding included.")
-    learning_rate: float = option(2e-3, OPTIMISER, "Peak of the schedule.")
-    warmup_steps: int = option(200, OPTIMISER, "Steps up to the peak.")
+    Raises:
+        ConfigError: a value is out of range or unknown.
+    """
+
+    epochs: int = option(10, OPTIMISER, "Number of passes over the training text.")
+    batch_words: int = option(4096, TEXT, "Words per batch of sentences, padding included.")
+    learning_rate: float = option(2e-3, OPTIMISER, "Peak learning rate.")
+    warmup_steps: int = option(200, OPTIMISER, "Steps of linear warm-up to the peak learning rate.")
     gradient_clip: float = option(1.0, OPTIMISER, "Largest norm of the gradient of the mean loss.")
-    weight_decay: float = option(0.0, REGULARISATION, "AdamW's, or the L2 penalty of sgd.")
-    validations_an_epoch: int = option(1, RUN, "How often to measure.")
-    patience: int = option(4, RUN, "Validations in a row without a new best before stopping.")
+    weight_decay: float = option(0.0, REGULARISATION, "Weight decay of AdamW, or L2 penalty of SGD.")
+    validations_an_epoch: int = option(1, RUN, "Validations per epoch.")
+    patience: int = option(4, RUN, "Consecutive validations without improvement before training stops.")
     bfloat16: bool = option(False, RUN, "Multiply the network's matrices in bfloat16.")
-    seed: int = option(1, RUN, "Of weights, batches and dropout.")
-    batch_rows: int = option(20, TEXT, "Carried state: places of the text read in parallel.")
-    bptt: int = option(35, TEXT, "Carried state: words after which the gradient is cut (truncated BPTT).")
-    accumulate: int = option(1, RUN, "Parts a batch is computed in, one after another, to need less memory.")
-    optimiser: str = option("adamw", OPTIMISER, "AdamW, or plain stochastic gradient.", metavar="adamw|sgd")
-    momentum: float = option(0.0, OPTIMISER, "Of sgd.")
+    seed: int = option(1, RUN, "Random seed.")
+    batch_rows: int = option(20, TEXT, "Carried state: text positions read in parallel.")
+    bptt: int = option(35, TEXT, "Carried state: words per truncated back-propagation through time.")
+    accumulate: int = option(1, RUN, "Parts per batch, computed one after another to save memory.")
+    optimiser: str = option("adamw", OPTIMISER, "AdamW or stochastic gradient descent.", metavar="adamw|sgd")
+    momentum: float = option(0.0, OPTIMISER, "Momentum of SGD.")
     schedule: str = option(
         "cosine",
         OPTIMISER,
-        "After the warm-up: to zero over all epochs, down when validation stops gaining, or unchanged.",
+        "Learning rate after the warm-up: cosine decay to zero, reduced when validation stalls, or constant.",
         metavar="cosine|plateau|constant",
     )
-    plateau_gain: float = option(0.003, OPTIMISER, "plateau: lower the rate below this relative gain.")
-    plateau_factor: float = option(0.5, OPTIMISER, "plateau: what the rate is multiplied by.")
+    plateau_gain: float = option(
+        0.003, OPTIMISER, "Plateau schedule: smallest relative improvement that keeps the learning rate."
+    )
+    plateau_factor: float = option(
+        0.5, OPTIMISER, "Plateau schedule: factor of each learning rate reduction."
+    )
     average: str = option(
         "none",
         REGULARISATION,
-        "Weights to validate and keep: the last, their moving average, or the mean since --average-from.",
+        "Weights to validate and save: the last, their moving average, or their mean since --average-from.",
         metavar="none|ema|uniform",
     )
-    average_decay: float = option(0.999, REGULARISATION, "ema: share of the average kept at a step.")
+    average_decay: float = option(0.999, REGULARISATION, "Moving average: decay per step.")
     average_from: int = option(
-        0, REGULARISATION, "uniform: epoch it starts after; 0: once 5 validations bring no new best."
+        0, REGULARISATION, "Mean: epoch after which it starts; 0: after 5 validations without improvement."
     )
 
     objective: str = option(
         "ml",
         OPTIMISER,
-        "Maximum likelihood; with a full softmax also noise contrast, negative sampling, sampled softmax.",
+        "Maximum likelihood; with a full softmax also noise-contrastive estimation, negative sampling or "
+        "sampled softmax.",
         metavar="ml|nce|negative|sampled",
     )
-    noise_samples: int = option(512, OPTIMISER, "Sampled objectives: words drawn for a batch or a word.")
-    noise_power: float = option(1.0, OPTIMISER, "Sampled objectives: words are drawn by count to this power.")
-    noise_per: str = option("batch", OPTIMISER, "Sampled objectives: draw for.", metavar="batch|word")
+    noise_samples: int = option(512, OPTIMISER, "Sampled objectives: noise words per batch or per word.")
+    noise_power: float = option(
+        1.0, OPTIMISER, "Sampled objectives: power of the word counts in the noise distribution."
+    )
+    noise_per: str = option(
+        "batch",
+        OPTIMISER,
+        "Sampled objectives: draw noise once per batch or once per word.",
+        metavar="batch|word",
+    )
 
     def __post_init__(self) -> None:
         for name in (
@@ -90,64 +106,75 @@ class TrainingOptions:
             if getattr(self, name) not in known:
                 raise ConfigError(f"{name} is {getattr(self, name)!r}; expected one of {', '.join(known)}")
         if self.momentum and self.optimiser != "sgd":
-            raise ConfigError(f"momentum is {self.momentum} for {self.optimiser}; only sgd has one")
+            raise ConfigError(
+                f"momentum is {self.momentum}, but {self.optimiser} has none; choose optimiser sgd"
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkOptions:
-    """The network to make. One that is inherited has its own: all but dropout must be None."""
+    """Network options; all except dropout must be None if the run starts from an existing network."""
 
     kind: str | None = option(
-        None, NETWORK, "The network; default lstm.", "--network", metavar="lstm|gru|elman|feedforward|lbl"
+        None, NETWORK, "Type of network; default lstm.", "--network", metavar="lstm|gru|elman|feedforward|lbl"
     )
     embedding_size: int | None = option(
-        None, NETWORK, "Size of the word vectors; default 200.", "--embedding"
+        None, NETWORK, "Size of the word embeddings; default 200.", "--embedding"
     )
     hidden_size: int | None = option(None, NETWORK, "Size of the hidden state; default 200.", "--hidden")
-    layers: int | None = option(None, NETWORK, "Layers, stacked; default 1.")
+    layers: int | None = option(None, NETWORK, "Number of layers; default 1.")
     activation: str | None = option(
-        None, NETWORK, "Of elman, feedforward and lbl; default tanh.", metavar="tanh|sigmoid|relu|linear"
+        None,
+        NETWORK,
+        "Activation of elman, feedforward and lbl networks; default tanh.",
+        metavar="tanh|sigmoid|relu|linear",
     )
-    window: int | None = option(None, NETWORK, "Words that feedforward and lbl see; default 4.")
+    window: int | None = option(None, NETWORK, "Context words of feedforward and lbl networks; default 4.")
     residual: bool | None = option(
-        None, NETWORK, "Layers above the first add to what they were given.", "--residual/--plain"
+        None, NETWORK, "Residual connections around the layers above the first.", "--residual/--plain"
     )
     tied: bool | None = option(
-        None, NETWORK, "One matrix for input embedding and output words (default).", "--tied/--untied"
+        None, NETWORK, "Use the input embedding as output weights too (default).", "--tied/--untied"
     )
     carried: bool | None = option(
-        None, TEXT, "State goes on over sentence ends, or starts anew (default).", "--carried/--reset"
+        None, TEXT, "Carry the state across sentence boundaries, or reset it (default).", "--carried/--reset"
     )
     output: str | None = option(
         None,
         NETWORK,
-        "Softmax by classes (default), full, or a tree.",
+        "Output layer: class-factored softmax (default), full softmax or tree softmax.",
         "--output-layer",
         metavar="classes|full|tree",
     )
-    n_classes: int | None = option(None, NETWORK, "Output classes; default √V.", "--classes")
+    n_classes: int | None = option(None, NETWORK, "Number of output classes; default √V.", "--classes")
     class_by: str | None = option(
         None,
         NETWORK,
-        "Classes of equal mass of √count (default) or count, of words with like neighbours, or by --vectors.",
+        "Word classes: equal mass of √count (default) or count, Brown clusters, or k-means of --vectors.",
         metavar="sqrt|mass|brown|kmeans",
     )
     tree: str | None = option(
-        None, NETWORK, "Of tree: by word counts (default), or by --vectors.", metavar="huffman|learned"
+        None,
+        NETWORK,
+        "Tree of the tree softmax: Huffman tree (default), or learned from --vectors.",
+        metavar="huffman|learned",
     )
     vectors: str | None = option(
         None,
         NETWORK,
-        "kmeans and learned: a run or a text file whose word vectors to go by; default: words beside.",
+        "Word vectors for kmeans and learned: a training run or a text file; default: computed from "
+        "neighbouring words.",
     )
     embeddings: str | None = option(
-        None, NETWORK, "Text file of word vectors that the embedding starts from: word2vec's or GloVe's."
+        None, NETWORK, "Text file of word2vec or GloVe vectors that initialise the embedding."
     )
     freeze_embeddings: bool | None = option(
-        None, NETWORK, "Leave these vectors as they are.", "--freeze-embeddings/--tune-embeddings"
+        None, NETWORK, "Keep the embedding fixed during training.", "--freeze-embeddings/--tune-embeddings"
     )
-    dropout: float = option(0.0, REGULARISATION, "Share of values dropped in training.")
+    dropout: float = option(0.0, REGULARISATION, "Dropout probability.")
     locked_dropout: bool | None = option(
-        None, REGULARISATION, "One dropout mask for a whole sequence.", "--locked-dropout/--free-dropout"
+        None, REGULARISATION, "Use one dropout mask for a whole sequence.", "--locked-dropout/--free-dropout"
     )
-    weight_dropout: float | None = option(None, REGULARISATION, "Share of recurrent weights dropped a batch.")
+    weight_dropout: float | None = option(
+        None, REGULARISATION, "Dropout probability of the recurrent weights."
+    )

@@ -1,4 +1,4 @@
-"""Owns what is made of the weights of trained networks: stored in fewer bits, or averaged."""
+"""Post-process the weights of trained networks: store them in fewer bits, or average them."""
 
 from __future__ import annotations
 
@@ -12,64 +12,66 @@ from rescorer.errors import ConfigError
 from rescorer.lm.checkpoint import WEIGHTS_FILE, load_model, save_model
 
 PRECISIONS = {"float32": torch.float32, "float16": torch.float16, "int8": torch.int8}
-FACTS = "training.json"
-"""What a run wrote beside its model."""
+FACTS_FILE = "training.json"
+"""Facts that the training run wrote beside its model."""
 
 
 def quantise(folder: Path, output: Path, precision: str) -> tuple[int, int]:
-    """Writes a model with weights of another precision; returns the bytes of the weights before and after.
+    """Write a model with its weights in another precision; return the weights' bytes before and after.
 
     Raises:
-        ConfigError: the precision is unknown, or the output is taken.
+        ConfigError: the precision is unknown, or the output folder already has a model.
         BundleError: the model cannot be read.
     """
     if precision not in PRECISIONS:
         raise ConfigError(f"precision is {precision!r}; expected one of {', '.join(PRECISIONS)}")
-    check_free(output)
+    _check_output(output)
     save_model(*load_model(folder), output, PRECISIONS[precision])
-    if (folder / FACTS).exists():
-        shutil.copyfile(folder / FACTS, output / FACTS)
+    if (folder / FACTS_FILE).exists():
+        shutil.copyfile(folder / FACTS_FILE, output / FACTS_FILE)
     return (folder / WEIGHTS_FILE).stat().st_size, (output / WEIGHTS_FILE).stat().st_size
 
 
 def average(folders: Sequence[Path], output: Path) -> None:
-    """Writes the model whose weights are the means of several models' weights, summed in float64.
+    """Write a model whose weights are the means of several models' weights, summed in float64.
 
-    Of checkpoints of one run, or of runs that started from one model (Izmailov et al. 2018, "Averaging
-    weights leads to wider optima"; Wortsman et al. 2022, "Model soups"). Runs that began apart have nothing
-    in common that could be averaged.
+    Averaging suits checkpoints of one run, and runs that started from the same model (Izmailov et al. 2018,
+    "Averaging weights leads to wider optima"; Wortsman et al. 2022, "Model soups"). It does not suit runs
+    with different random starts, because their weights do not correspond to each other.
 
     Raises:
-        ConfigError: fewer than two models are given, they differ in config or vocabulary, or the output is
-            taken.
+        ConfigError: there are fewer than two models, they differ in config or vocabulary, or the output
+            folder already has a model.
         BundleError: a model cannot be read.
     """
     if len(folders) < 2:
         raise ConfigError("give at least two models to average")
-    check_free(output)
+    _check_output(output)
     model, vocabulary = load_model(folders[0])
     config = model.config.to_dict()
     sums = {name: value.double() for name, value in model.state_dict().items()}
     for folder in folders[1:]:
-        other, words = load_model(folder)
-        values = other.config.to_dict()
-        differ = [key for key, value in values.items() if value != config[key]]
-        if differ:
-            key = differ[0]
-            raise ConfigError(f"{folder}: {key} is {values[key]!r}, in {folders[0]} {config[key]!r}")
-        if words != vocabulary:
-            raise ConfigError(f"{folder}: its vocabulary is not that of {folders[0]}")
+        other, other_vocabulary = load_model(folder)
+        for key, value in other.config.to_dict().items():
+            if value != config[key]:
+                raise ConfigError(f"{folder}: {key} is {value!r}, but {config[key]!r} in {folders[0]}")
+        if other_vocabulary != vocabulary:
+            raise ConfigError(f"{folder}: its vocabulary differs from that of {folders[0]}")
         for name, value in other.state_dict().items():
             if value.is_floating_point():
                 sums[name] += value
             elif not torch.equal(value, sums[name].to(value.dtype)):
-                raise ConfigError(f"{folder}: its {name} is not that of {folders[0]}")
-    means = {n: v / len(folders) if model.state_dict()[n].is_floating_point() else v for n, v in sums.items()}
+                raise ConfigError(f"{folder}: its {name} differs from that of {folders[0]}")
+    # Integer tensors, such as a softmax tree, are equal in all models and are not averaged.
+    means = {
+        name: sums[name] / len(folders) if value.is_floating_point() else sums[name]
+        for name, value in model.state_dict().items()
+    }
     model.load_state_dict(means)
     save_model(model, vocabulary, output)
 
 
-def check_free(output: Path) -> None:
-    """Raises ConfigError where a model is already there."""
+def _check_output(output: Path) -> None:
+    """Raise ConfigError if the folder already has a model."""
     if (output / WEIGHTS_FILE).exists():
-        raise ConfigError(f"{output} holds a model; choose another folder")
+        raise ConfigError(f"{output} already has a model; choose another folder")

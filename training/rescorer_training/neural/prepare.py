@@ -1,4 +1,4 @@
-"""Owns the preparation of a neural run: vocabulary chosen, text encoded once and mapped into memory."""
+"""Prepare the text of a training run: choose the vocabulary, encode the text once and map it into memory."""
 
 from __future__ import annotations
 
@@ -16,34 +16,37 @@ from rescorer_training.classes.partition import order_vocabulary
 from rescorer_training.data.corpus import count_ids, number_words, read_encoded, read_lines, renumber
 from rescorer_training.data.sentence_batches import Sentences
 
-ANY_LENGTH = 1 << 30
-WORDS, TRAIN, VALIDATION, CORPORA = "vocabulary.txt", "train.ids", "validation.ids", "corpora.json"
+NO_LIMIT = 1 << 30
+"""Sentence length that no sentence reaches; validation sentences are never cut."""
+VOCABULARY_FILE, TRAIN_FILE, VALIDATION_FILE = "vocabulary.txt", "train.ids", "validation.ids"
+CORPORA_FILE = "corpora.json"
+"""Sentence count and weight of each training text, if the weights are not all 1."""
 
 
 @dataclass(frozen=True)
 class PreparedText:
-    """Training and validation text as ids."""
+    """Training and validation text as word ids."""
 
     vocabulary: Vocabulary
     train: Sentences
     validation: Sentences
 
     def counts(self) -> np.ndarray:
-        """How often each word that can be predicted occurs in the training text, (V - 1,)."""
+        """Count each word that can be predicted in the training text; returns (V - 1,)."""
         return count_ids(self.train.ids, len(self.vocabulary))[:-1]
 
 
 def choose_vocabulary(counts: Mapping[str, int], file: Path | None, size: int) -> Vocabulary:
-    """The words of ``file`` (one a line), or the ``size`` most frequent of those counted."""
+    """Return the words of ``file`` (one per line), or the ``size`` most frequent words without a file."""
     if file is None:
         return order_vocabulary(counts, sorted(counts, key=counts.__getitem__, reverse=True)[:size])
     words = [word for line in read_lines(file) if (word := line.strip())]
     if not words:
-        raise FormatError("no words in it; expected one a line", file=str(file))
+        raise FormatError("the file has no words; expected one per line", file=str(file))
     return order_vocabulary(counts, words)
 
 
-def prepare(
+def prepare_text(
     folder: Path,
     texts: Sequence[Path],
     validation: Path,
@@ -54,38 +57,42 @@ def prepare(
     longest: int = 200,
     weights: Sequence[float] = (),
 ) -> PreparedText:
-    """Encodes the texts into ``folder``, each read and normalised once.
+    """Encode texts into ``folder``, reading and normalising each one once.
 
     Args:
-        vocabulary: that of another model, or a file of words; None: the ``size`` most frequent words.
-        weights: how often an epoch draws each sentence of each text, on average; none: all of them once.
+        vocabulary: vocabulary of another model, or a file of words. None uses the ``size`` most frequent
+            words.
+        longest: number of words after which a training sentence is cut.
+        weights: mean number of times that an epoch draws each sentence, per text. Empty uses every sentence
+            once.
 
     Raises:
-        FormatError: a text cannot be read, has no words or only one, or the vocabulary has none of its words.
+        FormatError: a text cannot be read, has fewer than two different words, or has none of the
+            vocabulary's words.
     """
-    words, n_sentences = number_words(texts, normaliser, folder / TRAIN, "reading training text")
+    words, n_sentences = number_words(texts, normaliser, folder / TRAIN_FILE, "reading training text")
     if len(words) < 2:
         names = ", ".join(map(str, texts))
         raise FormatError(f"the only word is {words[0]!r}; expected at least two different words", file=names)
     if not isinstance(vocabulary, Vocabulary):
-        counts = count_ids(read_encoded(folder / TRAIN), len(words) + 1)[1:].tolist()
+        counts = count_ids(read_encoded(folder / TRAIN_FILE), len(words) + 1)[1:].tolist()
         vocabulary = choose_vocabulary(dict(zip(words, counts, strict=True)), vocabulary, size)
-    vocabulary.save(folder / WORDS)
-    _encode(folder / TRAIN, words, vocabulary, ", ".join(map(str, texts)))
-    (folder / CORPORA).unlink(missing_ok=True)
+    vocabulary.save(folder / VOCABULARY_FILE)
+    _encode(folder / TRAIN_FILE, words, vocabulary, ", ".join(map(str, texts)))
+    (folder / CORPORA_FILE).unlink(missing_ok=True)
     if set(weights) - {1.0}:
-        (folder / CORPORA).write_text(json.dumps(list(zip(n_sentences, weights, strict=True))))
-    words, _ = number_words([validation], normaliser, folder / VALIDATION, "reading validation text")
-    _encode(folder / VALIDATION, words, vocabulary, str(validation))
-    return prepared(folder, longest)
+        (folder / CORPORA_FILE).write_text(json.dumps(list(zip(n_sentences, weights, strict=True))))
+    words, _ = number_words([validation], normaliser, folder / VALIDATION_FILE, "reading validation text")
+    _encode(folder / VALIDATION_FILE, words, vocabulary, str(validation))
+    return load_prepared(folder, longest)
 
 
 def _encode(path: Path, words: Sequence[str], vocabulary: Vocabulary, text: str) -> None:
-    """Puts the vocabulary's ids in place of provisional ones; raises FormatError where it knows no word."""
+    """Replace provisional ids by the vocabulary's; raises FormatError if the vocabulary knows no word."""
     if not any(map(vocabulary.knows, words)):
         raise FormatError(
-            f"the vocabulary has none of its {len(words):,} different words, such as {words[0]!r}; do "
-            "its case and the normaliser fit?",
+            f"the vocabulary has none of the text's {len(words):,} different words, such as {words[0]!r}; "
+            "check that case and normaliser match",
             file=text,
         )
     new_ids = np.append(vocabulary.end, vocabulary.encode(words)).astype(np.int32)
@@ -93,38 +100,45 @@ def _encode(path: Path, words: Sequence[str], vocabulary: Vocabulary, text: str)
 
 
 def reorder(folder: Path, vocabulary: Vocabulary, order: np.ndarray) -> None:
-    """Gives the words of a prepared run new ids; ``order``: (V - 1,) the old id at each new place."""
+    """Give the words of a prepared run new ids.
+
+    Args:
+        order: (V - 1,) old id of each new id.
+    """
     words = [vocabulary.words[i] for i in order]
-    Vocabulary((*words, *vocabulary.words[-1:])).save(folder / WORDS)
+    Vocabulary((*words, *vocabulary.words[-1:])).save(folder / VOCABULARY_FILE)
     new_ids = np.empty(len(order), dtype=np.int32)
     new_ids[order] = np.arange(len(order), dtype=np.int32)
-    for name in (TRAIN, VALIDATION):
+    for name in (TRAIN_FILE, VALIDATION_FILE):
         renumber(folder / name, new_ids)
 
 
-def prepared(folder: Path, longest: int) -> PreparedText:
-    """Maps what ``prepare`` left in ``folder``; ``longest`` cuts training sentences only.
+def load_prepared(folder: Path, longest: int) -> PreparedText:
+    """Map the text that ``prepare_text`` wrote to ``folder`` into memory.
+
+    Args:
+        longest: number of words after which a training sentence is cut.
 
     Raises:
-        ConfigError: nothing was prepared there.
+        ConfigError: the folder has no prepared text.
     """
-    if not (folder / VALIDATION).exists():
-        raise ConfigError(f"{folder} holds no run; start one without --resume")
-    vocabulary = Vocabulary.load(folder / WORDS)
+    if not (folder / VALIDATION_FILE).exists():
+        raise ConfigError(f"{folder} has no training run; start one without --resume")
+    vocabulary = Vocabulary.load(folder / VOCABULARY_FILE)
     corpora: tuple[tuple[int, float], ...] = ()
-    if (folder / CORPORA).exists():
-        corpora = tuple((n, weight) for n, weight in json.loads((folder / CORPORA).read_text()))
+    if (folder / CORPORA_FILE).exists():
+        corpora = tuple((n, weight) for n, weight in json.loads((folder / CORPORA_FILE).read_text()))
     train = Sentences.from_ids(
-        read_encoded(folder / TRAIN),
+        read_encoded(folder / TRAIN_FILE),
         start_id=vocabulary.start,
         end_id=vocabulary.end,
         max_words=longest,
         corpora=corpora,
     )
     validation = Sentences.from_ids(
-        read_encoded(folder / VALIDATION),
+        read_encoded(folder / VALIDATION_FILE),
         start_id=vocabulary.start,
         end_id=vocabulary.end,
-        max_words=ANY_LENGTH,
+        max_words=NO_LIMIT,
     )
     return PreparedText(vocabulary, train, validation)

@@ -1,11 +1,12 @@
-"""Owns the training loop of the neural models: epochs of updates, validation, early stopping, resume.
+"""Train a network: epochs of updates, validation, early stopping and resumption.
 
-Truncated back-propagation through time (Williams & Peng 1990): over one sentence, or over ``bptt`` words
-with the state carried on. A run lives in a folder: ``best/`` the model with the lowest validation perplexity,
-``state.*`` everything needed to go on exactly where a killed run stopped, ``log.jsonl`` a line a validation.
+Back-propagation through time (Williams & Peng 1990) is truncated at the end of a sentence, or after ``bptt``
+words if the state is carried across sentences. A run has a folder with ``best/``, the model of the lowest
+validation perplexity; ``state.safetensors``, from which a killed run continues exactly; and ``log.jsonl``,
+with one line per validation.
 
-No ``torch.compile``: tried on a busy two-core machine, it had not compiled an LSTM over 35 words after three
-minutes.
+``torch.compile`` is not used: on a busy two-core machine it took more than three minutes to compile an LSTM
+over 35 words.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,70 +22,45 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rescorer.errors import ConfigError, ScoringError
+from rescorer.errors import ConfigError
 from rescorer.lm.networks import NeuralModel, State
 from rescorer.vocabulary import Vocabulary
 from rescorer_training.data.sentence_batches import Batches, SentenceBatches, Sentences
 from rescorer_training.data.stream_batches import StreamBatches
 from rescorer_training.neural.averaging import WeightAverage
 from rescorer_training.neural.checkpoint import (
-    Parts,
-    interleaved,
+    Progress,
+    TrainingState,
+    interleave,
     load_state,
     random_state,
     save_best,
     save_state,
 )
-from rescorer_training.neural.distributed import Workers
+from rescorer_training.neural.distributed import ProcessGroup
+from rescorer_training.neural.divergence import check_loss, compute_loss_limit
 from rescorer_training.neural.objectives import MaximumLikelihood, Objective
 from rescorer_training.neural.options import TrainingOptions
 from rescorer_training.neural.progress import Monitor
-from rescorer_training.neural.schedule import learning_rate, make_optimiser, reduces
-from rescorer_training.neural.validation import perplexity, unigram_entropy
+from rescorer_training.neural.schedule import has_stalled, learning_rate, make_optimiser
+from rescorer_training.neural.validation import perplexity
 
-LOOK_EVERY = 20
-"""Steps between looks at the loss, which make a GPU wait, and at the clock."""
-DIVERGED = math.log(10.0)
-"""Nats a word above the unigram distribution's; after the first steps a network gets there only when its
-updates are too large."""
-FIRST_STEPS = 100
+LOSS_CHECK_STEPS = 20
+"""Steps between checks of the loss, which stall a GPU, and of the time since the last checkpoint."""
 
-Report = Callable[[dict[str, Any]], None]
+ValidationCallback = Callable[[dict[str, Any]], None]
 
 
-@dataclass
-class Progress:
-    """Where a run stands; what the state holds beside tensors and options."""
-
-    epoch: int = 0
-    batch: int = 0
-    """Batches of this epoch already trained on."""
-    step: int = 0
-    best_perplexity: float = math.inf
-    validations_without_gain: int = 0
-    reductions: int = 0
-    """How often plateau has lowered the learning rate."""
-    averaged_steps: int = 0
-    seconds: float = 0.0
-    reports: list[dict[str, Any]] = field(default_factory=list)
-    """One entry a validation: step, epoch, training and validation perplexity, seconds."""
-    loss: float = 0.0
-    """Σ of the objective since the last validation, over ``loss_words`` words."""
-    loss_words: int = 0
-    words: int = 0
-    """Trained on so far, over all epochs."""
-
-
-class Run:
-    """One training run in its folder.
+class Trainer:
+    """Train one network in the folder of its run.
 
     Args:
-        inputs: what else makes the run what it is, as plain data, such as its texts; kept with the options,
-            and like them compared when the run is resumed.
-        objective: what to minimise, −ln P if nothing else is said.
-        workers: the processes that share the run.
-        monitor: whom to tell; None: a bar and ``log.jsonl``.
-        checkpoint_every_s: write the state at least so often; validations write it too.
+        inputs: further facts that identify the run as plain data, such as its texts; saved with the options
+            and, like them, compared when the run is resumed.
+        objective: loss to minimise.
+        processes: group of processes that share the run.
+        monitor: receiver of progress reports; None shows a bar and writes ``log.jsonl``.
+        checkpoint_every_s: longest time between two checkpoints; each validation writes one too.
     """
 
     def __init__(
@@ -96,112 +72,125 @@ class Run:
         *,
         inputs: Mapping[str, Any] | None = None,
         objective: Objective = MaximumLikelihood(),  # noqa: B008 (has no state)
-        workers: Workers = Workers(),  # noqa: B008 (frozen)
+        processes: ProcessGroup = ProcessGroup(),  # noqa: B008 (frozen)
         monitor: Monitor | None = None,
         checkpoint_every_s: float = 300.0,
     ) -> None:
         self.folder, self.model, self.vocabulary, self.options = folder, model, vocabulary, options
-        self.objective, self.workers = objective, workers
-        self.monitor = monitor or Monitor(folder, quiet=not workers.first)
+        self.objective, self.processes = objective, processes
+        self.monitor = monitor or Monitor(folder, quiet=not processes.is_first)
         self.checkpoint_every_s = checkpoint_every_s
         self.identity = {**asdict(options), **(inputs or {})}
         self.device = next(model.parameters()).device
-        self.parameters = [each for each in model.parameters() if each.requires_grad]
+        self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.optimiser = make_optimiser(options, self.parameters)
         self.average = WeightAverage(self.parameters, options)
         self.progress = Progress()
         self.states: list[State | None] = [None] * options.accumulate
-        """Carried by the rows of each part of a batch."""
+        """Carried state of each of this process's parts of a batch."""
         self.losses: list[tuple[Tensor, int]] = []
-        """Of steps since the last look: Σ of the objective, on the device, and words."""
-        torch.manual_seed(options.seed + workers.rank)
+        """Summed objective, on the device, and number of words of each step since the last check."""
+        torch.manual_seed(options.seed + processes.rank)
 
     def resume(self) -> None:
-        """Goes back to the last state written; raises ConfigError where there is none or options differ."""
-        progress, carried = load_state(
-            self.folder, self.model, self.optimiser, self.average, self.identity, self.workers.rank
+        """Restore the last checkpoint; raises ConfigError if there is none or the options differ."""
+        self.progress, carried = load_state(
+            self.folder, self.model, self.optimiser, self.average, self.identity, self.processes.rank
         )
-        self.progress = Progress(**progress)
         self.average.n_steps = self.progress.averaged_steps
         if carried is not None:
-            whole = tuple(part.to(self.device) for part in carried)
-            self.states = [tuple(part[p :: self.n_parts] for part in whole) for p in self._parts]
+            whole = tuple(tensor.to(self.device) for tensor in carried)
+            self.states = [tuple(tensor[part :: self.n_parts] for tensor in whole) for part in self._parts]
 
     @property
     def n_parts(self) -> int:
-        """Parts that a batch's rows are dealt out to: those of every process."""
-        return self.workers.count * self.options.accumulate
+        """Number of parts that a batch is divided into, over all processes."""
+        return self.processes.size * self.options.accumulate
 
     @property
     def _parts(self) -> range:
-        first = self.workers.rank * self.options.accumulate
+        """Numbers of the parts that this process computes."""
+        first = self.processes.rank * self.options.accumulate
         return range(first, first + self.options.accumulate)
 
-    def train(self, text: Sentences, validation: Sentences, report: Report | None = None) -> Progress:
-        """Trains to the end, or until validation stops improving; returns where it ended.
+    def train(
+        self, text: Sentences, validation: Sentences, on_validation: ValidationCallback | None = None
+    ) -> Progress:
+        """Train until all epochs are done or validation stops improving; return the final progress.
 
         Args:
-            report: called with each validation's entry of ``Progress.reports``.
+            on_validation: called with each validation's entry of ``Progress.reports``.
 
         Raises:
-            ScoringError: the loss became NaN or far worse than word frequencies alone, or the disk is full.
+            ScoringError: the loss is not finite or has diverged, or a checkpoint cannot be written.
         """
         progress = self.progress
-        limit = unigram_entropy(text.ids) + DIVERGED
+        loss_limit = compute_loss_limit(text.ids) if self._has_perplexity else math.inf
         self.model.train()
-        batches = self._batches(text)
-        an_epoch = sum(map(batches.count_targets, range(len(batches))))
-        done = sum(map(batches.count_targets, range(progress.batch)))
-        self.monitor.start(self.options.epochs * an_epoch, progress.epoch * an_epoch + done)
+        batches = self._make_batches(text)
+        words_per_epoch = sum(map(batches.count_targets, range(len(batches))))
+        words_done = sum(map(batches.count_targets, range(progress.batch)))
+        self.monitor.start(
+            self.options.epochs * words_per_epoch, progress.epoch * words_per_epoch + words_done
+        )
         try:
-            while not self._finished():
-                self._epoch(self._batches(text), validation, limit, report)
+            while not self._is_finished():
+                self._train_epoch(self._make_batches(text), validation, loss_limit, on_validation)
         finally:
             self.monitor.close()
         return progress
 
-    def _batches(self, text: Sentences) -> Batches:
-        """Those of the current epoch."""
+    def _make_batches(self, text: Sentences) -> Batches:
+        """Make the batches of the current epoch."""
         options, epoch = self.options, self.progress.epoch
         if self.model.config.carried:
             if text.corpora:
                 raise ConfigError(
-                    "texts have weights, which draw single sentences; a carried state needs all"
+                    "texts cannot have weights if the state is carried: weights draw single sentences, but a "
+                    "carried state needs the whole text"
                 )
             return StreamBatches.for_epoch(text.ids, options.batch_rows, options.bptt, options.seed, epoch)
         return SentenceBatches.for_epoch(text, options.batch_words, options.seed, epoch)
 
-    def _finished(self) -> bool:
+    def _is_finished(self) -> bool:
         progress, options = self.progress, self.options
         return progress.epoch >= options.epochs or progress.validations_without_gain >= options.patience
 
-    def _epoch(self, batches: Batches, validation: Sentences, limit: float, report: Report | None) -> None:
+    def _train_epoch(
+        self,
+        batches: Batches,
+        validation: Sentences,
+        loss_limit: float,
+        on_validation: ValidationCallback | None,
+    ) -> None:
+        """Train on the remaining batches of the current epoch."""
         progress, options = self.progress, self.options
-        parts = options.validations_an_epoch
-        checks = {len(batches) * (i + 1) // parts for i in range(parts)}
-        began, saved = time.monotonic() - progress.seconds, time.monotonic()
+        n_validations = options.validations_an_epoch
+        validate_after = {len(batches) * (i + 1) // n_validations for i in range(n_validations)}
+        started, saved = time.monotonic() - progress.seconds, time.monotonic()
         for number in range(progress.batch, len(batches)):
             self.monitor.advance(self._update(batches, number, options.epochs * len(batches)))
             progress.batch += 1
-            progress.seconds = time.monotonic() - began
-            check, save = progress.batch in checks, False
-            if check or progress.step % LOOK_EVERY == 0:
-                self._look(limit)
-                save = bool(self.workers.agree(time.monotonic() - saved > self.checkpoint_every_s))
-            if check:
-                self._validate(validation, report)
-            if check or save:
+            progress.seconds = time.monotonic() - started
+            validate, save = progress.batch in validate_after, False
+            if validate or progress.step % LOSS_CHECK_STEPS == 0:
+                self._check_losses(loss_limit)
+                is_due = time.monotonic() - saved > self.checkpoint_every_s
+                save = bool(self.processes.broadcast(is_due))
+            if validate:
+                self._validate(validation, on_validation)
+            if validate or save:
                 self._save()
                 saved = time.monotonic()
-            if self._finished():
+            if self._is_finished():
                 return
         progress.epoch, progress.batch = progress.epoch + 1, 0
         self.states = [None] * options.accumulate
 
     def _update(self, batches: Batches, number: int, total_steps: int) -> int:
-        """One step of the optimiser on one batch; returns the words it predicted, in all processes."""
+        """Take one optimiser step on one batch; return its number of words over all processes."""
         progress, options = self.progress, self.options
-        words = batches.count_targets(number)
+        n_words = batches.count_targets(number)
         for group in self.optimiser.param_groups:
             group["lr"] = learning_rate(options, progress.step, total_steps, progress.reductions)
         self.optimiser.zero_grad(set_to_none=True)
@@ -209,103 +198,93 @@ class Run:
         for index, part in enumerate(self._parts):
             inputs, targets = batches.make_rows(number, part, self.n_parts)
             if len(inputs):
-                loss, state = self._loss(inputs, targets, self.states[index])
-                (loss / words).backward()
+                loss, state = self._compute_loss(inputs, targets, self.states[index])
+                (loss / n_words).backward()
                 total += loss.detach()
                 if self.model.config.carried:
-                    self.states[index] = tuple(each.detach() for each in state)
-        total = self.workers.sum_gradients(self.parameters, total)
+                    self.states[index] = tuple(tensor.detach() for tensor in state)
+        total = self.processes.sum_gradients(self.parameters, total)
         torch.nn.utils.clip_grad_norm_(self.parameters, options.gradient_clip)
         self.optimiser.step()
         self.average.update()
-        self.losses.append((total, words))
+        self.losses.append((total, n_words))
         progress.step += 1
-        return words
+        return n_words
 
-    def _loss(self, inputs: np.ndarray, targets: np.ndarray, state: State | None) -> tuple[Tensor, State]:
-        """Σ of the objective over some rows, and the state after them."""
-        real = torch.from_numpy(np.flatnonzero(targets >= 0)).to(self.device)
+    def _compute_loss(
+        self, inputs: np.ndarray, targets: np.ndarray, state: State | None
+    ) -> tuple[Tensor, State]:
+        """Return the summed objective of (B, T) rows, and the state after them."""
+        positions = torch.from_numpy(np.flatnonzero(targets >= 0)).to(self.device)  # without padding
         words = torch.from_numpy(targets[targets >= 0]).to(self.device)  # (N,)
         hidden, state = self.model.context_vectors(
             torch.from_numpy(inputs).to(self.device), state, bfloat16=self.options.bfloat16
         )
-        hidden = hidden.flatten(0, 1).index_select(0, real)  # (N, D)
+        hidden = hidden.flatten(0, 1).index_select(0, positions)  # (N, D)
         return self.objective.loss(self.model.output, hidden, words), state
 
-    def _look(self, limit: float) -> None:
-        """Adds up the losses since the last look, and stops where they say that training has failed."""
+    def _check_losses(self, limit: float) -> None:
+        """Sum up the losses since the last check and raise ScoringError if training has diverged."""
         progress = self.progress
         if not self.losses:
             return
         loss = sum(float(value) for value, _ in self.losses)
-        words = sum(n for _, n in self.losses)
+        n_words = sum(n for _, n in self.losses)
         self.losses.clear()
-        judged = self._is_likelihood and progress.step > FIRST_STEPS
-        self._check(loss / words, limit if judged else math.inf)
+        check_loss(loss / n_words, progress.step, self.options, limit)
         progress.loss += loss
-        progress.loss_words += words
-        progress.words += words
-        self.monitor.report_loss(progress.step, loss / words, self.optimiser.param_groups[0]["lr"])
+        progress.loss_words += n_words
+        progress.words += n_words
+        self.monitor.report_loss(progress.step, loss / n_words, self.optimiser.param_groups[0]["lr"])
 
     @property
-    def _is_likelihood(self) -> bool:
-        """Whether the objective's mean is the logarithm of a perplexity."""
+    def _has_perplexity(self) -> bool:
+        """Whether the mean of the objective is the logarithm of a perplexity."""
         return isinstance(self.objective, MaximumLikelihood)
 
-    def _check(self, mean: float, limit: float = math.inf) -> None:
-        """Raises ScoringError where a mean loss is not finite or above the limit."""
-        options = self.options
-        if not math.isfinite(mean) or mean > limit:
-            raise ScoringError(
-                f"the loss is {mean:.4g} nats a word at step {self.progress.step}, where word frequencies "
-                f"alone give less. Start again with a lower --learning-rate (now "
-                f"{options.learning_rate:g}), --gradient-clip (now {options.gradient_clip:g}) or more "
-                f"--warmup-steps (now {options.warmup_steps})"
-            )
-
-    def _validate(self, validation: Sentences, report: Report | None) -> None:
-        """Measures, keeps the best model, lowers the learning rate, and tells."""
-        progress = self.progress
-        with self.average.in_place():
-            first = self.workers.first
-            measured = self.workers.agree(perplexity(self.model, validation) if first else 0.0)
-            self._check(math.log(measured))
-            better = measured < progress.best_perplexity
-            if better and first:
-                save_best(self.folder, self.model, self.vocabulary, asdict(progress))
-        progress.reductions += reduces(self.options, measured, progress.best_perplexity)
-        progress.best_perplexity = min(measured, progress.best_perplexity)
-        progress.validations_without_gain = 0 if better else progress.validations_without_gain + 1
+    def _validate(self, validation: Sentences, on_validation: ValidationCallback | None) -> None:
+        """Measure the validation perplexity, save the model if it is the best, and update the schedule."""
+        progress, is_first = self.progress, self.processes.is_first
+        with self.average.swap_in():
+            current = self.processes.broadcast(perplexity(self.model, validation) if is_first else 0.0)
+            check_loss(math.log(current), progress.step, self.options)
+            is_best = current < progress.best_perplexity
+            if is_best and is_first:
+                save_best(self.folder, self.model, self.vocabulary, progress.step)
+        progress.reductions += has_stalled(self.options, current, progress.best_perplexity)
+        progress.best_perplexity = min(current, progress.best_perplexity)
+        progress.validations_without_gain = 0 if is_best else progress.validations_without_gain + 1
         entry = {
             "step": progress.step,
             "epoch": progress.epoch + 1,
-            **self._training_loss(),
-            "validation_perplexity": round(measured, 3),
+            **self._summarise_training_loss(),
+            "validation_perplexity": round(current, 3),
             "seconds": round(progress.seconds, 1),
         }
         progress.loss, progress.loss_words = 0.0, 0
         progress.reports.append(entry)
-        self.average.consider(
-            progress.epoch + 1, [each["validation_perplexity"] for each in progress.reports]
-        )
+        perplexities = [report["validation_perplexity"] for report in progress.reports]
+        self.average.start_if_due(progress.epoch + 1, perplexities)
         self.monitor.report_validation(entry)
-        if report is not None:
-            report(entry)
+        if on_validation is not None:
+            on_validation(entry)
 
-    def _training_loss(self) -> dict[str, float]:
-        """Since the last validation; a perplexity where the objective has one."""
-        mean = self.progress.loss / self.progress.loss_words
-        if self._is_likelihood:
-            return {"training_perplexity": round(math.exp(mean), 3)}
-        return {"training_loss": round(mean, 4)}
+    def _summarise_training_loss(self) -> dict[str, float]:
+        """Return the perplexity since the last validation, or the mean loss of a sampled objective."""
+        mean_loss = self.progress.loss / self.progress.loss_words
+        if self._has_perplexity:
+            return {"training_perplexity": round(math.exp(mean_loss), 3)}
+        return {"training_loss": round(mean_loss, 4)}
 
     def _save(self) -> None:
-        """Writes the state of all processes."""
-        workers, progress = self.workers, self.progress
-        carried = [None if state is None else tuple(each.cpu() for each in state) for state in self.states]
-        gathered = workers.gather((random_state(), carried))
-        if workers.first:
-            progress.averaged_steps = self.average.n_steps
-            whole = interleaved([state for _, states in gathered for state in states])
-            parts = Parts(self.model, self.optimiser, self.average, [random for random, _ in gathered], whole)
-            save_state(self.folder, parts, self.identity, asdict(progress))
+        """Write a checkpoint of all processes."""
+        carried = [
+            None if state is None else tuple(tensor.cpu() for tensor in state) for state in self.states
+        ]
+        gathered = self.processes.gather((random_state(), carried))
+        if self.processes.is_first:
+            self.progress.averaged_steps = self.average.n_steps
+            whole = interleave([state for _, states in gathered for state in states])
+            generators = [random for random, _ in gathered]
+            state = TrainingState(self.model, self.optimiser, self.average, generators, whole)
+            save_state(self.folder, state, self.identity, self.progress)

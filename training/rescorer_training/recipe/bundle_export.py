@@ -1,4 +1,4 @@
-"""Owns the way from trained models to a bundle: copies them, fits λ, measures, publishes."""
+"""Make a bundle from trained models: copy them, fit λ, measure perplexities, publish."""
 
 from __future__ import annotations
 
@@ -31,87 +31,81 @@ from rescorer_training.evaluation.token_scores import TokenScores, score_tokens
 
 @dataclass(frozen=True)
 class BundleParts:
-    """What goes into a bundle."""
+    """Models, texts and settings that make a bundle."""
 
     name: str
     version: int
     ngram: Path | None
     neural: Path | None
-    """Folder of a trained model, such as a run's ``best``."""
+    """Folder of a trained network, such as ``best`` of its run."""
     normaliser: Normaliser
     weights: Weights
-    """λ are fitted where they are empty."""
+    """Default weights; λ is fitted if they have none."""
     validation: Path
-    """Text that λ are fitted on."""
+    """Text that λ is fitted on."""
     tests: Mapping[str, Path]
-    """Texts to measure, by name."""
+    """Texts to measure perplexities on, by name."""
     weight_sets: Sequence[Path] = ()
-    """Further weights to offer beside the default, JSON, called as their files are."""
+    """JSON files of further weight sets; each set is named after its file."""
     half: bool = False
-    """Store the network's weights in half precision; else they stay as they are stored."""
+    """Store the network in half precision; otherwise its weights are copied unchanged."""
     facts: Mapping[str, Any] | None = None
-    """How the models came to be, for the manifest."""
+    """Facts about the training, for the manifest."""
 
 
 def make_bundle(parts: BundleParts, folder: Path) -> dict[str, Any]:
-    """Publishes a bundle and returns its manifest.
+    """Publish a bundle and return its manifest.
 
     Raises:
-        ConfigError: the folder exists, or there is no model.
+        ConfigError: the folder exists, or no model is given.
         BundleError: a model cannot be read.
     """
     if parts.ngram is None and parts.neural is None:
         raise ConfigError("a bundle needs a model: give --ngram, --neural or both")
 
     def fill(partial: Path) -> dict[str, Any]:
-        entries, models = place_models(parts, partial)
+        entries, models = copy_models(parts, partial)
         align_vocabularies(list(models.values()))
         texts = {"validation": parts.validation, **parts.tests}
-        scores = {name: scored_text(models, parts.normaliser, path) for name, path in texts.items()}
+        scores = {name: score_text(models, parts.normaliser, path) for name, path in texts.items()}
         shares = dict(parts.weights.mixture) or fit_mixture(scores["validation"].log_probs)
-        weights = replace(parts.weights, name="default", mixture=shares)
-        measured = {name: measure_text(scores[name], path, shares) for name, path in texts.items()}
+        measured = {name: summarise_text(scores[name], path, shares) for name, path in texts.items()}
         (partial / TEXT).write_text(parts.normaliser.settings.to_json() + "\n", encoding="utf-8")
         (partial / WEIGHTS).mkdir()
-        text = json.dumps(weights_to_dict(weights), indent=2) + "\n"
-        (partial / WEIGHTS / "default.json").write_text(text, encoding="utf-8")
+        weights = weights_to_dict(replace(parts.weights, name="default", mixture=shares))
+        default_file = partial / WEIGHTS / "default.json"
+        default_file.write_text(json.dumps(weights, indent=2) + "\n", encoding="utf-8")
         for path in parts.weight_sets:
             shutil.copyfile(path, partial / WEIGHTS / path.name)
-        read_weights(partial, list(models))
+        read_weights(partial, list(models))  # check all weight sets before publishing
         return {
             "name": parts.name,
             "version": parts.version,
             "models": entries,
             "measured": measured,
-            "training": dict(parts.facts or {}) | network_facts(parts.neural),
+            "training": dict(parts.facts or {}) | read_network_facts(parts.neural),
         }
 
     publish(folder, fill)
     return json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
 
 
-def place_models(parts: BundleParts, partial: Path) -> tuple[dict[str, Any], dict[str, LanguageModel]]:
-    """Copies the models into the bundle and loads them from there, as they will be served."""
+def copy_models(parts: BundleParts, partial: Path) -> tuple[dict[str, Any], dict[str, LanguageModel]]:
+    """Copy the models into the unfinished bundle and load them from there, as the service will.
+
+    Returns:
+        Manifest entries and models, both by model name.
+    """
     entries: dict[str, Any] = {}
     models: dict[str, LanguageModel] = {}
     if parts.ngram:
-        suffix = "".join(parts.ngram.suffixes[-2:]) if parts.ngram.suffix == ".gz" else parts.ngram.suffix
-        path = partial / "ngram" / f"model{suffix}"
-        path.parent.mkdir()
-        shutil.copyfile(parts.ngram, path)
-        entries["ngram"] = {"kind": "ngram", "path": str(path.relative_to(partial))}
-        if not is_arpa(path):
-            words = parts.ngram.with_suffix(".words.txt")  # `rescorer-train ngram` leaves it there
-            if not words.exists():
-                raise ConfigError(f"{parts.ngram}: a KenLM binary cannot list its words; {words} is missing")
-            shutil.copyfile(words, path.parent / "words.txt")
-            entries["ngram"]["words"] = "ngram/words.txt"
+        entries["ngram"] = _copy_ngram(parts.ngram, partial)
         ngram = load_ngram(partial, "ngram", entries["ngram"])
-        models["ngram"] = ngram
         entries["ngram"]["order"] = ngram.order
+        models["ngram"] = ngram
     if parts.neural:
         path = partial / "neural"
-        model, vocabulary = load_model(parts.neural)  # a damaged one is not copied
+        model, vocabulary = load_model(parts.neural)  # raises for a damaged model before it is copied
         if parts.half:
             save_model(model, vocabulary, path, torch.float16)
         else:
@@ -123,29 +117,44 @@ def place_models(parts: BundleParts, partial: Path) -> tuple[dict[str, Any], dic
     return entries, models
 
 
-def network_facts(neural: Path | None) -> dict[str, Any]:
-    """What the training run wrote beside its model."""
+def _copy_ngram(source: Path, partial: Path) -> dict[str, Any]:
+    """Copy an n-gram model, and the word list of a KenLM binary; return its manifest entry."""
+    suffix = "".join(source.suffixes[-2:]) if source.suffix == ".gz" else source.suffix
+    path = partial / "ngram" / f"model{suffix}"
+    path.parent.mkdir()
+    shutil.copyfile(source, path)
+    entry = {"kind": "ngram", "path": str(path.relative_to(partial))}
+    if not is_arpa(path):
+        words = source.with_suffix(".words.txt")  # written by `rescorer-train ngram`
+        if not words.exists():
+            raise ConfigError(f"{source}: the word list of a KenLM binary, {words}, is missing")
+        shutil.copyfile(words, path.parent / "words.txt")
+        entry["words"] = "ngram/words.txt"
+    return entry
+
+
+def read_network_facts(neural: Path | None) -> dict[str, Any]:
+    """Read the facts that the training run wrote beside its model, if there are any."""
     file = neural / "training.json" if neural else None
     return {"neural": json.loads(file.read_text(encoding="utf-8"))} if file and file.exists() else {}
 
 
-def scored_text(models: Mapping[str, LanguageModel], normaliser: Normaliser, path: Path) -> TokenScores:
-    """Scores of every token of a text, each sentence from its start, as it will be served."""
+def score_text(models: Mapping[str, LanguageModel], normaliser: Normaliser, path: Path) -> TokenScores:
+    """Score every token of a text, resetting the state at each sentence as the service does."""
     return score_tokens(models, list(read_sentences([path], normaliser)), f"scoring {path.name}")
 
 
-def measure_text(scores: TokenScores, path: Path, shares: Mapping[str, float]) -> dict[str, Any]:
-    """Perplexities of one text, for the manifest."""
+def summarise_text(scores: TokenScores, path: Path, shares: Mapping[str, float]) -> dict[str, Any]:
+    """Return token counts and perplexities of one text, for the manifest."""
     measured = measure(scores, shares)
-    values = {name: round(each.shared, 3) for name, each in measured.models.items()}
     ngram = measured.models.get("ngram")
-    decides = ngram or next(iter(measured.models.values()))  # whose vocabulary says what is unknown
+    first = next(iter(measured.models.values()))
     gain = 100 * (1 - measured.models[MIXTURE].shared / ngram.shared) if ngram else None
     return {
         "text": path.name,
         "sentences": measured.n_sentences,
         "tokens": measured.n_tokens,
-        "unknown_words": decides.n_unknown,
-        "perplexity": values,
+        "unknown_words": (ngram or first).n_unknown,
+        "perplexity": {name: round(model.shared, 3) for name, model in measured.models.items()},
         **({"mixture_below_ngram_percent": round(gain, 2)} if gain is not None else {}),
     }

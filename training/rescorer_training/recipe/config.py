@@ -1,10 +1,9 @@
-"""Owns recipes: TOML files that say, from raw text to a bundle, what to train; read and checked before any
-work begins."""
+"""Read and check recipes: TOML files that describe a whole training, from raw text to a bundle."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,8 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from rescorer.errors import ConfigError
+from rescorer.text import Normaliser
+from rescorer_training.data.normalisation import read_normaliser
 from rescorer_training.neural.options import NetworkOptions, TrainingOptions
 from rescorer_training.ngram.estimate import NGramOptions
 
@@ -20,17 +21,17 @@ SHIPPED = Path(__file__).parents[1] / "recipes"
 
 @dataclass(frozen=True)
 class TextRecipe:
-    """Texts, as paths below the data folder; one sentence a line, gzip or plain."""
+    """Texts as paths below the data folder, plain or gzip, with one sentence per line."""
 
     train: tuple[str, ...]
     validation: str = ""
-    """Decides when to stop and fits λ; instead of it, ``held_out_lines``."""
+    """Text for early stopping and for fitting λ; exclusive with ``held_out_lines``."""
     held_out_lines: int = 0
-    """Take the last so many lines of the first training text out of it, as the validation text."""
+    """Number of lines at the end of the first training text to use for validation instead of training."""
     tests: tuple[str, ...] = ()
-    """Measured at the end; the report calls each by its file's name."""
+    """Texts to evaluate the models on; the report names them by their file names."""
     normaliser: str = ""
-    """``raw``, or a file of settings beside the recipe; else the default one."""
+    """``raw``, or a file of normaliser settings, relative to the recipe; empty for the default normaliser."""
 
     def __post_init__(self) -> None:
         if bool(self.validation) == bool(self.held_out_lines):
@@ -39,60 +40,61 @@ class TextRecipe:
 
 @dataclass(frozen=True)
 class VocabularyRecipe:
-    """The networks' words: the most frequent ones of the training texts, and all words of some of them."""
+    """Vocabulary of the networks: the most frequent words of the training texts, and more."""
 
     size: int = 50_000
     all_of: tuple[str, ...] = ()
+    """Texts whose words are all included."""
 
 
 @dataclass(frozen=True)
-class NetworkPlace:
-    """What a network's table may hold beside its own options and those of its training."""
+class RunSettings:
+    """Settings of one network's training run that are neither network nor training options."""
 
     note: str = ""
-    """For the report."""
+    """Description for the report."""
     start_from: str = ""
     """Another network of the recipe, whose best model and vocabulary this one starts from."""
     train: tuple[str, ...] = ()
-    """Its own training texts, below the data folder; else the recipe's."""
+    """Training texts of this network, below the data folder; empty uses those of the recipe."""
     weights: tuple[float, ...] = ()
-    """Of its texts: how often an epoch draws each sentence; else once."""
+    """Mean number of times that an epoch draws each sentence, per text; empty uses every sentence once."""
     longest: int = 200
-    """Words after which a training sentence is cut."""
+    """Number of words after which a training sentence is cut."""
 
 
 @dataclass(frozen=True)
 class NetworkRecipe:
-    """One network: what it is, how it trains, where it stands in the recipe."""
+    """Options and settings of one network."""
 
     network: NetworkOptions
     training: TrainingOptions
-    place: NetworkPlace
+    run: RunSettings
 
 
 @dataclass(frozen=True)
 class BundleRecipe:
-    """What is published at the end."""
+    """Content of the bundle that is published at the end."""
 
     network: str
-    """One of the recipe's networks."""
+    """Name of one of the recipe's networks."""
     version: int = 1
     store: str = "float32"
-    """Precision that the network is stored in: float32, float16 or int8."""
+    """Precision of the stored network: float32, float16 or int8."""
     keep_ngrams: int = 0
-    """Prune the n-gram to so many n-grams, by relative entropy; 0: all."""
+    """Number of n-grams to keep when pruning by relative entropy; 0 keeps all."""
     streams: Mapping[str, float] = field(default_factory=lambda: {"acoustic": 1.0})
     lm_weight: float = 1.0
     word: float = 0.0
     weight_sets: tuple[str, ...] = ()
-    """Files beside the recipe: further weights to offer, called as their files are."""
+    """Files of further weight sets, relative to the recipe; each set is named after its file."""
     notes: Mapping[str, str] = field(default_factory=dict)
-    """For the manifest: what the text is, its licence."""
+    """Notes for the manifest, such as the origin and the licence of the text."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A whole recipe."""
+    """A complete recipe."""
 
     file: Path
     name: str
@@ -103,38 +105,45 @@ class Recipe:
     networks: Mapping[str, NetworkRecipe]
     bundle: BundleRecipe
 
-    def beside(self, name: str) -> Path:
-        """A file that the recipe names, looked for beside it."""
+    def resolve(self, name: str) -> Path:
+        """Return the path of a file that is named relative to the recipe."""
         return self.file.parent / name
+
+    def load_normaliser(self) -> Normaliser:
+        """Load the normaliser of the recipe's texts; raises as ``read_normaliser``."""
+        choice = self.text.normaliser or None
+        if choice not in (None, "raw"):
+            choice = str(self.resolve(choice))
+        return read_normaliser(choice)
 
 
 def shipped_recipes() -> list[str]:
-    """Names of the recipes that come with the package."""
-    return sorted(each.stem for each in SHIPPED.glob("*.toml"))
+    """Return the names of the recipes that come with the package."""
+    return sorted(path.stem for path in SHIPPED.glob("*.toml"))
 
 
 def read_recipe(name: str) -> Recipe:
-    """Reads the recipe of that name among those shipped, or the TOML file.
+    """Read a shipped recipe by its name, or a TOML file.
 
     Raises:
-        ConfigError: it is not there, is no TOML, or a setting is unknown, missing or wrong; names it.
+        ConfigError: the file cannot be read, is not TOML, or has an unknown, missing or invalid setting.
     """
     path = Path(name)
     if not path.suffix:
         path = SHIPPED / f"{name}.toml"
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as fault:
+    except OSError as error:
         raise ConfigError(
-            f"{path}: cannot be read ({fault.strerror}); shipped recipes are {', '.join(shipped_recipes())}"
+            f"{path} cannot be read: {error.strerror}; shipped recipes are {', '.join(shipped_recipes())}"
         ) from None
-    except ValueError as fault:
-        raise ConfigError(f"{path}: not TOML: {fault}") from None
+    except ValueError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from None
     return make_recipe(values, path)
 
 
 def make_recipe(values: dict[str, Any], path: Path) -> Recipe:
-    """Checks what was read; raises ConfigError as ``read_recipe`` does."""
+    """Check the values read from ``path``; raises ConfigError as ``read_recipe`` does."""
     tables = {
         "text": TextRecipe,
         "vocabulary": VocabularyRecipe,
@@ -146,48 +155,53 @@ def make_recipe(values: dict[str, Any], path: Path) -> Recipe:
         raise ConfigError(
             f"{path}: unknown {', '.join(unknown)}; a recipe has title, networks, {', '.join(tables)}"
         )
-    parts = {name: _read(kind, values.get(name, {}), f"{path}: [{name}]") for name, kind in tables.items()}
+    parts = {
+        name: _parse_table(kind, values.get(name, {}), f"{path}: [{name}]") for name, kind in tables.items()
+    }
     networks = {
-        name: _network(table, f"{path}: [networks.{name}]")
+        name: _parse_network(table, f"{path}: [networks.{name}]")
         for name, table in values.get("networks", {}).items()
     }
-    for name, network in networks.items():
-        before = list(networks)[: list(networks).index(name)]
-        if network.place.start_from and network.place.start_from not in before:
-            raise ConfigError(f"{path}: [networks.{name}] starts from {network.place.start_from!r}, which is "
-                              f"no network before it")  # fmt: skip
+    for number, (name, network) in enumerate(networks.items()):
+        start_from = network.run.start_from
+        if start_from and start_from not in list(networks)[:number]:
+            raise ConfigError(
+                f"{path}: [networks.{name}] starts from {start_from!r}, which is not a network above it"
+            )
     if parts["bundle"].network not in networks:
         raise ConfigError(
-            f"{path}: [bundle] network is {parts['bundle'].network!r}; it has {', '.join(networks)}"
+            f"{path}: [bundle] network is {parts['bundle'].network!r}; expected one of {', '.join(networks)}"
         )
     title = str(values.get("title", path.stem))
     return Recipe(path, path.stem, title, networks=networks, **parts)
 
 
-def _network(table: dict[str, Any], where: str) -> NetworkRecipe:
-    """A network's flat table, each setting given to the part that it belongs to."""
-    kinds = (NetworkOptions, TrainingOptions, NetworkPlace)
-    owner = {each.name: kind for kind in kinds for each in fields(kind)}
-    unknown = sorted(set(table) - set(owner))
-    if unknown:
-        raise ConfigError(f"{where} unknown {', '.join(unknown)}; known are {', '.join(sorted(owner))}")
+def _parse_network(table: dict[str, Any], location: str) -> NetworkRecipe:
+    """Split a network's flat table into its options and settings."""
+    kinds = (NetworkOptions, TrainingOptions, RunSettings)
+    kind_of = {item.name: kind for kind in kinds for item in fields(kind)}
+    _check_keys(table, sorted(kind_of), location)
     return NetworkRecipe(
         *(
-            _read(kind, {key: value for key, value in table.items() if owner[key] is kind}, where)
+            _parse_table(kind, {key: value for key, value in table.items() if kind_of[key] is kind}, location)
             for kind in kinds
         )
     )
 
 
-def _read(kind: type, table: dict[str, Any], where: str) -> Any:
-    known = [each.name for each in fields(kind)]
-    unknown = sorted(set(table) - set(known))
-    if unknown:
-        raise ConfigError(f"{where} unknown {', '.join(unknown)}; known are {', '.join(known)}")
+def _parse_table(kind: type, table: dict[str, Any], location: str) -> Any:
+    """Make an object of a dataclass from a table; raises ConfigError with the location of the table."""
+    _check_keys(table, [item.name for item in fields(kind)], location)
     try:
         return TypeAdapter(kind).validate_python(table)
-    except ValidationError as fault:
-        wrong = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in fault.errors())
-        raise ConfigError(f"{where} {wrong}") from None
-    except ConfigError as fault:
-        raise ConfigError(f"{where} {fault}") from None
+    except ValidationError as error:
+        details = (f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}" for detail in error.errors())
+        raise ConfigError(f"{location} {'; '.join(details)}") from None
+    except ConfigError as error:
+        raise ConfigError(f"{location} {error}") from None
+
+
+def _check_keys(table: Mapping[str, Any], known: Iterable[str], location: str) -> None:
+    unknown = sorted(set(table) - set(known))
+    if unknown:
+        raise ConfigError(f"{location} unknown {', '.join(unknown)}; expected some of {', '.join(known)}")

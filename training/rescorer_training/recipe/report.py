@@ -1,5 +1,4 @@
-"""Owns the one-page report of a recipe: a table of perplexities, the training curves as a picture, and the
-machine it ran on."""
+"""Write the report of a recipe: a table of perplexities, the training curves and the machine."""
 
 from __future__ import annotations
 
@@ -14,43 +13,44 @@ import torch
 
 from rescorer.errors import ConfigError
 
-REPORT, FIGURES, CURVES = "report.md", "report.json", "curves.png"
+REPORT_FILE, FIGURES_FILE, CURVES_FILE = "report.md", "report.json", "curves.png"
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredModel:
-    """One line of the table; perplexities by the name of the text, ``</s>`` counted."""
+    """One row of the table."""
 
     name: str
     perplexity: Mapping[str, float]
+    """Perplexity by text, ``</s>`` counted."""
     with_ngram: Mapping[str, float]
-    """Mixed word by word with the n-gram; empty for the n-gram itself."""
+    """Perplexity by text of the word-level mixture with the n-gram model; empty for the n-gram model."""
     network_share: float | None = None
-    """λ of the network in that mixture, fitted on the validation text."""
+    """Interpolation weight λ of the network in that mixture, fitted on the validation text."""
     n_parameters: int | None = None
     minutes: float | None = None
-    """Of training, validations included."""
+    """Training time, validations included."""
     words_per_s: float | None = None
     note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a recipe made and how well it does."""
+    """Models that a recipe made, with their perplexities and training curves."""
 
     title: str
     texts: tuple[str, ...]
-    """Validation first, then the tests."""
+    """Names of the texts, validation first."""
     models: tuple[MeasuredModel, ...]
     curves: Mapping[str, Sequence[Mapping[str, Any]]]
-    """The entries of each network's log."""
+    """Log entries by network."""
     machine: str
     unknown: str
-    """How words outside the vocabularies are counted."""
+    """Explanation of how unknown words are counted."""
 
 
-def machine(threads: int) -> str:
-    """The processor, the devices and the library that did the work, in one line."""
+def describe_machine(threads: int) -> str:
+    """Describe processor, GPUs, threads and torch version in one line."""
     model = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
@@ -63,50 +63,54 @@ def machine(threads: int) -> str:
 
 
 def write_report(report: Report, folder: Path) -> None:
-    """Writes ``report.md``, ``report.json`` and, where a network was trained, ``curves.png``."""
-    (folder / REPORT).write_text(markdown(report), encoding="utf-8")
+    """Write ``report.md``, ``report.json`` and, if networks were trained, ``curves.png``."""
+    (folder / REPORT_FILE).write_text(render_markdown(report), encoding="utf-8")
     facts = json.dumps(asdict(report), indent=2, ensure_ascii=False)
-    (folder / FIGURES).write_text(facts + "\n", encoding="utf-8")
+    (folder / FIGURES_FILE).write_text(facts + "\n", encoding="utf-8")
     if report.curves:
-        plot_curves(report.curves, folder / CURVES)
+        plot_curves(report.curves, folder / CURVES_FILE)
 
 
-def markdown(report: Report) -> str:
-    """The report as a page of Markdown."""
-    lines = [f"# {report.title}", "", "Perplexity, `</s>` counted. " + report.unknown, "", *table(report), ""]
+def render_markdown(report: Report) -> str:
+    """Render the report as a Markdown page."""
+    introduction = "Perplexity, `</s>` counted. " + report.unknown
+    lines = [f"# {report.title}", "", introduction, "", *render_table(report), ""]
     if report.curves:
-        lines += [f"![training curves]({CURVES})", ""]
+        lines += [f"![training curves]({CURVES_FILE})", ""]
     return "\n".join([*lines, f"Machine: {report.machine}.", ""])
 
 
-def table(report: Report) -> list[str]:
-    """The models as rows of a Markdown table."""
-    measured = [column for text in report.texts for column in (text, f"{text} + n-gram")]
-    head = ["model", *measured, "λ", "parameters", "training", "words/s"]
-    rows = [head, ["---", *["---:"] * (len(head) - 1)]]
+def render_table(report: Report) -> list[str]:
+    """Render the models as the lines of a Markdown table."""
+    text_columns = [column for text in report.texts for column in (text, f"{text} + n-gram")]
+    header = ["model", *text_columns, "λ", "parameters", "training", "words/s"]
+    rows = [header, ["---", *["---:"] * (len(header) - 1)]]
     for model in report.models:
-        values = [f"{each[text]:.2f}" if text in each else "–" for text in report.texts
-                  for each in (model.perplexity, model.with_ngram)]  # fmt: skip
         rows.append([
             f"{model.name}: {model.note}" if model.note else model.name,
-            *values,
-            _or_dash(model.network_share, "{:.2f}"),
-            _or_dash(model.n_parameters, "{:,}"),
-            _or_dash(model.minutes, "{:.1f} min"),
-            _or_dash(model.words_per_s, "{:,.0f}"),
+            *(
+                _format(perplexities.get(text), "{:.2f}")
+                for text in report.texts
+                for perplexities in (model.perplexity, model.with_ngram)
+            ),
+            _format(model.network_share, "{:.2f}"),
+            _format(model.n_parameters, "{:,}"),
+            _format(model.minutes, "{:.1f} min"),
+            _format(model.words_per_s, "{:,.0f}"),
         ])  # fmt: skip
-    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
     return [
-        "| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |" for row in rows
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
+        for row in rows
     ]
 
 
-def _or_dash(value: float | None, form: str) -> str:
+def _format(value: float | None, form: str) -> str:
     return "–" if value is None else form.format(value)
 
 
 def plot_curves(curves: Mapping[str, Sequence[Mapping[str, Any]]], file: Path) -> None:
-    """Validation perplexity over training time, a line a network.
+    """Plot validation perplexity over training time, one line per network.
 
     Raises:
         ConfigError: matplotlib is not installed.
@@ -114,7 +118,9 @@ def plot_curves(curves: Mapping[str, Sequence[Mapping[str, Any]]], file: Path) -
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise ConfigError("the training curves need matplotlib; pip install 'rescorer[training]'") from None
+        raise ConfigError(
+            "plotting the training curves needs matplotlib: pip install 'rescorer[training]'"
+        ) from None
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()
     for name, entries in curves.items():

@@ -1,0 +1,60 @@
+"""A toy language that a small network can learn, and trainers for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from rescorer.lm.networks import NetworkConfig, NeuralModel
+from rescorer.text import Normaliser
+from rescorer_training.classes.partition import bin_by_frequency
+from rescorer_training.neural.options import TrainingOptions
+from rescorer_training.neural.prepare import PreparedText, prepare_text
+from rescorer_training.neural.trainer import Trainer
+
+WORDS_BY_POSITION = (
+    ["a", "the", "one"],
+    ["cat", "dog", "ship", "king"],
+    ["sat", "slept", "sank"],
+    ["", "here", "there now"],
+)
+"""Every sentence is a random choice for each position, in this order."""
+
+
+def write_text(folder: Path) -> tuple[Path, Path]:
+    """Write training and validation text; return their paths."""
+    generator = np.random.default_rng(0)
+    for name, n in (("train", 400), ("valid", 60)):
+        lines = [" ".join(generator.choice(words) for words in WORDS_BY_POSITION) + "\n" for _ in range(n)]
+        (folder / f"{name}.txt").write_text("".join(lines))
+    return folder / "train.txt", folder / "valid.txt"
+
+
+def make_text(folder: Path) -> PreparedText:
+    """Write and prepare the toy text."""
+    train, validation = write_text(folder)
+    return prepare_text(folder, [train], validation, Normaliser(), size=100, longest=50)
+
+
+def make_model(text: PreparedText, **settings) -> NeuralModel:
+    """Make a small network; ``settings`` override its configuration."""
+    torch.manual_seed(1)
+    sizes = {"embedding_size": 8, "hidden_size": 12, "dropout": 0.2}
+    classes = bin_by_frequency(text.counts(), 4)
+    return NeuralModel(NetworkConfig(len(text.vocabulary), classes, **{**sizes, **settings}))
+
+
+def make_trainer(folder: Path, text: PreparedText, options: TrainingOptions, **settings) -> Trainer:
+    """Make a trainer of a new network; ``settings`` override the network's configuration."""
+    folder.mkdir(exist_ok=True)
+    return Trainer(folder, make_model(text, **settings), text.vocabulary, options)
+
+
+def reports_without_seconds(trainer: Trainer) -> list[dict]:
+    """Return the validation reports without times, which differ between runs."""
+    return [
+        {key: value for key, value in report.items() if key != "seconds"}
+        for report in trainer.progress.reports
+    ]
