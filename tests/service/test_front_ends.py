@@ -34,7 +34,7 @@ from rescorer.service.net.clients_file import new_token
 from rescorer.service.settings import load_settings
 from rescorer.service.workers.pool import DEATHS_IN_A_ROW
 from rescorer.types import Weights
-from tests.support.exported import families, samples, value
+from tests.support.prometheus import get_value, read_families, read_samples
 from tests.support.serve_command import SERVE_COMMAND, run_serve_command
 from tests.support.servers import wait_until
 from tests.support.tiny_models import write_bundle
@@ -67,11 +67,11 @@ class Running(NamedTuple):
         return Client(self.target, token=self.token, connections=CONNECTIONS, **options)
 
     def told(self):
-        return samples(self.metrics_port)
+        return read_samples(self.metrics_port)
 
     def is_whole(self) -> bool:
         told = self.told()
-        return (value(told, "fronts_up"), value(told, "scorers_alive")) == (2, 1)
+        return (get_value(told, "fronts_up"), get_value(told, "scorers_alive")) == (2, 1)
 
     def fronts(self) -> list[int]:
         return [
@@ -123,7 +123,7 @@ def wanted(server, lists):
 
 
 def by_front(server: Running, name: str, **labels: str) -> list[float]:
-    return [value(server.told(), name, front=str(number), **labels) for number in range(2)]
+    return [get_value(server.told(), name, front=str(number), **labels) for number in range(2)]
 
 
 def lists_come(server: Running) -> int:
@@ -156,14 +156,14 @@ def test_callers_of_one_port_are_answered_by_both_fronts_and_one_scorer(server, 
 
 def test_one_metrics_port_tells_of_all_processes(server, lists):
     told = server.told()
-    assert value(told, "fronts_up") == 2
-    assert value(told, "scorers_alive") == 1  # one, not one a front
-    assert value(told, "scorer_resident_memory_bytes", scorer="0") > 10e6
-    assert value(told, "model_memory_bytes", model="tiny/1") > 0
+    assert get_value(told, "fronts_up") == 2
+    assert get_value(told, "scorers_alive") == 1  # one, not one a front
+    assert get_value(told, "scorer_resident_memory_bytes", scorer="0") > 10e6
+    assert get_value(told, "model_memory_bytes", model="tiny/1") > 0
     assert by_front(server, "ready") == [1, 1]
     memory = [dict(labels) for name, labels in told if name == "process_resident_memory_bytes"]
     assert memory == [{}, {"front": "0"}, {"front": "1"}]
-    every = families(server.metrics_port)
+    every = read_families(server.metrics_port)
     kinds = {each.name: each.type for each in every}
     assert len(kinds) == len(every)
     assert (kinds["rescorer_calls"], kinds["rescorer_call_seconds"]) == ("counter", "histogram")
@@ -190,7 +190,7 @@ def test_a_reload_that_one_front_is_asked_for_is_done_by_all(server, lists):
         for _ in range(CONNECTIONS):
             assert client.rescore(lists[:1])[0].model == "tiny/2"
     assert all(by_front(server, "lists_total", model="tiny/2", code="OK"))
-    wait_until(lambda: value(server.told(), "model_memory_bytes", model="tiny/1") == 0)
+    wait_until(lambda: get_value(server.told(), "model_memory_bytes", model="tiny/1") == 0)
     os.kill(server.pid, signal.SIGHUP)
     wait_until(lambda: by_front(server, "reloads_total", outcome="done") == [2, 2])
 
@@ -214,7 +214,9 @@ def test_callers_do_not_see_the_end_of_a_scorer_or_of_a_front(server, lists, wan
                 wait_until(lambda gone=victims[0]: gone not in process_tree(server.pid))
                 wait_until(
                     lambda: (
-                        value(server.told(), "fronts_up") == value(server.told(), "scorers_alive") + 1 == 2
+                        get_value(server.told(), "fronts_up")
+                        == get_value(server.told(), "scorers_alive") + 1
+                        == 2
                     ),
                     30,
                 )
@@ -223,7 +225,7 @@ def test_callers_do_not_see_the_end_of_a_scorer_or_of_a_front(server, lists, wan
             over.set()
         assert all(each.result() > 2 for each in calling)
     told = server.told()
-    assert (value(told, "scorer_restarts_total"), value(told, "front_restarts_total")) == (1, 1)
+    assert (get_value(told, "scorer_restarts_total"), get_value(told, "front_restarts_total")) == (1, 1)
     assert (len(server.fronts()), len(find_workers(server.pid))) == (2, 1)
 
 

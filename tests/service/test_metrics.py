@@ -23,8 +23,8 @@ from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 from rescorer.service.observability.metrics import SECONDS
 from rescorer.service.server import Server
 from rescorer.service.settings import load_settings
-from tests.support.exported import families, samples, value
 from tests.support.monitoring_files import ALERT_RULES, ALERT_RULES_TEST, DASHBOARD
+from tests.support.prometheus import get_value, read_families, read_samples
 from tests.support.servers import run_server, wait_until
 from tests.support.stubs import expect_error, make_list_message
 from tests.support.tiny_models import write_bundle
@@ -46,7 +46,7 @@ def stub(server):
 
 
 def told(server):
-    return samples(server.server.metrics_port)
+    return read_samples(server.server.metrics_port)
 
 
 def test_an_answer_is_counted_in_lists_words_and_prefixes(server, stub):
@@ -60,7 +60,7 @@ def test_an_answer_is_counted_in_lists_words_and_prefixes(server, stub):
     after = told(server)
 
     def more(name: str, **labels: str) -> float:
-        return value(after, name, **labels) - value(before, name, **labels)
+        return get_value(after, name, **labels) - get_value(before, name, **labels)
 
     model = "tiny/1"
     assert more("calls_total", method="Rescore", code="OK", reason="") == 1
@@ -79,8 +79,8 @@ def test_an_answer_is_counted_in_lists_words_and_prefixes(server, stub):
     assert more("batch_seconds_count", model=model) == 1
     batch_s = more("batch_seconds_sum", model=model)
     assert 0 < batch_s < more("call_seconds_sum", method="Rescore") < 30
-    assert value(after, "ready") == value(after, "scorers_alive") == 1
-    assert value(after, "model_memory_bytes", model=model) > 0
+    assert get_value(after, "ready") == get_value(after, "scorers_alive") == 1
+    assert get_value(after, "model_memory_bytes", model=model) > 0
     assert any(name == "process_resident_memory_bytes" for name, _ in after)
 
 
@@ -93,7 +93,7 @@ def test_work_that_is_cancelled_late_refused_or_degraded_is_counted(server, stub
     assert expect_error(stub.Rescore, request)[0] == grpc.StatusCode.RESOURCE_EXHAUSTED
     fallback = pb.RescoreRequest(lists=[make_list_message()], fallback=pb.FALLBACK_FIRST_PASS)
     assert stub.Rescore(fallback, timeout=0.2).lists[0].degradation == pb.DEGRADATION_FIRST_PASS
-    assert value(told(server), "in_flight_lists") == 8
+    assert get_value(told(server), "in_flight_lists") == 8
     for call in gone:
         call.cancel()
     wait_until(lambda: server.in_flight == 0)
@@ -103,7 +103,7 @@ def test_work_that_is_cancelled_late_refused_or_degraded_is_counted(server, stub
     after = told(server)
 
     def more(name: str, **labels: str) -> float:
-        return value(after, name, **labels) - value(before, name, **labels)
+        return get_value(after, name, **labels) - get_value(before, name, **labels)
 
     assert more("rejected_lists_total") == 5
     overload = {"method": "Rescore", "code": "RESOURCE_EXHAUSTED", "reason": "OVERLOADED"}
@@ -127,10 +127,10 @@ def test_batches_that_fail_and_reloads_are_counted(tmp_path):
         shutil.copytree(folder / "tiny" / "1", folder / "tiny" / "2")
         server.run(server.server.reloader.reload())
         after = told(server)
-    assert value(after, "failed_batches_total") == 1
-    assert value(after, "pieces_total", outcome="failed") == 1
-    assert value(after, "reloads_total", outcome="done") == 1
-    assert value(after, "reloads_total", outcome="refused") == value(after, "models_refused") == 1
+    assert get_value(after, "failed_batches_total") == 1
+    assert get_value(after, "pieces_total", outcome="failed") == 1
+    assert get_value(after, "reloads_total", outcome="done") == 1
+    assert get_value(after, "reloads_total", outcome="refused") == get_value(after, "models_refused") == 1
 
 
 def test_what_scoring_processes_do_is_counted_and_so_is_their_end(tmp_path):
@@ -145,10 +145,10 @@ def test_what_scoring_processes_do_is_counted_and_so_is_their_end(tmp_path):
         with grpc.insecure_channel(server.target) as channel:
             RescorerServiceStub(channel).Rescore(pb.RescoreRequest(lists=[make_list_message()]), timeout=60)
         after = told(server)
-    assert value(before, "phase_seconds_count", phase="ngram") == 1
-    assert value(after, "phase_seconds_count", phase="ngram") == 2
-    assert value(before, "scorer_resident_memory_bytes", scorer="0") > 10e6
-    assert (value(before, "scorer_restarts_total"), value(after, "scorer_restarts_total")) == (0, 1)
+    assert get_value(before, "phase_seconds_count", phase="ngram") == 1
+    assert get_value(after, "phase_seconds_count", phase="ngram") == 2
+    assert get_value(before, "scorer_resident_memory_bytes", scorer="0") > 10e6
+    assert (get_value(before, "scorer_restarts_total"), get_value(after, "scorer_restarts_total")) == (0, 1)
 
 
 @pytest.mark.parametrize(("scorers", "max_bytes", "recalled"), [(0, 1 << 20, 8), (1, 1 << 20, 8), (0, 0, 0)])
@@ -160,15 +160,15 @@ def test_words_of_contexts_are_counted_and_those_that_were_known(bundle, scorers
                 each.context = context
                 RescorerServiceStub(channel).Rescore(pb.RescoreRequest(lists=[each]), timeout=60)
         after = told(server)
-    assert value(after, "context_words_total", model="tiny/1") == 3 + 5 + 6
-    assert value(after, "recalled_context_words_total", model="tiny/1") == recalled
+    assert get_value(after, "context_words_total", model="tiny/1") == 3 + 5 + 6
+    assert get_value(after, "recalled_context_words_total", model="tiny/1") == recalled
 
 
 def test_two_servers_of_a_process_count_apart(bundle, server):
     with run_server(bundle, metrics_port=0) as other:
         with grpc.insecure_channel(other.target) as channel:
             RescorerServiceStub(channel).Rescore(pb.RescoreRequest(lists=[make_list_message()] * 3))
-        assert value(told(other), "lists_total", model="tiny/1", code="OK") == 3
+        assert get_value(told(other), "lists_total", model="tiny/1", code="OK") == 3
         assert other.server.metrics_port != server.server.metrics_port
 
 
@@ -189,7 +189,7 @@ def test_the_table_of_metrics_is_what_a_server_exports(server, stub):
     stub.Rescore(pb.RescoreRequest(lists=[make_list_message()]))
     text = (ROOT / "docs" / "reference" / "metrics.md").read_text()
     rows = re.findall(r"^\| `(rescorer_\w+)` \| (\w+) \| ([\w, ]*) \| (.+) \|$", text, re.MULTILINE)
-    exported = {each.name: each for each in families(server.server.metrics_port)}
+    exported = {each.name: each for each in read_families(server.server.metrics_port)}
     written = {name.removesuffix("_total") if kind == "counter" else name for name, kind, *_ in rows}
     ours = {name for name in exported if name.startswith("rescorer_")}
     assert written == ours
@@ -217,7 +217,7 @@ def test_every_metric_that_a_query_names_is_exported_with_the_labels_it_names(se
     suffixes = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("_total",), "gauge": ("",)}
     exported = {
         family.name + suffix: family
-        for family in families(server.server.metrics_port)
+        for family in read_families(server.server.metrics_port)
         for suffix in suffixes.get(family.type, ("",))
     }
     labels = {name: set(family.samples[0].labels) for name, family in exported.items() if family.samples}

@@ -24,7 +24,7 @@ from rescorer.service.api.shadow import MAX_WAITING_LISTS, is_chosen, pairs_alik
 from rescorer.service.server import Server
 from rescorer.service.settings import load_settings
 from rescorer.types import Weights
-from tests.support.exported import samples, value
+from tests.support.prometheus import get_value, read_samples
 from tests.support.servers import RunningServer, run_server, wait_until
 from tests.support.stubs import make_list_message
 from tests.support.tiny_models import write_bundle
@@ -66,21 +66,21 @@ def rescored(server: RunningServer, count: int = 4, **fields) -> pb.RescoreRespo
 
 
 def told(server: RunningServer, outcome: str) -> float:
-    return value(samples(server.server.metrics_port), "shadow_lists_total", outcome=outcome)
+    return get_value(read_samples(server.server.metrics_port), "shadow_lists_total", outcome=outcome)
 
 
 def test_a_bundle_is_its_own_shadow_and_agrees(small):
     with shadowed(small, small) as server:
         rescored(server)
         wait_until(lambda: told(server, "compared") == 4)
-        now = samples(server.server.metrics_port)
+        now = read_samples(server.server.metrics_port)
         shadow = {"shadow": "tiny/1"}
-        assert value(now, "shadow_same_best_total", **shadow) == 4
-        assert value(now, "shadow_pairs_alike_sum", **shadow) == value(
+        assert get_value(now, "shadow_same_best_total", **shadow) == 4
+        assert get_value(now, "shadow_pairs_alike_sum", **shadow) == get_value(
             now, "shadow_pairs_alike_count", **shadow
         )
-        assert 0 < value(now, "shadow_seconds_sum", **shadow) < 30
-        assert value(now, "shadow_seconds_count", **shadow) == 4
+        assert 0 < get_value(now, "shadow_seconds_sum", **shadow) < 30
+        assert get_value(now, "shadow_seconds_count", **shadow) == 4
         pid = server.server.shadow._pool.scorers[0].pid
         assert os.getpriority(os.PRIO_PROCESS, pid) == 1
 
@@ -94,11 +94,13 @@ def test_another_bundle_differs_and_its_answers_are_nowhere(small, contrary):
         expected.ClearField("timing")
         assert answer == expected
         wait_until(lambda: told(server, "compared") == 4)
-        now = samples(server.server.metrics_port)
-        assert value(now, "shadow_same_best_total", shadow="tiny/1") == 0
-        assert value(now, "shadow_pairs_alike_sum", shadow="tiny/1") == 0
-        assert value(now, "batch_lists_sum") == value(now, "lists_total", model="tiny/1", code="OK") == 4
-        assert value(now, "pieces_total", outcome="scored") == 4
+        now = read_samples(server.server.metrics_port)
+        assert get_value(now, "shadow_same_best_total", shadow="tiny/1") == 0
+        assert get_value(now, "shadow_pairs_alike_sum", shadow="tiny/1") == 0
+        assert (
+            get_value(now, "batch_lists_sum") == get_value(now, "lists_total", model="tiny/1", code="OK") == 4
+        )
+        assert get_value(now, "pieces_total", outcome="scored") == 4
 
 
 def test_messages_of_a_stream_are_compared_and_merging_is_too(small):
@@ -107,7 +109,7 @@ def test_messages_of_a_stream_are_compared_and_merging_is_too(small):
     with shadowed(small, small) as server, grpc.insecure_channel(server.target) as channel:
         assert len(list(RescorerServiceStub(channel).RescoreStream(iter(requests)))) == 3
         wait_until(lambda: told(server, "compared") + told(server, "dropped") == 3)
-        same = value(samples(server.server.metrics_port), "shadow_same_best_total", shadow="tiny/1")
+        same = get_value(read_samples(server.server.metrics_port), "shadow_same_best_total", shadow="tiny/1")
         assert same == told(server, "compared") > 0
 
 
@@ -139,7 +141,7 @@ def test_what_meets_a_fault_changes_no_answer(small, contrary):
         assert [each.status.code for each in rescored(server, 3).lists] == [0, 0, 0]
         wait_until(lambda: told(server, "failed") == 3)
         assert not server.server.broken.done()
-        assert value(samples(server.server.metrics_port), "ready") == 1
+        assert get_value(read_samples(server.server.metrics_port), "ready") == 1
 
 
 def test_weights_that_the_shadow_does_not_have_are_its_fault_alone(bundle, small):
@@ -162,7 +164,7 @@ def test_a_process_that_is_killed_comes_back(small):
         assert rescored(server, 1).lists[0].status.code == 0
         wait_until(lambda: told(server, "compared") == 2)
         assert scorer.pid != killed
-        assert value(samples(server.server.metrics_port), "scorer_restarts_total") == 0
+        assert get_value(read_samples(server.server.metrics_port), "scorer_restarts_total") == 0
 
 
 def test_lists_are_dropped_where_others_wait_or_too_many_do(small):
@@ -211,7 +213,9 @@ def test_a_version_of_the_repository_shadows_and_a_newer_one_follows(small, cont
         wait_until(lambda: [each.label for each in server.server.shadow.models.versions] == ["tiny/2"])
         rescored(server, 2)
         wait_until(lambda: told(server, "compared") == 4)
-        assert value(samples(server.server.metrics_port), "shadow_seconds_count", shadow="tiny/2") == 2
+        assert (
+            get_value(read_samples(server.server.metrics_port), "shadow_seconds_count", shadow="tiny/2") == 2
+        )
         models = ModelServiceStub(channel).ListModels(models_pb2.ListModelsRequest()).models
         states = [(each.model, each.state, each.is_default) for each in models]
         assert states == [
