@@ -27,7 +27,7 @@ ListsArgument = Annotated[str, typer.Argument(help="N-best lists to send.")]
 BundleOption = Annotated[Path, typer.Option("--bundle", "-b", help="Folder of the bundle to serve.")]
 WeightsOption = Annotated[str, typer.Option(help="Name of a weights set of the bundle.")]
 HypothesesOption = Annotated[int, typer.Option(min=1, help="Largest number of hypotheses per list.")]
-ServeOption = Annotated[str, typer.Option(help="Options for the server, such as '--scorers 2'.")]
+ServeOption = Annotated[str, typer.Option(help="Options for the server, such as '--workers 2'.")]
 LimitOption = Annotated[float, typer.Option(min=1, help="Fail if the run takes longer, in seconds.")]
 SecondsOption = Annotated[float, typer.Option(min=1, help="Stop sending after this time and report.")]
 LogOption = Annotated[Path | None, typer.Option("--log", help="File for the server's log.")]
@@ -63,7 +63,7 @@ def chaos(
     seconds: SecondsOption = 86_400.0,
     reloads: Annotated[int, typer.Option(min=0, help="Number of model reloads under load.")] = 20,
     kills: Annotated[int, typer.Option(min=0, help="Number of workers to kill.")] = 5,
-    workers: Annotated[int, typer.Option("--scorers", min=1, help="Number of workers.")] = 2,
+    workers: Annotated[int, typer.Option(min=1, help="Number of workers.")] = 2,
     hypotheses: HypothesesOption = DEFAULT_MAX_HYPOTHESES,
     serve: ServeOption = "",
     log: LogOption = None,
@@ -105,7 +105,7 @@ def fuzz(
     concurrency: Annotated[int, typer.Option("--at-once", min=1, help="Number of open requests.")] = 16,
     seconds: SecondsOption = 86_400.0,
     hypotheses: HypothesesOption = 5,
-    serve: ServeOption = "--scorers 1",
+    serve: ServeOption = "--workers 1",
     log: LogOption = None,
     limit_s: LimitOption = 3600.0,
     seed: SeedOption = 1,
@@ -133,7 +133,7 @@ def soak(
     count: Annotated[int, typer.Option("--lists", min=1, help="Largest number of lists.")] = 2_000_000,
     concurrency: Annotated[int, typer.Option("--at-once", min=1, help="Number of open calls.")] = 8,
     hypotheses: HypothesesOption = DEFAULT_MAX_HYPOTHESES,
-    serve: ServeOption = "--scorers 1",
+    serve: ServeOption = "--workers 1",
     log: LogOption = None,
     limit_s: LimitOption = 4500.0,
     as_json: JsonOption = False,

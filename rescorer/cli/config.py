@@ -27,9 +27,9 @@ def config(ctx: typer.Context, config: ConfigOption = None) -> None:
     Takes the same options, environment and file as `rescorer serve`, and starts nothing. Prints a TOML file
     of settings, or all errors at once, one per line, including bundles or a device that this machine lacks.
     """
-    from rescorer.service.config_sources import gather
-    from rescorer.service.environment import strange_variables
-    from rescorer.service.settings import ServiceSettings, checked
+    from rescorer.service.config_sources import gather, strange_variables
+    from rescorer.service.preflight import checked
+    from rescorer.service.settings import ServiceSettings
 
     for variable, message in strange_variables(ServiceSettings):
         typer.echo(f"warning: environment {variable}: {message}", err=True)

@@ -43,7 +43,7 @@ def load(
         float, typer.Option(min=0, help="Duration of the last stage in seconds; 0 means as the others.")
     ] = 0.0,
     dtype: DtypeOption = "float32",
-    serve: Annotated[str, typer.Option(help="Options for the server, such as '--scorers 2'.")] = "",
+    serve: Annotated[str, typer.Option(help="Options for the server, such as '--workers 2'.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object per stage.")] = False,
 ) -> None:
     """Start a server, put it under load over loopback, and compare it with the library.

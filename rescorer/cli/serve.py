@@ -27,7 +27,8 @@ def serve(ctx: typer.Context, config: ConfigOption = None) -> None:
     file. `rescorer config` shows the resulting settings.
     """
     from rescorer.service.config_sources import gather
-    from rescorer.service.settings import ServiceSettings, checked
+    from rescorer.service.preflight import checked
+    from rescorer.service.settings import ServiceSettings
 
     options = collected_options(ctx)
 

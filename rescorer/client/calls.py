@@ -29,7 +29,7 @@ from rescorer.protocol.messages import (
     weights_from_proto,
     weights_to_proto,
 )
-from rescorer.protocol.status import fault_of
+from rescorer.protocol.status import error_from_status
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.types import NBestList, RescoredList, TextScore, Weights
 
@@ -216,7 +216,7 @@ def read_answers(response: pb.RescoreResponse, items: Sequence[Item]) -> list[An
             continue
         message = next(messages)
         if message.status.code:
-            answers.append(fault_of(message.status))
+            answers.append(error_from_status(message.status))
         else:
             answers.append(rescored_from_proto(message, item, weights, response.model))
     return answers
@@ -234,4 +234,4 @@ def convert_rpc_errors() -> Iterator[None]:
     except grpc.RpcError as error:
         call: Any = error  # also a grpc.Call
         status = rpc_status.from_call(call) or Status(code=call.code().value[0], message=call.details() or "")
-        raise fault_of(status) from None
+        raise error_from_status(status) from None

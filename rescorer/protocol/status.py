@@ -78,7 +78,9 @@ def kind_of(fault: Exception) -> Kind:
     return next((kind for kind in KINDS if isinstance(fault, kind.fault)), BUG)
 
 
-def status_of(fault: Exception, request_id: str = "", path: str = "", longest: int | None = None) -> Status:
+def status_from_error(
+    fault: Exception, request_id: str = "", path: str = "", longest: int | None = None
+) -> Status:
     """What the client is told of a fault.
 
     Args:
@@ -136,7 +138,7 @@ def field_path(fault: Exception, path: str) -> str:
     return ".".join(part for part in (path, field) if part)
 
 
-def fault_of(status: Status) -> RescorerError:
+def error_from_status(status: Status) -> RescorerError:
     """The fault that a status tells of, as an instance of the tree's own class."""
     if too_large := TOO_LARGE.search(status.message):
         sent, limit = too_large.groups()

@@ -13,21 +13,21 @@ import structlog
 from rescorer.cpu_count import cores
 from rescorer.errors import BundleError, ConfigError
 from rescorer.service.api.shadow import Shadow
-from rescorer.service.engine.admission import Admission, Room
+from rescorer.service.engine.admission import Admission, Quota
 from rescorer.service.engine.batcher import Batcher
 from rescorer.service.models.discovery import find, wanted
 from rescorer.service.models.repository import ModelRepository
 from rescorer.service.observability.metrics import Metrics
 from rescorer.service.observability.tracing import Tracing, tracing_to
 from rescorer.service.settings import ServiceSettings
-from rescorer.service.workers.pool import ScorerPool
-from rescorer.service.workers.worker import ProcessScorer, Scorer
+from rescorer.service.workers.pool import WorkerPool
+from rescorer.service.workers.worker import ProcessWorker, Worker
 
 if TYPE_CHECKING:
     from rescorer.service.workers.model_host import LoadScorer
 
 NICENESS = 5
-"""Of scorers that take all cores. Otherwise calls wait for them to be refused, for 0.2 s instead of 0.06, and
+"""Of workers that take all cores. Otherwise calls wait for them to be refused, for 0.2 s instead of 0.06, and
 what is scored waits to be answered: 116 lists a second instead of 135."""
 SHADOW_NICENESS = 15
 """A tenth of a core that others want, too; with a hundredth it would not even load, and pass for dead."""
@@ -35,58 +35,58 @@ SHADOW_NICENESS = 15
 log = structlog.get_logger()
 
 
-def scorers_of(settings: ServiceSettings, load: LoadScorer | None) -> list[Scorer]:
+def create_workers(settings: ServiceSettings, load: LoadScorer | None) -> list[Worker]:
     """Processes, or the one thread of this process."""
-    if settings.scorers:
-        return [process_of(settings, niceness_of(settings)) for _ in range(settings.scorers)]
+    if settings.workers:
+        return [create_process_worker(settings, niceness_of(settings)) for _ in range(settings.workers)]
     # Only here does the server's own process need KenLM and torch.
-    from rescorer.service.workers.thread_worker import ThreadScorer
+    from rescorer.service.workers.thread_worker import ThreadWorker
     from rescorer.trie_scorer import TrieScorer
 
     load = partial(
         load or TrieScorer.load, dtype=settings.dtype, context_cache_bytes=settings.context_cache_bytes
     )
-    return [ThreadScorer(settings.device, threads_of(settings), load)]
+    return [ThreadWorker(settings.device, threads_of(settings), load)]
 
 
-def process_of(
+def create_process_worker(
     settings: ServiceSettings, niceness: int, listening: socket.socket | None = None
-) -> ProcessScorer:
+) -> ProcessWorker:
     threads, cache_bytes = threads_of(settings), settings.context_cache_bytes
-    return ProcessScorer(settings.device, threads, settings.dtype, cache_bytes, niceness, listening)
+    return ProcessWorker(settings.device, threads, settings.dtype, cache_bytes, niceness, listening)
 
 
 def niceness_of(settings: ServiceSettings) -> int:
-    """Of the scorers: none where a core a front end is left for who takes and answers calls."""
-    busy = settings.scorers * threads_of(settings) if settings.device == "cpu" else 0
+    """Of the workers: none where a core a front end is left for who takes and answers calls."""
+    busy = settings.workers * threads_of(settings) if settings.device == "cpu" else 0
     return NICENESS if busy > cores() - settings.front_ends else 0
 
 
 def threads_of(settings: ServiceSettings) -> int:
-    """Of the networks, in each process that scores: as the settings say, or the scorer's share of the cores.
+    """Of the networks, in each process that scores: as the settings say, or the worker's share of the cores.
 
     One core a front end is left for who takes and answers calls. More threads than cores take turns, and wait
     for each other at every step.
     """
-    return settings.threads or max(1, (cores() - settings.front_ends) // max(1, settings.scorers))
+    return settings.threads or max(1, (cores() - settings.front_ends) // max(1, settings.workers))
 
 
-def admission_of(settings: ServiceSettings) -> Admission:
+def create_admission(settings: ServiceSettings) -> Admission:
     return Admission(
-        Room("lists", settings.max_in_flight_lists, settings.max_client_lists),
-        Room("tokens", settings.max_in_flight_tokens),
-        # Below a quarter of a batch a scorer the pace tells little of how long a list takes.
-        settings.max_batch_tokens // 4 * max(1, settings.scorers),
+        Quota("lists", settings.max_in_flight_lists, settings.max_client_lists),
+        Quota("tokens", settings.max_in_flight_tokens),
+        # Below a quarter of a batch a worker the pace tells little of how long a list takes.
+        settings.max_batch_tokens // 4 * max(1, settings.workers),
     )
 
 
-def tracing_of(settings: ServiceSettings) -> Tracing | None:
+def create_tracing(settings: ServiceSettings) -> Tracing | None:
     if settings.trace_endpoint is None:
         return None
     return tracing_to(settings.trace_endpoint, settings.trace_share, f"{socket.gethostname()}:{os.getpid()}")
 
 
-def repository_of(settings: ServiceSettings, pool: ScorerPool) -> ModelRepository:
+def create_repository(settings: ServiceSettings, pool: WorkerPool) -> ModelRepository:
     folder = settings.bundle or settings.repository
     if folder is None:
         raise ConfigError("there is neither a bundle nor a repository to serve")
@@ -99,7 +99,7 @@ def repository_of(settings: ServiceSettings, pool: ScorerPool) -> ModelRepositor
     )
 
 
-def shadow_of(
+def create_shadow(
     settings: ServiceSettings, models: ModelRepository, batcher: Batcher, metrics: Metrics
 ) -> Shadow | None:
     """Raises BundleError where there is no bundle of that name; whether it can be used is seen later."""
@@ -110,10 +110,10 @@ def shadow_of(
     names = () if single else (settings.shadow,)
     if not all(wanted(find(folder, single), names).values()):
         raise BundleError(f"{folder}: has no bundle {settings.shadow}, which is to be the shadow")
-    pool = ScorerPool(
-        [process_of(settings, SHADOW_NICENESS)],
+    pool = WorkerPool(
+        [create_process_worker(settings, SHADOW_NICENESS)],
         lambda reason: log.error("the shadow is given up", reason=reason),
-        settings.scorer_timeout_s,
+        settings.worker_timeout_s,
     )
     return Shadow(
         ModelRepository(pool, folder, single=single, models=names, max_bytes=settings.max_model_bytes),

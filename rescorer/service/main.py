@@ -11,7 +11,7 @@ import structlog
 
 from rescorer.errors import ScoringError
 from rescorer.lm.malloc import keep_freed_memory, share_freed_memory
-from rescorer.service.environment import strange_variables
+from rescorer.service.config_sources import strange_variables
 from rescorer.service.observability.logs import log_to_stderr
 from rescorer.service.server import Server
 from rescorer.service.settings import ServiceSettings
@@ -26,7 +26,7 @@ def serve(settings: ServiceSettings, read_again: Callable[[], ServiceSettings] |
         read_again: as of ``Server``.
 
     Raises:
-        ScoringError: the device broke, or the scorers die one after the other.
+        ScoringError: the device broke, or the workers die one after the other.
         ConfigError: the address, the port file or the device cannot be had.
         BundleError: the models cannot be loaded.
     """
@@ -34,24 +34,26 @@ def serve(settings: ServiceSettings, read_again: Callable[[], ServiceSettings] |
     for variable, message in strange_variables(type(settings)):
         log.warning("unknown variable", variable=variable, message=message)
     share_freed_memory()
-    if not settings.scorers:
-        keep_freed_memory()  # as scorers do
+    if not settings.workers:
+        keep_freed_memory()  # as workers do
     asyncio.run(_serve(settings, read_again))
 
 
 async def _serve(settings: ServiceSettings, read_again: Callable[[], ServiceSettings] | None) -> None:
-    told_to_stop = asyncio.Event()
+    stop_requested = asyncio.Event()
     for each in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(each, told_to_stop.set)
+        asyncio.get_running_loop().add_signal_handler(each, stop_requested.set)
     server = Server(settings, read_again=read_again)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, server.reloader.told)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, server.reloader.request_reload)
     await server.start()
-    await serve_until(told_to_stop, server, server.load())
+    await serve_until(stop_requested, server, server.load())
 
 
-async def serve_until(told_to_stop: asyncio.Event, server: Server, begin: Coroutine[Any, Any, None]) -> None:
+async def serve_until(
+    stop_requested: asyncio.Event, server: Server, begin: Coroutine[Any, Any, None]
+) -> None:
     """Serves, once ``begin`` is done, until told to stop. Raises as ``serve``."""
-    stop, begun = asyncio.create_task(told_to_stop.wait()), asyncio.create_task(begin)
+    stop, begun = asyncio.create_task(stop_requested.wait()), asyncio.create_task(begin)
     try:
         await asyncio.wait((stop, begun, server.broken), return_when=asyncio.FIRST_COMPLETED)
         if begun.done():

@@ -1,16 +1,94 @@
-"""Owns what a glance at this machine tells before anything starts: whether bundles and device are here."""
+"""Load the settings and check them, bundles and device included, before anything starts."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
-from rescorer.errors import BundleError
+from pydantic import ValidationError
 
-if TYPE_CHECKING:
-    from rescorer.service.settings import ServiceSettings
+from rescorer.errors import BundleError, ConfigError
+from rescorer.service.config_sources import Given, effective, gather, unknown_setting
+from rescorer.service.settings import ServiceSettings
+
+EXPECTED = {
+    "int": "an integer",
+    "float": "a number",
+    "finite_number": "a finite number",
+    "bool": "true or false",
+    "path": "a path, as text",
+    "string": "text",
+    "tuple": "names, with commas between them or as an array",
+    "greater_than_equal": "{ge:g} or more",
+    "greater_than": "more than {gt:g}",
+    "less_than_equal": "{le:g} or less",
+    "literal_error": "{expected}",
+    "string_pattern_mismatch": "text that begins with http:// or https://",
+}
+"""What a value should be, by the beginning of pydantic's name for the mistake; the longest counts."""
+
+
+def expected(mistake: Mapping[str, Any]) -> str:
+    """What one of pydantic's findings wanted, in our words, or else in its own."""
+    kinds = [kind for kind in EXPECTED if mistake["type"].startswith(kind)]
+    if not kinds:
+        return str(mistake["msg"])
+    return "expected " + EXPECTED[max(kinds, key=len)].format(**mistake.get("ctx", {}))
+
+
+def load_settings(config: Path | str | None = None, **given: Any) -> ServiceSettings:
+    """Settings from arguments first, the environment second, a TOML file third, defaults last.
+
+    Args:
+        config: the file; None: the one that RESCORER_CONFIG names, if any.
+        given: the arguments; None is not given.
+
+    Raises:
+        ConfigError: naming every setting that is unknown, wrong or contradicts another.
+    """
+    return checked(gather(ServiceSettings, config, given))
+
+
+def checked(values: dict[str, list[Given]], here: bool = False) -> ServiceSettings:
+    """Settings from values by name, the one that counts first.
+
+    Args:
+        here: the bundles and the device must be on this machine; otherwise they are looked for only where
+            something else is wrong, to be told with it.
+
+    Raises:
+        ConfigError: as ``load_settings``.
+        BundleError: nothing is wrong but that bundles are not here.
+    """
+    chosen = effective(values)
+    mistakes = []
+    try:
+        settings = ServiceSettings(**chosen)
+    except ValidationError as fault:
+        for each in fault.errors():
+            name, message = str(each["loc"][0]), f"{each['input']!r}; {expected(each)}"
+            if each["type"] == "extra_forbidden":
+                message = unknown_setting(name, list(ServiceSettings.model_fields))
+            mistakes.append(f"{name} ({values[name][0].origin}): {message}")
+            chosen.pop(name, None)
+        settings = ServiceSettings(**chosen)
+    mistakes += settings.contradictions()
+    if mistakes or here:
+        mistakes += missing_device(settings)
+        absent = list(missing_bundles(settings))
+        if mistakes:
+            raise ConfigError(listed("service settings", mistakes + absent))
+        if absent:
+            raise BundleError(listed("bundles", absent))
+    return settings
+
+
+def listed(what: str, mistakes: Sequence[str]) -> str:
+    """One mistake on the line that says what is wrong, several on lines of their own."""
+    return f"{what}: {mistakes[0]}" if len(mistakes) == 1 else "\n  ".join([f"{what}:", *mistakes])
 
 
 def missing_bundles(settings: ServiceSettings) -> Iterator[str]:

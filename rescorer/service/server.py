@@ -30,23 +30,30 @@ from rescorer.service.api.interceptors import FaultInterceptor
 from rescorer.service.api.management import ADMIN_SERVICE, MODEL_SERVICE, AdminService, ModelService
 from rescorer.service.api.reload import Reloader
 from rescorer.service.api.rescorer_service import RescorerService
-from rescorer.service.assembly import admission_of, repository_of, scorers_of, shadow_of, tracing_of
+from rescorer.service.assembly import (
+    create_admission,
+    create_repository,
+    create_shadow,
+    create_tracing,
+    create_workers,
+)
 from rescorer.service.engine.batcher import Batcher
-from rescorer.service.engine.dispatch import Scoring
-from rescorer.service.engine.offload import Jobs
-from rescorer.service.engine.work_item import BatchScores, Work
+from rescorer.service.engine.dispatch import Dispatcher
+from rescorer.service.engine.offload import Offloader
+from rescorer.service.engine.work_item import BatchScores, WorkItem
+from rescorer.service.gauges import Gauges
+from rescorer.service.models.repository import Changes
 from rescorer.service.net.addresses import check_free
 from rescorer.service.net.clients_file import Role
 from rescorer.service.net.grpc_listener import listening_server, watch
 from rescorer.service.net.port_file import remove_port, write_port
 from rescorer.service.net.tls import Certificates
 from rescorer.service.observability.endpoint import MetricsEndpoint
-from rescorer.service.observability.gauges import Gauges
 from rescorer.service.observability.metrics import Metrics
 from rescorer.service.observability.tracing import Tracing
 from rescorer.service.settings import ServiceSettings
-from rescorer.service.workers.pool import ScorerPool
-from rescorer.service.workers.worker import Scorer
+from rescorer.service.workers.pool import WorkerPool
+from rescorer.service.workers.worker import Worker
 
 if TYPE_CHECKING:
     from rescorer.service.workers.model_host import LoadScorer
@@ -94,7 +101,7 @@ class Server:
         load: loads the models; tests put one with faults of its own here.
         read_again: reads the settings anew for a reload; None: they stay as they are.
         tracing: where spans go; None: as the settings say.
-        scorers: those of a server of several fronts; None: scorers of its own, as the settings say.
+        workers: those of a server of several fronts; None: workers of its own, as the settings say.
     """
 
     def __init__(
@@ -103,40 +110,40 @@ class Server:
         load: LoadScorer | None = None,
         read_again: Callable[[], ServiceSettings] | None = None,
         tracing: Tracing | None = None,
-        scorers: Sequence[Scorer] | None = None,
+        workers: Sequence[Worker] | None = None,
     ) -> None:
         self._settings = settings
         self.metrics = Metrics(lambda: self._gauges.read())
-        self._tracing = tracing or tracing_of(settings)
+        self._tracing = tracing or create_tracing(settings)
         self.broken: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """Why scoring is no longer possible, once that is so; the process had better end then."""
-        self.pool = ScorerPool(
-            scorers_of(settings, load) if scorers is None else scorers,
+        self.pool = WorkerPool(
+            create_workers(settings, load) if workers is None else workers,
             self._broke,
-            settings.scorer_timeout_s,
-            self.metrics.scorer_restarts.inc,
+            settings.worker_timeout_s,
+            self.metrics.worker_restarts.inc,
         )
-        self.admission = admission_of(settings)
-        self.models = repository_of(settings, self.pool)
+        self.admission = create_admission(settings)
+        self.models = create_repository(settings, self.pool)
         self._threads = ThreadPoolExecutor(MESSAGE_THREADS, "messages")
-        jobs = Jobs(self._threads)
+        offloader = Offloader(self._threads)
         self._batcher = Batcher(
             self.pool,
-            jobs,
+            offloader,
             settings.max_batch_tokens,
             settings.batch_wait_ms,
             self._scored,
             self.metrics.failed_batches.inc,
         )
-        self.shadow = shadow_of(settings, self.models, self._batcher, self.metrics)
+        self.shadow = create_shadow(settings, self.models, self._batcher, self.metrics)
         self._drain = Drain()
         self._service = RescorerService(
             settings,
             self.models,
             self.admission,
-            admission_of(settings),
-            Scoring(self._batcher, settings.max_batch_tokens, self.metrics),
-            jobs,
+            create_admission(settings),
+            Dispatcher(self._batcher, settings.max_batch_tokens, self.metrics),
+            offloader,
             self._drain,
             self.metrics,
             self.shadow,
@@ -148,7 +155,12 @@ class Server:
         telemetry = Telemetry(self.metrics, self._tracing)
         access = Access(settings.access)
         self.reloader = Reloader(
-            settings, self.models, access, read_again, self.metrics.reloaded, self.shadow
+            settings,
+            self.models,
+            access,
+            read_again,
+            self._record_reload,
+            self.shadow,
         )
         self._polling: asyncio.Task[None] | None = None
         self._health = health_aio.HealthServicer()
@@ -265,9 +277,20 @@ class Server:
         certificates = Certificates(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
         return self._server.add_secure_port(settings.address, certificates.credentials())
 
-    def _scored(self, works: Sequence[Work], batch: BatchScores) -> None:
+    def _scored(self, works: Sequence[WorkItem], batch: BatchScores) -> None:
         self.admission.pace.did(sum(work.cost for work in works))
-        self.metrics.batch(works, batch)
+        self.metrics.record_batch(
+            batch.ranker.bundle.label,
+            items=len(works),
+            tokens=sum(len(words) + 1 for item in works for words in item.words),
+            trie_edges=batch.trie.n_edges,
+            context_words=batch.context_words.needed,
+            recalled_context_words=batch.context_words.recalled,
+            timings=batch.timings,
+        )
+
+    def _record_reload(self, changes: Changes) -> None:
+        self.metrics.record_reload(refused=bool(changes.refused))
 
     def _broke(self, reason: str) -> None:
         """Tells health, and whoever runs the server."""

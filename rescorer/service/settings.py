@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
-from rescorer.errors import BundleError, ConfigError
+from rescorer.errors import ConfigError
 from rescorer.lm import CONTEXT_CACHE_BYTES
 from rescorer.protocol import MAX_MESSAGE_BYTES
 from rescorer.protocol.addresses import address, is_loopback
-from rescorer.service.config_sources import Given, effective, gather, unknown_setting
-from rescorer.service.environment import PREFIX
+from rescorer.service.config_sources import PREFIX
 from rescorer.service.net.clients_file import read_clients
 from rescorer.service.net.tls import check
 from rescorer.service.observability import tracing
 from rescorer.service.observability.logs import LogFormat
-from rescorer.service.preflight import missing_bundles, missing_device
 
 BYTES_A_TOKEN = 8
 """Of a message, scores and all: what a request will cost is told by its size until its words are counted."""
@@ -61,7 +59,7 @@ class ServiceSettings(BaseSettings):
     one that comes again or has grown is not read from its start. 0: none."""
     threads: int = Field(0, ge=0)
     """CPU threads of the neural models, in each process that scores; 0: all cores but one a front end, shared
-    out among the scorers."""
+    out among the workers."""
     host: str = "127.0.0.1"
     """Name or address to listen on. Without a certificate the service speaks plain text, and others than
     loopback are refused unless ``allow_insecure``."""
@@ -126,15 +124,15 @@ class ServiceSettings(BaseSettings):
     words. Longer lists are cut."""
     batch_wait_ms: float = Field(0.0, ge=0, le=1000)
     """How long a batch waits for company. 0: what has come while the one before was scored is the next."""
-    scorers: int = Field(1, ge=0, le=256)
+    workers: int = Field(1, ge=0, le=256)
     """Processes that score, each with the models in its memory and ``threads`` threads; on a CPU, one a core
     does the most. 0: a thread of the server itself, which takes the least memory and holds up calls."""
-    scorer_timeout_s: float = Field(60.0, gt=0)
-    """A scorer that takes longer over one batch is given up and replaced, as is a front end that does not
+    worker_timeout_s: float = Field(60.0, gt=0)
+    """A worker that takes longer over one batch is given up and replaced, as is a front end that does not
     answer for so long."""
     front_ends: int = Field(1, ge=1, le=64)
-    """Processes that take and answer calls, on one port (Linux); the scorers are theirs together. More than 1
-    where one is too slow for a GPU, or for many scorers."""
+    """Processes that take and answer calls, on one port (Linux); the workers are theirs together. More than 1
+    where one is too slow for a GPU, or for many workers."""
     max_connection_age_s: float = Field(300.0, ge=0)
     """After so long, a tenth more or less, a client is asked to connect anew once its calls are answered, and
     then finds servers that were added to the name. 0: never."""
@@ -210,8 +208,8 @@ class ServiceSettings(BaseSettings):
         several = f"front_ends is {self.front_ends}"
         if not sys.platform.startswith("linux"):
             yield f"{several}; expected 1: only Linux shares a port out among processes"
-        if not self.scorers:
-            yield f"{several} and scorers 0: a thread of one cannot be shared; expected scorers of 1 or more"
+        if not self.workers:
+            yield f"{several} and workers 0: a thread of one cannot be shared; expected workers of 1 or more"
         if self.shadow:
             yield f"{several}: each would have a shadow of its own; expected 1 where there is a shadow"
 
@@ -235,86 +233,9 @@ class ServiceSettings(BaseSettings):
             raise ConfigError(f"access file {access}: nobody has the role admin, which admin is for")
 
 
-EXPECTED = {
-    "int": "an integer",
-    "float": "a number",
-    "finite_number": "a finite number",
-    "bool": "true or false",
-    "path": "a path, as text",
-    "string": "text",
-    "tuple": "names, with commas between them or as an array",
-    "greater_than_equal": "{ge:g} or more",
-    "greater_than": "more than {gt:g}",
-    "less_than_equal": "{le:g} or less",
-    "literal_error": "{expected}",
-    "string_pattern_mismatch": "text that begins with http:// or https://",
-}
-"""What a value should be, by the beginning of pydantic's name for the mistake; the longest counts."""
-
-
-def expected(mistake: Mapping[str, Any]) -> str:
-    """What one of pydantic's findings wanted, in our words, or else in its own."""
-    kinds = [kind for kind in EXPECTED if mistake["type"].startswith(kind)]
-    if not kinds:
-        return str(mistake["msg"])
-    return "expected " + EXPECTED[max(kinds, key=len)].format(**mistake.get("ctx", {}))
-
-
 def complaint(look: Callable[..., None], *files: Path | None) -> Iterator[str]:
     """What is wrong with files, if anything is."""
     try:
         look(*files)
     except ConfigError as fault:
         yield str(fault)
-
-
-def load_settings(config: Path | str | None = None, **given: Any) -> ServiceSettings:
-    """Settings from arguments first, the environment second, a TOML file third, defaults last.
-
-    Args:
-        config: the file; None: the one that RESCORER_CONFIG names, if any.
-        given: the arguments; None is not given.
-
-    Raises:
-        ConfigError: naming every setting that is unknown, wrong or contradicts another.
-    """
-    return checked(gather(ServiceSettings, config, given))
-
-
-def checked(values: dict[str, list[Given]], here: bool = False) -> ServiceSettings:
-    """Settings from values by name, the one that counts first.
-
-    Args:
-        here: the bundles and the device must be on this machine; otherwise they are looked for only where
-            something else is wrong, to be told with it.
-
-    Raises:
-        ConfigError: as ``load_settings``.
-        BundleError: nothing is wrong but that bundles are not here.
-    """
-    chosen = effective(values)
-    mistakes = []
-    try:
-        settings = ServiceSettings(**chosen)
-    except ValidationError as fault:
-        for each in fault.errors():
-            name, message = str(each["loc"][0]), f"{each['input']!r}; {expected(each)}"
-            if each["type"] == "extra_forbidden":
-                message = unknown_setting(name, list(ServiceSettings.model_fields))
-            mistakes.append(f"{name} ({values[name][0].origin}): {message}")
-            chosen.pop(name, None)
-        settings = ServiceSettings(**chosen)
-    mistakes += settings.contradictions()
-    if mistakes or here:
-        mistakes += missing_device(settings)
-        absent = list(missing_bundles(settings))
-        if mistakes:
-            raise ConfigError(listed("service settings", mistakes + absent))
-        if absent:
-            raise BundleError(listed("bundles", absent))
-    return settings
-
-
-def listed(what: str, mistakes: Sequence[str]) -> str:
-    """One mistake on the line that says what is wrong, several on lines of their own."""
-    return f"{what}: {mistakes[0]}" if len(mistakes) == 1 else "\n  ".join([f"{what}:", *mistakes])

@@ -58,7 +58,7 @@ def test_writes_a_snapshot_as_json(busy_address):
     (line,) = [line for line in result.stdout.splitlines() if line.startswith("{")]
     snapshot = json.loads(line)
     assert snapshot["ready"] is True
-    assert snapshot["scorers"] == 1
+    assert snapshot["workers"] == 1
     calls = snapshot["calls_per_s"]["OK"]
     assert snapshot["lists_per_s"] == pytest.approx(2 * calls, rel=0.2)
     assert 0 < snapshot["compute_ms"]["p50"] <= snapshot["compute_ms"]["p99"]

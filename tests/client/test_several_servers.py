@@ -132,7 +132,7 @@ def test_no_caller_sees_the_end_of_one_of_two_servers(ngram_bundle, tmp_path, ho
 @pytest.mark.slow
 def test_no_caller_sees_the_end_of_a_scoring_process(ngram_bundle, tmp_path):
     lists = [make_list(f"u{i}", *(f"the cat sat on the mat {j}" for j in range(50))) for i in range(16)]
-    with run_serve_command(ngram_bundle, tmp_path, "--scorers", "1") as (process, _):
+    with run_serve_command(ngram_bundle, tmp_path, "--workers", "1") as (process, _):
         port = (tmp_path / "port").read_text().strip()
 
         def scorer() -> int | None:

@@ -29,10 +29,10 @@ from rescorer.protocol.messages import (
     weights_to_proto,
     write_ranking,
 )
-from rescorer.protocol.status import BUG, KINDS, fault_of, status_of
+from rescorer.protocol.status import BUG, KINDS, error_from_status, status_from_error
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.ranking import ranking
-from rescorer.service.settings import load_settings
+from rescorer.service.preflight import load_settings
 from tests.conftest import REPOSITORY
 
 BUF = shutil.which("buf", path=str(Path(sys.executable).parent)) or shutil.which("buf")
@@ -136,7 +136,7 @@ def test_a_bad_stream_is_named(stream, field, path, part):
     with pytest.raises(InvalidList, match=part) as caught:
         list_from_proto(one_list(**({"values": [1.0, 2.0]} | stream)))
     assert caught.value.field == field
-    status = status_of(caught.value, path="lists[2]")
+    status = status_from_error(caught.value, path="lists[2]")
     bad = BadRequest()
     assert status.details[1].Unpack(bad)
     assert bad.field_violations[0].field == path
@@ -160,7 +160,7 @@ def test_every_fault_has_a_code_and_comes_back_as_itself():
     assert leaves <= {kind.fault for kind in KINDS}
     for kind in (*KINDS, BUG):
         fault = kind.fault("what is wrong")
-        back = fault_of(Status.FromString(status_of(fault, "r1").SerializeToString()))
+        back = error_from_status(Status.FromString(status_from_error(fault, "r1").SerializeToString()))
         assert type(back) is kind.fault
         assert ("what is wrong" in str(back)) is not kind.hidden
         assert ("r1" in str(back)) is kind.hidden
@@ -168,11 +168,11 @@ def test_every_fault_has_a_code_and_comes_back_as_itself():
 
 def test_an_invalid_list_comes_back_with_its_place():
     fault = InvalidList("odd", list_id="u1", hypothesis=3, field='streams["a"]')
-    back = fault_of(status_of(fault))
+    back = error_from_status(status_from_error(fault))
     assert str(back) == str(fault)
     assert (back.list_id, back.hypothesis, back.field) == ("u1", 3, 'streams["a"]')
     limit = LimitExceeded("too many", field="lists")
-    assert str(fault_of(status_of(limit))) == str(limit)
+    assert str(error_from_status(status_from_error(limit))) == str(limit)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_an_invalid_list_comes_back_with_its_place():
     ],
 )
 def test_a_status_without_details_becomes_a_fault_by_its_code(code, kind):
-    assert type(fault_of(Status(code=code.value[0], message="m"))) is kind
+    assert type(error_from_status(Status(code=code.value[0], message="m"))) is kind
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ import pytest
 
 from rescorer.cli import main
 from rescorer.service.net.clients_file import hash_of
-from rescorer.service.settings import ServiceSettings, load_settings
+from rescorer.service.preflight import load_settings
+from rescorer.service.settings import ServiceSettings
 from tests.conftest import REPOSITORY
 from tests.support.servers import run_server
 from tests.support.tiny_models import write_bundle

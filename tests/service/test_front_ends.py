@@ -1,4 +1,4 @@
-"""``rescorer serve --front-ends 2`` as processes: one port, one scorer, whoever is killed, told or asked."""
+"""``rescorer serve --front-ends 2`` as processes: one port, one worker, whoever is killed, told or asked."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from rescorer.service.frontends.__main__ import share
 from rescorer.service.frontends.metrics import merged
 from rescorer.service.net.addresses import check_free, keep_port
 from rescorer.service.net.clients_file import new_token
-from rescorer.service.settings import load_settings
-from rescorer.service.workers.pool import DEATHS_IN_A_ROW
+from rescorer.service.preflight import load_settings
+from rescorer.service.workers.pool import MAX_CONSECUTIVE_LOSSES
 from rescorer.types import Weights
 from tests.support.prometheus import get_value, read_families, read_samples
 from tests.support.serve_command import SERVE_COMMAND, run_serve_command
@@ -49,7 +49,7 @@ WEIGHTS = Weights("default", {"acoustic": 1.0}, {"mixture": 2.0}, 0.1, -1.0, {"n
 
 
 class Running(NamedTuple):
-    """A server of two fronts and one scorer, with a repository."""
+    """A server of two fronts and one worker, with a repository."""
 
     pid: int
     port: int
@@ -71,7 +71,7 @@ class Running(NamedTuple):
 
     def is_whole(self) -> bool:
         told = self.told()
-        return (get_value(told, "fronts_up"), get_value(told, "scorers_alive")) == (2, 1)
+        return (get_value(told, "front_ends_up"), get_value(told, "workers_alive")) == (2, 1)
 
     def fronts(self) -> list[int]:
         return [
@@ -123,7 +123,7 @@ def wanted(server, lists):
 
 
 def by_front(server: Running, name: str, **labels: str) -> list[float]:
-    return [get_value(server.told(), name, front=str(number), **labels) for number in range(2)]
+    return [get_value(server.told(), name, front_end=str(number), **labels) for number in range(2)]
 
 
 def lists_come(server: Running) -> int:
@@ -156,13 +156,13 @@ def test_callers_of_one_port_are_answered_by_both_fronts_and_one_scorer(server, 
 
 def test_one_metrics_port_tells_of_all_processes(server, lists):
     told = server.told()
-    assert get_value(told, "fronts_up") == 2
-    assert get_value(told, "scorers_alive") == 1  # one, not one a front
-    assert get_value(told, "scorer_resident_memory_bytes", scorer="0") > 10e6
+    assert get_value(told, "front_ends_up") == 2
+    assert get_value(told, "workers_alive") == 1  # one, not one a front
+    assert get_value(told, "worker_resident_memory_bytes", worker="0") > 10e6
     assert get_value(told, "model_memory_bytes", model="tiny/1") > 0
     assert by_front(server, "ready") == [1, 1]
     memory = [dict(labels) for name, labels in told if name == "process_resident_memory_bytes"]
-    assert memory == [{}, {"front": "0"}, {"front": "1"}]
+    assert memory == [{}, {"front_end": "0"}, {"front_end": "1"}]
     every = read_families(server.metrics_port)
     kinds = {each.name: each.type for each in every}
     assert len(kinds) == len(every)
@@ -174,7 +174,7 @@ def test_one_metrics_port_tells_of_all_processes(server, lists):
             client.rescore(lists)
     picture = compare(before, read_metrics(at))
     assert picture.lists_per_s * picture.seconds == pytest.approx(8 * 40)
-    assert (picture.ready, picture.scorers) == (True, 1)
+    assert (picture.ready, picture.workers) == (True, 1)
 
 
 def test_a_reload_that_one_front_is_asked_for_is_done_by_all(server, lists):
@@ -214,8 +214,8 @@ def test_callers_do_not_see_the_end_of_a_scorer_or_of_a_front(server, lists, wan
                 wait_until(lambda gone=victims[0]: gone not in process_tree(server.pid))
                 wait_until(
                     lambda: (
-                        get_value(server.told(), "fronts_up")
-                        == get_value(server.told(), "scorers_alive") + 1
+                        get_value(server.told(), "front_ends_up")
+                        == get_value(server.told(), "workers_alive") + 1
                         == 2
                     ),
                     30,
@@ -225,7 +225,7 @@ def test_callers_do_not_see_the_end_of_a_scorer_or_of_a_front(server, lists, wan
             over.set()
         assert all(each.result() > 2 for each in calling)
     told = server.told()
-    assert (get_value(told, "scorer_restarts_total"), get_value(told, "front_restarts_total")) == (1, 1)
+    assert (get_value(told, "worker_restarts_total"), get_value(told, "front_end_restarts_total")) == (1, 1)
     assert (len(server.fronts()), len(find_workers(server.pid))) == (2, 1)
 
 
@@ -251,17 +251,17 @@ def test_sigterm_lets_calls_in_flight_finish_in_all_fronts(tmp_path):
         assert process.wait(30) == 0
         assert not (tmp_path / "port").exists()
     lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
-    assert {line.get("front") for line in lines if line["event"] == "stopped"} == {0, 1, None}
-    assert {line["front"] for line in lines if line["event"] == "call answered"} == {0, 1}
+    assert {line.get("front_end") for line in lines if line["event"] == "stopped"} == {0, 1, None}
+    assert {line["front_end"] for line in lines if line["event"] == "call answered"} == {0, 1}
 
 
 def test_a_front_that_hangs_is_replaced_and_a_scorer_that_works_is_started_on(tmp_path, lists):
-    with two_fronts(tmp_path, "--scorer-timeout-s", "4") as (process, server), server.client() as client:
+    with two_fronts(tmp_path, "--worker-timeout-s", "4") as (process, server), server.client() as client:
         hung = server.fronts()[0]
         os.kill(hung, signal.SIGSTOP)
         wait_until(lambda: hung not in process_tree(server.pid), 60)
         wait_until(server.is_whole, 60)
-        for _ in range(DEATHS_IN_A_ROW + 1):
+        for _ in range(MAX_CONSECUTIVE_LOSSES + 1):
             assert all(isinstance(each, RescoredList) for each in client.rescore(lists))
             (victim,) = find_workers(server.pid)
             os.kill(victim, signal.SIGKILL)
@@ -298,11 +298,11 @@ def test_what_fronts_tell_is_one_server_s():
 rescorer_lists_total{model="m/1",code="OK"} 3
 # TYPE rescorer_models_refused gauge
 rescorer_models_refused 1
-# TYPE rescorer_scorers_alive gauge
-rescorer_scorers_alive 2
+# TYPE rescorer_workers_alive gauge
+rescorer_workers_alive 2
 """
     other = one.replace("} 3", "} 4").replace("refused 1", "refused 0")
-    alive = Metric("rescorer_scorers_alive", "Scorers that can score.", "gauge")
+    alive = Metric("rescorer_workers_alive", "Scorers that can score.", "gauge")
     alive.add_sample(alive.name, {}, 3)
     told = {
         (sample.name, *sorted(sample.labels.items())): sample.value
@@ -311,10 +311,10 @@ rescorer_scorers_alive 2
     }
     labels = ("code", "OK"), ("model", "m/1")
     assert told == {
-        ("rescorer_lists_total", labels[0], ("front", "0"), labels[1]): 3,
-        ("rescorer_lists_total", labels[0], ("front", "2"), labels[1]): 4,
+        ("rescorer_lists_total", labels[0], ("front_end", "0"), labels[1]): 3,
+        ("rescorer_lists_total", labels[0], ("front_end", "2"), labels[1]): 4,
         ("rescorer_models_refused",): 1,
-        ("rescorer_scorers_alive",): 3,
+        ("rescorer_workers_alive",): 3,
     }
 
 
@@ -341,7 +341,7 @@ def test_each_front_has_its_part_of_the_limits_and_room_for_a_full_message():
 
 
 @pytest.mark.parametrize(
-    ("given", "told"), [({"scorers": 0}, "cannot be shared"), ({"shadow": "./s"}, "a shadow of its own")]
+    ("given", "told"), [({"workers": 0}, "cannot be shared"), ({"shadow": "./s"}, "a shadow of its own")]
 )
 def test_what_several_fronts_cannot_have_is_told(given, told):
     with pytest.raises(ConfigError, match=told):

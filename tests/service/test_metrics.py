@@ -21,8 +21,8 @@ from rescorer import ConfigError
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 from rescorer.service.observability.metrics import SECONDS
+from rescorer.service.preflight import load_settings
 from rescorer.service.server import Server
-from rescorer.service.settings import load_settings
 from tests.support.monitoring_files import ALERT_RULES, ALERT_RULES_TEST, DASHBOARD
 from tests.support.prometheus import get_value, read_families, read_samples
 from tests.support.servers import run_server, wait_until
@@ -79,7 +79,7 @@ def test_an_answer_is_counted_in_lists_words_and_prefixes(server, stub):
     assert more("batch_seconds_count", model=model) == 1
     batch_s = more("batch_seconds_sum", model=model)
     assert 0 < batch_s < more("call_seconds_sum", method="Rescore") < 30
-    assert get_value(after, "ready") == get_value(after, "scorers_alive") == 1
+    assert get_value(after, "ready") == get_value(after, "workers_alive") == 1
     assert get_value(after, "model_memory_bytes", model=model) > 0
     assert any(name == "process_resident_memory_bytes" for name, _ in after)
 
@@ -135,25 +135,25 @@ def test_batches_that_fail_and_reloads_are_counted(tmp_path):
 
 def test_what_scoring_processes_do_is_counted_and_so_is_their_end(tmp_path):
     bundle = write_bundle(tmp_path, neural=False)
-    with run_server(bundle, scorers=1, metrics_port=0) as server:
+    with run_server(bundle, workers=1, metrics_port=0) as server:
         with grpc.insecure_channel(server.target) as channel:
             RescorerServiceStub(channel).Rescore(pb.RescoreRequest(lists=[make_list_message()]))
         before = told(server)
-        scorer = server.server.pool.scorers[0]
-        server.loop.call_soon_threadsafe(os.kill, scorer.pid, signal.SIGKILL)
-        wait_until(lambda: not scorer.alive)
+        worker = server.server.pool.workers[0]
+        server.loop.call_soon_threadsafe(os.kill, worker.pid, signal.SIGKILL)
+        wait_until(lambda: not worker.alive)
         with grpc.insecure_channel(server.target) as channel:
             RescorerServiceStub(channel).Rescore(pb.RescoreRequest(lists=[make_list_message()]), timeout=60)
         after = told(server)
     assert get_value(before, "phase_seconds_count", phase="ngram") == 1
     assert get_value(after, "phase_seconds_count", phase="ngram") == 2
-    assert get_value(before, "scorer_resident_memory_bytes", scorer="0") > 10e6
-    assert (get_value(before, "scorer_restarts_total"), get_value(after, "scorer_restarts_total")) == (0, 1)
+    assert get_value(before, "worker_resident_memory_bytes", worker="0") > 10e6
+    assert (get_value(before, "worker_restarts_total"), get_value(after, "worker_restarts_total")) == (0, 1)
 
 
-@pytest.mark.parametrize(("scorers", "max_bytes", "recalled"), [(0, 1 << 20, 8), (1, 1 << 20, 8), (0, 0, 0)])
-def test_words_of_contexts_are_counted_and_those_that_were_known(bundle, scorers, max_bytes, recalled):
-    with run_server(bundle, scorers=scorers, metrics_port=0, context_cache_bytes=max_bytes) as server:
+@pytest.mark.parametrize(("workers", "max_bytes", "recalled"), [(0, 1 << 20, 8), (1, 1 << 20, 8), (0, 0, 0)])
+def test_words_of_contexts_are_counted_and_those_that_were_known(bundle, workers, max_bytes, recalled):
+    with run_server(bundle, workers=workers, metrics_port=0, context_cache_bytes=max_bytes) as server:
         with grpc.insecure_channel(server.target) as channel:
             for context in ("the cat sat", "the cat sat on the", "the cat sat on the mat"):
                 each = make_list_message()

@@ -9,7 +9,8 @@ import pytest
 from rescorer import ConfigError, Hypothesis, NBestList, Rescorer
 from rescorer.client import Client
 from rescorer.lm.int8 import is_int8_exact
-from rescorer.service.settings import ServiceSettings, load_settings
+from rescorer.service.preflight import load_settings
+from rescorer.service.settings import ServiceSettings
 from tests.conftest import REPOSITORY
 from tests.support.servers import run_server
 
@@ -27,11 +28,11 @@ def components(answers: list) -> list[float]:
     return [each.components["neural"] for answer in answers for each in answer.hypotheses]
 
 
-@pytest.mark.parametrize(("dtype", "scorers"), [("bfloat16", 1), pytest.param("int8", 0, marks=needs_int8)])
-def test_a_server_scores_in_the_type_it_was_told(bundle, library, dtype, scorers):
+@pytest.mark.parametrize(("dtype", "workers"), [("bfloat16", 1), pytest.param("int8", 0, marks=needs_int8)])
+def test_a_server_scores_in_the_type_it_was_told(bundle, library, dtype, workers):
     expected = components(Rescorer.load(bundle, dtype=dtype).rescore(LISTS))
     exact = components(library.rescore(LISTS))
-    with run_server(bundle, dtype=dtype, scorers=scorers) as server, Client(server.target) as client:
+    with run_server(bundle, dtype=dtype, workers=workers) as server, Client(server.target) as client:
         for _ in range(2):  # the second time the contexts are known
             assert components(client.rescore(LISTS)) == pytest.approx(expected, abs=1e-6)
     assert max(abs(a - b) for a, b in zip(expected, exact, strict=True)) > 1e-4

@@ -81,7 +81,7 @@ def test_every_query_of_the_dashboard_finds_something_and_no_alert_fires(prometh
     queries = [e.replace("$__rate_interval", "1m").replace("$instance", ".*") for e in exprs]
     empty = [query for query in queries if not result(query)]
     # What there is only with a GPU, with scoring processes or a shadow, or after what did not happen here.
-    absent = ("device_memory", "scorer_resident_memory", "degraded_lists", "best_changed", "shadow")
+    absent = ("device_memory", "worker_resident_memory", "degraded_lists", "best_changed", "shadow")
     assert all(any(name in query for name in absent) for query in empty), empty
     rules = [rule for group in prometheus("rules")["groups"] for rule in group["rules"]]
     assert len(rules) > 10

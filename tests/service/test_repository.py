@@ -257,7 +257,7 @@ def test_models_stay_within_their_memory(folder, add):
         changes = await models.reload()
         assert changes.loaded == ["b/1"]
         assert "max_model_bytes are taken" in changes.refused["c/1"]
-        # Room for the new version beside the old one is needed, too.
+        # Quota for the new version beside the old one is needed, too.
         add("a/2")
         assert set((await models.reload()).refused) == {"a/2", "c/1"}
         shutil.rmtree(folder / "b")

@@ -14,9 +14,10 @@ from typer.testing import CliRunner
 from rescorer import BundleError, ConfigError
 from rescorer.cli import app, exit_code
 from rescorer.cli.settings_options import settings_options
-from rescorer.service.environment import strange_variables
+from rescorer.service.config_sources import strange_variables
+from rescorer.service.preflight import expected, load_settings
 from rescorer.service.server import Server
-from rescorer.service.settings import ServiceSettings, expected, load_settings
+from rescorer.service.settings import ServiceSettings
 from tests.conftest import REPOSITORY
 from tools.docs.settings_page import settings_page
 

@@ -14,7 +14,7 @@ from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 from rescorer.service.observability import tracing
 from rescorer.service.observability.tracing import Tracing
-from rescorer.service.settings import load_settings
+from rescorer.service.preflight import load_settings
 from tests.support.servers import run_server, wait_until
 from tests.support.stubs import expect_error, make_list_message
 

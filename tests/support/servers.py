@@ -12,8 +12,8 @@ from typing import Any
 
 from rescorer.lm.base import EdgeScores
 from rescorer.service.observability.tracing import Tracing
+from rescorer.service.preflight import load_settings
 from rescorer.service.server import Server
-from rescorer.service.settings import load_settings
 from rescorer.service.workers.model_host import WARM_UP
 from rescorer.trie import HypothesisTrie
 from rescorer.trie_scorer import TrieScorer
@@ -60,7 +60,7 @@ class RunningServer:
     ) -> None:
         self.scorer: ControlledScorer | None = None
         self._load, self._tracing = load or ControlledScorer.load, tracing
-        settings = {"port": 0, "threads": 1, "scorers": 0} | settings  # score in this process, under control
+        settings = {"port": 0, "threads": 1, "workers": 0} | settings  # score in this process, under control
         self.settings = load_settings(bundle=bundle, **settings)
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever)

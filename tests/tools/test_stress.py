@@ -64,7 +64,7 @@ def test_soak_reports_growth(lists, ngram_bundle, tmp_path):
     assert 0 < report["p50_ms"] <= report["p99_ms"] <= report["longest_ms"]
     assert '"event": "stopped"' in (tmp_path / "log").read_text()
     assert report["lists"] == 2000
-    assert {usage["process"] for usage in report["grown"]["end"]} == {"server", "scorer"}
+    assert {usage["process"] for usage in report["grown"]["end"]} == {"server", "worker"}
     assert report["grown"]["rss_mb_end"] > 10
     assert abs(report["more_descriptors"]) <= 8
     assert abs(report["more_threads"]) <= 4

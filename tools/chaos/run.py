@@ -104,7 +104,7 @@ def run_chaos(bundle: Path, lists: Sequence[NBestList], weights: str, plan: Chao
         write_access_file(access, admin_token, tokens)
         options = (
             *("--repository", str(versions.repository), "--access", str(access), "--admin"),
-            *("--scorers", str(plan.workers), "--threads", "1", "--metrics-port", "0"),
+            *("--workers", str(plan.workers), "--threads", "1", "--metrics-port", "0"),
             *plan.server_options,
         )
         with run_server(options, log) as (target, pid):
@@ -125,7 +125,7 @@ def run_chaos(bundle: Path, lists: Sequence[NBestList], weights: str, plan: Chao
             elapsed_s,
             plan.reloads,
             plan.kills,
-            int(metrics.sum("scorer_restarts_total")),
+            int(metrics.sum("worker_restarts_total")),
             report,
             monitor.report(),
             in_flight_lists,

@@ -6,8 +6,7 @@ import types
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from rescorer.service.config_sources import flag_of
-from rescorer.service.environment import PREFIX
+from rescorer.service.config_sources import PREFIX, flag_of
 from rescorer.service.settings import ServiceSettings
 
 UNITS = {
@@ -21,7 +20,7 @@ UNITS = {
     "_tokens": "words",
     "_streams": "streams",
     "threads": "threads",
-    "scorers": "processes",
+    "workers": "processes",
     "front_ends": "processes",
     "port": "port",
 }

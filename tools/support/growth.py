@@ -25,7 +25,7 @@ class ProcessUsage:
     """Resources of one process at one time."""
 
     process: str
-    """``server``, ``scorer`` (a worker) or ``child``."""
+    """``server``, ``worker`` or ``child``."""
     rss_mb: float
     descriptors: int
     threads: int
@@ -128,6 +128,6 @@ def measure_processes(pid: int) -> tuple[ProcessUsage, ...]:
             threads = len(list(Path(f"/proc/{member}/task").iterdir()))
         except OSError:
             continue
-        process = "server" if member == pid else "scorer" if member in workers else "child"
+        process = "server" if member == pid else "worker" if member in workers else "child"
         usages.append(ProcessUsage(process, rss_bytes(member) / 1e6, descriptors, threads))
     return tuple(usages)

@@ -77,7 +77,7 @@ def status_line(address: str, snapshot: Snapshot) -> Text:
         (address, "bold"),
         "  ",
         state,
-        f"  {snapshot.lists_per_s:,.1f} lists/s  scorers {snapshot.scorers} ({snapshot.restarts} restarts)  "
+        f"  {snapshot.lists_per_s:,.1f} lists/s  workers {snapshot.workers} ({snapshot.restarts} restarts)  "
         f"{snapshot.memory_bytes / 1e6:,.0f} MB",
     )
 

@@ -65,7 +65,7 @@ class Snapshot:
     in_flight_lists: int
     in_flight_tokens: int
     streams: int
-    scorers: int
+    workers: int
     restarts: int
     """Number of worker restarts since the server started."""
     memory_bytes: float
@@ -187,9 +187,9 @@ def compare(before: Scrape, after: Scrape) -> Snapshot:
         in_flight_lists=int(after.sum("in_flight_lists")),
         in_flight_tokens=int(after.sum("in_flight_tokens")),
         streams=int(after.sum("streams")),
-        scorers=int(after.sum("scorers_alive")),
-        restarts=int(after.sum("scorer_restarts_total")),
-        memory_bytes=after.sum("process_resident_memory_bytes") + after.sum("scorer_resident_memory_bytes"),
+        workers=int(after.sum("workers_alive")),
+        restarts=int(after.sum("worker_restarts_total")),
+        memory_bytes=after.sum("process_resident_memory_bytes") + after.sum("worker_resident_memory_bytes"),
         models=compare_models(interval, after),
     )
 

@@ -12,10 +12,10 @@ import grpc
 import structlog
 
 from rescorer.protocol.status import kind_of
-from rescorer.service.engine.work_item import Part
+from rescorer.service.engine.work_item import ItemScores
 from rescorer.service.observability.metrics import Metrics
 from rescorer.service.observability.request_id import name_request
-from rescorer.service.observability.timings import Lap, sums
+from rescorer.service.observability.timings import PhaseTiming, sums
 from rescorer.service.observability.tracing import CallSpan, Tracing
 
 log = structlog.get_logger()
@@ -28,7 +28,7 @@ class Call:
     """A call that is being answered.
 
     Attributes:
-        laps: of the message in hand.
+        timings: of the message in hand.
         model: that answers it.
         lists: that all its messages had so far.
         failed_lists: of these, answered by a fault of their own; its calls are OK all the same.
@@ -38,31 +38,33 @@ class Call:
     def __init__(self, method: str, metrics: Metrics, span: CallSpan | None) -> None:
         self.model = ""
         self.lists = self.failed_lists = self.edges = 0
-        self.laps: list[Lap] = []
+        self.timings: list[PhaseTiming] = []
         self._method, self._metrics, self._span = method, metrics, span
         self._began = time.perf_counter()
         self._seconds: Counter[str] = Counter()
 
-    def did(self, laps: Sequence[Lap]) -> None:
+    def did(self, timings: Sequence[PhaseTiming]) -> None:
         """The message in hand was worked on."""
-        self.laps += laps
-        self._metrics.laps(laps)
+        self.timings += timings
+        self._metrics.timings(timings)
 
-    def scored(self, parts: Sequence[Part]) -> None:
+    def scored(self, parts: Sequence[ItemScores]) -> None:
         """Lists of the message in hand waited for batches and were scored in them."""
         if not parts:
             return
         batches = {id(part.batch): part.batch for part in parts}.values()
-        self.laps.append(min((part.queue for part in parts), key=lambda lap: lap.began + lap.seconds))
-        self.laps += [lap for batch in batches for lap in batch.laps]
+        self.timings.append(
+            min((part.queue for part in parts), key=lambda timing: timing.began + timing.seconds)
+        )
+        self.timings += [timing for batch in batches for timing in batch.timings]
         self.edges += sum(batch.trie.n_edges for batch in batches)
 
     def message_ended(self) -> None:
         """Another one may follow."""
         if self._span is not None:
-            self._span.add(self.laps)
-        self._seconds.update(sums(self.laps))
-        self.laps = []
+            self._span.add(self.timings)
+        self._seconds.update(sums(self.timings))
+        self.timings = []
 
     def ended(self, event: str, code: str, fault: Exception | None = None) -> None:
         """Nothing more is done for it.

@@ -17,11 +17,11 @@ from grpc_status import rpc_status
 
 from rescorer.errors import InputError
 from rescorer.profiling import Phase
-from rescorer.protocol.status import kind_of, retry_after_ms, status_of
+from rescorer.protocol.status import kind_of, retry_after_ms, status_from_error
 from rescorer.service.api.call_telemetry import Call, Telemetry
 from rescorer.service.api.drain import Drain
 from rescorer.service.observability.request_id import REQUEST_ID, name_request
-from rescorer.service.observability.timings import Lap, label
+from rescorer.service.observability.timings import PhaseTiming, label
 
 PUSHBACK = "grpc-retry-pushback-ms"
 LONGEST_TEXT = 200
@@ -95,7 +95,7 @@ def decoded(handler: Any, data: bytes, call: Call) -> Any:
             "the request cannot be decoded; expected a message of rescorer.v1, texts in UTF-8"
         ) from None
     finally:
-        call.did([Lap(label(Phase.PARSE), began, time.perf_counter() - began)])
+        call.did([PhaseTiming(label(Phase.PARSE), began, time.perf_counter() - began)])
 
 
 @asynccontextmanager
@@ -117,7 +117,7 @@ async def guard(context: grpc.aio.ServicerContext, call: Call) -> AsyncIterator[
 async def abort(context: grpc.aio.ServicerContext, fault: Exception) -> None:
     """Ends the call; gRPC's own retries obey the trailing metadata, other callers read the details."""
     request_id = name_request(context)
-    status = rpc_status.to_status(status_of(fault, request_id, longest=LONGEST_TEXT))
+    status = rpc_status.to_status(status_from_error(fault, request_id, longest=LONGEST_TEXT))
     trailing = (*status.trailing_metadata, (REQUEST_ID, request_id))
     if retry_ms := retry_after_ms(fault):
         trailing += ((PUSHBACK, str(retry_ms)),)

@@ -21,12 +21,12 @@ from rescorer.protocol.messages import (
     weights_to_proto,
     write_ranking,
 )
-from rescorer.protocol.status import kind_of, status_of
+from rescorer.protocol.status import kind_of, status_from_error
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.ranking import Ranking, ranking
 from rescorer.score_combination import totals
 from rescorer.service.api.request_limits import check_list
-from rescorer.service.engine.dispatch import Outcome
+from rescorer.service.engine.dispatch import ListOutcome
 from rescorer.service.observability.metrics import Metrics
 from rescorer.service.settings import ServiceSettings
 from rescorer.trie import Words
@@ -94,7 +94,7 @@ def weights_of(ranker: ListRanker, request: RescoreRequest | pb.ScoreTextRequest
 
 def answer_lists(
     plan: Plan,
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[ListOutcome],
     request: RescoreRequest,
     response: RescoreAnswer,
     request_id: str,
@@ -112,7 +112,7 @@ def answer_lists(
         raise (passing or faults)[0]
     rest = iter(outcomes)
     for index, (message, each) in enumerate(zip(request.lists, plan.lists, strict=True)):
-        outcome = next(rest) if isinstance(each, PreparedList) else Outcome(fault=each)
+        outcome = next(rest) if isinstance(each, PreparedList) else ListOutcome(fault=each)
         fault = outcome.fault
         if isinstance(each, PreparedList) and fault is None:
             try:
@@ -126,7 +126,7 @@ def answer_lists(
         if fault is not None:
             metrics.refused(plan.ranker.bundle.label, fault)
             hidden = request_id if kind_of(fault).hidden else ""
-            response.lists.add(id=message.id, status=status_of(fault, hidden, path=f"lists[{index}]"))
+            response.lists.add(id=message.id, status=status_from_error(fault, hidden, path=f"lists[{index}]"))
             if message.HasField("fields"):
                 response.lists[index].fields.CopyFrom(message.fields)
     response.weights.CopyFrom(weights_to_proto(plan.weights))
@@ -134,7 +134,7 @@ def answer_lists(
     return response
 
 
-def ranked_list(plan: Plan, prepared: PreparedList, outcome: Outcome, *, merge: bool) -> Ranking:
+def ranked_list(plan: Plan, prepared: PreparedList, outcome: ListOutcome, *, merge: bool) -> Ranking:
     """One list in its new order; raises InvalidList where a total is not finite."""
     if outcome.degradation == pb.DEGRADATION_FIRST_PASS:
         return first_pass(prepared, plan.weights)
@@ -148,7 +148,7 @@ def ranked_list(plan: Plan, prepared: PreparedList, outcome: Outcome, *, merge: 
     return plan.ranker.rank(prepared, sums, weights, merge=merge)
 
 
-def answer_texts(plan: Plan, outcomes: Sequence[Outcome]) -> pb.ScoreTextResponse:
+def answer_texts(plan: Plan, outcomes: Sequence[ListOutcome]) -> pb.ScoreTextResponse:
     """Raises whatever kept the texts from being scored."""
     response = pb.ScoreTextResponse(
         weights=weights_to_proto(plan.weights), model=plan.ranker.bundle.label

@@ -70,7 +70,7 @@ class Reloader:
             log.info("reloaded", **vars(changes))
         return changes
 
-    def told(self) -> None:
+    def request_reload(self) -> None:
         """Reloads by and by; for a signal, which cannot wait."""
         task = asyncio.get_running_loop().create_task(self.reload())
         self._reloading.add(task)

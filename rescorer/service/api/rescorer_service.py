@@ -29,13 +29,13 @@ from rescorer.service.api.planning import (
 )
 from rescorer.service.api.request_limits import check_request, check_texts
 from rescorer.service.api.shadow import Shadow
-from rescorer.service.engine.admission import Admission, Room
-from rescorer.service.engine.dispatch import Caller, Outcome, Scoring
-from rescorer.service.engine.offload import Jobs
+from rescorer.service.engine.admission import Admission, Quota
+from rescorer.service.engine.dispatch import Caller, Dispatcher, ListOutcome
+from rescorer.service.engine.offload import Offloader
 from rescorer.service.models.repository import ModelRepository
 from rescorer.service.observability.metrics import Metrics
 from rescorer.service.observability.request_id import current_request
-from rescorer.service.observability.timings import Lap, sums
+from rescorer.service.observability.timings import PhaseTiming, sums
 from rescorer.service.settings import BYTES_A_TOKEN, ServiceSettings
 
 Response = TypeVar("Response")
@@ -48,7 +48,7 @@ class RescorerService(RescorerServiceServicer):
 
     Args:
         admission: lets calls in; ``late`` those that take less than a whole answer.
-        jobs: by which messages become words and scores become messages.
+        offloader: by which messages become words and scores become messages.
         shadow: is offered what is answered.
     """
 
@@ -58,8 +58,8 @@ class RescorerService(RescorerServiceServicer):
         models: ModelRepository,
         admission: Admission,
         late: Admission,
-        scoring: Scoring,
-        jobs: Jobs,
+        scoring: Dispatcher,
+        offloader: Offloader,
         drain: Drain,
         metrics: Metrics,
         shadow: Shadow | None = None,
@@ -67,12 +67,12 @@ class RescorerService(RescorerServiceServicer):
         self._settings = settings
         self._models = models
         self._admission, self._late = admission, late
-        self._scoring = scoring
-        self._jobs = jobs
+        self._dispatcher = scoring
+        self._offloader = offloader
         self._drain = drain
         self._metrics = metrics
         self._shadow = shadow
-        self.streams = Room("streams", settings.max_streams, settings.max_client_streams)
+        self.streams = Quota("streams", settings.max_streams, settings.max_client_streams)
 
     async def Rescore(  # noqa: N802 (the name in the proto)
         self, request: pb.RescoreRequest, context: grpc.aio.ServicerContext
@@ -115,7 +115,7 @@ class RescorerService(RescorerServiceServicer):
                 self._admission.correct(ticket, plan.tokens)
                 outcomes = await self._outcomes(plan, caller)
                 response = await self._done(lambda: answer_texts(plan, outcomes), plan.tokens)
-        response.timing.CopyFrom(timing(outcomes, caller.arrived, current_call.get().laps))
+        response.timing.CopyFrom(timing(outcomes, caller.arrived, current_call.get().timings))
         return response
 
     async def _rescore(
@@ -154,7 +154,7 @@ class RescorerService(RescorerServiceServicer):
     async def _answered(
         self,
         plan: Plan,
-        outcomes: list[Outcome],
+        outcomes: list[ListOutcome],
         request: RescoreRequest,
         response: RescoreAnswer,
         caller: Caller,
@@ -165,14 +165,14 @@ class RescorerService(RescorerServiceServicer):
         )
         call = current_call.get()
         call.failed_lists += sum(each.status.code != 0 for each in answered.lists)
-        answered.timing.CopyFrom(timing(outcomes, caller.arrived, call.laps))
+        answered.timing.CopyFrom(timing(outcomes, caller.arrived, call.timings))
         return answered
 
-    async def _outcomes(self, plan: Plan, caller: Caller, *, late: bool = False) -> list[Outcome]:
+    async def _outcomes(self, plan: Plan, caller: Caller, *, late: bool = False) -> list[ListOutcome]:
         call = current_call.get()
         call.model = plan.ranker.bundle.label
         call.lists += len(plan.lists)
-        outcomes = await self._scoring.outcomes(plan.ranker, plan.good, caller, late=late)
+        outcomes = await self._dispatcher.outcomes(plan.ranker, plan.good, caller, late=late)
         call.scored([part for outcome in outcomes for part in outcome.parts])
         return outcomes
 
@@ -180,8 +180,8 @@ class RescorerService(RescorerServiceServicer):
         return await self._done(lambda: plan_lists(ranker, request, self._settings), tokens_in(request))
 
     async def _done(self, job: Callable[[], Response], tokens: int) -> Response:
-        result, laps = await self._jobs.done(job, tokens)
-        current_call.get().did(laps)
+        result, timings = await self._offloader.run(job, tokens)
+        current_call.get().did(timings)
         return result
 
     def _caller(self, context: grpc.aio.ServicerContext) -> Caller:
@@ -203,11 +203,11 @@ def tokens_in(request: RescoreRequest | pb.ScoreTextRequest) -> int:
     return request.ByteSize() // BYTES_A_TOKEN
 
 
-def timing(outcomes: list[Outcome], arrived: float, laps: list[Lap]) -> pb.Timing:
+def timing(outcomes: list[ListOutcome], arrived: float, timings: list[PhaseTiming]) -> pb.Timing:
     """Until the first batch began, all batches' time, and that of each phase so far."""
     parts = [part for outcome in outcomes for part in outcome.parts]
     batches = {id(part.batch): part.batch for part in parts}.values()
     began = min((part.queue.began + part.queue.seconds for part in parts), default=arrived)
-    compute_s = sum(lap.seconds for batch in batches for lap in batch.laps)
-    phase_ms = {phase: seconds * 1e3 for phase, seconds in sums(laps).items()}
+    compute_s = sum(timing.seconds for batch in batches for timing in batch.timings)
+    phase_ms = {phase: seconds * 1e3 for phase, seconds in sums(timings).items()}
     return pb.Timing(queue_ms=(began - arrived) * 1e3, compute_ms=compute_s * 1e3, phase_ms=phase_ms)

@@ -24,12 +24,12 @@ from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.ranking import Ranking
 from rescorer.service.api.planning import Plan, RescoreRequest, ranked_list, weights_of
 from rescorer.service.engine.batcher import Batcher
-from rescorer.service.engine.dispatch import Outcome
-from rescorer.service.engine.offload import Jobs
-from rescorer.service.engine.work_item import Work, works_of
+from rescorer.service.engine.dispatch import ListOutcome
+from rescorer.service.engine.offload import Offloader
+from rescorer.service.engine.work_item import WorkItem, make_work_items
 from rescorer.service.models.repository import ModelRepository
 from rescorer.service.observability.metrics import Metrics
-from rescorer.service.workers.pool import ScorerPool
+from rescorer.service.workers.pool import WorkerPool
 
 MAX_WAITING_LISTS = 64
 """Lists that wait for the shadow keep their requests in memory; what comes above it is dropped."""
@@ -71,7 +71,7 @@ class Shadow:
     def __init__(
         self,
         models: ModelRepository,
-        pool: ScorerPool,
+        pool: WorkerPool,
         first: Callable[[], str],
         busy: Callable[[], bool],
         share: float,
@@ -84,7 +84,7 @@ class Shadow:
         self._share, self._max_batch_tokens = share, max_batch_tokens
         self._metrics = metrics
         self._thread = ThreadPoolExecutor(1, "shadow")
-        self._batcher = Batcher(pool, Jobs(self._thread, 0), max_batch_tokens)
+        self._batcher = Batcher(pool, Offloader(self._thread, 0), max_batch_tokens)
         self._waiting: asyncio.Queue[Answered] = asyncio.Queue(MAX_WAITING_LISTS)
         self._running: asyncio.Task[None] | None = None
         self._reloading: asyncio.Task[None] | None = None
@@ -164,11 +164,11 @@ class Shadow:
             found = await self._in_thread(agreement_of, plan, works, each)
         self._metrics.shadowed(ranker.bundle.label, *found, time.perf_counter() - began)
 
-    async def _scored(self, ranker: ListRanker, plan: Plan, request_id: str) -> list[Work]:
+    async def _scored(self, ranker: ListRanker, plan: Plan, request_id: str) -> list[WorkItem]:
         """The list as work that has its scores, or the fault it met."""
         timeout_s = self._pool.timeout_s
         deadline = time.monotonic() + timeout_s
-        works = works_of(ranker, plan.good[0], self._max_batch_tokens, deadline, request_id=request_id)
+        works = make_work_items(ranker, plan.good[0], self._max_batch_tokens, deadline, request_id=request_id)
         for work in works:
             self._batcher.put(work, "")
         try:
@@ -200,9 +200,9 @@ def plan_of(ranker: ListRanker, each: Answered) -> Plan:
     return Plan(ranker, weights, (ranker.prepare(nbest, weights),))
 
 
-def agreement_of(plan: Plan, works: Sequence[Work], each: Answered) -> Agreement:
+def agreement_of(plan: Plan, works: Sequence[WorkItem], each: Answered) -> Agreement:
     """Of what the first bundle has answered and what the shadow would have."""
-    outcome = Outcome(tuple(work.answer.result() for work in works))
+    outcome = ListOutcome(tuple(work.answer.result() for work in works))
     ranked = ranked_list(plan, plan.good[0], outcome, merge=each.request.merge)
     return agreement([hypothesis.original_rank - 1 for hypothesis in each.answer.hypotheses], ranked)
 

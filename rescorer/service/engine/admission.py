@@ -70,7 +70,7 @@ class Pace:
         return amount * self._seconds / self._done if self._done else 0.0
 
 
-class Room:
+class Quota:
     """A quantity that is bounded in all and shared between clients.
 
     Where several clients ask, none may hold more than is still free (dynamic thresholds, Choudhury and Hahne
@@ -133,7 +133,7 @@ class Admission:
         pace: how fast tokens are scored.
     """
 
-    def __init__(self, lists: Room, tokens: Room, min_tokens: int, pace: Pace | None = None) -> None:
+    def __init__(self, lists: Quota, tokens: Quota, min_tokens: int, pace: Pace | None = None) -> None:
         self.lists, self.tokens = lists, tokens
         self.pace = pace or Pace()
         self._min_tokens = min_tokens

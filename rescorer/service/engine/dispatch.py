@@ -11,7 +11,7 @@ from rescorer.errors import DeadlineExceeded
 from rescorer.list_ranker import ListRanker, PreparedList
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.service.engine.batcher import Batcher
-from rescorer.service.engine.work_item import Part, Work, works_of
+from rescorer.service.engine.work_item import ItemScores, WorkItem, make_work_items
 from rescorer.service.observability.metrics import Metrics
 
 NEAR_PART, NEAR_S = 0.2, (0.03, 0.25)
@@ -36,16 +36,16 @@ class Caller:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ListOutcome:
     """What became of one list."""
 
-    parts: tuple[Part, ...] = ()
+    parts: tuple[ItemScores, ...] = ()
     """Of its hypotheses, in their order."""
     degradation: pb.Degradation = pb.DEGRADATION_UNSPECIFIED
     fault: Exception | None = None
 
 
-class Scoring:
+class Dispatcher:
     """Has lists scored by a batcher."""
 
     def __init__(self, batcher: Batcher, max_batch_tokens: int, metrics: Metrics) -> None:
@@ -55,7 +55,7 @@ class Scoring:
 
     async def outcomes(
         self, ranker: ListRanker, lists: Sequence[PreparedList], caller: Caller, *, late: bool = False
-    ) -> list[Outcome]:
+    ) -> list[ListOutcome]:
         """One a list, in their order.
 
         Args:
@@ -64,7 +64,7 @@ class Scoring:
         Raises:
             DeadlineExceeded: the time was over first.
         """
-        found: dict[int, Outcome] = {}
+        found: dict[int, ListOutcome] = {}
         fallback, deadline = caller.fallback, caller.deadline
         low, high = NEAR_S
         near_s = min(max(NEAR_PART * caller.remaining_s, low), high) if fallback else 0.0
@@ -75,7 +75,7 @@ class Scoring:
             found |= await self._scored(ranker, lists, left, caller, deadline - near_s / 2, ngram_only=True)
         if fallback == pb.FALLBACK_FIRST_PASS:
             for index in left:
-                found.setdefault(index, Outcome(degradation=pb.DEGRADATION_FIRST_PASS))
+                found.setdefault(index, ListOutcome(degradation=pb.DEGRADATION_FIRST_PASS))
         if len(found) < len(lists):
             raise DeadlineExceeded(
                 "the deadline, the caller's or that of max_wait_s, passed before all lists were scored"
@@ -91,12 +91,14 @@ class Scoring:
         until: float,
         *,
         ngram_only: bool = False,
-    ) -> dict[int, Outcome]:
+    ) -> dict[int, ListOutcome]:
         """The outcomes of those of the chosen lists that are scored in time."""
         only = (ranker.bundle.ngram,) if ngram_only else ()
         degradation = pb.DEGRADATION_NGRAM if ngram_only else pb.DEGRADATION_UNSPECIFIED
         works = {
-            index: works_of(ranker, lists[index], self._max_batch_tokens, until, only, caller.request_id)
+            index: make_work_items(
+                ranker, lists[index], self._max_batch_tokens, until, only, caller.request_id
+            )
             for index in chosen
         }
         every = [work for of_list in works.values() for work in of_list]
@@ -112,18 +114,30 @@ class Scoring:
                 if all(is_answered(work) for work in of_list)
             }
         finally:
-            self._metrics.left(every)
+            self._count_outcomes(every)
             self._batcher.give_up(every)
 
+    def _count_outcomes(self, items: Sequence[WorkItem]) -> None:
+        """Count work items that their caller no longer waits for."""
+        now = time.monotonic()
+        for item in items:
+            if not item.answer.done():
+                self._metrics.record_item("expired" if now >= item.deadline else "cancelled")
+            elif error := item.answer.exception():
+                is_late = isinstance(error, DeadlineExceeded)
+                self._metrics.record_item("expired" if is_late else "failed")
+            else:
+                self._metrics.record_item("scored", item.answer.result().queue.seconds)
 
-def is_answered(work: Work) -> bool:
+
+def is_answered(work: WorkItem) -> bool:
     """Whether its scores are there, or a fault that more time would not have helped."""
     return work.answer.done() and not isinstance(work.answer.exception(), DeadlineExceeded)
 
 
-def outcome(works: Sequence[Work], degradation: pb.Degradation) -> Outcome:
+def outcome(works: Sequence[WorkItem], degradation: pb.Degradation) -> ListOutcome:
     for work in works:
         fault = work.answer.exception()
         if isinstance(fault, Exception):
-            return Outcome(fault=fault)
-    return Outcome(tuple(work.answer.result() for work in works), degradation)
+            return ListOutcome(fault=fault)
+    return ListOutcome(tuple(work.answer.result() for work in works), degradation)

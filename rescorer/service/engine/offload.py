@@ -11,15 +11,15 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import TypeVar
 
-from rescorer.service.observability.timings import Lap, with_laps
+from rescorer.service.observability.timings import PhaseTiming, run_timed
 
 Result = TypeVar("Result")
 
 SMALL_TOKENS = 4096
-"""Work on so many words, or fewer, is a matter of one to three milliseconds, for which others can wait."""
+"""Largest job that runs in the event loop: it takes one to three milliseconds, which others can wait."""
 
 
-class Jobs:
+class Offloader:
     """Does what a call or a batch needs done.
 
     Args:
@@ -31,12 +31,12 @@ class Jobs:
         self._threads = threads
         self._small_tokens = small_tokens
 
-    async def done(self, job: Callable[[], Result], tokens: int) -> tuple[Result, list[Lap]]:
-        """What a job gives, and its laps; raises what the job does.
+    async def run(self, job: Callable[[], Result], tokens: int) -> tuple[Result, list[PhaseTiming]]:
+        """What a job gives, and its timings; raises what the job does.
 
         Args:
             tokens: words that it has to do with.
         """
         if tokens <= self._small_tokens:
-            return with_laps(job)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, with_laps, job)
+            return run_timed(job)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, run_timed, job)

@@ -16,7 +16,7 @@ from rescorer.list_ranker import ListRanker, PreparedList
 from rescorer.lm.base import EdgeScores
 from rescorer.lm.context_stats import ContextWords
 from rescorer.profiling import Phase, phase
-from rescorer.service.observability.timings import Lap
+from rescorer.service.observability.timings import PhaseTiming
 from rescorer.trie import HypothesisTrie, Words, build_trie
 from rescorer.types import Weights
 
@@ -26,7 +26,7 @@ class BatchScores:
 
     Args:
         ranker: knows the models' names.
-        laps: what the batch took, from its trie on.
+        timings: what the batch took, from its trie on.
         context_words: that its networks needed.
     """
 
@@ -36,10 +36,10 @@ class BatchScores:
         trie: HypothesisTrie,
         scores: Mapping[str, EdgeScores],
         partial: np.ndarray,  # (H,) bool
-        laps: Sequence[Lap],
+        timings: Sequence[PhaseTiming],
         context_words: ContextWords,
     ) -> None:
-        self.ranker, self.trie, self.scores, self.laps = ranker, trie, scores, laps
+        self.ranker, self.trie, self.scores, self.timings = ranker, trie, scores, timings
         self.context_words = context_words
         self._partial = partial
         self._sums: dict[tuple[tuple[str, float], ...], dict[str, np.ndarray]] = {}
@@ -52,7 +52,7 @@ class BatchScores:
         return self._sums[mixture]
 
 
-class Part(NamedTuple):
+class ItemScores(NamedTuple):
     """What one piece of work is given."""
 
     batch: BatchScores
@@ -60,12 +60,12 @@ class Part(NamedTuple):
     """Which hypotheses of the batch are its own."""
     places: Sequence[int]
     """Of each of them in its list."""
-    queue: Lap
+    queue: PhaseTiming
     """Until the scoring of the batch began."""
 
 
 @dataclass(eq=False, slots=True)
-class Work:
+class WorkItem:
     """Hypotheses of one list, or as many of them as fit into a batch."""
 
     ranker: ListRanker
@@ -85,7 +85,9 @@ class Work:
     """When it came into the queue, in ``time.perf_counter`` seconds."""
     places: Sequence[int] = ()
     """Of the hypotheses in their list."""
-    answer: asyncio.Future[Part] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    answer: asyncio.Future[ItemScores] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
 
     @property
     def kind(self) -> tuple[str, tuple[str, ...]]:
@@ -104,18 +106,18 @@ class Work:
             self.answer.exception()  # whoever waits may be gone: that is no news for the log
 
 
-def works_of(
+def make_work_items(
     ranker: ListRanker,
     prepared: PreparedList,
     max_batch_tokens: int,
     deadline: float,
     only: tuple[str, ...] = (),
     request_id: str = "",
-) -> list[Work]:
-    """A list as work that fits into batches; arguments as of ``Work``."""
+) -> list[WorkItem]:
+    """A list as work that fits into batches; arguments as of ``WorkItem``."""
     words, context, hypotheses = prepared.words, prepared.context, prepared.nbest.hypotheses
     return [
-        Work(
+        WorkItem(
             ranker,
             [words[place] for place in places],
             [hypotheses[place].partial for place in places],
@@ -130,7 +132,7 @@ def works_of(
     ]
 
 
-def trie_of_works(works: Sequence[Work]) -> HypothesisTrie:
+def build_batch_trie(works: Sequence[WorkItem]) -> HypothesisTrie:
     with phase(Phase.TRIE):
         return build_trie(
             [each for work in works for each in work.words],

@@ -1,4 +1,4 @@
-"""Owns the process of one of several front ends: a server that shares its scorers and is led.
+"""Owns the process of one of several front ends: a server that shares its workers and is led.
 
     python -m rescorer.service.frontends SOCKET
 
@@ -26,10 +26,11 @@ from rescorer.lm.malloc import share_freed_memory
 from rescorer.service.config_sources import gather
 from rescorer.service.main import serve_until
 from rescorer.service.observability.logs import log_to_stderr
+from rescorer.service.preflight import checked
 from rescorer.service.server import Server
-from rescorer.service.settings import BYTES_A_TOKEN, ServiceSettings, checked
+from rescorer.service.settings import BYTES_A_TOKEN, ServiceSettings
 from rescorer.service.workers.ipc import Frame, fault_header, pack, read_frame
-from rescorer.service.workers.worker import SharedScorer
+from rescorer.service.workers.worker import SharedWorker
 
 Header = dict[str, Any]
 
@@ -75,7 +76,7 @@ class Front:
 
     async def serve(self, header: Header) -> None:
         """Begins to serve; ``next`` tells what comes of it."""
-        self._folder = Path(header["scorers"][0]).parent
+        self._folder = Path(header["workers"][0]).parent
         self._serving = asyncio.create_task(self._serve(header))
 
     async def next(self, header: Header) -> Header:
@@ -105,7 +106,7 @@ class Front:
         self._told_to_stop.set()
 
     def tidy(self) -> None:
-        """Removes the folder of the scorers' sockets where the supervisor was killed before it could."""
+        """Removes the folder of the workers' sockets where the supervisor was killed before it could."""
         if self._folder is not None and not self._serving.done():
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -121,13 +122,13 @@ class Front:
 
     async def _served(self, header: Header) -> None:
         settings = share(ServiceSettings(**header["settings"]), header["port"])
-        log_to_stderr(settings.log_format, front=header["front"])
+        log_to_stderr(settings.log_format, front_end=header["front"])
 
         def read_again() -> ServiceSettings:
             return share(checked(gather(ServiceSettings, *header["sources"])), header["port"])
 
-        scorers = [SharedScorer(Path(each)) for each in header["scorers"]]
-        self._server = server = Server(settings, read_again=read_again, scorers=scorers)
+        workers = [SharedWorker(Path(each)) for each in header["workers"]]
+        self._server = server = Server(settings, read_again=read_again, workers=workers)
         server.reloader.others = self._others_reload
 
         async def load_and_listen() -> None:

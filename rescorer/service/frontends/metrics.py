@@ -10,37 +10,40 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Metric, Process
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from rescorer.service.observability.gauges import READ_LIMIT_S, resident_bytes
-from rescorer.service.workers.worker import Scorer
+from rescorer.service.observability.metrics import READ_TIMEOUT_S
+from rescorer.service.observability.process_memory import resident_bytes
+from rescorer.service.workers.worker import Worker
 
-FRONT = "front"
+FRONT_END = "front_end"
 """The label that tells a front's samples from the others'."""
 OF_ALL = ("rescorer_device_memory_bytes", "rescorer_model_memory_bytes", "rescorer_models_refused")
 """Of which each front tells the same, sooner or later: told once, the most of any."""
 
 
-class FrontMetrics(Collector):
+class FrontEndMetrics(Collector):
     """All of them; made in the event loop of the supervisor.
 
     Args:
-        scorers: of the server.
+        workers: of the server.
         read: what each front tells, by its number; of those that answer.
     """
 
     def __init__(
-        self, scorers: Sequence[Scorer], read: Callable[[], Coroutine[Any, Any, Mapping[int, str]]]
+        self, workers: Sequence[Worker], read: Callable[[], Coroutine[Any, Any, Mapping[int, str]]]
     ) -> None:
-        self._scorers, self._read = scorers, read
+        self._scorers, self._read = workers, read
         self._loop = asyncio.get_running_loop()
         own = self._own = CollectorRegistry()
-        self._up = Gauge("rescorer_fronts_up", "Fronts that answer.", registry=own)
-        self.front_restarts = Counter("rescorer_front_restarts_total", "Fronts that died.", registry=own)
-        self._alive = Gauge("rescorer_scorers_alive", "Scorers that can score.", registry=own)
-        self.scorer_restarts = Counter(
-            "rescorer_scorer_restarts_total", "Scorers that died or were given up.", registry=own
+        self._up = Gauge("rescorer_front_ends_up", "Fronts that answer.", registry=own)
+        self.front_end_restarts = Counter(
+            "rescorer_front_end_restarts_total", "Fronts that died.", registry=own
         )
-        memory = "rescorer_scorer_resident_memory_bytes", "Memory of a scoring process."
-        self._bytes = Gauge(*memory, ["scorer"], registry=own)
+        self._alive = Gauge("rescorer_workers_alive", "Workers that can score.", registry=own)
+        self.worker_restarts = Counter(
+            "rescorer_worker_restarts_total", "Workers that died or were given up.", registry=own
+        )
+        memory = "rescorer_worker_resident_memory_bytes", "Memory of a worker."
+        self._bytes = Gauge(*memory, ["worker"], registry=own)
         ProcessCollector(registry=own)
         self.registry = CollectorRegistry()
         self.registry.register(self)
@@ -50,7 +53,7 @@ class FrontMetrics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """From any thread but the event loop's."""
-        told = asyncio.run_coroutine_threadsafe(self._read(), self._loop).result(READ_LIMIT_S)
+        told = asyncio.run_coroutine_threadsafe(self._read(), self._loop).result(READ_TIMEOUT_S)
         self._up.set(len(told))
         self._alive.set(sum(each.alive for each in self._scorers))
         for number, each in enumerate(self._scorers):
@@ -63,7 +66,7 @@ def merged(told: Mapping[int, str], own: Iterable[Metric] = ()) -> list[Metric]:
 
     Args:
         told: what each front wrote, by its number. Of what the supervisor tells, too, only their ``process_``
-            counts: the scorers are the supervisor's.
+            counts: the workers are the supervisor's.
         own: the supervisor's.
     """
     families = {each.name: each for each in own}
@@ -79,7 +82,7 @@ def merged(told: Mapping[int, str], own: Iterable[Metric] = ()) -> list[Metric]:
                     key = name, tuple(labels.items())
                     most[key] = max(value, most.get(key, value))
                 else:
-                    whole.add_sample(name, {**labels, FRONT: str(number)}, value)
+                    whole.add_sample(name, {**labels, FRONT_END: str(number)}, value)
     for (name, pairs), value in most.items():
         families[name].add_sample(name, dict(pairs), value)
     return list(families.values())

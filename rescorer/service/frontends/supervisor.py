@@ -1,4 +1,4 @@
-"""Owns a server of several front ends: their one port, the scorers that are theirs together, and their lives.
+"""Owns a server of several front ends: their one port, the workers that are theirs together, and their lives.
 
 It starts each process, and again where one dies; whoever ends with a reason ends them all. It speaks no gRPC
 and knows no models.
@@ -20,18 +20,18 @@ from typing import Any
 import structlog
 
 from rescorer.errors import ConfigError, RescorerError, ScoringError
-from rescorer.service.assembly import niceness_of, process_of
-from rescorer.service.config_sources import gather
-from rescorer.service.environment import strange_variables
-from rescorer.service.frontends.metrics import FrontMetrics
+from rescorer.service.assembly import create_process_worker, niceness_of
+from rescorer.service.config_sources import gather, strange_variables
+from rescorer.service.frontends.metrics import FrontEndMetrics
 from rescorer.service.net.addresses import keep_port
 from rescorer.service.net.port_file import remove_port, write_port
 from rescorer.service.observability.endpoint import MetricsEndpoint
 from rescorer.service.observability.logs import log_to_stderr
-from rescorer.service.settings import ServiceSettings, checked
-from rescorer.service.workers.ipc import Child, Died
-from rescorer.service.workers.pool import DEATHS_IN_A_ROW, REVIVE_WAIT_S
-from rescorer.service.workers.worker import ProcessScorer
+from rescorer.service.preflight import checked
+from rescorer.service.settings import ServiceSettings
+from rescorer.service.workers.ipc import Child, WorkerLost
+from rescorer.service.workers.pool import MAX_CONSECUTIVE_LOSSES, RESTART_DELAY_S
+from rescorer.service.workers.worker import ProcessWorker
 
 LONG_LIFE_S = 10.0
 """A process that has lived so long and dies is not one more in a row."""
@@ -45,7 +45,7 @@ STOP_S = 3.0
 log = structlog.get_logger()
 
 
-class DiedAtWork(Died):
+class LostAfterWork(WorkerLost):
     """A process is gone that had done some work: it can, and this death is not one more in a row."""
 
 
@@ -59,15 +59,15 @@ class Supervisor:
     def __init__(self, settings: ServiceSettings, sources: tuple[str | None, Mapping[str, Any]]) -> None:
         self._settings, self._sources = settings, sources
         self._stack = ExitStack()
-        self._scorers: list[ProcessScorer] = []
+        self._scorers: list[ProcessWorker] = []
         self._paths: list[str] = []
         self._fronts: dict[int, Child] = {}
         self._listening: set[int] = set()
         self._stopping = False
         self._reloading: set[asyncio.Task[None]] = set()
-        self._metrics = FrontMetrics(self._scorers, self._read)
+        self._metrics = FrontEndMetrics(self._scorers, self._read)
 
-    async def run(self, told_to_stop: asyncio.Event) -> None:
+    async def run(self, stop_requested: asyncio.Event) -> None:
         """Serves until told to stop. Raises what ends a front, or ScoringError where processes die on."""
         settings, endpoint = self._settings, None
         if settings.port_file is not None:
@@ -80,23 +80,23 @@ class Supervisor:
                     settings.metrics_host, settings.metrics_port, self._metrics.registry
                 )
                 log.info("metrics", host=settings.metrics_host, port=endpoint.port)
-            scorers = [asyncio.create_task(self._keep_scorer(each)) for each in self._scorers]
+            workers = [asyncio.create_task(self._keep_scorer(each)) for each in self._scorers]
             fronts = [asyncio.create_task(self._keep_front(each)) for each in range(settings.front_ends)]
-            stop = asyncio.create_task(told_to_stop.wait())
+            stop = asyncio.create_task(stop_requested.wait())
             try:
-                done, _ = await asyncio.wait((stop, *scorers, *fronts), return_when=asyncio.FIRST_COMPLETED)
+                done, _ = await asyncio.wait((stop, *workers, *fronts), return_when=asyncio.FIRST_COMPLETED)
                 for each in done:
                     each.result()
             finally:
                 await self._stop(fronts)
-                for each in (stop, *scorers, *fronts):
+                for each in (stop, *workers, *fronts):
                     each.cancel()
-                await asyncio.gather(stop, *scorers, *fronts, return_exceptions=True)
+                await asyncio.gather(stop, *workers, *fronts, return_exceptions=True)
                 if endpoint is not None:
                     await endpoint.stop()
                 log.info("stopped")
 
-    def told_to_reload(self) -> None:
+    def request_reload(self) -> None:
         """By and by; for a signal, which cannot wait."""
         task = asyncio.create_task(self._reload())
         self._reloading.add(task)
@@ -110,31 +110,33 @@ class Supervisor:
         try:
             made = tempfile.TemporaryDirectory(prefix="rescorer-", ignore_cleanup_errors=True)
             folder = Path(self._stack.enter_context(made))
-            for number in range(self._settings.scorers):
+            for number in range(self._settings.workers):
                 listening = self._stack.enter_context(socket.socket(socket.AF_UNIX))
                 listening.bind(str(folder / str(number)))
                 listening.listen(socket.SOMAXCONN)
                 self._paths.append(str(folder / str(number)))
-                self._scorers.append(process_of(self._settings, niceness_of(self._settings), listening))
+                self._scorers.append(
+                    create_process_worker(self._settings, niceness_of(self._settings), listening)
+                )
         except OSError as fault:
-            raise ConfigError(f"no folder for the sockets of scorers (TMPDIR): {fault}") from None
+            raise ConfigError(f"no folder for the sockets of workers (TMPDIR): {fault}") from None
 
-    async def _keep_scorer(self, scorer: ProcessScorer) -> None:
+    async def _keep_scorer(self, worker: ProcessWorker) -> None:
         async def life(again: bool) -> None:
             if again:
-                self._metrics.scorer_restarts.inc()
-            await scorer.start()
-            raise (DiedAtWork if await scorer.ended() else Died)("a scorer has died")
+                self._metrics.worker_restarts.inc()
+            await worker.start()
+            raise (LostAfterWork if await worker.ended() else WorkerLost)("a worker has died")
 
         try:
-            await self._lives("scorer", life)
+            await self._lives("worker", life)
         finally:
-            await scorer.stop()
+            await worker.stop()
 
     async def _keep_front(self, number: int) -> None:
         async def life(again: bool) -> None:
             if again:
-                self._metrics.front_restarts.inc()
+                self._metrics.front_end_restarts.inc()
             self._fronts[number] = child = await Child.spawn("rescorer.service.frontends")
             watching = asyncio.create_task(self._watch(number, child))
             try:
@@ -154,21 +156,21 @@ class Supervisor:
             began = time.monotonic()
             try:
                 return await life(number > 0)
-            except Died as death:
+            except WorkerLost as death:
                 if self._stopping:
                     return None
-                early = not isinstance(death, DiedAtWork) and time.monotonic() - began < LONG_LIFE_S
+                early = not isinstance(death, LostAfterWork) and time.monotonic() - began < LONG_LIFE_S
             except OSError as fault:
                 raise ScoringError(f"a {what} cannot be started: {fault}") from None
             deaths = deaths + 1 if early else 1
             log.warning(f"a {what} has died", deaths_in_a_row=deaths)
-            if deaths > DEATHS_IN_A_ROW:
+            if deaths > MAX_CONSECUTIVE_LOSSES:
                 raise ScoringError(f"a {what} died {deaths} times in a row")
             if deaths > 1:
-                await asyncio.sleep(REVIVE_WAIT_S * 2 ** (deaths - 2))
+                await asyncio.sleep(RESTART_DELAY_S * 2 ** (deaths - 2))
 
     async def _lead(self, number: int, front: Child, again: bool) -> None:
-        """Has a front serve, until it has ended. Raises Died, or its reason."""
+        """Has a front serve, until it has ended. Raises WorkerLost, or its reason."""
         question = {
             "do": "serve",
             "front": number,
@@ -176,7 +178,7 @@ class Supervisor:
             "settings": self._current().model_dump(mode="json"),
             "sources": self._sources,
             "port": self._port,
-            "scorers": self._paths,
+            "workers": self._paths,
         }
         await front.ask(question)
         while (event := (await front.ask({"do": "next"})).header["event"]) != "ended":
@@ -188,14 +190,14 @@ class Supervisor:
 
     async def _watch(self, number: int, front: Child) -> None:
         """Ends a front that hangs, for another to begin."""
-        limit_s = self._settings.scorer_timeout_s
-        with suppress(Died):
+        limit_s = self._settings.worker_timeout_s
+        with suppress(WorkerLost):
             while True:
                 await asyncio.sleep(PING_EVERY_S)
                 try:
                     await asyncio.wait_for(front.ask({"do": "ping"}), limit_s)
                 except TimeoutError:
-                    log.error("a front is given up", front=number, after_s=limit_s)
+                    log.error("a front is given up", front_end=number, after_s=limit_s)
                     return await front.kill()
 
     def _current(self) -> ServiceSettings:
@@ -257,9 +259,9 @@ def supervise(settings: ServiceSettings, config: Path | None, options: Mapping[s
 
 
 async def _supervise(settings: ServiceSettings, sources: tuple[str | None, Mapping[str, Any]]) -> None:
-    told_to_stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    stop_requested, loop = asyncio.Event(), asyncio.get_running_loop()
     supervisor = Supervisor(settings, sources)
     for each in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(each, told_to_stop.set)
-    loop.add_signal_handler(signal.SIGHUP, supervisor.told_to_reload)
-    await supervisor.run(told_to_stop)
+        loop.add_signal_handler(each, stop_requested.set)
+    loop.add_signal_handler(signal.SIGHUP, supervisor.request_reload)
+    await supervisor.run(stop_requested)

@@ -6,7 +6,6 @@ for what only grows. Labels are our own words or the labels of loaded bundles, n
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import version
 
@@ -22,15 +21,12 @@ from prometheus_client import (
 )
 from prometheus_client.registry import Collector
 
-from rescorer.errors import DeadlineExceeded
 from rescorer.profiling import Phase
 from rescorer.protocol.status import kind_of
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.ranking import Ranking
 from rescorer.score_combination import OOV, WORDS
-from rescorer.service.engine.work_item import BatchScores, Work
-from rescorer.service.models.repository import Changes
-from rescorer.service.observability.timings import Lap, label, sums
+from rescorer.service.observability.timings import PhaseTiming, label, sums
 
 disable_created_metrics()  # a second series for each, of which nobody makes anything
 
@@ -39,6 +35,8 @@ SECONDS = (
     *(10.0, 15.0, 30.0, 60.0),
 )
 """Bounds of times, 0.1 ms to a minute, close enough to tell a p99 of milliseconds."""
+READ_TIMEOUT_S = 5.0
+"""How long a reader of the metrics waits for a blocked event loop before it gets an error."""
 LISTS = tuple(2.0**n for n in range(11))
 EDGES = tuple(2.0**n for n in range(4, 19))
 SHARES = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99, 1.0)
@@ -124,12 +122,10 @@ class Metrics:
         )
         self.ready = self._gauge("ready", "1 while health says SERVING.")
         self.queue_pieces = self._gauge("queue_pieces", "Pieces of work that wait.")
-        self.scorers_alive = self._gauge("scorers_alive", "Scorers that can score.")
-        self.scorer_restarts = self._counter("scorer_restarts", "Scorers that died or were given up.")
-        self.scorer_bytes = self._gauge(
-            "scorer_resident_memory_bytes", "Memory of a scoring process.", "scorer"
-        )
-        self.device_bytes = self._gauge("device_memory_bytes", "Memory of a scorer's GPU.", "scorer", "kind")
+        self.workers_alive = self._gauge("workers_alive", "Workers that can score.")
+        self.worker_restarts = self._counter("worker_restarts", "Workers that died or were given up.")
+        self.worker_bytes = self._gauge("worker_resident_memory_bytes", "Memory of a worker.", "worker")
+        self.device_bytes = self._gauge("device_memory_bytes", "Memory of a worker's GPU.", "worker", "kind")
         self.model_bytes = self._gauge(
             "model_memory_bytes", "Memory that a loaded model is estimated to take in a process.", "model"
         )
@@ -159,35 +155,42 @@ class Metrics:
         self.calls.labels(method, code, reason).inc()
         self.call_seconds.labels(method).observe(seconds)
 
-    def laps(self, laps: Iterable[Lap]) -> None:
+    def timings(self, timings: Iterable[PhaseTiming]) -> None:
         """What a message or a batch took."""
-        for phase, seconds in sums(laps).items():
+        for phase, seconds in sums(timings).items():
             self.phase_seconds.labels(phase).observe(seconds)
 
-    def batch(self, works: Sequence[Work], batch: BatchScores) -> None:
-        """A batch was scored."""
-        model = batch.ranker.bundle.label
-        self.batch_lists.observe(len(works))
-        self.batch_edges.observe(batch.trie.n_edges)
-        self.batch_seconds.labels(model).observe(sum(lap.seconds for lap in batch.laps))
-        self.trie_edges.labels(model).inc(batch.trie.n_edges)
-        self.tokens.labels(model).inc(sum(len(each) + 1 for work in works for each in work.words))
-        self.context_words.labels(model).inc(batch.context_words.needed)
-        self.recalled_context_words.labels(model).inc(batch.context_words.recalled)
-        self.laps(batch.laps)
+    def record_batch(
+        self,
+        model: str,
+        *,
+        items: int,
+        tokens: int,
+        trie_edges: int,
+        context_words: int,
+        recalled_context_words: int,
+        timings: Sequence[PhaseTiming],
+    ) -> None:
+        """Count a batch that was scored."""
+        self.batch_lists.observe(items)
+        self.batch_edges.observe(trie_edges)
+        self.batch_seconds.labels(model).observe(sum(timing.seconds for timing in timings))
+        self.trie_edges.labels(model).inc(trie_edges)
+        self.tokens.labels(model).inc(tokens)
+        self.context_words.labels(model).inc(context_words)
+        self.recalled_context_words.labels(model).inc(recalled_context_words)
+        self.timings(timings)
 
-    def left(self, works: Iterable[Work]) -> None:
-        """Their caller does not wait for these pieces of work any more."""
-        now = time.monotonic()
-        for work in works:
-            if not work.answer.done():
-                outcome = "expired" if now >= work.deadline else "cancelled"
-            elif fault := work.answer.exception():
-                outcome = "expired" if isinstance(fault, DeadlineExceeded) else "failed"
-            else:
-                outcome = "scored"
-                self.queue_seconds.observe(work.answer.result().queue.seconds)
-            self.pieces.labels(outcome).inc()
+    def record_item(self, outcome: str, queue_s: float | None = None) -> None:
+        """Count a work item that left the queue.
+
+        Args:
+            outcome: one of ``OUTCOMES``.
+            queue_s: how long it waited, if it was scored.
+        """
+        self.pieces.labels(outcome).inc()
+        if queue_s is not None:
+            self.queue_seconds.observe(queue_s)
 
     def ranked(self, model: str, ranking: Ranking, degradation: pb.Degradation) -> None:
         """A list is answered."""
@@ -201,9 +204,9 @@ class Metrics:
             self.words.labels(model).inc(sum(words[place] for place in ranking.order))
             self.unknown_words.labels(model).inc(sum(unknown[place] for place in ranking.order))
 
-    def reloaded(self, changes: Changes) -> None:
-        """A reload was asked for, or has changed something."""
-        self.reloads.labels("refused" if changes.refused else "done").inc()
+    def record_reload(self, *, refused: bool) -> None:
+        """Count a reload that was requested or that changed something."""
+        self.reloads.labels("refused" if refused else "done").inc()
 
     def shadowed(self, shadow: str, same_best: bool, pairs_alike: float, seconds: float) -> None:
         """The shadow has scored a list, too; arguments as of ``Agreement``."""

@@ -1,4 +1,4 @@
-"""Owns laps: what one message, or one batch, spent its time on and when, by phase."""
+"""Owns timings: what one message, or one batch, spent its time on and when, by phase."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from rescorer.profiling import Phase, Stopwatch
 Result = TypeVar("Result")
 
 QUEUE = "queue"
-"""Waiting for a scorer, in a lap's ``phase``."""
+"""Waiting for a worker, in a timing's ``phase``."""
 
 
-class Lap(NamedTuple):
+class PhaseTiming(NamedTuple):
     """One phase, once."""
 
     phase: str
@@ -39,27 +39,27 @@ def seconds_of(stopwatch: Stopwatch) -> dict[str, float]:
     return {label(phase): seconds for phase, seconds in stopwatch.seconds.items() if seconds}
 
 
-def laps_of(seconds: Mapping[str, float], began: float) -> list[Lap]:
+def timings_from_seconds(seconds: Mapping[str, float], began: float) -> list[PhaseTiming]:
     """Laps of phases whose sums alone are known, laid end to end."""
-    laps = []
+    timings = []
     for phase, each in seconds.items():
-        laps.append(Lap(phase, began, each))
+        timings.append(PhaseTiming(phase, began, each))
         began += each
-    return laps
+    return timings
 
 
-def with_laps(job: Callable[[], Result]) -> tuple[Result, list[Lap]]:
-    """What a job gives, and its laps."""
+def run_timed(job: Callable[[], Result]) -> tuple[Result, list[PhaseTiming]]:
+    """What a job gives, and its timings."""
     stopwatch = Stopwatch()
     began = time.perf_counter()
     with stopwatch.running():
         result = job()
-    return result, laps_of(seconds_of(stopwatch), began)
+    return result, timings_from_seconds(seconds_of(stopwatch), began)
 
 
-def sums(laps: Iterable[Lap]) -> Counter[str]:
+def sums(timings: Iterable[PhaseTiming]) -> Counter[str]:
     """Seconds by phase."""
     total: Counter[str] = Counter()
-    for lap in laps:
-        total[lap.phase] += lap.seconds  # type: ignore[assignment]  # the stubs count in integers
+    for timing in timings:
+        total[timing.phase] += timing.seconds  # type: ignore[assignment]  # the stubs count in integers
     return total

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from rescorer.service.observability.timings import Lap
+from rescorer.service.observability.timings import PhaseTiming
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -79,13 +79,13 @@ class CallSpan:
     def trace_id(self) -> str:
         return f"{self._span.get_span_context().trace_id:032x}"
 
-    def add(self, laps: Iterable[Lap]) -> None:
+    def add(self, timings: Iterable[PhaseTiming]) -> None:
         """Phases that are over, as children."""
         if not self._span.is_recording():
             return
-        for lap in laps:
-            child = self._tracer.start_span(lap.phase, self._inside, start_time=self._ns(lap.began))
-            child.end(self._ns(lap.began + lap.seconds))
+        for timing in timings:
+            child = self._tracer.start_span(timing.phase, self._inside, start_time=self._ns(timing.began))
+            child.end(self._ns(timing.began + timing.seconds))
 
     def end(self, code: str, facts: Mapping[str, Any]) -> None:
         """The call has ended; faults of the server's own are marked as errors."""

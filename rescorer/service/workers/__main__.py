@@ -35,7 +35,7 @@ from rescorer.service.workers.ipc import (
     trie_of,
     unpack,
 )
-from rescorer.service.workers.model_host import ModelHost, Scored, SharedHost, Tenant
+from rescorer.service.workers.model_host import ModelHost, SharedModelHost, Tenant, WorkerScores
 from rescorer.trie import HypothesisTrie
 from rescorer.trie_scorer import TrieScorer
 
@@ -49,7 +49,7 @@ class Host(Protocol):
 
     def unload(self, label: str) -> None: ...
 
-    def measured(self, label: str, trie: HypothesisTrie, only: Sequence[str]) -> Scored: ...
+    def measured(self, label: str, trie: HypothesisTrie, only: Sequence[str]) -> WorkerScores: ...
 
     def probe(self) -> None: ...
 
@@ -71,14 +71,14 @@ def main(
         if listening is None:
             serve(connection, host)
             return
-        shared = SharedHost(host, lambda: connection.sendall(pack({"id": WORKS})))
+        shared = SharedModelHost(host, lambda: connection.sendall(pack({"id": WORKS})))
         arguments = socket.socket(fileno=listening), shared
         threading.Thread(target=serve_all, args=arguments, daemon=True).start()
         received(connection, 1)  # nothing comes: it ends with the server
     os._exit(0)  # whatever is being scored
 
 
-def serve_all(listening: socket.socket, shared: SharedHost) -> None:
+def serve_all(listening: socket.socket, shared: SharedModelHost) -> None:
     """Serves whoever connects, each in a thread of its own."""
 
     def serve_one(connection: socket.socket) -> None:

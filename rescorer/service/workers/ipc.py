@@ -129,7 +129,7 @@ def fault_header(fault: Exception) -> dict[str, str]:
     return {"fault": ScoringError.__name__, "message": f"{type(fault).__name__}: {fault}"}
 
 
-def fault_of(header: Mapping[str, Any]) -> RescorerError | None:
+def error_from_status(header: Mapping[str, Any]) -> RescorerError | None:
     """The fault that an answer is, of our tree; None where it is another."""
     if "fault" not in header:
         return None
@@ -138,7 +138,7 @@ def fault_of(header: Mapping[str, Any]) -> RescorerError | None:
     return (kind if known else ScoringError)(header["message"])
 
 
-class Died(Unavailable):
+class WorkerLost(Unavailable):
     """A process is gone or was given up; what it was asked may be asked of another."""
 
 
@@ -155,9 +155,9 @@ class Peer:
         self._reading = asyncio.create_task(self._read(reader))
 
     async def ask(self, header: dict[str, Any], arrays: Arrays | None = None) -> Frame:
-        """Its answer. Raises Died, or the fault that it answers with."""
+        """Its answer. Raises WorkerLost, or the fault that it answers with."""
         if not self.alive:
-            raise Died("a process has died")
+            raise WorkerLost("a process has died")
         self._number += 1
         number = self._number  # others ask before this is answered
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
@@ -166,10 +166,10 @@ class Peer:
             await self._writer.drain()
             frame = await answer
         except ConnectionError:
-            raise Died("a process has died") from None
+            raise WorkerLost("a process has died") from None
         finally:
             self._waiting.pop(number, None)
-        if fault := fault_of(frame.header):
+        if fault := error_from_status(frame.header):
             raise fault
         return frame
 
@@ -200,7 +200,7 @@ class Peer:
         self.alive = False
         for answer in self._waiting.values():
             if not answer.done():
-                answer.set_exception(Died("a process has died"))
+                answer.set_exception(WorkerLost("a process has died"))
                 answer.exception()  # whoever asked may be gone: that is no news for the log
 
 

@@ -14,7 +14,7 @@ from rescorer.lm.malloc import release_freed_memory
 from rescorer.lm.ngram import NgramModel
 from rescorer.profiling import Stopwatch
 from rescorer.service.observability.timings import seconds_of
-from rescorer.service.workers.worker import Scored
+from rescorer.service.workers.worker import WorkerScores
 from rescorer.trie import HypothesisTrie, build_trie
 from rescorer.trie_scorer import TrieScorer
 
@@ -59,15 +59,15 @@ class ModelHost:
         self._scorers.pop(label, None)
         release_freed_memory()
 
-    def measured(self, label: str, trie: HypothesisTrie, only: Sequence[str] = ()) -> Scored:
+    def measured(self, label: str, trie: HypothesisTrie, only: Sequence[str] = ()) -> WorkerScores:
         """As ``score``, with what it took."""
         stopwatch, context_words = Stopwatch(), ContextWords()
         with stopwatch.running(), context_words.counting():
             scores = self.score(label, trie, only)
-        return Scored(scores, seconds_of(stopwatch), context_words, self.device_bytes())
+        return WorkerScores(scores, seconds_of(stopwatch), context_words, self.device_bytes())
 
     def device_bytes(self) -> dict[str, int]:
-        """As of ``Scored``."""
+        """As of ``WorkerScores``."""
         if self._device == "cpu":
             return {}
         from rescorer.lm.device import memory_bytes
@@ -92,7 +92,7 @@ class ModelHost:
             scorer.score(WARM_UP)
 
 
-class SharedHost:
+class SharedModelHost:
     """A host for several tenants; who asks first is answered first, whoever it is.
 
     Args:
@@ -125,7 +125,7 @@ class SharedHost:
             if not tenants and self._tenants.pop(label, None) is not None:
                 self.turn.submit(self._host.unload, label).result()
 
-    def measured(self, label: str, trie: HypothesisTrie, only: Sequence[str]) -> Scored:
+    def measured(self, label: str, trie: HypothesisTrie, only: Sequence[str]) -> WorkerScores:
         scored = self.turn.submit(self._host.measured, label, trie, only).result()
         if not self._has_worked:
             self._has_worked = True
@@ -139,7 +139,7 @@ class SharedHost:
 class Tenant:
     """What one front sees of a shared host: the methods of a ``ModelHost``, with bundles of its own."""
 
-    def __init__(self, shared: SharedHost) -> None:
+    def __init__(self, shared: SharedModelHost) -> None:
         self._shared = shared
 
     def load(self, label: str, folder: Path) -> None:
@@ -149,7 +149,7 @@ class Tenant:
     def unload(self, label: str) -> None:
         self._shared.unload(self, label)
 
-    def measured(self, label: str, trie: HypothesisTrie, only: Sequence[str] = ()) -> Scored:
+    def measured(self, label: str, trie: HypothesisTrie, only: Sequence[str] = ()) -> WorkerScores:
         return self._shared.measured(label, trie, only)
 
     def probe(self) -> None:

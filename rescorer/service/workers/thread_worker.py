@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import TypeVar
 
 from rescorer.errors import ScoringError
-from rescorer.service.workers.ipc import Died
+from rescorer.service.workers.ipc import WorkerLost
 from rescorer.service.workers.model_host import LoadScorer, ModelHost
-from rescorer.service.workers.worker import Scored
+from rescorer.service.workers.worker import WorkerScores
 from rescorer.trie import HypothesisTrie
 from rescorer.trie_scorer import TrieScorer
 
 Result = TypeVar("Result")
 
 
-class ThreadScorer:
+class ThreadWorker:
     """Scores in a thread of this process. It cannot be replaced: once stopped it stays so."""
 
     def __init__(self, device: str, threads: int, load: LoadScorer = TrieScorer.load) -> None:
@@ -46,7 +46,7 @@ class ThreadScorer:
     async def probe(self) -> None:
         await self._run(self._thread, self._host.probe)
 
-    async def score(self, label: str, trie: HypothesisTrie, only: Sequence[str]) -> Scored:
+    async def score(self, label: str, trie: HypothesisTrie, only: Sequence[str]) -> WorkerScores:
         scored = await self._run(self._thread, lambda: self._host.measured(label, trie, only))
         self.device_bytes = scored.device_bytes
         return scored
@@ -61,10 +61,10 @@ class ThreadScorer:
 
     async def _run(self, thread: ThreadPoolExecutor, job: Callable[[], Result]) -> Result:
         if self._stopped:
-            raise Died("the scoring thread has stopped")
+            raise WorkerLost("the scoring thread has stopped")
         try:
             return await asyncio.get_running_loop().run_in_executor(thread, job)
         except asyncio.CancelledError:
             if self._stopped:  # before it was begun
-                raise Died("the scoring thread has stopped") from None
+                raise WorkerLost("the scoring thread has stopped") from None
             raise

@@ -18,11 +18,11 @@ from typing import Any, NamedTuple, Protocol
 from rescorer.errors import ScoringError
 from rescorer.lm.base import EdgeScores
 from rescorer.lm.context_stats import ContextWords
-from rescorer.service.workers.ipc import Arrays, Child, Died, Frame, Peer, scores_of, trie_arrays
+from rescorer.service.workers.ipc import Arrays, Child, Frame, Peer, WorkerLost, scores_of, trie_arrays
 from rescorer.trie import HypothesisTrie
 
 
-class Scored(NamedTuple):
+class WorkerScores(NamedTuple):
     """A model's edge scores by name, and what they took."""
 
     scores: Mapping[str, EdgeScores]
@@ -33,13 +33,13 @@ class Scored(NamedTuple):
     """Memory of a GPU, by kind; empty on a CPU."""
 
 
-class Scorer(Protocol):
-    """Scores tries. Raises Died where it is no longer alive."""
+class Worker(Protocol):
+    """Scores tries. Raises WorkerLost where it is no longer alive."""
 
     pid: int
     """Of its process, 0 where that is this one or none."""
     device_bytes: Mapping[str, int]
-    """Memory of its GPU after the last batch, as of ``Scored``."""
+    """Memory of its GPU after the last batch, as of ``WorkerScores``."""
 
     @property
     def alive(self) -> bool: ...
@@ -54,7 +54,7 @@ class Scorer(Protocol):
     async def probe(self) -> None:
         """Raises where its device no longer works."""
 
-    async def score(self, label: str, trie: HypothesisTrie, only: Sequence[str]) -> Scored: ...
+    async def score(self, label: str, trie: HypothesisTrie, only: Sequence[str]) -> WorkerScores: ...
 
     async def stop(self) -> None:
         """Ends it, whatever it is doing; or leaves it to the others that it scores for."""
@@ -63,7 +63,7 @@ class Scorer(Protocol):
         """Ends it for all, as it does not answer or gives faults."""
 
 
-class RemoteScorer(ABC):
+class RemoteWorker(ABC):
     """Scores in another process."""
 
     def __init__(self) -> None:
@@ -90,20 +90,20 @@ class RemoteScorer(ABC):
     async def probe(self) -> None:
         await self._ask({"do": "probe"})
 
-    async def score(self, label: str, trie: HypothesisTrie, only: Sequence[str]) -> Scored:
+    async def score(self, label: str, trie: HypothesisTrie, only: Sequence[str]) -> WorkerScores:
         header = {"do": "score", "label": label, "only": list(only)}
         frame = await self._ask(header, trie_arrays(trie))
         self.device_bytes = frame.header["device_bytes"]
         words = ContextWords(**frame.header["context_words"])
-        return Scored(scores_of(frame.arrays), frame.header["seconds"], words, self.device_bytes)
+        return WorkerScores(scores_of(frame.arrays), frame.header["seconds"], words, self.device_bytes)
 
     async def _ask(self, header: dict[str, Any], arrays: Arrays | None = None) -> Frame:
         if self._peer is None:
-            raise Died("a scoring process has died")
+            raise WorkerLost("a scoring process has died")
         return await self._peer.ask(header, arrays)
 
 
-class ProcessScorer(RemoteScorer):
+class ProcessWorker(RemoteWorker):
     """Scores in a process of our own; it can be started again when it has died.
 
     Args:
@@ -153,7 +153,7 @@ class ProcessScorer(RemoteScorer):
         return self._child.works
 
 
-class SharedScorer(RemoteScorer):
+class SharedWorker(RemoteWorker):
     """Scores in a process that others ask, too, and that somebody else starts again when it has died.
 
     Args:
@@ -171,10 +171,10 @@ class SharedScorer(RemoteScorer):
             try:
                 self._peer = Peer(*await asyncio.open_unix_connection(self._path))
                 self.pid = (await self._ask({"do": "greet"})).header["pid"]
-            except Died:  # before it has seen us
+            except WorkerLost:  # before it has seen us
                 await self.stop()
             except OSError as fault:
-                raise ScoringError(f"no scorer can be reached at {self._path}: {fault.strerror}") from None
+                raise ScoringError(f"no worker can be reached at {self._path}: {fault.strerror}") from None
 
     async def stop(self) -> None:
         if self._peer is not None:

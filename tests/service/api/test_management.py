@@ -93,11 +93,11 @@ def test_models_tell_what_they_are_and_where_they_come_from(folder, add):
         assert caught.value.code() == grpc.StatusCode.NOT_FOUND
 
 
-@pytest.mark.parametrize("scorers", [0, 1])
-def test_models_are_exchanged_under_load_and_no_request_fails(folder, add, scorers):
+@pytest.mark.parametrize("workers", [0, 1])
+def test_models_are_exchanged_under_load_and_no_request_fails(folder, add, workers):
     expected = Rescorer.load(add(1)).rescore(lists(4))
     over = threading.Event()
-    with run_server(None, repository=folder, scorers=scorers) as server:
+    with run_server(None, repository=folder, workers=workers) as server:
 
         def caller() -> list[str]:
             seen: list[str] = []

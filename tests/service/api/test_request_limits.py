@@ -9,8 +9,9 @@ import pytest
 from rescorer.errors import LimitExceeded
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.service.api.request_limits import check_list, check_request, check_texts
-from rescorer.service.engine.admission import SETTINGS, Room
-from rescorer.service.settings import ServiceSettings, load_settings
+from rescorer.service.engine.admission import SETTINGS, Quota
+from rescorer.service.preflight import load_settings
+from rescorer.service.settings import ServiceSettings
 from tests.conftest import REPOSITORY
 
 TABLE = re.compile(r"\| limit \|.*?\n\n", re.DOTALL)
@@ -52,7 +53,7 @@ def test_a_request_over_a_limit_learns_which(check, message, told):
 
 @pytest.mark.parametrize(("name", "settings"), SETTINGS.items())
 def test_a_call_without_room_learns_which_setting_bounds_it(name, settings):
-    room = Room(name, 10, each=4)
+    room = Quota(name, 10, each=4)
     room.add("a", 3)
     of_all, of_each = settings
     assert f"3 {name} of this client are in flight and 2 come, at most 4 may be ({of_each})" in room.refusal(

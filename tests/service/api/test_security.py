@@ -29,7 +29,7 @@ from rescorer.protocol.v1.admin_pb2_grpc import AdminServiceStub
 from rescorer.protocol.v1.models_pb2_grpc import ModelServiceStub
 from rescorer.service.net.clients_file import hash_of
 from rescorer.service.observability.logs import log_to_stderr
-from rescorer.service.settings import load_settings
+from rescorer.service.preflight import load_settings
 from tests.support.certificates import Authority
 from tests.support.servers import run_server
 

@@ -21,8 +21,8 @@ from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.models_pb2_grpc import ModelServiceStub
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 from rescorer.service.api.shadow import MAX_WAITING_LISTS, is_chosen, pairs_alike
+from rescorer.service.preflight import load_settings
 from rescorer.service.server import Server
-from rescorer.service.settings import load_settings
 from rescorer.types import Weights
 from tests.support.prometheus import get_value, read_samples
 from tests.support.servers import RunningServer, run_server, wait_until
@@ -81,7 +81,7 @@ def test_a_bundle_is_its_own_shadow_and_agrees(small):
         )
         assert 0 < get_value(now, "shadow_seconds_sum", **shadow) < 30
         assert get_value(now, "shadow_seconds_count", **shadow) == 4
-        pid = server.server.shadow._pool.scorers[0].pid
+        pid = server.server.shadow._pool.workers[0].pid
         assert os.getpriority(os.PRIO_PROCESS, pid) == 1
 
 
@@ -137,7 +137,7 @@ def test_what_meets_a_fault_changes_no_answer(small, contrary):
         rescored(server, 2)
         wait_until(lambda: told(server, "compared") == 2)
         shadow = server.server.shadow
-        server.run(shadow._pool.scorers[0].unload("tiny/1"))  # as a model that cannot be asked
+        server.run(shadow._pool.workers[0].unload("tiny/1"))  # as a model that cannot be asked
         assert [each.status.code for each in rescored(server, 3).lists] == [0, 0, 0]
         wait_until(lambda: told(server, "failed") == 3)
         assert not server.server.broken.done()
@@ -157,14 +157,14 @@ def test_a_process_that_is_killed_comes_back(small):
     with shadowed(small, small) as server:
         rescored(server, 1)
         wait_until(lambda: told(server, "compared") == 1)
-        scorer = server.server.shadow._pool.scorers[0]
-        killed = scorer.pid
+        worker = server.server.shadow._pool.workers[0]
+        killed = worker.pid
         os.kill(killed, signal.SIGKILL)
-        wait_until(lambda: not scorer.alive)
+        wait_until(lambda: not worker.alive)
         assert rescored(server, 1).lists[0].status.code == 0
         wait_until(lambda: told(server, "compared") == 2)
-        assert scorer.pid != killed
-        assert get_value(read_samples(server.server.metrics_port), "scorer_restarts_total") == 0
+        assert worker.pid != killed
+        assert get_value(read_samples(server.server.metrics_port), "worker_restarts_total") == 0
 
 
 def test_lists_are_dropped_where_others_wait_or_too_many_do(small):
@@ -184,10 +184,10 @@ def test_a_server_that_stops_does_not_wait_for_it(small):
     with shadowed(small, small) as server:
         rescored(server, 1)
         wait_until(lambda: told(server, "compared") == 1)
-        os.kill(server.server.shadow._pool.scorers[0].pid, signal.SIGSTOP)  # it would take a minute
+        os.kill(server.server.shadow._pool.workers[0].pid, signal.SIGSTOP)  # it would take a minute
         rescored(server, 8)
         wait_until(lambda: server.server.shadow._waiting.qsize() == 7)
-    assert server.server.shadow._pool.scorers[0].pid == 0
+    assert server.server.shadow._pool.workers[0].pid == 0
 
 
 def test_a_version_of_the_repository_shadows_and_a_newer_one_follows(small, contrary, tmp_path):

@@ -23,7 +23,7 @@ from grpc_status import rpc_status
 from rescorer import Hypothesis, NBestList, Rescorer
 from rescorer.errors import Overloaded
 from rescorer.protocol.messages import list_to_proto
-from rescorer.protocol.status import fault_of
+from rescorer.protocol.status import error_from_status
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 from rescorer.service.workers.model_host import WARM_UP
@@ -241,7 +241,7 @@ def test_who_is_refused_hears_at_once_when_to_come_back(folder):
             assert int(trailing["grpc-retry-pushback-ms"]) >= 40
             status = rpc_status.from_call(caught.value)
             assert any(each.Is(RetryInfo.DESCRIPTOR) for each in status.details)
-            fault = fault_of(status)
+            fault = error_from_status(status)
             assert isinstance(fault, Overloaded)
             assert fault.retry_after_s >= 0.04
             server.scorer.gate.set()
@@ -319,12 +319,12 @@ def test_scoring_processes_say_what_the_library_says_also_when_one_is_killed(fol
     stop = threading.Event()
 
     def killer() -> None:
-        for scorer in itertools.cycle(server.server.pool.scorers):
+        for worker in itertools.cycle(server.server.pool.workers):
             if stop.wait(2.0):
                 return
-            os.kill(scorer.pid, signal.SIGKILL)
+            os.kill(worker.pid, signal.SIGKILL)
 
-    with run_server(folder, scorers=2, max_words=20, max_batch_tokens=100) as server:
+    with run_server(folder, workers=2, max_words=20, max_batch_tokens=100) as server:
         channel, stub = stub_of(server)
         with channel, ThreadPoolExecutor(3) as pool:
             killing = pool.submit(killer)

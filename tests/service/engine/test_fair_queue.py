@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import Overloaded
-from rescorer.service.engine.admission import Admission, Pace, Room
+from rescorer.service.engine.admission import Admission, Pace, Quota
 from rescorer.service.engine.fair_queue import SWEEP_ABOVE, FairQueue
 
 items = st.lists(
@@ -79,7 +79,7 @@ def test_urgent_items_go_first_and_the_dead_do_not_pile_up():
 
 
 def test_several_clients_leave_room_for_one_that_comes():
-    room = Room("lists", 12, each=9)
+    room = Quota("lists", 12, each=9)
     assert "at most 12" not in room.refusal("a", 9, shared=False)
     room.add("a", 6)
     assert room.refusal("a", 3, shared=False) == ""
@@ -98,7 +98,7 @@ def test_a_call_that_would_come_too_late_is_told_when_to_come_back():
     pace.busy()
     now[0] = 1.0
     pace.did(100)  # a second for 100
-    admission = Admission(Room("lists", 10), Room("tokens", 1000), 50, pace)
+    admission = Admission(Quota("lists", 10), Quota("tokens", 1000), 50, pace)
 
     async def calls():
         async with admission.admitted("a", 1, 200):
@@ -123,7 +123,7 @@ def test_a_call_that_would_come_too_late_is_told_when_to_come_back():
 
 def test_who_waits_for_room_gets_it_however_long_another_floods(monkeypatch):
     monkeypatch.setattr("rescorer.service.engine.admission.RECENT_S", 0.01)
-    admission, rng = Admission(Room("lists", 10), Room("tokens", 1000), 50), random.Random(1)
+    admission, rng = Admission(Quota("lists", 10), Quota("tokens", 1000), 50), random.Random(1)
 
     async def flood(over: asyncio.Event) -> None:
         while not over.is_set():

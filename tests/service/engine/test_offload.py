@@ -11,8 +11,8 @@ import pytest
 from rescorer.cpu_count import cores
 from rescorer.profiling import Phase, phase
 from rescorer.service.assembly import NICENESS, niceness_of, threads_of
-from rescorer.service.engine.offload import SMALL_TOKENS, Jobs
-from rescorer.service.settings import load_settings
+from rescorer.service.engine.offload import SMALL_TOKENS, Offloader
+from rescorer.service.preflight import load_settings
 
 
 def thread_and_phase() -> int:
@@ -23,8 +23,8 @@ def thread_and_phase() -> int:
 def test_only_large_jobs_leave_the_event_loop_and_all_are_timed():
     async def done(tokens: int) -> bool:
         with ThreadPoolExecutor(1) as threads:
-            where, laps = await Jobs(threads).done(thread_and_phase, tokens)
-        assert "trie" in {lap.phase for lap in laps}
+            where, timings = await Offloader(threads).run(thread_and_phase, tokens)
+        assert "trie" in {timing.phase for timing in timings}
         return where == threading.get_ident()
 
     assert asyncio.run(done(SMALL_TOKENS))
@@ -35,19 +35,19 @@ def test_only_large_jobs_leave_the_event_loop_and_all_are_timed():
 def test_a_job_that_fails_fails_for_who_asked(size):
     async def fail() -> None:
         with ThreadPoolExecutor(1) as threads:
-            await Jobs(threads).done(lambda: 1 // 0, size)
+            await Offloader(threads).run(lambda: 1 // 0, size)
 
     with pytest.raises(ZeroDivisionError):
         asyncio.run(fail())
 
 
 @pytest.mark.parametrize(
-    ("here", "scorers", "threads", "expected"),
+    ("here", "workers", "threads", "expected"),
     [(2, 0, 0, 1), (2, 1, 0, 1), (2, 2, 0, 1), (8, 1, 0, 7), (8, 3, 0, 2), (1, 1, 0, 1), (8, 8, 3, 3)],
 )
-def test_cores_but_one_are_shared_out_among_scorers(monkeypatch, here, scorers, threads, expected):
+def test_cores_but_one_are_shared_out_among_scorers(monkeypatch, here, workers, threads, expected):
     monkeypatch.setattr("rescorer.service.assembly.cores", lambda: here)
-    assert threads_of(load_settings(bundle="x", scorers=scorers, threads=threads)) == expected
+    assert threads_of(load_settings(bundle="x", workers=workers, threads=threads)) == expected
 
 
 @pytest.mark.parametrize(
@@ -74,12 +74,12 @@ def test_there_is_a_core():
 
 
 @pytest.mark.parametrize(
-    ("here", "scorers", "threads", "device", "niceness"),
+    ("here", "workers", "threads", "device", "niceness"),
     [(2, 1, 0, "cpu", 0), (2, 2, 0, "cpu", NICENESS), (8, 4, 2, "cpu", NICENESS), (2, 2, 0, "cuda", 0)],
 )
 def test_scorers_that_take_all_cores_let_who_answers_go_first(
-    monkeypatch, here, scorers, threads, device, niceness
+    monkeypatch, here, workers, threads, device, niceness
 ):
     monkeypatch.setattr("rescorer.service.assembly.cores", lambda: here)
-    settings = load_settings(bundle="x", scorers=scorers, threads=threads, device=device)
+    settings = load_settings(bundle="x", workers=workers, threads=threads, device=device)
     assert niceness_of(settings) == niceness

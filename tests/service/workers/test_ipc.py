@@ -1,4 +1,4 @@
-"""Frames between the server and its scorers: what is packed comes out, and what is no frame is refused."""
+"""Frames between the server and its workers: what is packed comes out, and what is no frame is refused."""
 
 from __future__ import annotations
 

@@ -9,11 +9,11 @@ import pytest
 
 from rescorer.errors import BundleError, Unavailable
 from rescorer.service.workers import pool
-from rescorer.service.workers.pool import ScorerPool
+from rescorer.service.workers.pool import WorkerPool
 
 
 class Loader:
-    """A scorer that only loads, from folders that may be gone."""
+    """A worker that only loads, from folders that may be gone."""
 
     def __init__(self) -> None:
         self.alive, self.gone, self.has = True, set(), set()
@@ -34,17 +34,17 @@ class Loader:
 
 
 async def with_one_dead(timeout_s):
-    """A pool of two scorers, of which one has died after a bundle has gone from disk."""
-    broken, scorers = [], [Loader(), Loader()]
-    pool = ScorerPool(scorers, broken.append, timeout_s)
+    """A pool of two workers, of which one has died after a bundle has gone from disk."""
+    broken, workers = [], [Loader(), Loader()]
+    pool = WorkerPool(workers, broken.append, timeout_s)
     await pool.start()
     for label in ("m/1", "m/2"):
         await pool.load(label, Path(label))
-    for each in scorers:
+    for each in workers:
         each.gone.add("m/1")
-    async with pool.free() as scorer:
-        scorer.alive = False
-    return pool, scorer, broken
+    async with pool.free() as worker:
+        worker.alive = False
+    return pool, worker, broken
 
 
 async def soon(condition):
@@ -55,12 +55,12 @@ async def soon(condition):
 
 def test_a_bundle_that_is_gone_and_then_unloaded_does_not_end_the_server():
     async def check():
-        pool, scorer, broken = await with_one_dead(timeout_s=20)
+        pool, worker, broken = await with_one_dead(timeout_s=20)
         await asyncio.sleep(0.3)
         assert (pool.n_idle, broken) == (1, [])
         await pool.unload("m/1")
         await soon(lambda: pool.n_idle == 2)
-        assert (scorer.has, broken) == ({"m/2"}, [])
+        assert (worker.has, broken) == ({"m/2"}, [])
         await pool.stop()
 
     asyncio.run(check())
@@ -77,7 +77,7 @@ def test_a_bundle_that_is_gone_for_good_ends_the_server():
 
 
 async def pool_of_one():
-    pool = ScorerPool([Loader()], lambda reason: None)
+    pool = WorkerPool([Loader()], lambda reason: None)
     await pool.start()
     return pool
 
@@ -110,7 +110,7 @@ def test_a_scorer_given_to_one_who_no_longer_waits_goes_to_the_next():
             waiting = [asyncio.create_task(once()) for _ in range(3)]
             await asyncio.sleep(0)
             waiting[0].cancel()  # while it waits
-        waiting[1].cancel()  # after it was given the scorer, before it knows
+        waiting[1].cancel()  # after it was given the worker, before it knows
         assert await waiting[2]
         assert pool.n_idle == 1
 
@@ -119,29 +119,29 @@ def test_a_scorer_given_to_one_who_no_longer_waits_goes_to_the_next():
 
 def test_scorers_that_die_all_at_once_come_back():
     async def check():
-        broken, scorers = [], [Loader() for _ in range(8)]
-        pool = ScorerPool(scorers, broken.append)
+        broken, workers = [], [Loader() for _ in range(8)]
+        pool = WorkerPool(workers, broken.append)
         await pool.start()
         await pool.stop()  # all are dead, as where the machine had no memory left
         async with asyncio.timeout(10), pool.free():
             assert broken == []
         await soon(lambda: pool.n_idle == 8)
-        assert (broken, all(each.alive for each in scorers)) == ([], True)
+        assert (broken, all(each.alive for each in workers)) == ([], True)
 
     asyncio.run(check())
 
 
 def test_a_scorer_that_is_never_alive_ends_the_server(monkeypatch):
-    monkeypatch.setattr(pool, "REVIVE_WAIT_S", 0.001)
+    monkeypatch.setattr(pool, "RESTART_DELAY_S", 0.001)
 
     async def check():
-        broken, scorer = [], Loader()
-        scorer.start = scorer.stop
-        pool = ScorerPool([scorer], broken.append)
+        broken, worker = [], Loader()
+        worker.start = worker.stop
+        pool = WorkerPool([worker], broken.append)
         await pool.start()
         with pytest.raises(Unavailable):
             async with asyncio.timeout(30), pool.free():
                 pass
-        assert broken == ["a scorer died 6 times in a row"]
+        assert broken == ["a worker died 6 times in a row"]
 
     asyncio.run(check())

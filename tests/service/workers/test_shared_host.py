@@ -1,4 +1,4 @@
-"""Bundles that fronts share in a scorer: loaded once, kept while any front has them, scored in turn."""
+"""Bundles that fronts share in a worker: loaded once, kept while any front has them, scored in turn."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rescorer import BundleError
 from rescorer.service.workers.__main__ import frames, serve
 from rescorer.service.workers.ipc import pack
-from rescorer.service.workers.model_host import SharedHost, Tenant
+from rescorer.service.workers.model_host import SharedModelHost, Tenant
 
 
 class Counting:
@@ -52,7 +52,7 @@ DONE = st.tuples(
 @given(st.lists(DONE, max_size=30))
 def test_a_bundle_is_in_memory_once_while_any_front_has_it(steps):
     host = Counting()
-    shared = SharedHost(host)
+    shared = SharedModelHost(host)
     tenants = [Tenant(shared) for _ in range(3)]
     has: list[set[str]] = [set(), set(), set()]
     loads = 0
@@ -73,7 +73,7 @@ def test_a_bundle_is_in_memory_once_while_any_front_has_it(steps):
 
 def test_a_bundle_that_cannot_be_loaded_is_nobodys():
     host = Counting()
-    one, other = (Tenant(shared) for shared in [SharedHost(host)] * 2)
+    one, other = (Tenant(shared) for shared in [SharedModelHost(host)] * 2)
     host.bad.add("m/1")
     with pytest.raises(BundleError):
         one.load("m/1", Path("m/1"))
@@ -85,7 +85,7 @@ def test_a_bundle_that_cannot_be_loaded_is_nobodys():
 
 def test_fronts_that_load_score_and_leave_at_a_time_do_not_meet():
     host = Counting()
-    shared = SharedHost(host)
+    shared = SharedModelHost(host)
 
     def front(number: int) -> None:
         for turn in range(50):
@@ -114,7 +114,7 @@ class Slow(Counting):
 
 def test_a_front_that_drops_a_bundle_is_answered_while_another_loads_one():
     host = Slow()
-    shared = SharedHost(host)
+    shared = SharedModelHost(host)
     ours, theirs = socket.socketpair()
     with ThreadPoolExecutor(2) as pool, theirs, ours:
         loading = pool.submit(Tenant(shared).load, "m/2", Path("m/2"))
