@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from tqdm import tqdm
-
 from rescorer.errors import InputError, InvalidList
 from rescorer.formats.nbest.jsonlines_output import encode_list, encode_rescored_list
 from rescorer.pipeline import Rescorer
@@ -111,7 +109,7 @@ def rescore_lists(
     write: Callable[[Any], object],
     rejects: Writer,
     *,
-    progress: bool = False,
+    on_batch: Callable[[int, FileSummary], object] = lambda n_items, summary: None,
 ) -> FileSummary:
     """Re-ranks a stream of lists.
 
@@ -120,28 +118,26 @@ def rescore_lists(
         write: takes the rendered lists, in their order; where its format cannot hold one, raises InvalidList
             and writes none of it.
         rejects: takes one JSON line a rejected list.
-        progress: show a bar on stderr.
+        on_batch: called after each batch with its number of items and the summary so far.
 
     Raises:
         ConfigError: the weights do not fit the bundle.
     """
     summary = FileSummary()
     batches = word_batches(time_items(lists, Phase.PARSE), scorer.batch_words)
-    with tqdm(desc="rescoring", unit=" lists", disable=not progress) as bar:
-        for batch, answers in scorer.answered(batches):
-            rest = iter(answers)
-            for item in batch:
-                answer = item if isinstance(item, InputError) else _written(next(rest), write)
-                if isinstance(answer, InputError):
-                    summary.rejected += 1
-                    rejects.write(reject_line(answer, item) + "\n")
-                    continue
-                summary.lists += 1
-                summary.hypotheses += answer.hypotheses
-                summary.words += answer.words
-                summary.changed += answer.changed
-            bar.update(len(batch))
-            bar.set_postfix_str(f"{summary.words:,} words", refresh=False)
+    for batch, answers in scorer.answered(batches):
+        rest = iter(answers)
+        for item in batch:
+            answer = item if isinstance(item, InputError) else _written(next(rest), write)
+            if isinstance(answer, InputError):
+                summary.rejected += 1
+                rejects.write(reject_line(answer, item) + "\n")
+                continue
+            summary.lists += 1
+            summary.hypotheses += answer.hypotheses
+            summary.words += answer.words
+            summary.changed += answer.changed
+        on_batch(len(batch), summary)
     return summary
 
 

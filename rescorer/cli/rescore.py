@@ -17,6 +17,7 @@ from rescorer.cli.list_options import ListInputOptions
 from rescorer.cli.model_options import BundleOption, DeviceOption, DtypeOption
 from rescorer.cli.output import SOME_REJECTED
 from rescorer.cli.rejects_file import RejectsFile
+from rescorer.cli.render.progress import show_rescoring
 from rescorer.cli.weight_options import WeightOptions, check_first_lists
 from rescorer.cpu_count import cores
 from rescorer.errors import ConfigError
@@ -98,8 +99,8 @@ def rescore(
         scorer = stack.enter_context(rescoring(load, processes or cores(), threads, batch_words))
         write = stack.enter_context(rescored_writer(to, output))
         rejects_file = stack.enter_context(RejectsFile(rejects_path))
-        show_progress = not quiet and sys.stderr.isatty()
-        summary = rescore_lists(scorer, lists, write, rejects_file, progress=show_progress)
+        update_bar = stack.enter_context(show_rescoring(not quiet and sys.stderr.isatty()))
+        summary = rescore_lists(scorer, lists, write, rejects_file, on_batch=update_bar)
     if as_json:
         typer.echo(json.dumps(summary.to_dict()), err=True)
     elif not quiet:
