@@ -42,8 +42,8 @@ lint: $(VENV)/.installed-dev  ## style, architecture, protocol and types
 	$(BIN)/python proto/generate.py --check
 	$(BIN)/mypy
 
-audit: $(VENV)/.installed-dev  ## known vulnerabilities of what is installed, where PyPI's advisories can be had
-	$(BIN)/python .ci/audit.py
+audit: $(VENV)/.installed-dev  ## check installed packages for known vulnerabilities
+	.ci/audit $(BIN)/python
 
 fuzz: $(VENV)/.installed-fuzz  ## property tests with random examples; look for bytes that break a reader, SECONDS=600 for each
 	$(BIN)/python -m pytest -m hypothesis --hypothesis-profile=search $(PYTEST_ARGS)

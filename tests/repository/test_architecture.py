@@ -1,4 +1,4 @@
-"""The shape of the project: arrows point one way, modules stay small."""
+"""Check that imports follow the layers, and that modules are documented and small."""
 
 from __future__ import annotations
 
@@ -11,24 +11,26 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("rescorer", "training", "tools", "demo", "examples")
-SOURCES = [p for folder in FOLDERS for p in sorted((ROOT / folder).rglob("*.py"))]
-WRITTEN = [p for p in SOURCES if "_pb2" not in p.name]
-LONGEST_MODULE, LONGEST_FUNCTION = 320, 80
+SOURCES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
+HANDWRITTEN_SOURCES = [path for path in SOURCES if "_pb2" not in path.name]
+MAX_MODULE_LINES, MAX_FUNCTION_LINES = 320, 80
 
 
-def test_arrows_point_one_way():
-    # A process of its own: it configures logging for the whole process it runs in.
-    tool = Path(sys.executable).parent / "lint-imports"
-    done = subprocess.run([tool, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
+def test_imports_follow_the_layers():
+    # A separate process, because import-linter configures logging for the whole process.
+    lint_imports = Path(sys.executable).parent / "lint-imports"
+    process = subprocess.run(
+        [lint_imports, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert process.returncode == 0, process.stdout
 
 
-@pytest.mark.parametrize("path", WRITTEN, ids=lambda p: str(p.relative_to(ROOT)))
-def test_modules_say_what_they_own_and_stay_small(path):
+@pytest.mark.parametrize("path", HANDWRITTEN_SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_modules_are_documented_and_small(path):
     text = path.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= LONGEST_MODULE
+    assert len(text.splitlines()) <= MAX_MODULE_LINES
     tree = ast.parse(text)
     assert path.name == "__main__.py" or not text.strip() or ast.get_docstring(tree)
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            assert node.end_lineno - node.lineno < LONGEST_FUNCTION, node.name
+            assert node.end_lineno - node.lineno < MAX_FUNCTION_LINES, node.name
