@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,7 +18,7 @@ from rescorer.cli.output import or_dash
 from rescorer.types import NBestList
 
 if TYPE_CHECKING:
-    from rescorer.load.stages import StageResult
+    from rescorer.load.stages import LoadPlan, StageResult
 
 
 def load(
@@ -69,10 +70,8 @@ def load(
     health ms    latency of health checks (p99)
     """
     from rescorer.errors import InputError
-    from rescorer.lm.malloc import keep_freed_memory
-    from rescorer.load.stages import LoadPlan, run_stages
+    from rescorer.load.stages import LoadPlan
 
-    keep_freed_memory()  # as the server does
     valid_lists = [
         nbest
         for nbest in ListInputOptions(maps, streams, format_).read(lists)
@@ -91,6 +90,17 @@ def load(
         dtype,
         overload_seconds,
     )
+    run_load_test(bundle, valid_lists, weights, plan, as_json)
+
+
+def run_load_test(
+    bundle: Path, lists: Sequence[NBestList], weights: str, plan: LoadPlan, as_json: bool
+) -> None:
+    """Run all stages; print each result when it is known, and the current stage on a terminal."""
+    from rescorer.lm.malloc import keep_freed_memory
+    from rescorer.load.stages import run_stages
+
+    keep_freed_memory()  # as the server does
     if not as_json:
         typer.echo(HEADER)
     with tqdm(
@@ -102,7 +112,7 @@ def load(
         def show_stage(name: str, duration_s: float) -> None:
             progress.set_description_str(f"{name}, {duration_s:g} s")
 
-        for result in run_stages(bundle, valid_lists, weights, plan, show_stage):
+        for result in run_stages(bundle, lists, weights, plan, show_stage):
             with progress.external_write_mode():
                 typer.echo(json.dumps(asdict(result)) if as_json else format_stage(result))
             progress.update()
