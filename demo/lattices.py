@@ -1,6 +1,6 @@
-"""Owns the LM's part in a lattice's n-best list: its scores on the links, and the search with them.
+"""Score lattice arcs with an n-gram model and find the n best word sequences.
 
-The first pass is acoustic + ``LM_SCALE`` · LM + ``WORD_INSERTION`` · words, all in nats.
+The first-pass score is acoustic + ``LM_SCALE`` · LM + ``WORD_INSERTION_PENALTY`` · words, all in nats.
 """
 
 from __future__ import annotations
@@ -15,61 +15,65 @@ from rescorer.formats.lattices import lattice as search
 from rescorer.formats.lattices.lattice import Lattice, Step
 
 LM_SCALE = 9.5
-"""PocketSphinx's own scale when it searches a lattice (``bestpathlw``)."""
-WORD_INSERTION = math.log(0.65)
-"""PocketSphinx's ``wip``, in nats; paid by each word and by the end of the sentence."""
-LN_10 = math.log(10.0)  # kenlm speaks log10
+"""Language model scale that PocketSphinx uses when it searches a lattice (``bestpathlw``)."""
+WORD_INSERTION_PENALTY = math.log(0.65)
+"""PocketSphinx's ``wip`` in nats; added per word and for the end of the sentence."""
+LN_10 = math.log(10.0)  # kenlm's scores are log10
 END = "</s>"
-Place = tuple[int, kenlm.State]
-"""A node and the LM's state after its word: all that what follows depends on."""
+SearchState = tuple[int, kenlm.State]
+"""A node and the LM state after its word; the scores of all continuations depend on these only."""
 
 
 class Candidate(NamedTuple):
-    """A word sequence on its way through a lattice; ``</s>`` closes it."""
+    """A word sequence of a lattice, including the final ``</s>``."""
 
     words: tuple[str, ...]
     acoustic: float
-    """Of the best path with these words, in nats."""
+    """Acoustic score of the best path with these words, in nats."""
     lm: float
-    """In nats, unscaled."""
+    """Language model score in nats, unscaled."""
 
     @property
     def total(self) -> float:
-        """The first pass's score, by which a list is ordered."""
-        return self.acoustic + LM_SCALE * self.lm + WORD_INSERTION * len(self.words)
+        """First-pass score, which determines the order of a list."""
+        return self.acoustic + LM_SCALE * self.lm + WORD_INSERTION_PENALTY * len(self.words)
 
 
-def with_lm(lattice: Lattice, model: kenlm.Model) -> dict[Place, list[Step[Place]]]:
-    """Every place of the lattice and the steps that leave it, each place before all that it leads to."""
-    begin = kenlm.State()
-    model.BeginSentenceWrite(begin)
-    states: defaultdict[int, dict[kenlm.State, None]] = defaultdict(dict, {lattice.start: {begin: None}})
-    steps: dict[Place, list[Step[Place]]] = {}
+def expand_with_lm(lattice: Lattice, model: kenlm.Model) -> dict[SearchState, list[Step[SearchState]]]:
+    """Map each search state to the steps that leave it, in topological order."""
+    sentence_start = kenlm.State()
+    model.BeginSentenceWrite(sentence_start)
+    states: defaultdict[int, dict[kenlm.State, None]] = defaultdict(
+        dict, {lattice.start: {sentence_start: None}}
+    )
+    steps: dict[SearchState, list[Step[SearchState]]] = {}
     for node in lattice.topological_order():
         for state in states[node]:
             steps[node, state] = []
             for link in lattice.links[node]:
                 word = END if link.target == lattice.end else link.word
-                lm, after = advance(model, state, word)
-                states[link.target][after] = None
+                lm, next_state = advance(model, state, word)
+                states[link.target][next_state] = None
                 (acoustic,) = link.scores
-                total = acoustic + LM_SCALE * lm + WORD_INSERTION * bool(word)
-                steps[node, state].append(Step((link.target, after), word, total, (acoustic, lm)))
+                total = acoustic + LM_SCALE * lm + WORD_INSERTION_PENALTY * bool(word)
+                steps[node, state].append(Step((link.target, next_state), word, total, (acoustic, lm)))
     return steps
 
 
 def advance(model: kenlm.Model, state: kenlm.State, word: str) -> tuple[float, kenlm.State]:
-    """ln P of a word and the state after it; a node without a word changes nothing."""
+    """Compute ln P(word) and the next LM state; an empty word has score 0 and keeps the state."""
     if not word:
         return 0.0, state
-    after = kenlm.State()
-    return model.BaseScore(state, word, after) * LN_10, after
+    next_state = kenlm.State()
+    return model.BaseScore(state, word, next_state) * LN_10, next_state
 
 
 def n_best(lattice: Lattice, model: kenlm.Model, depth: int) -> list[Candidate]:
-    """The ``depth`` best distinct word sequences, best first; paths with the same words count as the best
-    of them."""
-    steps = with_lm(lattice, model)
-    found = search.search_n_best(steps, next(iter(steps)), lambda place: place[0] == lattice.end, depth)
+    """Find the ``depth`` best distinct word sequences, best first.
+
+    The best path represents all paths with the same words.
+    """
+    steps = expand_with_lm(lattice, model)
+    found = search.search_n_best(steps, next(iter(steps)), lambda state: state[0] == lattice.end, depth)
     candidates = (Candidate(path.words, *path.scores) for path in found)
-    return sorted(candidates, key=lambda each: (-each.total, each.words))
+    return sorted(candidates, key=lambda candidate: (-candidate.total, candidate.words))

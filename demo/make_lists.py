@@ -1,8 +1,8 @@
-"""Owns the making of the demo's lists: sentences → speech → lattices → n-best lists with two scores.
+"""Make the demo's n-best lists: synthesise sentences, recognise them, and expand the lattices.
 
     python demo/make_lists.py --arpa first-pass.arpa.gz -o demo/lists.jsonl.gz
 
-Needs flite on the PATH and the package pocketsphinx; README.md, beside this file, says what comes out.
+Needs the program flite and the package pocketsphinx. README.md in this folder describes the result.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ SAMPLE_RATE_HZ = 16_000
 
 @dataclass(frozen=True, slots=True)
 class Voice:
-    """How a speaker of the demo sounds."""
+    """A synthetic speaker."""
 
     name: str
-    """What flite calls the voice."""
+    """flite's name of the voice."""
     stretch: float
-    """Duration, relative to the voice's own."""
+    """Duration relative to the voice's normal speed."""
     snr_db: float
-    """Level of the speech above the noise; the voices do not bear it equally well."""
+    """Signal-to-noise ratio in dB; chosen per voice, because noise affects their recognition differently."""
 
 
 VOICES = {
@@ -64,7 +64,7 @@ VOICES = {
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """One line of sentences.tsv; ``group`` is the key of the voice that speaks it."""
+    """One line of sentences.tsv; ``group`` is the key of its voice in ``VOICES``."""
 
     id: str
     group: str
@@ -74,39 +74,39 @@ class Sentence:
 def read_sentences(path: Path) -> list[Sentence]:
     header, *lines = path.read_text(encoding="utf-8").splitlines()
     if header != "id\tgroup\ttext":
-        sys.exit(f"{path}:1: expected the columns id, group, text; found {header!r}")
+        sys.exit(f"{path}:1: expected the columns id, group, text; got {header!r}")
     return [Sentence(*line.split("\t")) for line in lines]
 
 
 def synthesise(text: str, voice: Voice) -> np.ndarray:
-    """Speech of ``text``: (n_samples,) int16 at 16 kHz, the rate of these voices."""
+    """Synthesise speech at 16 kHz: (n_samples,) int16."""
     with tempfile.NamedTemporaryFile(suffix=".wav") as file:
         settings = ["-voice", voice.name, "--setf", f"duration_stretch={voice.stretch}"]
         subprocess.run(["flite", *settings, "-t", text, "-o", file.name], check=True)
         with wave.open(file.name) as speech:
             if (rate := speech.getframerate()) != SAMPLE_RATE_HZ:
-                sys.exit(f"flite's voice {voice.name} speaks at {rate} Hz; expected {SAMPLE_RATE_HZ}")
+                sys.exit(f"flite's voice {voice.name}: expected {SAMPLE_RATE_HZ} Hz, got {rate} Hz")
             return np.frombuffer(speech.readframes(speech.getnframes()), np.int16)
 
 
-def with_noise(samples: np.ndarray, snr_db: float, rng: np.random.Generator) -> np.ndarray:
-    """Adds white noise ``snr_db`` below the speech, without which these voices are too easy."""
+def add_noise(samples: np.ndarray, snr_db: float, rng: np.random.Generator) -> np.ndarray:
+    """Add white noise ``snr_db`` below the speech; without it, recognition is too easy."""
     signal = samples.astype(np.float64)
     deviation = np.sqrt(np.mean(signal**2)) * 10 ** (-snr_db / 20)
     noisy = signal + rng.normal(0.0, deviation, size=signal.shape)
     return np.clip(np.rint(noisy), -32768, 32767).astype(np.int16)
 
 
-def recogniser(arpa: Path) -> Decoder:
-    """PocketSphinx with its own acoustic model and dictionary, and our n-gram."""
-    from pocketsphinx import Decoder  # here, because the tests of the lattice do without it
+def load_recogniser(arpa: Path) -> Decoder:
+    """Load PocketSphinx with its own acoustic model and dictionary, and the given n-gram model."""
+    from pocketsphinx import Decoder  # not at the top, so that tests of the lattice search do not need it
 
     return Decoder(lm=str(arpa), samprate=SAMPLE_RATE_HZ, loglevel="FATAL")
 
 
 def recognise(decoder: Decoder, samples: np.ndarray) -> Lattice:
-    """The lattice of one utterance, which PocketSphinx writes in HTK's standard lattice format."""
-    decoder.reinit_feat()  # forgets the noise of utterances before: a list does not depend on its company
+    """Recognise one utterance; return its lattice, which PocketSphinx writes in HTK's standard lattice format."""
+    decoder.reinit_feat()  # reset the noise estimate, so that lists do not depend on earlier utterances
     decoder.start_utt()
     decoder.process_raw(samples.tobytes(), full_utt=True)
     decoder.end_utt()
@@ -116,14 +116,14 @@ def recognise(decoder: Decoder, samples: np.ndarray) -> Lattice:
         return read_lattice(path)[0]
 
 
-def nbest_list(sentence: Sentence, candidates: Sequence[Candidate]) -> NBestList:
-    """The list of one utterance; scores in nats, as many digits as mean anything."""
+def make_list(sentence: Sentence, candidates: Sequence[Candidate]) -> NBestList:
+    """Make the list of one utterance; scores are in nats, rounded to meaningful digits."""
     return NBestList(
         id=sentence.id,
-        hypotheses=tuple(Hypothesis(" ".join(each.words[:-1])) for each in candidates),
+        hypotheses=tuple(Hypothesis(" ".join(candidate.words[:-1])) for candidate in candidates),
         streams={
-            "acoustic": tuple(round(each.acoustic, 3) for each in candidates),
-            "lm": tuple(round(each.lm, 4) for each in candidates),
+            "acoustic": tuple(round(candidate.acoustic, 3) for candidate in candidates),
+            "lm": tuple(round(candidate.lm, 4) for candidate in candidates),
         },
         reference=sentence.text,
         group=sentence.group,
@@ -131,26 +131,26 @@ def nbest_list(sentence: Sentence, candidates: Sequence[Candidate]) -> NBestList
 
 
 def make_lists(sentences: Sequence[Sentence], arpa: Path, depth: int, seed: int) -> Iterator[NBestList]:
-    """Speaks, recognises and expands each sentence; every utterance has noise of its own."""
+    """Synthesise, recognise and expand each sentence; each utterance has its own noise."""
     model = kenlm.Model(str(arpa))
-    decoder = recogniser(arpa)
+    decoder = load_recogniser(arpa)
     for number, sentence in enumerate(tqdm(sentences, unit=" sentences")):
         voice = VOICES[sentence.group]
-        samples = with_noise(
+        samples = add_noise(
             synthesise(sentence.text, voice), voice.snr_db, np.random.default_rng((seed, number))
         )
-        yield nbest_list(sentence, n_best(recognise(decoder, samples), model, depth))
+        yield make_list(sentence, n_best(recognise(decoder, samples), model, depth))
 
 
-def report(lists: Sequence[NBestList]) -> str:
-    """Word error rates of each speaker and of all: first hypothesis, and best of each list."""
+def format_report(lists: Sequence[NBestList]) -> str:
+    """Format a table of 1-best and oracle word error rates, per speaker and overall."""
     words = Normaliser().words
-    evaluated = [evaluate_list(each, words) for each in lists]
+    evaluated_lists = [evaluate_list(nbest, words) for nbest in lists]
     lines = [f"{'':<12}{'lists':>6}{'words':>7}{'1-best WER':>12}{'oracle WER':>12}"]
-    for group in (*sorted({each.group for each in evaluated}), "all"):
-        chosen = [each for each in evaluated if group in ("all", each.group)]
-        first = sum((each.system for each in chosen), WordErrors.zero())
-        oracle = sum((each.oracle for each in chosen), WordErrors.zero())
+    for group in (*sorted({evaluated.group for evaluated in evaluated_lists}), "all"):
+        chosen = [evaluated for evaluated in evaluated_lists if group in ("all", evaluated.group)]
+        first = sum((evaluated.system for evaluated in chosen), WordErrors.zero())
+        oracle = sum((evaluated.oracle for evaluated in chosen), WordErrors.zero())
         rates = f"{first.rate:>12.2%}{oracle.rate:>12.2%}"
         lines.append(f"{group:<12}{len(chosen):>6}{first.reference_words:>7}{rates}")
     return "\n".join(lines)
@@ -158,17 +158,19 @@ def report(lists: Sequence[NBestList]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Make the demo's n-best lists.")
-    parser.add_argument("--arpa", type=Path, required=True, help="n-gram of the first pass, ARPA or ARPA.gz")
-    parser.add_argument("-o", "--output", type=Path, default=HERE / "lists.jsonl.gz")
-    parser.add_argument("--depth", type=int, default=50, help="hypotheses a list")
-    parser.add_argument("--seed", type=int, default=1, help="of the noise")
+    parser.add_argument(
+        "--arpa", type=Path, required=True, help="n-gram model of the first pass (.arpa or .arpa.gz)"
+    )
+    parser.add_argument("-o", "--output", type=Path, default=HERE / "lists.jsonl.gz", help="file to write")
+    parser.add_argument("--depth", type=int, default=50, help="largest number of hypotheses per list")
+    parser.add_argument("--seed", type=int, default=1, help="random seed of the noise")
     options = parser.parse_args()
     sentences = read_sentences(HERE / "sentences.tsv")
     lists = list(make_lists(sentences, options.arpa, options.depth, options.seed))
-    text = "".join(f"{encode_list(each)}\n" for each in lists)
-    # No time stamp: the same lists give the same bytes.
+    text = "".join(f"{encode_list(nbest)}\n" for nbest in lists)
+    # Without a time stamp, so that the same lists give the same bytes.
     options.output.write_bytes(gzip.compress(text.encode("utf-8"), mtime=0))
-    print(report(lists))
+    print(format_report(lists))
 
 
 if __name__ == "__main__":

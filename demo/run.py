@@ -1,4 +1,4 @@
-"""The demo: starts a server on the starter bundle, sends it the demo lists, shows what rescoring changed.
+"""Run the demo: start a server on the starter bundle, rescore the demo lists, and show what changed.
 
 python demo/run.py [--bundle models/starter/1] [--lists demo/lists.jsonl.gz]
 """
@@ -28,47 +28,55 @@ from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.score_combination import parse_weights
 
 ROOT = Path(__file__).resolve().parent.parent
-START_LIMIT_S = 300.0
-SHOWN = 5
+START_TIMEOUT_S = 300.0
+SHOWN_LISTS = 5
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--bundle", type=Path, default=ROOT / "models" / "starter" / "1")
-    parser.add_argument("--lists", type=Path, default=ROOT / "demo" / "lists.jsonl.gz")
+    parser.add_argument(
+        "--bundle", type=Path, default=ROOT / "models" / "starter" / "1", help="bundle to serve"
+    )
+    parser.add_argument(
+        "--lists", type=Path, default=ROOT / "demo" / "lists.jsonl.gz", help="lists to rescore"
+    )
     options = parser.parse_args()
-    lists = [each for each in read_lists(options.lists) if isinstance(each, NBestList)]
-    began = time.monotonic()
-    with server(options.bundle) as target, Client(target) as client:
-        client.wait_ready(START_LIMIT_S)
+    lists = [nbest for nbest in read_lists(options.lists) if isinstance(nbest, NBestList)]
+    systems = system_weights(options.bundle)
+    start = time.monotonic()
+    with run_server(options.bundle) as target, Client(target) as client:
+        client.wait_ready(START_TIMEOUT_S)
         ready = time.monotonic()
-        answers = {name: client.rescore(lists, weights) for name, weights in systems(options.bundle).items()}
-    took_ms = 1000 * (time.monotonic() - ready) / len(answers)
+        answers = {name: client.rescore(lists, weights) for name, weights in systems.items()}
+    pass_ms = 1000 * (time.monotonic() - ready) / len(answers)
     console = Console()
-    hypotheses = sum(len(each.hypotheses) for each in lists)
+    hypotheses = sum(len(nbest.hypotheses) for nbest in lists)
     console.print(
-        f"\n{len(lists)} lists, {hypotheses:,} hypotheses; server ready after {ready - began:.1f} s, "
-        f"all lists re-ranked in {took_ms:,.0f} ms a pass (gRPC included)\n"
+        f"\n{len(lists)} lists, {hypotheses:,} hypotheses; server ready after {ready - start:.1f} s, "
+        f"all lists rescored in {pass_ms:,.0f} ms per pass (gRPC included)\n"
     )
     normaliser = read_normaliser(options.bundle / "text.json")
-    evaluated = [evaluate_list(each, normaliser.words) for each in lists]
-    console.print(error_table(evaluated, answers))
-    show_changes(console, lists, evaluated, answers)
+    evaluated_lists = [evaluate_list(nbest, normaliser.words) for nbest in lists]
+    console.print(error_table(evaluated_lists, answers))
+    print_changes(console, lists, evaluated_lists, answers)
 
 
 @contextmanager
-def server(bundle: Path) -> Iterator[str]:
-    """A real ``rescorer serve`` process on a free port; yields its address, and stops it at the end."""
+def run_server(bundle: Path) -> Iterator[str]:
+    """Run ``rescorer serve`` on a free port; yield its address and stop it at the end."""
     with tempfile.TemporaryDirectory() as folder:
         port_file = Path(folder) / "port"
         command = [sys.executable, "-m", "rescorer.cli", "serve", "--bundle", str(bundle), "--port", "0"]
-        command += ["--threads", "1"]  # small matrices; threads that wait for a busy core are slow
+        command += [
+            "--threads",
+            "1",
+        ]  # the matrices are small, and threads slow each other down on a busy machine
         with open(Path(folder) / "log", "w+") as log:
             process = subprocess.Popen([*command, "--port-file", str(port_file)], stdout=log, stderr=log)
             try:
-                deadline = time.monotonic() + START_LIMIT_S
+                deadline = time.monotonic() + START_TIMEOUT_S
                 while not (port_file.exists() and port_file.read_text().strip()):
                     if process.poll() is not None or time.monotonic() > deadline:
                         log.seek(0)
@@ -80,30 +88,34 @@ def server(bundle: Path) -> Iterator[str]:
                 process.wait(timeout=30)
 
 
-def systems(bundle: Path) -> dict[str, Weights]:
-    """The same weights for every system, and the language model exchanged.
+def system_weights(bundle: Path) -> dict[str, Weights]:
+    """Make the weights of each system; systems differ in the language model only.
 
-    They are the ones PocketSphinx decodes with, stated beforehand and tuned on nothing here; rescoring
-    takes the first pass's own language model out by giving its stream no weight.
+    The weights are those that PocketSphinx decodes with and are not tuned on the demo lists. Rescoring ignores
+    the language model score of the first pass, because its stream has no weight.
     """
-    stored = json.loads((bundle / "weights" / "pocketsphinx.json").read_text(encoding="utf-8"))
-    weights = parse_weights(stored)
-    scale = weights.lm["mixture"]
+    weights_json = (bundle / "weights" / "pocketsphinx.json").read_text(encoding="utf-8")
+    weights = parse_weights(json.loads(weights_json))
+    lm_scale = weights.lm["mixture"]
     acoustic = {"acoustic": weights.streams["acoustic"]}
     return {
-        "first pass (bigram)": replace(weights, name="first pass", streams={**acoustic, "lm": scale}, lm={}),
-        "n-gram": replace(weights, name="n-gram", lm={"ngram": scale}),
+        "first pass (bigram)": replace(
+            weights, name="first pass", streams={**acoustic, "lm": lm_scale}, lm={}
+        ),
+        "n-gram": replace(weights, name="n-gram", lm={"ngram": lm_scale}),
         "n-gram + network": weights,
     }
 
 
-def error_table(evaluated: Sequence[EvaluatedList], answers: Mapping[str, Sequence[RescoredList]]) -> Table:
-    """Word errors of each system and of the best hypothesis in each list."""
+def error_table(
+    evaluated_lists: Sequence[EvaluatedList], answers: Mapping[str, Sequence[RescoredList]]
+) -> Table:
+    """Make a table of word errors: one row per system, and the oracle."""
     rows = {
-        name: total(errors_of(*pair) for pair in zip(evaluated, answer, strict=True))
-        for name, answer in answers.items()
+        name: sum_errors(best_errors(*pair) for pair in zip(evaluated_lists, rescored_lists, strict=True))
+        for name, rescored_lists in answers.items()
     }
-    rows["oracle (best of each list)"] = total(each.oracle for each in evaluated)
+    rows["oracle (best of each list)"] = sum_errors(evaluated.oracle for evaluated in evaluated_lists)
     table = Table(title="Word error rate on the demo lists", title_justify="left")
     for column in ("system", "WER %", "errors / words", "sub", "del", "ins"):
         table.add_column(column, justify="left" if column == "system" else "right")
@@ -117,41 +129,45 @@ def error_table(evaluated: Sequence[EvaluatedList], answers: Mapping[str, Sequen
     return table
 
 
-def errors_of(evaluated: EvaluatedList, answer: RescoredList) -> WordErrors:
-    """Of the hypothesis that an answer has first."""
+def best_errors(evaluated: EvaluatedList, answer: RescoredList) -> WordErrors:
+    """Return the word errors of the best hypothesis after rescoring."""
     return evaluated.hypotheses[answer.best.original_rank]
 
 
-def total(errors: Iterable[WordErrors]) -> WordErrors:
+def sum_errors(errors: Iterable[WordErrors]) -> WordErrors:
     return sum(errors, WordErrors.zero())
 
 
-def show_changes(
+def print_changes(
     console: Console,
     lists: Sequence[NBestList],
-    evaluated: Sequence[EvaluatedList],
+    evaluated_lists: Sequence[EvaluatedList],
     answers: Mapping[str, Sequence[RescoredList]],
 ) -> None:
-    """A few lists whose best hypothesis changed: those that gained most, and the one that lost most."""
-    first, final = next(iter(answers)), list(answers)[-1]
+    """Print the lists that improved most and the one that lost most, among those with a new best hypothesis."""
+    first_pass, *_, final = answers.values()
     gains = []
-    for i, (before, after) in enumerate(zip(answers[first], answers[final], strict=True)):
+    for index, (before, after) in enumerate(zip(first_pass, final, strict=True)):
         if before.best.original_rank != after.best.original_rank:
-            gain = errors_of(evaluated[i], before).errors - errors_of(evaluated[i], after).errors
-            gains.append((gain, i))
-    gains.sort(key=lambda gain: (-gain[0], gain[1]))
-    chosen = gains[: SHOWN - 1] + (gains[-1:] if len(gains) >= SHOWN else [])
-    console.print(f"\nThe best hypothesis changed in {len(gains)} lists. Gained most, and lost most:\n")
-    for gain, i in chosen:
-        after = answers[final][i]
-        old = next(h for h in after.hypotheses if h.original_rank == 0)
-        console.print(change_table(lists[i], old, after.best, gain))
+            errors_before = best_errors(evaluated_lists[index], before).errors
+            errors_after = best_errors(evaluated_lists[index], after).errors
+            gains.append((errors_before - errors_after, index))
+    gains.sort(key=lambda item: (-item[0], item[1]))
+    shown = gains[: SHOWN_LISTS - 1] + (gains[-1:] if len(gains) >= SHOWN_LISTS else [])
+    console.print(
+        f"\nThe best hypothesis changed in {len(gains)} lists. Largest improvements, and largest loss:\n"
+    )
+    for gain, index in shown:
+        hypotheses = final[index].hypotheses
+        old_best = next(hypothesis for hypothesis in hypotheses if hypothesis.original_rank == 0)
+        console.print(change_table(lists[index], old_best, final[index].best, gain))
 
 
 def change_table(nbest: NBestList, old: RescoredHypothesis, new: RescoredHypothesis, gain: int) -> Table:
-    """Old and new best side by side, words and score components (natural log, higher is better)."""
-    fate = f"{gain} errors fewer" if gain > 0 else f"{-gain} errors more" if gain < 0 else "as many errors"
-    table = Table(title=f"{nbest.id}: {fate}", title_justify="left", caption=f"said: {nbest.reference}")
+    """Make a table of the old and new best hypothesis with their scores in nats (higher is better)."""
+    outcome = f"{gain} errors fewer" if gain > 0 else f"{-gain} errors more" if gain < 0 else "as many errors"
+    title, caption = f"{nbest.id}: {outcome}", f"reference: {nbest.reference}"
+    table = Table(title=title, title_justify="left", caption=caption)
     for column in ("", "first pass", "rescored"):
         table.add_column(column)
     table.add_row("words", old.text, new.text)

@@ -1,11 +1,11 @@
-"""Recognise a wav file with PocketSphinx, and have its n-best list and its lattice re-ranked by a server.
+"""Recognise a WAV file with PocketSphinx and rescore its n-best list and its lattice with a server.
 
     pip install pocketsphinx
     rescorer serve --bundle models/starter/1 &
     python examples/recognise.py speech.wav --server 127.0.0.1:50051
 
-The file is mono, 16 bits, 16 kHz. PocketSphinx's own English models do the first pass; the server's bundle
-needs the weights called ``pocketsphinx``, as the starter bundle has them.
+The file must be mono, 16-bit, 16 kHz. The first pass uses PocketSphinx's own English models. The server's
+bundle must have a weights set called ``pocketsphinx``, like the starter bundle.
 """
 
 from __future__ import annotations
@@ -25,21 +25,25 @@ from rescorer.client import Client
 from rescorer.formats.lattices.htk import read_lists
 
 SAMPLE_RATE_HZ = 16_000
-SCORE_UNIT = 1024
-"""PocketSphinx keeps scores divided by so much, so that they fit in integers."""
-DEPTH = 100
-LATTICE_DEPTH = 1000
-"""The lattice's paths are chosen by their sound alone, so that the right one may be far down."""
-WITH_TOTALS = Weights("totals", streams={"first_pass": 1.0}, lm={"mixture": 4.0})
-"""The n-best list has one score, with PocketSphinx's own language model in it: the server's is added."""
+SCORE_SCALE = 1024
+"""PocketSphinx divides scores by this number so that they fit in integers."""
+MAX_NBEST_HYPOTHESES = 100
+MAX_LATTICE_HYPOTHESES = 1000
+"""Lattice paths are chosen by acoustic score only, so the best one overall may be far down the list."""
+NBEST_WEIGHTS = Weights("totals", streams={"first_pass": 1.0}, lm={"mixture": 4.0})
+"""PocketSphinx's n-best list has one total score, which includes its language model; add the server's to it."""
 
 
-def recognised(path: Path) -> Decoder:
-    """The decoder after it has heard the file."""
+def recognise(path: Path) -> Decoder:
+    """Decode the file; return the decoder, which holds the results."""
     with wave.open(str(path)) as speech:
-        shape = speech.getnchannels(), speech.getsampwidth(), speech.getframerate()
-        if shape != (1, 2, SAMPLE_RATE_HZ):
-            sys.exit(f"{path}: {shape} channels, bytes and Hz; expected {(1, 2, SAMPLE_RATE_HZ)}")
+        channels, sample_bits = speech.getnchannels(), 8 * speech.getsampwidth()
+        rate_hz = speech.getframerate()
+        if (channels, sample_bits, rate_hz) != (1, 16, SAMPLE_RATE_HZ):
+            sys.exit(
+                f"{path}: expected 1 channel, 16 bits and {SAMPLE_RATE_HZ} Hz, "
+                f"got {channels} channels, {sample_bits} bits and {rate_hz} Hz"
+            )
         samples = speech.readframes(speech.getnframes())
     decoder = Decoder(samprate=SAMPLE_RATE_HZ, loglevel="FATAL")
     decoder.start_utt()
@@ -50,21 +54,21 @@ def recognised(path: Path) -> Decoder:
     return decoder
 
 
-def nbest_of(decoder: Decoder, name: str) -> NBestList:
-    """The distinct sentences of PocketSphinx's own list, with their totals in nats."""
+def read_nbest(decoder: Decoder, name: str) -> NBestList:
+    """Read the distinct hypotheses of PocketSphinx's n-best list with their total scores in nats."""
     totals: dict[str, float] = {}
-    for each in islice(decoder.nbest(), DEPTH):
-        if each.hypstr and each.score > 0:
-            totals.setdefault(each.hypstr, SCORE_UNIT * math.log(each.score))
+    for hypothesis in islice(decoder.nbest(), MAX_NBEST_HYPOTHESES):
+        if hypothesis.hypstr and hypothesis.score > 0:
+            totals.setdefault(hypothesis.hypstr, SCORE_SCALE * math.log(hypothesis.score))
     return NBestList(name, tuple(map(Hypothesis, totals)), {"first_pass": tuple(totals.values())})
 
 
-def lattice_of(decoder: Decoder, name: str) -> NBestList:
-    """The best sentences of the lattice, with their acoustic scores; PocketSphinx writes it as HTK does."""
+def read_lattice(decoder: Decoder, name: str) -> NBestList:
+    """Read the best hypotheses of the lattice with their acoustic scores, through a file in HTK's format."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{name}.slf"
         decoder.get_lattice().write_htk(str(path))
-        (nbest,) = read_lists(path, depth=LATTICE_DEPTH)
+        (nbest,) = read_lists(path, depth=MAX_LATTICE_HYPOTHESES)
     if not isinstance(nbest, NBestList):
         raise nbest
     return nbest
@@ -72,20 +76,22 @@ def lattice_of(decoder: Decoder, name: str) -> NBestList:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("wav", type=Path)
-    parser.add_argument("--server", default="127.0.0.1:50051", help="host:port, several with commas")
+    parser.add_argument("wav", type=Path, help="WAV file to recognise")
+    parser.add_argument(
+        "--server", default="127.0.0.1:50051", help="host:port, or several separated by commas"
+    )
     options = parser.parse_args()
-    decoder = recognised(options.wav)
+    decoder = recognise(options.wav)
     name = options.wav.stem
     print(f"first pass  {decoder.hyp().hypstr}")
     with Client(options.server) as client:
         client.wait_ready()
-        (from_list,) = client.rescore([nbest_of(decoder, name)], WITH_TOTALS)
-        (from_lattice,) = client.rescore([lattice_of(decoder, name)], "pocketsphinx")
-    for what, answer in (("list", from_list), ("lattice", from_lattice)):
+        (from_list,) = client.rescore([read_nbest(decoder, name)], NBEST_WEIGHTS)
+        (from_lattice,) = client.rescore([read_lattice(decoder, name)], "pocketsphinx")
+    for source, answer in (("list", from_list), ("lattice", from_lattice)):
         if not isinstance(answer, RescoredList):
             raise answer
-        print(f"{what:<10}  {answer.best.text}")
+        print(f"{source:<10}  {answer.best.text}")
 
 
 if __name__ == "__main__":

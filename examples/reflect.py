@@ -1,10 +1,10 @@
-"""Re-rank a list by reflection alone, as a generic client in any language does: nothing of ours is imported.
+"""Rescore a list with server reflection only, as a generic client in any language could.
 
     pip install grpcio-reflection
     rescorer serve --bundle models/starter/1 &
     python examples/reflect.py 127.0.0.1:50051
 
-The server tells its own protocol; requests and answers are dictionaries.
+Imports nothing from this project: the server describes its protocol, and messages are dictionaries.
 """
 
 from __future__ import annotations
@@ -38,21 +38,25 @@ REQUEST = {
 
 
 def call(channel: grpc.Channel, service: str, method: str, request: dict[str, Any]) -> dict[str, Any]:
-    """One unary call, its messages known from the server."""
+    """Send a unary call whose message types are fetched from the server."""
     pool = DescriptorPool(ProtoReflectionDescriptorDatabase(channel))
-    described = pool.FindServiceByName(service).FindMethodByName(method)
-    make, read = GetMessageClass(described.input_type), GetMessageClass(described.output_type)
-    send = channel.unary_unary(f"/{service}/{method}", make.SerializeToString, read.FromString)
-    answer = send(ParseDict(request, make(), descriptor_pool=pool), timeout=30)
-    return MessageToDict(answer, preserving_proto_field_name=True, descriptor_pool=pool)
+    descriptor = pool.FindServiceByName(service).FindMethodByName(method)
+    request_class = GetMessageClass(descriptor.input_type)
+    response_class = GetMessageClass(descriptor.output_type)
+    send = channel.unary_unary(
+        f"/{service}/{method}", request_class.SerializeToString, response_class.FromString
+    )
+    response = send(ParseDict(request, request_class(), descriptor_pool=pool), timeout=30)
+    return MessageToDict(response, preserving_proto_field_name=True, descriptor_pool=pool)
 
 
 def main() -> None:
     target = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:50051"
     with grpc.insecure_channel(target) as channel:
-        answer = call(channel, SERVICE, "Rescore", REQUEST)
-    for each in answer["lists"][0]["hypotheses"]:
-        print(f"{each['rank']} (was {each['original_rank']})  {each['total']:8.3f}  {each['text']}")
+        response = call(channel, SERVICE, "Rescore", REQUEST)
+    for hypothesis in response["lists"][0]["hypotheses"]:
+        rank, original_rank = hypothesis["rank"], hypothesis["original_rank"]
+        print(f"{rank} (was {original_rank})  {hypothesis['total']:8.3f}  {hypothesis['text']}")
 
 
 if __name__ == "__main__":
