@@ -105,7 +105,7 @@ def load_recogniser(arpa: Path) -> Decoder:
 
 
 def recognise(decoder: Decoder, samples: np.ndarray) -> Lattice:
-    """Recognise one utterance; return its lattice, which PocketSphinx writes in HTK's standard lattice format."""
+    """Recognise one utterance; return its lattice, read from the HTK file that PocketSphinx writes."""
     decoder.reinit_feat()  # reset the noise estimate, so that lists do not depend on earlier utterances
     decoder.start_utt()
     decoder.process_raw(samples.tobytes(), full_utt=True)

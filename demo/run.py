@@ -91,8 +91,8 @@ def run_server(bundle: Path) -> Iterator[str]:
 def system_weights(bundle: Path) -> dict[str, Weights]:
     """Make the weights of each system; systems differ in the language model only.
 
-    The weights are those that PocketSphinx decodes with and are not tuned on the demo lists. Rescoring ignores
-    the language model score of the first pass, because its stream has no weight.
+    The weights are those that PocketSphinx decodes with, not tuned on the demo lists. Rescoring ignores the
+    language model score of the first pass, because its stream has no weight.
     """
     weights_json = (bundle / "weights" / "pocketsphinx.json").read_text(encoding="utf-8")
     weights = parse_weights(json.loads(weights_json))
@@ -144,7 +144,7 @@ def print_changes(
     evaluated_lists: Sequence[EvaluatedList],
     answers: Mapping[str, Sequence[RescoredList]],
 ) -> None:
-    """Print the lists that improved most and the one that lost most, among those with a new best hypothesis."""
+    """Print the lists with a new best hypothesis that improved most, and the one that lost most."""
     first_pass, *_, final = answers.values()
     gains = []
     for index, (before, after) in enumerate(zip(first_pass, final, strict=True)):

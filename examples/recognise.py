@@ -31,7 +31,7 @@ MAX_NBEST_HYPOTHESES = 100
 MAX_LATTICE_HYPOTHESES = 1000
 """Lattice paths are chosen by acoustic score only, so the best one overall may be far down the list."""
 NBEST_WEIGHTS = Weights("totals", streams={"first_pass": 1.0}, lm={"mixture": 4.0})
-"""PocketSphinx's n-best list has one total score, which includes its language model; add the server's to it."""
+"""PocketSphinx's n-best list has one score, which includes its language model; the server's is added."""
 
 
 def recognise(path: Path) -> Decoder:

@@ -132,7 +132,7 @@ def test_every_list_is_distinct_canonical_text_in_first_pass_order(committed: li
         assert set(each.streams) == {"acoustic", "lm"}
         assert all(math.isfinite(score) for scores in each.streams.values() for score in scores)
         totals = [
-            acoustic + lattices.LM_SCALE * lm + lattices.WORD_INSERTION * (len(words(text)) + 1)
+            acoustic + lattices.LM_SCALE * lm + lattices.WORD_INSERTION_PENALTY * (len(words(text)) + 1)
             for acoustic, lm, text in zip(each.streams["acoustic"], each.streams["lm"], texts, strict=True)
         ]
         assert all(np.diff(totals) <= ROUNDING)
@@ -144,7 +144,7 @@ def test_the_lists_leave_something_to_rescore(committed: list[NBestList]) -> Non
     oracle = sum((each.oracle for each in evaluated), WordErrors.zero())
     assert 0.15 < first.rate < 0.45
     assert oracle.rate < 0.75 * first.rate
-    assert f"{first.rate:.2%}" in make_lists.report(committed).splitlines()[-1]
+    assert f"{first.rate:.2%}" in make_lists.format_report(committed).splitlines()[-1]
     readme = (DEMO / "README.md").read_text(encoding="utf-8")
     assert f"| word error rate | {100 * first.rate:.2f} % | {100 * oracle.rate:.2f} % |" in readme
 
@@ -167,7 +167,7 @@ def every_sentence(lattice, model: kenlm.Model) -> dict[tuple[str, ...], tuple[f
         node, words, acoustic = paths.pop()
         if node == lattice.end:
             lm = model.score(" ".join(words)) * math.log(10)
-            total = acoustic + lattices.LM_SCALE * lm + lattices.WORD_INSERTION * (len(words) + 1)
+            total = acoustic + lattices.LM_SCALE * lm + lattices.WORD_INSERTION_PENALTY * (len(words) + 1)
             found[words] = max(found.get(words, (-math.inf, -math.inf)), (total, acoustic))
         for target, word, (score,), _ in lattice.links[node]:
             paths.append((target, (*words, word) if word else words, acoustic + score))
@@ -205,11 +205,11 @@ def test_search_agrees_with_the_enumeration_of_paths(lattice, depth: int, model:
 
 def test_noise_has_the_level_asked_for_and_follows_the_seed() -> None:
     tone = (8000 * np.sin(np.arange(16_000) * 0.05)).astype(np.int16)
-    noisy = make_lists.with_noise(tone, 20.0, np.random.default_rng(3))
+    noisy = make_lists.add_noise(tone, 20.0, np.random.default_rng(3))
     noise = noisy.astype(float) - tone
     measured_db = 10 * np.log10(np.mean(tone.astype(float) ** 2) / np.mean(noise**2))
     assert measured_db == pytest.approx(20.0, abs=0.2)
-    assert np.array_equal(noisy, make_lists.with_noise(tone, 20.0, np.random.default_rng(3)))
+    assert np.array_equal(noisy, make_lists.add_noise(tone, 20.0, np.random.default_rng(3)))
 
 
 def test_unknown_columns_are_refused(tmp_path: Path) -> None:

@@ -47,8 +47,8 @@ class AdminServiceServicer:
     """
 
     def Reload(self, request, context):
-        """Reads the models on disk, who is let in, and which models the settings want, again, as SIGHUP does.
-        Requests that are under way, and those that come meanwhile, are answered.
+        """Reloads the models on disk, the file of clients, and the choice of models in the settings, like SIGHUP.
+        Requests in progress and requests that arrive meanwhile are answered.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class ModelServiceStub:
-    """Tells which models are served, and all that their bundles say of themselves.
+    """Describes the models of a server.
     """
 
     def __init__(self, channel):
@@ -48,18 +48,18 @@ class ModelServiceStub:
 
 
 class ModelServiceServicer:
-    """Tells which models are served, and all that their bundles say of themselves.
+    """Describes the models of a server.
     """
 
     def ListModels(self, request, context):
-        """Every model that is in memory, the shadow among them, and those that were refused.
+        """Lists all loaded models, including the shadow, and the models that were refused.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetModel(self, request, context):
-        """One model that is served; NOT_FOUND where it is not.
+        """Describes a model. Fails with NOT_FOUND if it is not served.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -87,7 +87,7 @@ def add_ModelServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ModelService:
-    """Tells which models are served, and all that their bundles say of themselves.
+    """Describes the models of a server.
     """
 
     @staticmethod

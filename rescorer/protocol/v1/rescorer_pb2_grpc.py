@@ -26,19 +26,19 @@ if _version_not_supported:
 
 
 class RescorerServiceStub:
-    """Re-ranks the candidate sentences of a speech recogniser with language models.
+    """Rescores the hypotheses of a speech recogniser with language models.
 
-    A call that fails as a whole ends with a gRPC status whose details hold a google.rpc.ErrorInfo (domain
-    "rescorer", a reason such as LIMIT_EXCEEDED) and, where a field is to blame, a google.rpc.BadRequest:
+    The status of a call that fails as a whole has a google.rpc.ErrorInfo in its details (domain "rescorer", a
+    reason such as LIMIT_EXCEEDED) and, if a field is invalid, a google.rpc.BadRequest:
     INVALID_ARGUMENT    weights that do not fit the models, too many lists, or undecodable bytes
-    NOT_FOUND           the model asked for is not served
-    RESOURCE_EXHAUSTED  too much in flight, or an answer would come after the deadline (reason OVERLOADED: try
-    again after the delay in google.rpc.RetryInfo and `grpc-retry-pushback-ms`); or a
-    message larger than the server's limit, 4 MiB unless it was set otherwise
-    UNAVAILABLE         the models are being loaded, or the server is shutting down
-    DEADLINE_EXCEEDED   the client's deadline passed; queued work of such a call is dropped
-    INTERNAL            a fault of the server, named by its request id only
-    The client may send its own request id as metadata `x-request-id`.
+    NOT_FOUND           the requested model is not served
+    RESOURCE_EXHAUSTED  the server is full or could not answer before the deadline (reason OVERLOADED: retry
+    after the delay in google.rpc.RetryInfo and `grpc-retry-pushback-ms`); or the message
+    is larger than the server's limit, by default 4 MiB
+    UNAVAILABLE         the server is loading its models or shutting down
+    DEADLINE_EXCEEDED   the client's deadline has passed; queued work of the call is discarded
+    INTERNAL            an error in the server; the message has the request id, under which the log has more
+    The client may send a request id of its own as metadata `x-request-id`.
     """
 
     def __init__(self, channel):
@@ -65,39 +65,38 @@ class RescorerServiceStub:
 
 
 class RescorerServiceServicer:
-    """Re-ranks the candidate sentences of a speech recogniser with language models.
+    """Rescores the hypotheses of a speech recogniser with language models.
 
-    A call that fails as a whole ends with a gRPC status whose details hold a google.rpc.ErrorInfo (domain
-    "rescorer", a reason such as LIMIT_EXCEEDED) and, where a field is to blame, a google.rpc.BadRequest:
+    The status of a call that fails as a whole has a google.rpc.ErrorInfo in its details (domain "rescorer", a
+    reason such as LIMIT_EXCEEDED) and, if a field is invalid, a google.rpc.BadRequest:
     INVALID_ARGUMENT    weights that do not fit the models, too many lists, or undecodable bytes
-    NOT_FOUND           the model asked for is not served
-    RESOURCE_EXHAUSTED  too much in flight, or an answer would come after the deadline (reason OVERLOADED: try
-    again after the delay in google.rpc.RetryInfo and `grpc-retry-pushback-ms`); or a
-    message larger than the server's limit, 4 MiB unless it was set otherwise
-    UNAVAILABLE         the models are being loaded, or the server is shutting down
-    DEADLINE_EXCEEDED   the client's deadline passed; queued work of such a call is dropped
-    INTERNAL            a fault of the server, named by its request id only
-    The client may send its own request id as metadata `x-request-id`.
+    NOT_FOUND           the requested model is not served
+    RESOURCE_EXHAUSTED  the server is full or could not answer before the deadline (reason OVERLOADED: retry
+    after the delay in google.rpc.RetryInfo and `grpc-retry-pushback-ms`); or the message
+    is larger than the server's limit, by default 4 MiB
+    UNAVAILABLE         the server is loading its models or shutting down
+    DEADLINE_EXCEEDED   the client's deadline has passed; queued work of the call is discarded
+    INTERNAL            an error in the server; the message has the request id, under which the log has more
+    The client may send a request id of its own as metadata `x-request-id`.
     """
 
     def Rescore(self, request, context):
-        """Re-ranks one or several lists. A list that cannot be scored is answered by its own status and does not
-        disturb the others.
+        """Rescores lists. A list that cannot be scored gets a status of its own and does not affect the others.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RescoreStream(self, request_iterator, context):
-        """The same for bulk: every message is answered by one message, in order. When the server is full it reads
-        on later instead of refusing. A message that fails as a whole ends the stream.
+        """Rescores many lists. Each message is answered by one message, in order. A full server delays reading
+        instead of refusing. A message that fails as a whole ends the stream.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ScoreText(self, request, context):
-        """Log-probability of every word of some texts, by every language model.
+        """Computes the log-probability of each word of some texts with every language model.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -130,19 +129,19 @@ def add_RescorerServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class RescorerService:
-    """Re-ranks the candidate sentences of a speech recogniser with language models.
+    """Rescores the hypotheses of a speech recogniser with language models.
 
-    A call that fails as a whole ends with a gRPC status whose details hold a google.rpc.ErrorInfo (domain
-    "rescorer", a reason such as LIMIT_EXCEEDED) and, where a field is to blame, a google.rpc.BadRequest:
+    The status of a call that fails as a whole has a google.rpc.ErrorInfo in its details (domain "rescorer", a
+    reason such as LIMIT_EXCEEDED) and, if a field is invalid, a google.rpc.BadRequest:
     INVALID_ARGUMENT    weights that do not fit the models, too many lists, or undecodable bytes
-    NOT_FOUND           the model asked for is not served
-    RESOURCE_EXHAUSTED  too much in flight, or an answer would come after the deadline (reason OVERLOADED: try
-    again after the delay in google.rpc.RetryInfo and `grpc-retry-pushback-ms`); or a
-    message larger than the server's limit, 4 MiB unless it was set otherwise
-    UNAVAILABLE         the models are being loaded, or the server is shutting down
-    DEADLINE_EXCEEDED   the client's deadline passed; queued work of such a call is dropped
-    INTERNAL            a fault of the server, named by its request id only
-    The client may send its own request id as metadata `x-request-id`.
+    NOT_FOUND           the requested model is not served
+    RESOURCE_EXHAUSTED  the server is full or could not answer before the deadline (reason OVERLOADED: retry
+    after the delay in google.rpc.RetryInfo and `grpc-retry-pushback-ms`); or the message
+    is larger than the server's limit, by default 4 MiB
+    UNAVAILABLE         the server is loading its models or shutting down
+    DEADLINE_EXCEEDED   the client's deadline has passed; queued work of the call is discarded
+    INTERNAL            an error in the server; the message has the request id, under which the log has more
+    The client may send a request id of its own as metadata `x-request-id`.
     """
 
     @staticmethod
