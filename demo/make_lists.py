@@ -144,7 +144,7 @@ def make_lists(sentences: Sequence[Sentence], arpa: Path, depth: int, seed: int)
 
 def format_report(lists: Sequence[NBestList]) -> str:
     """Format a table of 1-best and oracle word error rates, per speaker and overall."""
-    words = Normaliser().words
+    words = Normaliser().normalise
     evaluated_lists = [evaluate_list(nbest, words) for nbest in lists]
     lines = [f"{'':<12}{'lists':>6}{'words':>7}{'1-best WER':>12}{'oracle WER':>12}"]
     for group in (*sorted({evaluated.group for evaluated in evaluated_lists}), "all"):

@@ -58,7 +58,7 @@ def main() -> None:
         f"all lists rescored in {pass_ms:,.0f} ms per pass (gRPC included)\n"
     )
     normaliser = read_normaliser(options.bundle / "text.json")
-    evaluated_lists = [evaluate_list(nbest, normaliser.words) for nbest in lists]
+    evaluated_lists = [evaluate_list(nbest, normaliser.normalise) for nbest in lists]
     console.print(error_table(evaluated_lists, answers))
     print_changes(console, lists, evaluated_lists, answers)
 

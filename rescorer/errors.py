@@ -1,21 +1,21 @@
-"""Owns the tree of faults and what they suggest; gRPC and exit codes are mapped once each, where used.
+"""Exceptions of the library and its clients. gRPC status and exit codes are assigned where they are used.
 
 RescorerError
-├── InputError            what the caller sent is wrong; the message says which part, and what was expected
-│   ├── FormatError       a file or a line of it cannot be read
-│   ├── InvalidList       one n-best list cannot be scored; other lists are not affected
-│   └── LimitExceeded     a request is larger than a stated limit
-├── ConfigError           options, weights or settings contradict themselves or the models
+├── InputError            the input is invalid; the message says which part, and what was expected
+│   ├── FormatError       a file, or a line of it, cannot be read
+│   ├── InvalidList       an n-best list cannot be scored; other lists are not affected
+│   └── LimitExceeded     a request exceeds a limit
+├── ConfigError           options, weights or settings are invalid or do not fit the models
 ├── ModelError
 │   ├── BundleError       a bundle is missing, incomplete or corrupt
-│   └── ModelNotFound     no such model is served
-├── ScoringError          the models failed on good input (a fault of ours or of the machine)
-└── ServiceError          a service gave no answer, though the request may be good
-    ├── Overloaded        too much is in flight; try again later
-    ├── Unavailable       it cannot be reached, is loading its models or shutting down
-    ├── Unauthenticated   it does not know who calls
-    ├── PermissionDenied  it knows who calls, and who may not do this
-    └── DeadlineExceeded  the time allowed is over
+│   └── ModelNotFound     the server does not have this model
+├── ScoringError          scoring failed on valid input because of a bug or the machine
+└── ServiceError          the service did not answer, although the request may be valid
+    ├── Overloaded        too many requests are in flight; try again later
+    ├── Unavailable       the service is unreachable, loading its models or shutting down
+    ├── Unauthenticated   the service could not identify the caller
+    ├── PermissionDenied  the caller is not permitted to make this call
+    └── DeadlineExceeded  the call took longer than permitted
 """
 
 from __future__ import annotations
@@ -26,32 +26,34 @@ from typing import Any
 
 
 class RescorerError(Exception):
-    """Base of every fault this project raises on purpose."""
+    """Base class of all errors that this project raises deliberately."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles as it is: the base class would give the whole message to ``__init__`` again."""
-        return _as_it_was, (type(self), self.args, self.__dict__)
+        """Pickle the attributes too; by default, ``__init__`` would be called with the formatted message."""
+        return _unpickle_error, (type(self), self.args, self.__dict__)
 
 
-def _as_it_was(kind: type[RescorerError], args: tuple[Any, ...], values: dict[str, Any]) -> RescorerError:
-    fault = kind.__new__(kind)
-    fault.args = args
-    fault.__dict__.update(values)
-    return fault
+def _unpickle_error(
+    error_type: type[RescorerError], args: tuple[Any, ...], attributes: dict[str, Any]
+) -> RescorerError:
+    error = error_type.__new__(error_type)
+    error.args = args
+    error.__dict__.update(attributes)
+    return error
 
 
 class InputError(RescorerError):
-    """What the caller sent is wrong."""
+    """The input is invalid."""
 
 
 class FormatError(InputError):
-    """A file cannot be read as the format it was said to be.
+    """A file, or a line of it, is not valid in its format.
 
     Args:
         message: what is wrong, and what was expected.
-        file: the file's name as the user gave it.
-        line: 1-based line number, where there is one.
-        field: the offending field, where there is one.
+        file: file name as the user gave it.
+        line: 1-based line number, if known.
+        field: name of the invalid field, if any.
     """
 
     def __init__(self, message: str, *, file: str = "", line: int | None = None, field: str = "") -> None:
@@ -61,15 +63,15 @@ class FormatError(InputError):
 
 
 class InvalidList(InputError):
-    """One n-best list cannot be scored.
+    """An n-best list cannot be read, scored or written.
 
     Args:
         message: what is wrong, and what was expected.
-        list_id: the list's id.
-        hypothesis: 0-based index of the offending hypothesis, where there is one.
-        field: path of the offending field inside the list, such as ``streams["acoustic"]``.
-        file: the file it was read from, as the user gave it, where there is one.
-        line: 1-based line number, where there is one.
+        list_id: id of the list.
+        hypothesis: 0-based index of the invalid hypothesis, if any.
+        field: path of the invalid field inside the list, such as ``streams["acoustic"]``.
+        file: name of the file that contains the list, as the user gave it, if any.
+        line: 1-based line number, if known.
     """
 
     def __init__(
@@ -94,11 +96,11 @@ class InvalidList(InputError):
 
 
 class LimitExceeded(InputError):
-    """A request is larger than a stated limit.
+    """A request exceeds a limit.
 
     Args:
         message: what was sent, and what the limit is.
-        field: path of the offending field.
+        field: path of the field that exceeds the limit.
     """
 
     def __init__(self, message: str, *, field: str = "") -> None:
@@ -107,7 +109,7 @@ class LimitExceeded(InputError):
 
 
 class ConfigError(RescorerError):
-    """Options, weights or settings contradict themselves or the models."""
+    """Options, weights or settings are invalid or do not fit the models."""
 
 
 class ModelError(RescorerError):
@@ -119,22 +121,22 @@ class BundleError(ModelError):
 
 
 class ModelNotFound(ModelError):
-    """No such model is served."""
+    """The server does not have this model."""
 
 
 class ScoringError(RescorerError):
-    """The models failed on good input."""
+    """Scoring failed on valid input because of a bug or the machine."""
 
 
 class ServiceError(RescorerError):
-    """A service gave no answer, though the request may be good."""
+    """The service did not answer, although the request may be valid."""
 
 
 class Overloaded(ServiceError):
-    """Too much is in flight; try again later.
+    """Too many requests are in flight; try again later.
 
     Args:
-        retry_after_s: how much later; 0: not known.
+        retry_after_s: seconds to wait before trying again; 0 if unknown.
     """
 
     def __init__(self, message: str = "", *, retry_after_s: float = 0.0) -> None:
@@ -143,22 +145,22 @@ class Overloaded(ServiceError):
 
 
 class Unavailable(ServiceError):
-    """The service cannot be reached, is loading its models or shutting down."""
+    """The service is unreachable, loading its models or shutting down."""
 
 
 class Unauthenticated(ServiceError):
-    """The service does not know who calls."""
+    """The service could not identify the caller."""
 
 
 class PermissionDenied(ServiceError):
-    """The service knows who calls, and who may not do this."""
+    """The caller is not permitted to make this call."""
 
 
 class DeadlineExceeded(ServiceError):
-    """The time allowed is over."""
+    """The call took longer than permitted."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name: the known one that is nearest, where one is near."""
-    near = difflib.get_close_matches(name, list(known), 1)
-    return f"; did you mean {near[0]!r}?" if near and near[0] != name else ""
+    """Return a suggestion to append to the error about an unknown name; empty if no known name is similar."""
+    matches = difflib.get_close_matches(name, list(known), 1)
+    return f"; did you mean {matches[0]!r}?" if matches and matches[0] != name else ""

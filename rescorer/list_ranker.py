@@ -46,7 +46,7 @@ class ListRanker:
     def __init__(self, bundle: Bundle) -> None:
         self.bundle = bundle
         self._reserved_names = frozenset({*bundle.model_kinds, MIXTURE, WORDS, OOV})
-        self._normalise = bundle.normaliser.words
+        self._normalise = bundle.normaliser.normalise
 
     def effective_weights(self, weights: Weights | None) -> Weights:
         """Complete weights: the bundle's default for None, and its λ if the given weights name none.

@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection
 from threading import Thread
 from typing import Any, NamedTuple
 
-from rescorer.cpu_count import cores
+from rescorer.cpu_count import count_cpus
 from rescorer.errors import ScoringError
 from rescorer.file_rescoring import Answers, Batch, Rescoring, Scorer, lists_of
 from rescorer.lm.malloc import keep_freed_memory
@@ -50,7 +50,7 @@ class RescoringProcesses:
         self.count = count
         context = get_context("spawn")
         lifeline, self._lifeline = context.Pipe(duplex=False)
-        job = (make, threads or max(1, cores() // count), lifeline)
+        job = (make, threads or max(1, count_cpus() // count), lifeline)
         self._pool = ProcessPoolExecutor(count, context, _begin, job)
 
     def __enter__(self) -> RescoringProcesses:

@@ -121,7 +121,7 @@ class Rescorer:
         """Return every model's log-probability of each word of some texts; of the weights only λ matter."""
         weights = self.ranker.effective_weights(weights)
         with phase(Phase.TEXT):
-            normalise = self.bundle.normaliser.words
+            normalise = self.bundle.normaliser.normalise
             words, context_words = [normalise(text) for text in texts], normalise(context)
         answers: dict[int, TextScore] = {}
         for indices, trie, scores in self._score_batches(words, [context_words] * len(texts)):

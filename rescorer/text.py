@@ -1,8 +1,6 @@
-"""Owns the step from text to canonical words: pure, one token at a time, the same for lists, references
-and training text; knows nothing of word ids.
+"""Normalise text into canonical words, in the same way for n-best lists, references and training text.
 
-A token's canonical words depend on that token alone, never on its neighbours, so that every distinct
-token is normalised once and remembered.
+Every token is normalised independently of its neighbours, so results can be cached per token.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from typing import Any, Literal
 
 from rescorer.errors import ConfigError
 
-DROPPED = (
+DEFAULT_DROP_PATTERNS = (
     r"</?s>",  # sentence marks
     r"<(sil|eps|noise|spoken_noise|unintelligible)>",
     r"!(NULL|ENTER|EXIT|SENT_START|SENT_END)",  # HTK
@@ -25,41 +23,49 @@ DROPPED = (
     r"\+\+[A-Za-z_]+\+\+",  # Sphinx fillers
     r"-pau-|sil",
 )
-"""What recognisers write that nobody said, in either case."""
+"""Tokens in recogniser output that are not words; matched regardless of case."""
 
 
 @dataclass(frozen=True, slots=True)
 class NormaliserSettings:
-    """What ``Normaliser`` does; stored in a bundle as ``text.json``.
+    """Settings of ``Normaliser``, stored in a bundle as ``text.json``.
 
-    The steps run in the order of the fields.
+    The steps are applied in the order of the fields.
+
+    Raises:
+        ConfigError: a regular expression is invalid, or a value is not one of those permitted.
     """
 
     unicode_form: Literal["NFC", "NFKC"] = "NFC"
-    drop: tuple[str, ...] = DROPPED
-    """Regular expressions; a token that one of them matches whole is no word."""
+    """Unicode normalisation form."""
+    drop: tuple[str, ...] = DEFAULT_DROP_PATTERNS
+    """Regular expressions of tokens that are removed; they must match the whole token."""
     variants: bool = True
-    """``to(2)`` is a pronunciation of ``to``."""
+    """Whether to remove pronunciation variant numbers: ``to(2)`` becomes ``to``."""
     case: Literal["lower", "upper", "keep"] = "lower"
+    """Case of canonical words."""
     keep: tuple[str, ...] = (r"%\w+", r"<\w+>", r"\[(oov|unk)\]")
-    """Regular expressions of tokens that punctuation, hyphens and multiwords leave alone."""
+    """Regular expressions of tokens that skip the steps for multiwords, hyphens and punctuation."""
     multiwords: str = "_"
-    """Characters that join several words into one token: ``we_did``; empty: none."""
+    """Characters that join several words in one token, such as ``we_did``; empty: none."""
     hyphens: Literal["split", "keep"] = "split"
+    """Whether to split hyphenated words."""
     punctuation: Literal["strip", "keep"] = "strip"
-    """``strip`` removes every punctuation mark and symbol but apostrophes, decimal points and hyphens
-    (where those are kept) inside words."""
+    """Whether to remove punctuation and symbols; apostrophes, decimal points and hyphens in words remain."""
     replace: Mapping[str, str] = field(default_factory=dict)
-    """Words, before and after the splitting: ``{"uh": "%hesitation", "uh-huh": "uh_huh"}``; an empty value
-    drops the word. A replacement is final."""
+    """Replacements of words, applied before and after splitting, such as ``{"uh-huh": "uh_huh"}``.
+
+    An empty value removes the word. Replacements are not processed further.
+    """
 
     def __post_init__(self) -> None:
         for name in ("drop", "keep"):
             for pattern in getattr(self, name):
                 try:
                     re.compile(pattern)
-                except re.error as fault:
-                    raise ConfigError(f"{name}: {pattern!r} is no regular expression: {fault}") from None
+                except re.error as error:
+                    message = f"{name}: {pattern!r} is not a valid regular expression: {error}"
+                    raise ConfigError(message) from None
         for name, allowed in (
             ("unicode_form", ("NFC", "NFKC")),
             ("case", ("lower", "upper", "keep")),
@@ -67,11 +73,12 @@ class NormaliserSettings:
             ("punctuation", ("strip", "keep")),
         ):
             if getattr(self, name) not in allowed:
-                raise ConfigError(f"{name} is {getattr(self, name)!r}; expected one of {', '.join(allowed)}")
+                expected = ", ".join(allowed)
+                raise ConfigError(f"{name}: expected one of {expected}, got {getattr(self, name)!r}")
 
     @classmethod
     def raw(cls) -> NormaliserSettings:
-        """Whitespace splits, nothing else: for text whose tokens are settled, such as Penn Treebank."""
+        """Return settings that only split at white space, for normalised text such as the Penn Treebank."""
         return cls(
             drop=(), variants=False, case="keep", keep=(), multiwords="", hyphens="keep", punctuation="keep"
         )
@@ -81,19 +88,25 @@ class NormaliserSettings:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> NormaliserSettings:
-        """Raises ConfigError on unknown settings, so that a misspelt one is not silently ignored."""
-        known = {each.name for each in fields(cls)}
+        """Build settings from the content of ``text.json``.
+
+        Raises:
+            ConfigError: a setting is unknown or invalid.
+        """
+        known = {setting.name for setting in fields(cls)}
         unknown = sorted(set(values) - known)
         if unknown:
-            raise ConfigError(f"unknown normaliser settings {unknown}; known are {sorted(known)}")
-        arguments: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+            raise ConfigError(f"unknown normaliser settings {unknown}; known settings: {sorted(known)}")
+        arguments: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+        }
         return cls(**arguments)
 
 
 class Normaliser:
-    """Turns text into canonical words.
+    """Converts text to canonical words.
 
-    >>> Normaliser(NormaliserSettings()).words("<s> Here's  to(2) [NOISE] we_did, well-known!")
+    >>> Normaliser(NormaliserSettings()).normalise("<s> Here's  to(2) [NOISE] we_did, well-known!")
     ('here's', 'to', 'we', 'did', 'well', 'known')
     """
 
@@ -105,86 +118,91 @@ class Normaliser:
             r"\-‐‑–—" if self.settings.hyphens == "split" else ""
         )
         self._joiners = re.compile(f"[{joiners}]+") if joiners else None
-        self._memory: dict[str, tuple[str, ...]] = {}
-        self._memory_bytes = 0
+        self._cache: dict[str, tuple[str, ...]] = {}
+        self._cache_bytes = 0
 
-    def words(self, text: str) -> tuple[str, ...]:
-        """Canonical words of ``text``; none for an empty or all-filler text."""
-        memory = self._memory
-        out: list[str] = []
+    def normalise(self, text: str) -> tuple[str, ...]:
+        """Return the canonical words of a text; there may be none."""
+        cache = self._cache
+        canonical: list[str] = []
         for token in text.split():
-            words = memory.get(token)
-            out.extend(self.token(token) if words is None else words)
-        return tuple(out)
+            words = cache.get(token)
+            canonical.extend(self.normalise_token(token) if words is None else words)
+        return tuple(canonical)
 
-    def token(self, token: str) -> tuple[str, ...]:
-        """Canonical words of one whitespace-delimited token."""
-        words = self._memory.get(token)
+    def normalise_token(self, token: str) -> tuple[str, ...]:
+        """Return the canonical words of one token, which contains no white space."""
+        words = self._cache.get(token)
         if words is None:
-            words = tuple(self._token(token))
-            if len(token) <= LONGEST_REMEMBERED:
-                self._remember(token, words)
+            words = tuple(self._compute_words(token))
+            if len(token) <= MAX_CACHED_CHARACTERS:
+                self._add_to_cache(token, words)
         return words
 
-    def _remember(self, token: str, words: tuple[str, ...]) -> None:
-        if self._memory_bytes >= MEMORY_BYTES:
-            self._memory.clear()
-            self._memory_bytes = 0
-        self._memory[token] = words
-        self._memory_bytes += ENTRY_BYTES + sum(map(sys.getsizeof, (token, words, *words)))
+    def _add_to_cache(self, token: str, words: tuple[str, ...]) -> None:
+        if self._cache_bytes >= MAX_CACHE_BYTES:
+            self._cache.clear()
+            self._cache_bytes = 0
+        self._cache[token] = words
+        self._cache_bytes += CACHE_ENTRY_BYTES + sum(map(sys.getsizeof, (token, words, *words)))
 
-    def _token(self, token: str) -> list[str]:
+    def _compute_words(self, token: str) -> list[str]:
         settings = self.settings
-        if len(token) <= LONGEST_COMPOSED:
+        if len(token) <= MAX_COMPOSED_CHARACTERS:
             token = unicodedata.normalize(settings.unicode_form, token)
         token = INVISIBLE.sub("", token)
         if settings.variants:
             token = VARIANT.sub("", token)
         strip = settings.punctuation == "strip"
-        # A mark or a word to replace may have a comma behind it: "<sil>," and "Uh-huh."
-        forms = [token, token.strip(EDGES)] if strip else [token]
+        # A token to drop, keep or replace may be followed by punctuation: "<sil>," and "Uh-huh."
+        forms = [token, token.strip(EDGE_PUNCTUATION)] if strip else [token]
         if any(self._drop.fullmatch(form) for form in forms):
             return []
         if settings.case != "keep":
             forms = [form.lower() if settings.case == "lower" else form.upper() for form in forms]
-        settled = [form for form in forms if form in settings.replace or self._keep.fullmatch(form)]
-        if settled:
-            parts = settled[:1]
+        unsplit = [form for form in forms if form in settings.replace or self._keep.fullmatch(form)]
+        if unsplit:
+            parts = unsplit[:1]
         else:
-            text = INNER.sub(" ", THOUSANDS.sub("", forms[0])) if strip else forms[0]
+            text = INNER_PUNCTUATION.sub(" ", THOUSANDS_SEPARATOR.sub("", forms[0])) if strip else forms[0]
             text = self._joiners.sub(" ", text) if self._joiners else text
             parts = [strip_punctuation(part) if strip else part for part in text.split()]
         replaced = (settings.replace.get(part, part) for part in parts if part)
         return [word for part in replaced for word in part.split()]
 
 
-# Callers choose the tokens, and while a pattern is tried nothing else runs there: it must take a time
-# that goes with a token's length, not with its square.
+# Tokens are untrusted input, and matching blocks the whole process. The patterns below therefore take time
+# that is linear in the length of the token.
 VARIANT = re.compile(r"(?<=.)\(\d+\)(?=\W*$)")
 INVISIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")
-"""Control and format characters that nobody sees and every look-up does."""
-EDGES = '.,!?;:…"“”'
-INNER = re.compile(r"(?<=[^\W_])(?:[/,;:!?…()\[\]\"“”]|\.{2,}(?!\.))+(?=[^\W_])")
-"""Punctuation that stands between two words without a blank: ``and/or``, ``wait...what``. A row of dots is
-taken whole: there are more ways to cut it into shorter ones than there is time to try."""
-THOUSANDS = re.compile(r"(?<=\d),(?=\d)")
-MEMORY_BYTES, ENTRY_BYTES = 50_000_000, 80
-"""The memory of tokens is emptied at this size, so that endless odd input cannot fill the machine: 200,000
-ordinary words, more than most texts have. An entry takes so much besides its texts."""
-LONGEST_REMEMBERED = 64
-"""Characters; what is longer seldom comes again."""
-LONGEST_COMPOSED = 1000
-"""Characters of a token whose Unicode form is made; no word is longer. Marks are put in order in a time that
-goes with the square of their number."""
+"""Control and format characters, which are invisible but would make words differ."""
+EDGE_PUNCTUATION = '.,!?;:…"“”'
+INNER_PUNCTUATION = re.compile(r"(?<=[^\W_])(?:[/,;:!?…()\[\]\"“”]|\.{2,}(?!\.))+(?=[^\W_])")
+"""Punctuation between two words without a space: ``and/or``, ``wait...what``.
+
+A run of dots is only matched as a whole, because trying all ways to divide it takes exponential time.
+"""
+THOUSANDS_SEPARATOR = re.compile(r"(?<=\d),(?=\d)")
+MAX_CACHE_BYTES = 50_000_000
+"""Size at which the token cache is cleared: about 200,000 ordinary words, more than most texts have."""
+CACHE_ENTRY_BYTES = 80
+"""Size of a cache entry in addition to its strings."""
+MAX_CACHED_CHARACTERS = 64
+"""Length of the longest token that is cached; longer ones rarely occur twice."""
+MAX_COMPOSED_CHARACTERS = 1000
+"""Length of the longest token to which Unicode normalisation is applied.
+
+No word is longer, and the normalisation takes quadratic time in the number of combining marks.
+"""
 
 DECIMAL_POINT = re.compile(r"(?<=\d)\.(?=\d)")
 TYPOGRAPHIC_APOSTROPHES = str.maketrans({"’": "'", "ʼ": "'", "＇": "'"})
 
 
 def strip_punctuation(word: str) -> str:
-    """Removes punctuation marks and symbols; apostrophes, hyphens and decimal points stay inside a word.
+    """Remove punctuation and symbols except apostrophes, hyphens and decimal points inside the word.
 
-    A leading apostrophe stays where letters follow (``'tis``, ``'em``) unless the word also ends in one.
+    A leading apostrophe is kept (``'tis``, ``'em``) unless the word also ends with one.
     """
     quoted = word.startswith("‘")
     word = DECIMAL_POINT.sub("\0", word.translate(TYPOGRAPHIC_APOSTROPHES))

@@ -1,6 +1,6 @@
-"""Owns the frozen stages a list passes through: ``NBestList`` in, ``RescoredList`` out; no computation.
+"""Immutable data types of rescoring, from ``NBestList`` to ``RescoredList``.
 
-All scores are natural-log, higher is better, whatever base and sign they had on their way in.
+All scores are natural logarithms and higher is better, whatever their base and sign in the input.
 """
 
 from __future__ import annotations
@@ -12,90 +12,92 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """One candidate sentence, as the recogniser wrote it."""
+    """One candidate transcription, as output by the recogniser."""
 
     text: str
     fields: Mapping[str, Any] = field(default_factory=dict)
-    """Whatever else the client sent with it; handed back unread."""
+    """Other fields of the hypothesis, returned unchanged."""
     partial: bool = False
-    """More words will follow: it is scored without the end of the sentence."""
+    """Whether more words will follow; if so, it is scored without the end of the sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class NBestList:
-    """The candidates for one utterance, best first by the recogniser's own order."""
+    """Hypotheses for one utterance, ordered from best to worst by the recogniser."""
 
     id: str
     hypotheses: tuple[Hypothesis, ...]
     streams: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """Named score streams, one value a hypothesis, in nats: ``{"acoustic": (-310.2, -311.9)}``."""
+    """Scores in nats by stream name, one value per hypothesis: ``{"acoustic": (-310.2, -311.9)}``."""
     context: str = ""
-    """Words spoken before this utterance in the same sentence; every hypothesis continues them."""
+    """Words that precede this utterance in the same sentence; every hypothesis continues them."""
     reference: str | None = None
-    """What was said, where that is known; only evaluation and tuning read it."""
+    """Reference transcription, if known; used only by evaluation and tuning."""
     group: str = ""
-    """Speaker, conversation or fold; only evaluation and tuning read it."""
+    """Speaker, conversation or fold; used only by evaluation and tuning."""
     fields: Mapping[str, Any] = field(default_factory=dict)
-    """Whatever else the client sent with the list; handed back unread."""
+    """Other fields of the list, returned unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """How a total is made: Σ streams·s + Σ lm·log P + word·n_words + oov·n_oov.
+    """Weights of the parts of a total: Σ streams·score + Σ lm·log P + word·n_words + oov·n_oov.
 
-    A stream without a weight counts 0 and is reported all the same; a stream with a weight that is not 0
-    must be present in every list.
+    A stream without a weight has the weight 0 and is still reported. Every list must have all streams whose
+    weight is not 0.
     """
 
     name: str = "unnamed"
     streams: Mapping[str, float] = field(default_factory=dict)
     lm: Mapping[str, float] = field(default_factory=lambda: {"mixture": 1.0})
-    """Weights of the sentence log-probabilities, by LM name; ``mixture`` is the word-level mixture."""
+    """Weights of sentence log-probabilities, by LM name; ``mixture`` is the word-level mixture of all LMs."""
     word: float = 0.0
-    """Added once a canonical word (the word insertion penalty, with its sign)."""
+    """Word insertion penalty, added once per canonical word."""
     oov: float = 0.0
-    """Added once a word that the mixture's n-gram does not know."""
+    """Penalty added once per word that is unknown to the bundle's n-gram model."""
     mixture: Mapping[str, float] = field(default_factory=dict)
-    """λ of each component of the word-level mixture; sums to 1. Empty: the bundle's own."""
+    """Interpolation weights of the word-level mixture, by LM name; they sum to 1. Empty: the bundle's own."""
     tuned_on: tuple[str, ...] = ()
-    """Fingerprints of the lists that tuned these weights."""
+    """Fingerprints of the lists on which these weights were tuned."""
 
 
 @dataclass(frozen=True, slots=True)
 class RescoredHypothesis:
-    """A hypothesis with its new place and everything that led to it."""
+    """A re-ranked hypothesis with its total and the components of the total."""
 
     text: str
-    """The client's own text, untouched."""
+    """Text of the hypothesis as it was in the input."""
     original_rank: int
-    """0-based place in the list as it came, its index there; files and messages count from 1."""
+    """0-based rank in the input list; files and messages count from 1."""
     total: float
+    """Weighted sum of the components, by which the list is ranked."""
     log_posterior: float
-    """ln of the total's softmax over the list."""
+    """Natural logarithm of the softmax of the totals over the list."""
     components: Mapping[str, float]
-    """Unweighted: each stream, each LM's log-probability, and the counts ``words`` and ``oov``."""
+    """Unweighted scores of each stream and each LM, and the counts ``words`` and ``oov``."""
     merged_ranks: tuple[int, ...] = ()
-    """0-based original places of the hypotheses that were merged into this one, its own among them; empty
-    unless merging was asked for."""
+    """0-based input ranks of the hypotheses merged into this one, including itself; empty without merging."""
     fields: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class RescoredList:
-    """A list in its new order, best first."""
+    """A re-ranked list, best hypothesis first."""
 
     id: str
     hypotheses: tuple[RescoredHypothesis, ...]
     weights: Weights
     model: str
-    """Name and version of the bundle that scored it, ``name/version``."""
+    """Bundle that scored the list, as ``name/version``."""
     reference: str | None = None
     group: str = ""
     fields: Mapping[str, Any] = field(default_factory=dict)
     context: str = ""
     degradation: str = ""
-    """Where a service had no time for more and its caller allowed it: ``ngram``, scored by the n-gram alone;
-    ``first_pass``, in the order it came. Empty: nothing is missing."""
+    """How a busy service degraded the scoring, with the caller's permission.
+
+    ``ngram``: scored only by the n-gram model; ``first_pass``: in input order. Empty: fully scored.
+    """
 
     @property
     def best(self) -> RescoredHypothesis:
@@ -104,12 +106,12 @@ class RescoredList:
 
 @dataclass(frozen=True, slots=True)
 class TextScore:
-    """The language models' view of one text."""
+    """Language model scores of one text, word by word."""
 
     text: str
     words: tuple[str, ...]
-    """Canonical words; the score sequences have one more value, for ``</s>``."""
+    """Canonical words of the text."""
     log_probs: Mapping[str, tuple[float, ...]]
-    """ln P of each word and of the end of the sentence, by LM name."""
+    """Log-probability in nats of each word and, last, of the end of the sentence, by LM name."""
     unknown: tuple[bool, ...]
-    """True where the mixture's n-gram does not know the word; one value a word."""
+    """Whether each word is unknown to the bundle's n-gram model."""

@@ -1,7 +1,7 @@
-"""Owns the word ↔ id table of one neural model, with ``<s>``, ``</s>`` and ``<unk>``.
+"""Vocabulary of a neural model: words and their ids, including ``<s>``, ``</s>`` and ``<unk>``.
 
-Ids 0 … V-2 are what the model can predict, ordered so that the words of a class stand together;
-``<s>`` has the last id, because nothing ever predicts it.
+The model predicts ids 0 … V-2, which are ordered so that the words of a class are contiguous. ``<s>`` has the
+last id because it is never predicted.
 """
 
 from __future__ import annotations
@@ -15,26 +15,31 @@ import numpy as np
 from rescorer.errors import BundleError
 
 START, END, UNKNOWN = "<s>", "</s>", "<unk>"
-MARKS = frozenset({START, END, UNKNOWN})
-"""Not words: where a text has one of them as a word, it is a word that nobody knows."""
+SPECIAL_TOKENS = frozenset({START, END, UNKNOWN})
+"""Entries that are not words; a text that contains one of them as a word contains an unknown word."""
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Words in the order of their ids."""
+    """Bidirectional mapping between words and ids.
+
+    Raises:
+        BundleError: the words contain duplicates, lack a special token, or do not end with ``<s>``.
+    """
 
     words: tuple[str, ...]
+    """Words in the order of their ids."""
     ids: Mapping[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         ids = {word: i for i, word in enumerate(self.words)}
         if len(ids) != len(self.words):
-            raise BundleError(f"the vocabulary has {len(self.words) - len(ids)} words twice")
-        missing = [mark for mark in sorted(MARKS) if mark not in ids]
+            raise BundleError(f"the vocabulary contains {len(self.words) - len(ids)} duplicate words")
+        missing = [token for token in sorted(SPECIAL_TOKENS) if token not in ids]
         if missing:
             raise BundleError(f"the vocabulary lacks {', '.join(missing)}")
         if self.words[-1] != START:
-            raise BundleError(f"the vocabulary's last word is {self.words[-1]!r}; expected {START}")
+            raise BundleError(f"expected {START} as the last word of the vocabulary, got {self.words[-1]!r}")
         object.__setattr__(self, "ids", ids)
 
     def __len__(self) -> int:
@@ -42,34 +47,42 @@ class Vocabulary:
 
     @property
     def start(self) -> int:
+        """Id of the start of a sentence."""
         return self.ids[START]
 
     @property
     def end(self) -> int:
+        """Id of the end of a sentence."""
         return self.ids[END]
 
     @property
     def unknown(self) -> int:
+        """Id of unknown words."""
         return self.ids[UNKNOWN]
 
-    def knows(self, word: str) -> bool:
-        return word in self.ids and word not in MARKS
+    def is_known(self, word: str) -> bool:
+        """Whether the vocabulary contains this word; special tokens are not words."""
+        return word in self.ids and word not in SPECIAL_TOKENS
 
     def encode(self, words: Iterable[str]) -> np.ndarray:
-        """Ids of ``words``, (n,) int64; ``<unk>``'s where the word is not known."""
+        """Return the ids of ``words``, (n,) int64; unknown words have the id of ``<unk>``."""
         unknown = self.unknown
-        ids = (self.ids[word] if self.knows(word) else unknown for word in words)
+        ids = (self.ids[word] if self.is_known(word) else unknown for word in words)
         return np.fromiter(ids, dtype=np.int64)
 
     def save(self, path: Path) -> None:
-        """One word a line, the line number being its id."""
+        """Write one word per line, in the order of ids."""
         path.write_text("".join(f"{word}\n" for word in self.words), encoding="utf-8")
 
     @classmethod
     def load(cls, path: Path) -> Vocabulary:
-        """Raises BundleError where the file is missing, not UTF-8, or lacks a mark."""
+        """Read a file written by ``save``.
+
+        Raises:
+            BundleError: the file cannot be read, or is not a valid vocabulary.
+        """
         try:
             text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as fault:
-            raise BundleError(f"{path}: cannot be read as a vocabulary: {fault}") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise BundleError(f"{path}: cannot be read as a vocabulary: {error}") from None
         return cls(tuple(text.removesuffix("\n").split("\n")))

@@ -27,7 +27,7 @@ from rescorer.pipeline import MAX_BATCH_WORDS, Rescorer
 from rescorer.text import Normaliser
 from rescorer.trie import Words
 from rescorer.types import NBestList, Weights
-from rescorer.vocabulary import END, MARKS, START, UNKNOWN, Vocabulary
+from rescorer.vocabulary import END, SPECIAL_TOKENS, START, UNKNOWN, Vocabulary
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ class ModelSpec:
     """Order of the n-gram."""
 
     def __post_init__(self) -> None:
-        if self.vocabulary < len(MARKS) + 2:
-            raise ConfigError(f"vocabulary is {self.vocabulary}; expected at least {len(MARKS) + 2}")
+        if self.vocabulary < len(SPECIAL_TOKENS) + 2:
+            raise ConfigError(f"vocabulary is {self.vocabulary}; expected at least {len(SPECIAL_TOKENS) + 2}")
         if not 0 <= self.classes < self.vocabulary:
             raise ConfigError(
                 f"classes is {self.classes}; expected fewer classes than the vocabulary has words"
@@ -94,7 +94,7 @@ def build_rescorer(
     if not lists:
         raise ConfigError("no lists to benchmark")
     normaliser = Normaliser()
-    sentences = [normaliser.words(hypothesis.text) for nbest in lists for hypothesis in nbest.hypotheses]
+    sentences = [normaliser.normalise(hypothesis.text) for nbest in lists for hypothesis in nbest.hypotheses]
     arpa = folder / f"model-{os.getpid()}.arpa"
     arpa.write_text(estimate_arpa(sentences, spec.order), encoding="utf-8")
     torch.manual_seed(1)
@@ -118,8 +118,8 @@ def build_vocabulary(spec: ModelSpec, sentences: Iterable[Words]) -> Vocabulary:
 
     The order is random, so that frequent words spread over the classes as they do in trained models.
     """
-    counts = Counter(word for words in sentences for word in words if word not in MARKS)
-    n = spec.vocabulary - len(MARKS)
+    counts = Counter(word for words in sentences for word in words if word not in SPECIAL_TOKENS)
+    n = spec.vocabulary - len(SPECIAL_TOKENS)
     known = [word for word, _ in counts.most_common(n)]
     known += [f"unheard {i}" for i in range(n - len(known))]
     words = [END, UNKNOWN, *known]

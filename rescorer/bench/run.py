@@ -19,7 +19,7 @@ import torch
 from rescorer.bench.baselines import measure_kenlm, measure_plain_lstm
 from rescorer.bench.matrix_products import flops, measure_gemm_rate
 from rescorer.bench.workload import Workload, count_work
-from rescorer.cpu_count import cores
+from rescorer.cpu_count import count_cpus
 from rescorer.errors import ConfigError, InputError
 from rescorer.file_rescoring import Rescoring, rescore_lists
 from rescorer.formats.rescored import JSON_LINES, rescored_writer
@@ -155,7 +155,7 @@ def run_benchmark(
         in_processes=make_speed(f"in {count} processes", seconds, workload, rate) if processes else None,
         machine={
             "threads": torch.get_num_threads(),
-            "cores": cores(),
+            "cores": count_cpus(),
             "torch": torch.__version__,
             "clock": "processor" if options.processor_time else "wall",
         },
@@ -247,7 +247,7 @@ def measure_baselines(
     None if there is no such model, or if the options skip the plain scorer.
     """
     normaliser, clock = rescorer.bundle.normaliser, options.clock
-    sentences = [normaliser.words(hypothesis.text) for nbest in lists for hypothesis in nbest.hypotheses]
+    sentences = [normaliser.normalise(hypothesis.text) for nbest in lists for hypothesis in nbest.hypotheses]
     ngrams = [model for model in rescorer.models.values() if isinstance(model, NgramModel)]
     kenlm = measure_kenlm(sentences, ngrams[0], clock) if ngrams else None
     if not networks or not options.peer_seconds:

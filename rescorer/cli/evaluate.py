@@ -139,7 +139,7 @@ class Evaluation:
         evaluated = []
         for nbest in lists:
             try:
-                evaluated.append(evaluate_list(nbest, normaliser.words, first_pass, self.counting))
+                evaluated.append(evaluate_list(nbest, normaliser.normalise, first_pass, self.counting))
             except InvalidList as error:
                 self.rejected.add(error)
         if evaluated:

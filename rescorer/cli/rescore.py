@@ -19,7 +19,7 @@ from rescorer.cli.output import SOME_REJECTED
 from rescorer.cli.rejects_file import RejectsFile
 from rescorer.cli.render.progress import show_rescoring
 from rescorer.cli.weight_options import WeightOptions, check_first_lists
-from rescorer.cpu_count import cores
+from rescorer.cpu_count import count_cpus
 from rescorer.errors import ConfigError
 from rescorer.file_rescoring import FileSummary, Rescoring, rescore_lists
 from rescorer.formats.rescored import get_renderer, rescored_writer
@@ -96,7 +96,7 @@ def rescore(
     rejects_path = rejects or (Path(f"{output}.rejects") if output != "-" else None)
     check_paths(source, output, rejects_path)
     with ExitStack() as stack:
-        scorer = stack.enter_context(rescoring(load, processes or cores(), threads, batch_words))
+        scorer = stack.enter_context(rescoring(load, processes or count_cpus(), threads, batch_words))
         write = stack.enter_context(rescored_writer(to, output))
         rejects_file = stack.enter_context(RejectsFile(rejects_path))
         update_bar = stack.enter_context(show_rescoring(not quiet and sys.stderr.isatty()))

@@ -19,7 +19,7 @@ from rescorer.lm.ngram_contexts import distinct_rows, node_windows
 from rescorer.lm.output import TreeSoftmax
 from rescorer.profiling import Phase, phase
 from rescorer.trie import HypothesisTrie
-from rescorer.vocabulary import MARKS, Vocabulary
+from rescorer.vocabulary import SPECIAL_TOKENS, Vocabulary
 
 
 class NeuralLanguageModel:
@@ -77,7 +77,7 @@ class NeuralLanguageModel:
 
     def vocabulary(self) -> frozenset[str]:
         """See ``LanguageModel``."""
-        return frozenset(self.words.words) - MARKS
+        return frozenset(self.words.words) - SPECIAL_TOKENS
 
     def share_unknown(self, log_shares: Mapping[str, float], default: float) -> None:
         """See ``LanguageModel``."""
@@ -85,7 +85,7 @@ class NeuralLanguageModel:
 
     def log_share(self, word: str) -> float:
         """See ``LanguageModel``."""
-        if self.words.knows(word):
+        if self.words.is_known(word):
             return 0.0
         return self._log_shares.get(word, self._default_log_share)
 
@@ -94,7 +94,7 @@ class NeuralLanguageModel:
         """See ``LanguageModel``."""
         with phase(Phase.TEXT):
             ids = np.append(self.words.encode(trie.words), self.words.end)
-            unknown = np.array([not self.words.knows(word) for word in trie.words] + [False])
+            unknown = np.array([not self.words.is_known(word) for word in trie.words] + [False])
             log_shares = np.array([self.log_share(word) for word in trie.words] + [0.0])
         with phase(Phase.NETWORK):
             vectors, row_of_node = self._context_vectors(trie, ids)  # (U, D), (N,)

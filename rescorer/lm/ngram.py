@@ -16,7 +16,7 @@ from rescorer.errors import BundleError
 from rescorer.lm.base import EdgeScores
 from rescorer.profiling import Phase, phase
 from rescorer.trie import HypothesisTrie
-from rescorer.vocabulary import END, MARKS, UNKNOWN
+from rescorer.vocabulary import END, SPECIAL_TOKENS, UNKNOWN
 
 LN_10 = math.log(10.0)
 """Converts KenLM's base-10 logarithms to natural ones; no other scoring code uses base 10."""
@@ -66,7 +66,7 @@ class NgramModel:
 
     def kenlm_word(self, word: str) -> str:
         """The word to look up in KenLM: ``<s>`` or ``</s>`` inside a text is an unknown word."""
-        return UNKNOWN if word in MARKS else word
+        return UNKNOWN if word in SPECIAL_TOKENS else word
 
     def unigram_log_probs(self, words: list[str]) -> np.ndarray:
         """ln P(word) without context, (n,) float64; unknown words get the probability of ``<unk>``."""
@@ -133,7 +133,7 @@ def read_arpa_words(path: Path) -> Iterator[str]:
                 in_unigrams = line.strip() == b"\\1-grams:"
             elif in_unigrams and line.strip():
                 word = line.split()[1].decode("utf-8")
-                if word not in MARKS and word != "<UNK>":
+                if word not in SPECIAL_TOKENS and word != "<UNK>":
                     yield word
     raise BundleError(
         f"{path}: no unigram section; expected an ARPA file, or a KenLM binary with a list of its words"

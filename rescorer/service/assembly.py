@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from rescorer.cpu_count import cores
+from rescorer.cpu_count import count_cpus
 from rescorer.errors import BundleError, ConfigError
 from rescorer.service.api.shadow import Shadow
 from rescorer.service.engine.admission import Admission, Quota
@@ -59,7 +59,7 @@ def create_process_worker(
 def niceness_of(settings: ServiceSettings) -> int:
     """Of the workers: none where a core a front end is left for who takes and answers calls."""
     busy = settings.workers * threads_of(settings) if settings.device == "cpu" else 0
-    return NICENESS if busy > cores() - settings.front_ends else 0
+    return NICENESS if busy > count_cpus() - settings.front_ends else 0
 
 
 def threads_of(settings: ServiceSettings) -> int:
@@ -68,7 +68,7 @@ def threads_of(settings: ServiceSettings) -> int:
     One core a front end is left for who takes and answers calls. More threads than cores take turns, and wait
     for each other at every step.
     """
-    return settings.threads or max(1, (cores() - settings.front_ends) // max(1, settings.workers))
+    return settings.threads or max(1, (count_cpus() - settings.front_ends) // max(1, settings.workers))
 
 
 def create_admission(settings: ServiceSettings) -> Admission:

@@ -39,7 +39,7 @@ texts = st.lists(
     st.lists(st.lists(st.tuples(texts, st.floats(-1e6, 1e6)), min_size=1, max_size=5), min_size=1, max_size=4)
 )
 def test_totals_are_weighted_sums_of_reference_scores(rescorer, lists):
-    models, normalise = rescorer.models, rescorer.bundle.normaliser.words
+    models, normalise = rescorer.models, rescorer.bundle.normaliser.normalise
     weights = Weights(
         "w", {"acoustic": 0.5}, {"ngram": 0.3, "mixture": 2.0}, -0.7, -1.5, {"ngram": 0.4, "neural": 0.6}
     )
@@ -100,7 +100,7 @@ def test_scores_empty_long_and_unknown_texts(rescorer):
     assert by_rank[0].components["words"] == by_rank[3].components["words"] == 0
     assert by_rank[0].total == by_rank[3].total  # a text of fillers only equals the empty text
     assert by_rank[2].components["oov"] == 2
-    words = rescorer.bundle.normaliser.words(long)
+    words = rescorer.bundle.normaliser.normalise(long)
     expected = reference_log_probs(rescorer.models["neural"], words).sum()
     assert by_rank[1].components["neural"] == pytest.approx(expected, abs=0.1)
 

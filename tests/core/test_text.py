@@ -1,4 +1,4 @@
-"""The normaliser: what recognisers, people and books write becomes the same canonical words."""
+"""Normaliser: output of recognisers, transcripts and books become the same canonical words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rescorer import text
 from rescorer.errors import ConfigError
-from rescorer.text import INNER, VARIANT, Normaliser, NormaliserSettings
+from rescorer.text import INNER_PUNCTUATION, VARIANT, Normaliser, NormaliserSettings
 
 CONVERSATION = NormaliserSettings(
     replace={"uh": "%hesitation", "um": "%hesitation", "uh-huh": "uh_huh"}, keep=(r"%\w+", "uh_huh")
@@ -40,22 +40,22 @@ CONVERSATION = NormaliserSettings(
         ("to(2) (to)", "to to"),
     ],
 )
-def test_the_default_normaliser(text, words):
-    assert Normaliser().words(text) == tuple(words.split())
+def test_default_settings(text, words):
+    assert Normaliser().normalise(text) == tuple(words.split())
 
 
-def test_hesitations_become_one_class():
-    assert Normaliser(CONVERSATION).words("Uh um, uh-huh Uh-huh. uh_huh, %hesitation") == (
+def test_replaces_hesitations_by_one_word():
+    assert Normaliser(CONVERSATION).normalise("Uh um, uh-huh Uh-huh. uh_huh, %hesitation") == (
         "%hesitation", "%hesitation", "uh_huh", "uh_huh", "uh_huh", "%hesitation",
     )  # fmt: skip
 
 
-def test_upper_case_keeps_its_marks():
-    assert Normaliser(NormaliserSettings(case="upper")).words("to be [oov]") == ("TO", "BE", "[OOV]")
+def test_upper_case_applies_to_kept_tokens():
+    assert Normaliser(NormaliserSettings(case="upper")).normalise("to be [oov]") == ("TO", "BE", "[OOV]")
 
 
-def test_raw_text_is_only_split():
-    assert Normaliser(NormaliserSettings.raw()).words("<unk> N 's U.S. to(2)") == (
+def test_raw_settings_only_split():
+    assert Normaliser(NormaliserSettings.raw()).normalise("<unk> N 's U.S. to(2)") == (
         "<unk>",
         "N",
         "'s",
@@ -65,27 +65,27 @@ def test_raw_text_is_only_split():
 
 
 @given(st.text(max_size=60))
-def test_canonical_words_are_canonical(text):
-    """Normalising twice changes nothing, and words hold no white space."""
+def test_normalisation_converges(text):
+    """The second normalisation reaches a fixed point, and words contain no white space."""
     normaliser = Normaliser()
-    words = normaliser.words(text)
+    words = normaliser.normalise(text)
     assert all(word and not any(c.isspace() for c in word) for word in words)
-    once_more = normaliser.words(" ".join(words))
-    assert normaliser.words(" ".join(once_more)) == once_more
+    again = normaliser.normalise(" ".join(words))
+    assert normaliser.normalise(" ".join(again)) == again
 
 
 @given(st.lists(st.text(alphabet="ab-_()2'%<>[]. ", max_size=12), max_size=5))
-def test_a_token_is_normalised_alone(parts):
+def test_tokens_are_normalised_independently(parts):
     normaliser = Normaliser()
-    whole = normaliser.words(" ".join(parts))
-    assert whole == tuple(word for part in parts for word in normaliser.words(part))
+    whole = normaliser.normalise(" ".join(parts))
+    assert whole == tuple(word for part in parts for word in normaliser.normalise(part))
 
 
 @given(st.text(alphabet="ab12().,!?/é_-", max_size=14))
-def test_patterns_find_what_obvious_ones_do(token):
+def test_linear_patterns_match_like_their_simple_equivalents(token):
     assert VARIANT.sub("", token) == re.sub(r"(.+)\(\d+\)(?=\W*$)", r"\1", token)
     inner = r"(?<=[^\W_])(?:[/,;:!?…()\[\]\"“”]|\.{2,})+(?=[^\W_])"
-    assert INNER.sub(" ", token) == re.sub(inner, " ", token)
+    assert INNER_PUNCTUATION.sub(" ", token) == re.sub(inner, " ", token)
 
 
 @pytest.mark.parametrize(
@@ -95,48 +95,48 @@ def test_patterns_find_what_obvious_ones_do(token):
         *("a" + "." * 40, "a" + "\u0301\u0323" * 20_000, "1," * 20_000, "++" + "a" * 40_000),
     ],
 )
-def test_a_token_takes_time_by_its_length(token):
-    """One that callers make up must not hold up a process: by its square, these took from 2 to 8 s."""
-    began = time.process_time()
-    Normaliser().words(token)
-    assert time.process_time() - began < 1
+def test_long_tokens_take_linear_time(token):
+    """Untrusted tokens must not block a process; patterns of quadratic time took 2 to 8 s for these."""
+    start = time.process_time()
+    Normaliser().normalise(token)
+    assert time.process_time() - start < 1
 
 
-def test_the_memory_of_tokens_is_bounded_in_bytes(monkeypatch):
-    """Short tokens of many words take eight times what ordinary ones do."""
-    monkeypatch.setattr(text, "MEMORY_BYTES", 1_000_000)
+def test_cache_is_limited_in_bytes(monkeypatch):
+    """The limit must count bytes: short tokens of many words need eight times as many as ordinary ones."""
+    monkeypatch.setattr(text, "MAX_CACHE_BYTES", 1_000_000)
     normaliser = Normaliser()
     tracemalloc.start()
     try:
         for number in range(3000):
-            normaliser.words("-".join([str(number), *["𝔘ab"] * 14]))
+            normaliser.normalise("-".join([str(number), *["𝔘ab"] * 14]))
         assert tracemalloc.get_traced_memory()[1] < 1_200_000
     finally:
         tracemalloc.stop()
 
 
-def test_settings_survive_json():
+def test_settings_json_round_trip():
     settings = NormaliserSettings.from_dict(json.loads(CONVERSATION.to_json()))
     assert settings == CONVERSATION
 
 
 @pytest.mark.parametrize("values", [{"cases": "lower"}, {"case": "small"}, {"drop": ["("]}])
-def test_wrong_settings_are_refused(values):
+def test_rejects_invalid_settings(values):
     with pytest.raises(ConfigError):
         NormaliserSettings.from_dict(values)
 
 
 @pytest.mark.data
-def test_tagged_and_clean_lists_have_the_same_words(data_dir):
+def test_tagged_and_clean_lists_normalise_to_the_same_words(data_dir):
     folder = data_dir / "nbest" / "read-speech"
     normaliser = Normaliser()
     with (
         gzip.open(folder / "pocketsphinx-100best.jsonl.gz", "rt") as clean,
         gzip.open(folder / "pocketsphinx-100best-tagged.jsonl.gz", "rt") as tagged,
     ):
-        for one, other in zip(clean, tagged, strict=True):
-            a, b = (
-                [normaliser.words(hypothesis["text"]) for hypothesis in json.loads(line)["hyps"]]
-                for line in (one, other)
+        for clean_line, tagged_line in zip(clean, tagged, strict=True):
+            clean_words, tagged_words = (
+                [normaliser.normalise(hypothesis["text"]) for hypothesis in json.loads(line)["hyps"]]
+                for line in (clean_line, tagged_line)
             )
-            assert a == b
+            assert clean_words == tagged_words

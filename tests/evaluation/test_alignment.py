@@ -192,7 +192,7 @@ def test_marks_mean_nothing_unless_asked_for():
 
 
 def test_the_normaliser_sees_words_without_their_marks():
-    words = Normaliser().words
+    words = Normaliser().normalise
     assert kinds(EVERYTHING.counter_for("(Uh) I wo- { [NOISE] / We'll } go", words)("i word GO")) == (
         0,
         0,

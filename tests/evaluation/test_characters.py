@@ -61,7 +61,9 @@ def run(monkeypatch, capsys):
 def test_the_library_counts_characters(method):
     for name, (spoken, heard) in LISTS.items():
         nbest = NBestList(name, tuple(map(Hypothesis, heard)), reference=spoken)
-        found = evaluate_list(nbest, Normaliser().words, counting=CountingSettings(method, characters=True))
+        found = evaluate_list(
+            nbest, Normaliser().normalise, counting=CountingSettings(method, characters=True)
+        )
         expected = {"u1": [2, 0], "u2": [1, 2, 2], "u3": [0, 2]}[name]
         assert [each.errors for each in found.hypotheses] == expected
         assert {each.reference_words for each in found.hypotheses} == {len(spoken)}
@@ -155,7 +157,7 @@ def test_the_option_is_the_same_everywhere(run):
 @pytest.mark.skipif(not shutil.which("sctk"), reason="sclite is not installed (Debian: sctk)")
 def test_sclite_counts_the_same_characters(tmp_path):
     """Of what the normaliser leaves: sclite takes a full stop for a character."""
-    normalised = Normaliser().words
+    normalised = Normaliser().normalise
     for name, side in (("r", lambda spoken, heard: spoken), ("h", lambda spoken, heard: next(iter(heard)))):
         lines = [f"{' '.join(normalised(side(*each)))} (s-{key})\n" for key, each in LISTS.items()]
         (tmp_path / name).write_text("".join(lines), encoding="utf-8")

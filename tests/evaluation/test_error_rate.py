@@ -156,7 +156,7 @@ def test_every_hypothesis_of_a_list_is_counted():
     each = evaluate_list(LIST, split)
     assert [counts.errors for counts in each.hypotheses] == [1, 0, 4, 1]
     assert (each.system.errors, each.first_pass.errors, each.oracle.errors, each.worst.errors) == (1, 1, 0, 4)
-    assert evaluate_list(LIST, Normaliser().words).hypotheses[3].errors == 0
+    assert evaluate_list(LIST, Normaliser().normalise).hypotheses[3].errors == 0
 
 
 def test_first_pass_is_what_the_weights_or_the_original_ranks_say():
@@ -260,7 +260,7 @@ def test_normalising_the_tagged_lists_gives_the_rate_of_the_clean_ones(data_dir)
     lists = read_lists(
         data_dir / "nbest/read-speech/pocketsphinx-100best-tagged.jsonl.gz", parse_field_map(FLAT)
     )
-    words = Normaliser().words
+    words = Normaliser().normalise
     result = build_report(evaluate_list(each, words) for each in lists).to_dict()
     assert (result["wer"], result["oracle_wer"]) == (46.06, 33.31)
 

@@ -104,7 +104,7 @@ PLAIN = nbest_lists(["am"], references=True).filter(lambda nbest: not {*"{}"} & 
 @given(st.lists(PLAIN, min_size=1, max_size=6))
 def test_sums_are_those_of_the_lists(lists):
     """Against the obvious: every list looked at whole."""
-    words = Normaliser().words
+    words = Normaliser().normalise
     found = inspect_lists(lists, Normaliser())
     texts = [[words(hypothesis.text) for hypothesis in nbest.hypotheses] for nbest in lists]
     assert found.lists.rejected == 0

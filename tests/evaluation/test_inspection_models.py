@@ -44,7 +44,7 @@ def lists(library) -> list[NBestList]:
     answers = library.rescore(found, Weights("lm", {}, {"ngram": 1.0}))
     out = []
     for nbest, answer in zip(found, answers, strict=True):
-        wrong = [each.errors for each in evaluate_list(nbest, library.bundle.normaliser.words).hypotheses]
+        wrong = [each.errors for each in evaluate_list(nbest, library.bundle.normaliser.normalise).hypotheses]
         acoustic = np.array([-1.5 * errors + draw.gauss(0, 1) for errors in wrong]) - 100.0
         order = np.argsort(-acoustic)
         lm = collect_components(answer)["ngram"][order]
@@ -163,7 +163,7 @@ def test_weights_that_do_worse_than_the_first_pass(library, lists):
     assert weights.referenced == weights.lists == len(lists)
     assert weights.first_errors == found.errors.totals.system.errors < weights.errors
     answers = library.rescore(lists, replace(NGRAM, lm={"ngram": 50.0}))
-    words = library.bundle.normaliser.words
+    words = library.bundle.normaliser.normalise
     added = [
         evaluate_list(nbest, words).hypotheses[answer.best.original_rank].errors
         - evaluate_list(nbest, words).system.errors

@@ -124,7 +124,7 @@ def test_references_and_groups_are_the_sentences(committed: list[NBestList]) -> 
 
 
 def test_every_list_is_distinct_canonical_text_in_first_pass_order(committed: list[NBestList]) -> None:
-    words = Normaliser().words
+    words = Normaliser().normalise
     for each in committed:
         texts = [hypothesis.text for hypothesis in each.hypotheses]
         assert len(set(texts)) == len(texts)
@@ -139,7 +139,7 @@ def test_every_list_is_distinct_canonical_text_in_first_pass_order(committed: li
 
 
 def test_the_lists_leave_something_to_rescore(committed: list[NBestList]) -> None:
-    evaluated = [evaluate_list(each, Normaliser().words) for each in committed]
+    evaluated = [evaluate_list(each, Normaliser().normalise) for each in committed]
     first = sum((each.system for each in evaluated), WordErrors.zero())
     oracle = sum((each.oracle for each in evaluated), WordErrors.zero())
     assert 0.15 < first.rate < 0.45

@@ -45,7 +45,7 @@ def test_chooses_the_most_probable_sentence_of_the_reference_scorer(folder):
     answers = complete(models, questions)
     expected = dict.fromkeys([*models.models, MIXTURE], 0)
     for question in questions:
-        words = [models.normaliser.words(text) for text in question.sentences()]
+        words = [models.normaliser.normalise(text) for text in question.sentences()]
         for name, model in models.models.items():
             sums = [reference_log_probs(model, sentence).sum() for sentence in words]
             expected[name] += int(np.argmax(sums)) == question.answer

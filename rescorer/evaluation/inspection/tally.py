@@ -71,7 +71,7 @@ class ListTally:
             InvalidList: the list is invalid; nothing of it has been counted.
         """
         check_list(nbest, Weights("first pass", self.first_pass or {}))
-        words = [self.normaliser.words(hypothesis.text) for hypothesis in nbest.hypotheses]
+        words = [self.normaliser.normalise(hypothesis.text) for hypothesis in nbest.hypotheses]
         total = self._first_pass_scores(nbest)
         order = range(len(words)) if not self.first_pass or total is None else best_first(total).tolist()
         evaluated = self._evaluate(nbest, order)
@@ -146,7 +146,7 @@ class ListTally:
         """The errors of the list in the order of the first pass; None without a reference."""
         if nbest.reference is None:
             return None
-        count = self.counting.counter_for(nbest.reference, self.normaliser.words, nbest.id)
+        count = self.counting.counter_for(nbest.reference, self.normaliser.normalise, nbest.id)
         errors = tuple(count(nbest.hypotheses[i].text) for i in order)
         return EvaluatedList(nbest.id, nbest.group, errors, 0, self.counting.unit)
 
@@ -197,7 +197,7 @@ class ListTally:
 
     def _add_first_words(self, nbest: NBestList, words: Sequence[Words]) -> None:
         readings = expand_alternations(nbest.reference or "", nbest.id)
-        references = {self.normaliser.words(" ".join(reading)) for reading in readings}
+        references = {self.normaliser.normalise(" ".join(reading)) for reading in readings}
         self._words.add((), readings[0])
         hypotheses = set(words)
         if not references & hypotheses and any(

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rescorer.text import DROPPED, Normaliser
+from rescorer.text import DEFAULT_DROP_PATTERNS, Normaliser
 
 MAX_EXAMPLES = 20
 """Number of OOV words, and of examples of each kind of token, that are kept."""
@@ -133,18 +133,18 @@ def classify_uncovered(
         vocabulary: a token whose words are all known to the bundle is taken as it is.
         seen: all tokens, to distinguish a capitalised name from text in mixed case.
     """
-    words = normaliser.token(token)
+    words = normaliser.normalise_token(token)
     if not words or (vocabulary is not None and all(word in vocabulary for word in words)):
         return ""
-    if _matches(DROPPED, token):
+    if _matches(DEFAULT_DROP_PATTERNS, token):
         return "filler"
     if vocabulary is None and _matches(normaliser.settings.keep, token):
         return ""
-    if (variant := VARIANT.fullmatch(token)) and words != normaliser.token(variant[1]):
+    if (variant := VARIANT.fullmatch(token)) and words != normaliser.normalise_token(variant[1]):
         return "variant"
     if FILLER.fullmatch(token):
         return "filler"
-    if MULTIWORD.fullmatch(token) and words != normaliser.words(JOINER.sub(" ", token)):
+    if MULTIWORD.fullmatch(token) and words != normaliser.normalise(JOINER.sub(" ", token)):
         return "multiword"
     mixed = normaliser.settings.case == "keep" and token != token.lower()
     return "case" if mixed and (token.lower() in seen or (vocabulary and token.lower() in vocabulary)) else ""
@@ -157,6 +157,6 @@ def _matches(patterns: Iterable[str], token: str) -> bool:
 def _normalise_counts(counts: Counter[str], normaliser: Normaliser) -> Counter[str]:
     words: Counter[str] = Counter()
     for token, count in counts.items():
-        for word in normaliser.token(token):
+        for word in normaliser.normalise_token(token):
             words[word] += count
     return words

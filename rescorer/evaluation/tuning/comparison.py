@@ -48,7 +48,7 @@ def score_lists(
         weights: their interpolation weights define the mixture.
         first_pass_weights: stream weights that define the first pass; None for the order of the list.
     """
-    words = rescorer.bundle.normaliser.words
+    words = rescorer.bundle.normaliser.normalise
     scored: list[ScoredList] = []
     errors: list[InvalidList] = []
     for nbest, result in zip(lists, rescorer.rescore_each(lists, weights), strict=True):

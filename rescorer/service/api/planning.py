@@ -73,8 +73,8 @@ def plan_lists(ranker: ListRanker, request: RescoreRequest, settings: ServiceSet
 
 def plan_texts(ranker: ListRanker, request: pb.ScoreTextRequest) -> Plan:
     """The texts as one list without scores; raises as ``plan_lists``."""
-    words = tuple(ranker.bundle.normaliser.words(text) for text in request.texts)
-    context: Words = ranker.bundle.normaliser.words(request.context)
+    words = tuple(ranker.bundle.normaliser.normalise(text) for text in request.texts)
+    context: Words = ranker.bundle.normaliser.normalise(request.context)
     check_lengths("", words, context)
     nbest = NBestList("", tuple(Hypothesis(text) for text in request.texts))
     return Plan(ranker, weights_of(ranker, request), (PreparedList(nbest, words, context),) if words else ())

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from rescorer.bundle import read_words
 from rescorer.errors import BundleError
-from rescorer.vocabulary import MARKS
+from rescorer.vocabulary import SPECIAL_TOKENS
 
 WORD_BYTES = 200
 """Of a word, as Python keeps it in vocabularies and tables, beside KenLM's own."""
@@ -57,7 +57,7 @@ def network_facts(name: str, bundle: Path, entry: Mapping[str, Any]) -> ModelFac
     shapes = [each["shape"] for key, each in header.items() if key != "__metadata__"]
     parameters = sum(math.prod(shape) for shape in shapes)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    words = int(config["vocabulary_size"]) - len(MARKS)
+    words = int(config["vocabulary_size"]) - len(SPECIAL_TOKENS)
     return ModelFacts(name, "neural", words, parameters, parameters * WEIGHT_BYTES + words * WORD_BYTES)
 
 
@@ -66,7 +66,7 @@ def ngram_facts(name: str, bundle: Path, entry: Mapping[str, Any]) -> ModelFacts
     path = bundle / entry["path"]
     counts = arpa_counts(path)
     if counts:
-        words, n_grams = max(0, counts[0] - len(MARKS)), sum(counts)
+        words, n_grams = max(0, counts[0] - len(SPECIAL_TOKENS)), sum(counts)
         return ModelFacts(name, "ngram", words, n_grams, n_grams * NGRAM_BYTES + words * WORD_BYTES)
     words = len(read_words(bundle / entry["words"])) if "words" in entry else 0
     return ModelFacts(name, "ngram", words, 0, path.stat().st_size + words * WORD_BYTES)

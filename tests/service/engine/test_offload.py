@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from rescorer.cpu_count import cores
+from rescorer.cpu_count import count_cpus
 from rescorer.profiling import Phase, phase
 from rescorer.service.assembly import NICENESS, niceness_of, threads_of
 from rescorer.service.engine.offload import SMALL_TOKENS, Offloader
@@ -66,11 +66,11 @@ def test_a_container_has_the_cores_of_its_quota(told, expected, tmp_path, monkey
     quota = tmp_path / "cpu.max"
     if told is not None:
         quota.write_text(told)
-    assert cores(quota) == (expected or 64)
+    assert count_cpus(quota) == (expected or 64)
 
 
 def test_there_is_a_core():
-    assert cores() >= 1
+    assert count_cpus() >= 1
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ def read_text(path: Path, normaliser: Normaliser, vocabulary_size: int) -> tuple
     """
     counts = count_words([path], normaliser)
     words = order_vocabulary(counts, (word for word, _ in counts.most_common(vocabulary_size)))
-    known = {word: i for word, i in words.ids.items() if words.knows(word)}
+    known = {word: i for word, i in words.ids.items() if words.is_known(word)}
     ids = encode_text([path], normaliser, known, unknown_id=words.unknown, end_id=words.end)
     return Sentences.from_ids(ids, start_id=words.start, end_id=words.end, max_words=MAX_SENTENCE_WORDS), len(
         words

@@ -57,7 +57,7 @@ def sample_command(
     options = SamplingOptions(temperature, top_k, top_p, longest, unknown)
     models = open_models(bundle, ngram, neural, normaliser=normaliser, device=device, share=share)
     sampler = Sampler(models.models, models.shares, options)
-    prompt_words = models.normaliser.words(prompt)
+    prompt_words = models.normaliser.normalise(prompt)
     random = np.random.default_rng(seed)
     for _ in range(number):
         text = " ".join([*prompt_words, *sampler.sample_sentence(random, prompt_words)])

@@ -54,7 +54,7 @@ def read_sentences(
             for number, line in enumerate(read_lines(path), start=1):
                 if number % LINES_PER_REPORT == 0:
                     task.advance(LINES_PER_REPORT)
-                words = normaliser.words(line)
+                words = normaliser.normalise(line)
                 if words:
                     yield words
 

@@ -89,7 +89,7 @@ def _parse_question(row: Mapping[str, str | None], file: str, line: int) -> Ques
 
 def complete(models: ModelSet, questions: Sequence[Question]) -> dict[str, Completion]:
     """Answer every question with the most probable sentence; return results by model, mixture included."""
-    normalise = models.normaliser.words
+    normalise = models.normaliser.normalise
     sentences = [normalise(text) for question in questions for text in question.sentences()]
     scores = score_tokens(models.models, sentences, "answering")
     correct = np.array([question.answer for question in questions])

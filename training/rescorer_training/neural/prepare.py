@@ -89,7 +89,7 @@ def prepare_text(
 
 def _encode(path: Path, words: Sequence[str], vocabulary: Vocabulary, text: str) -> None:
     """Replace provisional ids by the vocabulary's; raises FormatError if the vocabulary knows no word."""
-    if not any(map(vocabulary.knows, words)):
+    if not any(map(vocabulary.is_known, words)):
         raise FormatError(
             f"the vocabulary has none of the text's {len(words):,} different words, such as {words[0]!r}; "
             "check that case and normaliser match",
