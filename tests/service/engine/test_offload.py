@@ -46,7 +46,7 @@ def test_a_job_that_fails_fails_for_who_asked(size):
     [(2, 0, 0, 1), (2, 1, 0, 1), (2, 2, 0, 1), (8, 1, 0, 7), (8, 3, 0, 2), (1, 1, 0, 1), (8, 8, 3, 3)],
 )
 def test_cores_but_one_are_shared_out_among_scorers(monkeypatch, here, workers, threads, expected):
-    monkeypatch.setattr("rescorer.service.assembly.cores", lambda: here)
+    monkeypatch.setattr("rescorer.service.assembly.count_cpus", lambda: here)
     assert threads_of(load_settings(bundle="x", workers=workers, threads=threads)) == expected
 
 
@@ -80,6 +80,6 @@ def test_there_is_a_core():
 def test_scorers_that_take_all_cores_let_who_answers_go_first(
     monkeypatch, here, workers, threads, device, niceness
 ):
-    monkeypatch.setattr("rescorer.service.assembly.cores", lambda: here)
+    monkeypatch.setattr("rescorer.service.assembly.count_cpus", lambda: here)
     settings = load_settings(bundle="x", workers=workers, threads=threads, device=device)
     assert niceness_of(settings) == niceness
