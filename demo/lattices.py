@@ -50,7 +50,7 @@ def expand_with_lm(lattice: Lattice, model: kenlm.Model) -> dict[SearchState, li
     for node in lattice.topological_order():
         for state in states[node]:
             steps[node, state] = []
-            for link in lattice.links[node]:
+            for link in lattice.arcs[node]:
                 word = END if link.target == lattice.end else link.word
                 lm, next_state = advance(model, state, word)
                 states[link.target][next_state] = None

@@ -1,4 +1,4 @@
-"""Kaldi's compact lattices: golden files, the search against every path, and lattices that are none."""
+"""Kaldi's compact lattices: expected lists, the search against all paths, and invalid files."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ GOLDEN = (
 WORDS = "<eps> 0\nso 1\npear 2\npair 3\ntree 4\n<s> 5\n"
 
 
-def read(text: str | bytes, **options):
+def parse_lists(text: str | bytes, **options):
     return list(read_lists(io.BytesIO(text if isinstance(text, bytes) else text.encode()), **options))
 
 
-def numbered(text: str) -> str:
+def replace_words_by_numbers(text: str) -> str:
     for line in WORDS.splitlines():
         word, number = line.split()
         text = text.replace(f"\t{word}\t", f"\t{number}\t").replace(f" {word} ", f" {number} ")
     return text.replace(" tree\n", " 4\n")
 
 
-def test_lattices_become_lists_best_first():
-    assert read(GOLDEN) == [
+def test_reads_lattices_as_lists_best_first():
+    assert parse_lists(GOLDEN) == [
         NBestList(
             "spk-u1",
             (Hypothesis(""), Hypothesis("so pear"), Hypothesis("so pair")),
@@ -59,97 +59,101 @@ def test_lattices_become_lists_best_first():
     ]
 
 
-def test_scales_depth_and_penalty_choose_the_paths():
-    first, _ = read(GOLDEN, lmscale=10.0, acscale=1.0, depth=2)
-    assert [each.text for each in first.hypotheses] == ["", "so pair"]
+def test_scales_depth_and_penalty_select_paths():
+    first, _ = parse_lists(GOLDEN, lmscale=10.0, acscale=1.0, depth=2)
+    assert [hypothesis.text for hypothesis in first.hypotheses] == ["", "so pair"]
     assert first.streams["graph"] == (-0.75, -3.0)
-    first, _ = read(GOLDEN, wdpenalty=50.0, depth=1)
-    assert [each.text for each in first.hypotheses] == ["so pear"]
+    first, _ = parse_lists(GOLDEN, wdpenalty=50.0, depth=1)
+    assert [hypothesis.text for hypothesis in first.hypotheses] == ["so pear"]
 
 
 def test_numbers_need_a_symbol_table(tmp_path):
-    text = numbered(GOLDEN)
+    text = replace_words_by_numbers(GOLDEN)
     (tmp_path / "words.txt").write_text(WORDS)
     (tmp_path / "lat.txt").write_text(text)
-    assert list(choose(f"kaldi-lattice:words={tmp_path / 'words.txt'}").read(tmp_path / "lat.txt")) == read(
-        GOLDEN
-    )
-    for fault in read(text):
-        assert isinstance(fault, InvalidList)
-        assert "its words are numbers: give the symbol table, words=FILE" in str(fault)
-    first, second = read(text.replace("\t2\t2,", "\t99\t2,"), words=str(tmp_path / "words.txt"))
-    assert "<stream>:1, list 'spk-u1': the word '99' is no number of the symbol table" in str(first)
+    assert list(
+        choose(f"kaldi-lattice:words={tmp_path / 'words.txt'}").read(tmp_path / "lat.txt")
+    ) == parse_lists(GOLDEN)
+    for error in parse_lists(text):
+        assert isinstance(error, InvalidList)
+        assert "the words are numbers; give their symbol table with words=FILE" in str(error)
+    first, second = parse_lists(text.replace("\t2\t2,", "\t99\t2,"), words=str(tmp_path / "words.txt"))
+    assert "<stream>:1, list 'spk-u1': word '99' is not in the symbol table" in str(first)
     assert isinstance(second, NBestList)
-    for fault in read(GOLDEN, words=str(tmp_path / "words.txt")):
-        assert "is no number of the symbol table" in str(fault)
+    for error in parse_lists(GOLDEN, words=str(tmp_path / "words.txt")):
+        assert "is not in the symbol table" in str(error)
 
 
 @pytest.mark.parametrize(
-    ("table", "said"),
+    ("table", "message"),
     [
-        ("a 1\nb 1\n", "words.txt:2: the number 1 is here a second time"),
-        ("a\n", "words.txt:1: 'a': expected WORD NUMBER"),
-        ("a b\n", "words.txt:1: 'a b': expected WORD NUMBER"),
+        ("a 1\nb 1\n", "words.txt:2: duplicate number 1"),
+        ("a\n", "words.txt:1: expected WORD NUMBER, got 'a'"),
+        ("a b\n", "words.txt:1: expected WORD NUMBER, got 'a b'"),
         (b"\xff 1\n", "words.txt:1: not UTF-8"),
     ],
 )
-def test_a_bad_symbol_table_is_refused(tmp_path, table, said):
+def test_rejects_invalid_symbol_tables(tmp_path, table, message):
     (tmp_path / "words.txt").write_bytes(table if isinstance(table, bytes) else table.encode())
     with pytest.raises(FormatError) as caught:
-        read(GOLDEN, words=str(tmp_path / "words.txt"))
-    assert said in str(caught.value)
+        parse_lists(GOLDEN, words=str(tmp_path / "words.txt"))
+    assert message in str(caught.value)
 
 
-def test_gzip_carriage_returns_and_a_byte_order_mark_do_no_harm():
+def test_ignores_gzip_carriage_returns_and_byte_order_mark():
     changed = ("\ufeff" + GOLDEN.replace("\n", "\r\n")).encode()
-    assert read(gzip.compress(changed)) == read(changed) == read(GOLDEN)
+    assert parse_lists(gzip.compress(changed)) == parse_lists(changed) == parse_lists(GOLDEN)
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
-        ("2,40.5,5", "2,nan,5", "<stream>:4: '2,nan,5': expected two finite costs"),
-        ("2,40.5,5", "Infinity,40.5,5", "<stream>:4: 'Infinity,40.5,5': expected two finite costs"),
+        ("2,40.5,5", "2,nan,5", "<stream>:4: expected two finite costs, got '2,nan,5'"),
+        ("2,40.5,5", "Infinity,40.5,5", "<stream>:4: expected two finite costs, got 'Infinity,40.5,5'"),
         ("2,40.5,5", "2,tensor(-12.9),5", "expected two finite costs"),
-        ("2,40.5,5", "2,40.5", "<stream>:4: '2,40.5': expected GRAPH,ACOUSTIC,TRANSITION-IDS"),
-        ("pear\t2", "pear\tpear\t2", "<stream>:4: 5 columns; expected FROM TO WORD GRAPH,ACOUSTIC"),
-        ("0\t7\tpear", "0\tx\tpear", "<stream>:4: 'x' is no state's number"),
-        ("spk-u1 \n", "spk u1\n", "<stream>:1: 'spk u1': expected a lattice's id alone"),
+        ("2,40.5,5", "2,40.5", "<stream>:4: expected GRAPH,ACOUSTIC,TRANSITION-IDS, got '2,40.5'"),
+        ("pear\t2", "pear\tpear\t2", "<stream>:4: expected FROM TO WORD GRAPH,ACOUSTIC"),
+        ("0\t7\tpear", "0\tx\tpear", "<stream>:4: expected the number of a state, got 'x'"),
+        (
+            "spk-u1 \n",
+            "spk u1\n",
+            "<stream>:1: expected the id of a lattice, without white space, got 'spk u1'",
+        ),
         ("spk-u1 \n", "spk-u1\n\nu2\n", "<stream>:1, list 'spk-u1': no states"),
-        ("7\t0.5,10,7_8\n", "", "list 'spk-u1': no way leads from the start to the end"),
-        ("0\t7\tpair", "0\t2\tpair", "list 'spk-u1': a way leads from node"),
+        ("7\t0.5,10,7_8\n", "", "list 'spk-u1': no path leads from the start to the end"),
+        ("0\t7\tpair", "0\t2\tpair", "list 'spk-u1': node 1 is on a cycle"),
     ],
 )
-def test_bad_input_says_where_and_the_next_lattice_is_read(old, new, said):
+def test_invalid_lattice_does_not_affect_the_next(old, new, message):
     assert old in GOLDEN
-    fault, *_, good = read(GOLDEN.replace(old, new, 1).replace("\nu2\n0 1", "\nu3\n0 1"))
-    assert said in str(fault)
-    assert good.id == "u3"
+    error, *_, valid = parse_lists(GOLDEN.replace(old, new, 1).replace("\nu2\n0 1", "\nu3\n0 1"))
+    assert message in str(error)
+    assert valid.id == "u3"
 
 
-def test_a_line_that_is_no_text_is_a_fault_of_its_lattice_alone():
-    fault, good = read(GOLDEN.encode().replace(b"pair", b"\xff"))
-    assert "<stream>:5: not UTF-8" in str(fault)
-    assert good.id == "u2"
+def test_line_that_is_not_utf8_affects_only_its_lattice():
+    error, valid = parse_lists(GOLDEN.encode().replace(b"pair", b"\xff"))
+    assert "<stream>:5: not UTF-8" in str(error)
+    assert valid.id == "u2"
 
 
-def test_an_id_met_before_and_a_file_cut_off_are_told(tmp_path):
-    good, _, again = read(GOLDEN + GOLDEN[: GOLDEN.index("u2")])
-    assert good.id == "spk-u1"
-    assert "list 'spk-u1': is here a second time" in str(again)
-    _, cut = read(GOLDEN[:-1])
-    assert "<stream>:8: the last lattice has no empty line after it" in str(cut)
+def test_rejects_duplicate_ids_and_truncated_files(tmp_path):
+    first, _, duplicate = parse_lists(GOLDEN + GOLDEN[: GOLDEN.index("u2")])
+    assert first.id == "spk-u1"
+    assert "list 'spk-u1': duplicate id" in str(duplicate)
+    _, truncated = parse_lists(GOLDEN[:-1])
+    assert "<stream>:8: no empty line after the last lattice" in str(truncated)
     write_truncated_gzip(tmp_path / "lat.gz", GOLDEN)
-    *_, fault = read_lists(tmp_path / "lat.gz")
-    assert isinstance(fault, FormatError)
+    *_, error = read_lists(tmp_path / "lat.gz")
+    assert isinstance(error, FormatError)
 
 
-def test_a_search_that_needs_too_much_is_refused():
+def test_rejects_lattices_that_need_too_many_paths():
     arcs = "".join(f"{n} {n + 1} {word} 1,1,\n" for n in range(40) for word in "ab")
-    (nbest,) = read(f"u1\n{arcs}40\n\n", depth=200)
+    (nbest,) = parse_lists(f"u1\n{arcs}40\n\n", depth=200)
     assert len(nbest.hypotheses) == 200
-    (fault,) = read(f"u1\n{arcs}40\n\n", depth=200, max_paths=100)
-    assert "list 'u1': more than 100 partial paths for" in str(fault)
+    (error,) = parse_lists(f"u1\n{arcs}40\n\n", depth=200, max_paths=100)
+    assert "list 'u1': more than 100 partial paths for" in str(error)
     with pytest.raises(ConfigError, match="kaldi-lattice: depth='0': expected a positive integer"):
         choose("kaldi-lattice:depth=0").read("lat.txt")
 
@@ -163,8 +167,7 @@ ARCS = st.lists(
 
 
 @given(ARCS, st.dictionaries(st.integers(0, 6), st.tuples(COSTS, COSTS), min_size=1, max_size=3))
-def test_the_list_is_that_of_every_path(arcs, finals):
-    """The twin goes along all paths, one by one."""
+def test_list_agrees_with_enumeration_of_all_paths(arcs, finals):
     best: dict[str, float] = {}
 
     def follow(state: int, words: list[str], total: float) -> None:
@@ -178,10 +181,10 @@ def test_the_list_is_that_of_every_path(arcs, finals):
     follow(arcs[0][0], [], 0.0)
     lines = [f"{s} {t} {word} {graph},{acoustic},1_2" for s, t, word, graph, acoustic in arcs]
     lines += [f"{state} {graph},{acoustic}," for state, (graph, acoustic) in finals.items()]
-    (found,) = read("\n".join(["u1", *lines, "", ""]))
+    (found,) = parse_lists("\n".join(["u1", *lines, "", ""]))
     if not best:
-        assert "no way leads from the start to the end" in str(found)
+        assert "no path leads from the start to the end" in str(found)
         return
-    totals = [sum(both) for both in zip(*found.streams.values(), strict=True)]
-    assert dict(zip((each.text for each in found.hypotheses), totals, strict=True)) == best
+    totals = [sum(scores) for scores in zip(*found.streams.values(), strict=True)]
+    assert dict(zip((hypothesis.text for hypothesis in found.hypotheses), totals, strict=True)) == best
     assert totals == sorted(totals, reverse=True)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from rescorer.evaluation.error_rate.error_counts import WordErrors
 from rescorer.evaluation.error_rate.oracle import evaluate_list
 from rescorer.formats.lattices.htk import read_lattice
-from rescorer.formats.lattices.lattice import Lattice, Link
+from rescorer.formats.lattices.lattice import Arc, Lattice
 from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.text import Normaliser
 from rescorer.types import NBestList
@@ -169,7 +169,7 @@ def every_sentence(lattice, model: kenlm.Model) -> dict[tuple[str, ...], tuple[f
             lm = model.score(" ".join(words)) * math.log(10)
             total = acoustic + lattices.LM_SCALE * lm + lattices.WORD_INSERTION_PENALTY * (len(words) + 1)
             found[words] = max(found.get(words, (-math.inf, -math.inf)), (total, acoustic))
-        for target, word, (score,), _ in lattice.links[node]:
+        for target, word, (score,), _ in lattice.arcs[node]:
             paths.append((target, (*words, word) if word else words, acoustic + score))
     return found
 
@@ -185,7 +185,7 @@ def random_lattices(draw: st.DrawFn) -> object:
     for node in range(n):
         drawn = [draw(scores) for _ in range(node)]
         drawn_links = ((target, score) for target, score in enumerate(drawn) if score is not None)
-        links.append(tuple(Link(target, words[target], (float(score),)) for target, score in drawn_links))
+        links.append(tuple(Arc(target, words[target], (float(score),)) for target, score in drawn_links))
     return Lattice(tuple(links), start=n - 1, end=0)
 
 

@@ -1,1 +1,4 @@
-"""Word lattices: read into n-best lists by exact search, written from lists as prefix trees."""
+"""Read lattices as n-best lists by exact search, and write lists as lattices in the shape of prefix trees.
+
+HTK (SLF) and Kaldi files come in; the best distinct word sequences of each lattice go out.
+"""

@@ -1,7 +1,7 @@
-"""Owns the lists of HTK lattices (SLF): each lattice expanded to its exact best word sequences.
+"""Read HTK lattices (SLF) as lists of their best word sequences, and write lists as HTK lattices.
 
-One lattice a file, its name the id, alone or in a folder; ``slf.py`` owns the syntax. A list is written as
-the prefix tree of its words.
+There is one lattice per file, in a folder or alone; the file name is the id. A list is written as the prefix
+tree of its words. ``slf`` parses the syntax and cites the HTK Book.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from rescorer.formats.common import Row, Write, build_list
 from rescorer.formats.io.sniff import Sample
 from rescorer.formats.io.text_io import Source
 from rescorer.formats.io.utterance_folder import create_file, make_folder, read_list_files
-from rescorer.formats.lattices.lattice import MAX_PATHS, Lattice, Path
-from rescorer.formats.lattices.lattice import find_best_paths as lattice_paths
-from rescorer.formats.lattices.prefix_tree import find_lattice_losses, prefix_tree
+from rescorer.formats.lattices import lattice as search
+from rescorer.formats.lattices.lattice import DEFAULT_DEPTH, MAX_PATHS, Lattice, Path
+from rescorer.formats.lattices.prefix_tree import build_prefix_tree, find_lattice_losses
 from rescorer.formats.lattices.slf import (
     SILENT,
     STREAMS,
@@ -35,24 +35,27 @@ from rescorer.types import NBestList
 
 SUFFIXES = (".slf", ".lat")
 OPTIONS = {"acscale": "acoustic", "lmscale": "lm", "prscale": "pronunciation", "wdpenalty": "word_penalty"}
-DEFAULT_DEPTH = 100
+"""Fields of ``Scales`` by HTK's names, which are also those of the options."""
 NAME_FIELD = "utterance"
-"""Field of a list with the name in its lattice's header."""
+"""Field of a list with the utterance name from the header of its lattice."""
 NO_WORD = "!NULL"
 
 
 @dataclass(frozen=True, slots=True)
 class Scales:
-    """How a path's total is made: Σ scale · score + ``word_penalty`` · words; None: as the header says."""
+    """Weights of a path's total: Σ scale · score + ``word_penalty`` · number of words.
+
+    None stands for the value in the header of the lattice.
+    """
 
     acoustic: float | None = None
-    """``acscale=``, or 1."""
+    """Default: ``acscale=`` in the header, or 1."""
     lm: float | None = None
-    """``lmscale=``, or 1."""
+    """Default: ``lmscale=`` in the header, or 1."""
     pronunciation: float | None = None
-    """``prscale=``, or 1."""
+    """Default: ``prscale=`` in the header, or 1."""
     word_penalty: float | None = None
-    """In nats, with its sign: added once a word. ``wdpenalty=`` in the file's base, or 0."""
+    """Word insertion penalty in nats, with its sign. Default: ``wdpenalty=`` in the header, or 0."""
 
 
 def read_lists(
@@ -62,14 +65,16 @@ def read_lists(
     max_paths: int = MAX_PATHS,
     scales: Scales = Scales(),
 ) -> Iterator[NBestList | InputError]:
-    """Yields the list of each lattice: its best distinct word sequences, best first, with unweighted streams.
+    """Yield the list of each lattice: its best distinct word sequences, best first.
 
-    The streams are ``acoustic``, ``lm`` and ``pronunciation``, those of them that any link has; a link
-    without one counts 0. The file's name is the list's id. Words whose nodes have times keep them in the
-    field ``words``, as those of a ctm do.
+    The streams, unweighted, are those of ``acoustic``, ``lm`` and ``pronunciation`` that any link has; a link
+    without a score counts as 0. If the nodes have times, those of the words are in the field ``words``, as
+    for a ctm.
 
     Args:
-        max_paths: bound on the partial paths of one search; a lattice that needs more is a fault.
+        depth: largest number of hypotheses per list.
+        max_paths: largest number of partial paths in a search; a lattice that needs more is rejected.
+        scales: weights of the streams in the search.
 
     Raises:
         FormatError: the source cannot be opened, or has no name.
@@ -84,16 +89,16 @@ def _read_file(
 ) -> NBestList | InputError:
     lattice, header = read_lattice(path)
     try:
-        best = find_best_paths(lattice, resolve_scales(header, scales, str(path)), depth, max_paths)
-    except (ValueError, LimitExceeded) as fault:
-        return InvalidList(str(fault), list_id=list_id, file=str(path))
-    rows = [_row(lattice, path_taken) for path_taken in best]
+        paths = find_best_paths(lattice, resolve_scales(header, scales, str(path)), depth, max_paths)
+    except (ValueError, LimitExceeded) as error:
+        return InvalidList(str(error), list_id=list_id, file=str(path))
+    rows = [_build_row(lattice, best_path) for best_path in paths]
     name = {NAME_FIELD: header["UTTERANCE"]} if "UTTERANCE" in header else {}
     return build_list(list_id, rows, {}, str(path), fields=name)
 
 
-def _row(lattice: Lattice, path: Path) -> Row:
-    """A path's hypothesis, with the times of its words where all of them have one."""
+def _build_row(lattice: Lattice, path: Path) -> Row:
+    """Build the hypothesis of a path, with word times if all words have one."""
     scores = dict(zip(lattice.streams, path.scores, strict=True))
     timed = len(path.spans) == len(path.words) > 0
     times = {WORDS_FIELD: build_word_times(path.words, path.spans)} if timed else {}
@@ -101,41 +106,42 @@ def _row(lattice: Lattice, path: Path) -> Row:
 
 
 def read_with_options(source: Source, **options: Any) -> Iterator[NBestList | InputError]:
-    """``read_lists`` with the scales by the names that HTK gives them."""
-    named = _named(options)
-    return read_lists(source, scales=named, **{k: v for k, v in options.items() if k not in OPTIONS})
+    """Read lists with scales given by HTK's names; further options are those of ``read_lists``."""
+    other_options = {name: value for name, value in options.items() if name not in OPTIONS}
+    return read_lists(source, scales=_build_scales(options), **other_options)
 
 
-def _named(options: Mapping[str, Any]) -> Scales:
-    return Scales(**{name: options[key] for key, name in OPTIONS.items() if key in options})
+def _build_scales(options: Mapping[str, Any]) -> Scales:
+    return Scales(**{name: options[htk_name] for htk_name, name in OPTIONS.items() if htk_name in options})
 
 
 @contextmanager
 def writer(target: str | FilePath, **options: float) -> Iterator[Write]:
-    """Writes a lattice a list into a folder, in nats, with the streams ``acoustic``, ``lm`` and
-    ``pronunciation``; words have the times of the field ``words``.
+    """Write one lattice per list into a folder, with the scores of all streams in nats and the word times.
 
-    More than ``DEFAULT_DEPTH`` hypotheses are read back where ``depth`` says so.
+    The streams are ``acoustic``, ``lm`` and ``pronunciation``. To read back more than ``DEFAULT_DEPTH``
+    hypotheses, set ``depth``.
 
     Args:
-        options: scales for the header, by HTK's names; they say in which order the list is read back.
+        options: scales for the header, by HTK's names; they determine the order in which hypotheses are read
+            back.
     """
     folder = make_folder(target)
     header = [f"{name}={options[name]!r}" for name in OPTIONS if name in options]
 
     def write(nbest: NBestList) -> None:
-        lines = list(_lines(nbest, header))
+        lines = list(_format_lines(nbest, header))
         with create_file(folder, nbest.id, SUFFIXES[0]) as stream:
             stream.writelines(f"{line}\n" for line in lines)
 
     yield write
 
 
-def _lines(nbest: NBestList, header: list[str]) -> Iterator[str]:
+def _format_lines(nbest: NBestList, header: list[str]) -> Iterator[str]:
     name = nbest.fields.get(NAME_FIELD)
     if not isinstance(name, str | None):
         raise InvalidList("expected a string", list_id=nbest.id, field=NAME_FIELD)
-    tree = prefix_tree(nbest, SILENT, timed=True)
+    tree = build_prefix_tree(nbest, SILENT, timed=True)
     yield "VERSION=1.0"
     yield from () if name is None else (f"UTTERANCE={escape_value(name)}",)
     yield " ".join([f"base={math.e!r}", *header])
@@ -143,57 +149,57 @@ def _lines(nbest: NBestList, header: list[str]) -> Iterator[str]:
     yield f"N={tree.end + 1} L={len(tree.arcs)}"
     for node, time in enumerate(tree.times_s):
         yield f"I={node}" if time is None else f"I={node} t={time!r}"
-    streams = {letter: nbest.streams[name] for letter, name in STREAMS.items() if name in nbest.streams}
+    streams = {name: nbest.streams[stream] for name, stream in STREAMS.items() if stream in nbest.streams}
     for number, arc in enumerate(tree.arcs):
         link = f"J={number} S={arc.source} E={arc.target} W={escape_value(arc.word or NO_WORD)}"
-        of = arc.hypothesis
-        scores = () if of is None else (f"{letter}={values[of]!r}" for letter, values in streams.items())
+        index = arc.hypothesis
+        scores = () if index is None else (f"{name}={values[index]!r}" for name, values in streams.items())
         yield " ".join([link, *scores])
 
 
 def find_losses(nbest: NBestList, **options: float) -> set[str]:
-    """What a list written with these options does not keep of its hypotheses."""
-    scales = resolve_scales({}, _named(options), "")
-    of_stream = {name: getattr(scales, name) for name in STREAMS.values()}
-    return find_lattice_losses(nbest, of_stream, scales.word_penalty or 0.0)
+    """Return descriptions of what a list loses when it is written with these options and read back."""
+    scales = resolve_scales({}, _build_scales(options), "")
+    stream_scales = {stream: getattr(scales, stream) for stream in STREAMS.values()}
+    return find_lattice_losses(nbest, stream_scales, scales.word_penalty or 0.0)
 
 
 def resolve_scales(header: Mapping[str, str], scales: Scales, file: str) -> Scales:
-    """``scales`` with what they leave open taken from the header.
+    """Return scales without None, with missing values from the header of a lattice or their defaults.
 
     Raises:
-        FormatError: the header's own are no numbers.
+        FormatError: a value in the header is not a number.
     """
     nats = parse_log_base(header["base"], file, None) if "base" in header else 1.0
 
-    def of(told: float | None, name: str, default: float, unit: float = 1.0) -> float:
-        if told is not None:
-            return told
-        return parse_score(header[name], unit, file, None, name) if name in header else default
+    def resolve(scale: float | None, name: str, default: float, nats_per_unit: float = 1.0) -> float:
+        if scale is not None:
+            return scale
+        return parse_score(header[name], nats_per_unit, file, None, name) if name in header else default
 
     return Scales(
-        acoustic=of(scales.acoustic, "acscale", 1.0),
-        lm=of(scales.lm, "lmscale", 1.0),
-        pronunciation=of(scales.pronunciation, "prscale", 1.0),
-        word_penalty=of(scales.word_penalty, "wdpenalty", 0.0, 1.0 if nats is None else nats),
+        acoustic=resolve(scales.acoustic, "acscale", 1.0),
+        lm=resolve(scales.lm, "lmscale", 1.0),
+        pronunciation=resolve(scales.pronunciation, "prscale", 1.0),
+        word_penalty=resolve(scales.word_penalty, "wdpenalty", 0.0, 1.0 if nats is None else nats),
     )
 
 
 def find_best_paths(lattice: Lattice, scales: Scales, depth: int, max_paths: int = MAX_PATHS) -> list[Path]:
-    """The ``depth`` best distinct word sequences of a lattice under ``scales`` that leave nothing open.
+    """Find the ``depth`` best distinct word sequences of a lattice, under scales without None.
 
     Raises:
-        ValueError: the lattice has circles, or no way from its start to its end.
+        ValueError: the lattice has a cycle, or no path leads from its start to its end.
         LimitExceeded: the search needs more than ``max_paths`` partial paths.
     """
-    of_stream = {name: getattr(scales, name) for name in lattice.streams}
-    return lattice_paths(lattice, of_stream, scales.word_penalty or 0.0, depth, max_paths)
+    stream_scales = {stream: getattr(scales, stream) for stream in lattice.streams}
+    return search.find_best_paths(lattice, stream_scales, scales.word_penalty or 0.0, depth, max_paths)
 
 
 def looks_like(sample: Sample) -> str:
-    """What says that a file or folder is of this format; empty where nothing does."""
-    head = [line for line in sample.lines if not line.startswith("#")]
-    if head and re.match(r"(VERSION|V)=\S", head[0]):
+    """Return the evidence that a file or folder is in this format, or an empty string."""
+    content = [line for line in sample.lines if not line.startswith("#")]
+    if content and re.match(r"(VERSION|V)=\S", content[0]):
         return "a first line with VERSION="
-    suffixed = any(name.endswith(SUFFIXES) for name in sample.names)
-    return f"file names that end in {' or '.join(SUFFIXES)}" if suffixed else ""
+    has_suffix = any(name.endswith(SUFFIXES) for name in sample.names)
+    return f"file names that end with {' or '.join(SUFFIXES)}" if has_suffix else ""

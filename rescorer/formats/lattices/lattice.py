@@ -1,4 +1,8 @@
-"""Owns word lattices in memory and the exact search for their best word sequences; no file's syntax."""
+"""Represent word lattices in memory, and search their best word sequences exactly.
+
+The search is A* (Hart, Nilsson and Raphael, 1968) with the exact score of the best completion as its
+heuristic.
+"""
 
 from __future__ import annotations
 
@@ -10,135 +14,135 @@ from typing import Generic, NamedTuple, TypeVar
 
 from rescorer.errors import LimitExceeded
 
-Place = TypeVar("Place", bound=Hashable)
-"""All that what follows depends on: a node, or a node and the state of a language model."""
+State = TypeVar("State", bound=Hashable)
+"""State of the search: a node, or a node with the state of a language model."""
 
+DEFAULT_DEPTH = 100
+"""Number of word sequences to extract from a lattice by default."""
 MAX_PATHS = 2_000_000
-"""Partial paths that a search may keep; about a gigabyte at twenty words each, more with times."""
+"""Largest number of partial paths in a search: about a gigabyte at twenty words each, more with times."""
 Span = tuple[float, float]
-"""When a word begins and ends, in seconds."""
-TIE_DECIMALS = 9
-"""Of estimates, whose last digits depend on the order of additions."""
+"""Start and end of a word in seconds."""
+ESTIMATE_DECIMALS = 9
+"""Decimals of estimated totals; further digits depend on the order of additions."""
 
 
-class Link(NamedTuple):
-    """A way from one node to another."""
+class Arc(NamedTuple):
+    """A transition from one node of a lattice to another."""
 
     target: int
     word: str
     """Empty for fillers and sentence marks."""
     scores: tuple[float, ...]
-    """One of each of the lattice's streams, in nats."""
+    """One score in nats per stream of the lattice."""
     span: Span | None = None
-    """Of the word, where the lattice tells it."""
+    """Start and end of the word, if known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lattice:
-    """A word lattice with the words on its links, one start and one end."""
+    """A word lattice with words on its arcs, one start node and one end node."""
 
-    links: tuple[tuple[Link, ...], ...]
-    """Those that leave each node."""
+    arcs: tuple[tuple[Arc, ...], ...]
+    """Outgoing arcs of each node."""
     start: int
     end: int
     streams: tuple[str, ...] = ("acoustic",)
 
     def topological_order(self) -> list[int]:
-        """Nodes that the start reaches, each before all that it leads to.
+        """Return the nodes that are reachable from the start, each before all of its successors.
 
         Raises:
-            ValueError: the links form a circle.
+            ValueError: the lattice has a cycle.
         """
         order: list[int] = []
         seen = {self.start}
-        stack = [(self.start, iter(self.links[self.start]))]
+        stack = [(self.start, iter(self.arcs[self.start]))]
         while stack:
-            node, links = stack[-1]
-            target = next((link.target for link in links if link.target not in seen), None)
+            node, arcs = stack[-1]
+            target = next((arc.target for arc in arcs if arc.target not in seen), None)
             if target is None:
                 order.append(node)
                 stack.pop()
             else:
                 seen.add(target)
-                stack.append((target, iter(self.links[target])))
+                stack.append((target, iter(self.arcs[target])))
         order.reverse()
-        place = {node: index for index, node in enumerate(order)}
-        circle = next((n for n in order for link in self.links[n] if place[link.target] <= place[n]), None)
-        if circle is not None:
-            raise ValueError(f"a way leads from node {circle} back to it; expected a lattice without circles")
+        positions = {node: position for position, node in enumerate(order)}
+        for node in order:
+            if any(positions[arc.target] <= positions[node] for arc in self.arcs[node]):
+                raise ValueError(f"node {node} is on a cycle; expected a lattice without cycles")
         return order
 
 
-class Step(NamedTuple, Generic[Place]):
-    """A link taken from some place."""
+class Step(NamedTuple, Generic[State]):
+    """An arc in a search, with its weighted score."""
 
-    target: Place
+    target: State
     word: str
     total: float
-    """Weighted; what the search adds up."""
+    """Weighted score, which the search maximises."""
     scores: tuple[float, ...]
-    """Unweighted; summed along a path."""
+    """Unweighted scores, which are summed along a path."""
     span: Span | None = None
 
 
 class Path(NamedTuple):
-    """A word sequence and the best way through a lattice with these words."""
+    """A word sequence, and the scores of the best path through a lattice with these words."""
 
     words: tuple[str, ...]
     total: float
     scores: tuple[float, ...]
     spans: tuple[Span, ...] = ()
-    """Of the words that have one; as many as words where all of them do."""
+    """Spans of the words that have one; as many as words if all of them do."""
 
 
 def search_n_best(
-    steps: Mapping[Place, Sequence[Step[Place]]],
-    start: Place,
-    is_end: Callable[[Place], bool],
+    steps: Mapping[State, Sequence[Step[State]]],
+    start: State,
+    is_end: Callable[[State], bool],
     depth: int,
     max_paths: int = MAX_PATHS,
 ) -> list[Path]:
-    """The ``depth`` best distinct word sequences, best first; paths with the same words count as the best
-    of them.
+    """Find the ``depth`` best distinct word sequences, best first.
 
-    A* with the exact best completion as its estimate: paths leave the queue best first, so a place that is
-    met again with the same words can be left out.
+    Of the paths with the same words, only the best one counts. Paths leave the queue best first, because the
+    estimate of a path's total is exact; a state that is reached again with the same words can be skipped.
 
     Args:
-        steps: of every place, each place before all that it leads to.
-        max_paths: bound on the partial paths kept.
+        steps: outgoing steps of each state; a state must come before all of its successors.
+        max_paths: largest number of partial paths in memory.
 
     Raises:
-        LimitExceeded: the bound is reached before the search ends.
+        LimitExceeded: the search needs more than ``max_paths`` partial paths.
     """
-    to_go: dict[Place, float] = {}  # total of the best way from a place to the end
-    for place in reversed(list(steps)):
-        ways = (step.total + to_go[step.target] for step in steps[place])
-        to_go[place] = 0.0 if is_end(place) else max(ways, default=-math.inf)
+    best_completion: dict[State, float] = {}  # total of the best path from a state to the end
+    for state in reversed(list(steps)):
+        totals = (step.total + best_completion[step.target] for step in steps[state])
+        best_completion[state] = 0.0 if is_end(state) else max(totals, default=-math.inf)
 
-    zeros = (0.0,) * next((len(step.scores) for each in steps.values() for step in each), 0)
-    queue: list[tuple[float, int, Path, Place]] = [(-to_go[start], 0, Path((), 0.0, zeros), start)]
-    met: set[tuple[Place, tuple[str, ...]]] = set()
+    zeros = (0.0,) * next((len(step.scores) for outgoing in steps.values() for step in outgoing), 0)
+    queue: list[tuple[float, int, Path, State]] = [(-best_completion[start], 0, Path((), 0.0, zeros), start)]
+    visited: set[tuple[State, tuple[str, ...]]] = set()
     found: list[Path] = []
-    pushed = 0  # settles ties, the youngest first: equal paths are followed one by one to the end
+    pushed = 0  # breaks ties, newest first, so that one of several equal paths is followed to the end
     while queue and len(found) < depth:
-        _, _, path, place = heapq.heappop(queue)
-        if (place, path.words) in met:
+        _, _, path, state = heapq.heappop(queue)
+        if (state, path.words) in visited:
             continue
-        met.add((place, path.words))
-        if is_end(place):
+        visited.add((state, path.words))
+        if is_end(state):
             found.append(path)
             continue
-        for step in steps[place]:
-            if to_go[step.target] == -math.inf:
+        for step in steps[state]:
+            if best_completion[step.target] == -math.inf:
                 continue
             pushed += 1
             if pushed > max_paths:
-                raise LimitExceeded(
-                    f"more than {max_paths} partial paths for {len(found)} of {depth} sequences"
-                )
-            longer = _extended(path, step)
-            estimate = round(longer.total + to_go[step.target], TIE_DECIMALS)
+                message = f"more than {max_paths} partial paths for {len(found)} of {depth} word sequences"
+                raise LimitExceeded(f"{message}; reduce depth or raise max_paths")
+            longer = _extend_path(path, step)
+            estimate = round(longer.total + best_completion[step.target], ESTIMATE_DECIMALS)
             heapq.heappush(queue, (-estimate, -pushed, longer, step.target))
     return sorted(found, key=lambda path: -path.total)
 
@@ -150,36 +154,35 @@ def find_best_paths(
     depth: int,
     max_paths: int = MAX_PATHS,
 ) -> list[Path]:
-    """The ``depth`` best distinct word sequences of a lattice, best first.
+    """Find the ``depth`` best distinct word sequences of a lattice, best first.
+
+    The total of a path is Σ scale · score + ``word_penalty`` · number of words.
 
     Args:
-        scales: of every stream; a path's total is Σ scale · score + ``word_penalty`` · words.
-        word_penalty: in nats, with its sign.
+        scales: weight of each stream.
+        word_penalty: word insertion penalty in nats, with its sign.
 
     Raises:
-        ValueError: the lattice has circles, or no way from its start to its end.
+        ValueError: the lattice has a cycle, or no path leads from its start to its end.
         LimitExceeded: the search needs more than ``max_paths`` partial paths.
     """
-    of_stream = [scales[name] for name in lattice.streams]
+    weights = [scales[name] for name in lattice.streams]
 
-    def total(link: Link) -> float:
-        return sum(w * s for w, s in zip(of_stream, link.scores, strict=True)) + word_penalty * bool(
-            link.word
-        )
+    def weigh(arc: Arc) -> float:
+        weighted = sum(weight * score for weight, score in zip(weights, arc.scores, strict=True))
+        return weighted + word_penalty * bool(arc.word)
 
     steps = {
-        node: [
-            Step(link.target, link.word, total(link), link.scores, link.span) for link in lattice.links[node]
-        ]
+        node: [Step(arc.target, arc.word, weigh(arc), arc.scores, arc.span) for arc in lattice.arcs[node]]
         for node in lattice.topological_order()
     }
     found = search_n_best(steps, lattice.start, lambda node: node == lattice.end, depth, max_paths)
     if not found:
-        raise ValueError("no way leads from the start to the end")
+        raise ValueError("no path leads from the start to the end")
     return found
 
 
-def _extended(path: Path, step: Step[Place]) -> Path:
+def _extend_path(path: Path, step: Step[State]) -> Path:
     words = (*path.words, step.word) if step.word else path.words
     scores = tuple(a + b for a, b in zip(path.scores, step.scores, strict=True))
     spans = (*path.spans, step.span) if step.word and step.span else path.spans

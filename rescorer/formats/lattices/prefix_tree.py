@@ -1,8 +1,8 @@
-"""Owns an n-best list in the shape of a lattice: the prefix tree of its words and times; no file's syntax.
+"""Build a lattice from an n-best list: the prefix tree of its words and times, without any file syntax.
 
-Hypotheses share their first words as long as these and their times are the same. Each has a link of its own
-from its last word to the end, where its scores are: sums along a path are then exact. What reads a lattice
-finds the hypotheses again, those with the same words as one, in the order of their totals.
+Hypotheses share their first words as long as words and times are equal. From the last word of each hypothesis
+an arc of its own leads to the end and carries its scores, so that sums along a path are exact. A reader of
+the lattice finds the hypotheses again in order of their totals, but only one of several with the same words.
 """
 
 from __future__ import annotations
@@ -19,89 +19,97 @@ from rescorer.formats.word_times import TIME_DECIMALS, WORDS_FIELD, get_word_tim
 from rescorer.types import NBestList
 
 
-class Arc(NamedTuple):
-    """A link; node 0 is the start."""
+class TreeArc(NamedTuple):
+    """An arc of a prefix tree; node 0 is the start."""
 
     source: int
     target: int
     word: str
-    """Empty where nothing is said."""
+    """Empty for an arc without a word."""
     hypothesis: int | None = None
-    """Which one ends here."""
+    """Index of the hypothesis that ends with this arc, if any."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrefixTree:
-    """Nodes and links, those of a node after the one that leads to it; the last node is the end."""
+    """Nodes and arcs of a prefix tree; the last node is the end.
+
+    The arcs that leave a node come after the arc that leads to it.
+    """
 
     times_s: tuple[float | None, ...]
-    """Of the nodes."""
-    arcs: tuple[Arc, ...]
+    """Time of each node, if known."""
+    arcs: tuple[TreeArc, ...]
 
     @property
     def end(self) -> int:
+        """Index of the end node."""
         return len(self.times_s) - 1
 
 
-def prefix_tree(nbest: NBestList, silent: Container[str], timed: bool = False) -> PrefixTree:
-    """The tree of a list.
+def build_prefix_tree(nbest: NBestList, silent: Container[str], timed: bool = False) -> PrefixTree:
+    """Build the prefix tree of a list.
 
     Args:
-        silent: what the format does not take for words.
-        timed: words have the times of the field ``words``, where hypotheses have one.
+        silent: words that a reader of the format would drop.
+        timed: whether to keep the times in the hypothesis field ``words``.
 
     Raises:
-        InvalidList: a text holds a line break or what is no word, or the field ``words`` is not of its words.
+        InvalidList: a text contains a line break or a silent word, or the field ``words`` does not match the
+            text.
     """
     texts = [split_words(text) for text in format_texts(nbest)]
-    spans = [_spans(nbest, index, words) if timed else [] for index, words in enumerate(texts)]
+    spans = [_get_spans(nbest, index, words) if timed else [] for index, words in enumerate(texts)]
     times: list[float | None] = [0.0 if any(spans) else None]
-    arcs: list[Arc] = []
+    arcs: list[TreeArc] = []
     children: dict[tuple[int, str, float | None], int] = {}
 
     def follow(node: int, word: str, time: float | None) -> int:
         if (node, word, time) not in children:
             children[node, word, time] = len(times)
-            arcs.append(Arc(node, len(times), word))
+            arcs.append(TreeArc(node, len(times), word))
             times.append(time)
         return children[node, word, time]
 
     leaves = []
     for index, words in enumerate(texts):
         node = 0
-        for place, word in enumerate(words):
+        for position, word in enumerate(words):
             if word in silent:
-                message = f"{word!r} is no word in this format"
+                message = f"{word!r} is not a word in this format"
                 raise InvalidList(message, list_id=nbest.id, hypothesis=index, field="text")
-            start, end = spans[index][place] if spans[index] else (times[node], None)
+            start, end = spans[index][position] if spans[index] else (times[node], None)
             node = node if start == times[node] else follow(node, "", start)
             node = follow(node, word, end)
         leaves.append(node)
     last = max((time for time in times if time is not None), default=None)
-    ends = [Arc(node, len(times), "", index) for index, node in enumerate(leaves)]
-    return PrefixTree((*times, last), (*arcs, *ends))
+    final_arcs = [TreeArc(node, len(times), "", index) for index, node in enumerate(leaves)]
+    return PrefixTree((*times, last), (*arcs, *final_arcs))
 
 
-def _spans(nbest: NBestList, index: int, words: Sequence[str]) -> list[Span]:
-    """When the words begin and end, where the hypothesis tells it."""
+def _get_spans(nbest: NBestList, index: int, words: Sequence[str]) -> list[Span]:
+    """Return the start and end of each word, or an empty list if the hypothesis has no times."""
     if WORDS_FIELD not in nbest.hypotheses[index].fields:
         return []
     times = get_word_times(nbest, index)
-    if [each["word"] for each in times] != words:
-        message = "are not the words of the text; expected the same"
+    if [entry["word"] for entry in times] != words:
+        message = "differ from the words of the text"
         raise InvalidList(message, list_id=nbest.id, hypothesis=index, field=WORDS_FIELD)
-    starts = [round(float(each["start_s"]), TIME_DECIMALS) for each in times]
-    ends = [round(each["start_s"] + each["duration_s"], TIME_DECIMALS) for each in times]
+    starts = [round(float(entry["start_s"]), TIME_DECIMALS) for entry in times]
+    ends = [round(entry["start_s"] + entry["duration_s"], TIME_DECIMALS) for entry in times]
     return list(zip(starts, ends, strict=True))
 
 
 def find_lattice_losses(nbest: NBestList, scales: Mapping[str, float], word_penalty: float) -> set[str]:
-    """What a reader of the list's lattice does not find again under ``scales``."""
+    """Return descriptions of what a reader of the lattice does not recover under the given scales."""
     words = [tuple(split_words(hypothesis.text)) for hypothesis in nbest.hypotheses]
-    totals = [word_penalty * len(each) for each in words]
+    totals = [word_penalty * len(sequence) for sequence in words]
     for name, scale in scales.items():
         for index, value in enumerate(nbest.streams.get(name, ())):
             totals[index] += scale * value
-    sinks = all(one > other for one, other in pairwise(totals))
-    lost = set() if sinks else {"order of hypotheses, which readers sort by total score"}
-    return lost | ({"hypotheses with the same words as another"} if len(set(words)) < len(words) else set())
+    losses = set()
+    if not all(total > following for total, following in pairwise(totals)):
+        losses.add("order of hypotheses, which readers sort by total score")
+    if len(set(words)) < len(words):
+        losses.add("hypotheses with the same words as another")
+    return losses
