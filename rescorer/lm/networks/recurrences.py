@@ -92,7 +92,7 @@ class GruRecurrence(Function):
         activated, recurrent, hidden, start, weight = ctx.saved_tensors
         reset, update, new = activated.chunk(3, dim=2)
         previous = torch.cat([start.to(hidden.dtype).unsqueeze(0), hidden[:-1]])
-        # Gradient of h_t with respect to each gate, as the recurrent product sees it: (T, B, 3, H).
+        # Derivative of h_t with respect to each gate's recurrent product: (T, B, 3, H).
         new_derivative = (1 - update) * (1 - new * new)
         derivative = torch.stack(
             [
@@ -103,9 +103,8 @@ class GruRecurrence(Function):
             dim=2,
         )
         product_grad = torch.empty_like(activated)
-        full_grad = torch.empty_like(
-            hidden
-        )  # gradient of the loss with respect to h_t, including later steps
+        # Gradient of the loss with respect to h_t, including its effect on later positions.
+        full_grad = torch.empty_like(hidden)
         matrix = weight.to(hidden.dtype)
         grad = hidden_grad[-1]
         for t in range(len(hidden) - 1, -1, -1):
