@@ -51,7 +51,7 @@ class NeuralLanguageModel:
         self.model = model.to(self.device).eval().requires_grad_(False)
         self._set_precision(dtype)
         self.words = words
-        self._context_cache = ContextCache(context_cache_bytes)
+        self.context_cache = ContextCache(context_cache_bytes)
         self._log_shares: Mapping[str, float] = {}
         self._default_log_share = 0.0
 
@@ -148,7 +148,7 @@ class NeuralLanguageModel:
         if not any(len(context) for context in trie.contexts):
             return vectors, state
         contexts = [ids[context] for context in trie.contexts]
-        n_known, after = self._context_cache.recall(contexts, (vectors, *state))
+        n_known, after = self.context_cache.recall(contexts, (vectors, *state))
         context_stats.count(sum(map(len, contexts)), sum(n_known))
         unread = [context[n:] for context, n in zip(trie.contexts, n_known, strict=True)]
         for position in range(max(len(words) for words in unread)):
@@ -160,5 +160,5 @@ class NeuralLanguageModel:
             after = tuple(
                 part.index_copy(0, rows, new_part) for part, new_part in zip(after, new, strict=True)
             )
-        self._context_cache.store(contexts, after)
+        self.context_cache.store(contexts, after)
         return after[0], after[1:]

@@ -131,7 +131,7 @@ def test_does_not_cache_states_that_are_not_finite():
 def test_networks_with_a_window_cache_nothing():
     model = language_model({"kind": "feedforward", "window": 3}, "float32", 1 << 20)
     model.score(build_trie([("the",)], [("the", "cat")]))
-    assert not len(model._context_cache)
+    assert not len(model.context_cache)
 
 
 @pytest.mark.parametrize("max_bytes", [1 << 18, 1 << 20])

@@ -45,7 +45,7 @@ def test_a_servers_networks_have_the_memory_it_was_told(bundle, library, max_byt
             assert components(client.rescore(LISTS)) == pytest.approx(
                 components(library.rescore(LISTS)), abs=1e-4
             )
-        contexts = server.scorer.models["neural"]._contexts
+        contexts = server.scorer.models["neural"].context_cache
         assert (contexts.max_bytes, len(contexts)) == (max_bytes, 2 if max_bytes else 0)
 
 
