@@ -27,14 +27,14 @@ def config(ctx: typer.Context, config: ConfigOption = None) -> None:
     Takes the same options, environment and file as `rescorer serve`, and starts nothing. Prints a TOML file
     of settings, or all errors at once, one per line, including bundles or a device that this machine lacks.
     """
-    from rescorer.service.config_sources import gather, strange_variables
-    from rescorer.service.preflight import checked
+    from rescorer.service.config_sources import gather, unknown_variables
+    from rescorer.service.preflight import check_settings
     from rescorer.service.settings import ServiceSettings
 
-    for variable, message in strange_variables(ServiceSettings):
+    for variable, message in unknown_variables(ServiceSettings):
         typer.echo(f"warning: environment {variable}: {message}", err=True)
     values = gather(ServiceSettings, config, collected_options(ctx))
-    for line in render_settings(checked(values, here=True), values):
+    for line in render_settings(check_settings(values, check_machine=True), values):
         typer.echo(line)
 
 

@@ -27,7 +27,7 @@ def serve(ctx: typer.Context, config: ConfigOption = None) -> None:
     file. `rescorer config` shows the resulting settings.
     """
     from rescorer.service.config_sources import gather
-    from rescorer.service.preflight import checked
+    from rescorer.service.preflight import check_settings
     from rescorer.service.settings import ServiceSettings
 
     options = collected_options(ctx)
@@ -35,7 +35,7 @@ def serve(ctx: typer.Context, config: ConfigOption = None) -> None:
     def read_settings() -> dict[str, list[Given]]:
         return gather(ServiceSettings, config, options)
 
-    settings = checked(read_settings(), here=True)
+    settings = check_settings(read_settings(), check_machine=True)
     if settings.front_ends > 1:
         from rescorer.service.frontends.supervisor import supervise
 
@@ -43,4 +43,4 @@ def serve(ctx: typer.Context, config: ConfigOption = None) -> None:
     else:
         from rescorer.service.main import serve as run  # imports grpc, which other commands do not need
 
-        run(settings, lambda: checked(read_settings()))
+        run(settings, lambda: check_settings(read_settings()))

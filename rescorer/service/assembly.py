@@ -1,4 +1,4 @@
-"""Owns how settings become the parts of a server."""
+"""Create the parts of a server from its settings."""
 
 from __future__ import annotations
 
@@ -27,19 +27,24 @@ if TYPE_CHECKING:
     from rescorer.service.workers.model_host import LoadScorer
 
 NICENESS = 5
-"""Of workers that take all cores. Otherwise calls wait for them to be refused, for 0.2 s instead of 0.06, and
-what is scored waits to be answered: 116 lists a second instead of 135."""
+"""Niceness of workers that use all cores. At niceness 0 the front end waits for the processor: refusals took
+0.2 s instead of 0.06, and throughput fell from 135 to 116 lists per second."""
 SHADOW_NICENESS = 15
-"""A tenth of a core that others want, too; with a hundredth it would not even load, and pass for dead."""
+"""Leaves the shadow a tenth of a contended core; with less it would not load in time and would be
+restarted."""
 
 log = structlog.get_logger()
 
 
 def create_workers(settings: ServiceSettings, load: LoadScorer | None) -> list[Worker]:
-    """Processes, or the one thread of this process."""
+    """Create worker processes, or one thread of this process if the settings ask for none.
+
+    Args:
+        load: replaces ``TrieScorer.load`` in the thread, for tests.
+    """
     if settings.workers:
         return [create_process_worker(settings, niceness_of(settings)) for _ in range(settings.workers)]
-    # Only here does the server's own process need KenLM and torch.
+    # Only this branch needs KenLM and torch in the server's own process.
     from rescorer.service.workers.thread_worker import ThreadWorker
     from rescorer.trie_scorer import TrieScorer
 
@@ -57,16 +62,16 @@ def create_process_worker(
 
 
 def niceness_of(settings: ServiceSettings) -> int:
-    """Of the workers: none where a core a front end is left for who takes and answers calls."""
+    """Niceness of the workers: 0 if one core per front end remains for accepting and answering calls."""
     busy = settings.workers * threads_of(settings) if settings.device == "cpu" else 0
     return NICENESS if busy > count_cpus() - settings.front_ends else 0
 
 
 def threads_of(settings: ServiceSettings) -> int:
-    """Of the networks, in each process that scores: as the settings say, or the worker's share of the cores.
+    """Threads of the networks in each worker: the setting, or the worker's share of the cores.
 
-    One core a front end is left for who takes and answers calls. More threads than cores take turns, and wait
-    for each other at every step.
+    One core per front end remains for accepting and answering calls. More threads than cores would take turns
+    and wait for each other at every step.
     """
     return settings.threads or max(1, (count_cpus() - settings.front_ends) // max(1, settings.workers))
 
@@ -75,7 +80,7 @@ def create_admission(settings: ServiceSettings) -> Admission:
     return Admission(
         Quota("lists", settings.max_in_flight_lists, settings.max_client_lists),
         Quota("tokens", settings.max_in_flight_tokens),
-        # Below a quarter of a batch a worker the pace tells little of how long a list takes.
+        # With less than a quarter of a batch per worker in flight, throughput does not predict a list's time.
         settings.max_batch_tokens // 4 * max(1, settings.workers),
     )
 
@@ -89,7 +94,7 @@ def create_tracing(settings: ServiceSettings) -> Tracing | None:
 def create_repository(settings: ServiceSettings, pool: WorkerPool) -> ModelRepository:
     folder = settings.bundle or settings.repository
     if folder is None:
-        raise ConfigError("there is neither a bundle nor a repository to serve")
+        raise ConfigError("nothing to serve: expected a bundle or a repository")
     return ModelRepository(
         pool,
         folder,
@@ -102,17 +107,21 @@ def create_repository(settings: ServiceSettings, pool: WorkerPool) -> ModelRepos
 def create_shadow(
     settings: ServiceSettings, models: ModelRepository, batcher: Batcher, metrics: Metrics
 ) -> Shadow | None:
-    """Raises BundleError where there is no bundle of that name; whether it can be used is seen later."""
+    """Create the shadow that the settings ask for, if any; whether it is usable turns out when it is loaded.
+
+    Raises:
+        BundleError: there is no bundle of that name.
+    """
     if not settings.shadow:
         return None
     repository = None if settings.shadow[0] in "./" else settings.repository
     folder, single = repository or Path(settings.shadow), repository is None
     names = () if single else (settings.shadow,)
     if not all(wanted(find(folder, single), names).values()):
-        raise BundleError(f"{folder}: has no bundle {settings.shadow}, which is to be the shadow")
+        raise BundleError(f"{folder}: has no bundle {settings.shadow} to use as the shadow")
     pool = WorkerPool(
         [create_process_worker(settings, SHADOW_NICENESS)],
-        lambda reason: log.error("the shadow is given up", reason=reason),
+        lambda reason: log.error("the shadow is stopped", reason=reason),
         settings.worker_timeout_s,
     )
     return Shadow(

@@ -22,36 +22,37 @@ from rescorer.formats.io.text_io import MAX_LINE_VARIABLE
 
 PREFIX = "RESCORER_"
 CONFIG_VARIABLE = "RESCORER_CONFIG"
-"""Names the file where no option does."""
-NO_SETTINGS = frozenset({CONFIG_VARIABLE, MAX_LINE_VARIABLE, "RESCORER_DATA"})
-"""Variables of ours that are no settings; the last one is the tests'."""
+"""Names the settings file unless an option does."""
+OTHER_VARIABLES = frozenset({CONFIG_VARIABLE, MAX_LINE_VARIABLE, "RESCORER_DATA"})
+"""Variables with our prefix that are not settings of the service; the last one is for tests."""
 SERVICE_LINK = re.compile(
     r"\w+_(SERVICE_(HOST|PORT(_\w+)?)=.*|PORT(_\d+_\w+)?=(tcp|udp|sctp)://.*"
     r"|PORT_\d+_(TCP|UDP|SCTP)_(PROTO|PORT|ADDR)=.*)"
 )
-"""What Kubernetes tells containers of each Service: of one called rescorer, RESCORER_PORT=tcp://10.0.0.1:80."""
-LETTERS_A_SLIP = 5
-"""A name with one slip in so many letters, or with one, is still told."""
+"""Variables that Kubernetes sets for each Service: for one called rescorer,
+RESCORER_PORT=tcp://10.0.0.1:80."""
+LETTERS_PER_TYPO = 5
+"""A name counts as misspelt with up to one typo per this many letters, and with one typo in any case."""
 
 
 class Given(NamedTuple):
-    """A value that some source has for a setting."""
+    """A value for a setting, and the source it comes from."""
 
     value: Any
     origin: str
-    """Such as ``option --port``, ``environment RESCORER_PORT`` or ``file service.toml``."""
+    """For example ``option --port``, ``environment RESCORER_PORT`` or ``file service.toml``."""
 
 
 def gather(
     settings: type[BaseSettings], config: Path | str | None, options: Mapping[str, Any]
 ) -> dict[str, list[Given]]:
-    """What each source says, by setting; of several values the first counts.
+    """Collect the values of every source, by setting; the first value of a setting is the effective one.
 
     Args:
-        options: values by setting, or by flag (``--prot``) where there is no such option.
+        options: values by setting, or by flag (``--prot``) if the flag is unknown; None counts as not given.
 
     Raises:
-        ConfigError: the file cannot be read.
+        ConfigError: the settings file cannot be read.
     """
     given = {name: value for name, value in options.items() if value is not None}
     sources = [(name, Given(value, origin(name))) for name, value in given.items()]
@@ -62,28 +63,32 @@ def gather(
         for name, value in read_file(settings, Path(path)).items():
             sources.append((name, Given(value, f"file {path}")))
     values: dict[str, list[Given]] = {}
-    for name, each in sources:
-        values.setdefault(name, []).append(each)
+    for name, value_given in sources:
+        values.setdefault(name, []).append(value_given)
     return values
 
 
 def effective(values: Mapping[str, list[Given]]) -> dict[str, Any]:
-    """The values that count."""
+    """Return the effective value of each setting."""
     return {name: given[0].value for name, given in values.items()}
 
 
 def read_file(settings: type[BaseSettings], path: Path) -> dict[str, Any]:
-    """What a TOML file says; raises as ``gather``. Paths in it are relative to where the server runs."""
+    """Read a TOML file of settings; paths in it are relative to the working directory of the server.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
     if not path.is_file():
-        raise ConfigError(f"{path}: no such file of settings")
+        raise ConfigError(f"{path}: no such settings file")
     try:
         return TomlConfigSettingsSource(settings, path)()
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as fault:
-        raise ConfigError(f"{path}: cannot be read as TOML: {fault}") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read as TOML: {error}") from None
 
 
 def unknown_setting(name: str, known: list[str]) -> str:
-    """What to say of a setting, or of a flag, that there is not."""
+    """Return the error message for an unknown setting or flag, with the nearest known one."""
     if name.startswith("--"):
         return "no such option" + did_you_mean(name, [flag_of(each) for each in (*known, "config")])
     return "no such setting" + did_you_mean(name, known)
@@ -94,42 +99,44 @@ def origin(name: str) -> str:
 
 
 def flag_of(name: str) -> str:
-    """A setting's option of the command line."""
+    """Return the command-line option of a setting."""
     return "--" + name.replace("_", "-")
 
 
 def variables(settings: type[BaseSettings]) -> Iterator[tuple[str, str, str]]:
-    """Setting, value and variable, of each that is a setting's or a setting's misspelt."""
+    """Yield setting, value and variable for each variable that is a setting or a misspelt one."""
     for name, value in EnvSettingsSource(settings)().items():
-        if not is_link(variable := PREFIX + name.upper(), value):
+        if not is_service_link(variable := PREFIX + name.upper(), value):
             yield name, value, variable
     for name, value, variable in _unknown(settings):
         if is_misspelt(name, settings.model_fields):
             yield name, value, variable
 
 
-def strange_variables(settings: type[BaseSettings]) -> Iterator[tuple[str, str]]:
-    """Variables that look like settings and are none, such as RESCORER_IMAGE, with what to say of each."""
+def unknown_variables(settings: type[BaseSettings]) -> Iterator[tuple[str, str]]:
+    """Yield variables with our prefix that resemble no setting, such as RESCORER_IMAGE, with a message
+    each."""
     for name, _, variable in _unknown(settings):
         if not is_misspelt(name, settings.model_fields):
             yield variable, "no such setting" + did_you_mean(name, settings.model_fields)
 
 
-def is_link(variable: str, value: str) -> bool:
+def is_service_link(variable: str, value: str) -> bool:
     return SERVICE_LINK.fullmatch(f"{variable}={value}") is not None
 
 
 def is_misspelt(name: str, known: Iterable[str]) -> bool:
-    """Whether it is a known name but for slips: a letter too many, one left out, changed or exchanged."""
-    slips = max(1, len(name) // LETTERS_A_SLIP)
-    return any(OSA.distance(name, each) <= slips for each in known)
+    """Whether a name is a known one with typos: letters added, left out, changed or exchanged."""
+    max_typos = max(1, len(name) // LETTERS_PER_TYPO)
+    return any(OSA.distance(name, known_name) <= max_typos for known_name in known)
 
 
 def _unknown(settings: type[BaseSettings]) -> Iterator[tuple[str, str, str]]:
-    """As ``variables``, of those that no setting is called by; case is nothing, as in pydantic's own."""
+    """Yield the same as ``variables`` for variables that match no setting; case is ignored, as by
+    pydantic."""
     for key, value in os.environ.items():
         variable = key.upper()
         name = variable.removeprefix(PREFIX).lower()
-        known = name in settings.model_fields or variable in NO_SETTINGS
-        if variable.startswith(PREFIX) and not known and not is_link(variable, value):
+        known = name in settings.model_fields or variable in OTHER_VARIABLES
+        if variable.startswith(PREFIX) and not known and not is_service_link(variable, value):
             yield name, value, variable

@@ -1,4 +1,4 @@
-"""Owns what the gauges show of a running server, read when somebody asks for the metrics."""
+"""Set the gauges of a running server whenever its metrics are read."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from rescorer.service.workers.pool import WorkerPool
 
 
 class Gauges:
-    """Sets a server's gauges; made in its event loop.
+    """Read the state of a server into its gauges; must be created in the server's event loop.
 
     Args:
-        streams: those that are open.
+        streams: the quota of open streams.
     """
 
     def __init__(
@@ -35,10 +35,10 @@ class Gauges:
         self._pool, self._batcher, self._admission = pool, batcher, admission
         self._streams, self._models = streams, models
         self._loop = asyncio.get_running_loop()
-        self._shown: dict[Gauge, set[tuple[str, ...]]] = {}
+        self._labels_set: dict[Gauge, set[tuple[str, ...]]] = {}
 
     def read(self) -> None:
-        """Sets them all, from any thread but the event loop's: what they show is the loop's own."""
+        """Set all gauges; called from any thread but the event loop's, which owns the state."""
         asyncio.run_coroutine_threadsafe(self._read(), self._loop).result(READ_TIMEOUT_S)
 
     async def _read(self) -> None:
@@ -47,21 +47,24 @@ class Gauges:
         metrics.in_flight_lists.set(self._admission.lists.held)
         metrics.in_flight_tokens.set(self._admission.tokens.held)
         metrics.streams.set(self._streams.held)
-        metrics.workers_alive.set(sum(each.alive for _, each in workers))
+        metrics.workers_alive.set(sum(worker.alive for _, worker in workers))
         metrics.models_refused.set(len(self._models.refused))
-        self._show(metrics.model_bytes, {(each.label,): each.memory_bytes for each in self._models.versions})
-        self._show(
-            metrics.worker_bytes, {(str(i),): resident_bytes(each.pid) for i, each in workers if each.pid}
+        self._set_labelled(
+            metrics.model_bytes, {(version.label,): version.memory_bytes for version in self._models.versions}
         )
-        self._show(
+        self._set_labelled(
+            metrics.worker_bytes,
+            {(str(i),): resident_bytes(worker.pid) for i, worker in workers if worker.pid},
+        )
+        self._set_labelled(
             metrics.device_bytes,
-            {(str(i), kind): size for i, each in workers for kind, size in each.device_bytes.items()},
+            {(str(i), kind): size for i, worker in workers for kind, size in worker.device_bytes.items()},
         )
 
-    def _show(self, gauge: Gauge, values: Mapping[tuple[str, ...], float]) -> None:
-        """These values, and no longer those of labels that are gone."""
-        for labels in self._shown.get(gauge, set()) - values.keys():
+    def _set_labelled(self, gauge: Gauge, values: Mapping[tuple[str, ...], float]) -> None:
+        """Set a gauge's values by labels, and remove the labels that no longer exist."""
+        for labels in self._labels_set.get(gauge, set()) - values.keys():
             gauge.remove(*labels)
         for labels, value in values.items():
             gauge.labels(*labels).set(value)
-        self._shown[gauge] = set(values)
+        self._labels_set[gauge] = set(values)

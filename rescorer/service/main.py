@@ -1,4 +1,4 @@
-"""Owns the process of a server with one front end: it serves until it is told to stop, or can no longer."""
+"""Run a server with one front end in this process until it is stopped or can no longer score."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import structlog
 
 from rescorer.errors import ScoringError
 from rescorer.lm.malloc import keep_freed_memory, share_freed_memory
-from rescorer.service.config_sources import strange_variables
+from rescorer.service.config_sources import unknown_variables
 from rescorer.service.observability.logs import log_to_stderr
 from rescorer.service.server import Server
 from rescorer.service.settings import ServiceSettings
@@ -20,29 +20,29 @@ log = structlog.get_logger()
 
 
 def serve(settings: ServiceSettings, read_again: Callable[[], ServiceSettings] | None = None) -> None:
-    """Serves until SIGTERM or SIGINT; SIGHUP makes it reload.
+    """Serve until SIGTERM or SIGINT; SIGHUP reloads settings and models.
 
     Args:
-        read_again: as of ``Server``.
+        read_again: see ``Server``.
 
     Raises:
-        ScoringError: the device broke, or the workers die one after the other.
-        ConfigError: the address, the port file or the device cannot be had.
+        ScoringError: the device is broken, or workers keep dying.
+        ConfigError: the address, the port file or the device is not available.
         BundleError: the models cannot be loaded.
     """
     log_to_stderr(settings.log_format)
-    for variable, message in strange_variables(type(settings)):
+    for variable, message in unknown_variables(type(settings)):
         log.warning("unknown variable", variable=variable, message=message)
     share_freed_memory()
     if not settings.workers:
-        keep_freed_memory()  # as workers do
+        keep_freed_memory()  # this process scores, like a worker
     asyncio.run(_serve(settings, read_again))
 
 
 async def _serve(settings: ServiceSettings, read_again: Callable[[], ServiceSettings] | None) -> None:
     stop_requested = asyncio.Event()
-    for each in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(each, stop_requested.set)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop_requested.set)
     server = Server(settings, read_again=read_again)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, server.reloader.request_reload)
     await server.start()
@@ -52,7 +52,7 @@ async def _serve(settings: ServiceSettings, read_again: Callable[[], ServiceSett
 async def serve_until(
     stop_requested: asyncio.Event, server: Server, begin: Coroutine[Any, Any, None]
 ) -> None:
-    """Serves, once ``begin`` is done, until told to stop. Raises as ``serve``."""
+    """Start the server with ``begin`` and serve until a stop is requested; raises like ``serve``."""
     stop, begun = asyncio.create_task(stop_requested.wait()), asyncio.create_task(begin)
     try:
         await asyncio.wait((stop, begun, server.broken), return_when=asyncio.FIRST_COMPLETED)

@@ -28,72 +28,73 @@ EXPECTED = {
     "literal_error": "{expected}",
     "string_pattern_mismatch": "text that begins with http:// or https://",
 }
-"""What a value should be, by the beginning of pydantic's name for the mistake; the longest counts."""
+"""What a value should be, by a prefix of pydantic's error type; the longest matching prefix counts."""
 
 
-def expected(mistake: Mapping[str, Any]) -> str:
-    """What one of pydantic's findings wanted, in our words, or else in its own."""
-    kinds = [kind for kind in EXPECTED if mistake["type"].startswith(kind)]
+def describe_expected(error: Mapping[str, Any]) -> str:
+    """Say what value was expected, in our words if there are any, else in pydantic's."""
+    kinds = [kind for kind in EXPECTED if error["type"].startswith(kind)]
     if not kinds:
-        return str(mistake["msg"])
-    return "expected " + EXPECTED[max(kinds, key=len)].format(**mistake.get("ctx", {}))
+        return str(error["msg"])
+    return "expected " + EXPECTED[max(kinds, key=len)].format(**error.get("ctx", {}))
 
 
-def load_settings(config: Path | str | None = None, **given: Any) -> ServiceSettings:
-    """Settings from arguments first, the environment second, a TOML file third, defaults last.
+def load_settings(config: Path | str | None = None, **arguments: Any) -> ServiceSettings:
+    """Load settings from arguments first, the environment second, a TOML file third, defaults last.
 
     Args:
-        config: the file; None: the one that RESCORER_CONFIG names, if any.
-        given: the arguments; None is not given.
+        config: the TOML file; None: the one that RESCORER_CONFIG names, if any.
+        arguments: settings by name; None counts as not given.
 
     Raises:
-        ConfigError: naming every setting that is unknown, wrong or contradicts another.
+        ConfigError: settings are unknown, wrong or contradict each other; the message lists all of them.
     """
-    return checked(gather(ServiceSettings, config, given))
+    return check_settings(gather(ServiceSettings, config, arguments))
 
 
-def checked(values: dict[str, list[Given]], here: bool = False) -> ServiceSettings:
-    """Settings from values by name, the one that counts first.
+def check_settings(values: dict[str, list[Given]], check_machine: bool = False) -> ServiceSettings:
+    """Build settings from values by name, each list with the effective value first.
 
     Args:
-        here: the bundles and the device must be on this machine; otherwise they are looked for only where
-            something else is wrong, to be told with it.
+        check_machine: also require the bundles and the device to be available on this machine. They are
+            always checked if something else is wrong, so that all errors are reported at once.
 
     Raises:
-        ConfigError: as ``load_settings``.
-        BundleError: nothing is wrong but that bundles are not here.
+        ConfigError: see ``load_settings``.
+        BundleError: everything is right, except that bundles are missing.
     """
     chosen = effective(values)
-    mistakes = []
+    errors = []
     try:
         settings = ServiceSettings(**chosen)
-    except ValidationError as fault:
-        for each in fault.errors():
-            name, message = str(each["loc"][0]), f"{each['input']!r}; {expected(each)}"
-            if each["type"] == "extra_forbidden":
+    except ValidationError as invalid:
+        for error in invalid.errors():
+            name, message = str(error["loc"][0]), f"{error['input']!r}; {describe_expected(error)}"
+            if error["type"] == "extra_forbidden":
                 message = unknown_setting(name, list(ServiceSettings.model_fields))
-            mistakes.append(f"{name} ({values[name][0].origin}): {message}")
+            errors.append(f"{name} ({values[name][0].origin}): {message}")
             chosen.pop(name, None)
         settings = ServiceSettings(**chosen)
-    mistakes += settings.contradictions()
-    if mistakes or here:
-        mistakes += missing_device(settings)
-        absent = list(missing_bundles(settings))
-        if mistakes:
-            raise ConfigError(listed("service settings", mistakes + absent))
-        if absent:
-            raise BundleError(listed("bundles", absent))
+    errors += settings.contradictions()
+    if errors or check_machine:
+        errors += missing_device(settings)
+        missing = list(missing_bundles(settings))
+        if errors:
+            raise ConfigError(format_errors("service settings", errors + missing))
+        if missing:
+            raise BundleError(format_errors("bundles", missing))
     return settings
 
 
-def listed(what: str, mistakes: Sequence[str]) -> str:
-    """One mistake on the line that says what is wrong, several on lines of their own."""
-    return f"{what}: {mistakes[0]}" if len(mistakes) == 1 else "\n  ".join([f"{what}:", *mistakes])
+def format_errors(subject: str, errors: Sequence[str]) -> str:
+    """Format one error on the line of the subject, several on a line each."""
+    return f"{subject}: {errors[0]}" if len(errors) == 1 else "\n  ".join([f"{subject}:", *errors])
 
 
 def missing_bundles(settings: ServiceSettings) -> Iterator[str]:
-    """What is wrong with the folder of models; whether they can be used is seen when they are loaded."""
-    # numpy and KenLM behind it are for who gets this far
+    """Yield what is missing in the folder of models; whether they are usable turns out when they are
+    loaded."""
+    # Imports numpy, which is slow: only if the settings are otherwise right.
     from rescorer.service.models.discovery import NO_BUNDLES, find, wanted
 
     folder = settings.repository or settings.bundle
@@ -101,8 +102,8 @@ def missing_bundles(settings: ServiceSettings) -> Iterator[str]:
         return
     try:
         found = find(folder, single=settings.repository is None)
-    except BundleError as fault:
-        yield str(fault)
+    except BundleError as error:
+        yield str(error)
         return
     if not found:
         yield f"{folder}: {NO_BUNDLES}"
@@ -113,9 +114,10 @@ def missing_bundles(settings: ServiceSettings) -> Iterator[str]:
 
 
 def missing_device(settings: ServiceSettings) -> Iterator[str]:
-    """That the device is not here; asked of a process of its own, for the server does without torch."""
+    """Yield an error if torch lacks the device; another process asks, so that the server need not import
+    torch."""
     if settings.device != "cpu":
         command = [sys.executable, "-m", "rescorer.lm.device", settings.device]
-        fault = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-        if fault:
-            yield fault
+        error = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+        if error:
+            yield error

@@ -1,4 +1,4 @@
-"""Owns the server's life: listen, load and warm the models, serve, drain, stop."""
+"""The life of a server: listen, load and warm the models, serve, drain, stop."""
 
 from __future__ import annotations
 
@@ -67,29 +67,29 @@ ROLES: Mapping[str, Role] = MappingProxyType(
         ADMIN_SERVICE: "admin",
     }
 )
-"""What callers need; health is open, for it is asked by who has no login."""
-GUARDED = (SERVICE, MODEL_SERVICE, ADMIN_SERVICE)
-"""Those whose faults are ours; health and reflection are left alone."""
+"""The role that callers of a service need. Health is open: probes have no identity."""
+OWN_SERVICES = (SERVICE, MODEL_SERVICE, ADMIN_SERVICE)
+"""Services whose errors we turn into statuses; health and reflection bring their own."""
 HEALTH_NAMES = ("", SERVICE)
-"""What health can be asked about: the server as a whole, and the service."""
+"""Names that health checks may ask for: the server as a whole, and the service."""
 
 QUIET_S = 0.1
-"""A server that is told to stop goes on until no call has come for so long, while watchers of health leave:
-what comes in the moment that gRPC's server is stopped it drops, and the client sees CANCELLED."""
+"""A stopping server waits until no call has arrived for this long, while watchers of health move on: gRPC
+drops calls that arrive at the moment when its server is stopped, and their clients see CANCELLED."""
 SETTLE_S = 0.5
-"""At most for that, and then for calls that have come but not begun."""
+"""Longest wait for that, and then for calls that have arrived but not started."""
 
 NEVER_MS = 2**31 - 1
 MIN_PING_INTERVAL_MS = 30_000
-"""Clients ask every minute whether the connection lives; gRPC's 5 minutes would have them thrown out."""
+"""Our clients ping every minute; gRPC's default of 5 minutes would disconnect them."""
 
-GARBAGE = (10_000, 5, 3)
-"""New objects before the garbage collector looks for cycles among them, and such looks before it looks among
-older ones. Python's 700 are three lists: a tenth of the time went into looking through those that wait. Once
-in 150,000 it looks among all: gRPC leaves 60 objects in cycles for a call that it aborts, 20 KB."""
+GC_THRESHOLDS = (10_000, 5, 3)
+"""Thresholds of Python's garbage collector. The default of 700 new objects is three lists, and a tenth of the
+time went into scanning the lists that wait. A full collection runs every 150,000 objects: gRPC leaves 60
+objects (20 KB) in reference cycles for each call that it aborts."""
 
 MESSAGE_THREADS = 2
-"""Two, so that a large message does not hold up all small ones; more would wait for Python's lock."""
+"""Two, so that a large message does not delay all small ones; more would wait for Python's lock."""
 
 log = structlog.get_logger()
 
@@ -98,10 +98,10 @@ class Server:
     """One server in the running event loop.
 
     Args:
-        load: loads the models; tests put one with faults of its own here.
-        read_again: reads the settings anew for a reload; None: they stay as they are.
-        tracing: where spans go; None: as the settings say.
-        workers: those of a server of several fronts; None: workers of its own, as the settings say.
+        load: replaces ``TrieScorer.load``; tests inject errors with it.
+        read_again: reads the settings for a reload; None: reloads keep the settings.
+        tracing: where spans go; None: according to the settings.
+        workers: the workers that several front ends share; None: workers according to the settings.
     """
 
     def __init__(
@@ -116,10 +116,10 @@ class Server:
         self.metrics = Metrics(lambda: self._gauges.read())
         self._tracing = tracing or create_tracing(settings)
         self.broken: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        """Why scoring is no longer possible, once that is so; the process had better end then."""
+        """Resolved with the reason when scoring is no longer possible; the process should then end."""
         self.pool = WorkerPool(
             create_workers(settings, load) if workers is None else workers,
-            self._broke,
+            self._handle_failure,
             settings.worker_timeout_s,
             self.metrics.worker_restarts.inc,
         )
@@ -132,7 +132,7 @@ class Server:
             offloader,
             settings.max_batch_tokens,
             settings.batch_wait_ms,
-            self._scored,
+            self._record_batch,
             self.metrics.failed_batches.inc,
         )
         self.shadow = create_shadow(settings, self.models, self._batcher, self.metrics)
@@ -167,12 +167,12 @@ class Server:
         self._server = listening_server(
             [
                 AccessInterceptor(access, ROLES, telemetry),
-                *(FaultInterceptor(each, self._drain, telemetry) for each in GUARDED),
+                *(FaultInterceptor(service, self._drain, telemetry) for service in OWN_SERVICES),
             ],
-            settings.connection_calls,
+            settings.max_calls_per_connection,
             [
                 ("grpc.max_receive_message_length", settings.max_message_bytes),
-                # Else two servers would share a port in silence.
+                # Otherwise two servers would share a port without any error.
                 ("grpc.so_reuseport", int(settings.front_ends > 1)),
                 ("grpc.max_connection_age_ms", round(settings.max_connection_age_s * 1e3) or NEVER_MS),
                 ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
@@ -180,17 +180,17 @@ class Server:
         )
 
     async def start(self) -> int:
-        """Listens, not yet serving unless the models are loaded; returns the port.
+        """Listen, without serving yet unless the models are loaded; return the port.
 
         Raises:
-            BundleError: there is no bundle where the settings say.
+            BundleError: there is no bundle at the configured place.
             ConfigError: the address is taken, or the port file cannot be written.
         """
         settings = self._settings
         if settings.bundle is not None:
-            read_manifest(newest_version(settings.bundle))  # a mistake in its name is told at once
+            read_manifest(newest_version(settings.bundle))  # report a wrong path at once
         if settings.port_file is not None:
-            remove_port(settings.port_file)  # one that a killed server left is not to be believed
+            remove_port(settings.port_file)  # left by a server that was killed
         add_RescorerServiceServicer_to_server(self._service, self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         add_ModelServiceServicer_to_server(ModelService(self.models, self.shadow), self._server)
@@ -213,48 +213,52 @@ class Server:
             )
             log.info("metrics", host=settings.metrics_host, port=self._endpoint.port)
         await self._server.start()
-        self._watching = asyncio.create_task(watch(self._server, self._broke))
+        self._watching = asyncio.create_task(watch(self._server, self._handle_failure))
         log.info("listening", host=settings.host, port=port)
         if settings.port_file is not None:
             write_port(settings.port_file, port)
         return port
 
     async def load(self) -> None:
-        """Loads and warms the models, then says SERVING. Raises BundleError where a bundle is unusable."""
+        """Load and warm the models, then report SERVING.
+
+        Raises:
+            BundleError: a bundle cannot be used.
+        """
         began = time.perf_counter()
         await self.pool.start()
         self._batcher.start()
         await self.models.start()
         gc.collect()
-        gc.freeze()  # what is alive now stays; looking through it would now and then hold up all for 0.1 s
-        gc.set_threshold(*GARBAGE)
+        gc.freeze()  # these objects stay; scanning them would stop everything for 0.1 s now and then
+        gc.set_threshold(*GC_THRESHOLDS)
         await self._set_health(HealthCheckResponse.SERVING)
         if self.shadow is not None:
             self.shadow.start()
         if self._settings.poll_s:
             self._polling = asyncio.create_task(self.reloader.poll())
-        labels = [each.label for each in self.models.versions]
+        labels = [version.label for version in self.models.versions]
         log.info("serving", models=labels, load_ms=round((time.perf_counter() - began) * 1e3))
 
     async def stop(self) -> None:
-        """Says NOT_SERVING, lets calls finish for the grace time, and ends."""
+        """Report NOT_SERVING, let calls finish within the grace time, and stop."""
         log.info("stopping", grace_s=self._settings.grace_s)
         if self._settings.port_file is not None:
-            with suppress(ConfigError):  # no reason not to stop
+            with suppress(ConfigError):  # stop all the same
                 remove_port(self._settings.port_file)
         if self._polling is not None:
             self._polling.cancel()
         await self._health.enter_graceful_shutdown()
         self._drain.begin()
         if self.shadow is not None:
-            await self.shadow.stop()  # nobody waits for it, and what is left to answer needs the time
+            await self.shadow.stop()  # first: no caller waits for it
         await self._drain.quiet(QUIET_S, SETTLE_S)
         stopping = asyncio.create_task(self._server.stop(self._settings.grace_s))
         await asyncio.wait((stopping,), timeout=SETTLE_S)
         answered = asyncio.create_task(self._drain.answered())
         await asyncio.wait((stopping, answered), return_when=asyncio.FIRST_COMPLETED)
         answered.cancel()
-        await self._server.stop(None)  # what is open now only listens, as watchers of health do
+        await self._server.stop(None)  # only watchers of health are still open
         await stopping
         await self._batcher.stop()
         await self.pool.stop()
@@ -267,7 +271,7 @@ class Server:
 
     @property
     def metrics_port(self) -> int:
-        """Where metrics are read, 0 where they are not."""
+        """Port of the metrics endpoint; 0: there is none."""
         return self._endpoint.port if self._endpoint else 0
 
     def _add_port(self) -> int:
@@ -277,12 +281,12 @@ class Server:
         certificates = Certificates(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
         return self._server.add_secure_port(settings.address, certificates.credentials())
 
-    def _scored(self, works: Sequence[WorkItem], batch: BatchScores) -> None:
-        self.admission.pace.did(sum(work.cost for work in works))
+    def _record_batch(self, items: Sequence[WorkItem], batch: BatchScores) -> None:
+        self.admission.pace.did(sum(item.cost for item in items))
         self.metrics.record_batch(
             batch.ranker.bundle.label,
-            items=len(works),
-            tokens=sum(len(words) + 1 for item in works for words in item.words),
+            items=len(items),
+            tokens=sum(len(words) + 1 for item in items for words in item.words),
             trie_edges=batch.trie.n_edges,
             context_words=batch.context_words.needed,
             recalled_context_words=batch.context_words.recalled,
@@ -292,12 +296,12 @@ class Server:
     def _record_reload(self, changes: Changes) -> None:
         self.metrics.record_reload(refused=bool(changes.refused))
 
-    def _broke(self, reason: str) -> None:
-        """Tells health, and whoever runs the server."""
+    def _handle_failure(self, reason: str) -> None:
+        """Report that scoring is no longer possible, to health checks and to the owner of the server."""
         log.critical("scoring is no longer possible", reason=reason)
         if not self.broken.done():
             self.broken.set_result(reason)
-            self._telling = asyncio.create_task(self._set_health(HealthCheckResponse.NOT_SERVING))
+            self._health_update = asyncio.create_task(self._set_health(HealthCheckResponse.NOT_SERVING))
 
     async def _set_health(self, status: HealthCheckResponse.ServingStatus) -> None:  # type: ignore[valid-type]  # an alias in the stubs
         self.metrics.ready.set(status == HealthCheckResponse.SERVING)

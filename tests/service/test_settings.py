@@ -1,4 +1,5 @@
-"""The service's settings: options before the environment before a file, every mistake told at once."""
+"""The settings of the service: options override the environment and files, and all errors are reported at
+once."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ from typer.testing import CliRunner
 from rescorer import BundleError, ConfigError
 from rescorer.cli import app, exit_code
 from rescorer.cli.settings_options import settings_options
-from rescorer.service.config_sources import strange_variables
-from rescorer.service.preflight import expected, load_settings
+from rescorer.service.config_sources import unknown_variables
+from rescorer.service.preflight import describe_expected, load_settings
 from rescorer.service.server import Server
 from rescorer.service.settings import ServiceSettings
 from tests.conftest import REPOSITORY
@@ -24,7 +25,7 @@ from tools.docs.settings_page import settings_page
 
 @pytest.fixture
 def config(tmp_path, monkeypatch):
-    """Writes a file of settings; nothing comes from the environment of whoever runs the tests."""
+    """Write a settings file; the environment of the test run is cleared."""
     for name in ServiceSettings.model_fields:
         monkeypatch.delenv(f"RESCORER_{name.upper()}", raising=False)
 
@@ -36,12 +37,12 @@ def config(tmp_path, monkeypatch):
     return write
 
 
-def shown(*arguments) -> tuple[int, str, BaseException | None]:
-    done = CliRunner().invoke(app, ["config", *(str(each) for each in arguments)])
+def run_config(*arguments) -> tuple[int, str, BaseException | None]:
+    done = CliRunner().invoke(app, ["config", *(str(argument) for argument in arguments)])
     return done.exit_code, done.stdout, done.exception
 
 
-def test_an_option_goes_before_the_environment_and_that_before_the_file(config, monkeypatch):
+def test_options_override_the_environment_which_overrides_the_file(config, monkeypatch):
     path = config('bundle = "a"\nport = 1\nmax_lists = 2\ngrace_s = 3\n')
     monkeypatch.setenv("RESCORER_PORT", "11")
     monkeypatch.setenv("RESCORER_MAX_LISTS", "12")
@@ -52,29 +53,29 @@ def test_an_option_goes_before_the_environment_and_that_before_the_file(config, 
     assert load_settings().max_lists == 12
 
 
-def test_models_are_a_list_in_the_file_and_have_commas_elsewhere(config, monkeypatch):
+def test_models_are_a_list_in_the_file_and_comma_separated_elsewhere(config, monkeypatch):
     path = config('repository = "r"\nmodels = ["a", "b/2"]\n')
     assert load_settings(path).models == ("a", "b/2")
     monkeypatch.setenv("RESCORER_MODELS", "c/1, d")
     assert load_settings(path).models == ("c/1", "d")
 
 
-def test_every_mistake_is_told_at_once_with_where_it_was_made(config, monkeypatch):
+def test_reports_every_error_at_once_with_its_origin(config, monkeypatch):
     monkeypatch.setenv("RESCORER_MAX_WORDS", "none")
     path = config('prot = 5\ngrace_s = -1\nhost = "0.0.0.0"\nmodels = ["a"]\n')
     with pytest.raises(ConfigError) as caught:
         load_settings(path, port="x")
-    told = str(caught.value)
+    message = str(caught.value)
     for part in (
         "port (option --port): ",
         "max_words (environment RESCORER_MAX_WORDS): ",
         f"grace_s (file {path}): ",
         f"prot (file {path}): no such setting; did you mean 'port'?",
         "bundle: expected either the bundle or the repository",
-        "models: a chosen of a repository",
+        "models: a given, but there is no repository",
         "allow_insecure",
     ):
-        assert part in told
+        assert part in message
     with pytest.raises(ConfigError, match=r"port [^\n]*\n(.*\n)*  nowhere: no such bundle folder"):
         load_settings(bundle="nowhere", port="x")
     with pytest.raises(ConfigError, match="not both"):
@@ -85,15 +86,15 @@ def test_every_mistake_is_told_at_once_with_where_it_was_made(config, monkeypatc
     ("variable", "near"),
     [("MAX_BATCH_TOKNES", "max_batch_tokens"), ("acess", "access"), ("MODEL", "models"), ("PROT", "port")],
 )
-def test_a_variable_that_is_a_setting_misspelt_is_a_mistake_like_others(config, monkeypatch, variable, near):
+def test_misspelt_variables_are_errors(config, monkeypatch, variable, near):
     monkeypatch.setenv(f"RESCORER_{variable}", "1")
-    _, out, fault = shown("--bundle", "a", "--port", "x")
-    assert (out, exit_code(fault)) == ("", 2)
-    assert f"(environment RESCORER_{variable.upper()}): no such setting; did you mean {near!r}?" in str(fault)
-    assert "port (option --port)" in str(fault)
+    _, out, error = run_config("--bundle", "a", "--port", "x")
+    assert (out, exit_code(error)) == ("", 2)
+    assert f"(environment RESCORER_{variable.upper()}): no such setting; did you mean {near!r}?" in str(error)
+    assert "port (option --port)" in str(error)
 
 
-def test_a_variable_that_may_be_anothers_is_told_and_no_more(config, monkeypatch, bundle):
+def test_unknown_variables_are_only_reported(config, monkeypatch, bundle):
     monkeypatch.setenv("RESCORER_IMAGE", "registry/rescorer:1")
     monkeypatch.setenv("RESCORER_CERTIFICATE", "a.pem")
     monkeypatch.setenv("RESCORER_MAX_LINE_BYTES", "5")
@@ -105,8 +106,8 @@ def test_a_variable_that_may_be_anothers_is_told_and_no_more(config, monkeypatch
     ]
 
 
-def test_what_kubernetes_tells_of_services_is_no_setting(config, monkeypatch):
-    """As of Services called rescorer, rescorer-metrics and rescorer-envoy, with ports that have names."""
+def test_kubernetes_service_variables_are_not_settings(config, monkeypatch):
+    """Services called rescorer, rescorer-metrics and rescorer-envoy, with named ports."""
     links = {
         "SERVICE_HOST": "10.0.0.1",
         "SERVICE_PORT": "50051",
@@ -122,7 +123,7 @@ def test_what_kubernetes_tells_of_services_is_no_setting(config, monkeypatch):
     }
     for name, value in links.items():
         monkeypatch.setenv(f"RESCORER_{name}", value)
-    assert list(strange_variables(ServiceSettings)) == []
+    assert list(unknown_variables(ServiceSettings)) == []
     settings = load_settings(bundle="a")
     assert (settings.port, settings.metrics_port) == (50051, None)
     monkeypatch.setenv("RESCORER_PORT", "many")
@@ -131,23 +132,21 @@ def test_what_kubernetes_tells_of_services_is_no_setting(config, monkeypatch):
 
 
 @pytest.mark.parametrize("text", ["port = ", "port: 5", "\xff"])
-def test_a_file_that_is_no_toml_is_named(config, text):
+def test_names_a_file_that_is_not_toml(config, text):
     path = config(text)
     path.write_bytes(text.encode("latin-1"))
     with pytest.raises(ConfigError, match=r"service\.toml: cannot be read as TOML"):
         load_settings(path)
-    with pytest.raises(ConfigError, match="no such file"):
+    with pytest.raises(ConfigError, match="no such settings file"):
         load_settings(path.with_name("other.toml"))
 
 
-def test_the_command_shows_values_and_their_sources_as_a_file_that_can_be_used(
-    config, monkeypatch, bundle, tmp_path
-):
+def test_config_command_prints_a_usable_file_with_origins(config, monkeypatch, bundle, tmp_path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'a "b"').symlink_to(bundle)
     path = config('bundle = "a \\"b\\""\nport = 1\n')
     monkeypatch.setenv("RESCORER_PORT", "11")
-    code, out, _ = shown("--config", path, "--allow-insecure", "--max-lists", 9)
+    code, out, _ = run_config("--config", path, "--allow-insecure", "--max-lists", 9)
     assert code == 0
     lines = dict(line.split("  # ") for line in out.splitlines() if not line.startswith("#"))
     whys = {key.split(" = ")[0]: why for key, why in lines.items()}
@@ -161,17 +160,17 @@ def test_the_command_shows_values_and_their_sources_as_a_file_that_can_be_used(
     assert load_settings(config(out)) == expected
 
 
-def test_the_command_ends_with_the_mistakes(config):
-    _, out, fault = shown("--port", "many", "--grace-s", "-1")
+def test_config_command_fails_with_the_errors(config):
+    _, out, error = run_config("--port", "many", "--grace-s", "-1")
     assert out == ""
-    assert isinstance(fault, ConfigError)
-    assert exit_code(fault) == 2
-    assert "port (option --port)" in str(fault)
-    assert "grace_s (option --grace-s)" in str(fault)
+    assert isinstance(error, ConfigError)
+    assert exit_code(error) == 2
+    assert "port (option --port)" in str(error)
+    assert "grace_s (option --grace-s)" in str(error)
 
 
 @pytest.mark.parametrize(
-    ("options", "kind", "told"),
+    ("options", "kind", "message"),
     [
         (("--bundle", "nowhere"), BundleError, "bundles: nowhere: no such bundle folder"),
         (("--repository", "."), BundleError, "bundles: .: no bundles; expected folders NAME/VERSION"),
@@ -185,21 +184,19 @@ def test_the_command_ends_with_the_mistakes(config):
         ),
     ],
 )
-def test_the_command_looks_for_bundles_and_device_and_tells_a_mistake_a_line(
-    config, monkeypatch, bundle, options, kind, told
-):
+def test_config_command_checks_bundles_and_device(config, monkeypatch, bundle, options, kind, message):
     monkeypatch.chdir(bundle.parent)
-    _, out, fault = shown(*options)
-    assert (out, type(fault)) == ("", kind)
-    assert str(fault).startswith(told)
+    _, out, error = run_config(*options)
+    assert (out, type(error)) == ("", kind)
+    assert str(error).startswith(message)
 
 
-def test_options_that_there_are_not_are_told_with_all_other_mistakes(config):
-    _, out, fault = shown(
+def test_unknown_options_are_reported_with_all_other_errors(config):
+    _, out, error = run_config(
         "--bundel", "b", "--max_lists=5", "--admin", "--confg", "c", "--prot", "--port", "x"
     )
-    assert (out, exit_code(fault)) == ("", 2)
-    assert str(fault).splitlines() == [
+    assert (out, exit_code(error)) == ("", 2)
+    assert str(error).splitlines() == [
         "service settings:",
         "  port (option --port): 'x'; expected an integer",
         "  --bundel (command line): no such option; did you mean '--bundle'?",
@@ -207,18 +204,18 @@ def test_options_that_there_are_not_are_told_with_all_other_mistakes(config):
         "  --confg (command line): no such option; did you mean '--config'?",
         "  --prot (command line): no such option; did you mean '--port'?",
         "  bundle: expected either the bundle or the repository to serve",
-        "  admin: expected access, a file that says who has the role admin",
+        "  admin: expected access as well, a file that says which clients have the role admin",
     ]
 
 
 @pytest.mark.parametrize("rest", [("models/starter/1",), ("-x",)])
-def test_what_is_no_option_is_refused(config, rest):
+def test_rejects_positional_and_short_arguments(config, rest):
     done = CliRunner().invoke(app, ["config", "--admin", *rest])
     assert (done.exit_code, done.stdout) == (2, "")
     assert f"no such option or argument: {rest[0]}" in done.stderr
 
 
-def test_every_setting_is_an_option_and_explained():
+def test_every_setting_is_an_explained_option():
     made = {option.name: option for option in settings_options()}
     assert list(made) == list(ServiceSettings.model_fields)
     for name, option in made.items():
@@ -233,7 +230,7 @@ def test_page_of_settings_is_up_to_date():
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "message"),
     [
         ({"port": "many"}, "port (option --port): 'many'; expected an integer"),
         ({"port": 80_000}, "port (option --port): 80000; expected 65535 or less"),
@@ -246,27 +243,27 @@ def test_page_of_settings_is_up_to_date():
         ({"host": 5}, "host (option --host): 5; expected text"),
         ({"models": 5}, "models (option --models): 5; expected names"),
         ({"trace_endpoint": "collector:4317"}, "'collector:4317'; expected text that begins with http://"),
-        ({"port_file": "/no/such/port"}, "port_file: /no/such/port: expected a folder that is there"),
+        ({"port_file": "/no/such/port"}, "port_file: /no/such/port: expected an existing folder"),
     ],
 )
-def test_a_mistake_tells_the_value_and_what_was_expected(config, values, told):
+def test_errors_state_the_value_and_what_was_expected(config, values, message):
     with pytest.raises(ConfigError) as caught:
         load_settings(bundle="x", **values)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_every_kind_of_value_has_our_own_words(config):
+def test_every_kind_of_error_is_described_in_our_own_words(config):
     odd = [None, True, -1, 1.5, float("nan"), "", "x", [], [1], {"a": 1}, 10**30]
     for name in ServiceSettings.model_fields:
         for value in odd:
             try:
                 ServiceSettings(**{name: value})
-            except ValidationError as fault:
-                (mistake, *_) = fault.errors()
-                assert expected(mistake).startswith("expected "), mistake
+            except ValidationError as error:
+                (finding, *_) = error.errors()
+                assert describe_expected(finding).startswith("expected "), finding
 
 
-def test_an_address_that_cannot_be_had_is_told(bundle):
+def test_reports_an_address_that_is_not_available(bundle):
     async def start(**values) -> None:
         await Server(load_settings(bundle=bundle, **values)).start()
 

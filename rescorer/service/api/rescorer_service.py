@@ -36,7 +36,7 @@ from rescorer.service.models.repository import ModelRepository
 from rescorer.service.observability.metrics import Metrics
 from rescorer.service.observability.request_id import current_request
 from rescorer.service.observability.timings import PhaseTiming, sums
-from rescorer.service.settings import BYTES_A_TOKEN, ServiceSettings
+from rescorer.service.settings import BYTES_PER_TOKEN, ServiceSettings
 
 Response = TypeVar("Response")
 
@@ -200,7 +200,7 @@ def client_of(context: grpc.aio.ServicerContext) -> Hashable:
 
 def tokens_in(request: RescoreRequest | pb.ScoreTextRequest) -> int:
     """How many words a request has, as its size tells before they are counted."""
-    return request.ByteSize() // BYTES_A_TOKEN
+    return request.ByteSize() // BYTES_PER_TOKEN
 
 
 def timing(outcomes: list[ListOutcome], arrived: float, timings: list[PhaseTiming]) -> pb.Timing:

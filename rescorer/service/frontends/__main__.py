@@ -26,9 +26,9 @@ from rescorer.lm.malloc import share_freed_memory
 from rescorer.service.config_sources import gather
 from rescorer.service.main import serve_until
 from rescorer.service.observability.logs import log_to_stderr
-from rescorer.service.preflight import checked
+from rescorer.service.preflight import check_settings
 from rescorer.service.server import Server
-from rescorer.service.settings import BYTES_A_TOKEN, ServiceSettings
+from rescorer.service.settings import BYTES_PER_TOKEN, ServiceSettings
 from rescorer.service.workers.ipc import Frame, fault_header, pack, read_frame
 from rescorer.service.workers.worker import SharedWorker
 
@@ -44,7 +44,7 @@ def share(settings: ServiceSettings, port: int) -> ServiceSettings:
     part would wait until nothing else is in flight.
     """
     fronts = settings.front_ends
-    full_message = -(-settings.max_message_bytes // BYTES_A_TOKEN)
+    full_message = -(-settings.max_message_bytes // BYTES_PER_TOKEN)
     update = {
         "port": port,
         "port_file": None,
@@ -125,7 +125,7 @@ class Front:
         log_to_stderr(settings.log_format, front_end=header["front"])
 
         def read_again() -> ServiceSettings:
-            return share(checked(gather(ServiceSettings, *header["sources"])), header["port"])
+            return share(check_settings(gather(ServiceSettings, *header["sources"])), header["port"])
 
         workers = [SharedWorker(Path(each)) for each in header["workers"]]
         self._server = server = Server(settings, read_again=read_again, workers=workers)

@@ -21,13 +21,13 @@ import structlog
 
 from rescorer.errors import ConfigError, RescorerError, ScoringError
 from rescorer.service.assembly import create_process_worker, niceness_of
-from rescorer.service.config_sources import gather, strange_variables
+from rescorer.service.config_sources import gather, unknown_variables
 from rescorer.service.frontends.metrics import FrontEndMetrics
 from rescorer.service.net.addresses import keep_port
 from rescorer.service.net.port_file import remove_port, write_port
 from rescorer.service.observability.endpoint import MetricsEndpoint
 from rescorer.service.observability.logs import log_to_stderr
-from rescorer.service.preflight import checked
+from rescorer.service.preflight import check_settings
 from rescorer.service.settings import ServiceSettings
 from rescorer.service.workers.ipc import Child, WorkerLost
 from rescorer.service.workers.pool import MAX_CONSECUTIVE_LOSSES, RESTART_DELAY_S
@@ -203,7 +203,7 @@ class Supervisor:
     def _current(self) -> ServiceSettings:
         """The settings that fronts began with, and the choice of models that they have been told since."""
         with suppress(RescorerError):
-            models = checked(gather(ServiceSettings, *self._sources)).models
+            models = check_settings(gather(ServiceSettings, *self._sources)).models
             return self._settings.model_copy(update={"models": models})
         return self._settings
 
@@ -253,7 +253,7 @@ def supervise(settings: ServiceSettings, config: Path | None, options: Mapping[s
         config, options: where the settings came from, to be read again; as of ``gather``.
     """
     log_to_stderr(settings.log_format)
-    for variable, message in strange_variables(type(settings)):
+    for variable, message in unknown_variables(type(settings)):
         log.warning("unknown variable", variable=variable, message=message)
     asyncio.run(_supervise(settings, (None if config is None else str(config), dict(options))))
 
