@@ -1,7 +1,6 @@
-"""Owns the file command: lists streamed in, batched by a budget of words, re-ranked and streamed out.
+"""Re-rank streams of n-best lists: read, batch, rescore and write, with memory bounded by one batch.
 
-Memory is bounded by one batch, whatever the file's length. A list that cannot be read or scored goes to
-the rejects with its reason, and the rest goes on.
+A list that cannot be read, scored or written goes to the rejects with the reason; other lists are unaffected.
 """
 
 from __future__ import annotations
@@ -19,50 +18,63 @@ from rescorer.types import NBestList, RescoredList, Weights
 
 
 class Writer(Protocol):
-    """Takes text; a file, or something that acts like one."""
+    """A text file, or an object with the same ``write`` method."""
 
     def write(self, text: str, /) -> object: ...
 
 
 @dataclass(slots=True)
 class FileSummary:
-    """What became of a file."""
+    """Counts of what was rescored and rejected."""
 
     lists: int = 0
+    """Number of lists that were written."""
     hypotheses: int = 0
     words: int = 0
-    """Canonical words of all hypotheses."""
+    """Number of canonical words in all hypotheses."""
     changed: int = 0
-    """Lists whose best hypothesis is not the one that came first."""
+    """Number of lists whose best hypothesis was not the first of the input list."""
     rejected: int = 0
+    """Number of lists that could not be read, scored or written."""
 
     def to_dict(self) -> dict[str, int]:
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
-class Rendered:
-    """An answer as the writer takes it, and what the summary counts of it."""
+class RenderedList:
+    """A re-ranked list in the form that the writer expects, and its counts for the summary."""
 
     content: Any
     hypotheses: int
     words: int
     changed: bool
-    """Whether the best hypothesis is not the one that came first."""
+    """Whether the best hypothesis was not the first of the input list."""
 
 
-Answers = list[Rendered | InvalidList]
-"""Of a batch, one a list."""
 Batch = list[NBestList | InputError]
-"""What a reader yields: lists, and faults in their places."""
+"""Items yielded by a reader: lists, and errors in place of unreadable lists."""
+BatchResults = list[RenderedList | InvalidList]
+"""One result per list of a batch; errors of the batch have none."""
+
+
+class BatchRescorer(Protocol):
+    """Rescores batches of lists, in this process (``LocalRescorer``) or in others."""
+
+    @property
+    def batch_words(self) -> int:
+        """Approximate number of words per batch."""
+
+    def rescore_batches(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, BatchResults]]:
+        """Yield each batch with its results, in input order."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rescoring:
-    """What becomes of each batch of lists, in this process.
+class LocalRescorer:
+    """Rescores batches of lists in this process.
 
     Args:
-        render: makes of a re-ranked list what will be written.
+        render: converts a re-ranked list to the form that the writer expects.
     """
 
     rescorer: Rescorer
@@ -74,93 +86,90 @@ class Rescoring:
     def batch_words(self) -> int:
         return self.rescorer.max_batch_words
 
-    def __call__(self, lists: Sequence[NBestList]) -> Answers:
-        """Raises ConfigError where the weights do not fit the bundle."""
+    def rescore_batches(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, BatchResults]]:
+        for batch in batches:
+            yield batch, self.rescore(select_lists(batch))
+
+    def rescore(self, lists: Sequence[NBestList]) -> BatchResults:
+        """Rescore and render some lists.
+
+        Raises:
+            ConfigError: the weights do not fit the bundle.
+        """
         return [
-            each if isinstance(each, InvalidList) else self._rendered(each)
-            for each in self.rescorer.rescore_each(lists, self.weights, merge=self.merge)
+            result if isinstance(result, InvalidList) else self._render(result)
+            for result in self.rescorer.rescore_each(lists, self.weights, merge=self.merge)
         ]
 
-    def answered(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Answers]]:
-        """Each batch with the answers to its lists."""
-        for batch in batches:
-            yield batch, self(lists_of(batch))
-
-    def _rendered(self, answer: RescoredList) -> Rendered:
+    def _render(self, rescored: RescoredList) -> RenderedList:
         with phase(Phase.WRITE):
-            content = self.render(answer)
-        words = sum(int(each.components["words"]) for each in answer.hypotheses)
-        changed = 0 not in (answer.best.merged_ranks or (answer.best.original_rank,))
-        return Rendered(content, len(answer.hypotheses), words, changed)
-
-
-class Scorer(Protocol):
-    """A ``Rescoring``, or several at work elsewhere."""
-
-    @property
-    def batch_words(self) -> int: ...
-
-    def answered(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Answers]]: ...
+            content = self.render(rescored)
+        words = sum(int(hypothesis.components["words"]) for hypothesis in rescored.hypotheses)
+        changed = 0 not in (rescored.best.merged_ranks or (rescored.best.original_rank,))
+        return RenderedList(content, len(rescored.hypotheses), words, changed)
 
 
 def rescore_lists(
-    scorer: Scorer,
+    rescorer: BatchRescorer,
     lists: Iterable[NBestList | InputError],
     write: Callable[[Any], object],
     rejects: Writer,
     *,
     on_batch: Callable[[int, FileSummary], object] = lambda n_items, summary: None,
 ) -> FileSummary:
-    """Re-ranks a stream of lists.
+    """Re-rank a stream of lists.
 
     Args:
-        lists: what a reader yields: lists, and faults in their places.
-        write: takes the rendered lists, in their order; where its format cannot hold one, raises InvalidList
-            and writes none of it.
-        rejects: takes one JSON line a rejected list.
+        lists: items yielded by a reader: lists, and errors in place of unreadable lists.
+        write: writes a rendered list; raises InvalidList, and writes nothing, if its format cannot hold it.
+            Called in input order.
+        rejects: receives one line of JSON per rejected list.
         on_batch: called after each batch with its number of items and the summary so far.
 
     Raises:
         ConfigError: the weights do not fit the bundle.
     """
     summary = FileSummary()
-    batches = word_batches(time_items(lists, Phase.PARSE), scorer.batch_words)
-    for batch, answers in scorer.answered(batches):
-        rest = iter(answers)
+    batches = cut_batches(time_items(lists, Phase.PARSE), rescorer.batch_words)
+    for batch, batch_results in rescorer.rescore_batches(batches):
+        results = iter(batch_results)
         for item in batch:
-            answer = item if isinstance(item, InputError) else _written(next(rest), write)
-            if isinstance(answer, InputError):
+            result = item if isinstance(item, InputError) else _try_write(next(results), write)
+            if isinstance(result, InputError):
                 summary.rejected += 1
-                rejects.write(reject_line(answer, item) + "\n")
+                rejects.write(format_reject(result, item) + "\n")
                 continue
             summary.lists += 1
-            summary.hypotheses += answer.hypotheses
-            summary.words += answer.words
-            summary.changed += answer.changed
+            summary.hypotheses += result.hypotheses
+            summary.words += result.words
+            summary.changed += result.changed
         on_batch(len(batch), summary)
     return summary
 
 
-def _written(answer: Rendered | InvalidList, write: Callable[[Any], object]) -> Rendered | InvalidList:
-    """The answer, or why it could not be written."""
-    if isinstance(answer, Rendered):
+def _try_write(
+    result: RenderedList | InvalidList, write: Callable[[Any], object]
+) -> RenderedList | InvalidList:
+    """Write a result unless it is an error; return it, or the error if it cannot be written."""
+    if isinstance(result, RenderedList):
         try:
             with phase(Phase.WRITE):
-                write(answer.content)
-        except InvalidList as unfit:
-            return unfit
-    return answer
+                write(result.content)
+        except InvalidList as error:
+            return error
+    return result
 
 
-def lists_of(batch: Batch) -> list[NBestList]:
+def select_lists(batch: Batch) -> list[NBestList]:
+    """Return the lists of a batch without its errors."""
     return [item for item in batch if isinstance(item, NBestList)]
 
 
-def word_batches(lists: Iterable[NBestList | InputError], max_words: int) -> Iterator[Batch]:
-    """Lists in their order, in batches of about ``max_words`` words (one list at least)."""
+def cut_batches(items: Iterable[NBestList | InputError], max_words: int) -> Iterator[Batch]:
+    """Yield the items in batches of about ``max_words`` words, with at least one item each."""
     batch: Batch = []
     words = 0
-    for item in lists:
+    for item in items:
         batch.append(item)
         if isinstance(item, NBestList):
             words += sum(hypothesis.text.count(" ") + 2 for hypothesis in item.hypotheses)
@@ -171,12 +180,15 @@ def word_batches(lists: Iterable[NBestList | InputError], max_words: int) -> Ite
         yield batch
 
 
-def reject_line(fault: InputError, item: NBestList | InputError) -> str:
-    """What was wrong and where, and the list itself where it could be read; the same keys in every line."""
-    place = {name: getattr(fault, name, None) for name in ("hypothesis", "field", "file", "line")}
+def format_reject(error: InputError, item: NBestList | InputError) -> str:
+    """Return a line of JSON with the error, its place and the list, if it could be read.
+
+    All lines have the same keys.
+    """
+    place = {name: getattr(error, name, None) for name in ("hypothesis", "field", "file", "line")}
     record = {
-        "reason": str(fault),
-        "id": item.id if isinstance(item, NBestList) else getattr(fault, "list_id", None) or None,
+        "reason": str(error),
+        "id": item.id if isinstance(item, NBestList) else getattr(error, "list_id", None) or None,
         **{name: None if value == "" else value for name, value in place.items()},
     }
     line = json.dumps(record, ensure_ascii=False)

@@ -1,10 +1,9 @@
-"""Owns the file command's work in several processes: each has the models, takes whole batches and gives back
-what is to be written.
+"""Rescore batches of lists in several processes, each with its own copy of the models.
 
-One process reads, hands out and writes, in order. On CPUs several processes of one thread each do more than
-one process of as many threads, whose small products wait for one another and for Python; on a GPU they share
-it, and one's host work goes on while another's kernels run. They are spawned, never forked: torch's threads
-would not survive that.
+The parent process reads the lists, distributes batches, and writes the results in input order. On CPUs,
+several processes with one thread each are faster than one process with several threads, whose small matrix
+products wait for one another and for Python's interpreter lock. On a GPU, the host work of one process
+overlaps with the kernels of another. Processes are spawned, because torch's threads do not survive a fork.
 """
 
 from __future__ import annotations
@@ -23,113 +22,126 @@ from typing import Any, NamedTuple
 
 from rescorer.cpu_count import count_cpus
 from rescorer.errors import ScoringError
-from rescorer.file_rescoring import Answers, Batch, Rescoring, Scorer, lists_of
+from rescorer.file_rescoring import Batch, BatchRescorer, BatchResults, LocalRescorer, select_lists
 from rescorer.lm.malloc import keep_freed_memory
 from rescorer.types import Hypothesis, NBestList
 
-BATCH_WORDS = 16_384
-"""Of a batch handed out, at most: enough for large products, and few enough that all have work to the end."""
-AHEAD = 2
-"""Batches a process handed out at a time: one is scored, the next waits beside it."""
+MAX_BATCH_WORDS = 16_384
+"""Largest number of words per batch: enough for large matrix products, and few enough that all processes are
+busy until the end of a file."""
+BATCHES_PER_PROCESS = 2
+"""Number of batches submitted per process at a time: one is rescored while the other waits."""
 
 
-class RescoringProcesses:
-    """A ``Scorer`` of so many processes, to be entered, so that they end. They start with the
-    first batches, and each loads its models with the first that it is handed.
+class ProcessPoolRescorer:
+    """Rescores batches of lists in several processes; a context manager that ends them.
+
+    The processes start with the first batches; each loads its models when it receives its first batch.
 
     Args:
-        make: loads the models; called in each process, once.
-        threads: CPU threads of each; 0: the cores are shared out.
-        batch_words: of one batch; ``BATCH_WORDS`` at most.
+        load: loads the models; called once in each process.
+        count: number of processes.
+        threads: CPU threads per process; 0: divide the cores among the processes.
+        batch_words: approximate number of words per batch, at most ``MAX_BATCH_WORDS``.
     """
 
     def __init__(
-        self, make: Callable[[], Rescoring], count: int, threads: int = 0, batch_words: int = BATCH_WORDS
+        self,
+        load: Callable[[], LocalRescorer],
+        count: int,
+        threads: int = 0,
+        batch_words: int = MAX_BATCH_WORDS,
     ) -> None:
-        self.batch_words = min(batch_words, BATCH_WORDS)
+        self.batch_words = min(batch_words, MAX_BATCH_WORDS)
         self.count = count
         context = get_context("spawn")
         lifeline, self._lifeline = context.Pipe(duplex=False)
-        job = (make, threads or max(1, count_cpus() // count), lifeline)
-        self._pool = ProcessPoolExecutor(count, context, _begin, job)
+        arguments = (load, threads or max(1, count_cpus() // count), lifeline)
+        self._pool = ProcessPoolExecutor(count, context, _initialise_process, arguments)
 
-    def __enter__(self) -> RescoringProcesses:
+    def __enter__(self) -> ProcessPoolRescorer:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         self._pool.shutdown(cancel_futures=True)
         self._lifeline.close()
 
-    def answered(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Answers]]:
-        """Each batch, in its order, with the answers to its lists.
+    def rescore_batches(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, BatchResults]]:
+        """Yield each batch with its results, in input order.
 
         Raises:
-            ScoringError: a process cannot be started, or ended.
-            RescorerError: whatever it met, such as a bundle that cannot be loaded.
+            ScoringError: a process could not be started, or ended unexpectedly.
+            RescorerError: any error raised in a process, such as BundleError.
         """
-        handed_out: deque[tuple[Batch, Future[Answers]]] = deque()
+        submitted: deque[tuple[Batch, Future[BatchResults]]] = deque()
         try:
             for batch in batches:
-                handed_out.append((batch, self._handed_out(batch)))
-                if len(handed_out) > AHEAD * self.count:
-                    yield _done(*handed_out.popleft())
-            while handed_out:
-                yield _done(*handed_out.popleft())
+                submitted.append((batch, self._submit(batch)))
+                if len(submitted) > BATCHES_PER_PROCESS * self.count:
+                    yield _wait_for_results(*submitted.popleft())
+            while submitted:
+                yield _wait_for_results(*submitted.popleft())
         except BrokenProcessPool:
             raise ScoringError(
-                f"one of {self.count} scoring processes ended, perhaps for want of memory: each has the "
-                "models in its own; try fewer"
+                f"one of {self.count} scoring processes ended unexpectedly, perhaps because memory ran out; "
+                "each process loads its own copy of the models, so try fewer"
             ) from None
 
-    def _handed_out(self, batch: Batch) -> Future[Answers]:
-        packed = [pack(nbest) for nbest in lists_of(batch)]
+    def _submit(self, batch: Batch) -> Future[BatchResults]:
+        packed = [pack(nbest) for nbest in select_lists(batch)]
         try:
-            return self._pool.submit(_rescore, packed)
-        except OSError as fault:
-            reason = fault.strerror or fault
-            raise ScoringError(f"{self.count} scoring processes cannot be started: {reason}") from None
+            return self._pool.submit(_rescore_packed, packed)
+        except OSError as error:
+            reason = error.strerror or error
+            raise ScoringError(f"cannot start {self.count} scoring processes: {reason}") from None
 
 
-def _done(batch: Batch, answers: Future[Answers]) -> tuple[Batch, Answers]:
-    return batch, answers.result()
+def _wait_for_results(batch: Batch, results: Future[BatchResults]) -> tuple[Batch, BatchResults]:
+    return batch, results.result()
 
 
 @contextmanager
-def rescoring(make: Callable[[], Rescoring], count: int, threads: int, batch_words: int) -> Iterator[Scorer]:
-    """What does a job: this process where ``count`` is 1, so many others where it is more.
+def open_rescorer(
+    load: Callable[[], LocalRescorer], count: int, threads: int, batch_words: int
+) -> Iterator[BatchRescorer]:
+    """Provide a rescorer that runs in this process if ``count`` is 1, otherwise in ``count`` other processes.
 
     Args:
-        threads: of each process; 0: the cores are shared out.
+        load: loads the models; called once in each process.
+        threads: CPU threads per process; 0: divide the cores among the processes.
+        batch_words: approximate number of words per batch in other processes.
     """
     if count == 1:
-        from rescorer.lm.device import use_threads  # torch, which other commands do not wait for
+        from rescorer.lm.device import use_threads  # imports torch, which other commands need not wait for
 
         keep_freed_memory()
         use_threads(threads)
-        yield make()
+        yield load()
     else:
-        with RescoringProcesses(make, count, threads, batch_words) as processes:
-            yield processes
+        with ProcessPoolRescorer(load, count, threads, batch_words) as rescorer:
+            yield rescorer
 
 
 class PackedList(NamedTuple):
-    """A list by columns: a hundred objects take ten times as long to pickle."""
+    """A list stored by columns, which is ten times as fast to pickle as a hundred hypothesis objects."""
 
     id: str
     texts: list[str]
     fields: list[Mapping[str, Any]]
-    """Of the hypotheses; none where all of them have none."""
+    """Fields of each hypothesis; empty if no hypothesis has any."""
     partial: list[bool]
-    """Likewise."""
-    rest: tuple[Any, ...]
+    """Whether each hypothesis is partial; empty if none is."""
+    list_attributes: tuple[Any, ...]
+    """The other attributes of the list, in their order."""
 
 
 def pack(nbest: NBestList) -> PackedList:
-    hypotheses = nbest.hypotheses
-    fields, partial = [each.fields for each in hypotheses], [each.partial for each in hypotheses]
+    """Convert a list for sending it to another process."""
+    fields = [hypothesis.fields for hypothesis in nbest.hypotheses]
+    partial = [hypothesis.partial for hypothesis in nbest.hypotheses]
     return PackedList(
         nbest.id,
-        [each.text for each in hypotheses],
+        [hypothesis.text for hypothesis in nbest.hypotheses],
         fields if any(fields) else [],
         partial if any(partial) else [],
         (nbest.streams, nbest.context, nbest.reference, nbest.group, nbest.fields),
@@ -137,37 +149,39 @@ def pack(nbest: NBestList) -> PackedList:
 
 
 def unpack(packed: PackedList) -> NBestList:
+    """Restore a list from its packed form."""
     n = len(packed.texts)
     columns = packed.texts, packed.fields or [{}] * n, packed.partial or [False] * n
-    return NBestList(packed.id, tuple(map(Hypothesis, *columns)), *packed.rest)
+    return NBestList(packed.id, tuple(map(Hypothesis, *columns)), *packed.list_attributes)
 
 
-_make: Callable[[], Rescoring] | None = None
-_rescoring: Rescoring | None = None
+# State of a scoring process.
+_load: Callable[[], LocalRescorer] | None = None
+_rescorer: LocalRescorer | None = None
 
 
-def _begin(make: Callable[[], Rescoring], threads: int, lifeline: Connection) -> None:
-    """First of all in a new process, which ends when the other end of ``lifeline`` is closed."""
-    global _make
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one that reads and writes ends the others
-    Thread(target=_end_with, args=(lifeline,), daemon=True).start()
-    from rescorer.lm.device import use_threads  # as above
+def _initialise_process(load: Callable[[], LocalRescorer], threads: int, lifeline: Connection) -> None:
+    """Prepare a new process, and make it exit when the parent's end of ``lifeline`` is closed."""
+    global _load
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its processes
+    Thread(target=_exit_when_closed, args=(lifeline,), daemon=True).start()
+    from rescorer.lm.device import use_threads  # imports torch, which the parent does not need
 
     keep_freed_memory()
     use_threads(threads)
-    _make = make
+    _load = load
 
 
-def _end_with(lifeline: Connection) -> None:
-    """Whoever is killed tells nobody: a pool's processes would wait for it, with models in their memory."""
+def _exit_when_closed(lifeline: Connection) -> None:
+    """Exit when the parent does; if it is killed, the pool would wait forever with models in memory."""
     with suppress(EOFError, OSError):
         lifeline.recv_bytes()
     os._exit(1)
 
 
-def _rescore(lists: Sequence[PackedList]) -> Answers:
-    global _rescoring
-    if _rescoring is None and _make is not None:
-        _rescoring = _make()  # here, not in _begin, whose faults the pool would not hand on
-    assert _rescoring is not None
-    return _rescoring([unpack(each) for each in lists])
+def _rescore_packed(lists: Sequence[PackedList]) -> BatchResults:
+    global _rescorer
+    if _rescorer is None and _load is not None:
+        _rescorer = _load()  # not in _initialise_process, whose errors the pool does not pass on
+    assert _rescorer is not None
+    return _rescorer.rescore([unpack(packed) for packed in lists])

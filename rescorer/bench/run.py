@@ -21,11 +21,11 @@ from rescorer.bench.matrix_products import flops, measure_gemm_rate
 from rescorer.bench.workload import Workload, count_work
 from rescorer.cpu_count import count_cpus
 from rescorer.errors import ConfigError, InputError
-from rescorer.file_rescoring import Rescoring, rescore_lists
+from rescorer.file_rescoring import LocalRescorer, rescore_lists
 from rescorer.formats.rescored import JSON_LINES, rescored_writer
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.ngram import NgramModel
-from rescorer.parallel_rescoring import RescoringProcesses
+from rescorer.parallel_rescoring import ProcessPoolRescorer
 from rescorer.pipeline import Rescorer
 from rescorer.profiling import Phase, Stopwatch
 from rescorer.types import NBestList
@@ -111,7 +111,7 @@ def run_benchmark(
     read: Callable[[], Iterable[NBestList | InputError]],
     folder: Path,
     options: BenchOptions,
-    processes: Callable[[], RescoringProcesses] | None = None,
+    processes: Callable[[], ProcessPoolRescorer] | None = None,
 ) -> BenchReport:
     """Measure everything.
 
@@ -169,9 +169,9 @@ def without_streams(rescorer: Rescorer) -> Rescorer:
     return Rescorer(bundle, rescorer.models, rescorer.max_batch_words)
 
 
-def load_rescoring(load: Callable[[], Rescorer]) -> Rescoring:
+def load_rescorer(load: Callable[[], Rescorer]) -> LocalRescorer:
     """Load a rescorer in a process of the parallel run."""
-    return Rescoring(without_streams(load()))
+    return LocalRescorer(without_streams(load()))
 
 
 def time_run(
@@ -183,7 +183,7 @@ def time_run(
     """Measure the seconds per phase of one run of the file command over all lists."""
     watch = Stopwatch(options.clock, torch.cuda.synchronize if uses_gpu(rescorer) else lambda: None)
     with rescored_writer(JSON_LINES, folder / "answers.jsonl") as write, watch.running():
-        rescore_lists(Rescoring(rescorer), read(), write, io.StringIO())
+        rescore_lists(LocalRescorer(rescorer), read(), write, io.StringIO())
     return watch.seconds
 
 
@@ -220,7 +220,7 @@ def make_speed(
 
 
 def time_in_processes(
-    start: Callable[[], RescoringProcesses],
+    start: Callable[[], ProcessPoolRescorer],
     read: Callable[[], Iterable[NBestList | InputError]],
     folder: Path,
     options: BenchOptions,

@@ -17,7 +17,7 @@ from rich.table import Table
 from rescorer.cli.list_options import FormatOption, ListInputOptions, MapOption, StreamOption
 from rescorer.cli.model_options import DeviceOption, DtypeOption
 from rescorer.errors import ConfigError, InputError
-from rescorer.parallel_rescoring import RescoringProcesses
+from rescorer.parallel_rescoring import ProcessPoolRescorer
 from rescorer.pipeline import MAX_BATCH_WORDS, Rescorer
 from rescorer.types import NBestList
 
@@ -85,7 +85,7 @@ def bench(
     """
     from rescorer.bench.lists import ListShape, synthetic_lists
     from rescorer.bench.models import ModelSpec, build_rescorer
-    from rescorer.bench.run import BenchOptions, load_rescoring, run_benchmark
+    from rescorer.bench.run import BenchOptions, load_rescorer, run_benchmark
     from rescorer.formats.nbest.jsonlines import writer
     from rescorer.lm.device import use_threads
     from rescorer.lm.malloc import keep_freed_memory
@@ -112,7 +112,7 @@ def bench(
             spec = ModelSpec(network, hidden, classes, vocabulary, output, layers)
             good = [item for item in read() if isinstance(item, NBestList)]
             load = partial(build_rescorer, spec, good, folder, device, dtype, batch_words)
-        start = partial(RescoringProcesses, partial(load_rescoring, load), processes, batch_words=batch_words)
+        start = partial(ProcessPoolRescorer, partial(load_rescorer, load), processes, batch_words=batch_words)
         report = run_benchmark(load(), read, folder, options, start if processes > 1 else None)
     print_report(report)
     if json_file:

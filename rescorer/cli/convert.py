@@ -16,7 +16,7 @@ from rescorer.cli.list_options import GroupsOption, ListInputOptions, Lists, Map
 from rescorer.cli.output import SOME_REJECTED
 from rescorer.cli.rejects_file import RejectsFile
 from rescorer.errors import ConfigError, InputError, InvalidList
-from rescorer.file_rescoring import reject_line
+from rescorer.file_rescoring import format_reject
 from rescorer.formats.registry import FORMATS, choose, detect
 from rescorer.formats.rescored import RESCORED_LISTS_MESSAGE, is_rescored
 from rescorer.types import NBestList
@@ -94,7 +94,7 @@ def convert(
                 n_rejected += 1
                 typer.echo(f"rejected: {error}", err=True)
                 if rejects_file is not None:
-                    rejects_file.write(reject_line(error, item) + "\n")
+                    rejects_file.write(format_reject(error, item) + "\n")
     for part, count in sorted(losses.items()):
         what = f"scores of the {part}" if part.startswith("stream ") else part
         typer.echo(f"warning: {to} cannot hold it: {what} of {count:,} lists left out", err=True)

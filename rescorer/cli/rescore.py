@@ -21,10 +21,10 @@ from rescorer.cli.render.progress import show_rescoring
 from rescorer.cli.weight_options import WeightOptions, check_first_lists
 from rescorer.cpu_count import count_cpus
 from rescorer.errors import ConfigError
-from rescorer.file_rescoring import FileSummary, Rescoring, rescore_lists
+from rescorer.file_rescoring import FileSummary, LocalRescorer, rescore_lists
 from rescorer.formats.rescored import get_renderer, rescored_writer
 from rescorer.list_ranker import ListRanker
-from rescorer.parallel_rescoring import rescoring
+from rescorer.parallel_rescoring import open_rescorer
 from rescorer.pipeline import MAX_BATCH_WORDS, Rescorer
 from rescorer.types import Weights
 
@@ -91,16 +91,16 @@ def rescore(
     weights = weight_options.resolve(ranker.bundle.weights)
     ranker.effective_weights(weights)  # reject invalid weights and formats before writing anything
     get_renderer(to)
-    load = partial(load_rescoring, bundle, device, dtype, batch_words, weights, merge, to)
+    load = partial(load_rescorer, bundle, device, dtype, batch_words, weights, merge, to)
     lists = check_first_lists(list_options.read(source), weights, list_options.streams, to)
     rejects_path = rejects or (Path(f"{output}.rejects") if output != "-" else None)
     check_paths(source, output, rejects_path)
     with ExitStack() as stack:
-        scorer = stack.enter_context(rescoring(load, processes or count_cpus(), threads, batch_words))
+        rescorer = stack.enter_context(open_rescorer(load, processes or count_cpus(), threads, batch_words))
         write = stack.enter_context(rescored_writer(to, output))
         rejects_file = stack.enter_context(RejectsFile(rejects_path))
         update_bar = stack.enter_context(show_rescoring(not quiet and sys.stderr.isatty()))
-        summary = rescore_lists(scorer, lists, write, rejects_file, on_batch=update_bar)
+        summary = rescore_lists(rescorer, lists, write, rejects_file, on_batch=update_bar)
     if as_json:
         typer.echo(json.dumps(summary.to_dict()), err=True)
     elif not quiet:
@@ -132,9 +132,9 @@ def print_summary(summary: FileSummary, rejects_path: Path | None) -> None:
     )
 
 
-def load_rescoring(
+def load_rescorer(
     bundle: Path, device: str, dtype: str, batch_words: int, weights: Weights, merge: bool, to: str
-) -> Rescoring:
+) -> LocalRescorer:
     """Load the models in a scoring process; raises BundleError and ConfigError like ``Rescorer.load``."""
     rescorer = Rescorer.load(bundle, device, batch_words, dtype)
-    return Rescoring(rescorer, weights, merge, get_renderer(to))
+    return LocalRescorer(rescorer, weights, merge, get_renderer(to))

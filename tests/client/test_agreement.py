@@ -21,7 +21,7 @@ from rescorer import (
     Weights,
 )
 from rescorer.client import AsyncClient, Client
-from rescorer.file_rescoring import Rescoring, rescore_lists
+from rescorer.file_rescoring import LocalRescorer, rescore_lists
 from rescorer.formats.field_map import parse_field_map
 from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.formats.nbest.jsonlines_output import encode_rescored_list
@@ -158,7 +158,7 @@ def test_library_file_and_service_agree_on_real_lists(data_dir, library, client)
         assert_same(found, wanted)
         assert found.best.text == wanted.best.text
     lines: list[str] = []
-    summary = rescore_lists(Rescoring(library), some, lines.append, io.StringIO())
+    summary = rescore_lists(LocalRescorer(library), some, lines.append, io.StringIO())
     assert (summary.lists, summary.rejected) == (100, 0)
     for wanted, answer in zip(lines, client.rescore(some), strict=True):
         assert_close(json.loads(encode_rescored_list(answer)), json.loads(wanted))

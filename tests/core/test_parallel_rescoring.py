@@ -1,4 +1,4 @@
-"""The file command in several processes: the answers of one, in their order, and no fault lost on the way."""
+"""Rescoring in several processes gives the results of one process, in order, and reports every error."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from rescorer.cli import app
-from rescorer.cli.rescore import load_rescoring
+from rescorer.cli.rescore import load_rescorer
 from rescorer.errors import BundleError, FormatError, InvalidList, Overloaded, RescorerError, ScoringError
 from rescorer.file_rescoring import rescore_lists
-from rescorer.parallel_rescoring import RescoringProcesses, pack, unpack
+from rescorer.parallel_rescoring import ProcessPoolRescorer, pack, unpack
 from rescorer.types import Hypothesis, NBestList, Weights
 from tests.support.servers import wait_until
 
@@ -37,13 +37,13 @@ WORDS = ("the", "cat", "sat", "on", "mat", "zebra")
     st.dictionaries(st.text(), st.tuples(st.floats(allow_nan=False))),
     st.none() | st.text(),
 )
-def test_a_list_is_the_same_once_unpacked(hypotheses, streams, reference):
-    sent = NBestList("u1", tuple(hypotheses), streams, "before", reference, "speaker", {"a": 1})
-    assert unpack(pickle.loads(pickle.dumps(pack(sent)))) == sent
+def test_pack_round_trip(hypotheses, streams, reference):
+    nbest = NBestList("u1", tuple(hypotheses), streams, "before", reference, "speaker", {"a": 1})
+    assert unpack(pickle.loads(pickle.dumps(pack(nbest)))) == nbest
 
 
 @pytest.mark.parametrize(
-    "fault",
+    "error",
     [
         InvalidList("wrong", list_id="u1", hypothesis=3, field="text", file="a.jsonl", line=7),
         FormatError("wrong", file="a", line=2, field="x"),
@@ -51,12 +51,12 @@ def test_a_list_is_the_same_once_unpacked(hypotheses, streams, reference):
         ScoringError("broken"),
     ],
 )
-def test_a_fault_is_the_same_once_unpickled(fault: RescorerError):
-    found = pickle.loads(pickle.dumps(fault))
-    assert (type(found), str(found), vars(found)) == (type(fault), str(fault), vars(fault))
+def test_error_pickle_round_trip(error: RescorerError):
+    unpickled = pickle.loads(pickle.dumps(error))
+    assert (type(unpickled), str(unpickled), vars(unpickled)) == (type(error), str(error), vars(error))
 
 
-def test_two_processes_answer_as_one(bundle: Path, tmp_path: Path):
+def test_two_processes_give_the_results_of_one(bundle: Path, tmp_path: Path):
     texts = [" ".join(WORDS[: 1 + i % 6]) for i in range(60)]
     lines = [
         json.dumps(
@@ -72,50 +72,50 @@ def test_two_processes_answer_as_one(bundle: Path, tmp_path: Path):
         command = ["rescore", str(tmp_path / "in.jsonl"), "-o", str(out), "--bundle", str(bundle), "--json"]
         done = CliRunner().invoke(app, [*command, "--batch-words", "50", "--processes", str(processes)])
         assert done.exit_code == 1, done.output
-        answers = [json.loads(line) for line in out.read_text().splitlines()]
-        outputs.append((answers, Path(f"{out}.rejects").read_text().replace(str(out), ""), done.stderr))
+        results = [json.loads(line) for line in out.read_text().splitlines()]
+        outputs.append((results, Path(f"{out}.rejects").read_text().replace(str(out), ""), done.stderr))
     assert outputs[0] == outputs[1]
 
 
-def test_faults_of_a_process_are_told(tmp_path: Path, bundle: Path):
+def test_raises_errors_of_a_process(tmp_path: Path, bundle: Path):
     weights, lists = Weights(), [NBestList("u1", (Hypothesis("the cat"),))]
-    missing = partial(load_rescoring, tmp_path / "none", "cpu", "float32", 100, weights, False, "jsonl")
+    missing = partial(load_rescorer, tmp_path / "none", "cpu", "float32", 100, weights, False, "jsonl")
     with (
-        RescoringProcesses(missing, 1) as processes,
+        ProcessPoolRescorer(missing, 1) as rescorer,
         pytest.raises(BundleError, match="no such bundle folder"),
     ):
-        rescore_lists(processes, lists, print, io.StringIO())
+        rescore_lists(rescorer, lists, print, io.StringIO())
     with (
-        RescoringProcesses(partial(die, bundle), 1) as processes,
-        pytest.raises(ScoringError, match="one of 1 scoring processes ended"),
+        ProcessPoolRescorer(partial(kill_process, bundle), 1) as rescorer,
+        pytest.raises(ScoringError, match="one of 1 scoring processes ended unexpectedly"),
     ):
-        rescore_lists(processes, lists, print, io.StringIO())
+        rescore_lists(rescorer, lists, print, io.StringIO())
 
 
-def test_processes_that_cannot_be_started_are_told_and_those_that_were_end(monkeypatch, tmp_path: Path):
+def test_ends_started_processes_if_others_cannot_start(monkeypatch, tmp_path: Path):
     started: list[SpawnProcess] = []
     start = SpawnProcess.start
 
-    def start_the_first(process: SpawnProcess) -> None:
+    def start_only_one(process: SpawnProcess) -> None:
         if started:
             raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
         started.append(process)
         start(process)
 
-    monkeypatch.setattr(SpawnProcess, "start", start_the_first)
-    make = partial(load_rescoring, tmp_path / "none", "cpu", "float32", 100, Weights(), False, "jsonl")
+    monkeypatch.setattr(SpawnProcess, "start", start_only_one)
+    load = partial(load_rescorer, tmp_path / "none", "cpu", "float32", 100, Weights(), False, "jsonl")
     lists = [NBestList(name, (Hypothesis("the cat"),)) for name in ("u1", "u2", "u3")]
     with (
-        RescoringProcesses(make, 3, batch_words=1) as processes,
-        pytest.raises(ScoringError, match="3 scoring processes cannot be started: Resource temporarily"),
+        ProcessPoolRescorer(load, 3, batch_words=1) as rescorer,
+        pytest.raises(ScoringError, match="cannot start 3 scoring processes: Resource temporarily"),
     ):
-        rescore_lists(processes, lists, print, io.StringIO())
+        rescore_lists(rescorer, lists, print, io.StringIO())
     assert [process.exitcode for process in started] == [0]
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
-def test_processes_end_with_the_one_that_hands_out(bundle: Path):
-    """Also where that is killed, as a scheduler does that gives it no more time."""
+def test_processes_end_when_their_parent_is_killed(bundle: Path):
+    """Schedulers, for example, kill processes that exceed their time limit."""
     command = [sys.executable, "-m", "rescorer.cli", "rescore", "-", "--bundle", bundle, "--processes", "2"]
     pipe = subprocess.PIPE
     options = [*command, "--batch-words", "5", "--quiet"]
@@ -124,22 +124,22 @@ def test_processes_end_with_the_one_that_hands_out(bundle: Path):
             print(json.dumps({"id": f"u{i}", "hypotheses": [HYPOTHESIS]}), file=killed.stdin)
         killed.stdin.flush()
         assert killed.stdout.readline()
-        assert len(in_session(killed.pid)) >= 3
+        assert len(processes_of_session(killed.pid)) >= 3
         killed.kill()
-    wait_until(lambda: not in_session(killed.pid), 30)
+    wait_until(lambda: not processes_of_session(killed.pid), 30)
 
 
-def in_session(leader: int) -> list[str]:
-    """Processes that a session still has."""
-    found = []
-    for each in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it has just ended
-            state, _, _, session = each.read_text().rpartition(")")[2].split()[:4]
+def processes_of_session(leader: int) -> list[str]:
+    """Return the ids of the processes of a session that are still running."""
+    running = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # the process has just ended
+            state, _, _, session = path.read_text().rpartition(")")[2].split()[:4]
             if int(session) == leader and state != "Z":
-                found.append(each.parent.name)
-    return found
+                running.append(path.parent.name)
+    return running
 
 
-def die(bundle: Path) -> None:
-    """As a process ends that the system takes for want of memory."""
+def kill_process(bundle: Path) -> None:
+    """Kill the current process, as the system does when memory runs out."""
     os.kill(os.getpid(), signal.SIGKILL)
