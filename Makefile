@@ -32,7 +32,8 @@ test: lint  ## set up, check style, architecture, protocol and types, and run ev
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 test-fast: $(VENV)/.installed-dev  ## the fast loop: no lint, no slow tests, none that need data; under a minute
-	$(BIN)/python -m pytest -m "not slow and not data and not gpu" -n 2 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not slow and not data and not gpu" \
+		--hypothesis-profile=fast -n 2 $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed-dev  ## style, architecture, protocol and types
 	$(BIN)/ruff check .

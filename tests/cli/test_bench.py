@@ -24,6 +24,8 @@ from rescorer.trie import build_trie
 from rescorer.types import Hypothesis, NBestList
 from tests.support.tiny_models import random_network, write_arpa
 
+pytestmark = pytest.mark.slow
+
 TINY = [f"--{name}={value}" for name, value in (
     ("hidden", 8), ("vocabulary", 40), ("threads", 1), ("repetitions", 2), ("peer-seconds", 0.001),
 )]  # fmt: skip

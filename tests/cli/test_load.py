@@ -17,6 +17,8 @@ from rescorer.types import Weights
 from tests.support.list_lines import GOOD, write
 from tests.support.tiny_models import write_bundle
 
+pytestmark = pytest.mark.slow
+
 
 def test_measures_every_stage(tmp_path):
     weights = Weights("default", {}, {"mixture": 1.0}, mixture={"ngram": 1.0})

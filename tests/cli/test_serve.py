@@ -17,6 +17,8 @@ from tests.support.serve_command import SERVE_COMMAND, run_serve_command
 from tests.support.servers import wait_until
 from tests.support.tiny_models import write_bundle
 
+pytestmark = pytest.mark.slow
+
 
 def test_sigterm_lets_calls_in_flight_finish_and_exits_with_0(bundle, tmp_path):
     # Enough work that it is under way when the signal comes, and not done.

@@ -28,6 +28,8 @@ from rescorer.formats.nbest.jsonlines_output import encode_rescored_list
 from tests.support.clients import make_list, rescore_async
 from tests.support.servers import run_server
 
+pytestmark = pytest.mark.slow
+
 TOLERANCE = 1e-4
 """float32 products change in the last digits with the batch; ranking looks no closer either."""
 

@@ -14,6 +14,8 @@ from rescorer.errors import DeadlineExceeded, LimitExceeded, Overloaded
 from tests.support.clients import make_list
 from tests.support.servers import run_server, wait_until
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_full_server_is_asked_again_when_it_says_so(ngram_bundle):
     with (

@@ -23,6 +23,8 @@ from tests.support.clients import make_list
 from tests.support.serve_command import run_serve_command
 from tests.support.servers import run_server, wait_until
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def two(ngram_bundle):

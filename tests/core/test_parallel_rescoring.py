@@ -28,6 +28,8 @@ from rescorer.parallel_rescoring import ProcessPoolRescorer, pack, unpack
 from rescorer.types import Hypothesis, NBestList, Weights
 from tests.support.servers import wait_until
 
+pytestmark = pytest.mark.slow
+
 HYPOTHESIS = {"text": "the cat sat", "scores": {"acoustic": 0}}
 WORDS = ("the", "cat", "sat", "on", "mat", "zebra")
 

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 
 from tools.fuzz.targets import ODDITIES, SEPARATOR, TARGETS
 
+pytestmark = pytest.mark.slow
+
 
 @st.composite
 def mutations(draw: st.DrawFn, seed: bytes) -> bytes:

@@ -12,6 +12,8 @@ from rescorer.formats.registry import FORMATS, choose
 from rescorer.types import Hypothesis, NBestList
 from tests.support.format_samples import CHOICES_WITH_OPTIONS
 
+pytestmark = pytest.mark.slow
+
 WORDS = (("a", 0.5), ("b", 0.75))
 CHOICES = {name: CHOICES_WITH_OPTIONS.get(name, name) for name in FORMATS} | {
     "alternatives": "alternatives:score=score,base=e"

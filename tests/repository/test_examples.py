@@ -12,6 +12,8 @@ import pytest
 from tests.conftest import REPOSITORY
 from tests.support.servers import run_server
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = REPOSITORY / "examples"
 SAID = "the ship lay at anchor in the bay"
 

@@ -20,6 +20,8 @@ from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.pipeline import Rescorer
 from rescorer_training.recipe.config import read_recipe
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -42,6 +42,8 @@ from tools.chaos.run import format_client
 from tools.support.processes import find_workers, read_command_line
 from tools.support.server_log import read_metrics_port
 
+pytestmark = pytest.mark.slow
+
 WORDS = ("the", "cat", "sat", "on", "mat", "zebra", "qqq")
 CONNECTIONS = 20
 """Each is at random to one of the fronts; that all are to the same one happens to nobody."""

@@ -19,6 +19,8 @@ from tests.conftest import REPOSITORY
 from tests.support.servers import run_server, wait_until
 from tests.support.tiny_models import write_bundle
 
+pytestmark = pytest.mark.slow
+
 FOLDER = REPOSITORY / "deploy" / "envoy"
 ENVOY = shutil.which("envoy", path=str(Path(sys.executable).parent)) or shutil.which("envoy")
 LISTS = {

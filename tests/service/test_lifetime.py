@@ -21,6 +21,8 @@ from tests.support.servers import run_server, wait_until
 from tests.support.stubs import LIMITS, NOT_SERVING, SERVING, expect_error, make_list_message
 from tests.support.tiny_models import write_bundle
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def server(bundle):

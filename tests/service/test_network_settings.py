@@ -14,6 +14,8 @@ from rescorer.service.settings import ServiceSettings
 from tests.conftest import REPOSITORY
 from tests.support.servers import run_server
 
+pytestmark = pytest.mark.slow
+
 CONTEXT = "the cat sat on the mat " * 3
 LISTS = [
     NBestList("u1", (Hypothesis("the dog ran"), Hypothesis("the dog")), {"acoustic": (-1.0, -2.0)}, CONTEXT),

@@ -26,6 +26,8 @@ from tools.fuzz.http2 import (
     valid_connection,
 )
 
+pytestmark = pytest.mark.slow
+
 PATH = b"/rescorer.v1.RescorerService/Rescore"
 
 

@@ -18,6 +18,8 @@ from tools.chaos.expected import AnswerChecker, write_expected
 from tools.chaos.version_repository import VersionRepository
 from tools.support.server_log import explain_errors
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def lists(tmp_path_factory):

@@ -18,6 +18,8 @@ from rescorer_training.bench.gemm_floor import network_products, output_products
 from rescorer_training.bench.run import BenchmarkOptions, make_zipf_text
 from rescorer_training.cli import app
 
+pytestmark = pytest.mark.slow
+
 TINY = [f"--{name}={value}" for name, value in (
     ("size", 8), ("classes", 4), ("vocabulary-size", 40), ("batch-words", 64), ("noise-samples", 5),
     ("seconds", 0), ("rounds", 2), ("threads", 1),

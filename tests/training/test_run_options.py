@@ -18,6 +18,8 @@ from rescorer_training.neural.schedule import learning_rate
 from rescorer_training.neural.validation import perplexity
 from tests.support.toy_training import make_text, make_trainer, reports_without_seconds
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = TrainingOptions(
     epochs=3, batch_words=64, batch_rows=8, bptt=6, warmup_steps=5, validations_an_epoch=2, learning_rate=0.01
 )

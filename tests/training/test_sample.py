@@ -18,6 +18,8 @@ from rescorer_training.evaluation.model_set import load_models
 from rescorer_training.evaluation.sample import Sampler, SamplingOptions, choose_word
 from tests.support.tiny_models import random_network, write_arpa
 
+pytestmark = pytest.mark.slow
+
 PROBS = np.array([0.1, 0.4, 0.05, 0.3, 0.15])
 
 

@@ -19,6 +19,8 @@ from rescorer.protocol.v1.models_pb2_grpc import ModelServiceStub
 from tests.support.servers import run_server, wait_until
 from tests.support.tiny_models import write_bundle
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory) -> Path:

@@ -17,6 +17,8 @@ from rescorer.service.server import SERVICE
 from tests.support.servers import run_server, wait_until
 from tests.support.stubs import LIMITS, SERVING, expect_error, make_list_message
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def server(bundle):

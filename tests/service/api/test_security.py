@@ -33,6 +33,8 @@ from rescorer.service.preflight import load_settings
 from tests.support.certificates import Authority
 from tests.support.servers import run_server
 
+pytestmark = pytest.mark.slow
+
 LISTS = [NBestList("u1", (Hypothesis("the cat"), Hypothesis("the mat")), {"acoustic": (-1.0, -1.5)})]
 
 

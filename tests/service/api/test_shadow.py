@@ -29,6 +29,8 @@ from tests.support.servers import RunningServer, run_server, wait_until
 from tests.support.stubs import make_list_message
 from tests.support.tiny_models import write_bundle
 
+pytestmark = pytest.mark.slow
+
 TEXTS = ("the cat sat on the mat", "the mat sat", "zebra", "on the mat", "the cat")
 REQUEST_ID = (("x-request-id", "night-1"),)
 

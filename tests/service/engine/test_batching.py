@@ -31,6 +31,8 @@ from rescorer.types import Weights
 from tests.support.servers import run_server, wait_until
 from tests.support.tiny_models import write_bundle
 
+pytestmark = pytest.mark.slow
+
 WORDS = ("the", "cat", "sat", "on", "mat", "zebra", "qqq")
 TOO_LATE = (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED)
 INTERNAL, UNAVAILABLE = grpc.StatusCode.INTERNAL, grpc.StatusCode.UNAVAILABLE
