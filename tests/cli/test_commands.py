@@ -74,6 +74,7 @@ def test_a_bad_list_goes_to_the_rejects_and_the_rest_goes_on(run, bundle, tmp_pa
     assert (rejects[1]["id"], rejects[1]["hypothesis"]) == ("u4", 0)
 
 
+@pytest.mark.slow
 def test_a_pipe_works_as_a_real_process(bundle):
     command = [sys.executable, "-m", "rescorer.cli", "rescore", "-", "--bundle", str(bundle), "--quiet"]
     done = subprocess.run(command, input="\n".join(GOOD), capture_output=True, text=True, check=False)
@@ -165,6 +166,7 @@ def test_serve_shows_its_settings_with_their_defaults_by_names_that_are_whole(ru
         assert type(setting)(default) == setting, option
 
 
+@pytest.mark.slow
 def test_training_commands_end_in_a_bundle_that_serves(run, tmp_path):
     text = write(tmp_path / "t.txt", *("the cat sat on the mat", "a dog ran", "the dog sat on a mat") * 20)
     held_out = write(tmp_path / "v.txt", *("a cat sat on the mat", "the dog ran", "a zebra sat") * 5)

@@ -63,6 +63,7 @@ def test_what_cannot_be_sent_is_answered_in_its_place(client, server):
         assert (answers[0].id, answers[4].id) == ("a", "d")
 
 
+@pytest.mark.slow
 def test_faults_of_a_call_are_raised_as_our_own(client, server, monkeypatch):
     with pytest.raises(ConfigError, match="the bundle has: default"):
         client.rescore([make_list()], "other")

@@ -100,6 +100,7 @@ def assert_kept(sent: NBestList, answer: RescoredList) -> None:
         assert each.fields == sent.hypotheses[each.original_rank].fields
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(timed_lists())
 def test_the_library_and_the_python_client_keep_them(library, client, sent):
@@ -107,6 +108,7 @@ def test_the_library_and_the_python_client_keep_them(library, client, sent):
         assert_kept(sent, answer)
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(timed_lists())
 def test_the_wire_keeps_them_for_other_clients(stub, sent):

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["rescorer.list_ranker", "rescorer.service.server", "rescorer.client"])
 def test_needs_neither_torch_nor_kenlm(module):
     code = f"import sys, {module}; print(sorted({{'torch', 'kenlm'}} & set(sys.modules)))"

@@ -52,6 +52,7 @@ def short_pieces(monkeypatch):
     monkeypatch.setattr(json_stream, "CHUNK_CHARACTERS", 1)
 
 
+@pytest.mark.slow
 @given(VALUES, st.booleans(), st.none() | st.just(1), st.integers(1, 40), st.integers(0, 3))
 def test_the_pieces_make_no_difference(value, ascii_only, indent, size, depth):
     text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
@@ -92,6 +93,7 @@ def test_text_that_is_none_says_where():
         list(read_text_chunks(io.BytesIO(b'{"a": 1,\n"\xc3')))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("module", "indent"), [(mlm, None), (mlm, 1), (speech_services, 1)])
 def test_memory_is_that_of_one_list(module, indent, tmp_path, monkeypatch):
     monkeypatch.undo()

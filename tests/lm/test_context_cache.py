@@ -55,6 +55,7 @@ def models() -> dict[str, list[list[NeuralLanguageModel]]]:
     }
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.sampled_from(DTYPES), st.integers(0, len(CONFIGS) - 1), st.lists(batches, min_size=1, max_size=6))
 def test_scores_equal_those_without_cache(models, dtype, config, lists):

@@ -80,6 +80,7 @@ def assert_scores_equal_reference(model, batch):
         )
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(st.lists(st.tuples(sentences, contexts), min_size=1, max_size=8))
 def test_trie_scores_equal_reference(language_models, batch):

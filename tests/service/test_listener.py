@@ -19,6 +19,8 @@ from rescorer.service.net.grpc_listener import PARTS, listening_server, other_pa
 from tests.support.servers import run_server
 from tests.support.stubs import make_list_message
 
+pytestmark = pytest.mark.slow
+
 
 @asynccontextmanager
 async def answering(answer: Callable[[bytes, Any], Awaitable[bytes]]) -> AsyncIterator[tuple[Any, Any]]:

@@ -29,6 +29,8 @@ from tests.support.servers import run_server, wait_until
 from tests.support.stubs import expect_error, make_list_message
 from tests.support.tiny_models import write_bundle
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 TEXTS = ("the cat", "the cat sat", "the dog", "the dog")
 

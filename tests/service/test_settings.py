@@ -169,6 +169,7 @@ def test_config_command_fails_with_the_errors(config):
     assert "grace_s (option --grace-s)" in str(error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "kind", "message"),
     [

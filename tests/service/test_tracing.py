@@ -18,6 +18,8 @@ from rescorer.service.preflight import load_settings
 from tests.support.servers import run_server, wait_until
 from tests.support.stubs import expect_error, make_list_message
 
+pytestmark = pytest.mark.slow
+
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 REQUEST = pb.RescoreRequest(lists=[make_list_message()])
 

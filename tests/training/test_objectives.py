@@ -136,6 +136,7 @@ def test_noise_contrastive_gradient_approaches_maximum_likelihood():
     assert errors[-2] / errors[-1] == pytest.approx(10, rel=0.1)  # the error falls as 1 / k
 
 
+@pytest.mark.slow
 def test_mean_loss_of_drawn_noise_equals_its_expectation():
     torch.manual_seed(1)
     layer, hidden, words, counts = make_batch()

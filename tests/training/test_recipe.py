@@ -87,6 +87,7 @@ def data(tmp_path):
     return tmp_path / "data"
 
 
+@pytest.mark.slow
 def test_makes_a_bundle_and_a_report(tmp_path, data):
     recipe = read_recipe(str(tmp_path / "toy.toml"))
     report = run_recipe(recipe, data, tmp_path / "out", threads=1)
@@ -107,6 +108,7 @@ def test_makes_a_bundle_and_a_report(tmp_path, data):
     assert kept + held == (data / "texts" / "own.txt").read_text().splitlines()
 
 
+@pytest.mark.slow
 def test_second_run_reuses_all_results(tmp_path, data):
     command = ["run", str(tmp_path / "toy.toml"), "--data", str(data), "-o", str(tmp_path / "out"), "--json"]
     first = CliRunner().invoke(app, command)

@@ -64,6 +64,7 @@ class Killed(Exception):
     pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kill_at_validation", [1, 3, 4])
 def test_killed_run_resumes_exactly(tmp_path, text, kill_at_validation):
     uninterrupted = make_trainer(tmp_path / "uninterrupted", text, OPTIONS)

@@ -67,7 +67,7 @@ def descriptor_set() -> FileDescriptorSet:
     spec.loader.exec_module(compiler)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "protocol.binpb"
-        compiler.protoc("--include_imports", "--include_source_info", f"--descriptor_set_out={path}")
+        compiler.run_protoc("--include_imports", "--include_source_info", f"--descriptor_set_out={path}")
         return FileDescriptorSet.FromString(path.read_bytes())
 
 
