@@ -174,31 +174,11 @@ def test_parses_the_weight_after_a_text_name(tmp_path):
 
 def test_neural_command_writes_scalars_and_starts_from_another_run(tmp_path):
     train_file, validation = write_text(tmp_path)
-    often = [
-        "--validation",
-        str(validation),
-        "--threads",
-        "1",
-        "--epochs",
-        "1",
-        "--batch-words",
-        "64",
-        "--json",
-    ]
-    sizes = [
-        "--network",
-        "elman",
-        "--hidden",
-        "8",
-        "--embedding",
-        "8",
-        "--objective",
-        "nce",
-        "--noise-samples",
-        "5",
-    ]
+    common = f"--validation {validation} --threads 1 --epochs 1 --batch-words 64 --json".split()
+    sizes = ["--hidden", "8", "--embedding", "8", "--noise-samples", "5"]
+    network = ["--network", "elman", "--objective", "nce", *sizes]
     first = CliRunner().invoke(
-        app, ["neural", f"{train_file}:2", *often, *sizes, "-o", str(tmp_path / "a"), "--tensorboard"]
+        app, ["neural", f"{train_file}:2", *common, *network, "-o", str(tmp_path / "a"), "--tensorboard"]
     )
     assert first.exit_code == 0, first.output
     facts = json.loads(first.stdout)
@@ -206,9 +186,9 @@ def test_neural_command_writes_scalars_and_starts_from_another_run(tmp_path):
     assert facts["network"]["output"] == "full"
     assert 0 < facts["normaliser_error"]["deviation"] < 2
     assert list((tmp_path / "a" / "tensorboard").glob("events*"))
-    second = ["neural", str(train_file), *often, "--start-from", str(tmp_path / "a")]
+    second = ["neural", str(train_file), *common, "--start-from", str(tmp_path / "a")]
     done = CliRunner().invoke(app, [*second, "-o", str(tmp_path / "b")])
     assert json.loads(done.stdout)["validation_perplexity"] < facts["validation_perplexity"]
-    refused = CliRunner().invoke(app, [*second, "-o", str(tmp_path / "c"), "--hidden", "9"])
-    assert isinstance(refused.exception, ConfigError)
-    assert "hidden_size cannot be given too" in str(refused.exception)
+    rejected = CliRunner().invoke(app, [*second, "-o", str(tmp_path / "c"), "--hidden", "9"])
+    assert isinstance(rejected.exception, ConfigError)
+    assert "hidden_size cannot be given too" in str(rejected.exception)

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rescorer_training.cli.options import JsonOption, NormaliserOption, ThreadsOption
-from rescorer_training.data.normalisation import read_normaliser
+from rescorer_training.data.normalisation import choose_normaliser
 
 if TYPE_CHECKING:
     from rescorer_training.bench.run import Speed
@@ -74,7 +74,7 @@ def bench(
         chosen, size, classes, window, noise_samples, batch_words, seconds, rounds, processor_time
     )
     encoded, n_words = (
-        run.read_text(text, read_normaliser(normaliser), vocabulary_size)
+        run.read_text(text, choose_normaliser(normaliser), vocabulary_size)
         if text
         else run.make_zipf_text(vocabulary_size)
     )

@@ -15,7 +15,7 @@ from rescorer.bundle import read_bundle
 from rescorer.errors import ConfigError
 from rescorer.types import Weights
 from rescorer_training.cli.options import NormaliserOption, parse_number, parse_pairs
-from rescorer_training.data.normalisation import read_normaliser
+from rescorer_training.data.normalisation import choose_normaliser
 
 
 def bundle(
@@ -73,7 +73,7 @@ def bundle(
         version=int(output.name),
         ngram=ngram,
         neural=neural,
-        normaliser=read_normaliser(normaliser),
+        normaliser=choose_normaliser(normaliser),
         weights=Weights("default", streams, {"mixture": lm_weight}, word, oov),
         validation=validation,
         tests={path.name.split(".")[0]: path for path in test or []},

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rescorer_training.cli.options import parse_shares
 from rescorer_training.data.corpus import read_sentences
-from rescorer_training.data.normalisation import read_normaliser
+from rescorer_training.data.normalisation import choose_normaliser
 from rescorer_training.evaluation.model_set import ModelSet, load_models
 from rescorer_training.evaluation.token_scores import TokenScores, score_tokens
 
@@ -26,7 +26,7 @@ def open_models(
         normaliser: value of ``--normaliser``; None for the bundle's normaliser, or the default one.
         share: values of ``--share``.
     """
-    chosen = read_normaliser(normaliser) if normaliser else None
+    chosen = choose_normaliser(normaliser) if normaliser else None
     return load_models(
         bundle, ngrams or (), neurals or (), normaliser=chosen, shares=parse_shares(share), device=device
     )

@@ -17,7 +17,7 @@ from rescorer_training.cli.options import (
     ThreadsOption,
     parse_number,
 )
-from rescorer_training.data.normalisation import read_normaliser
+from rescorer_training.data.normalisation import choose_normaliser
 from rescorer_training.neural.options import NetworkOptions, TrainingOptions
 from rescorer_training.neural.prepare import load_prepared
 
@@ -75,7 +75,7 @@ def neural(
     processes = ProcessGroup.join()
     paths, weights = zip(*map(parse_weighted_text, texts), strict=True)
     inputs = train.RunInputs(
-        list(paths), validation, output_folder, read_normaliser(normaliser), longest, start_from, weights
+        list(paths), validation, output_folder, choose_normaliser(normaliser), longest, start_from, weights
     )
     if processes.is_first and not resume:
         train.prepare_run(inputs, vocabulary, vocabulary_size, network)

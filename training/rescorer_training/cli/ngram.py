@@ -15,7 +15,7 @@ from typer.core import TyperCommand
 from rescorer.errors import ConfigError
 from rescorer_training.cli.options import JsonOption, NormaliserOption
 from rescorer_training.data.corpus import read_sentences
-from rescorer_training.data.normalisation import read_normaliser
+from rescorer_training.data.normalisation import choose_normaliser
 from rescorer_training.evaluation.model_set import open_ngram
 from rescorer_training.evaluation.perplexity import TextPerplexity, measure
 from rescorer_training.evaluation.token_scores import score_tokens
@@ -85,7 +85,7 @@ def ngram(
 
     Example: rescorer-train ngram train.txt.gz -o model.arpa.gz --order 4 --prune 0 0 1 1
     """
-    chosen = read_normaliser(normaliser)
+    chosen = choose_normaliser(normaliser)
     options = NGramOptions(order, parse_cutoffs(prune), vocabulary, vocabulary_size, count_unk)
     summary = train_ngram(texts, chosen, output, options, engine=engine, memory=memory)
     measured = None

@@ -16,7 +16,7 @@ from rescorer.text import Normaliser
 from rescorer.vocabulary import END, UNKNOWN
 from rescorer_training.cli.options import JsonOption, NormaliserOption
 from rescorer_training.data.corpus import encode_text, read_sentences
-from rescorer_training.data.normalisation import read_normaliser
+from rescorer_training.data.normalisation import choose_normaliser
 from rescorer_training.evaluation.model_set import open_ngram
 from rescorer_training.evaluation.perplexity import measure
 from rescorer_training.evaluation.token_scores import score_tokens
@@ -77,7 +77,7 @@ def prune_command(
     check_options(history, text, threshold, keep)
     if not model.exists() or not is_arpa(model):
         raise ConfigError(f"{model}: not an ARPA file; expected one, gzip or plain")
-    chosen = read_normaliser(normaliser)
+    chosen = choose_normaliser(normaliser)
     whole = load_backoff_model(model, "reading")
     probs = compute_history(whole, history, text or [], chosen)
     small, result = prune(whole, probs, threshold=threshold, keep=keep)

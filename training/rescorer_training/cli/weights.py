@@ -10,7 +10,7 @@ import typer
 
 from rescorer_training.cli.options import DeviceOption, JsonOption, NormaliserOption
 from rescorer_training.data.corpus import read_sentences
-from rescorer_training.data.normalisation import read_normaliser
+from rescorer_training.data.normalisation import choose_normaliser
 from rescorer_training.evaluation.model_set import load_models, resolve_model_folder
 from rescorer_training.evaluation.perplexity import measure
 from rescorer_training.evaluation.token_scores import score_tokens
@@ -84,7 +84,7 @@ def measure_perplexities(
     """Measure the perplexity of each model, by its folder; return nothing if there is no text."""
     if test is None:
         return {}
-    words = list(read_sentences([test], read_normaliser(normaliser)))
+    words = list(read_sentences([test], choose_normaliser(normaliser)))
     perplexities = {}
     for folder in folders:
         models = load_models(None, (), [folder], device=device)

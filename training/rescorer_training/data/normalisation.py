@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rescorer.bundle import read_normaliser as read_normaliser_file
+from rescorer.bundle import read_normaliser
 from rescorer.text import Normaliser, NormaliserSettings
 
 
-def read_normaliser(choice: str | None) -> Normaliser:
+def choose_normaliser(choice: str | None) -> Normaliser:
     """Return the default normaliser for None, one that only splits at blanks for ``raw``, or a file's.
 
     Args:
@@ -22,4 +22,4 @@ def read_normaliser(choice: str | None) -> Normaliser:
         return Normaliser()
     if choice == "raw":
         return Normaliser(NormaliserSettings.raw())
-    return read_normaliser_file(Path(choice))
+    return read_normaliser(Path(choice))

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from rescorer.errors import ConfigError
 from rescorer.text import Normaliser
-from rescorer_training.data.normalisation import read_normaliser
+from rescorer_training.data.normalisation import choose_normaliser
 from rescorer_training.neural.options import NetworkOptions, TrainingOptions
 from rescorer_training.ngram.estimate import NGramOptions
 
@@ -110,11 +110,11 @@ class Recipe:
         return self.file.parent / name
 
     def load_normaliser(self) -> Normaliser:
-        """Load the normaliser of the recipe's texts; raises as ``read_normaliser``."""
+        """Load the normaliser of the recipe's texts; raises as ``choose_normaliser``."""
         choice = self.text.normaliser or None
         if choice not in (None, "raw"):
             choice = str(self.resolve(choice))
-        return read_normaliser(choice)
+        return choose_normaliser(choice)
 
 
 def shipped_recipes() -> list[str]:
