@@ -1,4 +1,4 @@
-"""Documents read piece by piece: the same values and faults as Python's json, in the memory of one value."""
+"""Incremental parsing gives the same values and errors as Python's json, in the memory of one value."""
 
 from __future__ import annotations
 
@@ -23,70 +23,70 @@ VALUES = st.recursive(
 )
 
 
-def stream(text: str, size: int) -> JsonStream:
+def open_chunked(text: str, size: int) -> JsonStream:
     return JsonStream((text[start : start + size] for start in range(0, len(text), size)), "a.json")
 
 
-def walked(document: JsonStream, depth: int) -> object:
-    """The value that comes next, its outer arrays and objects taken apart."""
+def walk(document: JsonStream, depth: int) -> object:
+    """Read the next value, with its outermost ``depth`` arrays and objects element by element."""
     if depth and document.peek() == "[":
-        return [walked(document, depth - 1) for _ in document.read_elements()]
+        return [walk(document, depth - 1) for _ in document.read_elements()]
     if depth and document.peek() == "{":
-        return {key: walked(document, depth - 1) for key in document.read_members()}
+        return {key: walk(document, depth - 1) for key in document.read_members()}
     return document.read_value()
 
 
-def outcome(text: str, size: int, depth: int) -> str:
-    """The value as text, or what is wrong; cut into pieces of ``size`` characters."""
-    document = stream(text, size)
+def parse_chunked(text: str, size: int, depth: int) -> str:
+    """Parse a text in chunks of ``size`` characters; return the value as text, or the error message."""
+    document = open_chunked(text, size)
     try:
-        value = walked(document, depth)
+        value = walk(document, depth)
         document.expect_end()
-    except FormatError as fault:
-        return str(fault)
+    except FormatError as error:
+        return str(error)
     return repr(value)
 
 
 @pytest.fixture(autouse=True)
-def short_pieces(monkeypatch):
+def use_short_chunks(monkeypatch):
     monkeypatch.setattr(json_stream, "CHUNK_CHARACTERS", 1)
 
 
 @pytest.mark.slow
 @given(VALUES, st.booleans(), st.none() | st.just(1), st.integers(1, 40), st.integers(0, 3))
-def test_the_pieces_make_no_difference(value, ascii_only, indent, size, depth):
+def test_value_does_not_depend_on_chunks(value, ascii_only, indent, size, depth):
     text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
     if not isinstance(value, str) or value.encode("utf-8", "ignore").decode() == value:
-        assert outcome(text, size, depth) == repr(json.loads(text))
+        assert parse_chunked(text, size, depth) == repr(json.loads(text))
 
 
 @given(VALUES, st.data())
-def test_faults_are_found_where_json_finds_them(value, data):
+def test_error_has_the_place_that_json_reports(value, data):
     text = json.dumps(value, indent=1, ensure_ascii=False)
-    place = data.draw(st.integers(0, len(text)))
+    position = data.draw(st.integers(0, len(text)))
     text = (
-        text[:place]
+        text[:position]
         + data.draw(st.sampled_from(["", "x", ",", "]", '"', "\\", ":", "\n"]))
-        + text[place + 1 :]
+        + text[position + 1 :]
     )
-    found = outcome(text, data.draw(st.integers(1, 40)), 0)
-    assert found == expected(text)
+    found = parse_chunked(text, data.draw(st.integers(1, 40)), 0)
+    assert found == parse_with_json(text)
 
 
-def expected(text: str) -> str:
+def parse_with_json(text: str) -> str:
     try:
         return repr(json.loads(text))
-    except json.JSONDecodeError as fault:
-        return f"a.json:{fault.lineno}: not JSON: {fault.msg} at column {fault.colno}"
+    except json.JSONDecodeError as error:
+        return f"a.json:{error.lineno}: not JSON: {error.msg} at column {error.colno}"
 
 
 @pytest.mark.parametrize("number", ["12345", "-0.5e-3", "-Infinity", "NaN", "123456789012345678901234567890"])
-def test_numbers_are_not_cut(number):
-    assert outcome(f'{{"a": {number}}}', 1, 1) == repr({"a": json.loads(number)})
-    assert outcome(number, 1, 1) == repr(json.loads(number))
+def test_does_not_split_numbers(number):
+    assert parse_chunked(f'{{"a": {number}}}', 1, 1) == repr({"a": json.loads(number)})
+    assert parse_chunked(number, 1, 1) == repr(json.loads(number))
 
 
-def test_text_that_is_none_says_where():
+def test_rejects_text_that_is_not_utf8_with_line():
     with pytest.raises(FormatError, match=r"<stream>:3: not UTF-8: invalid start byte"):
         list(read_text_chunks(io.BytesIO(b'{"a": 1,\n\n"\xff"}')))
     with pytest.raises(FormatError, match=r"<stream>:2: not UTF-8: unexpected end of data"):
@@ -95,7 +95,7 @@ def test_text_that_is_none_says_where():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("module", "indent"), [(mlm, None), (mlm, 1), (speech_services, 1)])
-def test_memory_is_that_of_one_list(module, indent, tmp_path, monkeypatch):
+def test_needs_memory_of_one_list_only(module, indent, tmp_path, monkeypatch):
     monkeypatch.undo()
     hypotheses = {f"hyp_{n}": {"text": "a b c d e f g h " * 20, "score": -n} for n in range(1, 20)}
     lists = {f"u{n}": hypotheses for n in range(1_000)}

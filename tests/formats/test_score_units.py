@@ -1,4 +1,4 @@
-"""Scores become nats at one border, whatever base and sign they came in."""
+"""Conversion of scores to nats from every log base and sign."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ LN_P = math.log(PROBABILITY)
         (LN_P * 10000.5 / 1024, "bytelog"),
     ],
 )
-def test_every_base_and_sign_says_the_same_probability(value, base):
+def test_converts_every_base_and_sign(value, base):
     assert value * Units(base).nats_per_unit == pytest.approx(LN_P, rel=1e-12)
     assert -value * Units(base, "cost").nats_per_unit == pytest.approx(LN_P, rel=1e-12)
 
 
-def test_unknown_base_and_sign_are_refused():
+def test_rejects_unknown_base_and_sign():
     with pytest.raises(ValueError, match=r"base is .3.; expected one of e, 2, 10, 1\.0001, bytelog"):
         Units("3")
     with pytest.raises(ValueError, match="sign is 'prob'; expected one of log_prob, cost"):
         Units("e", "prob")
 
 
-def test_a_stream_that_no_hypothesis_has_is_absent():
+def test_stream_without_any_value_is_absent():
     assert stream_to_nats("lm", [None, None]) is None
 
 
-def test_positive_log_likelihoods_are_legal():
+def test_accepts_positive_log_likelihoods():
     assert stream_to_nats("acoustic", [12, -3.5]) == (12.0, -3.5)
 
 
 @pytest.mark.parametrize(
-    ("bad", "said"),
+    ("value", "message"),
     [
         (None, "no score, though other hypotheses"),
         (True, "True is not a number"),
@@ -58,15 +58,15 @@ def test_positive_log_likelihoods_are_legal():
         (1.7e308, "too large for a float64 in nats"),
     ],
 )
-def test_a_bad_value_is_named_with_its_place(bad, said):
-    with pytest.raises(InvalidList, match=said) as caught:
-        stream_to_nats("acoustic", [-1.0, bad], Units("10"), list_id="u1")
+def test_rejects_invalid_values_with_their_place(value, message):
+    with pytest.raises(InvalidList, match=message) as caught:
+        stream_to_nats("acoustic", [-1.0, value], Units("10"), list_id="u1")
     assert (caught.value.list_id, caught.value.hypothesis) == ("u1", 1)
     assert caught.value.field == 'streams["acoustic"]'
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1), st.sampled_from(["e", "2", "10", "1.0001", "bytelog"]))
-def test_streams_convert_value_by_value(values, base):
+def test_converts_value_by_value(values, base):
     assert stream_to_nats("s", values, Units(base, "cost")) == tuple(
         v * Units(base, "cost").nats_per_unit for v in values
     )

@@ -1,4 +1,4 @@
-"""Lines come out of plain and gzip bytes alike, and damage is an error with a place."""
+"""Lines of plain and gzip files, and errors with the place of the damage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rescorer.formats.io import text_io
 from rescorer.formats.io.text_io import open_output, read_lines
 
 
-def lines_of(data: bytes) -> list[tuple[int, str | FormatError]]:
+def parse_lines(data: bytes) -> list[tuple[int, str | FormatError]]:
     return list(read_lines(io.BytesIO(data)))
 
 
@@ -26,71 +26,71 @@ TEXTS = st.lists(st.text(st.characters(exclude_characters="\n\r\0\ufeff", exclud
 
 
 @given(TEXTS, st.booleans(), st.booleans(), st.integers(1, 9))
-def test_lines_are_those_that_splitting_the_whole_text_gives(texts, compressed, crlf, chunk_bytes):
+def test_lines_do_not_depend_on_compression_and_chunk_size(texts, compressed, crlf, chunk_bytes):
     data = "".join(text + ("\r\n" if crlf else "\n") for text in texts).encode()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_io, "CHUNK_BYTES", chunk_bytes)
-        assert lines_of(gzip.compress(data) if compressed else data) == list(enumerate(texts, start=1))
+        assert parse_lines(gzip.compress(data) if compressed else data) == list(enumerate(texts, start=1))
 
 
-def test_last_line_needs_no_end_and_blank_lines_count():
-    assert lines_of(b"a\n\nb") == [(1, "a"), (2, ""), (3, "b")]
-    assert lines_of(b"") == []
+def test_last_line_needs_no_line_end_and_blank_lines_count():
+    assert parse_lines(b"a\n\nb") == [(1, "a"), (2, ""), (3, "b")]
+    assert parse_lines(b"") == []
 
 
-def test_byte_order_mark_is_taken_off_the_first_line_only():
-    assert lines_of("\ufeffa\n\ufeffb\n".encode()) == [(1, "a"), (2, "\ufeffb")]
+def test_removes_byte_order_mark_from_first_line_only():
+    assert parse_lines("\ufeffa\n\ufeffb\n".encode()) == [(1, "a"), (2, "\ufeffb")]
 
 
-def test_several_gzip_members_with_padding_are_one_text():
-    assert lines_of(gzip.compress(b"a\n") + gzip.compress(b"b\n") + b"\0" * 100) == [(1, "a"), (2, "b")]
+def test_reads_several_gzip_members_with_padding():
+    assert parse_lines(gzip.compress(b"a\n") + gzip.compress(b"b\n") + b"\0" * 100) == [(1, "a"), (2, "b")]
 
 
-def test_truncated_gzip_gives_its_whole_lines_and_then_the_error():
+def test_truncated_gzip_gives_complete_lines_and_then_the_error():
     whole = b"".join(os.urandom(20).hex().encode() + b"\n" for _ in range(1000))
-    *good, (number, fault) = lines_of(gzip.compress(whole)[:-5000])
-    assert len(good) > 500
-    assert [text.encode() for _, text in good] == whole.split(b"\n")[: len(good)]
-    assert isinstance(fault, FormatError)
-    assert "damaged gzip data" in str(fault)
-    assert number == fault.line == len(good) + 1
+    *valid, (number, error) = parse_lines(gzip.compress(whole)[:-5000])
+    assert len(valid) > 500
+    assert [text.encode() for _, text in valid] == whole.split(b"\n")[: len(valid)]
+    assert isinstance(error, FormatError)
+    assert "damaged gzip data" in str(error)
+    assert number == error.line == len(valid) + 1
 
 
-def test_corrupt_gzip_is_an_error():
+def test_rejects_corrupt_gzip():
     data = bytearray(gzip.compress(os.urandom(4000)))
     data[len(data) // 2] ^= 0xFF
-    assert "damaged gzip data" in str(lines_of(bytes(data))[-1][1])
+    assert "damaged gzip data" in str(parse_lines(bytes(data))[-1][1])
 
 
-def test_lines_that_are_no_text_do_not_stop_the_others():
-    numbered = lines_of(b"a\nb\xff\nc\0\nd\n")
+def test_invalid_lines_do_not_affect_the_others():
+    numbered = parse_lines(b"a\nb\xff\nc\0\nd\n")
     assert [numbered[0], numbered[3]] == [(1, "a"), (4, "d")]
     assert str(numbered[1][1]) == "<stream>:2: not UTF-8: invalid start byte at byte 2"
     assert str(numbered[2][1]) == "<stream>:3: contains NUL bytes; expected text"
 
 
-def test_an_endless_line_does_not_fill_the_memory(monkeypatch):
+def test_rejects_lines_over_the_limit(monkeypatch):
     monkeypatch.setattr(text_io, "MAX_LINE_BYTES", 10)
     monkeypatch.setattr(text_io, "CHUNK_BYTES", 4)
-    numbered = lines_of(b"ok\n" + b"x" * 50 + b"\nok\n" + b"y" * 11)
+    numbered = parse_lines(b"ok\n" + b"x" * 50 + b"\nok\n" + b"y" * 11)
     assert [numbered[0], numbered[2]] == [(1, "ok"), (3, "ok")]
     assert "longer than 10 bytes" in str(numbered[1][1])
     assert "longer than 10 bytes" in str(numbered[3][1])
 
 
-def test_the_limit_of_a_line_can_be_told(monkeypatch):
+def test_environment_variable_sets_the_limit(monkeypatch):
     monkeypatch.setenv(text_io.MAX_LINE_VARIABLE, "5")
-    assert lines_of(b"12345\n")[0] == (1, "12345")
+    assert parse_lines(b"12345\n")[0] == (1, "12345")
     assert "longer than 5 bytes; set RESCORER_MAX_LINE_BYTES to allow more" in str(
-        lines_of(b"123456\n")[0][1]
+        parse_lines(b"123456\n")[0][1]
     )
-    for wrong in ("0", "-1", "64M"):
-        monkeypatch.setenv(text_io.MAX_LINE_VARIABLE, wrong)
-        with pytest.raises(ConfigError, match=f"RESCORER_MAX_LINE_BYTES='{wrong}': expected a number of"):
-            lines_of(b"")
+    for invalid in ("0", "-1", "64M"):
+        monkeypatch.setenv(text_io.MAX_LINE_VARIABLE, invalid)
+        with pytest.raises(ConfigError, match=f"RESCORER_MAX_LINE_BYTES='{invalid}': expected a number of"):
+            parse_lines(b"")
 
 
-def test_what_is_compressed_a_thousand_times_does_not_fill_the_memory():
+def test_decompresses_in_little_memory():
     data = gzip.compress((b" " * 9999 + b"\n") * 4000)
     tracemalloc.start()
     try:
@@ -101,7 +101,7 @@ def test_what_is_compressed_a_thousand_times_does_not_fill_the_memory():
     assert peak_bytes < 1 << 20
 
 
-def test_a_source_that_cannot_be_opened_is_named(tmp_path):
+def test_error_names_source_that_cannot_be_opened(tmp_path):
     with pytest.raises(FormatError, match=r"none\.jsonl: cannot be read: No such file"):
         list(read_lines(tmp_path / "none.jsonl"))
     with pytest.raises(FormatError, match="Is a directory"):
@@ -114,13 +114,13 @@ def test_a_source_that_cannot_be_opened_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["out.txt", "out.txt.gz"])
-def test_what_is_written_is_read_back(tmp_path, name):
+def test_reads_back_what_it_wrote(tmp_path, name):
     with open_output(tmp_path / name) as stream:
         stream.write("a\nü\n")
     assert list(read_lines(tmp_path / name)) == [(1, "a"), (2, "ü")]
 
 
-def test_dash_is_standard_input_and_output_and_a_pipe_is_served_line_by_line():
+def test_dash_is_standard_input_and_output_line_by_line():
     program = """
 from rescorer.formats.io.text_io import open_output, read_lines
 with open_output("-") as out:

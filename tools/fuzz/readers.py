@@ -1,8 +1,8 @@
-"""Fuzzes the readers, guided by coverage, with atheris (libFuzzer): ``python -m tools.fuzz.readers --all``.
+"""Fuzz the readers, guided by coverage, with atheris (libFuzzer): ``python -m tools.fuzz.readers --all``.
 
-A run fails on anything but a fault of ours, on an input that takes longer than ``HANG_S``, and on one that
-takes more memory than its target's ``memory_per_byte`` and ``MEMORY_BYTES`` allow. Each target runs in a
-process of its own; what broke it stays in the folder of the run.
+A run fails on any error that is not one of this project, on an input that takes longer than ``MAX_SECONDS``,
+and on an input that needs more memory than the target's ``memory_per_byte`` and ``FIXED_MEMORY_BYTES`` allow.
+Each target runs in its own process; the input that made it fail remains in the folder of the run.
 """
 
 from __future__ import annotations
@@ -23,43 +23,43 @@ with atheris.instrument_imports(include=["rescorer"], enable_loader_override=Fal
     from tools.fuzz.targets import TARGETS, Target
 
 MAX_INPUT_BYTES = 16_384
-HANG_S = 2.0
-"""Of the processor's time; good inputs of this size take some milliseconds."""
-MEMORY_BYTES = 4 << 20
-"""Buffers, caches of regular expressions, and the paths that a lattice is granted."""
-MEASURED_EVERY = 16
-"""Memory is measured for one input of so many, for it makes them slow; the process's limit holds for all."""
-PROCESS_MB = 768
+MAX_SECONDS = 2.0
+"""Largest processor time for one input; valid inputs of this size take some milliseconds."""
+FIXED_MEMORY_BYTES = 4 << 20
+"""Memory for buffers, caches of regular expressions, and the paths that a lattice may take."""
+MEASURE_EVERY = 16
+"""Measure memory for one in this many inputs, because it is slow; the limit of the process holds for all."""
+MAX_PROCESS_MB = 768
 MEMORY_FOLDER = next((folder for folder in ["/dev/shm"] if Path(folder).is_dir()), None)
-"""For files that are read once."""
+"""Folder for files that are read once: in memory if possible."""
 
 
 def fuzz(target: Target, files: Path, arguments: list[str]) -> None:
-    """Runs libFuzzer in this process, which ends with it; ``files`` is a folder for the target's files."""
+    """Run libFuzzer and end this process; ``files`` is a folder for the files of the target."""
     count = 0
 
-    def one_input(data: bytes) -> None:
+    def test_one_input(data: bytes) -> None:
         nonlocal count
         count += 1
-        measured = count % MEASURED_EVERY == 0
-        if measured:
+        measure = count % MEASURE_EVERY == 0
+        if measure:
             tracemalloc.start()
         start = time.process_time()
         target.run(data, files)
         seconds = time.process_time() - start
-        if measured:
+        if measure:
             peak = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
-            allowed = target.memory_per_byte * text_bytes(data) + MEMORY_BYTES
-            assert peak <= allowed, f"memory of {peak} bytes; expected {allowed} at most"
-        assert seconds <= HANG_S, f"took {seconds:.1f} s; expected {HANG_S} at most"
+            allowed = target.memory_per_byte * count_text_bytes(data) + FIXED_MEMORY_BYTES
+            assert peak <= allowed, f"needed {peak} bytes of memory; expected at most {allowed}"
+        assert seconds <= MAX_SECONDS, f"took {seconds:.1f} s; expected at most {MAX_SECONDS}"
 
-    atheris.Setup([sys.argv[0], *arguments], one_input)
+    atheris.Setup([sys.argv[0], *arguments], test_one_input)
     atheris.Fuzz()
 
 
-def text_bytes(data: bytes) -> int:
-    """Size of an input, or of what can be decompressed of it."""
+def count_text_bytes(data: bytes) -> int:
+    """Return the size of an input, or of its decompressed text if that is larger."""
     try:
         return max(len(data), len(zlib.decompressobj(31).decompress(data, 1 << 26)))
     except zlib.error:
@@ -67,10 +67,10 @@ def text_bytes(data: bytes) -> int:
 
 
 def run(target: Target, folder: Path, limits: list[str]) -> bool:
-    """Fuzzes a target in a process of its own; prints a line, and returns whether nothing broke it."""
+    """Fuzz a target in its own process and print a line with the result; return whether it passed."""
     seeds, found = folder / "seeds", folder / "corpus"
-    for each in (seeds, found):
-        each.mkdir(parents=True, exist_ok=True)
+    for subfolder in (seeds, found):
+        subfolder.mkdir(parents=True, exist_ok=True)
     for index, seed in enumerate(target.seeds):
         (seeds / str(index)).write_bytes(seed)
     lines = ("".join(f"\\x{byte:02x}" for byte in token) for token in target.tokens)
@@ -78,9 +78,9 @@ def run(target: Target, folder: Path, limits: list[str]) -> bool:
     arguments = [
         *limits,
         f"-max_len={MAX_INPUT_BYTES}",
-        "-len_control=10",  # long inputs soon
-        f"-timeout={10 * HANG_S:.0f}",
-        f"-rss_limit_mb={PROCESS_MB}",
+        "-len_control=10",  # try long inputs early
+        f"-timeout={10 * MAX_SECONDS:.0f}",
+        f"-rss_limit_mb={MAX_PROCESS_MB}",
         f"-artifact_prefix={folder}/",
         f"-dict={folder / 'dictionary'}",
         "-print_final_stats=1",
@@ -93,33 +93,38 @@ def run(target: Target, folder: Path, limits: list[str]) -> bool:
             os.dup2(log.fileno(), 2)
             fuzz(target, Path(files), arguments)
         code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-    said = (folder / "log").read_text(errors="replace")
-    print(f"{target.name:20}{summary(said)}  {'ok' if code == 0 else f'FAILED, see {folder}'}", flush=True)
+    output = (folder / "log").read_text(errors="replace")
+    result = "ok" if code == 0 else f"FAILED, see {folder}"
+    print(f"{target.name:20}{summarise_log(output)}  {result}", flush=True)
     return code == 0
 
 
-def summary(log: str) -> str:
-    """Executions, their rate, coverage and memory, from libFuzzer's last words."""
+def summarise_log(log: str) -> str:
+    """Format executions, their rate, coverage and memory from the final statistics of libFuzzer."""
 
-    def last(pattern: str) -> str:
+    def find_last(pattern: str) -> str:
         return (re.findall(pattern, log) or ["?"])[-1]
 
-    executions, rate = last(r"number_of_executed_units:\s*(\d+)"), last(r"average_exec_per_sec:\s*(\d+)")
-    edges, memory = last(r"cov: (\d+)"), last(r"peak_rss_mb:\s*(\d+)")
+    executions = find_last(r"number_of_executed_units:\s*(\d+)")
+    rate = find_last(r"average_exec_per_sec:\s*(\d+)")
+    edges, memory = find_last(r"cov: (\d+)"), find_last(r"peak_rss_mb:\s*(\d+)")
     return f"{executions:>10} executions {rate:>6}/s {edges:>6} edges {memory:>5} MB"
 
 
 def main() -> int:
+    """Parse the command line and fuzz the chosen targets; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--format", action="append", choices=TARGETS, default=[], metavar="NAME")
-    parser.add_argument("--all", action="store_true", help=", ".join(TARGETS))
-    parser.add_argument("--seconds", type=int, default=600, help="for each target")
-    parser.add_argument("--runs", type=int, help="executions of each, instead of seconds")
-    parser.add_argument("--folder", type=Path, help="for logs, what was found and what failed")
+    parser.add_argument(
+        "--format", action="append", choices=TARGETS, default=[], metavar="NAME", help="target to fuzz"
+    )
+    parser.add_argument("--all", action="store_true", help=f"all targets: {', '.join(TARGETS)}")
+    parser.add_argument("--seconds", type=int, default=600, help="time per target")
+    parser.add_argument("--runs", type=int, help="executions per target, instead of --seconds")
+    parser.add_argument("--folder", type=Path, help="folder for logs, corpora and failures")
     options = parser.parse_args()
     names = list(TARGETS) if options.all else options.format
     if not names:
-        parser.error("say --format NAME or --all")
+        parser.error("expected --format NAME or --all")
     folder = options.folder or Path(tempfile.mkdtemp(prefix="fuzz-"))
     limits = [f"-runs={options.runs}"] if options.runs else [f"-max_total_time={options.seconds}"]
     results = [run(TARGETS[name], folder / name, limits) for name in names]

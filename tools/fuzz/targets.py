@@ -1,8 +1,7 @@
-"""Owns what is fuzzed: every format's reader and those of references, with good files to start from.
+"""Define what is fuzzed: the readers of all formats and of references, with valid files as seeds.
 
-Whatever the bytes, a reader answers with lists that keep their promises and with faults of ours.
-``Target.run`` is that statement; hypothesis (``test_any_bytes.py``) and atheris (``readers.py``) look for
-bytes that break it.
+Whatever the bytes, a reader must give consistent lists and errors of this project. ``Target.run`` checks
+this; hypothesis (``test_any_bytes.py``) and atheris (``readers.py``) search for bytes that violate it.
 """
 
 from __future__ import annotations
@@ -30,83 +29,91 @@ from rescorer.types import Hypothesis, NBestList
 from tests.support.format_samples import CHOICES_WITH_OPTIONS, FILES, FOLDERS
 
 SEPARATOR = b"\x1c"
-"""Between the files of a target that reads several (ASCII's file separator)."""
+"""Separates the files of a target that reads several: the file separator of ASCII."""
 MAX_PATHS = 2000
-"""Of lattices: their searches take the memory that this option grants, not what the file's size says."""
+"""Limit on the search of a lattice, whose memory does not depend on the size of the file."""
 CHOICES = CHOICES_WITH_OPTIONS | {
     "alternatives": "alternatives:score=score,base=e",
     "htk": f"htk:max_paths={MAX_PATHS}",
     "kaldi-lattice": f"kaldi-lattice:max_paths={MAX_PATHS}",
 }
-PLACES = {
+FILE_NAMES = {
     "kaldi": ("words_text", "acwt", "lmwt"),
     "espnet2": ("1best_recog/text", "1best_recog/score", "2best_recog/text", "2best_recog/score"),
     "htk": ("u1.slf",),
 }
-"""The files of formats that are folders, or that look at names; the others' are called ``u1``."""
-ODDITIES = (
+"""Files of formats that are folders or depend on file names; the file of the others is ``u1``."""
+ODD_BYTES = (
     *(b"", b"\0", b"\xff", b"\xef\xbb\xbf", b"\n", b"\r", b"\t", b" ", b'"', b"{", b"[", b"-", b"=", b"_"),
     *(b"nan", b"inf", b"1e999", b"tensor(-12.9)", b"null", b"9" * 30, b"9" * 5000, b"\\ud800"),
 )
-"""What is put into good files to damage them."""
-LONGEST_TOKEN_BYTES = 40
+"""Bytes that are inserted into valid files to damage them."""
+MAX_TOKEN_BYTES = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A reader, the files that it reads in a folder, and what good files look like."""
+    """A reader, the files that it reads from a folder, and valid examples of these files."""
 
     name: str
     read: Callable[[Path], Iterable[object]]
-    """From the folder."""
+    """Reads the files in a folder."""
     seeds: tuple[bytes, ...]
-    """The contents of the files, with ``SEPARATOR`` between."""
-    places: tuple[str, ...] = ("u1",)
+    """Examples: the contents of all files, joined by ``SEPARATOR``."""
+    files: tuple[str, ...] = ("u1",)
+    """Paths of the files in the folder."""
     memory_per_byte: int = 200
-    """Most memory that is taken for each byte of an input: a short word takes 25 for one of its own, a line
-    ``u 1 1 1 a`` with its scores by name 180."""
+    """Largest memory in bytes per byte of input.
+
+    A short word takes 25 bytes per byte, a line ``u 1 1 1 a`` with scores by name 180.
+    """
 
     @property
     def tokens(self) -> list[bytes]:
-        """Words, numbers and signs of the good files, and oddities: a fuzzer's dictionary."""
+        """Words, numbers and punctuation of the seeds, and odd bytes: the dictionary of the fuzzer."""
         found = {token for seed in self.seeds for token in re.findall(rb"[\w.]+|[^\w\s]+", seed)}
-        return sorted(token for token in {*found, *ODDITIES} if 0 < len(token) <= LONGEST_TOKEN_BYTES)
+        return sorted(token for token in {*found, *ODD_BYTES} if 0 < len(token) <= MAX_TOKEN_BYTES)
 
     def run(self, data: bytes, folder: Path) -> None:
-        """Reads ``data`` as the target's files; AssertionError or any other where a promise is broken."""
-        parts = data.split(SEPARATOR, len(self.places) - 1)
-        for place, part in zip(self.places, parts, strict=False):
-            (folder / place).parent.mkdir(exist_ok=True)
-            (folder / place).write_bytes(part)
-        for place in self.places[len(parts) :]:
-            (folder / place).unlink(missing_ok=True)
+        """Read ``data`` as the files of the target.
+
+        Raises:
+            AssertionError: a list is inconsistent.
+            Exception: the reader fails with an error that is not one of this project.
+        """
+        parts = data.split(SEPARATOR, len(self.files) - 1)
+        for file, part in zip(self.files, parts, strict=False):
+            (folder / file).parent.mkdir(exist_ok=True)
+            (folder / file).write_bytes(part)
+        for file in self.files[len(parts) :]:
+            (folder / file).unlink(missing_ok=True)
         with suppress(RescorerError):
             for outcome in self.read(folder):
-                _check(outcome)
+                _check_outcome(outcome)
 
 
-def _check(outcome: object) -> None:
+def _check_outcome(outcome: object) -> None:
     if isinstance(outcome, NBestList):
         assert outcome.id
         assert outcome.hypotheses
         assert all(len(values) == len(outcome.hypotheses) for values in outcome.streams.values())
-        encode_list(outcome).encode()  # what is read can be written
+        encode_list(outcome).encode()  # a list that was read can be written
     elif isinstance(outcome, InputError):
         str(outcome).encode()
 
 
-def _reader(name: str) -> Callable[[Path], Iterable[object]]:
+def _build_reader(name: str) -> Callable[[Path], Iterable[object]]:
     choice = choose(CHOICES.get(name, name))
-    places = PLACES.get(name, ("u1",))
-    return lambda folder: choice.read(folder / places[0] if len(places) == 1 else folder)
+    files = FILE_NAMES.get(name, ("u1",))
+    return lambda folder: choice.read(folder / files[0] if len(files) == 1 else folder)
 
 
-def _detected(folder: Path) -> Iterator[object]:
+def _detect(folder: Path) -> Iterator[object]:
     assert detect(folder / "u1")[0] in FORMATS
     yield None
 
 
-def _alternations(folder: Path) -> Iterator[object]:
+def _read_alternations(folder: Path) -> Iterator[object]:
     for _, text in read_lines(folder / "u1"):
         with suppress(InvalidList):
             yield parse_alternations(str(text))
@@ -134,7 +141,7 @@ LISTS = (
     ),
     NBestList("u2", (Hypothesis("a b"), Hypothesis("a b c")), {"first_pass": (-1e-9, -7.0)}),
 )
-ALSO = {
+MORE_SEEDS = {
     "jsonl": [
         b'{"format": "rescorer-nbest", "version": 1, "streams": {"am": {"base": "10", "sign": "cost"}}}\n'
         b'{"id": 7, "hypotheses": [{"text": "\\ud83d\\ude00", "scores": {"am": 1.5}, "x": [null, 0]}]}\n'
@@ -167,7 +174,7 @@ ALSO = {
     ],
     "ctm": [b";; x\nu1 A 0.5 0.25 yeah 0.9 lex\nu1 A 0.75 1e-1 well NA\nu1 B 1 2 a\n"],
 }
-"""Good files beside the smallest ones and those that our writers make."""
+"""Further valid files, besides the minimal ones and the output of the writers."""
 STM = (
     b';; CATEGORY "0" "" ""\nu1 A spk 0.5 1.25 <o,f0> yeah { well / @ } (um)\n'
     b"u1 B x 2 3 IGNORE_TIME_SEGMENT_IN_SCORING\n"
@@ -175,10 +182,10 @@ STM = (
 TRN = b"{ uh / { a / @ } } yes (s_u1)\n;; no\n (u 2)\n"
 
 
-def _seeds(name: str) -> tuple[bytes, ...]:
-    """Good files of a format: the smallest, those that its writer makes, one by hand, one compressed."""
+def _build_seeds(name: str) -> tuple[bytes, ...]:
+    """Return valid files of a format: minimal, from its writer, handwritten, and one compressed."""
     found = [FILES[name].encode()] if name in FILES else []
-    if name in PLACES and name in FOLDERS:
+    if name in FILE_NAMES and name in FOLDERS:
         found.append(SEPARATOR.join(text.encode() for text in FOLDERS[name].values()))
     choice = choose(CHOICES_WITH_OPTIONS.get(name, name))
     with tempfile.TemporaryDirectory() as temporary:
@@ -187,16 +194,19 @@ def _seeds(name: str) -> tuple[bytes, ...]:
             for nbest in LISTS:
                 with suppress(InvalidList):
                     write(nbest)
-        places = [target / place for place in PLACES.get(name, ("u1",))] if target.is_dir() else [target]
-        found.append(SEPARATOR.join(place.read_bytes() for place in places if place.is_file()))
-    found += ALSO.get(name, [])
+        files = [target / file for file in FILE_NAMES.get(name, ("u1",))] if target.is_dir() else [target]
+        found.append(SEPARATOR.join(file.read_bytes() for file in files if file.is_file()))
+    found += MORE_SEEDS.get(name, [])
     return (*found, gzip.compress(found[-1]))
 
 
 TARGETS = {
-    each.name: each
-    for each in (
-        *(Target(name, _reader(name), _seeds(name), PLACES.get(name, ("u1",))) for name in FORMATS),
+    target.name: target
+    for target in (
+        *(
+            Target(name, _build_reader(name), _build_seeds(name), FILE_NAMES.get(name, ("u1",)))
+            for name in FORMATS
+        ),
         Target(
             "srilm-scores",
             lambda folder: choose(f"srilm:scores=rnn={folder / 'rnn'}").read(folder / "u1"),
@@ -221,17 +231,17 @@ TARGETS = {
         ),
         Target("groups", lambda folder: read_groups(folder / "u1"), (b'[{"id": "u1", "speaker": "s"}]\n',)),
         Target("stm-segments", lambda folder: read_stm(folder / "u1"), (STM,)),
-        Target("ctm-words", lambda folder: read_ctm(folder / "u1"), tuple(ALSO["ctm"])),
+        Target("ctm-words", lambda folder: read_ctm(folder / "u1"), tuple(MORE_SEEDS["ctm"])),
         Target(
             "alternations",
-            _alternations,
+            _read_alternations,
             (TRN, b"{ a / b / @ } c { {d/e} / {f} }\n"),
             ("u1",),
             16 * MAX_READINGS,
         ),
         Target(
             "detect",
-            _detected,
+            _detect,
             (*map(str.encode, FILES.values()), gzip.compress(b"a (u1)\n")),
         ),
     )
