@@ -52,9 +52,9 @@ class Weights:
     lm: Mapping[str, float] = field(default_factory=lambda: {"mixture": 1.0})
     """Weights of sentence log-probabilities, by LM name; ``mixture`` is the word-level mixture of all LMs."""
     word: float = 0.0
-    """Word insertion penalty, added once per canonical word."""
+    """Word insertion penalty, added once per canonical word; negative values favour short hypotheses."""
     oov: float = 0.0
-    """Penalty added once per word that is unknown to the bundle's n-gram model."""
+    """Added once per word that is unknown to the bundle's n-gram model."""
     mixture: Mapping[str, float] = field(default_factory=dict)
     """Interpolation weights of the word-level mixture, by LM name; they sum to 1. Empty: the bundle's own."""
     tuned_on: tuple[str, ...] = ()

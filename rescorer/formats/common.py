@@ -20,7 +20,7 @@ WORD_SEPARATOR = re.compile(r"[ \t\r\f\v]+")
 LINE_BREAK = re.compile(r"[\n\r\0]")
 """Characters that cannot occur in a line; NUL is among them because ``read_lines`` rejects it."""
 DUPLICATE_ID = "duplicate id; only the first list with this id is read"
-"""Error message of readers."""
+"""Error message of readers for a list whose id has occurred before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ def expect_object(document: JsonStream, file: str, field: str = "") -> None:
 def read_member_lists(
     document: JsonStream, parse_list: Callable[[str, Any, str], NBestList | InvalidList], file: str
 ) -> Iterator[NBestList | InputError]:
-    """Yield the list in each member of the next object, or the error if it is invalid or its id a duplicate.
+    """Yield the list in each member of the next object, or an error for invalid lists and duplicate ids.
 
     Args:
         parse_list: builds a list from a member's key and value and the file name; may raise InvalidList.

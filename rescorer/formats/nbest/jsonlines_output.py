@@ -81,8 +81,8 @@ def _add_client_fields(record: dict[str, Any], fields: Mapping[str, Any]) -> dic
 def _dump(record: dict[str, Any]) -> str:
     """Return a record as one line of JSON.
 
-    orjson is faster, but writes NaN as null and rejects integers of more than 64 bits; client fields may
-    hold both, and then the standard library is used.
+    orjson is fast, but writes NaN as null and rejects integers of more than 64 bits. Client fields may contain
+    either, so the standard library encodes such records.
     """
     try:
         text = orjson.dumps(record)

@@ -167,8 +167,8 @@ def _build_row(entries: tuple[Entry, ...], paths: dict[str, Path]) -> Row:
 def writer(target: str | Path) -> Iterator[Write]:
     """Write the archives of a folder, with one archive of scores per stream of the first list.
 
-    The writer raises InvalidList for a list whose id contains white space, which lacks one of these streams
-    or has another one that an archive could hold, or with a stream whose name cannot be that of an archive.
+    The writer raises InvalidList for a list that has white space in its id, lacks one of these streams, has
+    another stream that an archive could hold, or has a stream whose name cannot be that of an archive.
     """
     folder = make_folder(target)
     files: dict[str, TextIO] = {}
