@@ -81,8 +81,8 @@ def _add_client_fields(record: dict[str, Any], fields: Mapping[str, Any]) -> dic
 def _dump(record: dict[str, Any]) -> str:
     """Return a record as one line of JSON.
 
-    orjson is fast, but writes NaN as null and rejects integers of more than 64 bits. Client fields may contain
-    either, so the standard library encodes such records.
+    orjson is fast, but writes NaN as null and rejects integers of more than 64 bits. The standard library
+    encodes records whose client fields may contain either.
     """
     try:
         text = orjson.dumps(record)
