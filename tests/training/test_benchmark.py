@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from rescorer.bench.matrix_products import flops
 from rescorer.errors import ConfigError
 from rescorer.lm.networks import NetworkConfig
-from rescorer_training.bench.gemm_floor import network_products, output_products
+from rescorer_training.bench.gemm_floor import list_network_products, list_output_products
 from rescorer_training.bench.run import BenchmarkOptions, make_zipf_text
 from rescorer_training.cli import app
 
@@ -61,14 +61,14 @@ def test_rejects_invalid_options(monkeypatch):
 def test_counts_the_products_of_a_step():
     lstm = NetworkConfig(101, (40, 60), embedding_size=10, hidden_size=20, layers=2)
     per_word = 8 * 20 * (10 + 20) + 8 * 20 * (20 + 20) + 2 * 20 * 10
-    assert flops(network_products(lstm, 5, 7)) == 35 * per_word
+    assert flops(list_network_products(lstm, 5, 7)) == 35 * per_word
     words = torch.tensor([0, 1, 50, 50, 50])
-    assert flops(output_products(lstm, words)) == 2 * 10 * (5 * 2 + 2 * 40 + 3 * 60)
+    assert flops(list_output_products(lstm, words)) == 2 * 10 * (5 * 2 + 2 * 40 + 3 * 60)
     full = NetworkConfig(101, embedding_size=10, output="full")
-    assert flops(output_products(full, words)) == 2 * 10 * 5 * 100
-    assert flops(output_products(full, words, samples=7)) == 2 * 10 * 5 * 7
+    assert flops(list_output_products(full, words)) == 2 * 10 * 5 * 100
+    assert flops(list_output_products(full, words, samples=7)) == 2 * 10 * 5 * 7
     feedforward = NetworkConfig(101, (100,), "feedforward", embedding_size=10, hidden_size=20, window=3)
-    assert flops(network_products(feedforward, 5, 7)) == 35 * 2 * (30 * 20 + 20 * 10)
+    assert flops(list_network_products(feedforward, 5, 7)) == 35 * 2 * (30 * 20 + 20 * 10)
 
 
 COUNT_PAGE_FAULTS = """

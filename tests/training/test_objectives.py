@@ -20,7 +20,7 @@ from rescorer_training.neural.objectives import (
     Noise,
     NoiseContrastive,
     SampledSoftmax,
-    normaliser_error,
+    measure_normaliser_error,
 )
 
 SAMPLED = (NoiseContrastive, NegativeSampling, SampledSoftmax)
@@ -252,11 +252,11 @@ def test_normaliser_error_sums_over_all_words():
     text = Sentences.from_ids(ids, start_id=11, end_id=0, max_words=100)
     model = NeuralModel(NetworkConfig(12, (4, 7), embedding_size=4, hidden_size=4, dropout=0.5))
     with pytest.raises(ConfigError, match="full softmax; the model has ClassFactoredSoftmax"):
-        normaliser_error(model, text)
+        measure_normaliser_error(model, text)
     model.output = FullSoftmax(4, 11, model.network.embedding.weight)
     with torch.no_grad():
         model.output.word_bias.normal_()
-    error = normaliser_error(model, text, log_normaliser=0.3)
+    error = measure_normaliser_error(model, text, log_normaliser=0.3)
     assert model.training  # as it was before
     model.eval()
     expected = []

@@ -14,7 +14,7 @@ from rescorer.errors import ConfigError, ScoringError
 from rescorer.lm.checkpoint import load_model
 from rescorer_training.neural.averaging import WeightAverage
 from rescorer_training.neural.options import TrainingOptions
-from rescorer_training.neural.schedule import learning_rate
+from rescorer_training.neural.schedule import compute_learning_rate
 from rescorer_training.neural.validation import perplexity
 from tests.support.toy_training import make_text, make_trainer, reports_without_seconds
 
@@ -89,7 +89,7 @@ def test_plateau_schedule_halves_the_rate_when_validation_stalls(tmp_path, text)
     history = [entry["validation_perplexity"] for entry in trainer.progress.reports]
     expected = sum(now > 0.5 * min(history[:i]) for i, now in enumerate(history) if i)
     assert trainer.progress.reductions == expected > 0
-    assert learning_rate(SGD, 1000, 1000, 3) == SGD.learning_rate / 8
+    assert compute_learning_rate(SGD, 1000, 1000, 3) == SGD.learning_rate / 8
 
 
 def test_weight_averages_follow_their_formulas():

@@ -12,7 +12,7 @@ N_PASSES = 3
 """Products of equal size per step: forward, gradient of the inputs, gradient of the weights."""
 
 
-def network_products(config: NetworkConfig, n_rows: int, n_columns: int) -> list[Product]:
+def list_network_products(config: NetworkConfig, n_rows: int, n_columns: int) -> list[Product]:
     """Return the forward products of a network below its output layer, for (B, T) words, padding included."""
     n, hidden, size = n_rows * n_columns, config.hidden_size, config.embedding_size
     products: list[Product] = []
@@ -28,7 +28,7 @@ def network_products(config: NetworkConfig, n_rows: int, n_columns: int) -> list
     return products
 
 
-def output_products(config: NetworkConfig, words: Tensor, samples: int | None = None) -> list[Product]:
+def list_output_products(config: NetworkConfig, words: Tensor, samples: int | None = None) -> list[Product]:
     """Return the forward products of an output layer.
 
     Args:

@@ -19,7 +19,7 @@ from rescorer.lm.networks import NetworkConfig, NeuralModel
 from rescorer.lm.networks.config import WINDOWED_KINDS
 from rescorer.text import Normaliser
 from rescorer_training.bench.baseline import make_plain_optimiser, train_plain_step
-from rescorer_training.bench.gemm_floor import N_PASSES, network_products, output_products
+from rescorer_training.bench.gemm_floor import N_PASSES, list_network_products, list_output_products
 from rescorer_training.classes.partition import bin_by_frequency, order_vocabulary
 from rescorer_training.data.corpus import count_words, encode_text
 from rescorer_training.data.sentence_batches import Sentences, plan_batches
@@ -124,9 +124,8 @@ def read_text(path: Path, normaliser: Normaliser, vocabulary_size: int) -> tuple
     words = order_vocabulary(counts, (word for word, _ in counts.most_common(vocabulary_size)))
     known = {word: i for word, i in words.ids.items() if words.is_known(word)}
     ids = encode_text([path], normaliser, known, unknown_id=words.unknown, end_id=words.end)
-    return Sentences.from_ids(ids, start_id=words.start, end_id=words.end, max_words=MAX_SENTENCE_WORDS), len(
-        words
-    )
+    text = Sentences.from_ids(ids, start_id=words.start, end_id=words.end, max_words=MAX_SENTENCE_WORDS)
+    return text, len(words)
 
 
 @dataclass
@@ -264,6 +263,7 @@ def _make_candidate(
     for quarter in (1, 2, 3):
         _, targets = text.pad_rows(by_length[len(by_length) * quarter // 4])
         words = torch.from_numpy(targets[targets >= 0])
-        products += network_products(config, *targets.shape) + output_products(config, words, samples)
+        products += list_network_products(config, *targets.shape)
+        products += list_output_products(config, words, samples)
         n_words += len(words)
     return Candidate(name, train_step, text_batches, products, n_words, clock)

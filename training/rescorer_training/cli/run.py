@@ -12,12 +12,12 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from rescorer_training.cli.options import DeviceOption, ThreadsOption
-from rescorer_training.recipe.config import shipped_recipes
+from rescorer_training.recipe.config import list_shipped_recipes
 
 
 def run(
     recipe: Annotated[
-        str, typer.Argument(help=f"Recipe to follow: {', '.join(shipped_recipes())}, or a TOML file.")
+        str, typer.Argument(help=f"Recipe to follow: {', '.join(list_shipped_recipes())}, or a TOML file.")
     ],
     data: Annotated[Path, typer.Option(help="Folder that contains the recipe's texts.")],
     output: Annotated[

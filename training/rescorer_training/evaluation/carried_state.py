@@ -22,7 +22,7 @@ def carries_state(model: LanguageModel) -> TypeGuard[NeuralLanguageModel]:
 
 
 @torch.inference_mode()
-def carried_log_probs(model: NeuralLanguageModel, sentences: Sequence[Words]) -> np.ndarray:
+def score_with_carried_state(model: NeuralLanguageModel, sentences: Sequence[Words]) -> np.ndarray:
     """Return ln P of every word and every ``</s>``, (T,) float64, without shares of ``<unk>``.
 
     The first sentence starts like any sentence, after ``</s>`` and from the zero state.

@@ -88,13 +88,13 @@ def _score_with_model(
     """Return ln P of every token under one model, (T,)."""
     if in_order:
         from rescorer_training.evaluation.carried_state import (  # torch takes seconds to import
-            carried_log_probs,
             carries_state,
+            score_with_carried_state,
         )
 
         if carries_state(model):
             task.advance(len(log_shares))
-            return carried_log_probs(model, sentences) + log_shares
+            return score_with_carried_state(model, sentences) + log_shares
     ends = np.cumsum(lengths)
     log_probs = np.empty(len(log_shares))
     for plan in plan_batches(sentences, [()] * len(sentences), MAX_BATCH_WORDS):

@@ -58,7 +58,7 @@ class TrainingState:
     optimiser: torch.optim.Optimizer
     average: WeightAverage
     random: list[dict[str, Tensor]]
-    """``random_state`` of each process, by rank."""
+    """States of the random generators of each process, by rank; see ``get_random_state``."""
     carried: State | None
     """Carried state of all rows of a batch."""
 
@@ -76,7 +76,7 @@ class TrainingState:
         return tensors
 
 
-def random_state() -> dict[str, Tensor]:
+def get_random_state() -> dict[str, Tensor]:
     """Return the states of torch's random generators in this process, by device."""
     states = {"cpu": torch.get_rng_state()}
     return states | ({"cuda": torch.cuda.get_rng_state()} if torch.cuda.is_available() else {})

@@ -148,8 +148,8 @@ class NoiseContrastive(_SampledObjective):
     independent of the data.
 
     The cost of training does not grow with V, and the scores are nearly normalised, so they can be used
-    without a sum over V. They are not log-probabilities: ``normaliser_error`` measures the difference, and
-    perplexities use the layer's normalised ``log_probs``.
+    without a sum over V. They are not log-probabilities: ``measure_normaliser_error`` gives the difference,
+    and perplexities use the layer's normalised ``log_probs``.
     """
 
     log_normaliser: float = 0.0
@@ -212,7 +212,9 @@ class NormaliserError:
 
 
 @torch.no_grad()
-def normaliser_error(model: NeuralModel, text: Sentences, log_normaliser: float = 0.0) -> NormaliserError:
+def measure_normaliser_error(
+    model: NeuralModel, text: Sentences, log_normaliser: float = 0.0
+) -> NormaliserError:
     """Compute mean and standard deviation of ln Z − ``log_normaliser`` over a text, summing over all V words.
 
     Raises:

@@ -13,7 +13,7 @@ from tqdm import tqdm
 from rescorer.errors import ConfigError
 
 MAX_LOG_PERPLEXITY = 700.0
-"""Largest mean loss in nats whose perplexity fits into a float64."""
+"""Limit on the mean loss in nats; the perplexity of a larger loss may not fit into a float64."""
 
 
 def print_status(message: str) -> None:

@@ -21,7 +21,9 @@ def make_optimiser(
     return torch.optim.AdamW(parameters, lr=rate, weight_decay=decay, fused=True)
 
 
-def learning_rate(options: TrainingOptions, step: int, total_steps: int, reductions: int = 0) -> float:
+def compute_learning_rate(
+    options: TrainingOptions, step: int, total_steps: int, reductions: int = 0
+) -> float:
     """Compute the learning rate of a step.
 
     A linear warm-up is followed by a cosine decay to zero at ``total_steps`` (Loshchilov & Hutter 2017), or

@@ -21,7 +21,7 @@ from rescorer_training.data.sentence_batches import Sentences
 from rescorer_training.neural.build import make_network, make_objective, order_by_classes
 from rescorer_training.neural.checkpoint import STATE_FILE, Progress
 from rescorer_training.neural.distributed import ProcessGroup
-from rescorer_training.neural.objectives import normaliser_error
+from rescorer_training.neural.objectives import measure_normaliser_error
 from rescorer_training.neural.options import NetworkOptions, TrainingOptions
 from rescorer_training.neural.prepare import PreparedText, load_prepared, prepare_text
 from rescorer_training.neural.progress import Monitor, print_status
@@ -182,7 +182,7 @@ def write_facts(
     }
     if trainer.options.objective != "ml":
         model, _ = load_model(trainer.folder / "best")
-        error = normaliser_error(model, validation, getattr(trainer.objective, "log_normaliser", 0.0))
+        error = measure_normaliser_error(model, validation, getattr(trainer.objective, "log_normaliser", 0.0))
         print_status(
             f"the scores differ from log-probabilities by {error.mean:+.3f} ± {error.deviation:.3f} nats per "
             f"word; perplexities are normalised exactly"

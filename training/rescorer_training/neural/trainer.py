@@ -31,9 +31,9 @@ from rescorer_training.neural.averaging import WeightAverage
 from rescorer_training.neural.checkpoint import (
     Progress,
     TrainingState,
+    get_random_state,
     interleave,
     load_state,
-    random_state,
     save_best,
     save_state,
 )
@@ -42,7 +42,7 @@ from rescorer_training.neural.divergence import check_loss, compute_loss_limit
 from rescorer_training.neural.objectives import MaximumLikelihood, Objective
 from rescorer_training.neural.options import TrainingOptions
 from rescorer_training.neural.progress import Monitor
-from rescorer_training.neural.schedule import has_stalled, learning_rate, make_optimiser
+from rescorer_training.neural.schedule import compute_learning_rate, has_stalled, make_optimiser
 from rescorer_training.neural.validation import perplexity
 
 LOSS_CHECK_STEPS = 20
@@ -192,7 +192,7 @@ class Trainer:
         progress, options = self.progress, self.options
         n_words = batches.count_targets(number)
         for group in self.optimiser.param_groups:
-            group["lr"] = learning_rate(options, progress.step, total_steps, progress.reductions)
+            group["lr"] = compute_learning_rate(options, progress.step, total_steps, progress.reductions)
         self.optimiser.zero_grad(set_to_none=True)
         total = torch.zeros((), device=self.device)
         for index, part in enumerate(self._parts):
@@ -281,7 +281,7 @@ class Trainer:
         carried = [
             None if state is None else tuple(tensor.cpu() for tensor in state) for state in self.states
         ]
-        gathered = self.processes.gather((random_state(), carried))
+        gathered = self.processes.gather((get_random_state(), carried))
         if self.processes.is_first:
             self.progress.averaged_steps = self.average.n_steps
             whole = interleave([state for _, states in gathered for state in states])

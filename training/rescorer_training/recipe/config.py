@@ -117,7 +117,7 @@ class Recipe:
         return choose_normaliser(choice)
 
 
-def shipped_recipes() -> list[str]:
+def list_shipped_recipes() -> list[str]:
     """Return the names of the recipes that come with the package."""
     return sorted(path.stem for path in SHIPPED.glob("*.toml"))
 
@@ -134,9 +134,8 @@ def read_recipe(name: str) -> Recipe:
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be read: {error.strerror}; shipped recipes are {', '.join(shipped_recipes())}"
-        ) from None
+        shipped = ", ".join(list_shipped_recipes())
+        raise ConfigError(f"{path} cannot be read: {error.strerror}; shipped recipes are {shipped}") from None
     except ValueError as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
     return make_recipe(values, path)
