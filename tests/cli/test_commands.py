@@ -1,4 +1,4 @@
-"""The commands as their users meet them: files in and out, exit codes, messages."""
+"""The commands end to end: files in and out, exit codes, messages."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def test_rescore_equals_the_library(run, bundle, tmp_path):
     assert (code, "2 lists, 4 hypotheses" in err) == (0, True)
     with gzip.open(tmp_path / "out.jsonl.gz", "rt") as file:
         written = [json.loads(line) for line in file]
-    answers = Rescorer.load(bundle).rescore(list(read_lists(source)))
-    for record_, answer in zip(written, answers, strict=True):
-        assert record_["id"] == answer.id
-        assert record_["model"] == "tiny/1"
-        for hypothesis, expected in zip(record_["hypotheses"], answer.hypotheses, strict=True):
+    results = Rescorer.load(bundle).rescore(list(read_lists(source)))
+    for record, result in zip(written, results, strict=True):
+        assert record["id"] == result.id
+        assert record["model"] == "tiny/1"
+        for hypothesis, expected in zip(record["hypotheses"], result.hypotheses, strict=True):
             assert hypothesis["text"] == expected.text
             assert hypothesis["total"] == pytest.approx(expected.total, abs=1e-5)
             assert hypothesis["original_rank"] == expected.original_rank + 1
@@ -48,7 +48,7 @@ def test_rescore_equals_the_library(run, bundle, tmp_path):
     assert not (tmp_path / "out.jsonl.gz.rejects").exists()
 
 
-def test_a_bad_list_goes_to_the_rejects_and_the_rest_goes_on(run, bundle, tmp_path):
+def test_writes_invalid_lists_to_the_rejects_and_continues(run, bundle, tmp_path):
     no_score = json.dumps({"id": "u3", "hypotheses": [{"text": "the"}]})
     nan = '{"id": "u4", "hypotheses": [{"text": "the", "scores": {"acoustic": NaN}}]}'
     empty = '{"id": "u5", "hypotheses": []}'
@@ -58,13 +58,13 @@ def test_a_bad_list_goes_to_the_rejects_and_the_rest_goes_on(run, bundle, tmp_pa
     assert [json.loads(line)["id"] for line in out.splitlines()] == ["u1", "u2"]
     rejects = [json.loads(line) for line in (tmp_path / "bad.jsonl").read_text().splitlines()]
     assert json.loads(err.splitlines()[-1])["rejected"] == len(rejects) == 4
-    assert rejects[0]["list"]["id"] == "u3"  # what could be read comes back
+    assert rejects[0]["list"]["id"] == "u3"  # a list that could be read is included
     assert 'streams["acoustic"]' in rejects[0]["reason"]
     assert [reject["reason"].count("in.jsonl:") for reject in rejects[1:]] == [1, 1, 1]
     assert {tuple(reject) for reject in rejects} == {REJECT_KEYS}
-    known = [{name for name, value in reject.items() if value is not None} for reject in rejects]
+    filled = [{name for name, value in reject.items() if value is not None} for reject in rejects]
     place = {"file", "line"}
-    assert known == [
+    assert filled == [
         {"reason", "id", "field", "list"},
         {"reason", "id", "hypothesis", "field", *place},
         {"reason", *place},
@@ -75,7 +75,7 @@ def test_a_bad_list_goes_to_the_rejects_and_the_rest_goes_on(run, bundle, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_pipe_works_as_a_real_process(bundle):
+def test_works_in_a_pipe(bundle):
     command = [sys.executable, "-m", "rescorer.cli", "rescore", "-", "--bundle", str(bundle), "--quiet"]
     done = subprocess.run(command, input="\n".join(GOOD), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -110,14 +110,14 @@ def test_a_pipe_works_as_a_real_process(bundle):
         (["score", "/no/such/file", "--bundle", "BUNDLE"], 3, "/no/such/file"),
     ],
 )
-def test_faults_are_one_line_and_an_exit_code(run, bundle, tmp_path, arguments, code, message):
+def test_errors_are_one_line_and_an_exit_code(run, bundle, tmp_path, arguments, code, message):
     source = write(tmp_path / "in.jsonl", *GOOD)
-    places = {"BUNDLE": bundle, "IN": source, "OUT": tmp_path / "out.json"}
-    found, _, err = run(*(places.get(argument, argument) for argument in arguments))
-    assert (found, message in err, len(err.splitlines())) == (code, True, 1)
+    paths = {"BUNDLE": bundle, "IN": source, "OUT": tmp_path / "out.json"}
+    exit_code, _, err = run(*(paths.get(argument, argument) for argument in arguments))
+    assert (exit_code, message in err, len(err.splitlines())) == (code, True, 1)
 
 
-def test_a_stream_that_only_some_lists_have_costs_only_the_others(run, bundle, tmp_path):
+def test_rejects_only_the_lists_that_lack_a_stream(run, bundle, tmp_path):
     bare = json.dumps({"id": "u3", "hypotheses": [{"text": "the"}]})
     source = write(tmp_path / "in.jsonl", bare, *GOOD)
     code, out, _ = run("rescore", source, "--bundle", bundle)
@@ -134,14 +134,14 @@ def test_score_prints_words_and_perplexity(run, bundle, tmp_path):
     assert sentences[1]["words"] == ["zork", "on", "</s>"]
     assert sentences[1]["unknown"] == [True, False, False]
     assert totals["tokens"] == 7
-    summed = sum(sum(each["word_log_probs"]["mixture"]) for each in sentences)
+    summed = sum(sum(sentence["word_log_probs"]["mixture"]) for sentence in sentences)
     assert totals["log_prob"]["mixture"] == pytest.approx(summed, abs=1e-3)
     code, out, _ = run("score", text, "--bundle", bundle, "--words")
     assert "zork (unknown)" in out
 
 
 @pytest.mark.parametrize("command", [main, train_main])
-def test_every_command_teaches(run, command):
+def test_help_of_every_command_has_an_example(run, command):
     _, out, _ = run("--help", command=command)
     names = re.findall(r"^  (\w+) ", out.split("Commands:")[1].split("Exit codes")[0], re.MULTILINE)
     assert len(names) >= 3
@@ -150,7 +150,7 @@ def test_every_command_teaches(run, command):
         assert (code, "Example:" in out) == (0, True), name
 
 
-def test_serve_shows_its_settings_with_their_defaults_by_names_that_are_whole(run, monkeypatch):
+def test_help_of_serve_shows_whole_names_and_defaults(run, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     _, out, _ = run("serve", "--help")
     assert max(map(len, out.splitlines())) <= 80
@@ -167,7 +167,7 @@ def test_serve_shows_its_settings_with_their_defaults_by_names_that_are_whole(ru
 
 
 @pytest.mark.slow
-def test_training_commands_end_in_a_bundle_that_serves(run, tmp_path):
+def test_trains_a_bundle_from_text(run, tmp_path):
     text = write(tmp_path / "t.txt", *("the cat sat on the mat", "a dog ran", "the dog sat on a mat") * 20)
     held_out = write(tmp_path / "v.txt", *("a cat sat on the mat", "the dog ran", "a zebra sat") * 5)
     arpa, neural = tmp_path / "m.arpa.gz", tmp_path / "run"
@@ -179,7 +179,7 @@ def test_training_commands_end_in_a_bundle_that_serves(run, tmp_path):
     assert run("neural", text, "--validation", held_out, "-o", neural, *sizes, command=train_main)[0] == 0
     code, _, err = run("neural", text, "--validation", held_out, "-o", neural, *sizes, command=train_main)
     assert (code, "--resume" in err) == (2, True)
-    # A resumed run must be the same run, and an inherited network has its own sizes.
+    # A run can only be resumed with its own options, and an inherited network keeps its sizes.
     code, _, err = run(
         "neural", held_out, "--validation", held_out, "-o", neural, *sizes, "--resume", command=train_main
     )
@@ -205,7 +205,7 @@ def test_training_commands_end_in_a_bundle_that_serves(run, tmp_path):
     assert run("bundle", made, *parts, command=train_main)[0] == 2  # immutable
 
 
-def test_lists_are_not_overwritten_by_what_becomes_of_them(run, bundle, tmp_path):
+def test_does_not_overwrite_its_input(run, bundle, tmp_path):
     source = write(tmp_path / "in.jsonl", *GOOD)
     code, _, err = run("rescore", source, "-o", source, "--bundle", bundle)
     assert (code, "is the file of the lists" in err) == (2, True)
@@ -214,7 +214,7 @@ def test_lists_are_not_overwritten_by_what_becomes_of_them(run, bundle, tmp_path
     assert (code, "--output" in err, "no such folder" in err) == (2, True, True)
 
 
-def test_weights_that_leave_all_scores_out_are_told(run, bundle, tmp_path):
+def test_warns_if_weights_use_no_scores(run, bundle, tmp_path):
     source, weights = (
         write(tmp_path / "in.jsonl", *GOOD),
         write(tmp_path / "w.json", '{"lm": {"mixture": 9}}'),

@@ -1,4 +1,4 @@
-"""The command ``convert``, and other formats in the commands that read lists."""
+"""The command ``convert``, and formats other than JSON lines in other commands."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def run(*arguments: object):
 @pytest.fixture
 def source(tmp_path) -> Path:
     path = tmp_path / "in.jsonl"
-    path.write_text("".join(json.dumps(each) + "\n" for each in LISTS))
+    path.write_text("".join(json.dumps(record) + "\n" for record in LISTS))
     return path
 
 
 @pytest.mark.parametrize("name", ["srilm", "kaldi"])
-def test_there_and_back(tmp_path, source, name):
+def test_round_trip(tmp_path, source, name):
     done = run(source, tmp_path / "out", "--to", name)
     assert done.exit_code == 0, done.output
     assert f"warning: {name} cannot hold it: reference of 2 lists left out" in done.stderr
@@ -45,26 +45,28 @@ def test_there_and_back(tmp_path, source, name):
     assert f"out: {name} (" in back.stderr
     for found, expected in zip(read_lists(tmp_path / "back.jsonl.gz"), read_lists(source), strict=True):
         assert found.id == expected.id
-        assert [each.text for each in found.hypotheses] == [each.text for each in expected.hypotheses]
+        assert [hypothesis.text for hypothesis in found.hypotheses] == [
+            hypothesis.text for hypothesis in expected.hypotheses
+        ]
         assert found.streams == {name: pytest.approx(values) for name, values in expected.streams.items()}
     assert not (tmp_path / "out.rejects").exists()
 
 
-def test_streams_can_be_renamed_and_pipes_written(tmp_path, source):
+def test_renames_streams_and_writes_to_pipes(tmp_path, source):
     done = run(source, "-", "--rename", "acoustic=first_pass")
     assert list(json.loads(done.stdout.splitlines()[0])["hypotheses"][0]["scores"]) == ["first_pass", "lm"]
     done = run(source, tmp_path / "out", "--to", "nbestlist1", "--rename", "acoustic=first_pass")
-    told = "warning: nbestlist1 cannot hold it: scores of the stream lm of 2 lists left out"
-    assert told in done.stderr.splitlines()
+    warning = "warning: nbestlist1 cannot hold it: scores of the stream lm of 2 lists left out"
+    assert warning in done.stderr.splitlines()
     assert (tmp_path / "out" / "u1").read_text() == "NBestList1.0\n(-15) the mat\n(-15)\n"
     done = run(source, "-", "--rename", "acoustic=lm")
     assert (done.exit_code, done.stdout) == (1, "")
     assert "--rename gives two streams the same name" in done.stderr
 
 
-def test_foreign_fields_and_groups_are_read(tmp_path):
+def test_reads_mapped_fields_and_groups(tmp_path):
     (tmp_path / "in.jsonl").write_text('{"id": "s1-u1", "hyps": [{"text": "a", "am": 10}]}\n')
-    done = run(tmp_path / "in.jsonl", "-", "--format", "jsonl")  # the option of the other commands
+    done = run(tmp_path / "in.jsonl", "-", "--format", "jsonl")  # as in the other commands
     assert "give --map hypotheses=FIELD (other fields: hyps" in done.stderr
     options = ["--map", "hypotheses=hyps", "--stream", "acoustic=am:10:cost", "--groups", "^(s1)-"]
     done = run(tmp_path / "in.jsonl", "-", *options)
@@ -73,7 +75,7 @@ def test_foreign_fields_and_groups_are_read(tmp_path):
     assert record["hypotheses"][0]["scores"] == {"acoustic": pytest.approx(-10 * math.log(10))}
 
 
-def test_lists_that_do_not_fit_go_to_the_rejects(tmp_path, source):
+def test_writes_lists_that_do_not_fit_to_the_rejects(tmp_path, source):
     with source.open("a") as file:
         file.write(json.dumps(LISTS[0] | {"id": "a/b"}) + "\n{broken\n")
     done = run(source, tmp_path / "out", "--to", "srilm")
@@ -85,7 +87,7 @@ def test_lists_that_do_not_fit_go_to_the_rejects(tmp_path, source):
 
 
 @pytest.mark.parametrize(
-    ("options", "kind", "said"),
+    ("options", "kind", "message"),
     [
         (["--to", "sphinx"], ConfigError, "unknown format 'sphinx'"),
         (["--from", "sphinx"], ConfigError, "unknown format 'sphinx'"),
@@ -99,31 +101,31 @@ def test_lists_that_do_not_fit_go_to_the_rejects(tmp_path, source):
         (["--rename", "a=b", "--rename", "c=b"], ConfigError, "each name once"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(source, options, kind, said):
+def test_rejects_contradicting_options(source, options, kind, message):
     done = run(source, "-", *options)
     assert isinstance(done.exception, kind)
-    assert said in str(done.exception)
+    assert message in str(done.exception)
 
 
-def test_lists_that_were_re_ranked_are_known(tmp_path, ngram_bundle, source):
-    """Their totals are no scores that anything could count again."""
+def test_warns_of_re_ranked_lists(tmp_path, ngram_bundle, source):
+    """They carry totals instead of scores, which cannot be combined again."""
     written = tmp_path / "re-ranked.jsonl"
     options = ["--bundle", str(ngram_bundle), "-o", str(written)]
     assert CliRunner().invoke(app, ["rescore", str(source), *options]).exit_code == 0
-    what = "these lists are the output of `rescorer rescore`, with totals and components instead of scores"
+    message = "these lists are the output of `rescorer rescore`, with totals and components instead of scores"
     done = run(written, tmp_path / "out", "--to", "kaldi")
-    assert done.stderr.count(f"warning: {written}: {what}; convert the lists that it read instead") == 1
-    assert what not in run(source, tmp_path / "out2", "--to", "kaldi").stderr
+    assert done.stderr.count(f"warning: {written}: {message}; convert the lists that it read instead") == 1
+    assert message not in run(source, tmp_path / "out2", "--to", "kaldi").stderr
     again = CliRunner().invoke(app, ["rescore", str(written), "--bundle", str(ngram_bundle)])
     assert isinstance(again.exception, ConfigError)
-    assert f"{what}: give the lists that it read, or `-w acoustic=0`" in str(again.exception)
+    assert f"{message}: give the lists that it read, or `-w acoustic=0`" in str(again.exception)
 
 
-def test_a_folder_is_not_written_to_a_pipe(source):
+def test_does_not_write_a_folder_to_a_pipe(source):
     assert "as a folder and cannot go to a pipe" in str(run(source, "-", "--to", "kaldi").exception)
 
 
-def test_the_formats_are_listed():
+def test_lists_the_formats():
     done = run("--formats")
     assert done.exit_code == 0
     assert all(name in done.stdout for name in ("jsonl", "srilm", "kaldi", "everything", "fixed: log10"))
@@ -132,8 +134,8 @@ def test_the_formats_are_listed():
 def test_evaluate_reads_other_formats(tmp_path, source):
     run(source, tmp_path / "out", "--to", "kaldi")
     common = ["evaluate", str(tmp_path / "out"), "--json", "--reference", str(source), "--groups", "^(u)"]
-    plain = CliRunner().invoke(app, common)
-    told = CliRunner().invoke(app, [*common, "--format", "kaldi"])
-    assert plain.exit_code == 0
-    assert plain.stdout == told.stdout
-    assert json.loads(told.stdout)["wer"] == 25.0
+    detected = CliRunner().invoke(app, common)
+    explicit = CliRunner().invoke(app, [*common, "--format", "kaldi"])
+    assert detected.exit_code == 0
+    assert detected.stdout == explicit.stdout
+    assert json.loads(explicit.stdout)["wer"] == 25.0

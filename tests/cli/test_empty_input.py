@@ -1,4 +1,4 @@
-"""Files without any lists, which commands tell of: mostly they are somebody's mistake upstream."""
+"""Files without lists, which usually mean an error further upstream: commands warn about them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HEADER = json.dumps({"format": "rescorer-nbest", "version": 1})
 
 
 @pytest.mark.parametrize("lines", [(), ("",), (HEADER,)])
-def test_no_lists_are_a_warning_for_who_only_passes_them_on(run, ngram_bundle, tmp_path, lines):
+def test_rescore_and_convert_warn_of_no_lists(run, ngram_bundle, tmp_path, lines):
     source = write(tmp_path / "in.jsonl", *lines)
     warning = f"warning: {source}: there are no lists in it"
     ngram = ("--bundle", ngram_bundle, "--weight", "lm:mixture=0", "--weight", "lm:ngram=1")
@@ -26,7 +26,7 @@ def test_no_lists_are_a_warning_for_who_only_passes_them_on(run, ngram_bundle, t
         assert (tmp_path / "out.jsonl").read_text() == ""
 
 
-def test_a_pipe_without_lists_is_told(run, ngram_bundle, monkeypatch):
+def test_warns_of_a_pipe_without_lists(run, ngram_bundle, monkeypatch):
     class Pipe:
         buffer = io.BytesIO()
 
@@ -35,7 +35,7 @@ def test_a_pipe_without_lists_is_told(run, ngram_bundle, monkeypatch):
     assert (code, out, err) == (0, "", "warning: <stdin>: there are no lists in it\n")
 
 
-def test_no_lists_cannot_be_evaluated(run, tmp_path):
+def test_evaluate_needs_lists(run, tmp_path):
     source = write(tmp_path / "in.jsonl")
     code, out, err = run("evaluate", source)
     assert (code, out) == (3, "")

@@ -1,4 +1,4 @@
-"""`rescorer evaluate` and `tune` as their users meet them."""
+"""The commands ``evaluate`` and ``tune``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_evaluate_counts_and_compares(run, bundle, tmp_path):
     assert rescored["first_pass_wer"] == 40.0
 
 
-def test_tuned_weights_say_which_lists_tuned_them(run, bundle, tmp_path):
+def test_evaluate_warns_if_lists_tuned_the_weights(run, bundle, tmp_path):
     source = write(tmp_path / "in.jsonl", *GOOD)
     assert run("tune", source, "--bundle", bundle, "-o", tmp_path / "w.json")[0] == 0
     _, _, err = run("evaluate", source, "--bundle", bundle, "--weights", tmp_path / "w.json")
@@ -37,7 +37,7 @@ def test_tuned_weights_say_which_lists_tuned_them(run, bundle, tmp_path):
     assert err == ""
 
 
-def test_evaluate_takes_references_from_elsewhere(run, tmp_path):
+def test_evaluate_reads_references_from_another_file(run, tmp_path):
     source = write(tmp_path / "in.jsonl", record("u1", "the cat"), record("u2", "the mat"))
     trn = write(tmp_path / "ref.trn", "the cat (u1)", "the { mat / rug } (u2)")
     code, out, err = run("evaluate", source, "--reference", trn, "--json")
@@ -49,7 +49,7 @@ def test_evaluate_takes_references_from_elsewhere(run, tmp_path):
     assert (code, "u1" in err, "reference" in err) == (3, True, True)
 
 
-def test_a_list_that_cannot_be_evaluated_does_not_stop_the_others(run, bundle, tmp_path):
+def test_evaluate_and_tune_continue_after_invalid_lists(run, bundle, tmp_path):
     source = write(tmp_path / "in.jsonl", GOOD[0], record("u3", "no reference"), GOOD[1])
     for options in ((), ("--bundle", bundle)):
         code, out, err = run("evaluate", source, "--json", *options)
@@ -60,18 +60,18 @@ def test_a_list_that_cannot_be_evaluated_does_not_stop_the_others(run, bundle, t
     assert (code, "1 lists rejected" in out) == (0, True)
 
 
-def test_many_rejected_lists_are_summed_up(run, tmp_path):
-    """The first few of each kind of fault by name, and how many more; all of them in the JSON."""
-    unsaid = [record(f"u{i}", "the cat") for i in range(100, 150)]
+def test_summarises_many_rejected_lists(run, tmp_path):
+    """Prints the first few errors of each kind and the number of others; the JSON has all of them."""
+    unreferenced = [record(f"u{i}", "the cat") for i in range(100, 150)]
     source = write(
-        tmp_path / "in.jsonl", *GOOD, *unsaid, "{broken", json.dumps({"id": "e", "hypotheses": []})
+        tmp_path / "in.jsonl", *GOOD, *unreferenced, "{broken", json.dumps({"id": "e", "hypotheses": []})
     )
     code, out, err = run("evaluate", source, "--json")
     assert code == 1
     assert len(err.splitlines()) == 3 + 1 + 1 + 1
     assert all(f"'u{i}'" in err for i in (100, 101, 102))
     assert "rejected: 47 more lists for their reference; --json names them all" in err
-    assert "in.jsonl:53" in err  # faults of another kind do not drown
+    assert "in.jsonl:53" in err  # errors of other kinds are still visible
     report = json.loads(out)
     assert report["rejected"] == len(report["rejected_lists"]) == 52
     assert sum("no reference" in reason for reason in report["rejected_lists"]) == 50
@@ -79,8 +79,8 @@ def test_many_rejected_lists_are_summed_up(run, tmp_path):
     assert (len(json.loads(out)["rejected_lists"]), len(err.splitlines())) == (9, 4)
 
 
-def test_merged_hypotheses_keep_their_first_pass(run, bundle, tmp_path):
-    """The recogniser's first choice lives on in the hypothesis that it was merged into."""
+def test_merged_lists_keep_their_first_pass(run, bundle, tmp_path):
+    """The hypothesis that the first choice was merged into counts as the first pass."""
     first = record("u1", "the cat", "the mat", "The CAT", reference="the cat")
     scores = json.loads(first)
     for hypothesis, score in zip(scores["hypotheses"], (-1.0, -50.0, -0.5), strict=True):
@@ -92,7 +92,7 @@ def test_merged_hypotheses_keep_their_first_pass(run, bundle, tmp_path):
     assert (json.loads(out)["first_pass_wer"], json.loads(out)["wer"]) == (0.0, 0.0)
 
 
-def test_evaluate_counts_as_sclite_does(run, tmp_path):
+def test_evaluate_counts_like_sclite(run, tmp_path):
     source = write(
         tmp_path / "in.jsonl",
         record("u1", "b c d a", reference="d a b a c"),

@@ -1,4 +1,4 @@
-"""The command ``inspect``, its tables, and what it says of real lists."""
+"""The command ``inspect``: its tables, its exit codes, and its findings on real lists."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def run(monkeypatch, capsys, *arguments, command="inspect") -> tuple[int, str, s
     return code, out, err
 
 
-def test_the_command(monkeypatch, capsys, tmp_path):
+def test_reports_findings_and_rejected_lists(monkeypatch, capsys, tmp_path):
     sound, odd = tmp_path / "sound.jsonl", tmp_path / "odd.jsonl"
-    sound.write_text("".join(encode_list(each) + "\n" for each in TOTAL), encoding="utf-8")
-    broken = [encode_list(each) for each in with_scores(TOTAL, "score", lambda s: -s)]
+    sound.write_text("".join(encode_list(nbest) + "\n" for nbest in TOTAL), encoding="utf-8")
+    broken = [encode_list(nbest) for nbest in with_scores(TOTAL, "score", lambda s: -s)]
     odd.write_text("\n".join([*broken, "{broken"]), encoding="utf-8")
 
     code, out, err = run(monkeypatch, capsys, sound)
@@ -53,33 +53,33 @@ def test_the_command(monkeypatch, capsys, tmp_path):
     record = json.loads(out)
     assert (code, record["rejected"], record["suspicious"]) == (1, 1, True)
     assert record["streams"]["score"]["per_word_if_cost"] < 0
-    assert {each["code"] for each in record["findings"]} == {"backwards", "cost", "error_sign"}
+    assert {finding["code"] for finding in record["findings"]} == {"backwards", "cost", "error_sign"}
 
-    spoken = tmp_path / "spoken.trn"
-    spoken.write_text("".join(f"river ({each.id})\n" for each in TOTAL), encoding="utf-8")
-    _, out, _ = run(monkeypatch, capsys, sound, odd, "--json", "--reference", spoken)
-    assert [each["reference_words"] for each in json.loads(out)["files"].values()] == [40, 40]
+    references = tmp_path / "spoken.trn"
+    references.write_text("".join(f"river ({nbest.id})\n" for nbest in TOTAL), encoding="utf-8")
+    _, out, _ = run(monkeypatch, capsys, sound, odd, "--json", "--reference", references)
+    assert [report["reference_words"] for report in json.loads(out)["files"].values()] == [40, 40]
 
 
-def test_tables_line_up_on_a_narrow_screen():
+def test_aligns_tables_on_a_narrow_screen():
     lists = with_scores(with_scores(SOUND, "acoustic", lambda s: 300.0 * s), "lm", lambda s: -s)
     found = inspect_lists(
         lists, Normaliser(), vocabulary=frozenset(), first_pass={"acoustic": 1.0, "lm": 9.5}
     )
-    screen = Console(width=80, file=io.StringIO())
-    screen.print(render_inspections({"lists.jsonl": found}))
-    lines = screen.file.getvalue().splitlines()
+    console = Console(width=80, file=io.StringIO())
+    console.print(render_inspections({"lists.jsonl": found}))
+    lines = console.file.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
     assert not any("…" in line for line in lines)
     table = lines[next(i for i, line in enumerate(lines) if line.startswith("  stream")) :][:4]
     assert [line.split()[0] for line in table] == ["stream", "acoustic", "lm", "first"]
-    assert len({len(line.rstrip()) for line in table}) == 1  # the last column ends in one place
+    assert len({len(line.rstrip()) for line in table}) == 1  # the last column is aligned
     huge = inspect_lists(with_scores(SOUND, "acoustic", lambda s: 1e300 * s), Normaliser())
-    screen.print(render_inspections({"lists.jsonl": huge}))
+    console.print(render_inspections({"lists.jsonl": huge}))
     json.dumps(huge.to_dict(), allow_nan=False)
 
 
-def test_a_bad_option_is_a_fault_of_the_options(monkeypatch, capsys, tmp_path):
+def test_exit_codes_of_errors(monkeypatch, capsys, tmp_path):
     assert run(monkeypatch, capsys, tmp_path / "none.jsonl")[0] == 3
     assert run(monkeypatch, capsys, tmp_path / "none.jsonl", "--first-pass", "am")[0] == 2
 
@@ -104,11 +104,11 @@ NAMES = ["hypotheses=hyps,reference=ref"]
          {"duplicates", "unsorted", "scale"}),
     ],
 )  # fmt: skip
-def test_real_lists(data_dir, file, names, streams, options, lists, expected):
+def test_warnings_on_real_lists(data_dir, file, names, streams, options, lists, expected):
     items = read_lists(data_dir / "nbest" / file, parse_field_map(names, streams))
     found = inspect_lists(items, Normaliser(), **options)
     assert (found.lists.lists, found.lists.rejected) == (lists, 0)
-    warnings = {each.code for each in found.findings if each.severity == "warning"}
+    warnings = {finding.code for finding in found.findings if finding.severity == "warning"}
     assert expected is None or warnings == expected
 
 
@@ -120,7 +120,7 @@ def test_real_lists(data_dir, file, names, streams, options, lists, expected):
         ("dstc10/logs-no-references.json", "alternatives:text=hyp,score=score,base=e,sign=log_prob", 1376),
     ],
 )
-def test_real_lists_of_other_formats(data_dir, file, format_, lists):
+def test_reads_real_lists_of_other_formats(data_dir, file, format_, lists):
     found = inspect_lists(choose(format_).read(data_dir / "nbest" / file), Normaliser())
     assert (found.lists.lists, found.lists.rejected, found.errors) == (lists, 0, None)
     assert not found.suspicious
@@ -129,8 +129,8 @@ def test_real_lists_of_other_formats(data_dir, file, format_, lists):
 GOLDEN = Path(__file__).parents[1] / "golden" / "sclite"
 
 
-def test_errors_are_counted_as_evaluate_counts_them(monkeypatch, capsys, tmp_path):
-    """Under every option inspect's rates are evaluate's; with an stm, words go by their times."""
+def test_counts_errors_like_evaluate(monkeypatch, capsys, tmp_path):
+    """Every option gives the same rates as in evaluate; with an stm, words are aligned by time."""
     (tmp_path / "text.json").write_text(json.dumps({"punctuation": "keep", "hyphens": "keep"}))
     files = {
         "trn": [GOLDEN / "hyp.trn", "--reference", GOLDEN / "ref.trn"],
@@ -155,22 +155,22 @@ def test_weights_need_a_bundle(monkeypatch, capsys, tmp_path):
     assert (code, "give --bundle" in err) == (2, True)
 
 
-def test_scores_that_nobody_reads_are_told(monkeypatch, capsys, tmp_path):
-    """The file is right; what is wrong is that nothing says which field holds the scores."""
+def test_warns_of_unread_scores(monkeypatch, capsys, tmp_path):
+    """The file is sound, but no option names the field that holds the scores."""
     flat = tmp_path / "flat.jsonl"
     records = [
         {
-            "id": each.id,
+            "id": nbest.id,
             "hyps": [
                 {"text": hypothesis.text, "am": score, "ntok": 3, "start": 0.5}
-                for hypothesis, score in zip(each.hypotheses, each.streams["score"], strict=True)
+                for hypothesis, score in zip(nbest.hypotheses, nbest.streams["score"], strict=True)
             ],
         }
-        for each in TOTAL
+        for nbest in TOTAL
     ]
-    flat.write_text("".join(json.dumps(each) + "\n" for each in records))
+    flat.write_text("".join(json.dumps(record) + "\n" for record in records))
     code, out, _ = run(monkeypatch, capsys, flat, "--map", "hypotheses=hyps", "--json")
-    found = {each["code"]: each["message"] for each in json.loads(out)["findings"]}
+    found = {finding["code"]: finding["message"] for finding in json.loads(out)["findings"]}
     assert (code, set(found)) == (1, {"unread_scores", "no_streams"})
     assert found["unread_scores"].endswith("look like scores: am")
     assert run(monkeypatch, capsys, flat, "--map", "hypotheses=hyps", "--stream", "am=am")[0] == 0

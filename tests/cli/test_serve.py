@@ -1,4 +1,4 @@
-"""The command ``rescorer serve`` as a process: it starts, says where, drains on a signal, and exits."""
+"""The command ``serve`` as a process: it starts, reports its port, drains on a signal and exits."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tests.support.tiny_models import write_bundle
 pytestmark = pytest.mark.slow
 
 
-def test_sigterm_lets_calls_in_flight_finish_and_exits_with_0(bundle, tmp_path):
-    # Enough work that it is under way when the signal comes, and not done.
+def test_sigterm_finishes_calls_in_flight_and_exits_with_0(bundle, tmp_path):
+    # Enough work that the call is still in progress when the signal arrives.
     texts = tuple(Hypothesis(f"the cat sat on the mat number {i} of many") for i in range(400))
     lists = [NBestList(f"u{i}", texts, {"acoustic": (-1.0,) * len(texts)}) for i in range(64)]
     with run_serve_command(bundle, tmp_path) as (process, client), ThreadPoolExecutor(1) as caller:
@@ -30,13 +30,13 @@ def test_sigterm_lets_calls_in_flight_finish_and_exits_with_0(bundle, tmp_path):
         call = caller.submit(client.rescore, lists)
         time.sleep(0.5)
         process.send_signal(signal.SIGTERM)
-        answers = call.result(60)
-        assert all(isinstance(each, RescoredList) for each in answers)
-        assert [each.id for each in answers] == [f"u{i}" for i in range(64)]
+        results = call.result(60)
+        assert all(isinstance(result, RescoredList) for result in results)
+        assert [result.id for result in results] == [f"u{i}" for i in range(64)]
         assert process.wait(30) == 0
     lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     events = [line["event"] for line in lines]
-    assert [each for each in events if not each.startswith(("call", "model"))] == [
+    assert [event for event in events if not event.startswith(("call", "model"))] == [
         "listening",
         "serving",
         "stopping",
@@ -46,8 +46,8 @@ def test_sigterm_lets_calls_in_flight_finish_and_exits_with_0(bundle, tmp_path):
     assert all(line["request_id"] for line in lines if line["event"].startswith("call"))
 
 
-def test_sighup_reads_models_and_the_choice_of_them_again(tmp_path, monkeypatch):
-    monkeypatch.setenv("RESCORER_IMAGE", "of somebody else")
+def test_sighup_reloads_models_and_the_choice_of_models(tmp_path, monkeypatch):
+    monkeypatch.setenv("RESCORER_IMAGE", "set for another program")
     folder, config = tmp_path / "models", tmp_path / "service.toml"
     write_bundle(folder, neural=False)
     config.write_text(f'repository = "{folder}"\nmodels = ["tiny/1"]\n')
@@ -69,25 +69,25 @@ def test_sighup_reads_models_and_the_choice_of_them_again(tmp_path, monkeypatch)
 
 
 @pytest.mark.slow
-def test_sigint_stops_a_server_too(bundle, tmp_path):
+def test_sigint_stops_the_server(bundle, tmp_path):
     with run_serve_command(bundle, tmp_path) as (process, _):
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "part"),
+    ("options", "code", "message"),
     [
         (("--host", "0.0.0.0"), 2, "allow_insecure"),
         (("--bundle", "nowhere", "--port", "0"), 4, "nowhere: no such bundle folder"),
         (("--port", "0", "--device", "foo"), 2, "device 'foo' is not available; torch has: cpu"),
     ],
 )
-def test_what_cannot_be_served_is_one_line_and_an_exit_code(bundle, options, code, part):
+def test_errors_at_start_are_one_line_and_an_exit_code(bundle, options, code, message):
     environment = {**os.environ, "RESCORER_BUNDLE": str(bundle)}
     done = subprocess.run(
         [*SERVE_COMMAND, *options], env=environment, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == code
-    assert part in done.stderr
+    assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1

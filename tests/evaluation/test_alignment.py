@@ -1,4 +1,4 @@
-"""sclite's alignment: the fast path, the table and the network against slow and obvious twins."""
+"""sclite's alignment: fast path, table and network against slow reference implementations."""
 
 from __future__ import annotations
 
@@ -39,9 +39,11 @@ def tokens(text: str) -> list[Token]:
     return [Token(word) for word in text.split()]
 
 
-def first_choice(reference: list[str], hypothesis: list[str]) -> Kinds:
-    """sclite's table with its rules as its source has them: a pair unless a gap is cheaper, then an
-    insertion unless a deletion is cheaper."""
+def sclite_alignment(reference: list[str], hypothesis: list[str]) -> Kinds:
+    """The counts by the rules in sclite's source.
+
+    It takes a pair unless a gap is cheaper, else an insertion unless a deletion is cheaper.
+    """
 
     @cache
     def best(i: int, j: int) -> tuple[int, Kinds]:
@@ -62,9 +64,9 @@ def first_choice(reference: list[str], hypothesis: list[str]) -> Kinds:
 
 
 def all_cheapest(reference: list[Token], hypothesis: list[Token]) -> tuple[int, set[Kinds]]:
-    """The lowest cost of any alignment, and the counts of every alignment that costs no more."""
+    """The lowest cost of any alignment, and the counts of every alignment of that cost."""
 
-    def price(token: Token) -> int:
+    def gap_cost(token: Token) -> int:
         return 2 if token.optional else 3
 
     @cache
@@ -75,7 +77,7 @@ def all_cheapest(reference: list[Token], hypothesis: list[Token]) -> tuple[int, 
             gap = not reference[i - 1].optional
             ways.append(
                 (
-                    cost + price(reference[i - 1]),
+                    cost + gap_cost(reference[i - 1]),
                     frozenset((s, d + gap, n, w + 1) for s, d, n, w in found),
                 )
             )
@@ -83,7 +85,7 @@ def all_cheapest(reference: list[Token], hypothesis: list[Token]) -> tuple[int, 
             cost, found = best(i, j - 1)
             free = hypothesis[j - 1].optional
             more = frozenset((s, d, n + (not free), w + free) for s, d, n, w in found)
-            ways.append((cost + price(hypothesis[j - 1]), more))
+            ways.append((cost + gap_cost(hypothesis[j - 1]), more))
         if i and j:
             cost, found = best(i - 1, j - 1)
             wrong = not words_match(reference[i - 1], hypothesis[j - 1])
@@ -101,8 +103,8 @@ MORE_THAN_FEWEST = ("d a b a c", "b c d a", (0, 3, 2, 5))
 
 
 @given(SENTENCES, SENTENCES)
-def test_words_agree_with_the_table_the_network_and_the_rules(reference, hypothesis):
-    expected = first_choice(reference, hypothesis)
+def test_all_implementations_agree(reference, hypothesis):
+    expected = sclite_alignment(reference, hypothesis)
     assert kinds(align_words(reference, hypothesis)) == expected
     assert kinds(align_table(reference, hypothesis)) == expected
     network = build_network(reference, tokens)
@@ -117,17 +119,17 @@ def test_words_agree_with_the_table_the_network_and_the_rules(reference, hypothe
         ("", "a", (0, 0, 1, 0)),
         ("a b", "", (0, 2, 0, 2)),
         ("a x y z b", "a u v w b", (3, 0, 0, 5)),
-        ("a b c", "c x y", (3, 0, 0, 3)),  # as dear as two deletions and two insertions
+        ("a b c", "c x y", (3, 0, 0, 3)),  # costs as much as two deletions and two insertions
         ("a b c d", "b x c y", (1, 1, 1, 4)),
         ("a b c d", "x a y b", (0, 2, 2, 4)),
         MORE_THAN_FEWEST,
     ],
 )
-def test_kinds_of_errors(reference, hypothesis, expected):
+def test_splits_errors_into_kinds(reference, hypothesis, expected):
     assert kinds(align_words(reference.split(), hypothesis.split())) == expected
 
 
-def test_sclite_counts_at_times_an_error_more_than_needed():
+def test_sclite_can_count_more_errors_than_the_minimum():
     reference, hypothesis, expected = MORE_THAN_FEWEST
     assert count_errors(reference.split(), hypothesis.split()).errors == sum(expected[:3]) - 1
 
@@ -143,19 +145,19 @@ PARTS = st.recursive(
 EVERYTHING = CountingSettings("sclite", optional_words=True, fragments=True)
 
 
-def marked(word: str) -> Token:
-    """What the marks of a word mean, spelt out."""
+def parse_marks(word: str) -> Token:
+    """Parse the marks of a word."""
     optional = word.startswith("(")
     text = word.strip("()")
     return Token(text, optional, text.endswith("-") or (text.startswith("-") and not optional))
 
 
 @given(st.lists(PARTS, max_size=4).map(" ".join), st.lists(WORDS, max_size=5))
-def test_networks_agree_with_brute_force(reference, hypothesis):
-    heard = [marked(word) for word in hypothesis]
+def test_networks_match_brute_force(reference, hypothesis):
+    heard = [parse_marks(word) for word in hypothesis]
     readings = expand_alternations(reference)
-    spoken = [[marked(word) for word in reading if word != "@"] for reading in readings]
-    cheapest = [all_cheapest(reading, heard) for reading in spoken]
+    tokens_of_readings = [[parse_marks(word) for word in reading if word != "@"] for reading in readings]
+    cheapest = [all_cheapest(reading, heard) for reading in tokens_of_readings]
     lowest = min(cost for cost, _ in cheapest)
     possible = set().union(*(found for cost, found in cheapest if cost == lowest))
     assert kinds(EVERYTHING.counter_for(reference, split)(" ".join(hypothesis))) in possible
@@ -181,17 +183,17 @@ def test_networks_agree_with_brute_force(reference, hypothesis):
         ("(wo-) x", "would x", (0, 0, 0, 2)),
     ],
 )
-def test_marks_of_transcripts(reference, hypothesis, expected):
+def test_honours_transcription_marks(reference, hypothesis, expected):
     assert kinds(EVERYTHING.counter_for(reference, split)(hypothesis)) == expected
 
 
-def test_marks_mean_nothing_unless_asked_for():
+def test_ignores_marks_by_default():
     plain = CountingSettings("sclite")
     assert kinds(plain.counter_for("(uh) a", split)("a")) == (0, 1, 0, 2)
     assert kinds(plain.counter_for("wo- a", split)("word a")) == (1, 0, 0, 2)
 
 
-def test_the_normaliser_sees_words_without_their_marks():
+def test_normalises_words_without_their_marks():
     words = Normaliser().normalise
     assert kinds(EVERYTHING.counter_for("(Uh) I wo- { [NOISE] / We'll } go", words)("i word GO")) == (
         0,
@@ -209,7 +211,7 @@ def test_the_normaliser_sees_words_without_their_marks():
 
 
 @pytest.mark.parametrize("method", ["levenshtein", "sclite"])
-def test_characters_are_counted_without_spaces(method):
+def test_counts_characters_without_spaces(method):
     counting = CountingSettings(method, characters=True)
     assert counting.unit == "character"
     assert kinds(counting.counter_for("{ ab c / 你好 }", split)("你 吗")) == (1, 0, 0, 2)
@@ -225,19 +227,19 @@ def test_characters_are_counted_without_spaces(method):
         {"method": "sclite", "characters": True, "fragments": True},
     ],
 )
-def test_counting_that_contradicts_itself_is_refused(settings):
+def test_rejects_contradicting_settings(settings):
     with pytest.raises(ConfigError):
         CountingSettings(**settings)
 
 
-def test_malformed_references_are_refused():
+def test_rejects_malformed_references():
     with pytest.raises(InvalidList, match=r'list \'u1\', reference: "}" without'):
         CountingSettings("sclite").counter_for("a }", split, "u1")
     with pytest.raises(InvalidList, match=f"more than {MAX_DEPTH} deep"):
         parse_alternations("{ " * (MAX_DEPTH + 1))
 
 
-def test_many_alternations_are_aligned_without_being_spelt_out():
+def test_aligns_many_alternations_without_expanding_them():
     assert kinds(CountingSettings("sclite").counter_for("{ a / b / @ } " * 200, split)("b " * 150)) == (
         0,
         0,
@@ -247,8 +249,8 @@ def test_many_alternations_are_aligned_without_being_spelt_out():
 
 
 @pytest.mark.slow
-def test_speed():
-    """100,000 pairs of 20 words; stated are 3 seconds, checked generously for busy machines."""
+def test_aligns_100_000_pairs_of_20_words_within_seconds():
+    """Takes 3 s on an idle machine; the limit is generous for busy ones."""
     reference = [f"w{number}" for number in range(20)]
     hypothesis = ["x", *reference[1:9], "y", "z", *reference[10:18], "u"]
     start = time.process_time()

@@ -1,4 +1,4 @@
-"""Errors in characters, wherever errors are counted: a small Chinese task counted by hand."""
+"""Character errors in all commands, on a small Chinese task counted by hand."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from rescorer.text import Normaliser
 from rescorer.types import Hypothesis, NBestList
 
 LISTS = {
-    # reference, then hypotheses with their acoustic scores
-    "u1": ("今天天气很好", {"今天天汽很号": -10.0, "今天天气很好": -12.0}),  # 2 errors of 6, then none
-    "u2": ("我们去北京", {"我门 去北京": -8.0, "我们去背景": -9.0, "去北京": -9.5}),  # 1 of 5, 2, 2 left out
-    "u3": ("他说中文", {"他说中文。": -5.0, "她说中文吗": -6.0}),  # none of 4: a full stop is no word; then 2
+    # reference, and hypotheses with their acoustic scores
+    "u1": ("今天天气很好", {"今天天汽很号": -10.0, "今天天气很好": -12.0}),  # 2 errors, 0
+    "u2": ("我们去北京", {"我门 去北京": -8.0, "我们去背景": -9.0, "去北京": -9.5}),  # 1 error, 2, 2
+    "u3": ("他说中文", {"他说中文。": -5.0, "她说中文吗": -6.0}),  # 0 errors (the full stop is ignored), 2
 }
 FIRST, ORACLE, WORST, LENGTH = 2 + 1 + 0, 0 + 1 + 0, 2 + 2 + 2, 6 + 5 + 4
-"""By hand. Words count another way: only u3's first is right, and a space makes u2's two words."""
+"""Counted by hand. In words, only the first of u3 is correct, and the first of u2 is two words."""
 
 
 @pytest.fixture
@@ -31,14 +31,16 @@ def lists(tmp_path):
     records = [
         {
             "id": name,
-            "reference": spoken,
+            "reference": reference,
             "group": name,
-            "hypotheses": [{"text": text, "scores": {"acoustic": am}} for text, am in heard.items()],
+            "hypotheses": [
+                {"text": text, "scores": {"acoustic": score}} for text, score in hypotheses.items()
+            ],
         }
-        for name, (spoken, heard) in LISTS.items()
+        for name, (reference, hypotheses) in LISTS.items()
     ]
     path.write_text(
-        "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in records), encoding="utf-8"
+        "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), encoding="utf-8"
     )
     return path
 
@@ -58,15 +60,13 @@ def run(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("method", ["levenshtein", "sclite"])
-def test_the_library_counts_characters(method):
-    for name, (spoken, heard) in LISTS.items():
-        nbest = NBestList(name, tuple(map(Hypothesis, heard)), reference=spoken)
-        found = evaluate_list(
-            nbest, Normaliser().normalise, counting=CountingSettings(method, characters=True)
-        )
+def test_library_counts_characters(method):
+    for name, (reference, hypotheses) in LISTS.items():
+        nbest = NBestList(name, tuple(map(Hypothesis, hypotheses)), reference=reference)
+        found = evaluate_list(nbest, Normaliser().normalise, counting=CountingSettings(method, characters=True))
         expected = {"u1": [2, 0], "u2": [1, 2, 2], "u3": [0, 2]}[name]
-        assert [each.errors for each in found.hypotheses] == expected
-        assert {each.reference_words for each in found.hypotheses} == {len(spoken)}
+        assert [counts.errors for counts in found.hypotheses] == expected
+        assert {counts.reference_words for counts in found.hypotheses} == {len(reference)}
 
 
 @pytest.mark.parametrize("method", ["levenshtein", "sclite"])
@@ -80,10 +80,11 @@ def test_commands_count_characters(run, lists, command, method):
     _, out, _ = run(command, lists, "--characters")
     assert "CER %" in out
     _, out, _ = run(command, lists, "--json")
-    assert json.loads(out)["wer"] == round(100 * (1 + 2 + 0) / 3, 2)  # as words, each utterance is one
+    # without spaces, each utterance is one word
+    assert json.loads(out)["wer"] == round(100 * (1 + 2 + 0) / 3, 2)
 
 
-def test_inspect_judges_weights_in_characters(run, lists, bundle):
+def test_inspect_counts_errors_of_weights_in_characters(run, lists, bundle):
     _, out, _ = run("inspect", lists, "--bundle", bundle, "--characters", "--json", "-w", "lm:mixture=0")
     assert (json.loads(out)["weights"]["first_errors"], json.loads(out)["weights"]["errors"]) == (
         FIRST,
@@ -92,7 +93,7 @@ def test_inspect_judges_weights_in_characters(run, lists, bundle):
 
 
 @pytest.mark.parametrize(("options", "unit", "errors"), [((), "W", 3), (("--characters",), "C", FIRST)])
-def test_tuning_minimises_what_is_counted(run, lists, bundle, tmp_path, options, unit, errors):
+def test_tuning_counts_in_the_chosen_unit(run, lists, bundle, tmp_path, options, unit, errors):
     out_file = tmp_path / "w.json"
     code, out, _ = run("tune", lists, "--bundle", bundle, "-w", "lm:mixture=0", "-o", out_file, *options)
     assert (code, f"{unit}ER %" in out) == (0, True)
@@ -101,10 +102,9 @@ def test_tuning_minimises_what_is_counted(run, lists, bundle, tmp_path, options,
     assert f"{100 * errors / length:.2f}" in rows["first pass"]
 
 
-def test_tuning_finds_fewer_characters_where_words_see_no_difference(run, bundle, tmp_path):
-    """The better hypotheses are written with blanks, which makes them longer in words: more words wrong, as
-    words are counted, and fewer characters."""
-    spoken = ("今天天气好", "明天下雨吗", "我喜欢喝茶", "他们在学校", "火车很准时", "请你慢慢说")
+def test_tuning_minimises_character_errors(run, bundle, tmp_path):
+    """The better hypotheses contain spaces: they have more wrong words, but fewer wrong characters."""
+    references = ("今天天气好", "明天下雨吗", "我喜欢喝茶", "他们在学校", "火车很准时", "请你慢慢说")
     path = tmp_path / "tune.jsonl"
     records = [
         {
@@ -116,10 +116,10 @@ def test_tuning_finds_fewer_characters_where_words_see_no_difference(run, bundle
                 {"text": " ".join(reference[:-1] + "错"), "scores": {"acoustic": -2.0}},  # 1 error
             ],
         }
-        for i, reference in enumerate(spoken)
+        for i, reference in enumerate(references)
     ]
     path.write_text(
-        "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in records), encoding="utf-8"
+        "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), encoding="utf-8"
     )
     start = (
         "--bundle",
@@ -134,7 +134,7 @@ def test_tuning_finds_fewer_characters_where_words_see_no_difference(run, bundle
         tmp_path / "w.json",
     )
     _, out, _ = run("tune", path, *start)
-    assert json.loads((tmp_path / "w.json").read_text())["word"] == 0.0  # 1 error, against 5 with blanks
+    assert json.loads((tmp_path / "w.json").read_text())["word"] == 0.0  # 1 word error, against 5 with spaces
     _, out, _ = run("tune", path, *start, "--characters")
     assert json.loads((tmp_path / "w.json").read_text())["word"] > 0.0
     (held_out,) = [line.split() for line in out.splitlines() if line.startswith("held out")]
@@ -144,22 +144,25 @@ def test_tuning_finds_fewer_characters_where_words_see_no_difference(run, bundle
     assert json.loads(out)["systems"]["mixture"]["errors"] == 6
 
 
-def test_the_option_is_the_same_everywhere(run):
-    said = set()
+def test_counting_options_are_the_same_in_all_commands(run):
+    help_texts = set()
     for command in ("evaluate", "tune", "inspect"):
         _, out, _ = run(command, "--help")
         options = ("-characters", "-counting", "-optional-words", "-fragments", "-reference")
-        said.add(tuple("".join(each.split()) for each in out.split("\n  -") if each.startswith(options)))
-    assert len(said) == 1
-    assert len(said.pop()) == 5
+        help_texts.add(
+            tuple("".join(text.split()) for text in out.split("\n  -") if text.startswith(options))
+        )
+    assert len(help_texts) == 1
+    assert len(help_texts.pop()) == 5
 
 
 @pytest.mark.skipif(not shutil.which("sctk"), reason="sclite is not installed (Debian: sctk)")
 def test_sclite_counts_the_same_characters(tmp_path):
-    """Of what the normaliser leaves: sclite takes a full stop for a character."""
-    normalised = Normaliser().normalise
-    for name, side in (("r", lambda spoken, heard: spoken), ("h", lambda spoken, heard: next(iter(heard)))):
-        lines = [f"{' '.join(normalised(side(*each)))} (s-{key})\n" for key, each in LISTS.items()]
+    """Compares normalised texts, because sclite counts a full stop as a character."""
+    normalise = Normaliser().normalise
+    pairs = {key: (reference, next(iter(hypotheses))) for key, (reference, hypotheses) in LISTS.items()}
+    for side, name in enumerate(("r", "h")):
+        lines = [f"{' '.join(normalise(pair[side]))} (s-{key})\n" for key, pair in pairs.items()]
         (tmp_path / name).write_text("".join(lines), encoding="utf-8")
     done = subprocess.run(
         ["sctk", "sclite", "-r", tmp_path / "r", "trn", "-h", tmp_path / "h", "trn", "-i", "spu_id", "-c",
@@ -167,5 +170,5 @@ def test_sclite_counts_the_same_characters(tmp_path):
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     (row,) = [line for line in done.stdout.splitlines() if line.strip().startswith("| s ")]
-    sentences, length, correct, substitutions, *_ = [int(each) for each in row.replace("|", " ").split()[1:]]
+    sentences, length, correct, substitutions, *_ = map(int, row.replace("|", " ").split()[1:])
     assert (sentences, length, correct, substitutions) == (3, LENGTH, LENGTH - FIRST, FIRST)

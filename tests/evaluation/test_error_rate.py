@@ -1,4 +1,4 @@
-"""Error counts, references with a choice, oracles and the report, on small tables and on real lists."""
+"""Error counts, references with alternatives, oracles and reports, on small tables and on real lists."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def split(text: str) -> tuple[str, ...]:
 
 
 def edit_distance(reference: list[str], hypothesis: list[str]) -> int:
-    """The textbook's table, row by row: slow, obvious twin of ``count_errors``."""
+    """The textbook algorithm, row by row: a slow reference implementation of ``count_errors``."""
     row = list(range(len(hypothesis) + 1))
     for i, spoken in enumerate(reference, start=1):
         above, row = row, [i]
@@ -42,7 +42,7 @@ def edit_distance(reference: list[str], hypothesis: list[str]) -> int:
 
 
 @given(SENTENCES, SENTENCES)
-def test_counts_agree_with_the_textbook_table(reference, hypothesis):
+def test_counts_match_the_textbook_algorithm(reference, hypothesis):
     counts = count_errors(reference, hypothesis)
     assert counts.errors == edit_distance(reference, hypothesis)
     assert counts.insertions - counts.deletions == len(hypothesis) - len(reference)
@@ -62,12 +62,12 @@ def test_counts_agree_with_the_textbook_table(reference, hypothesis):
         ("", "", (0, 0, 0)),
     ],
 )
-def test_kinds_of_errors(reference, hypothesis, kinds):
+def test_splits_errors_into_kinds(reference, hypothesis, kinds):
     counts = count_errors(reference.split(), hypothesis.split())
     assert (counts.substitutions, counts.deletions, counts.insertions) == kinds
 
 
-def test_counts_add_and_rates_are_of_the_sum():
+def test_counts_add_up_and_rates_use_the_sum():
     total = sum(
         (count_errors(["a"], ["b"]), count_errors(["a", "b", "c"], ["a", "b", "c"])), WordErrors.zero()
     )
@@ -80,7 +80,7 @@ def test_counts_add_and_rates_are_of_the_sum():
     "counts",
     [(-1, 0, 0, 0, 0, 0), (1, 1, 0, 1, 1, 1), (0, 0, 0, 1, 1, 1), (1, 0, 0, 1, 1, 0), (0, 0, 2, 1, 1, 2)],
 )
-def test_impossible_counts_are_refused(counts):
+def test_rejects_impossible_counts(counts):
     with pytest.raises(ValueError, match="WordErrors"):
         WordErrors(*counts)
 
@@ -99,7 +99,7 @@ def test_impossible_counts_are_refused(counts):
         ("either / or @ home", ["either / or @ home"]),
     ],
 )
-def test_alternations_are_read_in_every_way(reference, readings):
+def test_expands_alternations(reference, readings):
     assert expand_alternations(reference) == tuple(split(reading) for reading in readings)
 
 
@@ -111,34 +111,36 @@ TREES = st.recursive(
 
 
 @given(st.lists(TREES, max_size=3))
-def test_alternations_agree_with_the_definition(trees):
-    """A tree is a word, or a list of alternatives, each a list of trees."""
+def test_expansion_matches_the_definition(trees):
+    """A tree is a word or a list of alternatives; an alternative is a list of trees."""
 
-    def written(tree) -> str:
+    def write(tree) -> str:
         if isinstance(tree, str):
             return tree
-        return "{ " + " / ".join(" ".join(map(written, part)) or "@" for part in tree) + " }"
+        return "{ " + " / ".join(" ".join(map(write, part)) or "@" for part in tree) + " }"
 
     def readings(parts) -> list[tuple[str, ...]]:
         choices = [
-            [(part,)] if isinstance(part, str) else [each for way in part for each in readings(way)]
+            [(part,)]
+            if isinstance(part, str)
+            else [words for alternative in part for words in readings(alternative)]
             for part in parts
         ]
         return [sum(words, ()) for words in product(*choices)]
 
-    assert set(expand_alternations(" ".join(map(written, trees)))) == set(readings(trees))
+    assert set(expand_alternations(" ".join(map(write, trees)))) == set(readings(trees))
 
 
 @pytest.mark.parametrize(
-    ("reference", "said"),
+    ("reference", "message"),
     [("{ a", '"{" without'), ("a }", '"}" without'), ("{ a / b } " * 9, "more than 256 readings")],
 )
-def test_alternations_that_make_no_sense_are_refused(reference, said):
-    with pytest.raises(InvalidList, match=f"list 'u1', reference: .*{said}"):
+def test_rejects_malformed_alternations(reference, message):
+    with pytest.raises(InvalidList, match=f"list 'u1', reference: .*{message}"):
         expand_alternations(reference, "u1")
 
 
-def test_the_best_fitting_reading_counts():
+def test_best_matching_reading_counts():
     assert count_fewest_errors([("uh", "a"), ("a",)], ("a",)).reference_words == 1
     assert count_fewest_errors([("uh", "a"), ("a",)], ("uh", "a")).reference_words == 2
 
@@ -152,21 +154,22 @@ LIST = NBestList(
 )
 
 
-def test_every_hypothesis_of_a_list_is_counted():
-    each = evaluate_list(LIST, split)
-    assert [counts.errors for counts in each.hypotheses] == [1, 0, 4, 1]
-    assert (each.system.errors, each.first_pass.errors, each.oracle.errors, each.worst.errors) == (1, 1, 0, 4)
+def test_counts_every_hypothesis_of_a_list():
+    evaluated = evaluate_list(LIST, split)
+    assert [counts.errors for counts in evaluated.hypotheses] == [1, 0, 4, 1]
+    assert (evaluated.system.errors, evaluated.first_pass.errors) == (1, 1)
+    assert (evaluated.oracle.errors, evaluated.worst.errors) == (0, 4)
     assert evaluate_list(LIST, Normaliser().normalise).hypotheses[3].errors == 0
 
 
-def test_first_pass_is_what_the_weights_or_the_original_ranks_say():
+def test_finds_the_first_pass_by_weights_or_original_ranks():
     assert find_first_pass(LIST) == 0
     assert find_first_pass(LIST, {"am": 1.0}) == 3
     assert find_first_pass(LIST, {"am": 1.0, "lm": 1.0}) == 1
     ranks = (2, 3, 1, 4)
     ranked = tuple(
-        replace(each, fields={"original_rank": rank})
-        for each, rank in zip(LIST.hypotheses, ranks, strict=True)
+        replace(hypothesis, fields={"original_rank": rank})
+        for hypothesis, rank in zip(LIST.hypotheses, ranks, strict=True)
     )
     assert find_first_pass(replace(LIST, hypotheses=ranked)) == 2
     with pytest.raises(InvalidList, match=r'streams\["tm"\]: no such stream'):
@@ -175,7 +178,7 @@ def test_first_pass_is_what_the_weights_or_the_original_ranks_say():
         find_first_pass(replace(LIST, hypotheses=(ranked[0], *LIST.hypotheses[1:])))
 
 
-def test_a_list_without_reference_is_refused():
+def test_rejects_lists_without_reference():
     with pytest.raises(InvalidList, match="list 'u1', reference: no reference"):
         evaluate_list(replace(LIST, reference=None), split)
 
@@ -186,7 +189,7 @@ def evaluated(group: str, first_pass_index: int, *texts: str) -> EvaluatedList:
     )
 
 
-def test_report_sums_lists_by_group():
+def test_report_adds_up_lists_by_group():
     report = build_report(
         [
             evaluated("s1", 1, "a b c d", "a x y d", "x x x x"),
@@ -217,19 +220,19 @@ def test_report_sums_lists_by_group():
     assert result["groups"]["(none)"]["recovered_percent"] is None
 
 
-def test_an_empty_report_says_nothing_rather_than_fail():
+def test_empty_report_has_no_rates_but_does_not_fail():
     result = build_report([]).to_dict()
     assert (result["lists"], result["wer"], result["recovered_percent"]) == (0, 0.0, None)
     assert "groups" not in result
 
 
-def test_tables_show_the_numbers():
+def test_tables_contain_the_numbers():
     report = build_report([evaluated("s1", 1, "a b c d", "a x y d"), evaluated("s2", 0, "x")])
     console = Console(file=io.StringIO(), width=150)
-    console.print(render_error_rates({"ours": report}, by_group=True))
+    console.print(render_error_rates({"mine": report}, by_group=True))
     lines = console.file.getvalue().splitlines()
     assert re.split(r"  +", lines[0])[:4] == ["system", "lists", "words", "WER %"]
-    assert lines[1].split()[:4] == ["ours", "2", "8", "50.00"]
+    assert lines[1].split()[:4] == ["mine", "2", "8", "50.00"]
     assert [line.split()[0] for line in lines[-2:]] == ["s1", "s2"]
     assert lines[-1].split()[-1] == "-"
 
@@ -249,29 +252,29 @@ SWITCHBOARD = ["hypotheses=hyps,text=text_norm,reference=ref_norm"]
         ("dstc2/rank-only-dev.jsonl", FLAT, [], None, 37.28, 25.49),
     ],
 )
-def test_published_rates_of_real_lists(data_dir, file, maps, streams, weights, first_pass, oracle):
+def test_reproduces_published_rates_of_real_lists(data_dir, file, maps, streams, weights, first_pass, oracle):
     lists = read_lists(data_dir / "nbest" / file, parse_field_map(maps, streams))
-    result = build_report(evaluate_list(each, split, weights) for each in lists).to_dict()
+    result = build_report(evaluate_list(nbest, split, weights) for nbest in lists).to_dict()
     assert (result["first_pass_wer"], result["oracle_wer"]) == (first_pass, oracle)
 
 
 @pytest.mark.data
-def test_normalising_the_tagged_lists_gives_the_rate_of_the_clean_ones(data_dir):
+def test_normalised_tagged_lists_have_the_rate_of_the_clean_lists(data_dir):
     lists = read_lists(
         data_dir / "nbest/read-speech/pocketsphinx-100best-tagged.jsonl.gz", parse_field_map(FLAT)
     )
     words = Normaliser().normalise
-    result = build_report(evaluate_list(each, words) for each in lists).to_dict()
+    result = build_report(evaluate_list(nbest, words) for nbest in lists).to_dict()
     assert (result["wer"], result["oracle_wer"]) == (46.06, 33.31)
 
 
 NOT_MINIMAL = {"test-other.s4.s3+nnlm.biasing_100": 1}
-"""Errors published beyond the fewest possible. Aligning with sclite's costs, 4 for a substitution and 3 for
-the others, gives exactly the published 2431 + 404 + 566, with 13 errors for 12 in 2609-156975-0032."""
+"""Published errors above the minimum. An alignment with sclite's costs, 4 for a substitution and 3 for the
+others, gives exactly the published 2431 + 404 + 566, with 13 errors instead of 12 in 2609-156975-0032."""
 
 
 @pytest.mark.data
-def test_published_totals_of_librispeech_systems(data_dir):
+def test_reproduces_published_totals_of_librispeech_systems(data_dir):
     folder = data_dir / "wer/librispeech-systems"
     for published in sorted((folder / "published").glob("*.result")):
         system = published.name.removesuffix(".tsv.result")
@@ -281,9 +284,9 @@ def test_published_totals_of_librispeech_systems(data_dir):
             (count_errors(split(references[key]), split(text)) for key, text in hypotheses.items()),
             WordErrors.zero(),
         )
-        said = dict(re.findall(r"(\w+)=([\d.]+)", published.read_text().splitlines()[0]))
+        figures = dict(re.findall(r"(\w+)=([\d.]+)", published.read_text().splitlines()[0]))
         excess = NOT_MINIMAL.get(system, 0)
-        assert total.errors + excess == sum(int(said[kind]) for kind in ("subs", "ins", "dels"))
-        assert total.reference_words == int(said["ref_words"])
+        assert total.errors + excess == sum(int(figures[kind]) for kind in ("subs", "ins", "dels"))
+        assert total.reference_words == int(figures["ref_words"])
         if not excess:
-            assert 100 * total.rate == pytest.approx(float(said["error_rate"]))
+            assert 100 * total.rate == pytest.approx(float(figures["error_rate"]))

@@ -1,4 +1,4 @@
-"""The audit of lists: a warning for each thing that is wrong, none for lists that are sound; sums."""
+"""Inspection of lists: one warning per problem, none for sound lists, and correct statistics."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tests.support.inspection_cases import (
     SOUND,
     TOTAL,
     WORDS,
-    codes,
-    ranked,
+    finding_codes,
     reversed_lists,
     with_empty,
+    with_ranks,
     with_scores,
     with_texts,
 )
@@ -29,11 +29,11 @@ from tests.support.list_strategies import nbest_lists
 LOG_10 = math.log(10.0)
 
 
-def test_sound_lists_give_no_finding():
+def test_finds_nothing_in_sound_lists():
     assert inspect_lists(SOUND, Normaliser(), first_pass={"acoustic": 1, "lm": 1}).findings == ()
     assert inspect_lists(TOTAL, Normaliser(), vocabulary=frozenset(WORDS)).findings == ()
-    assert inspect_lists(ranked(TOTAL, lambda i: i), Normaliser()).findings == ()
-    assert inspect_lists(ranked(TOTAL, lambda i: i + 1), Normaliser()).findings == ()
+    assert inspect_lists(with_ranks(TOTAL, lambda i: i), Normaliser()).findings == ()
+    assert inspect_lists(with_ranks(TOTAL, lambda i: i + 1), Normaliser()).findings == ()
 
 
 @pytest.mark.parametrize(
@@ -41,22 +41,22 @@ def test_sound_lists_give_no_finding():
     [
         ([], {"nothing"}),
         ([*TOTAL, TOTAL[0]], {"same_id"}),
-        (with_texts(TOTAL, lambda nbest, texts: [f"{nbest.id} {t}" for t in texts]), {"id_in_text"}),
+        (with_texts(TOTAL, lambda nbest, texts: [f"{nbest.id} {text}" for text in texts]), {"id_in_text"}),
         (
-            with_texts(TOTAL, lambda nbest, texts: [" ".join(t.split()[1:]) for t in texts]),
+            with_texts(TOTAL, lambda nbest, texts: [" ".join(text.split()[1:]) for text in texts]),
             {"first_word"},
         ),
         (with_texts(TOTAL, lambda nbest, texts: [*texts[:-2], texts[0], texts[0]]), {"duplicates"}),
         (with_empty(TOTAL, 2.0), {"empty_near_best"}),
-        (ranked(TOTAL, lambda i: i + 2), {"missing_1best"}),
-        ([*ranked(TOTAL, lambda i: i), *ranked([replace(TOTAL[0], id="x")], lambda i: i + 1)],
+        (with_ranks(TOTAL, lambda i: i + 2), {"missing_1best"}),
+        ([*with_ranks(TOTAL, lambda i: i), *with_ranks([replace(TOTAL[0], id="x")], lambda i: i + 1)],
          {"missing_1best"}),
         (with_scores(TOTAL, "score", lambda s: -s), {"backwards", "cost", "error_sign"}),
         (reversed_lists(TOTAL), {"backwards", "worse_than_random"}),
         (reversed_lists(TOTAL[:20]), {"backwards", "worse_than_random"}),
         (reversed_lists(TOTAL[:19]), {"backwards"}),
-        ([replace(each, streams={"score": (*each.streams["score"][1:], each.streams["score"][0])})
-          for each in TOTAL], {"unsorted"}),
+        ([replace(nbest, streams={"score": (*nbest.streams["score"][1:], nbest.streams["score"][0])})
+          for nbest in TOTAL], {"unsorted"}),
         (with_scores(SOUND, "lm", lambda s: s / LOG_10), {"base"}),
         (with_scores(SOUND, "lm", lambda s: -s), {"cost", "error_sign"}),
         (with_scores(SOUND, "lm", lambda s: 9.5 * s), {"scale"}),
@@ -66,76 +66,87 @@ def test_sound_lists_give_no_finding():
         ([replace(SOUND[0], streams={"lm": SOUND[0].streams["lm"]}), *SOUND[1:]], {"stream_missing"}),
     ],
 )  # fmt: skip
-def test_each_fault_gives_its_warning(lists, expected):
-    assert codes(lists) == expected
+def test_warns_about_each_problem(lists, expected):
+    assert finding_codes(lists) == expected
 
 
-def test_what_is_only_worth_knowing_is_a_note():
-    assert codes([replace(each, streams={}) for each in TOTAL], "note") == {"no_streams"}
-    assert codes(with_texts(TOTAL, lambda nbest, t: [t[0] + " <sil>", *t[:-1]]), "note") >= {
-        "duplicates_normalised"
-    }
-    assert codes(with_empty(TOTAL, 50.0), "note") == {"empty"}
-    assert codes(ranked(TOTAL, lambda i: 3 * i), "note") == {"rank_gaps"}
+def test_notes_what_is_worth_knowing():
+    assert finding_codes([replace(nbest, streams={}) for nbest in TOTAL], "note") == {"no_streams"}
+    repeated = with_texts(TOTAL, lambda nbest, texts: [texts[0] + " <sil>", *texts[:-1]])
+    assert finding_codes(repeated, "note") >= {"duplicates_normalised"}
+    assert finding_codes(with_empty(TOTAL, 50.0), "note") == {"empty"}
+    assert finding_codes(with_ranks(TOTAL, lambda i: 3 * i), "note") == {"rank_gaps"}
     firsts = [
-        replace(n, hypotheses=n.hypotheses[:1], streams={"score": n.streams["score"][:1]}) for n in TOTAL
+        replace(nbest, hypotheses=nbest.hypotheses[:1], streams={"score": nbest.streams["score"][:1]})
+        for nbest in TOTAL
     ]
-    assert codes(firsts, "note") == {"single", "no_gain"}
+    assert finding_codes(firsts, "note") == {"single", "no_gain"}
 
 
-def test_a_list_that_cannot_be_audited_is_told_and_counts_nowhere():
-    told = []
+def test_reports_invalid_lists_without_counting_them():
+    errors = []
     bad = [
         replace(TOTAL[0], id="bad", reference="a { b / c"),
         replace(TOTAL[0], id="nan", streams={"score": ()}),
     ]
-    found = inspect_lists([*TOTAL, *bad, InvalidList("broken")], Normaliser(), on_rejected=told.append)
+    found = inspect_lists([*TOTAL, *bad, InvalidList("broken")], Normaliser(), on_rejected=errors.append)
     assert replace(found.lists, rejected=0) == inspect_lists(TOTAL, Normaliser()).lists
-    assert (found.lists.rejected, len(told)) == (3, 3)
-    assert "'bad'" in str(told[0])
+    assert (found.lists.rejected, len(errors)) == (3, 3)
+    assert "'bad'" in str(errors[0])
     huge = replace(TOTAL[0], streams={"score": (1e308,) * len(TOTAL[0].hypotheses)})
     assert inspect_lists([huge], Normaliser(), first_pass={"score": 10.0}).lists.rejected == 1
 
 
-# Braces are of alternations, which must be whole.
+# Braces mark alternations, which must be well formed.
 PLAIN = nbest_lists(["am"], references=True).filter(lambda nbest: not {*"{}"} & {*(nbest.reference or "")})
 
 
 @given(st.lists(PLAIN, min_size=1, max_size=6))
-def test_sums_are_those_of_the_lists(lists):
-    """Against the obvious: every list looked at whole."""
+def test_statistics_match_brute_force(lists):
     words = Normaliser().normalise
     found = inspect_lists(lists, Normaliser())
     texts = [[words(hypothesis.text) for hypothesis in nbest.hypotheses] for nbest in lists]
     assert found.lists.rejected == 0
-    assert found.lists.words == sum(len(text) for each in texts for text in each)
-    assert found.lists.duplicates_normalised == sum(len(each) - len(set(each)) for each in texts)
+    assert found.lists.words == sum(len(text) for hypotheses in texts for text in hypotheses)
+    assert found.lists.duplicates_normalised == sum(
+        len(hypotheses) - len(set(hypotheses)) for hypotheses in texts
+    )
     prefixes = {
-        (i, text[:n]) for i, each in enumerate(texts) for text in each for n in range(1, len(text) + 1)
+        (i, text[:n])
+        for i, hypotheses in enumerate(texts)
+        for text in hypotheses
+        for n in range(1, len(text) + 1)
     }
-    ends = {(i, text) for i, each in enumerate(texts) for text in each}
+    ends = {(i, text) for i, hypotheses in enumerate(texts) for text in hypotheses}
     assert found.lists.prefixes == len(prefixes) + len(ends)
-    (am,) = found.streams
-    scores = [score for nbest in lists for score in nbest.streams["am"]]
-    assert (am.minimum, am.maximum) == (min(scores), max(scores))
-    n_words = [len(text) for each in texts for text in each]
-    assert am.per_word == pytest.approx(sum(scores) / (sum(n_words) + len(n_words)), rel=1e-9, abs=1e-6)
-    sorted_ = [n for n in lists if len(set(n.streams["am"])) > 1 and list(n.streams["am"])
-               == sorted(n.streams["am"], reverse=True)]  # fmt: skip
-    assert am.descending == len(sorted_)
+    check_stream(found.streams, lists, [len(text) for hypotheses in texts for text in hypotheses])
     errors = [
-        [count_errors(words(nbest.reference), text).errors for text in each]
-        for nbest, each in zip(lists, texts, strict=True)
+        [count_errors(words(nbest.reference), text).errors for text in hypotheses]
+        for nbest, hypotheses in zip(lists, texts, strict=True)
         if nbest.reference is not None
     ]
     if not errors:
         assert found.errors is None
         return
     deepest = max(map(len, errors))
-    depths = [sum(min(each[: depth + 1]) for each in errors) for depth in range(deepest)]
+    depths = [sum(min(counts[: depth + 1]) for counts in errors) for depth in range(deepest)]
     assert list(found.errors.errors_at_depth) == depths
-    assert found.errors.random_errors == pytest.approx(sum(sum(each) / len(each) for each in errors))
+    assert found.errors.random_errors == pytest.approx(sum(sum(counts) / len(counts) for counts in errors))
     assert found.errors.totals.oracle.errors == depths[-1]
     depth = found.errors.depth_for(0.9)
     assert depths[0] - depths[depth - 1] >= 0.9 * (depths[0] - depths[-1]) - 1e-9
     assert found.errors.to_dict()["with_reference"] == len(errors)
+
+
+def check_stream(streams, lists, n_words):
+    (am,) = streams
+    scores = [score for nbest in lists for score in nbest.streams["am"]]
+    assert (am.minimum, am.maximum) == (min(scores), max(scores))
+    assert am.per_word == pytest.approx(sum(scores) / (sum(n_words) + len(n_words)), rel=1e-9, abs=1e-6)
+    descending = [
+        nbest
+        for nbest in lists
+        if len(set(nbest.streams["am"])) > 1
+        and list(nbest.streams["am"]) == sorted(nbest.streams["am"], reverse=True)
+    ]
+    assert am.descending == len(descending)

@@ -1,4 +1,4 @@
-"""What an audit says of words: marks that the normaliser leaves in them, and unknown ones."""
+"""Inspection of words: marks that the normaliser leaves in them, and OOV words."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import pytest
 from rescorer.evaluation.inspection.inspect import inspect_lists
 from rescorer.text import Normaliser, NormaliserSettings
 from rescorer.types import Hypothesis, NBestList
-from tests.support.inspection_cases import TOTAL, WORDS, codes, with_texts
+from tests.support.inspection_cases import TOTAL, WORDS, finding_codes, with_texts
 
 
 @pytest.mark.parametrize(
     ("token", "settings", "kind"),
     [
         ("<noise>", NormaliserSettings(drop=(), keep=()), "filler"),
-        ("<sil>", NormaliserSettings(drop=()), "filler"),  # though `keep` would have it as a word
+        ("<sil>", NormaliserSettings(drop=()), "filler"),  # although `keep` lists it as a word
         ("</s>", NormaliserSettings(drop=()), "filler"),
         ("<mine>", NormaliserSettings(drop=()), None),
         ("[laughs]", NormaliserSettings(), "filler"),
@@ -31,32 +31,36 @@ from tests.support.inspection_cases import TOTAL, WORDS, codes, with_texts
         ("river(2)", NormaliserSettings(), None),
         ("river_bank", NormaliserSettings(), None),
         ("River", NormaliserSettings(), None),
-        ("Zanzibar", NormaliserSettings(case="keep"), None),  # a name: never seen in lower case
+        ("Zanzibar", NormaliserSettings(case="keep"), None),  # a name, which never occurs in lower case
         ("well-known", NormaliserSettings(), None),
         ("wo-", NormaliserSettings(), None),
     ],
 )
-def test_tokens_that_the_settings_do_not_cover(token, settings, kind):
+def test_classifies_tokens_that_the_settings_do_not_cover(token, settings, kind):
     lists = [*TOTAL, NBestList("odd", (Hypothesis(f"{token} river"), Hypothesis("river")))]
     found = inspect_lists(lists, Normaliser(settings)).words.uncovered
-    assert {name: each.examples for name, each in found.items()} == ({kind: ((token, 1),)} if kind else {})
+    assert {name: tokens.examples for name, tokens in found.items()} == (
+        {kind: ((token, 1),)} if kind else {}
+    )
 
 
-def test_a_mark_that_the_bundle_knows_is_a_word():
-    lists = with_texts(TOTAL, lambda nbest, texts: [f"%um {t}" for t in texts])
-    assert codes(lists, vocabulary=frozenset({*WORDS, "%um"})) == set()
-    assert codes(lists, vocabulary=frozenset(WORDS)) == {"filler"}
-    assert codes(lists) == set()
+def test_takes_marks_known_to_the_bundle_as_words():
+    lists = with_texts(TOTAL, lambda nbest, texts: [f"%um {text}" for text in texts])
+    assert finding_codes(lists, vocabulary=frozenset({*WORDS, "%um"})) == set()
+    assert finding_codes(lists, vocabulary=frozenset(WORDS)) == {"filler"}
+    assert finding_codes(lists) == set()
 
 
-def test_unknown_words():
+def test_counts_unknown_words():
     found = inspect_lists(TOTAL, Normaliser(), vocabulary=frozenset(set(WORDS) - {"stone"})).words.unknown
     stones = sum(hypothesis.text.split().count("stone") for nbest in TOTAL for hypothesis in nbest.hypotheses)
     assert found.unknown.examples == (("stone", stones),)
-    assert found.rate == stones / sum(len(h.text.split()) for nbest in TOTAL for h in nbest.hypotheses)
+    assert found.rate == stones / sum(
+        len(hypothesis.text.split()) for nbest in TOTAL for hypothesis in nbest.hypotheses
+    )
     spoken = [word for nbest in TOTAL for word in nbest.reference.split()]
     assert found.reference_rate == spoken.count("stone") / len(spoken)
     upper = Normaliser(NormaliserSettings(case="upper"))
     wrong_case = inspect_lists(TOTAL, upper, vocabulary=frozenset(WORDS))
-    assert [each.code for each in wrong_case.findings] == ["oov"]
+    assert [finding.code for finding in wrong_case.findings] == ["oov"]
     assert "another case" in wrong_case.findings[0].message

@@ -1,5 +1,7 @@
-"""Counts equal those of NIST's sclite: on a small fixture always, on random and real texts where it is
-installed (Debian's package sctk)."""
+"""Counts equal those of NIST's sclite, on a small fixture.
+
+If sclite is installed (Debian: sctk), they are also compared on random and real texts.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +33,12 @@ Kinds = tuple[int, int, int, int]  # correct words, substitutions, deletions, in
 OPTIONS = ["", "-D", "-F", "-D -F", "-c"]
 
 
-def lower(text: str) -> tuple[str, ...]:
-    """Case folding is all that sclite does to words."""
+def lower_case(text: str) -> tuple[str, ...]:
+    """The only normalisation of words that sclite does."""
     return tuple(text.lower().split())
 
 
-def counting_of(options: str) -> CountingSettings:
+def parse_flags(options: str) -> CountingSettings:
     return CountingSettings(
         "sclite",
         characters="-c" in options,
@@ -50,7 +52,7 @@ def kinds(counts: WordErrors) -> Kinds:
     return correct, counts.substitutions, counts.deletions, counts.insertions
 
 
-def ask_sclite(reference: Path, hypothesis: Path, report: str, options: str = "") -> str:
+def run_sclite(reference: Path, hypothesis: Path, report: str, options: str = "") -> str:
     files = [
         part
         for flag, file in (("-r", reference), ("-h", hypothesis))
@@ -62,20 +64,20 @@ def ask_sclite(reference: Path, hypothesis: Path, report: str, options: str = ""
 
 def sclite_utterances(reference: Path, hypothesis: Path, options: str = "") -> dict[str, Kinds]:
     """Correct words, substitutions, deletions and insertions of each utterance."""
-    text = ask_sclite(reference, hypothesis, "pralign", options)
+    text = run_sclite(reference, hypothesis, "pralign", options)
     pattern = r"^id: \((.*)\)\n(?:\w+: .*\n)*?Scores: \(#C #S #D #I\) (\d+) (\d+) (\d+) (\d+)$"
     return {name: tuple(map(int, values)) for name, *values in re.findall(pattern, text, re.MULTILINE)}
 
 
 def sclite_speakers(reference: Path, hypothesis: Path, options: str = "") -> dict[str, list[int]]:
     """Sentences, words, correct, substitutions, deletions, insertions, errors, wrong sentences by speaker."""
-    text = ask_sclite(reference, hypothesis, "rsum", options)
+    text = run_sclite(reference, hypothesis, "rsum", options)
     rows = re.findall(r"^ *\| *(\w+) *\| *(\d+) +(\d+) *\|((?: +\d+){6}) *\|", text, re.MULTILINE)
     return {name: [int(n), int(w), *map(int, rest.split())] for name, n, w, rest in rows if name != "Sum"}
 
 
-def sclite_on(folder: Path, pairs: Sequence[tuple[str, str]], options: str = "") -> list[Kinds]:
-    """What sclite says of pairs of reference and hypothesis."""
+def count_with_sclite(folder: Path, pairs: Sequence[tuple[str, str]], options: str = "") -> list[Kinds]:
+    """sclite's counts for pairs of reference and hypothesis."""
     for name, side in (("r.trn", 0), ("h.trn", 1)):
         lines = (f"{pair[side]} (s-{number})\n" for number, pair in enumerate(pairs))
         (folder / name).write_text("".join(lines), encoding="utf-8")
@@ -83,13 +85,13 @@ def sclite_on(folder: Path, pairs: Sequence[tuple[str, str]], options: str = "")
     return [found[f"s-{number}"] for number in range(len(pairs))]
 
 
-def ours_on(pairs: Iterable[tuple[str, str]], options: str = "") -> list[Kinds]:
-    counting = counting_of(options)
-    return [kinds(counting.counter_for(reference, lower)(hypothesis)) for reference, hypothesis in pairs]
+def count(pairs: Iterable[tuple[str, str]], options: str = "") -> list[Kinds]:
+    counting = parse_flags(options)
+    return [kinds(counting.counter_for(reference, lower_case)(hypothesis)) for reference, hypothesis in pairs]
 
 
-def fixture_of_sclite() -> dict[str, object]:
-    """The figures of the fixture; they are kept as ``figures.json``."""
+def measure_fixture() -> dict[str, object]:
+    """sclite's figures for the fixture, as stored in ``figures.json``."""
     trn, ctm = (GOLDEN / "ref.trn", GOLDEN / "hyp.trn"), (GOLDEN / "ref.stm", GOLDEN / "hyp.ctm")
     return {
         "trn": {options: sclite_utterances(*trn, options) for options in OPTIONS},
@@ -105,22 +107,22 @@ def figures():
 
 
 @installed
-def test_the_fixture_is_what_sclite_says(figures):
-    assert figures == json.loads(json.dumps(fixture_of_sclite()))
+def test_fixture_matches_the_installed_sclite(figures):
+    assert figures == json.loads(json.dumps(measure_fixture()))
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_utterances_of_the_fixture(figures, options):
+def test_counts_of_utterances(figures, options):
     references, hypotheses = (read_references(str(GOLDEN / name)) for name in ("ref.trn", "hyp.trn"))
-    ours = ours_on(((references[name], text) for name, text in hypotheses.items()), options)
-    assert dict(zip(hypotheses, map(list, ours), strict=True)) == figures["trn"][options]
+    counts = count(((references[name], text) for name, text in hypotheses.items()), options)
+    assert dict(zip(hypotheses, map(list, counts), strict=True)) == figures["trn"][options]
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_utterances_of_the_fixture_by_time(figures, options):
+def test_counts_of_utterances_aligned_by_time(figures, options):
     lists = align_by_time(read_ctm(str(GOLDEN / "hyp.ctm")), read_stm(str(GOLDEN / "ref.stm")))
-    ours = ours_on(((each.reference, each.hypotheses[0].text) for each in lists), options)
-    assert dict(zip((each.id for each in lists), map(list, ours), strict=True)) == figures["ctm"][options]
+    counts = count(((nbest.reference, nbest.hypotheses[0].text) for nbest in lists), options)
+    assert dict(zip((nbest.id for nbest in lists), map(list, counts), strict=True)) == figures["ctm"][options]
 
 
 def evaluate(monkeypatch, capsys, *arguments) -> dict:
@@ -142,7 +144,7 @@ FLAGS = {"": [], "-D": ["--optional-words"], "-F": ["--fragments"], "-c": ["--ch
         ("ctm", ["hyp.ctm", "ref.stm"]),
     ],
 )
-def test_the_command_gives_sclite_s_table_of_speakers(
+def test_command_reproduces_sclites_table_of_speakers(
     monkeypatch, capsys, tmp_path, figures, kind, files, options
 ):
     (tmp_path / "text.json").write_text(json.dumps({"punctuation": "keep", "hyphens": "keep"}))
@@ -160,7 +162,7 @@ def test_the_command_gives_sclite_s_table_of_speakers(
     assert rows == expected
 
 
-def test_an_stm_takes_no_options_of_lists(monkeypatch, capsys):
+def test_rejects_list_options_with_an_stm(monkeypatch, capsys):
     files = [GOLDEN / "hyp.ctm", "--reference", GOLDEN / "ref.stm"]
     monkeypatch.setattr(sys, "argv", ["rescorer", "evaluate", *map(str, files), "--groups", "(.)"])
     with pytest.raises(SystemExit) as stop:
@@ -170,7 +172,7 @@ def test_an_stm_takes_no_options_of_lists(monkeypatch, capsys):
 
 
 def random_pair(draw: random.Random, options: str) -> tuple[str, str]:
-    """A reference with alternatives of several depths, and something else; few words, so that ties abound."""
+    """A reference with nested alternatives, and a hypothesis; few distinct words, so that ties are common."""
     vocabulary = "abcdefgh"[: draw.choice([1, 2, 3, 8])]
 
     def word() -> str:
@@ -180,7 +182,7 @@ def random_pair(draw: random.Random, options: str) -> tuple[str, str]:
         return f"({text})" if "-D" in options and draw.random() < 0.2 else text
 
     def part(depth: int) -> str:
-        # sclite orders alternatives anew when it takes words apart, and its ties with them
+        # sclite reorders alternatives, and thereby ties, when it splits words into characters
         if depth > 3 or "-c" in options or draw.random() < 0.7:
             return word()
         ways = [draw.choice(["@", sequence(depth + 1, 3)]) for _ in range(draw.randint(1, 3))]
@@ -194,15 +196,14 @@ def random_pair(draw: random.Random, options: str) -> tuple[str, str]:
 
 @installed
 @pytest.mark.parametrize("options", OPTIONS)
-def test_random_texts(tmp_path, options):
+def test_agrees_with_sclite_on_random_texts(tmp_path, options):
     draw = random.Random(20)
     pairs = [random_pair(draw, options) for _ in range(2000)]
-    theirs, ours = sclite_on(tmp_path, pairs, options), ours_on(pairs, options)
-    assert [each for each in zip(pairs, theirs, ours, strict=True) if each[1] != each[2]] == []
+    assert_agrees(pairs, count_with_sclite(tmp_path, pairs, options), count(pairs, options))
 
 
 @installed
-def test_random_texts_by_time(tmp_path):
+def test_agrees_with_sclite_on_random_texts_aligned_by_time(tmp_path):
     draw = random.Random(21)
     words: list[TimedWord] = []
     segments: list[Segment] = []
@@ -224,46 +225,56 @@ def test_random_texts_by_time(tmp_path):
     (tmp_path / "h.ctm").write_text(
         "".join(f"{w.file} {w.channel} {w.start_s} {w.duration_s} {w.word}\n" for w in words)
     )
-    theirs = sclite_utterances(tmp_path / "r.stm", tmp_path / "h.ctm")
+    expected = sclite_utterances(tmp_path / "r.stm", tmp_path / "h.ctm")
     lists = align_by_time(words, segments)
-    ours = ours_on((each.reference, each.hypotheses[0].text) for each in lists)
-    assert dict(zip((each.id for each in lists), ours, strict=True)) == theirs
+    counts = count((nbest.reference, nbest.hypotheses[0].text) for nbest in lists)
+    assert dict(zip((nbest.id for nbest in lists), counts, strict=True)) == expected
 
 
-def librispeech(folder: Path, system: str) -> list[tuple[str, str]]:
+def assert_agrees(
+    pairs: Sequence[tuple[str, str]], expected: Sequence[Kinds], found: Sequence[Kinds]
+) -> None:
+    """Assert equal counts; only the pairs that differ appear in the failure."""
+    rows = zip(pairs, expected, found, strict=True)
+    assert [(pair, wanted, counts) for pair, wanted, counts in rows if wanted != counts] == []
+
+
+def read_librispeech(folder: Path, system: str) -> list[tuple[str, str]]:
     references = read_references(folder / "ref" / f"{system.split('.')[0]}.biasing_100.tsv.gz")
     hypotheses = read_references(folder / "hyp" / f"{system}.tsv.gz")
     return [(references[name], text) for name, text in hypotheses.items()]
 
 
 @pytest.mark.data
-def test_published_kinds_of_errors_of_librispeech_systems(data_dir):
-    """Every one of the 22 files, kind by kind; plain edit distance reaches the totals of 21."""
+def test_reproduces_published_counts_of_librispeech_systems(data_dir):
+    """All 22 files, kind by kind; plain edit distance reproduces the totals of 21 of them."""
     folder = data_dir / "wer/librispeech-systems"
     for published in sorted((folder / "published").glob("*.result")):
-        said = dict(re.findall(r"(\w+)=([\d.]+)", published.read_text().splitlines()[0]))
-        ours = ours_on(librispeech(folder, published.name.removesuffix(".tsv.result")))
-        assert [sum(column) for column in list(zip(*ours, strict=True))[1:]] == [
-            int(said[kind]) for kind in ("subs", "dels", "ins")
+        figures = dict(re.findall(r"(\w+)=([\d.]+)", published.read_text().splitlines()[0]))
+        counts = count(read_librispeech(folder, published.name.removesuffix(".tsv.result")))
+        assert [sum(column) for column in list(zip(*counts, strict=True))[1:]] == [
+            int(figures[kind]) for kind in ("subs", "dels", "ins")
         ]
 
 
 @installed
 @pytest.mark.data
-def test_each_utterance_of_a_librispeech_system(data_dir, tmp_path):
-    pairs = librispeech(data_dir / "wer/librispeech-systems", "test-other.s4.s3+nnlm.biasing_100")
-    assert ours_on(pairs) == sclite_on(tmp_path, pairs)
+def test_agrees_with_sclite_on_a_librispeech_system(data_dir, tmp_path):
+    pairs = read_librispeech(data_dir / "wer/librispeech-systems", "test-other.s4.s3+nnlm.biasing_100")
+    assert_agrees(pairs, count_with_sclite(tmp_path, pairs), count(pairs))
 
 
 @installed
 @pytest.mark.data
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("file", ["scored-dev.jsonl", "rank-only-tenbest.jsonl"])
-def test_each_hypothesis_of_switchboard_with_its_alternations(data_dir, tmp_path, file, options):
+def test_agrees_with_sclite_on_switchboard_with_alternations(data_dir, tmp_path, file, options):
     lines = (data_dir / "nbest/switchboard" / file).read_text(encoding="utf-8").splitlines()
     pairs = []
     for record in map(json.loads, lines[:400]):
-        texts = [each["text"] if isinstance(each, dict) else each for each in record["hyps"]]
+        texts = [
+            hypothesis["text"] if isinstance(hypothesis, dict) else hypothesis
+            for hypothesis in record["hyps"]
+        ]
         pairs += [(record["ref"], text) for text in texts]
-    theirs, ours = sclite_on(tmp_path, pairs, options), ours_on(pairs, options)
-    assert [each for each in zip(pairs, theirs, ours, strict=True) if each[1] != each[2]] == []
+    assert_agrees(pairs, count_with_sclite(tmp_path, pairs, options), count(pairs, options))

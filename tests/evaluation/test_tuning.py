@@ -1,4 +1,4 @@
-"""The exact line search against brute force, and what keeps tuning honest."""
+"""Exact line search and weight tuning against brute force, and leave-one-group-out cross-validation."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ PLAIN = TuningSettings(move_penalty=0.0, restarts=0)
 
 
 def count_one_by_one(lists: list[TuningList], weights: list[float]) -> int:
-    """Slow twin of everything here: rank each list, look up the errors of its top."""
+    """Slow reference implementation: rank each list and add up the errors of its top hypothesis."""
     total = 0
-    for each in lists:
-        scores = [sum(w * c for w, c in zip(weights, row, strict=True)) for row in each.components.tolist()]
-        total += int(each.errors[max(range(len(scores)), key=lambda h: (round(scores[h], 4), -h))])
+    for item in lists:
+        scores = [sum(w * c for w, c in zip(weights, row, strict=True)) for row in item.components.tolist()]
+        total += int(item.errors[max(range(len(scores)), key=lambda h: (round(scores[h], 4), -h))])
     return total
 
 
@@ -49,13 +49,13 @@ def tuning_lists(draw, weights: int = 2) -> list[TuningList]:
 
 
 @given(tuning_lists(), st.lists(st.floats(-10, 10), max_size=5))
-def test_error_curve_is_brute_force_everywhere_between_corners(lists, steps):
-    longest = max(len(each.errors) for each in lists)
-    fill = [[h if h < len(each.errors) else 0 for h in range(longest)] for each in lists]
+def test_error_curve_matches_brute_force_between_corners(lists, steps):
+    longest = max(len(item.errors) for item in lists)
+    rows = [[h if h < len(item.errors) else 0 for h in range(longest)] for item in lists]
     intercepts, slopes = np.stack(
-        [each.components[index] for each, index in zip(lists, fill, strict=True)]
+        [item.components[index] for item, index in zip(lists, rows, strict=True)]
     ).transpose(2, 0, 1)
-    errors = np.stack([each.errors[index] for each, index in zip(lists, fill, strict=True)])
+    errors = np.stack([item.errors[index] for item, index in zip(lists, rows, strict=True)])
     curve = compute_error_curve(intercepts, slopes, errors)
     assert (np.diff(curve.corners) > 0).all()
     ends = [-100.0, *curve.corners, 100.0]
@@ -65,7 +65,7 @@ def test_error_curve_is_brute_force_everywhere_between_corners(lists, steps):
 
 
 @given(tuning_lists(), st.sampled_from([-2.0, 0.0, 0.5]))
-def test_one_weight_is_tuned_as_well_as_any_grid_can(lists, start):
+def test_tuning_one_weight_is_at_least_as_good_as_a_grid(lists, start):
     tuned = tune(lists, [1.0, start], PLAIN)
     assert tuned.errors == count_one_by_one(lists, list(tuned.weights))
     assert tuned.start_errors == count_one_by_one(lists, [1.0, start])
@@ -75,7 +75,7 @@ def test_one_weight_is_tuned_as_well_as_any_grid_can(lists, start):
 
 
 @given(tuning_lists(weights=3), st.integers(0, 99))
-def test_several_weights_never_get_worse_and_the_first_stays(lists, seed):
+def test_tuning_never_adds_errors_and_keeps_the_first_weight(lists, seed):
     tuned = tune(lists, [1.0, 0.5, 0.0], TuningSettings(move_penalty=0.1, restarts=1, seed=seed))
     assert tuned.weights[0] == 1.0
     assert tuned.errors == count_one_by_one(lists, list(tuned.weights)) <= tuned.start_errors
@@ -83,16 +83,16 @@ def test_several_weights_never_get_worse_and_the_first_stays(lists, seed):
 
 
 @given(tuning_lists(weights=3))
-def test_moves_that_do_not_pay_are_not_made(lists):
+def test_keeps_weights_if_moving_does_not_pay(lists):
     start = (1.0, 0.5, 0.0)
     tuned = tune(lists, start, TuningSettings(move_penalty=1e9))
-    gained = tuned.start_errors - tuned.errors
-    assert tuned.weights == start or gained > 0
+    saved = tuned.start_errors - tuned.errors
+    assert tuned.weights == start or saved > 0
     assert np.abs(np.subtract(tuned.weights, start)).max() < 0.1
 
 
 @given(tuning_lists(weights=3))
-def test_bounds_and_fixed_weights_are_kept(lists):
+def test_keeps_bounds_and_fixed_weights(lists):
     settings = replace(PLAIN, bounds=((0, 9), (0, 1), (-1, 1)), free=(1,), restarts=3)
     tuned = tune(lists, [1.0, 0.5, -1.0], settings)
     assert (tuned.weights[0], tuned.weights[2]) == (1.0, -1.0)
@@ -100,16 +100,16 @@ def test_bounds_and_fixed_weights_are_kept(lists):
 
 
 def pair(lm_gain: float, errors: tuple[int, int]) -> TuningList:
-    """Two hypotheses, the first ahead by 1; the second has the better language-model score."""
+    """Two hypotheses: the first scores 1 more, the second has the better language-model score."""
     return TuningList(np.array([[0.0, 0.0], [-1.0, lm_gain]]), np.array(errors))
 
 
-def test_the_middle_of_the_best_stretch_is_taken():
-    # The second hypothesis wins from weight 1 on in the first list, from 3 on in the other.
+def test_takes_the_middle_of_the_best_interval():
+    # The second hypothesis wins from weight 1 in the first list and from weight 3 in the other.
     assert tune([pair(1.0, (1, 0)), pair(1 / 3, (0, 1))], [1.0, 0.0], PLAIN).weights[1] == pytest.approx(2.0)
 
 
-def test_a_component_that_never_differs_keeps_its_weight():
+def test_keeps_the_weight_of_a_constant_component():
     lists = [TuningList(np.array([[0.0, 7.0], [-1.0, 7.0]]), np.array([1, 0]))]
     assert tune(lists, [1.0, 0.3]).weights == (1.0, 0.3)
 
@@ -118,32 +118,32 @@ def test_ties_go_to_the_first_hypothesis():
     assert choose_best(np.array([[[1.0], [1.00001], [1.0]]]), [1.0]).tolist() == [0]
 
 
-def test_each_group_is_counted_with_weights_tuned_without_it():
+def test_evaluates_each_group_with_weights_tuned_without_it():
     lists = [pair(1.0, (1, 0)), pair(1 / 3, (1, 0)), pair(1.0, (0, 5))]
     groups = ["s1", "s2", "s3"]
     result = leave_one_group_out(lists, groups, [1.0, 0.0], PLAIN)
     assert [fold.group for fold in result.folds] == groups
     assert [fold.lists for fold in result.folds] == [(0,), (1,), (2,)]
     for fold in result.folds:
-        rest = [each for each, group in zip(lists, groups, strict=True) if group != fold.group]
-        held_out = [each for each, group in zip(lists, groups, strict=True) if group == fold.group]
+        rest = [item for item, group in zip(lists, groups, strict=True) if group != fold.group]
+        held_out = [item for item, group in zip(lists, groups, strict=True) if group == fold.group]
         assert fold.errors == count_one_by_one(held_out, list(fold.weights))
         assert count_one_by_one(rest, list(fold.weights)) == tune(rest, [1.0, 0.0], PLAIN).errors
-    assert result.errors == sum(each.errors[h] for each, h in zip(lists, result.chosen, strict=True))
+    assert result.errors == sum(item.errors[h] for item, h in zip(lists, result.chosen, strict=True))
     assert result.start_errors == 2
 
 
-def test_held_out_errors_do_not_reach_their_own_weights():
+def test_held_out_errors_do_not_influence_their_weights():
     lists = [pair(1.0, (1, 0)), pair(1 / 3, (1, 0)), pair(1.0, (0, 5))]
     changed = [*lists[:2], replace(lists[2], errors=np.array([9, 0]))]
     before, after = (
-        leave_one_group_out(each, ["a", "b", "c"], [1.0, 0.0], PLAIN) for each in (lists, changed)
+        leave_one_group_out(variant, ["a", "b", "c"], [1.0, 0.0], PLAIN) for variant in (lists, changed)
     )
     assert before.folds[2].weights == after.folds[2].weights
     assert before.folds[0].weights != after.folds[0].weights
 
 
-def test_lists_that_share_a_sentence_are_held_out_too():
+def test_holds_out_lists_that_share_a_sentence():
     lists = [pair(1.0, (1, 0)), pair(1.0, (1, 0)), pair(1.0, (0, 1))]
     apart = leave_one_group_out(lists, ["a", "b", "c"], [1.0, 0.0], PLAIN, sentences=["x", "x", "y"])
     assert apart.folds[0].weights == tune(lists[2:], [1.0, 0.0], PLAIN).weights
@@ -152,7 +152,7 @@ def test_lists_that_share_a_sentence_are_held_out_too():
 
 
 @pytest.mark.parametrize(
-    ("lists", "start", "settings", "said"),
+    ("lists", "start", "settings", "message"),
     [
         ([], [1.0], PLAIN, "no lists to tune on"),
         ([pair(1.0, (0, 1))], [1.0], PLAIN, r"list 0: components \(2, 2\), errors \(2,\); expected \(N, 1\)"),
@@ -167,19 +167,19 @@ def test_lists_that_share_a_sentence_are_held_out_too():
         ),
     ],
 )
-def test_input_that_does_not_fit_is_refused(lists, start, settings, said):
-    with pytest.raises(ConfigError, match=said):
+def test_rejects_invalid_input(lists, start, settings, message):
+    with pytest.raises(ConfigError, match=message):
         tune(lists, start, settings)
 
 
 @given(tuning_lists(), st.data())
-def test_order_of_lists_does_not_matter(lists, data):
+def test_result_does_not_depend_on_the_order_of_lists(lists, data):
     shuffled = data.draw(st.permutations(lists))
     assert tune(lists, [1.0, 0.5], PLAIN).errors == tune(shuffled, [1.0, 0.5], PLAIN).errors
 
 
 @pytest.mark.data
-def test_tuning_the_first_pass_of_real_lists(data_dir):
+def test_tunes_the_first_pass_of_real_lists(data_dir):
     folder = data_dir / "nbest" / "read-speech"
     names = parse_field_map(["hypotheses=hyps,reference=ref"], ["am=am", "lm=lm"])
     nbests = list(
@@ -189,11 +189,11 @@ def test_tuning_the_first_pass_of_real_lists(data_dir):
     )
     lists = []
     for nbest in nbests:
-        lengths = [len(each.text.split()) for each in nbest.hypotheses]
+        lengths = [len(hypothesis.text.split()) for hypothesis in nbest.hypotheses]
         components = np.array([nbest.streams["am"], nbest.streams["lm"], lengths]).T
         counts = evaluate_list(nbest, lambda text: tuple(text.split())).hypotheses
-        lists.append(TuningList(components, np.array([each.errors for each in counts])))
-    groups, sentences = [each.group for each in nbests], [each.reference for each in nbests]
+        lists.append(TuningList(components, np.array([errors.errors for errors in counts])))
+    groups, sentences = [nbest.group for nbest in nbests], [nbest.reference for nbest in nbests]
     recogniser, acoustic = (1.0, 9.5, -0.6296), (1.0, 0.0, 0.0)
     assert count_one_by_one(lists, list(recogniser)) == 835  # 46.06 % of 1813 words
     assert count_one_by_one(lists, list(acoustic)) == 988  # 54.50 %

@@ -1,4 +1,4 @@
-"""Lists for the tests of the audit: sound ones, and what makes them odd."""
+"""Lists for the tests of inspection: sound ones, and functions that break them in one way."""
 
 from __future__ import annotations
 
@@ -14,28 +14,30 @@ WORDS = ("stone", "river", "window", "paper", "garden", "morning", "candle", "br
 
 
 def sound_lists(n: int = 40) -> list[NBestList]:
-    """Lists whose better hypotheses have the better scores, of an acoustic and a language model."""
+    """Lists with acoustic and language-model scores, which are better for hypotheses with fewer errors."""
     draw = random.Random(7)
     lists = []
     for number in range(n):
-        spoken = [draw.choice(WORDS) for _ in range(draw.randint(3, 12))]
-        found = {}
+        reference = [draw.choice(WORDS) for _ in range(draw.randint(3, 12))]
+        scores = {}
         for _ in range(8):
-            heard = [draw.choice(WORDS) if draw.random() < 0.15 else word for word in spoken]
-            wrong = count_errors(spoken, heard).errors
-            acoustic = -80.0 * len(heard) - 4.0 * wrong + draw.gauss(0, 3)
-            lm = -6.0 * (len(heard) + 1) - 1.5 * wrong + draw.gauss(0, 1)
-            found.setdefault(" ".join(heard), (acoustic, lm))
-        order = sorted(found, key=lambda text: -(found[text][0] + found[text][1]))
-        streams = {name: tuple(found[text][i] for text in order) for i, name in enumerate(("acoustic", "lm"))}
+            heard = [draw.choice(WORDS) if draw.random() < 0.15 else word for word in reference]
+            errors = count_errors(reference, heard).errors
+            acoustic = -80.0 * len(heard) - 4.0 * errors + draw.gauss(0, 3)
+            lm = -6.0 * (len(heard) + 1) - 1.5 * errors + draw.gauss(0, 1)
+            scores.setdefault(" ".join(heard), (acoustic, lm))
+        texts = sorted(scores, key=lambda text: -sum(scores[text]))
+        streams = {
+            name: tuple(scores[text][i] for text in texts) for i, name in enumerate(("acoustic", "lm"))
+        }
         lists.append(
-            NBestList(f"u{number}", tuple(map(Hypothesis, order)), streams, reference=" ".join(spoken))
+            NBestList(f"u{number}", tuple(map(Hypothesis, texts)), streams, reference=" ".join(reference))
         )
     return lists
 
 
 def one_stream(lists: list[NBestList]) -> list[NBestList]:
-    """The same with the sum of both scores alone, which they are sorted by."""
+    """The lists with only the sum of both scores, by which they are sorted."""
     sums = [
         tuple(map(sum, zip(*(nbest.streams[name] for name in ("acoustic", "lm")), strict=True)))
         for nbest in lists
@@ -44,6 +46,7 @@ def one_stream(lists: list[NBestList]) -> list[NBestList]:
 
 
 def with_scores(lists, name, change):
+    """The lists with ``change`` applied to each score of a stream."""
     return [
         replace(nbest, streams={**nbest.streams, name: tuple(map(change, nbest.streams[name]))})
         for nbest in lists
@@ -51,10 +54,14 @@ def with_scores(lists, name, change):
 
 
 def with_texts(lists, change):
-    """``change(list, texts)`` gives the new texts."""
+    """The lists with the texts that ``change(list, texts)`` returns."""
     return [
         replace(
-            nbest, hypotheses=tuple(Hypothesis(t) for t in change(nbest, [h.text for h in nbest.hypotheses]))
+            nbest,
+            hypotheses=tuple(
+                Hypothesis(text)
+                for text in change(nbest, [hypothesis.text for hypothesis in nbest.hypotheses])
+            ),
         )
         for nbest in lists
     ]
@@ -71,32 +78,37 @@ def reversed_lists(lists):
     ]
 
 
-def ranked(lists, ranks):
+def with_ranks(lists, rank_of):
+    """The lists with ``rank_of(index)`` as the rank field of each hypothesis."""
     return [
         replace(
             nbest,
-            hypotheses=tuple(Hypothesis(h.text, {"rank": ranks(i)}) for i, h in enumerate(nbest.hypotheses)),
+            hypotheses=tuple(
+                Hypothesis(hypothesis.text, {"rank": rank_of(i)})
+                for i, hypothesis in enumerate(nbest.hypotheses)
+            ),
         )
         for nbest in lists
     ]
 
 
-def with_empty(lists, below: float):
-    """An empty hypothesis in each, so many nats below the best."""
+def with_empty(lists, nats_below: float):
+    """The lists with an empty hypothesis each, that many nats below the first one."""
     return [
         replace(
             nbest,
             hypotheses=(*nbest.hypotheses, Hypothesis("<sil>")),
-            streams={"score": (*nbest.streams["score"], nbest.streams["score"][0] - below)},
+            streams={"score": (*nbest.streams["score"], nbest.streams["score"][0] - nats_below)},
         )
         for nbest in lists
     ]
 
 
-def codes(lists, severity="warning", normaliser=None, **options) -> set[str]:
-    found = inspect_lists(lists, normaliser or Normaliser(), **options)
-    assert found.suspicious == any(each.severity == "warning" for each in found.findings)
-    return {each.code for each in found.findings if each.severity == severity}
+def finding_codes(lists, severity="warning", normaliser=None, **options) -> set[str]:
+    """The codes of the findings of one severity."""
+    inspection = inspect_lists(lists, normaliser or Normaliser(), **options)
+    assert inspection.suspicious == any(finding.severity == "warning" for finding in inspection.findings)
+    return {finding.code for finding in inspection.findings if finding.severity == severity}
 
 
 SOUND = sound_lists()
