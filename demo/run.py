@@ -69,10 +69,8 @@ def run_server(bundle: Path) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         port_file = Path(folder) / "port"
         command = [sys.executable, "-m", "rescorer.cli", "serve", "--bundle", str(bundle), "--port", "0"]
-        command += [
-            "--threads",
-            "1",
-        ]  # the matrices are small, and threads slow each other down on a busy machine
+        # One thread: the matrices are small, and threads slow each other down on a busy machine.
+        command += ["--threads", "1"]
         with open(Path(folder) / "log", "w+") as log:
             process = subprocess.Popen([*command, "--port-file", str(port_file)], stdout=log, stderr=log)
             try:

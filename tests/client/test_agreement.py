@@ -1,4 +1,4 @@
-"""The Python clients say what the library says, on drawn lists and on real ones."""
+"""Both Python clients return the library's results, on random and on real lists."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.support.servers import run_server
 pytestmark = pytest.mark.slow
 
 TOLERANCE = 1e-4
-"""float32 products change in the last digits with the batch; ranking looks no closer either."""
+"""float32 products differ in the last digits from batch to batch."""
 
 
 @pytest.fixture(scope="module")
@@ -47,24 +47,24 @@ def client(server):
         yield client
 
 
-def assert_same(found, expected) -> None:
-    """Equal but for the last digits of scores; hypotheses within the tolerance may change places."""
-    assert type(found) is type(expected)
+def assert_same(answer, expected) -> None:
+    """Compare answers; scores may differ by the tolerance, and hypotheses may swap ranks within it."""
+    assert type(answer) is type(expected)
     if not isinstance(expected, RescoredList):
         place = (expected.list_id, expected.hypothesis, expected.field)
-        assert (found.list_id, found.hypothesis, found.field) == place
+        assert (answer.list_id, answer.hypothesis, answer.field) == place
         return
-    assert replace(found, hypotheses=()) == replace(expected, hypotheses=())
-    assert len(found.hypotheses) == len(expected.hypotheses)
-    by_place = {each.original_rank: each for each in found.hypotheses}
-    for rank, wanted in enumerate(expected.hypotheses):
-        each = by_place[wanted.original_rank]
-        assert (each.text, each.fields) == (wanted.text, wanted.fields)
-        assert each.merged_ranks == wanted.merged_ranks
-        assert each.total == pytest.approx(wanted.total, abs=TOLERANCE)
-        assert each.log_posterior == pytest.approx(wanted.log_posterior, abs=2 * TOLERANCE)
-        assert each.components == pytest.approx(dict(wanted.components), abs=TOLERANCE)
-        assert found.hypotheses[rank].total == pytest.approx(wanted.total, abs=TOLERANCE)
+    assert replace(answer, hypotheses=()) == replace(expected, hypotheses=())
+    assert len(answer.hypotheses) == len(expected.hypotheses)
+    by_original_rank = {hypothesis.original_rank: hypothesis for hypothesis in answer.hypotheses}
+    for rank, expected_hypothesis in enumerate(expected.hypotheses):
+        hypothesis = by_original_rank[expected_hypothesis.original_rank]
+        assert (hypothesis.text, hypothesis.fields) == (expected_hypothesis.text, expected_hypothesis.fields)
+        assert hypothesis.merged_ranks == expected_hypothesis.merged_ranks
+        assert hypothesis.total == pytest.approx(expected_hypothesis.total, abs=TOLERANCE)
+        assert hypothesis.log_posterior == pytest.approx(expected_hypothesis.log_posterior, abs=2 * TOLERANCE)
+        assert hypothesis.components == pytest.approx(dict(expected_hypothesis.components), abs=TOLERANCE)
+        assert answer.hypotheses[rank].total == pytest.approx(expected_hypothesis.total, abs=TOLERANCE)
 
 
 texts = st.lists(
@@ -80,14 +80,14 @@ weight = st.floats(-3, 3)
 
 @st.composite
 def lists(draw) -> NBestList:
-    drawn = draw(hypotheses)
-    scores = [score for _, score, _ in drawn]
+    drawn_hypotheses = draw(hypotheses)
+    scores = [score for _, score, _ in drawn_hypotheses]
     if scores and draw(st.integers(0, 5)) == 0:
         scores[-1] = draw(numbers)
     streams = {"acoustic": tuple(scores)} if draw(st.integers(0, 5)) else {}
     return NBestList(
         draw(st.text(st.characters(exclude_categories=["Cs"]), max_size=5)),
-        tuple(Hypothesis(text, fields) for text, _, fields in drawn),
+        tuple(Hypothesis(text, fields) for text, _, fields in drawn_hypotheses),
         streams,
         draw(texts),
         draw(st.none() | texts),
@@ -110,74 +110,78 @@ def lists(draw) -> NBestList:
     ),
     st.booleans(),
 )
-def test_both_clients_say_what_the_library_says(library, server, client, some, weights, merge):
-    expected = library.rescore_each(some, weights, merge=merge)
-    answers = [
-        client.rescore(some, weights, merge=merge),
-        list(client.rescore_stream(some, weights, merge=merge)),
-        *asyncio.run(rescore_async(server.target, some, weights, merge)),
+def test_clients_rescore_like_the_library(library, server, client, some_lists, weights, merge):
+    expected_answers = library.rescore_each(some_lists, weights, merge=merge)
+    results = [
+        client.rescore(some_lists, weights, merge=merge),
+        list(client.rescore_stream(some_lists, weights, merge=merge)),
+        *asyncio.run(rescore_async(server.target, some_lists, weights, merge)),
     ]
-    for answer in answers:
-        for found, wanted in zip(answer, expected, strict=True):
-            assert_same(found, wanted)
+    for answers in results:
+        for answer, expected in zip(answers, expected_answers, strict=True):
+            assert_same(answer, expected)
 
 
-def test_texts_are_scored_as_the_library_does(library, server, client):
-    some = ["The dog", "", "qqq zebra"]
+def test_clients_score_texts_like_the_library(library, server, client):
+    texts = ["The dog", "", "qqq zebra"]
     weights = Weights(mixture={"ngram": 0.9, "neural": 0.1})
 
-    async def scored():
+    async def score_async():
         async with AsyncClient(server.target) as client:
-            return await client.score_text(some, "the cat", weights)
+            return await client.score_text(texts, "the cat", weights)
 
-    expected = library.score_text(some, "the cat", weights)
-    for found in (client.score_text(some, "the cat", weights), asyncio.run(scored())):
-        for one, wanted in zip(found, expected, strict=True):
-            assert (one.text, one.words, one.unknown) == (wanted.text, wanted.words, wanted.unknown)
-            assert one.log_probs.keys() == wanted.log_probs.keys()
-            for name, values in wanted.log_probs.items():
-                assert one.log_probs[name] == pytest.approx(values, abs=TOLERANCE)
+    expected_scores = library.score_text(texts, "the cat", weights)
+    for scores in (client.score_text(texts, "the cat", weights), asyncio.run(score_async())):
+        for score, expected in zip(scores, expected_scores, strict=True):
+            assert (score.text, score.words, score.unknown) == (
+                expected.text,
+                expected.words,
+                expected.unknown,
+            )
+            assert score.log_probs.keys() == expected.log_probs.keys()
+            for name, values in expected.log_probs.items():
+                assert score.log_probs[name] == pytest.approx(values, abs=TOLERANCE)
     assert client.score_text([]) == []
     with pytest.raises(InputError, match="cannot be sent"):
         client.score_text(["\ud800"])
 
 
-def test_threads_may_share_a_client(client, library):
-    some = [[make_list(f"u{i}", "the cat sat", f"the mat {i}")] for i in range(24)]
+def test_threads_can_share_a_client(client, library):
+    requests = [[make_list(f"u{i}", "the cat sat", f"the mat {i}")] for i in range(24)]
     with ThreadPoolExecutor(4) as pool:
-        for lists, answers in zip(some, pool.map(client.rescore, some), strict=True):
+        for lists, answers in zip(requests, pool.map(client.rescore, requests), strict=True):
             assert_same(answers[0], library.rescore(lists)[0])
 
 
 @pytest.mark.data
-def test_library_file_and_service_agree_on_real_lists(data_dir, library, client):
+def test_library_files_and_service_agree_on_real_lists(data_dir, library, client):
     names = parse_field_map(["hypotheses=hyps,reference=ref"], ["acoustic=am"])
     source = data_dir / "nbest" / "read-speech" / "moonshine-20best.jsonl.gz"
-    some = list(itertools.islice(read_lists(source, names), 100))
-    assert len(some) == 100
-    expected = library.rescore_each(some)
-    for found, wanted in zip(client.rescore_stream(some), expected, strict=True):
-        assert_same(found, wanted)
-        assert found.best.text == wanted.best.text
+    lists = list(itertools.islice(read_lists(source, names), 100))
+    assert len(lists) == 100
+    expected_answers = library.rescore_each(lists)
+    for answer, expected in zip(client.rescore_stream(lists), expected_answers, strict=True):
+        assert_same(answer, expected)
+        assert answer.best.text == expected.best.text
     lines: list[str] = []
-    summary = rescore_lists(LocalRescorer(library), some, lines.append, io.StringIO())
+    summary = rescore_lists(LocalRescorer(library), lists, lines.append, io.StringIO())
     assert (summary.lists, summary.rejected) == (100, 0)
-    for wanted, answer in zip(lines, client.rescore(some), strict=True):
-        assert_close(json.loads(encode_rescored_list(answer)), json.loads(wanted))
+    for line, answer in zip(lines, client.rescore(lists), strict=True):
+        assert_close(json.loads(encode_rescored_list(answer)), json.loads(line))
 
 
-def assert_close(found, wanted) -> None:
-    """Equal JSON but for the last digits of numbers."""
-    assert type(found) is type(wanted)
-    if isinstance(wanted, dict):
-        assert found.keys() == wanted.keys()
-        for key, value in wanted.items():
-            assert_close(found[key], value)
-    elif isinstance(wanted, list):
-        assert len(found) == len(wanted)
-        for one, other in zip(found, wanted, strict=True):
-            assert_close(one, other)
-    elif isinstance(wanted, float):
-        assert found == pytest.approx(wanted, abs=2 * TOLERANCE)
+def assert_close(value, expected) -> None:
+    """Compare JSON values; numbers may differ by twice the tolerance."""
+    assert type(value) is type(expected)
+    if isinstance(expected, dict):
+        assert value.keys() == expected.keys()
+        for key in expected:
+            assert_close(value[key], expected[key])
+    elif isinstance(expected, list):
+        assert len(value) == len(expected)
+        for item, expected_item in zip(value, expected, strict=True):
+            assert_close(item, expected_item)
+    elif isinstance(expected, float):
+        assert value == pytest.approx(expected, abs=2 * TOLERANCE)
     else:
-        assert found == wanted
+        assert value == expected

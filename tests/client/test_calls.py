@@ -1,4 +1,4 @@
-"""The Python clients: what they send and read ahead, and the faults they raise."""
+"""Tests of the Python clients' calls: errors, read-ahead and readiness."""
 
 from __future__ import annotations
 
@@ -43,28 +43,28 @@ def client(server):
         yield client
 
 
-def test_what_cannot_be_sent_is_answered_in_its_place(client, server):
-    unreadable = FormatError("not JSON", file="lists.jsonl", line=3)
-    some = [
+def test_errors_take_the_place_of_lists_that_cannot_be_sent(client, server):
+    read_error = FormatError("not JSON", file="lists.jsonl", line=3)
+    items = [
         make_list("a"),
-        unreadable,
+        read_error,
         make_list("b", "\ud800"),
         make_list("c", "x" * 5_000_000),
         make_list("d"),
     ]
     for answers in (
-        client.rescore(some),
-        list(client.rescore_stream(some)),
-        *asyncio.run(rescore_async(server.target, some)),
+        client.rescore(items),
+        list(client.rescore_stream(items)),
+        *asyncio.run(rescore_async(server.target, items)),
     ):
-        kinds = [type(each) for each in answers]
-        assert kinds == [RescoredList, FormatError, InvalidList, LimitExceeded, RescoredList]
-        assert answers[1] is unreadable
+        types = [type(answer) for answer in answers]
+        assert types == [RescoredList, FormatError, InvalidList, LimitExceeded, RescoredList]
+        assert answers[1] is read_error
         assert (answers[0].id, answers[4].id) == ("a", "d")
 
 
 @pytest.mark.slow
-def test_faults_of_a_call_are_raised_as_our_own(client, server, monkeypatch):
+def test_raises_the_error_that_a_status_stands_for(client, server, monkeypatch):
     with pytest.raises(ConfigError, match="the bundle has: default"):
         client.rescore([make_list()], "other")
     with pytest.raises(ConfigError, match="the bundle has: default"):
@@ -86,35 +86,35 @@ def test_faults_of_a_call_are_raised_as_our_own(client, server, monkeypatch):
         asyncio.run(rescore_async(server.target, [make_list()]))
 
 
-def test_time_and_room_run_out(client, server):
+def test_raises_timeouts_and_overload(client, server):
     server.scorer.gate.clear()
     try:
         with pytest.raises(DeadlineExceeded):
             client.rescore([make_list()], timeout_s=0.2)
         with ThreadPoolExecutor(2) as pool:
-            waiting = [pool.submit(client.rescore, [make_list()] * 128) for _ in range(2)]
+            calls = [pool.submit(client.rescore, [make_list()] * 128) for _ in range(2)]
             wait_until(lambda: server.in_flight == 256)
             with Client(server.target, retry=NO_RETRY) as other, pytest.raises(Overloaded):
                 other.rescore([make_list()])
             server.scorer.gate.set()
-            assert [len(each.result()) for each in waiting] == [128, 128]
+            assert [len(call.result()) for call in calls] == [128, 128]
     finally:
         server.scorer.gate.set()
 
 
-def test_a_server_that_is_not_there_or_not_ready_is_told_apart(bundle, unused_port):
-    async def ready(target: str) -> None:
+def test_distinguishes_missing_servers_from_servers_that_are_not_ready(bundle, unused_port):
+    async def wait_ready(target: str) -> None:
         async with AsyncClient(target) as client:
             await client.wait_ready(0.3)
 
-    nobody = f"127.0.0.1:{unused_port}"
-    with Client(nobody, retry=NO_RETRY) as client:
+    unused_target = f"127.0.0.1:{unused_port}"
+    with Client(unused_target, retry=NO_RETRY) as client:
         with pytest.raises(Unavailable):
             client.rescore([make_list()])
-        with pytest.raises(DeadlineExceeded, match=f"^{nobody}: connection refused$"):
+        with pytest.raises(DeadlineExceeded, match=f"^{unused_target}: connection refused$"):
             client.wait_ready(0.3)
-    with pytest.raises(DeadlineExceeded, match=f"^{nobody}: connection refused$"):
-        asyncio.run(ready(nobody))
+    with pytest.raises(DeadlineExceeded, match=f"^{unused_target}: connection refused$"):
+        asyncio.run(wait_ready(unused_target))
     with run_server(bundle, load=False) as server, Client(server.target, retry=NO_RETRY) as client:
         with pytest.raises(Unavailable, match="unhealthy"):
             client.rescore([make_list()])
@@ -122,60 +122,60 @@ def test_a_server_that_is_not_there_or_not_ready_is_told_apart(bundle, unused_po
         with pytest.raises(DeadlineExceeded, match=loading):
             client.wait_ready(0.3)
         with pytest.raises(DeadlineExceeded, match=loading):
-            asyncio.run(ready(server.target))
+            asyncio.run(wait_ready(server.target))
         server.load()
         client.wait_ready(5)
 
 
-def test_a_stream_reads_only_a_little_ahead_and_can_be_left(client, server):
-    read = itertools.count()
-    endless = (make_list(f"u{next(read)}") for _ in itertools.count())
-    answers = client.rescore_stream(endless)
+def test_stream_limits_read_ahead_and_can_be_closed_early(client, server):
+    numbers = itertools.count()
+    endless_lists = (make_list(f"u{number}") for number in numbers)
+    answers = client.rescore_stream(endless_lists)
     assert [next(answers).id for _ in range(3)] == ["u0", "u1", "u2"]
     answers.close()
-    assert next(read) <= MAX_BULK_LISTS * (DEFAULT_OPEN_CALLS + 2)
+    assert next(numbers) <= MAX_BULK_LISTS * (DEFAULT_OPEN_CALLS + 2)
 
-    async def first_of_endless() -> str:
+    async def read_first_id() -> str:
         async with AsyncClient(server.target) as client:
             answers = client.rescore_stream(make_list(f"u{i}") for i in itertools.count())
             async for answer in answers:
                 await answers.aclose()
                 return answer.id
 
-    assert asyncio.run(first_of_endless()) == "u0"
+    assert asyncio.run(read_first_id()) == "u0"
 
 
-def test_what_the_lists_themselves_raise_comes_after_the_answers_before_it(client, server):
-    def broken():
+def test_errors_of_the_input_are_raised_after_earlier_answers(client, server):
+    def failing_lists():
         yield from (make_list(f"u{i}") for i in range(40))
         raise FormatError("cannot be opened", file="x")
 
-    async def streamed() -> None:
+    async def read_stream_async() -> None:
         async with AsyncClient(server.target) as client:
-            async for answer in client.rescore_stream(broken()):
-                answered.append(answer.id)
+            async for answer in client.rescore_stream(failing_lists()):
+                answered_ids.append(answer.id)
 
-    def streamed_blocking() -> None:
-        for answer in client.rescore_stream(broken()):
-            answered.append(answer.id)
+    def read_stream() -> None:
+        for answer in client.rescore_stream(failing_lists()):
+            answered_ids.append(answer.id)
 
-    answered: list[str] = []
+    answered_ids: list[str] = []
     with pytest.raises(FormatError, match="cannot be opened"):
-        streamed_blocking()
-    assert answered == [f"u{i}" for i in range(MAX_BULK_LISTS)]
-    answered.clear()
+        read_stream()
+    assert answered_ids == [f"u{i}" for i in range(MAX_BULK_LISTS)]
+    answered_ids.clear()
     with pytest.raises(FormatError, match="cannot be opened"):
-        asyncio.run(streamed())
-    assert answered == [f"u{i}" for i in range(MAX_BULK_LISTS)]
+        asyncio.run(read_stream_async())
+    assert answered_ids == [f"u{i}" for i in range(MAX_BULK_LISTS)]
 
 
-def test_a_client_needs_no_model_libraries():
-    """What README names is enough."""
+def test_client_imports_neither_torch_nor_kenlm():
+    """Of the project's dependencies outside gRPC, only numpy is imported."""
     code = "import sys, rescorer.client; print(*{name.split('.')[0] for name in sys.modules})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-    others = {re.split("[>=]", each)[0].replace("-", "_") for each in project["dependencies"]}
-    assert others & set(done.stdout.split()) == {"numpy"}
+    dependencies = {re.split("[>=]", line)[0].replace("-", "_") for line in project["dependencies"]}
+    assert dependencies & set(process.stdout.split()) == {"numpy"}
 
 
 @pytest.fixture

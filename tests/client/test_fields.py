@@ -1,4 +1,4 @@
-"""What clients attach comes back: word times, confidences and fields of their own, by each of the ways in."""
+"""Word times, confidences and the client's own fields are returned unchanged by all interfaces."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 from tests.support.servers import run_server
 
-NUMBERS = st.floats(0, 1e6)
+TIMES_S = st.floats(0, 1e6)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(-1e9, 1e9) | st.text('aé\n"'),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab", max_size=2), inner, max_size=3),
@@ -43,7 +43,7 @@ WORDS = st.lists(st.sampled_from(["the", "Cat", "sat", "zork", "<sil>"]), max_si
 def timed_hypotheses(draw) -> Hypothesis:
     words = draw(WORDS)
     times = [
-        {"word": word, "start_s": draw(NUMBERS), "duration_s": draw(NUMBERS)}
+        {"word": word, "start_s": draw(TIMES_S), "duration_s": draw(TIMES_S)}
         | draw(st.just({}) | st.builds(lambda value: {"confidence": value}, st.floats(0, 1)))
         for word in words
     ]
@@ -72,59 +72,65 @@ def client(server):
 
 @pytest.fixture(scope="module")
 def stub(server, client):
-    """Any client but ours: it knows the protocol alone."""
+    """Stub of a client that only knows the protocol."""
     with grpc.insecure_channel(server.target) as channel:
         yield RescorerServiceStub(channel)
 
 
 @pytest.fixture
 def run(monkeypatch, capsys, bundle):
-    """Runs rescorer rescore in this process; gives its exit code and error output."""
+    """Function that runs ``rescorer rescore`` in this process and returns its exit code and error output."""
 
     def call(*arguments):
         monkeypatch.setattr(sys, "argv", ["rescorer", "rescore", "--bundle", *map(str, (bundle, *arguments))])
         code = 0
         try:
             main()
-        except SystemExit as stop:
-            code = stop.code or 0
+        except SystemExit as error:
+            code = error.code or 0
         return code, capsys.readouterr().err
 
     return call
 
 
-def assert_kept(sent: NBestList, answer: RescoredList) -> None:
-    assert answer.fields == sent.fields
-    assert sorted(each.original_rank for each in answer.hypotheses) == list(range(len(sent.hypotheses)))
-    for each in answer.hypotheses:
-        assert each.fields == sent.hypotheses[each.original_rank].fields
+def assert_fields_kept(nbest: NBestList, answer: RescoredList) -> None:
+    assert answer.fields == nbest.fields
+    original_ranks = [hypothesis.original_rank for hypothesis in answer.hypotheses]
+    assert sorted(original_ranks) == list(range(len(nbest.hypotheses)))
+    for hypothesis in answer.hypotheses:
+        assert hypothesis.fields == nbest.hypotheses[hypothesis.original_rank].fields
 
 
 @pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(timed_lists())
-def test_the_library_and_the_python_client_keep_them(library, client, sent):
-    for (answer,) in (library.rescore([sent]), client.rescore([sent]), list(client.rescore_stream([sent]))):
-        assert_kept(sent, answer)
+def test_library_and_python_client_keep_fields(library, client, nbest):
+    for (answer,) in (
+        library.rescore([nbest]),
+        client.rescore([nbest]),
+        list(client.rescore_stream([nbest])),
+    ):
+        assert_fields_kept(nbest, answer)
 
 
 @pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(timed_lists())
-def test_the_wire_keeps_them_for_other_clients(stub, sent):
-    message = pb.NBestList(id=sent.id, fields=sent.fields)
-    for each in sent.hypotheses:
-        message.hypotheses.add(text=each.text, fields=each.fields)
-    scores = sent.streams["acoustic"]
+def test_protocol_keeps_fields(stub, nbest):
+    message = pb.NBestList(id=nbest.id, fields=nbest.fields)
+    for hypothesis in nbest.hypotheses:
+        message.hypotheses.add(text=hypothesis.text, fields=hypothesis.fields)
+    scores = nbest.streams["acoustic"]
     message.streams.add(name="acoustic", base=pb.LOG_BASE_E, sign=pb.SCORE_SIGN_LOG_PROB, values=scores)
-    whole = stub.Rescore(pb.RescoreRequest(lists=[message])).lists
-    (part,) = stub.RescoreStream(iter([pb.RescoreStreamRequest(lists=[message])]))
-    for (answer,) in (whole, part.lists):
+    unary_lists = stub.Rescore(pb.RescoreRequest(lists=[message])).lists
+    (response,) = stub.RescoreStream(iter([pb.RescoreStreamRequest(lists=[message])]))
+    for (answer,) in (unary_lists, response.lists):
         assert answer.status.code == 0
-        assert MessageToDict(answer.fields) == sent.fields
-        assert len(answer.hypotheses) == len(sent.hypotheses)
-        for each in answer.hypotheses:
-            assert MessageToDict(each.fields) == sent.hypotheses[each.original_rank - 1].fields
+        assert MessageToDict(answer.fields) == nbest.fields
+        assert len(answer.hypotheses) == len(nbest.hypotheses)
+        for hypothesis in answer.hypotheses:
+            fields = nbest.hypotheses[hypothesis.original_rank - 1].fields
+            assert MessageToDict(hypothesis.fields) == fields
 
 
 OWN = {"rank", "original_rank", "total", "log_posterior", "components"}
@@ -147,11 +153,11 @@ LISTS = (
 @pytest.fixture
 def source(tmp_path):
     path = tmp_path / "in.jsonl"
-    path.write_text("".join(encode_list(each) + "\n" for each in LISTS))
+    path.write_text("".join(encode_list(nbest) + "\n" for nbest in LISTS))
     return path
 
 
-def test_the_file_command_keeps_them_and_its_output_is_its_input(run, source, tmp_path):
+def test_rescore_command_keeps_fields_and_reads_its_own_output(run, source, tmp_path):
     once, twice = tmp_path / "once.jsonl", tmp_path / "twice.jsonl"
     assert run(source, "-o", once)[0] == 0
     record = json.loads(once.read_text().splitlines()[0])
@@ -163,7 +169,7 @@ def test_the_file_command_keeps_them_and_its_output_is_its_input(run, source, tm
     assert (best.text, best.fields["words"], best.fields["job"]) == ("the Cat", TIMES, {"n": [1]})
 
 
-def test_ctm_comes_out_when_times_came_in(run, source, tmp_path):
+def test_writes_ctm_for_lists_with_word_times(run, source, tmp_path):
     code, err = run(source, "-o", tmp_path / "out.ctm", "--to", "ctm")
     assert (code, "2 lists" in err, "1 rejected" in err) == (1, True, True)
     assert (tmp_path / "out.ctm").read_text() == "call 2 0.1 0.25 the 0.9\ncall 2 0.4 0.5 Cat\n"
@@ -172,24 +178,24 @@ def test_ctm_comes_out_when_times_came_in(run, source, tmp_path):
         "list 'u2', hypothesis 1, words: expected the words with their times, which the format needs"
     )
     assert rejected["list"]["id"] == "u2"
-    # What is read from a ctm goes the same way.
+    # A CTM file that is read can be written again.
     assert run(tmp_path / "out.ctm", "-o", tmp_path / "again.ctm", "--to", "ctm", "-w", "acoustic=0")[0] == 0
     assert (tmp_path / "again.ctm").read_text() == (tmp_path / "out.ctm").read_text()
 
 
-def test_a_ctm_without_times_is_refused_before_anything_is_scored(run, tmp_path):
+def test_rejects_output_formats_that_need_missing_fields_before_scoring(run, tmp_path):
     (tmp_path / "in.jsonl").write_text(json.dumps({"id": "u1", "hypotheses": ["", "the cat"]}) + "\n")
-    for name, what in (
+    for name, error in (
         ("ctm", "hypothesis 1, words: expected the words with their times"),
         ("stm", "group: "),
     ):
         code, err = run(tmp_path / "in.jsonl", "-o", tmp_path / "out", "--to", name, "-w", "acoustic=0")
-        assert (code, what in err) == (2, True)
+        assert (code, error in err) == (2, True)
         assert f"{name} cannot hold any of the first 1 lists: list 'u1'" in err
         assert not (tmp_path / "out").exists()
 
 
-def test_an_stm_has_the_best_of_each_segment(run, tmp_path):
+def test_writes_stm_with_the_best_hypothesis_of_each_segment(run, tmp_path):
     segment = {"file": "call", "channel": "2", "start_s": 0.5, "end_s": 1.5, "group": "ann"}
     record = {"id": "ann-000", "hypotheses": ["the cat", "the mat"], **segment}
     (tmp_path / "in.jsonl").write_text(json.dumps(record) + "\n")
@@ -197,29 +203,31 @@ def test_an_stm_has_the_best_of_each_segment(run, tmp_path):
     assert (tmp_path / "out").read_text() in (f"call 2 ann 0.5 1.5 the {word}\n" for word in ("cat", "mat"))
 
 
-def test_trn_is_the_best_of_each_list(run, source, tmp_path):
+def test_writes_trn_with_the_best_hypothesis_of_each_list(run, source, tmp_path):
     assert run(source, "-o", tmp_path / "out.trn", "--to", "trn")[0] == 0
     assert (tmp_path / "out.trn").read_text() == "the Cat (call 2)\nthe mat (u2)\n(u3)\n"
 
 
-def test_other_formats_are_no_place_for_re_ranked_lists(run, source, tmp_path):
+def test_rejects_other_output_formats(run, source, tmp_path):
     code, err = run(source, "-o", tmp_path / "out", "--to", "srilm")
     assert (code, "cannot write rescored lists as srilm; choose jsonl, trn, ctm, stm" in err) == (2, True)
     assert not (tmp_path / "out").exists()
 
 
 @given(timed_hypotheses().filter(lambda hypothesis: hypothesis.text))
-def test_a_ctm_holds_the_times_of_the_best(tmp_path_factory, best):
+def test_ctm_has_the_word_times_of_the_best_hypothesis(tmp_path_factory, best):
     path = tmp_path_factory.mktemp("ctm") / "a.ctm"
-    places = ((best, 3), (Hypothesis("x"), 0))
-    ranked = tuple(RescoredHypothesis(h.text, rank, 0.0, 0.0, {}, fields=h.fields) for h, rank in places)
+    ranked = tuple(
+        RescoredHypothesis(hypothesis.text, original_rank, 0.0, 0.0, {}, fields=hypothesis.fields)
+        for hypothesis, original_rank in ((best, 3), (Hypothesis("x"), 0))
+    )
     render = get_renderer("ctm")
     with rescored_writer("ctm", path) as write:
         write(render(RescoredList("call 2", ranked, Weights(), "tiny/1")))
         with pytest.raises(InvalidList, match="hypothesis 0, words"):
             write(render(RescoredList("call 2", ranked[1:], Weights(), "tiny/1")))
-    (found,) = read_ctm_lists(path)
-    assert (found.hypotheses[0].text, found.hypotheses[0].fields["words"]) == (
+    (nbest,) = read_ctm_lists(path)
+    assert (nbest.hypotheses[0].text, nbest.hypotheses[0].fields["words"]) == (
         best.text,
         best.fields["words"],
     )

@@ -1,4 +1,4 @@
-"""What a client is told of its servers: targets, tokens, retries; the docs have the policy in use."""
+"""Tests of targets, tokens and the retry policy, and of the policy in the documentation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.conftest import REPOSITORY
         ("[::1]:1,[::1]:2", ("ipv6:[::1]:1,[::1]:2", "::1")),
     ],
 )
-def test_targets_become_those_of_grpc(target, expected):
+def test_converts_targets_for_grpc(target, expected):
     assert resolve(target) == expected
 
 
@@ -38,7 +38,7 @@ def test_targets_become_those_of_grpc(target, expected):
         ("127.0.0.1:1," + "a" * 64 + ":1", "a:1: "),
     ],
 )
-def test_targets_that_make_no_sense_are_refused(target, part):
+def test_rejects_invalid_targets(target, part):
     with pytest.raises(ConfigError, match=part.replace("[", r"\[")):
         Client(target)
 
@@ -53,29 +53,29 @@ def test_targets_that_make_no_sense_are_refused(target, part):
         ("unheard of", "unheard of"),
     ],
 )
-def test_why_a_server_is_not_ready_is_read_from_what_grpc_says(details, reason):
-    def told(details: str, code: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE) -> str:
+def test_extracts_the_reason_from_error_messages_of_grpc(details, reason):
+    def describe(details: str, code: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE) -> str:
         return describe_unready(grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details))
 
-    assert told(f"connections to all backends failing; last error: {details}") == reason
-    assert told("", grpc.StatusCode.DEADLINE_EXCEEDED) == "no answer"
-    looked_up = "hostname lookup error:address lookup failed for no.example:1: Domain name not found"
-    assert told(f"errors resolving no.example:1: [field:{looked_up}]") == "Domain name not found"
+    assert describe(f"connections to all backends failing; last error: {details}") == reason
+    assert describe("", grpc.StatusCode.DEADLINE_EXCEEDED) == "no answer"
+    lookup_error = "hostname lookup error:address lookup failed for no.example:1: Domain name not found"
+    assert describe(f"errors resolving no.example:1: [field:{lookup_error}]") == "Domain name not found"
 
 
-def test_a_token_stays_on_this_machine_without_tls():
+def test_token_without_tls_is_only_sent_to_this_machine():
     Client("127.0.0.1:1,localhost:2", token="secret").close()
     with pytest.raises(ConfigError, match="plain text"):
         Client("127.0.0.1:1,10.0.0.1:1", token="secret")
 
 
-@pytest.mark.parametrize("given", [{"attempts": 0}, {"attempts": 6}, {"first_s": 0}])
-def test_retries_that_grpc_would_not_do_are_refused(given):
+@pytest.mark.parametrize("fields", [{"attempts": 0}, {"attempts": 6}, {"first_s": 0}])
+def test_rejects_retry_policies_that_grpc_does_not_support(fields):
     with pytest.raises(ConfigError, match="retry"):
-        Retry(**given)
+        Retry(**fields)
 
 
-def test_the_documented_policy_is_the_one_in_use():
+def test_documented_policy_is_the_one_in_use():
     documented = (REPOSITORY / "docs" / "how-to" / "other-languages.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```json\n(.*?)```", documented, re.S)
     assert json.loads(block) == json.loads(json.dumps(service_config(Retry())))

@@ -1,4 +1,4 @@
-"""The demo's lists as committed, and the search that made them against the enumeration of every path."""
+"""Check the committed demo lists, and the lattice search that made them against an exhaustive search."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from rescorer.text import Normaliser
 from rescorer.types import NBestList
 
 DEMO = Path(__file__).resolve().parents[2] / "demo"
-MAX_BYTES = 1_000_000
-ROUNDING = 0.01
-"""What the file's decimals may do to a total."""
+MAX_FILE_BYTES = 1_000_000
+ROUNDING_ERROR = 0.01
+"""Largest error of a total due to rounding of the scores in the file."""
 
 TINY_ARPA = """\\data\\
 ngram 1=6
@@ -81,8 +81,8 @@ J=8	S=6	E=3	a=-12.000000	p=1
 """
 
 
-def demo_module(name: str) -> ModuleType:
-    """A script of the demo; its folder is no package."""
+def import_demo_script(name: str) -> ModuleType:
+    """Import a script of the demo, whose folder is not a package."""
     sys.path.insert(0, str(DEMO))
     try:
         return importlib.import_module(name)
@@ -90,8 +90,8 @@ def demo_module(name: str) -> ModuleType:
         sys.path.remove(str(DEMO))
 
 
-lattices = demo_module("lattices")
-make_lists = demo_module("make_lists")
+lattices = import_demo_script("lattices")
+make_lists = import_demo_script("make_lists")
 
 
 @pytest.fixture(scope="module")
@@ -102,54 +102,54 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> kenlm.Model:
 
 
 @pytest.fixture(scope="module")
-def committed() -> list[NBestList]:
+def demo_lists() -> list[NBestList]:
     lists = list(read_lists(DEMO / "lists.jsonl.gz"))
-    assert all(isinstance(each, NBestList) for each in lists)
+    assert all(isinstance(nbest, NBestList) for nbest in lists)
     return lists
 
 
-def test_there_are_enough_lists_in_a_small_file(committed: list[NBestList]) -> None:
-    assert len(committed) >= 60
-    assert (DEMO / "lists.jsonl.gz").stat().st_size <= MAX_BYTES
+def test_file_has_enough_lists_and_is_small(demo_lists: list[NBestList]) -> None:
+    assert len(demo_lists) >= 60
+    assert (DEMO / "lists.jsonl.gz").stat().st_size <= MAX_FILE_BYTES
 
 
-def test_references_and_groups_are_the_sentences(committed: list[NBestList]) -> None:
+def test_references_and_groups_match_the_sentences(demo_lists: list[NBestList]) -> None:
     sentences = make_lists.read_sentences(DEMO / "sentences.tsv")
-    assert [(each.id, each.group, each.text) for each in sentences] == [
-        (each.id, each.group, each.reference) for each in committed
+    assert [(sentence.id, sentence.group, sentence.text) for sentence in sentences] == [
+        (nbest.id, nbest.group, nbest.reference) for nbest in demo_lists
     ]
-    assert {each.group for each in sentences} == set(make_lists.VOICES)
-    assert all(6 <= len(each.text.split()) <= 20 for each in sentences)
-    assert len({each.text for each in sentences}) == len(sentences)
+    assert {sentence.group for sentence in sentences} == set(make_lists.VOICES)
+    assert all(6 <= len(sentence.text.split()) <= 20 for sentence in sentences)
+    assert len({sentence.text for sentence in sentences}) == len(sentences)
 
 
-def test_every_list_is_distinct_canonical_text_in_first_pass_order(committed: list[NBestList]) -> None:
+def test_hypotheses_are_distinct_canonical_texts_in_first_pass_order(demo_lists: list[NBestList]) -> None:
     words = Normaliser().normalise
-    for each in committed:
-        texts = [hypothesis.text for hypothesis in each.hypotheses]
+    for nbest in demo_lists:
+        texts = [hypothesis.text for hypothesis in nbest.hypotheses]
         assert len(set(texts)) == len(texts)
         assert texts == [" ".join(words(text)) for text in texts]
-        assert set(each.streams) == {"acoustic", "lm"}
-        assert all(math.isfinite(score) for scores in each.streams.values() for score in scores)
+        assert set(nbest.streams) == {"acoustic", "lm"}
+        assert all(math.isfinite(score) for scores in nbest.streams.values() for score in scores)
         totals = [
             acoustic + lattices.LM_SCALE * lm + lattices.WORD_INSERTION_PENALTY * (len(words(text)) + 1)
-            for acoustic, lm, text in zip(each.streams["acoustic"], each.streams["lm"], texts, strict=True)
+            for acoustic, lm, text in zip(nbest.streams["acoustic"], nbest.streams["lm"], texts, strict=True)
         ]
-        assert all(np.diff(totals) <= ROUNDING)
+        assert all(np.diff(totals) <= ROUNDING_ERROR)
 
 
-def test_the_lists_leave_something_to_rescore(committed: list[NBestList]) -> None:
-    evaluated = [evaluate_list(each, Normaliser().normalise) for each in committed]
-    first = sum((each.system for each in evaluated), WordErrors.zero())
-    oracle = sum((each.oracle for each in evaluated), WordErrors.zero())
+def test_rescoring_can_improve_the_lists(demo_lists: list[NBestList]) -> None:
+    evaluated_lists = [evaluate_list(nbest, Normaliser().normalise) for nbest in demo_lists]
+    first = sum((evaluated.system for evaluated in evaluated_lists), WordErrors.zero())
+    oracle = sum((evaluated.oracle for evaluated in evaluated_lists), WordErrors.zero())
     assert 0.15 < first.rate < 0.45
     assert oracle.rate < 0.75 * first.rate
-    assert f"{first.rate:.2%}" in make_lists.format_report(committed).splitlines()[-1]
+    assert f"{first.rate:.2%}" in make_lists.format_report(demo_lists).splitlines()[-1]
     readme = (DEMO / "README.md").read_text(encoding="utf-8")
     assert f"| word error rate | {100 * first.rate:.2f} % | {100 * oracle.rate:.2f} % |" in readme
 
 
-def test_tiny_lattice_gives_its_two_sentences(model: kenlm.Model) -> None:
+def test_finds_both_sentences_of_a_tiny_lattice(model: kenlm.Model) -> None:
     pear, pair = lattices.n_best(read_lattice(io.BytesIO(TINY_LATTICE.encode()))[0], model, depth=10)
     assert pear.words == ("pear", "tree", "</s>")
     assert pear.acoustic == -5 - 6 - 35 - 3.5 - 20  # the best of four paths, two of them through the filler
@@ -159,24 +159,27 @@ def test_tiny_lattice_gives_its_two_sentences(model: kenlm.Model) -> None:
     assert pair.lm == pytest.approx(model.score("pair tree") * math.log(10))
 
 
-def every_sentence(lattice, model: kenlm.Model) -> dict[tuple[str, ...], tuple[float, float]]:
-    """Total and acoustic score of each word sequence, from all paths one by one: the twin of ``n_best``."""
-    found: dict[tuple[str, ...], tuple[float, float]] = {}
+def enumerate_sentences(lattice, model: kenlm.Model) -> dict[tuple[str, ...], tuple[float, float]]:
+    """Compute the total and acoustic score of each word sequence by enumerating all paths."""
+    scores: dict[tuple[str, ...], tuple[float, float]] = {}
     paths = [(lattice.start, (), 0.0)]
     while paths:
         node, words, acoustic = paths.pop()
         if node == lattice.end:
             lm = model.score(" ".join(words)) * math.log(10)
             total = acoustic + lattices.LM_SCALE * lm + lattices.WORD_INSERTION_PENALTY * (len(words) + 1)
-            found[words] = max(found.get(words, (-math.inf, -math.inf)), (total, acoustic))
+            scores[words] = max(scores.get(words, (-math.inf, -math.inf)), (total, acoustic))
         for target, word, (score,), _ in lattice.arcs[node]:
             paths.append((target, (*words, word) if word else words, acoustic + score))
-    return found
+    return scores
 
 
 @st.composite
 def random_lattices(draw: st.DrawFn) -> object:
-    """Links lead from higher to lower nodes, as in PocketSphinx; the end may be out of reach."""
+    """Draw a lattice whose arcs lead from higher to lower nodes, as in PocketSphinx.
+
+    The end may be unreachable.
+    """
     n = draw(st.integers(2, 7))
     inner = st.lists(st.sampled_from(["", "pear", "pair", "tree", "unheard"]), min_size=n - 2, max_size=n - 2)
     scores = st.one_of(st.none(), st.integers(-40, 5))  # densities can be positive
@@ -190,20 +193,21 @@ def random_lattices(draw: st.DrawFn) -> object:
 
 
 @given(lattice=random_lattices(), depth=st.integers(1, 40))
-def test_search_agrees_with_the_enumeration_of_paths(lattice, depth: int, model: kenlm.Model) -> None:
-    expected = every_sentence(lattice, model)
-    found = lattices.n_best(lattice, model, depth)
-    assert [each.total for each in found] == pytest.approx(
+def test_search_agrees_with_enumeration(lattice, depth: int, model: kenlm.Model) -> None:
+    expected = enumerate_sentences(lattice, model)
+    candidates = lattices.n_best(lattice, model, depth)
+    assert [candidate.total for candidate in candidates] == pytest.approx(
         sorted((total for total, _ in expected.values()), reverse=True)[:depth], abs=1e-4
     )
-    assert len({each.words for each in found}) == len(found)
-    for each in found:
-        assert each.words[-1] == "</s>"
-        total, acoustic = expected[each.words[:-1]]
-        assert (each.total, each.acoustic) == (pytest.approx(total, abs=1e-4), pytest.approx(acoustic))
+    assert len({candidate.words for candidate in candidates}) == len(candidates)
+    for candidate in candidates:
+        assert candidate.words[-1] == "</s>"
+        total, acoustic = expected[candidate.words[:-1]]
+        assert candidate.total == pytest.approx(total, abs=1e-4)
+        assert candidate.acoustic == pytest.approx(acoustic)
 
 
-def test_noise_has_the_level_asked_for_and_follows_the_seed() -> None:
+def test_noise_has_the_requested_level_and_follows_the_seed() -> None:
     tone = (8000 * np.sin(np.arange(16_000) * 0.05)).astype(np.int16)
     noisy = make_lists.add_noise(tone, 20.0, np.random.default_rng(3))
     noise = noisy.astype(float) - tone
@@ -212,7 +216,7 @@ def test_noise_has_the_level_asked_for_and_follows_the_seed() -> None:
     assert np.array_equal(noisy, make_lists.add_noise(tone, 20.0, np.random.default_rng(3)))
 
 
-def test_unknown_columns_are_refused(tmp_path: Path) -> None:
+def test_rejects_unknown_columns(tmp_path: Path) -> None:
     path = tmp_path / "sentences.tsv"
     path.write_text("id\ttext\na\tb\n")
     with pytest.raises(SystemExit, match="expected the columns id, group, text"):

@@ -1,4 +1,4 @@
-"""The examples run, against a real server, on speech that a synthesiser speaks for them."""
+"""Run the examples against a real server, on synthetic speech."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.servers import run_server
 pytestmark = pytest.mark.slow
 
 EXAMPLES = REPOSITORY / "examples"
-SAID = "the ship lay at anchor in the bay"
+SENTENCE = "the ship lay at anchor in the bay"
 
 
 @pytest.fixture(scope="module")
@@ -24,44 +24,50 @@ def server() -> Iterator[str]:
         yield server.target
 
 
-def ran(*command: object) -> list[str]:
-    done = subprocess.run([sys.executable, *map(str, command)], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+def run_example(*command: object) -> list[str]:
+    """Run an example that must succeed; return the lines of its output."""
+    process = subprocess.run(
+        [sys.executable, *map(str, command)], capture_output=True, text=True, timeout=120
+    )
+    assert process.returncode == 0, process.stderr
+    return process.stdout.splitlines()
 
 
-def test_a_client_that_knows_only_reflection_gets_a_list_in_its_new_order(server):
-    first, second = ran(EXAMPLES / "reflect.py", server)
+def test_reflection_client_rescores_a_list(server):
+    first, second = run_example(EXAMPLES / "reflect.py", server)
     assert first.startswith("1 (was 2)")
     assert first.endswith("the sea was calm")
     assert second.endswith("the see was calm")
-    imported = (EXAMPLES / "reflect.py").read_text()
-    assert "import rescorer" not in imported
-    assert "from rescorer" not in imported
+    source = (EXAMPLES / "reflect.py").read_text()
+    assert "import rescorer" not in source
+    assert "from rescorer" not in source
 
 
 @pytest.mark.slow
-def test_speech_is_recognised_and_its_list_and_lattice_rescored(server, tmp_path):
+def test_recognises_speech_and_rescores_its_list_and_lattice(server, tmp_path):
     pytest.importorskip("pocketsphinx")
     if shutil.which("flite") is None:
-        pytest.skip("no flite here, Debian's package of a speech synthesiser")
+        pytest.skip("flite, a speech synthesiser, is not installed")
     wav = tmp_path / "speech.wav"
-    subprocess.run(["flite", "-voice", "slt", "-t", SAID, "-o", str(wav)], check=True)
-    told = dict(line.split(maxsplit=1) for line in ran(EXAMPLES / "recognise.py", wav, "--server", server))
-    heard = told.pop("first").removeprefix("pass").strip()
-    assert set(told) == {"list", "lattice"}
-    said = set(SAID.split())
-    assert len(said & set(told["list"].split())) >= len(said & set(heard.split()))
-    assert len(said & set(told["lattice"].split())) > len(said) / 2
+    subprocess.run(["flite", "-voice", "slt", "-t", SENTENCE, "-o", str(wav)], check=True)
+    texts = dict(
+        line.split(maxsplit=1) for line in run_example(EXAMPLES / "recognise.py", wav, "--server", server)
+    )
+    first_pass = texts.pop("first").removeprefix("pass").strip()
+    assert set(texts) == {"list", "lattice"}
+    words = set(SENTENCE.split())
+    assert len(words & set(texts["list"].split())) >= len(words & set(first_pass.split()))
+    assert len(words & set(texts["lattice"].split())) > len(words) / 2
 
 
-def test_speech_that_is_no_mono_16_khz_is_refused(tmp_path):
+def test_rejects_audio_that_is_not_mono_16_khz(tmp_path):
     pytest.importorskip("pocketsphinx")
     import wave
 
-    with wave.open(str(tmp_path / "a.wav"), "wb") as made:
-        made.setparams((2, 2, 8000, 0, "NONE", ""))
-        made.writeframes(b"\0" * 400)
+    with wave.open(str(tmp_path / "a.wav"), "wb") as audio:
+        audio.setparams((2, 2, 8000, 0, "NONE", ""))
+        audio.writeframes(b"\0" * 400)
     command = [sys.executable, EXAMPLES / "recognise.py", tmp_path / "a.wav"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, "expected 1 channel, 16 bits and 16000 Hz" in done.stderr) == (1, True)
+    process = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert process.returncode == 1
+    assert "expected 1 channel, 16 bits and 16000 Hz" in process.stderr
