@@ -162,7 +162,7 @@ def test_handles_duplicate_ids_as_documented(tmp_path, name):
     first, *others = read_files(name, join_lists(name, build_files(name), between, duplicate), tmp_path)
     assert isinstance(first, NBestList)
     errors = [outcome for outcome in others if not isinstance(outcome, NBestList)]
-    assert len(errors) == (documented == "refused")
+    assert len(errors) == (documented == "rejected")
     assert all("duplicate" in str(error) for error in errors)
 
 
@@ -171,7 +171,7 @@ def test_handles_ids_with_spaces_as_documented(tmp_path, name):
     documented = ROWS[name][2]
     outcomes = read_files(name, build_files(name, "u 1"), tmp_path)
     ids = [outcome.id for outcome in outcomes if isinstance(outcome, NBestList)]
-    if documented == "refused":
+    if documented == "rejected":
         assert [type(outcome) for outcome in outcomes] == [FormatError]
     elif documented != "no ids":
         assert (ids == ["u 1"]) == (documented == "kept")
