@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from rescorer.cli import run
-from rescorer.cli.list_options import FormatOption, ListInputOptions
+from rescorer.cli.options.lists import FormatOption, ListInputOptions
 from rescorer.cli.output import PLAIN_HELP
 from rescorer.types import NBestList
 

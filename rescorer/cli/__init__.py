@@ -1,7 +1,7 @@
 """The program ``rescorer``: its commands and exit codes.
 
-One module per command parses options, calls the library and prints the result; the ``…_options`` modules hold
-the options that commands share, and ``render`` the tables.
+One module per command parses options, calls the library and prints the result. ``options`` holds the options
+that commands share, ``render`` the tables.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from rescorer.cli.evaluate import evaluate
 from rescorer.cli.health import health
 from rescorer.cli.inspect import inspect
 from rescorer.cli.load import load
+from rescorer.cli.options.settings import SettingsCommand
 from rescorer.cli.output import PLAIN_HELP
 from rescorer.cli.rescore import rescore
 from rescorer.cli.score import score
 from rescorer.cli.serve import serve
-from rescorer.cli.settings_options import SettingsCommand
 from rescorer.cli.token import token
 from rescorer.cli.top.command import top
 from rescorer.cli.tune import tune

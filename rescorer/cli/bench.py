@@ -14,8 +14,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from rescorer.cli.list_options import FormatOption, ListInputOptions, MapOption, StreamOption
-from rescorer.cli.model_options import DeviceOption, DtypeOption
+from rescorer.cli.options.lists import FormatOption, ListInputOptions, MapOption, StreamOption
+from rescorer.cli.options.models import DeviceOption, DtypeOption
 from rescorer.errors import ConfigError, InputError
 from rescorer.parallel_rescoring import ProcessPoolRescorer
 from rescorer.pipeline import MAX_BATCH_WORDS, Rescorer

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from rescorer.cli.options.settings import collected_options
 from rescorer.cli.serve import ConfigOption
-from rescorer.cli.settings_options import collected_options
 
 if TYPE_CHECKING:
     from rescorer.service.config_sources import Given

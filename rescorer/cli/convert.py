@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from rescorer.cli.list_options import GroupsOption, ListInputOptions, Lists, MapOption, StreamOption
+from rescorer.cli.options.lists import GroupsOption, ListInputOptions, Lists, MapOption, StreamOption
 from rescorer.cli.output import SOME_REJECTED
 from rescorer.cli.rejects_file import RejectsFile
 from rescorer.errors import ConfigError, InputError, InvalidList

@@ -10,12 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
-from rescorer.cli.dataclass_options import expand_options
-from rescorer.cli.list_options import ListInputOptions
-from rescorer.cli.model_options import DeviceOption
-from rescorer.cli.output import SEE_JSON, SOME_REJECTED, Rejections
-from rescorer.cli.render.error_rates import print_error_rates
-from rescorer.cli.scoring_options import (
+from rescorer.cli.options.dataclass_options import expand_options
+from rescorer.cli.options.lists import ListInputOptions
+from rescorer.cli.options.models import DeviceOption
+from rescorer.cli.options.scoring import (
     CountingOptions,
     NormaliserOption,
     ReferenceOption,
@@ -23,13 +21,15 @@ from rescorer.cli.scoring_options import (
     collect_lists,
     make_list_reader,
 )
-from rescorer.cli.weight_options import (
+from rescorer.cli.options.weights import (
     FirstPassOption,
     WeightOptions,
     check_streams,
     first_pass_weights,
     parse_first_pass,
 )
+from rescorer.cli.output import SEE_JSON, SOME_REJECTED, Rejections
+from rescorer.cli.render.error_rates import print_error_rates
 from rescorer.errors import ConfigError, FormatError, InvalidList
 from rescorer.evaluation.error_rate.counting import CountingSettings
 from rescorer.evaluation.error_rate.oracle import evaluate_list

@@ -10,19 +10,19 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from rescorer.cli.dataclass_options import expand_options
-from rescorer.cli.list_options import ListInputOptions
-from rescorer.cli.model_options import DeviceOption
-from rescorer.cli.output import SEE_JSON, Rejections
-from rescorer.cli.render.inspection import render_inspections
-from rescorer.cli.scoring_options import (
+from rescorer.cli.options.dataclass_options import expand_options
+from rescorer.cli.options.lists import ListInputOptions
+from rescorer.cli.options.models import DeviceOption
+from rescorer.cli.options.scoring import (
     CountingOptions,
     NormaliserOption,
     ReferenceOption,
     choose_normaliser,
     make_list_reader,
 )
-from rescorer.cli.weight_options import FirstPassOption, WeightOptions, parse_first_pass
+from rescorer.cli.options.weights import FirstPassOption, WeightOptions, parse_first_pass
+from rescorer.cli.output import SEE_JSON, Rejections
+from rescorer.cli.render.inspection import render_inspections
 from rescorer.errors import ConfigError
 from rescorer.evaluation.inspection.inspect import Inspection, inspect_lists
 from rescorer.evaluation.inspection.models import ModelTally

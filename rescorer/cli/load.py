@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from tqdm import tqdm
 
-from rescorer.cli.list_options import FormatOption, ListInputOptions, MapOption, StreamOption
-from rescorer.cli.model_options import DtypeOption
+from rescorer.cli.options.lists import FormatOption, ListInputOptions, MapOption, StreamOption
+from rescorer.cli.options.models import DtypeOption
 from rescorer.cli.output import or_dash
 from rescorer.types import NBestList
 

@@ -12,13 +12,13 @@ from typing import Annotated
 import typer
 
 from rescorer.bundle import read_bundle
-from rescorer.cli.dataclass_options import expand_options
-from rescorer.cli.list_options import ListInputOptions
-from rescorer.cli.model_options import BundleOption, DeviceOption, DtypeOption
+from rescorer.cli.options.dataclass_options import expand_options
+from rescorer.cli.options.lists import ListInputOptions
+from rescorer.cli.options.models import BundleOption, DeviceOption, DtypeOption
+from rescorer.cli.options.weights import WeightOptions, check_first_lists
 from rescorer.cli.output import SOME_REJECTED
 from rescorer.cli.rejects_file import RejectsFile
 from rescorer.cli.render.progress import show_rescoring
-from rescorer.cli.weight_options import WeightOptions, check_first_lists
 from rescorer.cpu_count import count_cpus
 from rescorer.errors import ConfigError
 from rescorer.file_rescoring import FileSummary, LocalRescorer, rescore_lists

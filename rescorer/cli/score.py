@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from rescorer.cli.model_options import BundleOption, DeviceOption
+from rescorer.cli.options.models import BundleOption, DeviceOption
 from rescorer.errors import FormatError
 from rescorer.evaluation.perplexity import TextTotals, sum_scores
 from rescorer.formats.io.text_io import read_lines_strict

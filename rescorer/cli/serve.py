@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rescorer.cli.settings_options import collected_options
+from rescorer.cli.options.settings import collected_options
 
 if TYPE_CHECKING:
     from rescorer.service.config_sources import Given

@@ -10,19 +10,19 @@ from typing import Annotated
 
 import typer
 
-from rescorer.cli.dataclass_options import expand_options
-from rescorer.cli.list_options import ListInputOptions
-from rescorer.cli.model_options import BundleOption, DeviceOption
-from rescorer.cli.output import Rejections
-from rescorer.cli.render.error_rates import print_error_rates
-from rescorer.cli.scoring_options import CountingOptions, ReferenceOption, collect_lists, make_list_reader
-from rescorer.cli.weight_options import (
+from rescorer.cli.options.dataclass_options import expand_options
+from rescorer.cli.options.lists import ListInputOptions
+from rescorer.cli.options.models import BundleOption, DeviceOption
+from rescorer.cli.options.scoring import CountingOptions, ReferenceOption, collect_lists, make_list_reader
+from rescorer.cli.options.weights import (
     FirstPassOption,
     WeightOptions,
     check_streams,
     first_pass_weights,
     parse_first_pass,
 )
+from rescorer.cli.output import Rejections
+from rescorer.cli.render.error_rates import print_error_rates
 from rescorer.errors import ConfigError, FormatError
 from rescorer.evaluation.error_rate.report import Report, build_report
 from rescorer.evaluation.tuning.comparison import (

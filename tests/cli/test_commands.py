@@ -191,13 +191,13 @@ def test_trains_a_bundle_from_text(run, tmp_path):
     assert json.loads((tmp_path / "run2" / "best" / "config.json").read_text())["dropout"] == 0.3
     made = tmp_path / "models" / "mine" / "3"
     parts = ("--ngram", arpa, "--neural", neural / "best", "--validation", held_out, "--half", "--json")
-    code, out, _ = run("bundle", made, *parts, "--note", "text=ours", command=train_main)
+    code, out, _ = run("bundle", made, *parts, "--note", "text=mine", command=train_main)
     manifest = json.loads(out)
     assert (code, manifest["name"], manifest["version"], manifest["training"]["text"]) == (
         0,
         "mine",
         3,
-        "ours",
+        "mine",
     )
     measured = manifest["measured"]["validation"]["perplexity"]
     assert measured["mixture"] <= min(measured["ngram"], measured["neural"]) + 1e-6

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from rescorer import BundleError, ConfigError
 from rescorer.cli import app, exit_code
-from rescorer.cli.settings_options import settings_options
+from rescorer.cli.options.settings import settings_options
 from rescorer.service.config_sources import unknown_variables
 from rescorer.service.preflight import describe_expected, load_settings
 from rescorer.service.server import Server

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rescorer.cli.dataclass_options import expand_options
+from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.errors import ConfigError
 from rescorer_training.cli.options import (
     DeviceOption,

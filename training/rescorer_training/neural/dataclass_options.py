@@ -7,7 +7,7 @@ from typing import Any
 
 
 def option(default: Any, panel: str, help: str, *names: str, **more: Any) -> Any:
-    """A dataclass field for ``rescorer.cli.dataclass_options.expand_options``.
+    """A dataclass field for ``rescorer.cli.options.dataclass_options.expand_options``.
 
     Args:
         panel: heading under which ``--help`` lists it.

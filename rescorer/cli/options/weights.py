@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from rescorer.cli.list_options import Lists
+from rescorer.cli.options.lists import Lists
 from rescorer.errors import ConfigError, did_you_mean
 from rescorer.formats.field_map import parse_field_map
 from rescorer.formats.rescored import RESCORED_LISTS_MESSAGE, check_writable, is_rescored

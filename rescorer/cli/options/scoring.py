@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from rescorer.bundle import read_normaliser
-from rescorer.cli.list_options import ListInputOptions, Lists
+from rescorer.cli.options.lists import ListInputOptions, Lists
 from rescorer.cli.output import MAX_EXAMPLES, Rejections
 from rescorer.errors import ConfigError, InputError
 from rescorer.evaluation.error_rate.counting import CountingSettings, Method
