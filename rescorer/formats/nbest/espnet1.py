@@ -74,7 +74,7 @@ def join_pieces(text: str) -> str:
 def parse_score(value: Any) -> Any:
     """Convert a number written as text, such as ``-12.9`` or ``tensor(-12.9)``.
 
-    Other values are returned unchanged, to be rejected with the list.
+    Values that are not text are returned unchanged, and so is other text, for which the list is rejected.
     """
     if not isinstance(value, str):
         return value
