@@ -1,7 +1,9 @@
 """Declare command-line options once, as dataclass fields, and share them between commands.
 
 A field is declared like a parameter of a typer command: with an ``Annotated`` type, whose ``typer.Option``
-holds the names and the help, and with a default. A command takes the dataclass as a parameter.
+holds the flags and the help, and with a default. Fields of dataclasses in a library, which must not import
+typer, carry ``help``, ``flags`` and ``metavar`` as metadata instead. A command takes the dataclass as a
+parameter.
 """
 
 from __future__ import annotations
@@ -53,9 +55,10 @@ def _field_parameters(group: Any) -> Iterator[inspect.Parameter]:
     hints = get_type_hints(group, include_extras=True)
     for field in fields(group):
         annotation = hints[field.name]
-        if "option" in field.metadata:
-            names, settings = field.metadata["option"]
-            annotation = Annotated[annotation, typer.Option(*names, **settings)]
+        if "help" in field.metadata:
+            flags, metavar = field.metadata.get("flags", ()), field.metadata.get("metavar")
+            option = typer.Option(*flags, help=field.metadata["help"], metavar=metavar)
+            annotation = Annotated[annotation, option]
         yield inspect.Parameter(
             field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=annotation
         )

@@ -1,0 +1,58 @@
+"""Dataclasses as options of commands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from rescorer.cli.options.dataclass_options import expand_options
+
+
+@dataclass(frozen=True)
+class SizeOptions:
+    width: Annotated[int, typer.Option("--width", "-w", help="Width in pixels.")] = 640
+    is_square: bool = field(
+        default=False, metadata={"help": "Ignore the height.", "flags": ("--square/--any",), "metavar": None}
+    )
+
+
+@pytest.fixture
+def app():
+    app = typer.Typer(rich_markup_mode=None)
+
+    @app.command()
+    @expand_options
+    def resize(
+        file: Annotated[str, typer.Argument()],
+        *,
+        first: Annotated[int, typer.Option(help="First option.")] = 1,
+        size: SizeOptions,
+        last: Annotated[int, typer.Option(help="Last option.")] = 2,
+    ) -> None:
+        """Resize a picture."""
+        typer.echo(f"{file} {first} {size} {last}")
+
+    return app
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], f"a.png 1 {SizeOptions()} 2"),
+        (["-w", "8", "--square", "--last", "3"], f"a.png 1 {SizeOptions(8, True)} 3"),
+    ],
+)
+def test_builds_the_dataclass_from_options(app, arguments, expected):
+    assert CliRunner().invoke(app, ["a.png", *arguments]).stdout == expected + "\n"
+
+
+def test_help_lists_fields_at_the_place_of_their_dataclass(app):
+    text = CliRunner().invoke(app, ["--help"]).stdout
+    positions = [text.index(flag) for flag in ("--first", "-w, --width", "--square / --any", "--last")]
+    assert positions == sorted(positions)
+    assert "Width in pixels.  [default: 640]" in text
+    assert "Resize a picture." in text
