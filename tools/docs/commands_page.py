@@ -16,6 +16,8 @@ SETTINGS = "All [settings](settings.md) are options of this command, as well as:
 EXTRAS = re.compile(r"\s*\[([^\[\]]*)\]$")
 """The end of an option's help: its default, its range and whether it is required."""
 HIDDEN = {"--help", "--install-completion", "--show-completion"}
+PREFORMATTED = "\b\n"
+"""Marks a paragraph of help whose line breaks are kept."""
 
 
 def rescorer_page() -> str:
@@ -61,15 +63,17 @@ def section(program: str, name: str, command: Any) -> str:
 
 
 def paragraphs(text: str | None) -> list[str]:
+    """Split help into paragraphs, each on one line unless it is preformatted."""
+    parts = re.split(r"\n\s*\n", (text or "").replace("\f", "").strip("\n"))
     return [
-        " ".join(part.split())
-        for part in re.split(r"\n\s*\n", (text or "").replace("\f", ""))
-        if part.strip()
+        part if part.startswith(PREFORMATTED) else " ".join(part.split()) for part in parts if part.strip()
     ]
 
 
 def as_markdown(paragraph: str) -> str:
-    """Return a paragraph of help as Markdown; an example becomes a block."""
+    """Return a paragraph of help as Markdown; examples and preformatted paragraphs become blocks."""
+    if paragraph.startswith(PREFORMATTED):
+        return f"```text\n{paragraph.removeprefix(PREFORMATTED)}\n```"
     if paragraph.startswith("Example: "):
         return f"```text\n{paragraph.removeprefix('Example: ')}\n```"
     return as_text(paragraph)
