@@ -86,7 +86,7 @@ _FORMATS = (
     Format(
         "srinterp",
         "SRILM SRInterp: one file per utterance, features NAME=VALUE before the words",
-        "base required, sign optional: base=10,sign=log_prob",
+        "base required, sign optional: base=10, sign=log_prob",
         srinterp.read_lists,
         srinterp.looks_like,
         srinterp.writer,
@@ -139,7 +139,7 @@ _FORMATS = (
     Format(
         "alternatives",
         "JSON responses of speech services, in a file or folder: arrays named alternatives, NBest, …",
-        "no scores unless declared: score=FIELD,base=e,sign=log_prob",
+        "no scores unless declared: score=FIELD, base=e, sign=log_prob",
         speech_services.read_lists,
         speech_services.looks_like,
         speech_services.writer,

@@ -154,7 +154,7 @@ class JsonStream:
             self._fail(message, self._at)
 
     def _read_more(self) -> bool:
-        """Read at least as much text again as is still unparsed; return whether there was any.
+        """Read at least as much text as is still unparsed; return False at the end.
 
         Doubling keeps the time linear in the length of a value, which is parsed again after each read.
         """
