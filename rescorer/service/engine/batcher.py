@@ -118,7 +118,7 @@ class Batcher:
         while left:
             try:
                 async with (
-                    self._pool.free() as worker
+                    self._pool.acquire() as worker
                 ):  # for all: in turn with others, each would wait its turn
                     while left and worker.alive:
                         await self._alone(worker, left.popleft())
@@ -135,7 +135,7 @@ class Batcher:
         ready = [work for work in works if not work.is_over()]
         made = await self._trie(ready)
         try:
-            async with self._pool.free() as worker:
+            async with self._pool.acquire() as worker:
                 still = [work for work in ready if not work.is_over()]
                 company = self._company(still)
                 works += company
@@ -184,7 +184,7 @@ class Batcher:
         first = works[0]
         label, only = first.kind
         scored = await asyncio.wait_for(worker.score(label, trie, only), self._pool.timeout_s)
-        self._pool.worked()
+        self._pool.record_success()
         partial = np.array([each for work in works for each in work.partial], dtype=bool)
         timings = [*timings, *timings_from_seconds(scored.seconds, began)]
         batch = BatchScores(first.ranker, trie, scored.scores, partial, timings, scored.context_words)

@@ -29,7 +29,7 @@ from rescorer.service.observability.logs import log_to_stderr
 from rescorer.service.preflight import check_settings
 from rescorer.service.server import Server
 from rescorer.service.settings import BYTES_PER_TOKEN, ServiceSettings
-from rescorer.service.workers.ipc import Frame, fault_header, pack, read_frame
+from rescorer.service.workers.ipc import Frame, error_header, pack, read_frame
 from rescorer.service.workers.worker import SharedWorker
 
 Header = dict[str, Any]
@@ -71,7 +71,7 @@ class Front:
         try:
             header = await question(frame.header) or {}
         except Exception as fault:
-            header = fault_header(fault)
+            header = error_header(fault)
         return {**header, "id": frame.header["id"]}
 
     async def serve(self, header: Header) -> None:
@@ -117,7 +117,7 @@ class Front:
         except Exception as fault:
             if not isinstance(fault, RescorerError):
                 log.critical("a front has failed", exc_info=fault)
-            event = fault_header(fault)
+            event = error_header(fault)
         self._events.put_nowait(event)
 
     async def _served(self, header: Header) -> None:

@@ -126,7 +126,7 @@ class Supervisor:
             if again:
                 self._metrics.worker_restarts.inc()
             await worker.start()
-            raise (LostAfterWork if await worker.ended() else WorkerLost)("a worker has died")
+            raise (LostAfterWork if await worker.wait_until_exit() else WorkerLost)("a worker has died")
 
         try:
             await self._lives("worker", life)

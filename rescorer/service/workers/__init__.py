@@ -1,1 +1,2 @@
-"""Processes that own the models, and the protocol by which the server asks them for scores."""
+"""Processes that hold the models, and the protocol in which the server sends them tries and receives
+scores."""

@@ -1,10 +1,10 @@
-"""Owns the process that scores: it answers frames on the socket it was born with until that is closed.
+"""Run a worker process, which answers requests on an inherited socket until that is closed.
 
     python -m rescorer.service.workers SOCKET DEVICE THREADS DTYPE CONTEXT_CACHE_BYTES [LISTENING]
 
-With a second socket, which listens, it answers there whoever connects; by the first one it only says that it
-works, once it has scored something, and hears when to end. Signals to stop are the server's business: this
-process ends when the server closes the socket or is gone.
+With a second, listening socket, the process serves everyone who connects to it, and uses the first socket
+only to report its first scored batch and to notice the end of the server. It ignores the signals that stop a
+server; it exits when the server closes the socket or is gone.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ from typing import Any, Protocol
 
 from rescorer.lm.malloc import keep_freed_memory
 from rescorer.service.workers.ipc import (
+    HAS_WORKED,
     PREFIX,
-    WORKS,
     Arrays,
     Frame,
-    fault_header,
-    lengths,
+    error_header,
     pack,
-    score_arrays,
-    trie_of,
+    pack_scores,
+    parse_prefix,
     unpack,
+    unpack_trie,
 )
 from rescorer.service.workers.model_host import ModelHost, SharedModelHost, Tenant, WorkerScores
 from rescorer.trie import HypothesisTrie
 from rescorer.trie_scorer import TrieScorer
 
-Answer = tuple[dict[str, Any], Arrays]
+Reply = tuple[dict[str, Any], Arrays]
 
 
 class Host(Protocol):
-    """Whose models are asked; methods as of ``ModelHost``."""
+    """A ``ModelHost`` or a ``Tenant`` of a shared one."""
 
     def load(self, label: str, folder: Path) -> None: ...
 
     def unload(self, label: str) -> None: ...
 
-    def measured(self, label: str, trie: HypothesisTrie, only: Sequence[str]) -> WorkerScores: ...
+    def score_and_measure(self, label: str, trie: HypothesisTrie, only: Sequence[str]) -> WorkerScores: ...
 
     def probe(self) -> None: ...
 
@@ -62,8 +62,8 @@ def main(
     context_cache_bytes: int,
     listening: int | None = None,
 ) -> None:
-    for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(each, signal.SIG_IGN)
+    for signal_number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(signal_number, signal.SIG_IGN)
     keep_freed_memory()
     load = partial(TrieScorer.load, dtype=dtype, context_cache_bytes=context_cache_bytes)
     host = ModelHost(device, threads, load)
@@ -71,105 +71,111 @@ def main(
         if listening is None:
             serve(connection, host)
             return
-        shared = SharedModelHost(host, lambda: connection.sendall(pack({"id": WORKS})))
+        shared = SharedModelHost(host, lambda: connection.sendall(pack({"id": HAS_WORKED})))
         arguments = socket.socket(fileno=listening), shared
-        threading.Thread(target=serve_all, args=arguments, daemon=True).start()
-        received(connection, 1)  # nothing comes: it ends with the server
-    os._exit(0)  # whatever is being scored
+        threading.Thread(target=accept_connections, args=arguments, daemon=True).start()
+        receive_exactly(connection, 1)  # the server sends nothing: this returns when it closes the socket
+    os._exit(0)  # without waiting for batches in progress
 
 
-def serve_all(listening: socket.socket, shared: SharedModelHost) -> None:
-    """Serves whoever connects, each in a thread of its own."""
+def accept_connections(listening: socket.socket, shared: SharedModelHost) -> None:
+    """Serve each connection in a thread of its own."""
 
-    def serve_one(connection: socket.socket) -> None:
+    def serve_tenant(connection: socket.socket) -> None:
         tenant = Tenant(shared)
         try:
-            with connection, suppress(ConnectionError):  # the front is gone
+            with connection, suppress(ConnectionError):  # the front end is gone
                 serve(connection, tenant)
         finally:
-            tenant.leave()
+            tenant.unload_all()
 
     while True:
-        threading.Thread(target=serve_one, args=listening.accept()[:1], daemon=True).start()
+        threading.Thread(target=serve_tenant, args=listening.accept()[:1], daemon=True).start()
 
 
 def serve(connection: socket.socket, host: Host) -> None:
-    """Answers what comes, one after the other; only bundles are loaded and dropped meanwhile, in a thread:
-    where several fronts share them, either waits while another's is being loaded."""
+    """Answer requests in the order of their arrival, but load and unload bundles in a second thread.
+
+    Unloading needs the thread, too: in a shared host it waits while a bundle of another front end is loaded.
+    """
     sending = threading.Lock()
 
-    def answer(frame: Frame, operation: Callable[[Host, Frame], Answer]) -> None:
+    def answer(frame: Frame, operation: Callable[[Host, Frame], Reply]) -> None:
         try:
             header, arrays = operation(host, frame)
-        except Exception as fault:
-            header, arrays = fault_header(fault), {}
+        except Exception as error:
+            header, arrays = error_header(error), {}
         header["id"] = frame.header["id"]
         with sending:
             connection.sendall(pack(header, arrays))
 
     with ThreadPoolExecutor(1, "loading") as loading:
-        for frame in frames(connection):
+        for frame in read_frames(connection):
             name = frame.header["do"]
-            if name in MEANWHILE:
-                loading.submit(answer, frame, MEANWHILE[name])
+            if name in BACKGROUND_OPERATIONS:
+                loading.submit(answer, frame, BACKGROUND_OPERATIONS[name])
             else:
                 answer(frame, OPERATIONS[name])
 
 
-def frames(connection: socket.socket) -> Iterator[Frame]:
-    """What comes, until the other end is closed, be that amid a frame."""
-    while prefix := received(connection, PREFIX.size):
-        sizes = lengths(prefix)
-        head, body = (received(connection, size) for size in sizes)
+def read_frames(connection: socket.socket) -> Iterator[Frame]:
+    """Yield frames until the peer disconnects, even mid-frame."""
+    while prefix := receive_exactly(connection, PREFIX.size):
+        sizes = parse_prefix(prefix)
+        head, body = (receive_exactly(connection, size) for size in sizes)
         if (len(head), len(body)) == sizes:
             yield unpack(head, body)
 
 
-def received(connection: socket.socket, size: int) -> bytearray:
-    """Exactly so many bytes, which may be written to, as torch wants arrays to be; none where the connection
-    ended."""
-    whole = bytearray(size)
+def receive_exactly(connection: socket.socket, size: int) -> bytearray:
+    """Receive ``size`` bytes; none if the peer disconnects before the last one.
+
+    The buffer is writable, because torch warns about read-only arrays.
+    """
+    buffer = bytearray(size)
     filled = 0
     while filled < size:
-        part = connection.recv_into(memoryview(whole)[filled:])
-        if not part:
+        received = connection.recv_into(memoryview(buffer)[filled:])
+        if not received:
             return bytearray()
-        filled += part
-    return whole
+        filled += received
+    return buffer
 
 
-def greet(host: Host, frame: Frame) -> Answer:
+def greet(host: Host, frame: Frame) -> Reply:
     return {"pid": os.getpid()}, {}
 
 
-def load(host: Host, frame: Frame) -> Answer:
+def load(host: Host, frame: Frame) -> Reply:
     host.load(frame.header["label"], Path(frame.header["folder"]))
     return {}, {}
 
 
-def unload(host: Host, frame: Frame) -> Answer:
+def unload(host: Host, frame: Frame) -> Reply:
     host.unload(frame.header["label"])
     return {}, {}
 
 
-def probe(host: Host, frame: Frame) -> Answer:
+def probe(host: Host, frame: Frame) -> Reply:
     host.probe()
     return {}, {}
 
 
-def score(host: Host, frame: Frame) -> Answer:
-    scored = host.measured(frame.header["label"], trie_of(frame.arrays), frame.header["only"])
-    told = {
-        "seconds": scored.seconds,
-        "context_words": asdict(scored.context_words),
-        "device_bytes": scored.device_bytes,
+def score(host: Host, frame: Frame) -> Reply:
+    trie = unpack_trie(frame.arrays)
+    result = host.score_and_measure(frame.header["label"], trie, frame.header["only"])
+    header = {
+        "seconds": result.seconds,
+        "context_words": asdict(result.context_words),
+        "device_bytes": result.device_bytes,
     }
-    return told, score_arrays(scored.scores)
+    return header, pack_scores(result.scores)
 
 
-Operations = dict[str, Callable[[Host, Frame], Answer]]
+Operations = dict[str, Callable[[Host, Frame], Reply]]
 OPERATIONS: Operations = {"greet": greet, "probe": probe, "score": score}
-MEANWHILE: Operations = {"load": load, "unload": unload}
+BACKGROUND_OPERATIONS: Operations = {"load": load, "unload": unload}
+"""Operations that run in the second thread of ``serve``."""
 
 if __name__ == "__main__":
     main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4], *map(int, sys.argv[5:]))

@@ -1,9 +1,9 @@
-"""Owns the messages between processes of a server: a JSON header and flat arrays, nothing pickled.
+"""Exchange messages between the processes of a server: frames of a JSON header and flat arrays.
 
     4 bytes magic, 4 bytes header length, 8 bytes body length, header, body
 
-The header is an object; its ``arrays`` say name, type and shape of each array, which follow one another in
-the body, each begun at a multiple of 8 bytes.
+The header is a JSON object. Its ``arrays`` list the name, type and shape of each array; the body holds the
+arrays in the same order, each aligned to 8 bytes. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from rescorer.trie import HypothesisTrie
 PREFIX = struct.Struct("<4sIQ")
 MAGIC = b"RSF1"
 MAX_FRAME_BYTES = 1 << 32
-"""Larger ones are no frames."""
-WORKS = 0
-"""The number of a frame that answers no question: the process that sends it has done some work."""
-TYPES = {"<i8", "<f8", "|b1", "|u1"}
+"""Largest frame in bytes, without its prefix."""
+HAS_WORKED = 0
+"""Id of the frame by which a process reports that it has done some work. It answers no request."""
+ARRAY_TYPES = {"<i8", "<f8", "|b1", "|u1"}
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -40,52 +40,66 @@ class Frame(NamedTuple):
 
 
 def pack(header: Mapping[str, Any], arrays: Arrays | None = None) -> bytes:
-    """A frame as bytes."""
-    described, parts = [], []
+    """Serialise a frame.
+
+    Raises:
+        ValueError: an array has a type that frames do not support.
+    """
+    descriptions, parts = [], []
     for name, array in (arrays or {}).items():
         array = np.ascontiguousarray(array)
-        if array.dtype.str not in TYPES:
-            raise ValueError(f"{name} is of type {array.dtype.str}; frames hold {sorted(TYPES)}")
-        described.append([name, array.dtype.str, list(array.shape)])
+        if array.dtype.str not in ARRAY_TYPES:
+            raise ValueError(
+                f"array {name!r}: expected one of the types {sorted(ARRAY_TYPES)}, got {array.dtype.str}"
+            )
+        descriptions.append([name, array.dtype.str, list(array.shape)])
         parts += [array.tobytes(), bytes(-array.nbytes % 8)]
-    head = json.dumps({**header, "arrays": described}).encode()
+    head = json.dumps({**header, "arrays": descriptions}).encode()
     body = b"".join(parts)
     return PREFIX.pack(MAGIC, len(head), len(body)) + head + body
 
 
-def lengths(prefix: bytes | bytearray) -> tuple[int, int]:
-    """Bytes of the header and of the body; raises ValueError where no frame begins so."""
+def parse_prefix(prefix: bytes | bytearray) -> tuple[int, int]:
+    """Return the lengths in bytes of a frame's header and body.
+
+    Raises:
+        ValueError: the magic is wrong, or the frame is larger than ``MAX_FRAME_BYTES``.
+    """
     magic, head, body = PREFIX.unpack(prefix)
     if magic != MAGIC or head + body > MAX_FRAME_BYTES:
-        raise ValueError(f"no frame begins with {bytes(prefix)!r}")
+        raise ValueError(f"invalid frame prefix {bytes(prefix)!r}")
     return head, body
 
 
 def unpack(head: bytes | bytearray, body: bytes | bytearray) -> Frame:
-    """The frame whose two parts these are; raises ValueError where they do not fit together."""
+    """Deserialise a frame from its header and body.
+
+    Raises:
+        ValueError: an array has an unsupported type or shape, or extends beyond the body.
+    """
     header = json.loads(head)
     arrays, begin = {}, 0
     for name, kind, shape in header.pop("arrays"):
-        if kind not in TYPES or any(size < 0 for size in shape):
-            raise ValueError(f"array {name!r} is of type {kind!r} and shape {shape}")
+        if kind not in ARRAY_TYPES or any(size < 0 for size in shape):
+            raise ValueError(f"array {name!r} has the invalid type {kind!r} or shape {shape}")
         count = int(np.prod(shape, dtype=np.int64))
         dtype = np.dtype(kind)
         if begin + count * dtype.itemsize > len(body):
-            raise ValueError(f"array {name!r} of shape {shape} goes beyond the frame")
+            raise ValueError(f"array {name!r} of shape {shape} extends beyond the frame")
         arrays[name] = np.frombuffer(body, dtype, count, begin).reshape(shape)
         begin += count * dtype.itemsize
         begin += -begin % 8
     return Frame(header, arrays)
 
 
-def trie_arrays(trie: HypothesisTrie) -> Arrays:
-    """A trie as flat arrays; words are UTF-8, a line each, as no word holds a line break."""
+def pack_trie(trie: HypothesisTrie) -> Arrays:
+    """Convert a trie to flat arrays. Words are UTF-8, one per line, because no word contains a line break."""
     words = "".join(f"{word}\n" for word in trie.words).encode("utf-8", "surrogatepass")
-    contexts = [np.asarray(each, dtype=np.int64) for each in trie.contexts]
+    contexts = [np.asarray(context, dtype=np.int64) for context in trie.contexts]
     return {
         "words": np.frombuffer(words, dtype=np.uint8),
         "contexts": np.concatenate([*contexts, np.zeros(0, dtype=np.int64)]),
-        "context_lengths": np.array([len(each) for each in contexts], dtype=np.int64),
+        "context_lengths": np.array([len(context) for context in contexts], dtype=np.int64),
         "parent": trie.parent,
         "node_word": trie.node_word,
         "level_bounds": np.array(trie.level_bounds, dtype=np.int64),
@@ -94,8 +108,8 @@ def trie_arrays(trie: HypothesisTrie) -> Arrays:
     }
 
 
-def trie_of(arrays: Arrays) -> HypothesisTrie:
-    """The trie that ``trie_arrays`` took apart."""
+def unpack_trie(arrays: Arrays) -> HypothesisTrie:
+    """Rebuild the trie that ``pack_trie`` converted."""
     words = arrays["words"].tobytes().decode("utf-8", "surrogatepass").split("\n")[:-1]
     bounds = np.cumsum(arrays["context_lengths"])[:-1]
     return HypothesisTrie(
@@ -109,28 +123,28 @@ def trie_of(arrays: Arrays) -> HypothesisTrie:
     )
 
 
-def score_arrays(scores: Mapping[str, EdgeScores]) -> Arrays:
-    """Edge scores as flat arrays, two a model."""
-    return {f"log_probs {name}": each.log_probs for name, each in scores.items()} | {
-        f"unknown {name}": each.unknown for name, each in scores.items()
+def pack_scores(scores: Mapping[str, EdgeScores]) -> Arrays:
+    """Convert edge scores by model to flat arrays, two per model."""
+    return {f"log_probs {name}": edges.log_probs for name, edges in scores.items()} | {
+        f"unknown {name}": edges.unknown for name, edges in scores.items()
     }
 
 
-def scores_of(arrays: Arrays) -> dict[str, EdgeScores]:
-    """The scores that ``score_arrays`` took apart."""
+def unpack_scores(arrays: Arrays) -> dict[str, EdgeScores]:
+    """Rebuild the edge scores that ``pack_scores`` converted."""
     names = [name.removeprefix("log_probs ") for name in arrays if name.startswith("log_probs ")]
     return {name: EdgeScores(arrays[f"log_probs {name}"], arrays[f"unknown {name}"]) for name in names}
 
 
-def fault_header(fault: Exception) -> dict[str, str]:
-    """The header of an answer that is a fault."""
-    if isinstance(fault, RescorerError):
-        return {"fault": type(fault).__name__, "message": str(fault)}
-    return {"fault": ScoringError.__name__, "message": f"{type(fault).__name__}: {fault}"}
+def error_header(error: Exception) -> dict[str, str]:
+    """Describe an error in the header of a reply. Errors that are not ours become a ScoringError."""
+    if isinstance(error, RescorerError):
+        return {"fault": type(error).__name__, "message": str(error)}
+    return {"fault": ScoringError.__name__, "message": f"{type(error).__name__}: {error}"}
 
 
-def error_from_status(header: Mapping[str, Any]) -> RescorerError | None:
-    """The fault that an answer is, of our tree; None where it is another."""
+def error_from_header(header: Mapping[str, Any]) -> RescorerError | None:
+    """Rebuild the error that a reply's header describes; None: it describes none."""
     if "fault" not in header:
         return None
     kind = getattr(errors, header["fault"], ScoringError)
@@ -139,73 +153,78 @@ def error_from_status(header: Mapping[str, Any]) -> RescorerError | None:
 
 
 class WorkerLost(Unavailable):
-    """A process is gone or was given up; what it was asked may be asked of another."""
+    """A process has exited or was terminated; its request may be sent to another one."""
 
 
 class Peer:
-    """A process at the other end of a connection, for as long as that lasts."""
+    """The process at the other end of a connection, while the connection lasts."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
-        self._waiting: dict[int, asyncio.Future[Frame]] = {}
-        self._number = WORKS
+        self._pending: dict[int, asyncio.Future[Frame]] = {}
+        self._last_id = HAS_WORKED
         self.alive = True
-        self.works = False
-        """Whether it has said that it does."""
+        self.has_worked = False
+        """Whether the process has reported that it has done some work."""
         self._reading = asyncio.create_task(self._read(reader))
 
     async def ask(self, header: dict[str, Any], arrays: Arrays | None = None) -> Frame:
-        """Its answer. Raises WorkerLost, or the fault that it answers with."""
+        """Send a request and return the reply.
+
+        Raises:
+            WorkerLost: the process exited before it replied.
+            RescorerError: the error that the process replied with.
+        """
         if not self.alive:
             raise WorkerLost("a process has died")
-        self._number += 1
-        number = self._number  # others ask before this is answered
-        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
+        self._last_id += 1
+        request_id = self._last_id  # other requests may be sent before this one is answered
+        reply = self._pending[request_id] = asyncio.get_running_loop().create_future()
         try:
-            self._writer.write(pack({**header, "id": number}, arrays))
+            self._writer.write(pack({**header, "id": request_id}, arrays))
             await self._writer.drain()
-            frame = await answer
+            frame = await reply
         except ConnectionError:
             raise WorkerLost("a process has died") from None
         finally:
-            self._waiting.pop(number, None)
-        if fault := error_from_status(frame.header):
-            raise fault
+            self._pending.pop(request_id, None)
+        if error := error_from_header(frame.header):
+            raise error
         return frame
 
-    async def ended(self) -> None:
-        """Waits until it is gone."""
+    async def wait_closed(self) -> None:
+        """Wait until the process or its connection is gone."""
         await asyncio.wait((self._reading,))
 
     def close(self) -> None:
-        """Ends the connection; whoever waits for an answer is told that it died."""
+        """Close the connection; pending requests raise WorkerLost."""
         self._reading.cancel()
         self._writer.close()
-        self._gone()
+        self._mark_dead()
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         try:
             while True:
                 frame = await read_frame(reader)
-                self.works |= frame.header["id"] == WORKS
-                answer = self._waiting.get(frame.header["id"])
-                if answer is not None and not answer.done():
-                    answer.set_result(frame)
+                self.has_worked |= frame.header["id"] == HAS_WORKED
+                reply = self._pending.get(frame.header["id"])
+                if reply is not None and not reply.done():
+                    reply.set_result(frame)
         except (asyncio.IncompleteReadError, OSError, ValueError, KeyError):
-            pass  # it is gone, or says what is no frame
+            pass  # the connection was closed, or sent an invalid frame
         finally:
-            self._gone()
+            self._mark_dead()
 
-    def _gone(self) -> None:
+    def _mark_dead(self) -> None:
         self.alive = False
-        for answer in self._waiting.values():
-            if not answer.done():
-                answer.set_exception(WorkerLost("a process has died"))
-                answer.exception()  # whoever asked may be gone: that is no news for the log
+        for reply in self._pending.values():
+            if not reply.done():
+                reply.set_exception(WorkerLost("a process has died"))
+                reply.exception()  # asyncio logs exceptions that nobody retrieves, and the caller may be gone
 
 
 class Child(Peer):
-    """A process of our own, spawned and never forked; it ends when the socket it was born with is closed."""
+    """A child process, spawned and never forked. It exits when the socket that it inherited is closed."""
 
     def __init__(
         self,
@@ -219,21 +238,21 @@ class Child(Peer):
 
     @classmethod
     async def spawn(cls, module: str, *arguments: str, pass_fds: Sequence[int] = ()) -> Child:
-        """Runs a module of ours; the first of its arguments is its end of the socket.
+        """Run a Python module, with the descriptor of its socket as the first argument.
 
         Args:
-            pass_fds: others that it inherits, by the same numbers.
+            pass_fds: further descriptors to inherit, under the same numbers.
         """
-        ours, theirs = socket.socketpair()
-        with theirs:
-            command = (sys.executable, "-m", module, str(theirs.fileno()), *arguments)
+        own_end, child_end = socket.socketpair()
+        with child_end:
+            command = (sys.executable, "-m", module, str(child_end.fileno()), *arguments)
             process = await asyncio.create_subprocess_exec(
-                *command, pass_fds=[theirs.fileno(), *pass_fds], stdin=asyncio.subprocess.DEVNULL
+                *command, pass_fds=[child_end.fileno(), *pass_fds], stdin=asyncio.subprocess.DEVNULL
             )
-        return cls(process, *await asyncio.open_connection(sock=ours))
+        return cls(process, *await asyncio.open_connection(sock=own_end))
 
     async def kill(self) -> None:
-        """Ends it, whatever it is doing."""
+        """Kill the process, whatever it is doing, and wait for its exit."""
         self.close()
         if self._process.returncode is None:
             self._process.kill()
@@ -241,6 +260,11 @@ class Child(Peer):
 
 
 async def read_frame(reader: asyncio.StreamReader) -> Frame:
-    """The next one. Raises IncompleteReadError at the end, ValueError for what is no frame."""
-    head_bytes, body_bytes = lengths(await reader.readexactly(PREFIX.size))
+    """Read the next frame.
+
+    Raises:
+        IncompleteReadError: the connection was closed.
+        ValueError: the frame is invalid.
+    """
+    head_bytes, body_bytes = parse_prefix(await reader.readexactly(PREFIX.size))
     return unpack(await reader.readexactly(head_bytes), await reader.readexactly(body_bytes))

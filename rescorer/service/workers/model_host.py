@@ -1,4 +1,4 @@
-"""Owns the models in the memory of a process that scores: by label, loaded, warmed, asked and dropped."""
+"""Hold the models of a worker in memory: load and warm bundles, score tries with them, unload them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rescorer.trie import HypothesisTrie, build_trie
 from rescorer.trie_scorer import TrieScorer
 
 LoadScorer = Callable[..., TrieScorer]
-"""Load a bundle's models: takes the arguments of ``TrieScorer.load``."""
+"""Loads a bundle's models; takes the arguments of ``TrieScorer.load``."""
 
 WARM_UP = build_trie([("warm", "up"), ()])
 
@@ -28,8 +28,8 @@ class ModelHost:
     """Models of several bundles on one device.
 
     Args:
-        device: as torch calls it.
-        threads: of the neural models; 0: torch's own choice.
+        device: torch device, such as "cpu" or "cuda:0".
+        threads: number of threads of the neural models; 0: the default of torch.
         load: loads a bundle's models.
     """
 
@@ -39,16 +39,16 @@ class ModelHost:
         self._scorers: dict[str, TrieScorer] = {}
 
     def load(self, label: str, folder: Path) -> None:
-        """Loads and warms a bundle; from then on it can be asked under its label.
+        """Load and warm a bundle, and make it available under its label.
 
         Raises:
-            BundleError: it is unusable.
-            ConfigError: the device is not here.
-            ScoringError: it gives scores that are not finite.
+            BundleError: the bundle cannot be used.
+            ConfigError: this machine does not have the device.
+            ScoringError: the models give scores that are not finite.
         """
         scorer = self._load(folder, self._device)
         if not all(isinstance(model, NgramModel) for model in scorer.models.values()):
-            from rescorer.lm.device import use_threads  # torch, which n-grams do not wait for
+            from rescorer.lm.device import use_threads  # imports torch, which n-gram models do not need
 
             use_threads(self._threads)
         scorer.score(WARM_UP)
@@ -59,15 +59,15 @@ class ModelHost:
         self._scorers.pop(label, None)
         release_freed_memory()
 
-    def measured(self, label: str, trie: HypothesisTrie, only: Sequence[str] = ()) -> WorkerScores:
-        """As ``score``, with what it took."""
+    def score_and_measure(self, label: str, trie: HypothesisTrie, only: Sequence[str] = ()) -> WorkerScores:
+        """Score a trie like ``score``, and measure the time and memory that this took."""
         stopwatch, context_words = Stopwatch(), ContextWords()
         with stopwatch.running(), context_words.counting():
             scores = self.score(label, trie, only)
         return WorkerScores(scores, seconds_of(stopwatch), context_words, self.device_bytes())
 
     def device_bytes(self) -> dict[str, int]:
-        """As of ``WorkerScores``."""
+        """Memory on a GPU in bytes, by kind; empty on a CPU."""
         if self._device == "cpu":
             return {}
         from rescorer.lm.device import memory_bytes
@@ -75,7 +75,10 @@ class ModelHost:
         return memory_bytes(self._device)
 
     def score(self, label: str, trie: HypothesisTrie, only: Sequence[str] = ()) -> dict[str, EdgeScores]:
-        """Scores of a trie's edges by the models of a bundle, or by some of them.
+        """Score the edges of a trie with the models of a bundle.
+
+        Args:
+            only: names of the models to score with; empty: all models.
 
         Raises:
             ScoringError: a score is not finite.
@@ -87,29 +90,30 @@ class ModelHost:
         return scorer.score(trie, only)
 
     def probe(self) -> None:
-        """Raises whatever is raised where the device no longer works."""
+        """Score a tiny trie with every model; raises the error of a device that no longer works."""
         for scorer in list(self._scorers.values()):
             scorer.score(WARM_UP)
 
 
 class SharedModelHost:
-    """A host for several tenants; who asks first is answered first, whoever it is.
+    """A host for several tenants, whose requests are served in the order of their arrival.
+
+    A bundle is in memory once, and stays there while any tenant has it loaded.
 
     Args:
-        works: called once, when it has scored something.
+        on_first_score: called once, after the first scored trie.
     """
 
-    def __init__(self, host: ModelHost, works: Callable[[], None] = lambda: None) -> None:
-        self._host, self._works = host, works
-        self._has_worked = False
-        self._tenants: dict[str, set[Tenant]] = {}  # by label, those that have it loaded
+    def __init__(self, host: ModelHost, on_first_score: Callable[[], None] = lambda: None) -> None:
+        self._host, self._on_first_score = host, on_first_score
+        self._has_scored = False
+        self._tenants: dict[str, set[Tenant]] = {}  # the tenants that have a bundle loaded, by label
         self._changing = threading.Lock()
-        self.turn = ThreadPoolExecutor(1, "scoring")
-        """Of whatever asks the models."""
+        self._scoring = ThreadPoolExecutor(1, "scoring")  # the only thread that uses the models
 
     @property
     def labels(self) -> set[str]:
-        """Of bundles in memory."""
+        """Labels of the bundles in memory."""
         return set(self._tenants)
 
     def load(self, tenant: Tenant, label: str, folder: Path) -> None:
@@ -123,39 +127,39 @@ class SharedModelHost:
             tenants = self._tenants.get(label, set())
             tenants.discard(tenant)
             if not tenants and self._tenants.pop(label, None) is not None:
-                self.turn.submit(self._host.unload, label).result()
+                self._scoring.submit(self._host.unload, label).result()
 
-    def measured(self, label: str, trie: HypothesisTrie, only: Sequence[str]) -> WorkerScores:
-        scored = self.turn.submit(self._host.measured, label, trie, only).result()
-        if not self._has_worked:
-            self._has_worked = True
-            self._works()
-        return scored
+    def score_and_measure(self, label: str, trie: HypothesisTrie, only: Sequence[str]) -> WorkerScores:
+        result = self._scoring.submit(self._host.score_and_measure, label, trie, only).result()
+        if not self._has_scored:
+            self._has_scored = True
+            self._on_first_score()
+        return result
 
     def probe(self) -> None:
-        self.turn.submit(self._host.probe).result()
+        self._scoring.submit(self._host.probe).result()
 
 
 class Tenant:
-    """What one front sees of a shared host: the methods of a ``ModelHost``, with bundles of its own."""
+    """One front end's view of a shared host: the methods of a ``ModelHost``, with its own set of bundles."""
 
     def __init__(self, shared: SharedModelHost) -> None:
         self._shared = shared
 
     def load(self, label: str, folder: Path) -> None:
-        """As ``ModelHost.load``; a bundle that another tenant has is there at once."""
+        """Load a bundle like ``ModelHost.load``; return at once if another tenant has it loaded."""
         self._shared.load(self, label, folder)
 
     def unload(self, label: str) -> None:
         self._shared.unload(self, label)
 
-    def measured(self, label: str, trie: HypothesisTrie, only: Sequence[str] = ()) -> WorkerScores:
-        return self._shared.measured(label, trie, only)
+    def score_and_measure(self, label: str, trie: HypothesisTrie, only: Sequence[str] = ()) -> WorkerScores:
+        return self._shared.score_and_measure(label, trie, only)
 
     def probe(self) -> None:
         self._shared.probe()
 
-    def leave(self) -> None:
-        """Unloads all that it has."""
+    def unload_all(self) -> None:
+        """Unload all bundles of this tenant."""
         for label in self._shared.labels:
             self.unload(label)

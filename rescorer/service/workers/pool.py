@@ -1,4 +1,4 @@
-"""Owns the workers of a server: which of them is free, what they have loaded, and replacing one that died."""
+"""Lend the workers of a server to batches, load bundles in all of them, and restart those that die."""
 
 from __future__ import annotations
 
@@ -17,23 +17,24 @@ from rescorer.service.workers.ipc import WorkerLost
 from rescorer.service.workers.worker import Worker
 
 MAX_CONSECUTIVE_LOSSES = 5
-"""Of one worker, without a batch scored between them: then it is not the requests but the device, or the
-machine. Many may die at once, for want of memory, and come back."""
+"""Largest number of losses of one worker without any scored batch between them. After more, the cause must be
+the device or the machine, not the requests. Many workers may die at once when memory runs out, and recover,
+so losses are counted per worker."""
 RESTART_DELAY_S = 0.2
-"""Before the second attempt in a row; it doubles with each."""
+"""Delay before the second restart in a row; it doubles with each further restart."""
 
 log = structlog.get_logger()
 
 
-class Idle:
-    """Scorers that are free, or None where there will be none any more: first come, first served.
+class IdleWorkers:
+    """Fair queue of idle workers; contains None when there will be no more workers.
 
-    An ``asyncio.Queue`` is not fair: whoever comes while the one who has waited wakes up takes what that was
-    woken for, and under a steady load a batch so waited for minutes.
+    ``asyncio.Queue`` is not fair: a caller that arrives while a waiting one wakes up takes the item that the
+    other was woken for. Under a steady load, a batch waited for minutes.
     """
 
     def __init__(self) -> None:
-        self._free: deque[Worker | None] = deque()  # empty where anybody waits
+        self._free: deque[Worker | None] = deque()  # empty while any caller waits
         self._waiting: deque[asyncio.Future[Worker | None]] = deque()
 
     def __len__(self) -> int:
@@ -41,22 +42,22 @@ class Idle:
 
     def put(self, worker: Worker | None) -> None:
         while self._waiting:
-            first = self._waiting.popleft()
-            if not first.done():
-                first.set_result(worker)
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(worker)
                 return
         self._free.append(worker)
 
     async def get(self) -> Worker | None:
         if self._free:
             return self._free.popleft()
-        handed: asyncio.Future[Worker | None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(handed)
+        waiter: asyncio.Future[Worker | None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
         try:
-            return await handed
+            return await waiter
         except asyncio.CancelledError:
-            if handed.done() and not handed.cancelled():
-                self.put(handed.result())
+            if waiter.done() and not waiter.cancelled():
+                self.put(waiter.result())
             raise
 
 
@@ -64,58 +65,66 @@ class WorkerPool:
     """Scorers that all hold the same bundles.
 
     Args:
-        broken: called once with the reason when scoring is no longer possible.
-        timeout_s: a worker that takes longer than this over one batch is given up; so long, too, a new one
-            tries to load what the others have.
-        died: called for each worker that died or was given up.
+        on_broken: called once with the reason when scoring is no longer possible.
+        timeout_s: longest time that a worker may take for one batch before it is terminated, and that a
+            restarted worker tries to load the bundles of the others.
+        on_worker_lost: called whenever a worker died or was terminated.
     """
 
     def __init__(
         self,
         workers: Sequence[Worker],
-        broken: Callable[[str], None],
+        on_broken: Callable[[str], None],
         timeout_s: float = 60.0,
-        died: Callable[[], None] = lambda: None,
+        on_worker_lost: Callable[[], None] = lambda: None,
     ) -> None:
         self.workers = tuple(workers)
-        self._broken, self._died = broken, died
+        self._on_broken, self._on_worker_lost = on_broken, on_worker_lost
         self.timeout_s = timeout_s
-        self._idle = Idle()
+        self._idle = IdleWorkers()
         self._loaded: dict[str, Path] = {}
         self._loading = asyncio.Lock()
-        self._reviving: set[asyncio.Task[None]] = set()
-        self._deaths: Counter[Worker] = Counter()
+        self._restarts: set[asyncio.Task[None]] = set()
+        self._consecutive_losses: Counter[Worker] = Counter()
 
     @property
     def n_idle(self) -> int:
         return len(self._idle)
 
     async def start(self) -> None:
-        async with self._loading:  # who is told to load meanwhile waits for them
-            await asyncio.gather(*(each.start() for each in self.workers))
-        for each in self.workers:
-            self._idle.put(each)
+        async with self._loading:  # bundles are loaded after all workers have started
+            await asyncio.gather(*(worker.start() for worker in self.workers))
+        for worker in self.workers:
+            self._idle.put(worker)
 
     async def load(self, label: str, folder: Path) -> None:
-        """Loads a bundle everywhere, or nowhere. Raises as ``ModelHost.load``."""
+        """Load a bundle in all workers; if one of them fails, unload it from all.
+
+        Raises:
+            BundleError, ConfigError, ScoringError: see ``ModelHost.load``.
+        """
         async with self._loading:
-            loads = [self._loaded_by(each, label, folder) for each in self.workers]
-            faults = [each for each in await asyncio.gather(*loads, return_exceptions=True) if each]
-            if faults:
+            loads = [self._load_unless_lost(worker, label, folder) for worker in self.workers]
+            errors = [error for error in await asyncio.gather(*loads, return_exceptions=True) if error]
+            if errors:
                 await self._unload(label)
-                raise faults[0]
+                raise errors[0]
             self._loaded[label] = folder
 
     async def unload(self, label: str) -> None:
-        """Frees a bundle's memory; batches that still ask for it are told that it is not loaded."""
+        """Free a bundle's memory; batches that still need the bundle raise Unavailable."""
         async with self._loading:
             await self._unload(label)
 
     @asynccontextmanager
-    async def free(self) -> AsyncIterator[Worker]:
-        """A worker for nobody else meanwhile; waits for one. Raises Unavailable if there is to be none."""
+    async def acquire(self) -> AsyncIterator[Worker]:
+        """Wait for a worker, and lend it exclusively.
+
+        Raises:
+            Unavailable: scoring is no longer possible.
+        """
         while (worker := await self._idle.get()) is not None and not worker.alive:
-            self._revive(worker)
+            self._schedule_restart(worker)
         if worker is None:
             self._idle.put(None)
             raise Unavailable("scoring is no longer possible here")
@@ -125,81 +134,84 @@ class WorkerPool:
             if worker.alive:
                 self._idle.put(worker)
             else:
-                self._revive(worker)
+                self._schedule_restart(worker)
 
-    async def check(self, worker: Worker, fault: Exception) -> None:
-        """After a fault: ends the worker where that was not the batch's doing."""
-        if isinstance(fault, TimeoutError):
-            log.error("a worker is given up", after_s=self.timeout_s)
-            await worker.give_up()
-        elif not isinstance(fault, WorkerLost):
+    async def check(self, worker: Worker, error: Exception) -> None:
+        """Terminate a worker after an error unless the batch caused it."""
+        if isinstance(error, TimeoutError):
+            log.error("terminating a worker that does not respond", after_s=self.timeout_s)
+            await worker.terminate()
+        elif not isinstance(error, WorkerLost):
             try:
                 await asyncio.wait_for(worker.probe(), self.timeout_s)
-            except Exception as of_device:
-                log.error("a worker is broken", exc_info=of_device)
-                await worker.give_up()
+            except Exception as probe_error:
+                log.error("terminating a worker that no longer works", exc_info=probe_error)
+                await worker.terminate()
 
-    def worked(self) -> None:
-        """A batch was scored."""
-        self._deaths.clear()
+    def record_success(self) -> None:
+        """Restart the counts of consecutive losses, because a batch was scored."""
+        self._consecutive_losses.clear()
 
     async def stop(self) -> None:
-        for task in self._reviving:
+        for task in self._restarts:
             task.cancel()
-        await asyncio.gather(*(each.stop() for each in self.workers), return_exceptions=True)
+        await asyncio.gather(*(worker.stop() for worker in self.workers), return_exceptions=True)
 
-    async def _loaded_by(self, worker: Worker, label: str, folder: Path) -> None:
-        # One that is dead or dies meanwhile gets the bundle when it comes back.
+    async def _load_unless_lost(self, worker: Worker, label: str, folder: Path) -> None:
+        # A worker that is dead or dies now loads the bundle when it is restarted.
         with contextlib.suppress(WorkerLost):
             await worker.load(label, folder)
 
     async def _unload(self, label: str) -> None:
         self._loaded.pop(label, None)
-        await asyncio.gather(*(each.unload(label) for each in self.workers), return_exceptions=True)
+        await asyncio.gather(*(worker.unload(label) for worker in self.workers), return_exceptions=True)
 
-    def _revive(self, worker: Worker) -> None:
-        task = asyncio.create_task(self._revived(worker))
-        self._reviving.add(task)
-        task.add_done_callback(self._reviving.discard)
+    def _schedule_restart(self, worker: Worker) -> None:
+        task = asyncio.create_task(self._restart(worker))
+        self._restarts.add(task)
+        task.add_done_callback(self._restarts.discard)
 
-    async def _revived(self, worker: Worker) -> None:
+    async def _restart(self, worker: Worker) -> None:
         while True:
-            self._deaths[worker] += 1
-            deaths = self._deaths[worker]
-            self._died()
-            log.warning("a worker has died", deaths_in_a_row=deaths)
-            if deaths > MAX_CONSECUTIVE_LOSSES:
-                self._give_up(f"a worker died {deaths} times in a row")
+            self._consecutive_losses[worker] += 1
+            losses = self._consecutive_losses[worker]
+            self._on_worker_lost()
+            log.warning("a worker has died", consecutive_losses=losses)
+            if losses > MAX_CONSECUTIVE_LOSSES:
+                self._fail(f"a worker died {losses} times in a row")
                 return
-            if deaths > 1:
-                await asyncio.sleep(RESTART_DELAY_S * 2 ** (deaths - 2))
+            if losses > 1:
+                await asyncio.sleep(RESTART_DELAY_S * 2 ** (losses - 2))
             try:
                 await worker.start()
                 await self._load_all(worker)
             except WorkerLost:
                 continue
-            except (RescorerError, OSError) as fault:
-                self._give_up(str(fault))
+            except (RescorerError, OSError) as error:
+                self._fail(str(error))
                 return
             self._idle.put(worker)
             return
 
     async def _load_all(self, worker: Worker) -> None:
-        """Loads what the others have. A bundle that is no longer on disk may only be about to be unloaded."""
-        until, done = time.monotonic() + self.timeout_s, set()
+        """Load the bundles that the other workers have loaded.
+
+        Retries until the time limit, because a bundle that is missing on disk may be about to be unloaded.
+        """
+        deadline, loaded = time.monotonic() + self.timeout_s, set()
         while True:
             try:
                 async with self._loading:
-                    for label in [each for each in self._loaded if each not in done]:
+                    for label in [label for label in self._loaded if label not in loaded]:
                         await worker.load(label, self._loaded[label])
-                        done.add(label)
+                        loaded.add(label)
                     return
-            except ModelError as fault:
-                if time.monotonic() > until:
+            except ModelError as error:
+                if time.monotonic() > deadline:
                     raise
-                log.warning("a new worker cannot have a model yet", fault=str(fault))
+                log.warning("a restarted worker cannot load a bundle yet, retrying", error=str(error))
             await asyncio.sleep(RESTART_DELAY_S)
 
-    def _give_up(self, reason: str) -> None:
+    def _fail(self, reason: str) -> None:
         self._idle.put(None)
-        self._broken(reason)
+        self._on_broken(reason)

@@ -1,4 +1,4 @@
-"""A worker that scores in a thread of the server itself: least memory, but calls wait for Python's lock."""
+"""Score in a thread of the server itself, which needs the least memory, but calls wait for Python's lock."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Result = TypeVar("Result")
 
 
 class ThreadWorker:
-    """Scores in a thread of this process. It cannot be replaced: once stopped it stays so."""
+    """A worker that is a thread of this process. Once stopped, it cannot be started again."""
 
     def __init__(self, device: str, threads: int, load: LoadScorer = TrieScorer.load) -> None:
         self._host = ModelHost(device, threads, load)
-        self._thread = ThreadPoolExecutor(1, "scoring")
+        self._scoring = ThreadPoolExecutor(1, "scoring")
         self._loading = ThreadPoolExecutor(1, "loading")
         self._stopped = False
         self.pid = 0
@@ -35,36 +35,36 @@ class ThreadWorker:
 
     async def start(self) -> None:
         if self._stopped:
-            raise ScoringError("the scoring thread of a process cannot be replaced")
+            raise ScoringError("the scoring thread has stopped and cannot be restarted; restart the server")
 
     async def load(self, label: str, folder: Path) -> None:
         await self._run(self._loading, lambda: self._host.load(label, folder))
 
     async def unload(self, label: str) -> None:
-        await self._run(self._thread, lambda: self._host.unload(label))
+        await self._run(self._scoring, lambda: self._host.unload(label))
 
     async def probe(self) -> None:
-        await self._run(self._thread, self._host.probe)
+        await self._run(self._scoring, self._host.probe)
 
     async def score(self, label: str, trie: HypothesisTrie, only: Sequence[str]) -> WorkerScores:
-        scored = await self._run(self._thread, lambda: self._host.measured(label, trie, only))
-        self.device_bytes = scored.device_bytes
-        return scored
+        result = await self._run(self._scoring, lambda: self._host.score_and_measure(label, trie, only))
+        self.device_bytes = result.device_bytes
+        return result
 
     async def stop(self) -> None:
         self._stopped = True
-        for each in (self._thread, self._loading):
-            each.shutdown(wait=False, cancel_futures=True)
+        for executor in (self._scoring, self._loading):
+            executor.shutdown(wait=False, cancel_futures=True)
 
-    async def give_up(self) -> None:
+    async def terminate(self) -> None:
         await self.stop()
 
-    async def _run(self, thread: ThreadPoolExecutor, job: Callable[[], Result]) -> Result:
+    async def _run(self, executor: ThreadPoolExecutor, job: Callable[[], Result]) -> Result:
         if self._stopped:
             raise WorkerLost("the scoring thread has stopped")
         try:
-            return await asyncio.get_running_loop().run_in_executor(thread, job)
+            return await asyncio.get_running_loop().run_in_executor(executor, job)
         except asyncio.CancelledError:
-            if self._stopped:  # before it was begun
+            if self._stopped:  # before the job was started
                 raise WorkerLost("the scoring thread has stopped") from None
             raise

@@ -1,6 +1,6 @@
-"""Owns what the server knows of whoever scores: a thread of its own, or a process spoken to in frames.
+"""Interface of a worker as the server sees it, and the workers that are processes.
 
-Each holds all loaded bundles and scores one trie at a time.
+Each worker holds all loaded bundles and scores one trie at a time.
 """
 
 from __future__ import annotations
@@ -18,53 +18,54 @@ from typing import Any, NamedTuple, Protocol
 from rescorer.errors import ScoringError
 from rescorer.lm.base import EdgeScores
 from rescorer.lm.context_stats import ContextWords
-from rescorer.service.workers.ipc import Arrays, Child, Frame, Peer, WorkerLost, scores_of, trie_arrays
+from rescorer.service.workers.ipc import Arrays, Child, Frame, Peer, WorkerLost, pack_trie, unpack_scores
 from rescorer.trie import HypothesisTrie
 
 
 class WorkerScores(NamedTuple):
-    """A model's edge scores by name, and what they took."""
+    """Edge scores of a trie, with the time and memory that scoring took."""
 
     scores: Mapping[str, EdgeScores]
+    """Edge scores by name of the model."""
     seconds: Mapping[str, float]
-    """By phase. A GPU's work is counted where it is waited for."""
+    """Seconds by phase. Work of a GPU is counted in the phase that waits for it."""
     context_words: ContextWords
     device_bytes: Mapping[str, int]
-    """Memory of a GPU, by kind; empty on a CPU."""
+    """Memory on a GPU in bytes, by kind; empty on a CPU."""
 
 
 class Worker(Protocol):
-    """Scores tries. Raises WorkerLost where it is no longer alive."""
+    """Scores tries. ``load``, ``unload``, ``probe`` and ``score`` raise WorkerLost if it is not alive."""
 
     pid: int
-    """Of its process, 0 where that is this one or none."""
+    """Id of the worker's process; 0: the worker is a thread, or is not running."""
     device_bytes: Mapping[str, int]
-    """Memory of its GPU after the last batch, as of ``WorkerScores``."""
+    """Memory on the worker's GPU after the last batch, in bytes by kind; empty on a CPU."""
 
     @property
     def alive(self) -> bool: ...
 
     async def start(self) -> None:
-        """Makes it alive, with no bundle loaded."""
+        """Start or restart the worker, with no bundle loaded."""
 
     async def load(self, label: str, folder: Path) -> None: ...
 
     async def unload(self, label: str) -> None: ...
 
     async def probe(self) -> None:
-        """Raises where its device no longer works."""
+        """Raise an error if the worker's device no longer works."""
 
     async def score(self, label: str, trie: HypothesisTrie, only: Sequence[str]) -> WorkerScores: ...
 
     async def stop(self) -> None:
-        """Ends it, whatever it is doing; or leaves it to the others that it scores for."""
+        """Stop the worker, whatever it is doing; disconnect from a worker that others share."""
 
-    async def give_up(self) -> None:
-        """Ends it for all, as it does not answer or gives faults."""
+    async def terminate(self) -> None:
+        """Stop a worker that hangs or fails, even if others share it."""
 
 
 class RemoteWorker(ABC):
-    """Scores in another process."""
+    """A worker that is another process."""
 
     def __init__(self) -> None:
         self._peer: Peer | None = None
@@ -92,23 +93,24 @@ class RemoteWorker(ABC):
 
     async def score(self, label: str, trie: HypothesisTrie, only: Sequence[str]) -> WorkerScores:
         header = {"do": "score", "label": label, "only": list(only)}
-        frame = await self._ask(header, trie_arrays(trie))
+        frame = await self._ask(header, pack_trie(trie))
         self.device_bytes = frame.header["device_bytes"]
         words = ContextWords(**frame.header["context_words"])
-        return WorkerScores(scores_of(frame.arrays), frame.header["seconds"], words, self.device_bytes)
+        return WorkerScores(unpack_scores(frame.arrays), frame.header["seconds"], words, self.device_bytes)
 
     async def _ask(self, header: dict[str, Any], arrays: Arrays | None = None) -> Frame:
         if self._peer is None:
-            raise WorkerLost("a scoring process has died")
+            raise WorkerLost("a worker has died")
         return await self._peer.ask(header, arrays)
 
 
 class ProcessWorker(RemoteWorker):
-    """Scores in a process of our own; it can be started again when it has died.
+    """A worker that is a child process, and can be restarted.
 
     Args:
-        niceness: how far it lets other processes go before it.
-        listening: a socket on which the process lets others ask, too; they have the bundles together.
+        niceness: niceness of the process; higher values let other processes go first.
+        listening: socket on which the process accepts further clients, who share the loaded bundles; None:
+            the process serves its parent only.
     """
 
     def __init__(
@@ -133,7 +135,7 @@ class ProcessWorker(RemoteWorker):
             "rescorer.service.workers", *arguments, pass_fds=self._descriptors
         )
         self.pid = self._child.pid
-        with suppress(OSError):  # it is gone already, which whoever asks it will learn
+        with suppress(OSError):  # it has exited already; the next request raises WorkerLost
             os.setpriority(os.PRIO_PROCESS, self.pid, self._niceness)
 
     async def stop(self) -> None:
@@ -142,22 +144,22 @@ class ProcessWorker(RemoteWorker):
             await child.kill()
         self.pid = 0
 
-    async def give_up(self) -> None:
+    async def terminate(self) -> None:
         await self.stop()
 
-    async def ended(self) -> bool:
-        """Waits until the process is gone; whether it has scored for anybody who shares it."""
+    async def wait_until_exit(self) -> bool:
+        """Wait until the process has exited; return whether it had scored for any client."""
         if self._child is None:
             return False
-        await self._child.ended()
-        return self._child.works
+        await self._child.wait_closed()
+        return self._child.has_worked
 
 
 class SharedWorker(RemoteWorker):
-    """Scores in a process that others ask, too, and that somebody else starts again when it has died.
+    """A worker process that several front ends share, and that the supervisor restarts.
 
     Args:
-        path: of the socket where it is found, which outlives it.
+        path: path of the worker's socket, which stays when the process is replaced.
     """
 
     def __init__(self, path: Path) -> None:
@@ -165,23 +167,25 @@ class SharedWorker(RemoteWorker):
         self._path = path
 
     async def start(self) -> None:
-        """Waits for the one that comes, where there is none."""
+        """Connect to the worker; wait for its replacement if it is being restarted."""
         await self.stop()
         while not self.pid:
             try:
                 self._peer = Peer(*await asyncio.open_unix_connection(self._path))
                 self.pid = (await self._ask({"do": "greet"})).header["pid"]
-            except WorkerLost:  # before it has seen us
+            except WorkerLost:  # it died before it accepted the connection
                 await self.stop()
-            except OSError as fault:
-                raise ScoringError(f"no worker can be reached at {self._path}: {fault.strerror}") from None
+            except OSError as error:
+                raise ScoringError(
+                    f"cannot connect to the worker at {self._path}: {error.strerror}"
+                ) from None
 
     async def stop(self) -> None:
         if self._peer is not None:
             self._peer.close()
         self._peer, self.pid = None, 0
 
-    async def give_up(self) -> None:
+    async def terminate(self) -> None:
         if self.alive and self.pid:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)

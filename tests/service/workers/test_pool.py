@@ -1,4 +1,4 @@
-"""Scorers that are replaced: what the others have they load, unless it is gone for good."""
+"""The pool of workers: restarts, loading bundles after a restart, and fair lending."""
 
 from __future__ import annotations
 
@@ -12,136 +12,136 @@ from rescorer.service.workers import pool
 from rescorer.service.workers.pool import WorkerPool
 
 
-class Loader:
-    """A worker that only loads, from folders that may be gone."""
+class FakeWorker:
+    """A worker that only loads bundles, of which some may be missing on disk."""
 
     def __init__(self) -> None:
-        self.alive, self.gone, self.has = True, set(), set()
+        self.alive, self.missing, self.loaded = True, set(), set()
 
     async def start(self):
-        self.alive, self.has = True, set()
+        self.alive, self.loaded = True, set()
 
     async def load(self, label, folder):
-        if label in self.gone:
+        if label in self.missing:
             raise BundleError(f"{folder}: no such bundle folder")
-        self.has.add(label)
+        self.loaded.add(label)
 
     async def unload(self, label):
-        self.has.discard(label)
+        self.loaded.discard(label)
 
     async def stop(self):
         self.alive = False
 
 
-async def with_one_dead(timeout_s):
-    """A pool of two workers, of which one has died after a bundle has gone from disk."""
-    broken, workers = [], [Loader(), Loader()]
-    pool = WorkerPool(workers, broken.append, timeout_s)
+async def start_pool_with_one_dead_worker(timeout_s):
+    """Start a pool of two workers; then remove a bundle from disk and let one worker die."""
+    reasons, workers = [], [FakeWorker(), FakeWorker()]
+    pool = WorkerPool(workers, reasons.append, timeout_s)
     await pool.start()
     for label in ("m/1", "m/2"):
         await pool.load(label, Path(label))
-    for each in workers:
-        each.gone.add("m/1")
-    async with pool.free() as worker:
+    for worker in workers:
+        worker.missing.add("m/1")
+    async with pool.acquire() as worker:
         worker.alive = False
-    return pool, worker, broken
+    return pool, worker, reasons
 
 
-async def soon(condition):
+async def wait_for(condition):
     async with asyncio.timeout(10):
         while not condition():
             await asyncio.sleep(0.01)
 
 
-def test_a_bundle_that_is_gone_and_then_unloaded_does_not_end_the_server():
+def test_a_missing_bundle_is_tolerated_if_it_is_then_unloaded():
     async def check():
-        pool, worker, broken = await with_one_dead(timeout_s=20)
+        pool, worker, reasons = await start_pool_with_one_dead_worker(timeout_s=20)
         await asyncio.sleep(0.3)
-        assert (pool.n_idle, broken) == (1, [])
+        assert (pool.n_idle, reasons) == (1, [])
         await pool.unload("m/1")
-        await soon(lambda: pool.n_idle == 2)
-        assert (worker.has, broken) == ({"m/2"}, [])
+        await wait_for(lambda: pool.n_idle == 2)
+        assert (worker.loaded, reasons) == ({"m/2"}, [])
         await pool.stop()
 
     asyncio.run(check())
 
 
-def test_a_bundle_that_is_gone_for_good_ends_the_server():
+def test_reports_a_bundle_that_stays_missing():
     async def check():
-        pool, _, broken = await with_one_dead(timeout_s=0.1)
-        await soon(lambda: broken)
-        assert broken == ["m/1: no such bundle folder"]
+        pool, _, reasons = await start_pool_with_one_dead_worker(timeout_s=0.1)
+        await wait_for(lambda: reasons)
+        assert reasons == ["m/1: no such bundle folder"]
         await pool.stop()
 
     asyncio.run(check())
 
 
-async def pool_of_one():
-    pool = WorkerPool([Loader()], lambda reason: None)
+async def start_pool_of_one():
+    pool = WorkerPool([FakeWorker()], lambda reason: None)
     await pool.start()
     return pool
 
 
-def test_who_comes_back_at_once_does_not_overtake_who_waits():
+def test_a_returning_caller_does_not_overtake_waiting_ones():
     async def check():
-        pool, order = await pool_of_one(), []
+        pool, order = await start_pool_of_one(), []
 
-        async def one_after_the_other(name):
+        async def acquire_three_times(name):
             for _ in range(3):  # without a pause between them
-                async with pool.free():
+                async with pool.acquire():
                     order.append(name)
                     await asyncio.sleep(0)
 
-        await asyncio.gather(*(one_after_the_other(name) for name in "abc"))
+        await asyncio.gather(*(acquire_three_times(name) for name in "abc"))
         assert "".join(order) == "abcabcabc"
 
     asyncio.run(check())
 
 
-def test_a_scorer_given_to_one_who_no_longer_waits_goes_to_the_next():
+def test_a_cancelled_caller_passes_its_worker_on():
     async def check():
-        pool = await pool_of_one()
+        pool = await start_pool_of_one()
 
-        async def once():
-            async with pool.free():
+        async def acquire_once():
+            async with pool.acquire():
                 return True
 
-        async with pool.free():
-            waiting = [asyncio.create_task(once()) for _ in range(3)]
+        async with pool.acquire():
+            waiting = [asyncio.create_task(acquire_once()) for _ in range(3)]
             await asyncio.sleep(0)
-            waiting[0].cancel()  # while it waits
-        waiting[1].cancel()  # after it was given the worker, before it knows
+            waiting[0].cancel()  # while it is waiting
+        waiting[1].cancel()  # after it was given the worker, before it has woken up
         assert await waiting[2]
         assert pool.n_idle == 1
 
     asyncio.run(check())
 
 
-def test_scorers_that_die_all_at_once_come_back():
+def test_restarts_workers_that_die_all_at_once():
     async def check():
-        broken, workers = [], [Loader() for _ in range(8)]
-        pool = WorkerPool(workers, broken.append)
+        reasons, workers = [], [FakeWorker() for _ in range(8)]
+        pool = WorkerPool(workers, reasons.append)
         await pool.start()
-        await pool.stop()  # all are dead, as where the machine had no memory left
-        async with asyncio.timeout(10), pool.free():
-            assert broken == []
-        await soon(lambda: pool.n_idle == 8)
-        assert (broken, all(each.alive for each in workers)) == ([], True)
+        await pool.stop()  # all are dead, as when the machine runs out of memory
+        async with asyncio.timeout(10), pool.acquire():
+            assert reasons == []
+        await wait_for(lambda: pool.n_idle == 8)
+        assert (reasons, all(worker.alive for worker in workers)) == ([], True)
 
     asyncio.run(check())
 
 
-def test_a_scorer_that_is_never_alive_ends_the_server(monkeypatch):
+def test_reports_a_worker_that_never_starts(monkeypatch):
     monkeypatch.setattr(pool, "RESTART_DELAY_S", 0.001)
 
     async def check():
-        broken, worker = [], Loader()
+        reasons, worker = [], FakeWorker()
         worker.start = worker.stop
-        pool = WorkerPool([worker], broken.append)
+        pool = WorkerPool([worker], reasons.append)
         await pool.start()
         with pytest.raises(Unavailable):
-            async with asyncio.timeout(30), pool.free():
+            async with asyncio.timeout(30), pool.acquire():
                 pass
-        assert broken == ["a worker died 6 times in a row"]
+        assert reasons == ["a worker died 6 times in a row"]
 
     asyncio.run(check())
