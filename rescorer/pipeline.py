@@ -32,8 +32,9 @@ MAX_BATCH_WORDS = 65_536
 class Rescorer:
     """Score and re-rank n-best lists with one bundle of models.
 
-    >>> rescorer = Rescorer.load("models/starter/1")       # doctest: +SKIP
-    >>> rescorer.rescore(lists)[0].best.text               # doctest: +SKIP
+    Examples:
+        >>> rescorer = Rescorer.load("models/starter/1")  # doctest: +SKIP
+        >>> rescorer.rescore(lists)[0].best.text  # doctest: +SKIP
     """
 
     def __init__(

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # No deadlines: a busy machine must not fail a test. CI draws the same examples in every run, so that a
-# failure is caused by the change under test; local runs keep searching for new examples,
-# a few of them in `make test-fast`.
-settings.register_profile("search", deadline=None)
+# failure is caused by the change under test. Local runs and `make fuzz` keep searching for new examples;
+# `make test-fast` tries a few.
+settings.register_profile("search", deadline=None, derandomize=False)
 settings.register_profile("fast", deadline=None, max_examples=10)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "search")
