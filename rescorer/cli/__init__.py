@@ -45,7 +45,9 @@ EPILOG = "Exit codes: 0 success, 1 some lists rejected or `inspect` found someth
 
 app = typer.Typer(
     **PLAIN_HELP,
-    help="Re-rank the n-best lists of a speech recogniser with language models.",
+    help="Re-rank the n-best lists of a speech recogniser with language models.\n\n"
+    "Example: rescorer rescore demo/lists.jsonl.gz -o out.jsonl --bundle models/starter/1 "
+    "--weights pocketsphinx",
     epilog=EPILOG,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -65,10 +67,7 @@ def _options(
         typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
-    """Re-rank the n-best lists of a speech recogniser with language models.
-
-    Example: rescorer rescore demo/lists.jsonl.gz -o out.jsonl --bundle models/starter/1
-    """
+    """Options of the program itself."""
 
 
 app.command("rescore")(rescore)

@@ -85,8 +85,8 @@ def evaluate(
 
     Example: rescorer evaluate demo/lists.jsonl.gz --bundle models/starter/1 --weights pocketsphinx --tune
 
-    Rows marked "tuned" are leave-one-group-out: weights are never applied to lists whose speaker, or whose
-    sentence from another speaker, was used to tune them.
+    Rows marked "tuned" are leave-one-group-out: the weights for a list are tuned on lists of other groups
+    with other references.
     """
     if tune and bundle is None:
         raise ConfigError("--tune compares language models: give --bundle")

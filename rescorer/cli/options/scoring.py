@@ -54,7 +54,7 @@ class CountingOptions:
     ] = False
     fragments: Annotated[
         bool,
-        typer.Option("--fragments", help="With sclite: match wo- with any word that starts so (its -F)."),
+        typer.Option("--fragments", help="With sclite: match wo- with words that start with wo (its -F)."),
     ] = False
 
     def settings(self) -> CountingSettings:
