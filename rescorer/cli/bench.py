@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.options.lists import FormatOption, ListInputOptions, MapOption, StreamOption
 from rescorer.cli.options.models import DeviceOption, DtypeOption
 from rescorer.errors import ConfigError, InputError
@@ -28,6 +29,36 @@ TABLE_WIDTH = 100
 """Columns of the table, whatever the width of the terminal."""
 
 
+@dataclass(frozen=True, slots=True)
+class NetworkOptions:
+    """Shape of a network with random weights."""
+
+    network: Annotated[
+        str, typer.Option(help="Kind of random network: lstm, gru, elman, feedforward or lbl.")
+    ] = "lstm"
+    hidden: Annotated[int, typer.Option(help="Size of word vectors and hidden states.")] = 200
+    layers: Annotated[int, typer.Option(help="Number of layers of the network.")] = 1
+    output: Annotated[str, typer.Option(help="Output layer: classes, full or tree.")] = "classes"
+    classes: Annotated[int, typer.Option(help="Number of output classes; 0: √V.")] = 0
+    vocabulary: Annotated[int, typer.Option(help="Number of words that the network knows.")] = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class MeasurementOptions:
+    """What is measured, and how often."""
+
+    warm_up: Annotated[int, typer.Option(help="Number of runs before those that count.")] = 1
+    repetitions: Annotated[int, typer.Option(help="Number of runs that count; the median is reported.")] = 3
+    peer_seconds: Annotated[
+        float, typer.Option(help="Seconds to run the plain PyTorch scorer; 0: leave it out.")
+    ] = 5.0
+    processor_time: Annotated[
+        bool,
+        typer.Option("--processor-time", help="Measure CPU time, for busy machines; needs --threads 1."),
+    ] = False
+
+
+@expand_options
 def bench(
     lists: Annotated[
         str | None, typer.Argument(metavar="[LISTS]", help="Lists to score; or give --synthetic.")
@@ -43,14 +74,7 @@ def bench(
         Path | None,
         typer.Option("--bundle", "-b", help="Folder of a model bundle; default: random models."),
     ] = None,
-    network: Annotated[
-        str, typer.Option(help="Kind of random network: lstm, gru, elman, feedforward or lbl.")
-    ] = "lstm",
-    hidden: Annotated[int, typer.Option(help="Size of word vectors and hidden states.")] = 200,
-    layers: Annotated[int, typer.Option(help="Number of layers of the network.")] = 1,
-    output: Annotated[str, typer.Option(help="Output layer: classes, full or tree.")] = "classes",
-    classes: Annotated[int, typer.Option(help="Number of output classes; 0: √V.")] = 0,
-    vocabulary: Annotated[int, typer.Option(help="Number of words that the network knows.")] = 10_000,
+    network_options: NetworkOptions,
     maps: MapOption = None,
     streams: StreamOption = None,
     format_: FormatOption = None,
@@ -66,15 +90,7 @@ def bench(
         ),
     ] = 1,
     batch_words: Annotated[int, typer.Option(help="Number of words scored at once.")] = MAX_BATCH_WORDS,
-    warm_up: Annotated[int, typer.Option(help="Number of runs before those that count.")] = 1,
-    repetitions: Annotated[int, typer.Option(help="Number of runs that count; the median is reported.")] = 3,
-    peer_seconds: Annotated[
-        float, typer.Option(help="Seconds to run the plain PyTorch scorer; 0: leave it out.")
-    ] = 5.0,
-    processor_time: Annotated[
-        bool,
-        typer.Option("--processor-time", help="Measure CPU time, for busy machines; needs --threads 1."),
-    ] = False,
+    measurement_options: MeasurementOptions,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")] = None,
 ) -> None:
     """Compare each phase of scoring with the machine's matrix products, plain PyTorch and KenLM.
@@ -94,7 +110,7 @@ def bench(
         raise ConfigError("expected either a file of lists or --synthetic")
     use_threads(threads)
     keep_freed_memory()  # as in `rescorer rescore`; the plain PyTorch scorer benefits too
-    options = BenchOptions(warm_up, repetitions, peer_seconds=peer_seconds, processor_time=processor_time)
+    options = BenchOptions(**asdict(measurement_options))
     with TemporaryDirectory() as name:
         folder = Path(name)
         source = lists or str(folder / "lists.jsonl")
@@ -109,7 +125,10 @@ def bench(
         if bundle:
             load = partial(Rescorer.load, bundle, device, batch_words, dtype, context_cache_bytes=0)
         else:
-            spec = ModelSpec(network, hidden, classes, vocabulary, output, layers)
+            shape = network_options
+            spec = ModelSpec(
+                shape.network, shape.hidden, shape.classes, shape.vocabulary, shape.output, shape.layers
+            )
             good = [item for item in read() if isinstance(item, NBestList)]
             load = partial(build_rescorer, spec, good, folder, device, dtype, batch_words)
         start = partial(ProcessPoolRescorer, partial(load_rescorer, load), processes, batch_words=batch_words)
