@@ -20,11 +20,11 @@ def token(
 
     The token itself is printed once, on stderr.
     """
-    from rescorer.service.net.clients_file import hash_of, new_token, parse_clients
+    from rescorer.service.net.clients_file import hash_token, new_token, parse_clients
 
     new = new_token()
     quoted = ", ".join(f'"{role}"' for role in roles or ["score"])
-    entry = f'[[client]]\nname = "{name}"\nroles = [{quoted}]\ntoken_sha256 = ["{hash_of(new)}"]\n'
+    entry = f'[[client]]\nname = "{name}"\nroles = [{quoted}]\ntoken_sha256 = ["{hash_token(new)}"]\n'
     parse_clients(entry, "the new entry")
     typer.echo(entry)
     typer.echo(f"token: {new}", err=True)

@@ -15,10 +15,11 @@ from rescorer.errors import BundleError, ConfigError
 from rescorer.service.api.shadow import Shadow
 from rescorer.service.engine.admission import Admission, Quota
 from rescorer.service.engine.batcher import Batcher
-from rescorer.service.models.discovery import find, wanted
+from rescorer.service.models.discovery import find_versions, select_versions
 from rescorer.service.models.repository import ModelRepository
 from rescorer.service.observability.metrics import Metrics
-from rescorer.service.observability.tracing import Tracing, tracing_to
+from rescorer.service.observability.tracing import Tracing
+from rescorer.service.observability.tracing import create_tracing as create_otlp_tracing
 from rescorer.service.settings import ServiceSettings
 from rescorer.service.workers.pool import WorkerPool
 from rescorer.service.workers.worker import ProcessWorker, Worker
@@ -88,7 +89,9 @@ def create_admission(settings: ServiceSettings) -> Admission:
 def create_tracing(settings: ServiceSettings) -> Tracing | None:
     if settings.trace_endpoint is None:
         return None
-    return tracing_to(settings.trace_endpoint, settings.trace_share, f"{socket.gethostname()}:{os.getpid()}")
+    return create_otlp_tracing(
+        settings.trace_endpoint, settings.trace_share, f"{socket.gethostname()}:{os.getpid()}"
+    )
 
 
 def create_repository(settings: ServiceSettings, pool: WorkerPool) -> ModelRepository:
@@ -117,7 +120,7 @@ def create_shadow(
     repository = None if settings.shadow[0] in "./" else settings.repository
     folder, single = repository or Path(settings.shadow), repository is None
     names = () if single else (settings.shadow,)
-    if not all(wanted(find(folder, single), names).values()):
+    if not all(select_versions(find_versions(folder, single), names).values()):
         raise BundleError(f"{folder}: has no bundle {settings.shadow} to use as the shadow")
     pool = WorkerPool(
         [create_process_worker(settings, SHADOW_NICENESS)],

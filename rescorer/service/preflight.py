@@ -95,20 +95,20 @@ def missing_bundles(settings: ServiceSettings) -> Iterator[str]:
     """Yield what is missing in the folder of models; whether they are usable turns out when they are
     loaded."""
     # Imports numpy, which is slow: only if the settings are otherwise right.
-    from rescorer.service.models.discovery import NO_BUNDLES, find, wanted
+    from rescorer.service.models.discovery import NO_BUNDLES, find_versions, select_versions
 
     folder = settings.repository or settings.bundle
     if folder is None:
         return
     try:
-        found = find(folder, single=settings.repository is None)
+        found = find_versions(folder, single=settings.repository is None)
     except BundleError as error:
         yield str(error)
         return
     if not found:
         yield f"{folder}: {NO_BUNDLES}"
     elif settings.repository is not None:
-        for name, versions in wanted(found, settings.models).items():
+        for name, versions in select_versions(found, settings.models).items():
             if not versions:
                 yield f"{folder}: has no bundle {name}"
 

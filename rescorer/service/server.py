@@ -45,7 +45,7 @@ from rescorer.service.gauges import Gauges
 from rescorer.service.models.repository import Changes
 from rescorer.service.net.addresses import check_free
 from rescorer.service.net.clients_file import Role
-from rescorer.service.net.grpc_listener import listening_server, watch
+from rescorer.service.net.grpc_listener import create_grpc_server, watch_listening
 from rescorer.service.net.port_file import remove_port, write_port
 from rescorer.service.net.tls import Certificates
 from rescorer.service.observability.endpoint import MetricsEndpoint
@@ -164,7 +164,7 @@ class Server:
         )
         self._polling: asyncio.Task[None] | None = None
         self._health = health_aio.HealthServicer()
-        self._server = listening_server(
+        self._server = create_grpc_server(
             [
                 AccessInterceptor(access, ROLES, telemetry),
                 *(FaultInterceptor(service, self._drain, telemetry) for service in OWN_SERVICES),
@@ -213,7 +213,7 @@ class Server:
             )
             log.info("metrics", host=settings.metrics_host, port=self._endpoint.port)
         await self._server.start()
-        self._watching = asyncio.create_task(watch(self._server, self._handle_failure))
+        self._watching = asyncio.create_task(watch_listening(self._server, self._handle_failure))
         log.info("listening", host=settings.host, port=port)
         if settings.port_file is not None:
             write_port(settings.port_file, port)

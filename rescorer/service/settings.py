@@ -16,7 +16,7 @@ from rescorer.protocol import MAX_MESSAGE_BYTES
 from rescorer.protocol.addresses import address, is_loopback
 from rescorer.service.config_sources import PREFIX
 from rescorer.service.net.clients_file import read_clients
-from rescorer.service.net.tls import check as check_certificates
+from rescorer.service.net.tls import check_certificates
 from rescorer.service.observability import tracing
 from rescorer.service.observability.logs import LogFormat
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rescorer.cli import main
-from rescorer.service.net.clients_file import hash_of
+from rescorer.service.net.clients_file import hash_token
 from rescorer.service.preflight import load_settings
 from rescorer.service.settings import ServiceSettings
 from tests.conftest import REPOSITORY
@@ -114,7 +114,7 @@ def test_kubernetes_settings_are_valid_and_match_the_pods(tmp_path):
     assert str(Path(file_settings["access"]).parent) in mounts
     assert file_settings["repository"] in mounts
     access = tmp_path / "access.toml"
-    access.write_text(f'[[client]]\nname = "a"\nroles = ["score"]\ntoken_sha256 = ["{hash_of("t")}"]\n')
+    access.write_text(f'[[client]]\nname = "a"\nroles = ["score"]\ntoken_sha256 = ["{hash_token("t")}"]\n')
     settings = load_settings(**(file_settings | {"access": access, "repository": tmp_path}))
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert ports == {"grpc": settings.port, "metrics": settings.metrics_port}

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 from rescorer.service.net import grpc_listener
-from rescorer.service.net.grpc_listener import PARTS, listening_server, other_parts
+from rescorer.service.net.grpc_listener import INTERNALS, changed_internals, create_grpc_server
 from tests.support.servers import run_server
 from tests.support.stubs import make_list_message
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 @asynccontextmanager
 async def answering(answer: Callable[[bytes, Any], Awaitable[bytes]]) -> AsyncIterator[tuple[Any, Any]]:
     """A bare server of one method, and that method as its callers have it."""
-    server = listening_server((), 100)
+    server = create_grpc_server((), 100)
     handler = grpc.unary_unary_rpc_method_handler(answer)
     server.add_registered_method_handlers("test.Service", {"Method": handler})
     port = server.add_insecure_port("127.0.0.1:0")
@@ -126,8 +126,8 @@ def test_a_client_may_ask_for_more_calls_than_its_connection_may_have_open():
     ],
 )
 def test_with_another_grpc_the_server_listens_as_that_does(monkeypatch, ngram_bundle, change, other):
-    monkeypatch.setattr(grpc_listener, "PARTS", {**PARTS, **change})
-    assert list(other_parts()) == other
+    monkeypatch.setattr(grpc_listener, "INTERNALS", {**INTERNALS, **change})
+    assert list(changed_internals()) == other
     with capture_logs() as logs, run_server(ngram_bundle) as server:
         assert not isinstance(server.server._server._server, grpc_listener.Core)
         with grpc.insecure_channel(server.target) as channel:
@@ -136,10 +136,10 @@ def test_with_another_grpc_the_server_listens_as_that_does(monkeypatch, ngram_bu
             )
         assert answer.lists[0].status.code == 0
     (warning,) = [each for each in logs if each["log_level"] == "warning"]
-    assert (warning["other"], warning["version"]) == (other, grpc.__version__)
+    assert (warning["changed"], warning["version"]) == (other, grpc.__version__)
 
 
 def test_this_grpc_has_the_parts_that_calls_are_taken_with(ngram_bundle):
-    assert list(other_parts()) == []
+    assert list(changed_internals()) == []
     with run_server(ngram_bundle, load=False) as server:
         assert isinstance(server.server._server._server, grpc_listener.Core)

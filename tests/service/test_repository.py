@@ -1,4 +1,4 @@
-"""Which versions serve: found, loaded, switched, drained, dropped; broken ones are refused."""
+"""The versions in service: found, loaded, switched, drained, unloaded; broken ones are refused."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pytest
 from rescorer import BundleError, ConfigError
 from rescorer.bundle import sha256
 from rescorer.errors import ModelNotFound, ScoringError, Unavailable
-from rescorer.service.models.metadata import model_facts
+from rescorer.service.models.metadata import read_model_facts
 from rescorer.service.models.repository import ModelRepository
 from tests.support.tiny_models import write_bundle
 
 
-class Shelf:
-    """A host that only keeps account."""
+class RecordingHost:
+    """A host that only records what is loaded and unloaded."""
 
     def __init__(self) -> None:
         self.held: list[str] = []
@@ -51,7 +51,7 @@ def folder(tmp_path) -> Path:
 
 @pytest.fixture
 def add(original, folder):
-    """Puts a version into the repository."""
+    """Add a version to the repository."""
 
     def add(label: str) -> Path:
         name, version = label.split("/")
@@ -66,12 +66,7 @@ def add(original, folder):
 
 
 def repository(folder, **options) -> ModelRepository:
-    return ModelRepository(Shelf(), folder, **({"single": False} | options))
-
-
-async def settled(models: ModelRepository) -> None:
-    while models._dropping:
-        await asyncio.sleep(0)
+    return ModelRepository(RecordingHost(), folder, **({"single": False} | options))
 
 
 def test_the_newest_serves_until_a_newer_one_is_loaded(folder, add):
@@ -92,10 +87,10 @@ def test_the_newest_serves_until_a_newer_one_is_loaded(folder, add):
             assert models.version("a").label == "a/10"
             # Whoever began with the old one ends with it.
             assert ranker.bundle.label == "a/9"
-            await settled(models)
-            assert models._host.held == ["a/9", "a/10"]
-        await settled(models)
-        assert models._host.held == ["a/10"]
+            await models.wait_for_unloads()
+            assert models.host.held == ["a/9", "a/10"]
+        await models.wait_for_unloads()
+        assert models.host.held == ["a/10"]
         assert [each.label for each in models.versions] == ["a/10"]
         assert not await models.reload()
 
@@ -118,8 +113,8 @@ def test_a_version_can_be_pinned_and_names_beside_each_other(folder, add):
         models.models = ("a/1",)
         changes = await models.reload()
         assert sorted(changes.retired) == ["a/2", "b/5"]
-        await settled(models)
-        assert models._host.held == ["a/1"]
+        await models.wait_for_unloads()
+        assert models.host.held == ["a/1"]
 
     asyncio.run(story())
 
@@ -187,15 +182,15 @@ def test_what_was_refused_is_tried_again_when_it_has_changed_or_when_told(folder
         models = repository(folder)
         await models.start()
         add("a/2")
-        models._host.fault = ScoringError("not finite")
+        models.host.fault = ScoringError("not finite")
         assert (await models.reload()).refused == {"a/2": "not finite"}
-        models._host.fault = None
+        models.host.fault = None
         assert (await models.reload(again=False)).refused == {"a/2": "not finite"}
         assert (await models.reload()).loaded == ["a/2"]
-        models._host.fault = RuntimeError("out of memory")
+        models.host.fault = RuntimeError("out of memory")
         add("a/3")
         assert "RuntimeError: out of memory" in (await models.reload()).refused["a/3"]
-        models._host.fault = None
+        models.host.fault = None
         (folder / "a/3/weights/other.json").write_text("{}")
         assert (await models.reload(again=False)).loaded == ["a/3"]
 
@@ -214,7 +209,7 @@ def test_weights_are_read_again_without_loading_models_and_models_are_immutable(
             assert (changes.loaded, changes.changed) == ([], ["a/1"])
             assert "other" not in before.bundle.weights
             assert models.version().bundle.weights["other"].word == 3.0
-        assert models._host.log == ["load a/1"]
+        assert models.host.log == ["load a/1"]
         manifest = json.loads((path / "manifest.json").read_text())
         (path / "text.json").write_text("{}")
         manifest["files"]["text.json"] = sha256(path / "text.json")
@@ -238,8 +233,8 @@ def test_a_retired_version_that_is_still_in_use_can_serve_again(folder, add):
             changes = await models.reload()
             assert (changes.loaded, changes.retired) == (["a/1"], ["a/2"])
             assert models.version().label == "a/1"
-        await settled(models)
-        assert models._host.log == ["load a/1", "load a/2", "unload a/2"]
+        await models.wait_for_unloads()
+        assert models.host.log == ["load a/1", "load a/2", "unload a/2"]
 
     asyncio.run(story())
 
@@ -247,7 +242,7 @@ def test_a_retired_version_that_is_still_in_use_can_serve_again(folder, add):
 def test_models_stay_within_their_memory(folder, add):
     path = add("a/1")
     manifest = json.loads((path / "manifest.json").read_text())
-    size = sum(each.memory_bytes for each in model_facts(path, manifest))
+    size = sum(each.memory_bytes for each in read_model_facts(path, manifest))
 
     async def story():
         models = repository(folder, max_bytes=2 * size)
@@ -291,7 +286,7 @@ def test_what_cannot_be_started_is_told_whole(folder, add):
 def test_the_one_reason_is_raised_as_it_is(folder, add):
     add("a/1")
     models = repository(folder)
-    models._host.fault = ConfigError("device is 'foo'")
+    models.host.fault = ConfigError("device is 'foo'")
     with pytest.raises(ConfigError, match="foo"):
         asyncio.run(models.start())
 

@@ -25,7 +25,7 @@ from rescorer.load.server import run_server
 from rescorer.protocol.messages import list_to_proto
 from rescorer.protocol.v1 import admin_pb2
 from rescorer.protocol.v1.admin_pb2_grpc import AdminServiceStub
-from rescorer.service.net.clients_file import hash_of, new_token
+from rescorer.service.net.clients_file import hash_token, new_token
 from rescorer.types import NBestList
 from tools.chaos.caller import CallerConfig, CallerReport, merge_reports
 from tools.chaos.version_repository import VersionRepository
@@ -283,4 +283,4 @@ def write_access_file(path: Path, admin_token: str, tokens: Sequence[str]) -> No
 def format_client(name: str, roles: Sequence[str], token: str) -> str:
     """Format an entry of a clients file."""
     role_names = ", ".join(f'"{role}"' for role in roles)
-    return f'[[client]]\nname = "{name}"\nroles = [{role_names}]\ntoken_sha256 = ["{hash_of(token)}"]\n'
+    return f'[[client]]\nname = "{name}"\nroles = [{role_names}]\ntoken_sha256 = ["{hash_token(token)}"]\n'

@@ -14,7 +14,7 @@ from rescorer.errors import PermissionDenied, ServiceError, Unauthenticated
 from rescorer.protocol.status import kind_of
 from rescorer.service.api.call_telemetry import Telemetry
 from rescorer.service.api.interceptors import abort
-from rescorer.service.net.clients_file import ClientEntry, Role, hash_of, read_clients
+from rescorer.service.net.clients_file import ClientEntry, Role, hash_token, read_clients
 
 AUTHORIZATION, BEARER = "authorization", "bearer "
 
@@ -61,7 +61,7 @@ class Access:
         shown = [value for key, value in context.invocation_metadata() or () if key == AUTHORIZATION]
         if shown:
             value = str(shown[0])
-            known = self._by_token.get(hash_of(value[len(BEARER) :].strip()))
+            known = self._by_token.get(hash_token(value[len(BEARER) :].strip()))
             if known is None or len(shown) > 1 or not value.lower().startswith(BEARER):
                 raise Unauthenticated("the token is not known; expected metadata authorization: Bearer TOKEN")
             return known

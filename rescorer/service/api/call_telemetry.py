@@ -14,8 +14,8 @@ import structlog
 from rescorer.protocol.status import kind_of
 from rescorer.service.engine.work_item import ItemScores
 from rescorer.service.observability.metrics import Metrics
-from rescorer.service.observability.request_id import name_request
-from rescorer.service.observability.timings import PhaseTiming, sums
+from rescorer.service.observability.request_id import bind_request_id
+from rescorer.service.observability.timings import PhaseTiming, sum_by_phase
 from rescorer.service.observability.tracing import CallSpan, Tracing
 
 log = structlog.get_logger()
@@ -63,7 +63,7 @@ class Call:
         """Another one may follow."""
         if self._span is not None:
             self._span.add(self.timings)
-        self._seconds.update(sums(self.timings))
+        self._seconds.update(sum_by_phase(self.timings))
         self.timings = []
 
     def ended(self, event: str, code: str, fault: Exception | None = None) -> None:
@@ -116,7 +116,7 @@ class Telemetry:
         Args:
             path: ``/service/method``.
         """
-        request_id = name_request(context)
+        request_id = bind_request_id(context)
         span = None
         if self._tracing is not None:
             span = self._tracing.begin(path, context.invocation_metadata() or (), request_id)

@@ -20,7 +20,7 @@ from rescorer.profiling import Phase
 from rescorer.protocol.status import kind_of, retry_after_ms, status_from_error
 from rescorer.service.api.call_telemetry import Call, Telemetry
 from rescorer.service.api.drain import Drain
-from rescorer.service.observability.request_id import REQUEST_ID, name_request
+from rescorer.service.observability.request_id import REQUEST_ID, bind_request_id
 from rescorer.service.observability.timings import PhaseTiming, label
 
 PUSHBACK = "grpc-retry-pushback-ms"
@@ -116,7 +116,7 @@ async def guard(context: grpc.aio.ServicerContext, call: Call) -> AsyncIterator[
 
 async def abort(context: grpc.aio.ServicerContext, fault: Exception) -> None:
     """Ends the call; gRPC's own retries obey the trailing metadata, other callers read the details."""
-    request_id = name_request(context)
+    request_id = bind_request_id(context)
     status = rpc_status.to_status(status_from_error(fault, request_id, longest=LONGEST_TEXT))
     trailing = (*status.trailing_metadata, (REQUEST_ID, request_id))
     if retry_ms := retry_after_ms(fault):

@@ -35,7 +35,7 @@ from rescorer.service.engine.offload import Offloader
 from rescorer.service.models.repository import ModelRepository
 from rescorer.service.observability.metrics import Metrics
 from rescorer.service.observability.request_id import current_request
-from rescorer.service.observability.timings import PhaseTiming, sums
+from rescorer.service.observability.timings import PhaseTiming, sum_by_phase
 from rescorer.service.settings import BYTES_PER_TOKEN, ServiceSettings
 
 Response = TypeVar("Response")
@@ -209,5 +209,5 @@ def timing(outcomes: list[ListOutcome], arrived: float, timings: list[PhaseTimin
     batches = {id(part.batch): part.batch for part in parts}.values()
     began = min((part.queue.began + part.queue.seconds for part in parts), default=arrived)
     compute_s = sum(timing.seconds for batch in batches for timing in batch.timings)
-    phase_ms = {phase: seconds * 1e3 for phase, seconds in sums(timings).items()}
+    phase_ms = {phase: seconds * 1e3 for phase, seconds in sum_by_phase(timings).items()}
     return pb.Timing(queue_ms=(began - arrived) * 1e3, compute_ms=compute_s * 1e3, phase_ms=phase_ms)

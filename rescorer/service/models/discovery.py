@@ -1,4 +1,4 @@
-"""Owns what lies in a folder of bundles: names, versions, what was changed, and which of them are wanted."""
+"""Discover bundles and their versions on disk, select those to serve, and detect changes."""
 
 from __future__ import annotations
 
@@ -9,67 +9,75 @@ from typing import NamedTuple
 from rescorer.bundle import MANIFEST, read_manifest
 from rescorer.errors import BundleError
 
-Print = tuple[tuple[str, int, int], ...]
-"""Path, size and time of change of every file of a folder."""
+Fingerprint = tuple[tuple[str, int, int], ...]
+"""Path, size and modification time of every file of a folder."""
 
 
-NO_BUNDLES = f"no bundles; expected folders NAME/VERSION with a {MANIFEST} in it, or `bundle` for one alone"
+NO_BUNDLES = (
+    f"no bundles; expected folders NAME/VERSION with a {MANIFEST}, or the setting bundle for a single one"
+)
 
 
-class Found(NamedTuple):
-    """A version on disk, sound or not."""
+class FoundVersion(NamedTuple):
+    """A version on disk, valid or not."""
 
     name: str
     version: int
     folder: Path
     strict: bool = True
-    """Its manifest must say the same name and version."""
+    """Whether its manifest must state the same name and version as the folders."""
 
     @property
     def label(self) -> str:
         return f"{self.name}/{self.version}"
 
 
-def find(folder: Path, single: bool) -> list[Found]:
-    """The versions in a folder.
+def find_versions(folder: Path, single: bool) -> list[FoundVersion]:
+    """Find the versions in a folder.
 
     Args:
-        single: the folder is of one bundle, or of one bundle's versions.
+        single: whether the folder is one bundle, or holds the versions of one bundle.
 
     Raises:
-        BundleError: the folder cannot be read, or is of one bundle and its manifest cannot.
+        BundleError: the folder, or the manifest of a single bundle, cannot be read.
     """
     try:
         if not single:
-            names = [each for each in sorted(folder.iterdir()) if each.is_dir()]
-            return [each for name in names for each in versions(name, name.name)]
-        alone = (folder / MANIFEST).exists() or not folder.is_dir()
-        found = [] if alone else versions(folder, folder.resolve().name)
-    except OSError as fault:
-        raise BundleError(f"{folder}: cannot be read as a folder of bundles: {fault.strerror}") from None
+            bundles = [path for path in sorted(folder.iterdir()) if path.is_dir()]
+            return [version for path in bundles for version in _versions_in(path, path.name)]
+        is_bundle = (folder / MANIFEST).exists() or not folder.is_dir()
+        found = [] if is_bundle else _versions_in(folder, folder.resolve().name)
+    except OSError as error:
+        raise BundleError(f"{folder}: cannot be read as a folder of bundles: {error.strerror}") from None
     if found:
         return found
     manifest = read_manifest(folder)
-    return [Found(manifest["name"], manifest["version"], folder, strict=False)]
+    return [FoundVersion(manifest["name"], manifest["version"], folder, strict=False)]
 
 
-def versions(folder: Path, name: str) -> list[Found]:
-    """The folders called by numbers in it; hidden ones are still being made."""
+def _versions_in(folder: Path, name: str) -> list[FoundVersion]:
+    """Find the folders named by numbers; bundles with hidden names are still being written."""
     if name.startswith("."):
         return []
-    numbers = [each for each in folder.iterdir() if each.name.isdecimal() and each.is_dir()]
-    return [Found(name, int(each.name), each) for each in numbers]
+    numbers = [path for path in folder.iterdir() if path.name.isdecimal() and path.is_dir()]
+    return [FoundVersion(name, int(path.name), path) for path in numbers]
 
 
-def wanted(found: Sequence[Found], models: Sequence[str]) -> dict[str, list[Found]]:
-    """For everything that is to be served the versions to try, the newest first; a pinned one alone."""
-    newest_first = sorted(found, key=lambda each: -each.version)
-    names = models or sorted({each.name for each in found})
-    return {each: [one for one in newest_first if each in (one.name, one.label)] for each in names}
+def select_versions(found: Sequence[FoundVersion], models: Sequence[str]) -> dict[str, list[FoundVersion]]:
+    """Return the versions to try for each model to serve, newest first; for a pinned model only that version.
+
+    Args:
+        models: ``name`` or ``name/version``; empty: all names found.
+    """
+    newest_first = sorted(found, key=lambda version: -version.version)
+    return {
+        model: [version for version in newest_first if model in (version.name, version.label)]
+        for model in models or sorted({version.name for version in found})
+    }
 
 
-def fingerprint(folder: Path) -> Print:
-    """Tells a folder that has changed from one that has not; nothing of one that is going away."""
+def fingerprint(folder: Path) -> Fingerprint:
+    """Fingerprint a folder, to detect changes; empty if it is being removed."""
     try:
         files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
         seen = [(path.relative_to(folder).as_posix(), path.stat()) for path in files]

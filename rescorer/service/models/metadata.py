@@ -1,4 +1,4 @@
-"""Owns what can be told of a bundle's models from their files, without loading them: words, size, memory."""
+"""Read vocabulary size, parameters and memory of a bundle's models from their files, without loading them."""
 
 from __future__ import annotations
 
@@ -15,56 +15,56 @@ from rescorer.errors import BundleError
 from rescorer.vocabulary import SPECIAL_TOKENS
 
 WORD_BYTES = 200
-"""Of a word, as Python keeps it in vocabularies and tables, beside KenLM's own."""
+"""Memory per word in Python's vocabularies and tables, besides KenLM's own."""
 NGRAM_BYTES = 32
-"""Of an n-gram in KenLM's hash tables, which leave a third of their room free."""
+"""Memory per n-gram in KenLM's hash tables, which leave a third of their slots free."""
 WEIGHT_BYTES = 4
-"""Weights are float32 in memory, whatever they are on disk."""
-HEADER_LINES = 20
-"""Within which an ARPA file has said its counts."""
+"""Memory per weight: float32, whatever the type on disk."""
+ARPA_HEADER_LINES = 20
+"""Lines that are searched for the n-gram counts of an ARPA file."""
 
 
 class ModelFacts(NamedTuple):
-    """What is known of one model."""
+    """Facts about one model; 0 if its files do not state them."""
 
     name: str
     kind: str
     vocabulary_size: int
-    """Words it knows, without the marks of sentences and of unknown words; 0: not told by its files."""
+    """Known words, without sentence marks and ``<unk>``."""
     parameters: int
-    """Weights of a network, n-grams of an n-gram; 0: not told by its files."""
+    """Weights of a network, or n-grams of an n-gram model."""
     memory_bytes: int
-    """About what it takes in memory."""
+    """Estimated memory."""
 
 
-def model_facts(folder: Path, manifest: Mapping[str, Any]) -> list[ModelFacts]:
-    """The facts of every model of a bundle; raises BundleError where a file cannot be read."""
+def read_model_facts(folder: Path, manifest: Mapping[str, Any]) -> list[ModelFacts]:
+    """Read the facts of every model of a bundle; raises BundleError if a file cannot be read."""
     facts = []
     for name, entry in manifest["models"].items():
-        told_by = network_facts if entry["kind"] == "neural" else ngram_facts
+        read = _read_network_facts if entry["kind"] == "neural" else _read_ngram_facts
         try:
-            facts.append(told_by(name, folder, entry))
-        except (OSError, EOFError, ValueError, KeyError, zlib.error) as fault:
-            raise BundleError(f"{folder / entry['path']}: cannot be read: {fault}") from None
+            facts.append(read(name, folder, entry))
+        except (OSError, EOFError, ValueError, KeyError, zlib.error) as error:
+            raise BundleError(f"{folder / entry['path']}: cannot be read: {error}") from None
     return facts
 
 
-def network_facts(name: str, bundle: Path, entry: Mapping[str, Any]) -> ModelFacts:
-    """From the network's configuration and the header of its weights, which says their shapes."""
+def _read_network_facts(name: str, bundle: Path, entry: Mapping[str, Any]) -> ModelFacts:
+    """Read the network's configuration and the shapes in the header of its weights."""
     folder = bundle / entry["path"]
     with open(folder / "model.safetensors", "rb") as stream:
         header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
-    shapes = [each["shape"] for key, each in header.items() if key != "__metadata__"]
+    shapes = [tensor["shape"] for key, tensor in header.items() if key != "__metadata__"]
     parameters = sum(math.prod(shape) for shape in shapes)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     words = int(config["vocabulary_size"]) - len(SPECIAL_TOKENS)
     return ModelFacts(name, "neural", words, parameters, parameters * WEIGHT_BYTES + words * WORD_BYTES)
 
 
-def ngram_facts(name: str, bundle: Path, entry: Mapping[str, Any]) -> ModelFacts:
-    """From the counts that an ARPA file begins with; a KenLM binary is mapped into memory as it is."""
+def _read_ngram_facts(name: str, bundle: Path, entry: Mapping[str, Any]) -> ModelFacts:
+    """Read the counts of an ARPA file; a KenLM binary is mapped into memory, so its file size counts."""
     path = bundle / entry["path"]
-    counts = arpa_counts(path)
+    counts = read_arpa_counts(path)
     if counts:
         words, n_grams = max(0, counts[0] - len(SPECIAL_TOKENS)), sum(counts)
         return ModelFacts(name, "ngram", words, n_grams, n_grams * NGRAM_BYTES + words * WORD_BYTES)
@@ -72,8 +72,8 @@ def ngram_facts(name: str, bundle: Path, entry: Mapping[str, Any]) -> ModelFacts
     return ModelFacts(name, "ngram", words, 0, path.stat().st_size + words * WORD_BYTES)
 
 
-def arpa_counts(path: Path) -> list[int]:
-    """How many n-grams of each order an ARPA file, gzip or plain, says it has; none for another file."""
+def read_arpa_counts(path: Path) -> list[int]:
+    """Read the number of n-grams per order from an ARPA file (gzip or plain); empty for other files."""
     with open(path, "rb") as raw:
         zipped = raw.read(2) == b"\x1f\x8b"
     counts: list[int] = []
@@ -81,7 +81,7 @@ def arpa_counts(path: Path) -> list[int]:
         if not stream.read(64).lstrip().startswith(b"\\data\\"):
             return counts
         stream.seek(0)
-        for _, line in zip(range(HEADER_LINES), stream, strict=False):
+        for _, line in zip(range(ARPA_HEADER_LINES), stream, strict=False):
             if line.startswith(b"ngram ") and b"=" in line:
                 counts.append(int(line.split(b"=")[1]))
     return counts

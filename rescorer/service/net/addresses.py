@@ -9,38 +9,48 @@ from rescorer.errors import ConfigError
 from rescorer.protocol.addresses import address
 
 NO_ADDRESS = (errno.EADDRNOTAVAIL, socket.EAI_NONAME, socket.EAI_AGAIN, socket.EAI_FAIL)
-"""What is said of addresses of other machines, and of names that nobody knows."""
+"""Errors for addresses of other machines and for unknown names."""
 
 
 def check_free(host: str, port: int, what: str) -> None:
-    """Raises ConfigError, naming ``what`` would listen there, where nobody can; gRPC does not tell why."""
+    """Check that an address is free to listen on; gRPC's own error does not say what is wrong.
+
+    Args:
+        what: the subject of the error message, such as ``the service``.
+
+    Raises:
+        ConfigError: nothing can listen there.
+    """
     try:
         socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
-    except OSError as fault:
-        raise ConfigError(f"{what} cannot listen on {address(host, port)}: {why_not(fault)}") from None
+    except OSError as error:
+        raise ConfigError(f"{what} cannot listen on {address(host, port)}: {explain(error)}") from None
 
 
 def keep_port(host: str, port: int, what: str) -> socket.socket:
-    """Takes an address, 0: with any free port, for processes of ours that listen there with SO_REUSEPORT.
+    """Reserve an address for processes that listen there with SO_REUSEPORT; port 0 reserves any free port.
 
-    Nobody else's can as long as the socket is open, whether ours do or not. Raises as ``check_free``.
+    No other user's process can listen there while the returned socket is open.
+
+    Raises:
+        ConfigError: nothing can listen there.
     """
     check_free(host, port, what)
-    kept = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    reserved = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     for option, value in ((socket.SO_REUSEADDR, 1), (socket.SO_REUSEPORT, 1)):
-        kept.setsockopt(socket.SOL_SOCKET, option, value)
-    kept.bind((host, port))
-    # Needed for the connections that a server before has left; while it is set others could listen here.
-    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
-    return kept
+        reserved.setsockopt(socket.SOL_SOCKET, option, value)
+    reserved.bind((host, port))
+    # Was needed because of connections that a previous server left; while set, others could listen here too.
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+    return reserved
 
 
-def why_not(fault: OSError) -> str:
-    """Why a socket cannot listen, and what to do."""
-    if fault.errno in NO_ADDRESS:
+def explain(error: OSError) -> str:
+    """Explain why a socket cannot listen, and what to do."""
+    if error.errno in NO_ADDRESS:
         return "this machine has no such address"
-    if fault.errno == errno.EADDRINUSE:
-        return "another process does; choose another port, or 0 for any free one"
-    if fault.errno == errno.EACCES:
-        return "it is not allowed; choose a port above 1023"
-    return str(fault.strerror)
+    if error.errno == errno.EADDRINUSE:
+        return "another process does already; choose another port, or 0 for any free one"
+    if error.errno == errno.EACCES:
+        return "permission denied; choose a port above 1023"
+    return str(error.strerror)

@@ -1,4 +1,4 @@
-"""Owns the file that says who is let in: clients, their tokens' hashes or certificates' names, their roles.
+"""Read the file of clients: hashes of their tokens or names in their certificates, and their roles.
 
     [[client]]
     name = "captions"
@@ -10,7 +10,7 @@
     roles = ["score", "admin"]
     certificates = ["ops.example.org"]
 
-Several tokens of one client are valid at once, so that one can be exchanged for another.
+A client may have several valid tokens at once, so that tokens can be rotated.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rescorer.errors import ConfigError
 
 Role = Literal["score", "admin"]
 TOKEN_BYTES = 32
-"""Of chance: nobody guesses it, so a plain hash that costs nothing a call is enough."""
+"""Random bytes per token: too many to guess, so that a plain, fast hash is safe."""
 
 
 class ClientEntry(BaseModel):
@@ -37,68 +37,72 @@ class ClientEntry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: Annotated[str, Field(pattern=r"^[\w.@-]{1,64}$")]
-    """What logs call it."""
+    """The client's name in logs."""
     roles: Annotated[frozenset[Role], Field(min_length=1)]
     token_sha256: tuple[Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")], ...] = ()
-    """Of the token's UTF-8 bytes, in hexadecimal."""
+    """SHA-256 of the token's UTF-8 bytes, in hexadecimal."""
     certificates: tuple[Annotated[str, Field(min_length=1)], ...] = ()
-    """Subject alternative names of its certificates, or the common name where they have none."""
+    """Subject alternative names of its certificates, or their common names if they have none."""
 
     @model_validator(mode="after")
-    def _can_come_in(self) -> ClientEntry:
+    def _has_credentials(self) -> ClientEntry:
         if not self.token_sha256 and not self.certificates:
             raise ValueError("expected token_sha256 or certificates")
         return self
 
 
 class ClientEntries(BaseModel):
-    """All clients, no two of whom could be taken for each other."""
+    """All clients; names, tokens and certificates are unique."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     client: tuple[ClientEntry, ...]
 
     @model_validator(mode="after")
-    def _differ(self) -> ClientEntries:
+    def _are_unique(self) -> ClientEntries:
         for field in ("name", "token_sha256", "certificates"):
-            values = [getattr(each, field) for each in self.client]
-            flat = values if field == "name" else [one for each in values for one in each]
-            twice = [value for value, count in Counter(flat).items() if count > 1]
-            if twice:
-                raise ValueError(f"{field} {', '.join(twice)} is there twice")
+            values = [getattr(entry, field) for entry in self.client]
+            flat = values if field == "name" else [item for items in values for item in items]
+            duplicates = [value for value, count in Counter(flat).items() if count > 1]
+            if duplicates:
+                raise ValueError(f"{field} {', '.join(duplicates)} occurs twice")
         return self
 
 
 def read_clients(path: Path) -> tuple[ClientEntry, ...]:
-    """The clients that a file names; raises ConfigError with everything that is wrong in it."""
+    """Read the clients from a file.
+
+    Raises:
+        ConfigError: listing everything that is wrong in the file.
+    """
     try:
         return parse_clients(path.read_text(encoding="utf-8"), f"access file {path}")
-    except (OSError, UnicodeDecodeError) as fault:
-        raise ConfigError(f"access file {path}: cannot be read: {fault}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"access file {path}: cannot be read: {error}") from None
 
 
 def parse_clients(text: str, name: str) -> tuple[ClientEntry, ...]:
-    """As ``read_clients``, of the text of a file.
+    """Parse the text of a clients file, see ``read_clients``.
 
     Args:
-        name: what messages call it.
+        name: of the file, for error messages.
     """
     try:
         return ClientEntries(**tomllib.loads(text)).client
-    except ValidationError as fault:
-        wrong = [
-            f"{'.'.join(map(str, each['loc']))}: {each['msg'].removeprefix('Value error, ')}".lstrip(": ")
-            for each in fault.errors()
+    except ValidationError as error:
+        messages = [
+            f"{'.'.join(map(str, detail['loc']))}: {detail['msg'].removeprefix('Value error, ')}".lstrip(": ")
+            for detail in error.errors()
         ]
-        raise ConfigError(f"{name}: " + "; ".join(wrong)) from None
-    except tomllib.TOMLDecodeError as fault:
-        raise ConfigError(f"{name}: cannot be read as TOML: {fault}") from None
+        raise ConfigError(f"{name}: " + "; ".join(messages)) from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{name}: cannot be read as TOML: {error}") from None
 
 
 def new_token() -> str:
     return secrets.token_urlsafe(TOKEN_BYTES)
 
 
-def hash_of(token: str) -> str:
-    """What the file has instead of a token."""
+def hash_token(token: str) -> str:
+    """Return the hash of a token, as the file stores it."""
     return hashlib.sha256(token.encode()).hexdigest()

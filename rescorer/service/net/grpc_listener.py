@@ -1,13 +1,14 @@
-"""Owns how gRPC's server listens, so that no caller can end that, and none waits to be heard.
+"""A gRPC server whose accept loop survives malformed calls and accepts calls quickly under load.
 
-grpc.aio (1.85.1, and others) decodes the path of a call of no method that it knows as UTF-8, in the loop that
-takes calls. One call with another path, which anybody who can connect may send, ends the loop, and the
-process with it where calls are open. Methods that it knows need no decoding; others are refused without it.
+grpc.aio (1.85.1 and other versions) decodes the path of an unknown method as UTF-8 in the loop that accepts
+calls. A single call with an undecodable path, which anyone who can connect may send, ends that loop, and the
+process with it if calls are open. Here known methods need no decoding, and unknown ones are refused without
+it.
 
-That loop also takes a single call of a method in four or five rounds of the event loop, which take some
-milliseconds each where there is much to do: calls then wait for most of a second until they can be refused.
+That loop also needs four or five rounds of the event loop to accept one call of a method. Under load a round
+takes some milliseconds, so that calls wait for most of a second before they can even be refused.
 
-All this is beneath gRPC's API. Where a version of it has other parts there, its own loop takes the calls.
+All of this lies below gRPC's public API. If a version of grpc has other internals, its own loop is used.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ import grpc
 import structlog
 from grpc._cython import cygrpc  # type: ignore[attr-defined]  # not in the stubs
 
-LOOK_EVERY_S = 1.0
-TAKEN_AT_ONCE = 16
-"""Calls of a method that can be taken in one round of the event loop."""
-CALLS_TO_TAKE = 16_384
-"""Calls of a method that may wait to be taken. From 1,000 on, unless told otherwise, gRPC drops some of them,
-as CANCELLED, whoever sent them: one connection that opens and resets streams without an end gets there."""
+CHECK_INTERVAL_S = 1.0
+PARALLEL_ACCEPTS = 16
+"""Calls of a method that can be accepted in one round of the event loop."""
+MAX_PENDING_CALLS = 16_384
+"""Calls of a method that may wait to be accepted. By default gRPC drops some, from any client, as CANCELLED
+above 1,000, which a single connection reaches by opening and resetting streams."""
 
-PARTS: Mapping[str, str | None] = MappingProxyType(
+INTERNALS: Mapping[str, str | None] = MappingProxyType(
     {
         "_RequestCallError": None,
         "_MethodResolver": None,
@@ -43,7 +44,7 @@ PARTS: Mapping[str, str | None] = MappingProxyType(
         "AioServer.is_running": "self",
     }
 )
-"""What is used of ``cygrpc``, and its arguments; None: it does not tell them."""
+"""The names of ``cygrpc`` used here, with their arguments; None: not introspectable."""
 
 AioServer: Any = getattr(cygrpc, "AioServer", object)
 
@@ -51,7 +52,7 @@ log = structlog.get_logger()
 
 
 class Core(AioServer):
-    """What is inside a ``grpc.aio.Server``."""
+    """The Cython part of a ``grpc.aio.Server``, with its own accept loops."""
 
     def __init__(
         self, interceptors: Sequence[grpc.aio.ServerInterceptor], options: Sequence[tuple[str, Any]]
@@ -59,8 +60,8 @@ class Core(AioServer):
         self.interceptors = tuple(interceptors)
         self.handlers: dict[str, Any] = {}
         self.open_calls: set[asyncio.Task[None]] = set()
-        """Held here, as event loops do not, until their methods have ended: also those that a server which
-        stops has not waited for. gRPC cancels them."""
+        """References to running calls until their methods end, since event loops keep only weak ones; also of
+        calls that a stopping server has not waited for, which gRPC cancels."""
         super().__init__(asyncio.get_running_loop(), None, (), self.interceptors, tuple(options), None)
 
     def add_registered_method_handlers(self, method_handlers: dict[str, Any]) -> None:
@@ -68,18 +69,19 @@ class Core(AioServer):
         self.handlers.update(method_handlers)
 
     def _make_request_call_future(self, method: bytes | None) -> asyncio.Future[Any]:
-        """Answers all calls of a method; gRPC's own loop, which waits for the next one, is told of none.
+        """Answer all calls of a method; gRPC's own loop, which waits for the next call, sees none.
 
         Args:
-            method: its path; None: any that there is not.
+            method: its path; None: unknown methods.
         """
         loop = asyncio.get_running_loop()
         return loop.create_task(self._answer_unknown() if method is None else self._answer_all(method))
 
     async def _answer_all(self, method: bytes) -> None:
-        """Until the server stops; then raises as the next call would.
+        """Answer calls until the server stops; then raise like a request for the next call.
 
-        The first to raise ends this, and the others themselves: what has come to them is still answered.
+        The first loop that raises ends this method; the others end by themselves, after answering the calls
+        that they accepted.
         """
         resolver = cygrpc._MethodResolver([], self.handlers)
         await asyncio.gather(
@@ -90,12 +92,12 @@ class Core(AioServer):
                     self.interceptors,
                     lambda: self._request_registered_call(method),
                 )
-                for _ in range(TAKEN_AT_ONCE)
+                for _ in range(PARALLEL_ACCEPTS)
             )
         )
 
     async def _answer_unknown(self) -> None:
-        """UNIMPLEMENTED, likewise."""
+        """Answer calls of unknown methods with UNIMPLEMENTED until the server stops."""
         await self._answer("", cygrpc._MethodResolver([], {}), (), self._request_call)
 
     async def _answer(
@@ -105,13 +107,13 @@ class Core(AioServer):
         interceptors: tuple[grpc.aio.ServerInterceptor, ...],
         next_call: Callable[[], Awaitable[Any]],
     ) -> None:
-        """One call after the other is taken, and answered in a task of its own."""
+        """Accept one call after the other, and answer each in a task of its own."""
         loop = asyncio.get_running_loop()
         while True:
             try:
                 state = await next_call()
             except cygrpc._RequestCallError:
-                if self.is_running():  # this call alone has failed
+                if self.is_running():  # only this call has failed
                     continue
                 raise
             answer = cygrpc._handle_rpc(path, resolver, interceptors, state, loop, False)
@@ -120,52 +122,55 @@ class Core(AioServer):
             task.add_done_callback(self.open_calls.discard)
 
 
-def other_parts() -> Iterator[str]:
-    """Which of ``PARTS`` the installed gRPC lacks, or has with other arguments."""
-    for name, arguments in PARTS.items():
+def changed_internals() -> Iterator[str]:
+    """Yield those of ``INTERNALS`` that the installed gRPC lacks or that take other arguments."""
+    for name, arguments in INTERNALS.items():
         try:
             part = attrgetter(name)(cygrpc)
             if arguments is not None and ", ".join(inspect.signature(part).parameters) != arguments:
                 yield name
-        except (AttributeError, TypeError, ValueError):  # the last two: it has no signature
+        except (AttributeError, TypeError, ValueError):  # the last two: no signature
             yield name
 
 
-def listening_server(
+def create_grpc_server(
     interceptors: Sequence[grpc.aio.ServerInterceptor],
-    connection_calls: int,
+    max_calls_per_connection: int,
     options: Sequence[tuple[str, Any]] = (),
 ) -> grpc.aio.Server:
-    """As ``grpc.aio.server``, but whatever path a call has, it goes on; or just that, with a warning, where
-    the installed gRPC is made otherwise inside.
+    """Create a ``grpc.aio.server`` with the accept loops of this module.
+
+    If the installed gRPC has other internals, it keeps its own loop, and a warning is logged.
 
     Args:
-        connection_calls: that a connection may have open. Clients wait with the next one until another has
-            ended; where they do not, as those that open and reset streams without an end, it is refused.
-            Each takes 10 to 15 KB until it is looked at, and the process keeps what it once took.
+        max_calls_per_connection: open calls per connection. Well-behaved clients wait until a call has ended;
+            calls of others, such as clients that open and reset streams endlessly, are refused. Each takes 10
+            to 15 KB until it is accepted, which the process does not give back.
     """
     options = [
         *options,
-        ("grpc.max_concurrent_streams", connection_calls),
-        # It would also count calls that are over but not tidied up, and refuse those of clients that obey.
+        ("grpc.max_concurrent_streams", max_calls_per_connection),
+        # Would also count calls that have ended but are not cleaned up, and refuse well-behaved clients.
         ("grpc.http.overload_protection", 0),
-        ("grpc.server.max_pending_requests", CALLS_TO_TAKE),
-        ("grpc.server.max_pending_requests_hard_limit", 2 * CALLS_TO_TAKE),
+        ("grpc.server.max_pending_requests", MAX_PENDING_CALLS),
+        ("grpc.server.max_pending_requests_hard_limit", 2 * MAX_PENDING_CALLS),
     ]
     server: Any = grpc.aio.server(interceptors=interceptors, options=options)
-    other = list(other_parts())
-    if other or type(getattr(server, "_server", None)) is not AioServer:
-        log.warning("gRPC takes calls its own way: slower under load", version=grpc.__version__, other=other)
+    changed = list(changed_internals())
+    if changed or type(getattr(server, "_server", None)) is not AioServer:
+        log.warning(
+            "gRPC internals changed; accepting calls is slower", version=grpc.__version__, changed=changed
+        )
     else:
         server._server = Core(interceptors, options)
     return server
 
 
-async def watch(server: grpc.aio.Server, lost: Callable[[str], None]) -> None:
-    """Calls ``lost`` with the reason where the server no longer listens and nobody has told it to stop."""
+async def watch_listening(server: grpc.aio.Server, on_lost: Callable[[str], None]) -> None:
+    """Call ``on_lost`` with the reason if the server stops listening without being stopped."""
     try:
-        # Without a time limit gRPC does not tell of its loop's end while calls are open.
-        while await server.wait_for_termination(LOOK_EVERY_S):
+        # Without a timeout gRPC does not report the end of its loop while calls are open.
+        while await server.wait_for_termination(CHECK_INTERVAL_S):
             pass
-    except Exception as fault:
-        lost(f"gRPC has stopped listening: {fault!r}")
+    except Exception as error:
+        on_lost(f"gRPC has stopped listening: {error!r}")

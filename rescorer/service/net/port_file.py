@@ -1,4 +1,4 @@
-"""Owns the file in which a server tells its port."""
+"""Write the server's port to a file, for scripts that start a server."""
 
 from __future__ import annotations
 
@@ -9,17 +9,22 @@ from rescorer.errors import ConfigError
 
 
 def write_port(path: Path, port: int) -> None:
-    """Whole or not at all, for a script that waits for the file."""
+    """Write the file atomically, since scripts wait for it.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
     partial = path.with_name(f".{path.name}.partial")
     try:
         partial.write_text(f"{port}\n", encoding="utf-8")
         os.replace(partial, path)
-    except OSError as fault:
-        raise ConfigError(f"port_file {path} cannot be written: {fault.strerror}") from None
+    except OSError as error:
+        raise ConfigError(f"port_file {path} cannot be written: {error.strerror}") from None
 
 
 def remove_port(path: Path) -> None:
+    """Remove the file if it exists; raises ConfigError if that fails."""
     try:
         path.unlink(missing_ok=True)
-    except OSError as fault:
-        raise ConfigError(f"port_file {path} cannot be removed: {fault.strerror}") from None
+    except OSError as error:
+        raise ConfigError(f"port_file {path} cannot be removed: {error.strerror}") from None

@@ -1,4 +1,4 @@
-"""Owns the HTTP port where Prometheus reads the metrics, in threads of its own."""
+"""The HTTP port where Prometheus reads the metrics, served by threads of its own."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from prometheus_client import CollectorRegistry, start_http_server
 
 from rescorer.errors import ConfigError
 from rescorer.protocol.addresses import address
-from rescorer.service.net.addresses import why_not
+from rescorer.service.net.addresses import explain
 
 
 class MetricsEndpoint:
-    """Answers GET /metrics from its making until it is stopped.
+    """Answer GET /metrics from construction until stopped.
 
     Args:
         port: 0: any free port.
@@ -24,8 +24,8 @@ class MetricsEndpoint:
     def __init__(self, host: str, port: int, registry: CollectorRegistry) -> None:
         try:
             self._server, self._thread = start_http_server(port, host, registry)
-        except OSError as fault:
-            raise ConfigError(f"metrics cannot listen on {address(host, port)}: {why_not(fault)}") from None
+        except OSError as error:
+            raise ConfigError(f"metrics cannot listen on {address(host, port)}: {explain(error)}") from None
         self.port: int = self._server.server_port
 
     async def stop(self) -> None:

@@ -1,4 +1,5 @@
-"""Owns the log: one JSON object a line, or lines for people; our own and other packages'."""
+"""Log to stderr, our own events and those of other packages: one JSON object per line, or lines for
+for_people."""
 
 from __future__ import annotations
 
@@ -14,12 +15,12 @@ WARNING = logging.WARNING, "WARNING"
 
 
 def log_to_stderr(form: LogFormat = "auto", **always: Any) -> None:
-    """From now on, for the whole process; ``auto`` is for people where stderr is a terminal.
+    """Configure the log of the whole process; ``auto`` is for for_people if stderr is a terminal.
 
     Args:
-        always: what every line says.
+        always: fields of every line.
     """
-    people = form == "console" or (form == "auto" and sys.stderr.isatty())
+    for_people = form == "console" or (form == "auto" and sys.stderr.isatty())
     shared: list[Any] = [
         lambda logger, method, event: {**event, **always},
         structlog.contextvars.merge_contextvars,
@@ -27,30 +28,33 @@ def log_to_stderr(form: LogFormat = "auto", **always: Any) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     structlog.configure(
-        processors=[*shared, *last_steps(people)],
+        processors=[*shared, *rendering_steps(for_people)],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        # A line and its end at once: other processes of a server write there, too.
+        # One write per line, including its end: other processes of the server write to stderr as well.
         logger_factory=structlog.WriteLoggerFactory(sys.stderr),
     )
-    # What grpc and others say comes by the standard library.
+    # grpc and others log through the standard library.
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last_steps(people)],
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                *rendering_steps(for_people),
+            ],
         )
     )
-    handler.addFilter(in_our_words)
+    handler.addFilter(tone_down_grpc)
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
 
 
-def in_our_words(record: logging.LogRecord) -> bool:
-    """What gRPC makes too much of: metadata that is not UTF-8, told with its value, which may be a token, and
-    calls that their callers have left as they were answered."""
-    told = str(record.msg)
-    if told.startswith("Invalid encoding on"):
+def tone_down_grpc(record: logging.LogRecord) -> bool:
+    """Turn two errors of gRPC's log into warnings: calls that were cancelled while being answered, and
+    metadata that is not UTF-8, which gRPC logs with its value, possibly a token."""
+    message = str(record.msg)
+    if message.startswith("Invalid encoding on"):
         record.msg, record.levelno, record.levelname = "metadata of a call is not UTF-8", *WARNING
-    elif told.startswith("ExecuteBatchError raised in core"):
+    elif message.startswith("ExecuteBatchError raised in core"):
         record.msg, record.levelno, record.levelname = "a call is gone before its answer", *WARNING
     else:
         return True
@@ -58,10 +62,11 @@ def in_our_words(record: logging.LogRecord) -> bool:
     return True
 
 
-def last_steps(people: bool) -> list[Any]:
-    """From an event to its line; what came from clients is quoted, so that it cannot draw on a terminal."""
-    if people:
-        # Plain tracebacks: those of rich show values of variables, and so texts.
+def rendering_steps(for_people: bool) -> list[Any]:
+    """Return the steps from an event to its line; texts are quoted so that clients cannot control the
+    terminal."""
+    if for_people:
+        # Plain tracebacks: those of rich show variables, and so the texts of requests.
         return [
             structlog.dev.ConsoleRenderer(
                 colors=sys.stderr.isatty(),

@@ -26,7 +26,7 @@ from rescorer.protocol.status import kind_of
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.ranking import Ranking
 from rescorer.score_combination import OOV, WORDS
-from rescorer.service.observability.timings import PhaseTiming, label, sums
+from rescorer.service.observability.timings import PhaseTiming, label, sum_by_phase
 
 disable_created_metrics()  # a second series for each, of which nobody makes anything
 
@@ -157,7 +157,7 @@ class Metrics:
 
     def timings(self, timings: Iterable[PhaseTiming]) -> None:
         """What a message or a batch took."""
-        for phase, seconds in sums(timings).items():
+        for phase, seconds in sum_by_phase(timings).items():
             self.phase_seconds.labels(phase).observe(seconds)
 
     def record_batch(

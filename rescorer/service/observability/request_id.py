@@ -1,4 +1,4 @@
-"""Owns the id of a request, the client's own or a new one: in its lines of the log and in its answer."""
+"""The id of a request, sent by the client or generated: in its log lines and in its answer."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ import grpc
 import structlog
 
 REQUEST_ID = "x-request-id"
-"""Metadata by which a client names its request, and the server in its trailing metadata, too."""
+"""Metadata key of the request id, in the client's metadata and in the server's trailing metadata."""
 ACCEPTED_ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)
-"""Others would be a way to write into our logs."""
+"""Ids that are accepted; others could forge log lines."""
 
 current_request: ContextVar[str] = ContextVar("request_id", default="")
-"""The id of the call that this task answers."""
+"""The request id of the call that this task answers."""
 
 
-def name_request(context: grpc.aio.ServicerContext) -> str:
-    """The id of the call that this task answers; once asked for, it is logged and sent back."""
+def bind_request_id(context: grpc.aio.ServicerContext) -> str:
+    """Return the request id of the current call; the first use binds it to the log and sends it back."""
     request_id = current_request.get()
     if not request_id:
-        request_id = given_id(context) or uuid.uuid4().hex
+        request_id = read_request_id(context) or uuid.uuid4().hex
         current_request.set(request_id)
         structlog.contextvars.bind_contextvars(request_id=request_id)
         context.set_trailing_metadata(((REQUEST_ID, request_id),))
     return request_id
 
 
-def given_id(context: grpc.aio.ServicerContext) -> str:
-    """The client's own id of the request; empty where it sent none that we take."""
+def read_request_id(context: grpc.aio.ServicerContext) -> str:
+    """Return the client's request id; empty if it sent none, or none that is accepted."""
     for key, value in context.invocation_metadata() or ():
         if key == REQUEST_ID and isinstance(value, str) and ACCEPTED_ID.fullmatch(value):
             return value

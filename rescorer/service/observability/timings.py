@@ -1,4 +1,4 @@
-"""Owns timings: what one message, or one batch, spent its time on and when, by phase."""
+"""What a message or a batch spent its time on, by phase."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from rescorer.profiling import Phase, Stopwatch
 Result = TypeVar("Result")
 
 QUEUE = "queue"
-"""Waiting for a worker, in a timing's ``phase``."""
+"""The phase of waiting for a worker."""
 
 
 class PhaseTiming(NamedTuple):
-    """One phase, once."""
+    """One period spent in a phase."""
 
     phase: str
-    """A ``Phase`` as ``label`` writes it, or ``QUEUE``."""
+    """A ``Phase`` as written by ``label``, or ``QUEUE``."""
     began: float
-    """In ``time.perf_counter`` seconds."""
+    """Start, in ``time.perf_counter`` seconds."""
     seconds: float
 
 
 def label(phase: Phase) -> str:
-    """As metrics, spans and the log call a phase.
+    """Return the name of a phase in metrics, spans and the log.
 
     >>> label(Phase.NGRAM)
     'ngram'
@@ -35,21 +35,21 @@ def label(phase: Phase) -> str:
 
 
 def seconds_of(stopwatch: Stopwatch) -> dict[str, float]:
-    """Seconds by phase, of those that were met."""
+    """Return seconds by phase, of phases that took any time."""
     return {label(phase): seconds for phase, seconds in stopwatch.seconds.items() if seconds}
 
 
 def timings_from_seconds(seconds: Mapping[str, float], began: float) -> list[PhaseTiming]:
-    """Laps of phases whose sums alone are known, laid end to end."""
+    """Lay phases of which only the sums are known end to end."""
     timings = []
-    for phase, each in seconds.items():
-        timings.append(PhaseTiming(phase, began, each))
-        began += each
+    for phase, phase_seconds in seconds.items():
+        timings.append(PhaseTiming(phase, began, phase_seconds))
+        began += phase_seconds
     return timings
 
 
 def run_timed(job: Callable[[], Result]) -> tuple[Result, list[PhaseTiming]]:
-    """What a job gives, and its timings."""
+    """Run a job; return its result and its timings."""
     stopwatch = Stopwatch()
     began = time.perf_counter()
     with stopwatch.running():
@@ -57,8 +57,8 @@ def run_timed(job: Callable[[], Result]) -> tuple[Result, list[PhaseTiming]]:
     return result, timings_from_seconds(seconds_of(stopwatch), began)
 
 
-def sums(timings: Iterable[PhaseTiming]) -> Counter[str]:
-    """Seconds by phase."""
+def sum_by_phase(timings: Iterable[PhaseTiming]) -> Counter[str]:
+    """Sum the seconds of each phase."""
     total: Counter[str] = Counter()
     for timing in timings:
         total[timing.phase] += timing.seconds  # type: ignore[assignment]  # the stubs count in integers

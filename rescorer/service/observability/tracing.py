@@ -1,8 +1,8 @@
-"""Owns the spans of calls, by OpenTelemetry: one a call, continuing its caller's trace, and a child a phase.
+"""Spans of calls by OpenTelemetry: one per call, continuing the caller's trace, with a child per phase.
 
-The packages are those of the extra ``tracing``, imported where spans are asked for. Phases are told when they
-are over, from the times that were measured anyway: whoever scores knows nothing of spans. Of phases that
-alternate only the sums are known, and they are drawn one after the other.
+The packages of the extra ``tracing`` are imported only if spans are requested. The spans of phases are
+created afterwards from the measured times, so that scoring knows nothing of spans. Of phases that alternate
+only the sums are known; they are drawn one after the other.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from rescorer.service.observability.timings import PhaseTiming
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
-SERVER_FAULTS = frozenset(
+SERVER_ERROR_CODES = frozenset(
     {"UNKNOWN", "DEADLINE_EXCEEDED", "INTERNAL", "UNAVAILABLE", "UNIMPLEMENTED", "DATA_LOSS"}
 )
-"""Codes that are errors of a server, as OpenTelemetry's conventions count."""
+"""Status codes that OpenTelemetry's conventions count as server errors."""
 EXPORT_TIMEOUT_S = 2
-"""Spans are lost rather than a server that stops held up."""
-NEEDED = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.grpc")
+"""Longest wait for the collector: losing spans is better than delaying a stopping server."""
+REQUIRED_MODULES = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.grpc")
 
 
 class Tracing:
-    """Makes the spans of a server's calls.
+    """Create the spans of a server's calls.
 
     Args:
-        provider: where they go.
+        provider: exports the spans.
     """
 
     def __init__(self, provider: TracerProvider) -> None:
@@ -43,7 +43,7 @@ class Tracing:
         self._propagator = TraceContextTextMapPropagator()
 
     def begin(self, path: str, metadata: Iterable[tuple[str, Any]], request_id: str) -> CallSpan:
-        """The span of a call, which continues the trace of W3C's ``traceparent`` in the metadata, if any."""
+        """Begin the span of a call; it continues the trace of a W3C ``traceparent`` in the metadata."""
         from opentelemetry.trace import SpanKind
 
         service, _, method = path.lstrip("/").partition("/")
@@ -61,7 +61,7 @@ class Tracing:
         return CallSpan(self._tracer, span)
 
     def stop(self) -> None:
-        """Sends what is not sent yet."""
+        """Send the remaining spans."""
         self._provider.shutdown()
 
 
@@ -80,7 +80,7 @@ class CallSpan:
         return f"{self._span.get_span_context().trace_id:032x}"
 
     def add(self, timings: Iterable[PhaseTiming]) -> None:
-        """Phases that are over, as children."""
+        """Add finished phases as child spans."""
         if not self._span.is_recording():
             return
         for timing in timings:
@@ -88,37 +88,37 @@ class CallSpan:
             child.end(self._ns(timing.began + timing.seconds))
 
     def end(self, code: str, facts: Mapping[str, Any]) -> None:
-        """The call has ended; faults of the server's own are marked as errors."""
+        """End the span; server errors are marked as errors."""
         from opentelemetry.trace import StatusCode
 
         self._span.set_attribute("rpc.grpc.status_code", grpc.StatusCode[code].value[0])
         for name in ("model", "lists", "edges", "reason"):
             if name in facts:
                 self._span.set_attribute(f"rescorer.{name}", facts[name])
-        if code in SERVER_FAULTS:
+        if code in SERVER_ERROR_CODES:
             self._span.set_status(StatusCode.ERROR, code)
         self._span.end()
 
     def _ns(self, seconds: float) -> int:
-        """Unix time of a moment in ``time.perf_counter`` seconds."""
+        """Convert ``time.perf_counter`` seconds to Unix time in nanoseconds."""
         return self._epoch_ns + int(seconds * 1e9)
 
 
 def is_installed() -> bool:
-    """Whether spans can be made and sent here."""
+    """Whether the packages for spans are installed."""
     try:
-        return all(importlib.util.find_spec(each) for each in NEEDED)
-    except ModuleNotFoundError:  # of a package above
+        return all(importlib.util.find_spec(module) for module in REQUIRED_MODULES)
+    except ModuleNotFoundError:  # a parent package is missing
         return False
 
 
-def tracing_to(endpoint: str, share: float, instance: str) -> Tracing:
-    """Spans to a collector that speaks OTLP over gRPC.
+def create_tracing(endpoint: str, share: float, instance: str) -> Tracing:
+    """Create tracing that exports to a collector by OTLP over gRPC.
 
     Args:
-        endpoint: its URL; https encrypts.
-        share: of the calls that continue no sampled trace, 0 to 1.
-        instance: tells this server from its like.
+        endpoint: URL of the collector; https encrypts.
+        share: share of the calls to trace, 0 to 1, unless they continue a sampled trace.
+        instance: identifies this server among others.
     """
     from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import Resource

@@ -27,7 +27,7 @@ from rescorer.errors import (
 from rescorer.protocol.v1 import admin_pb2, models_pb2
 from rescorer.protocol.v1.admin_pb2_grpc import AdminServiceStub
 from rescorer.protocol.v1.models_pb2_grpc import ModelServiceStub
-from rescorer.service.net.clients_file import hash_of
+from rescorer.service.net.clients_file import hash_token
 from rescorer.service.observability.logs import log_to_stderr
 from rescorer.service.preflight import load_settings
 from tests.support.certificates import Authority
@@ -57,7 +57,7 @@ def ask(server, **options) -> str:
 
 
 def entry(name: str, roles: str, *tokens: str, certificates: str = "[]") -> str:
-    hashes = [hash_of(token) for token in tokens]
+    hashes = [hash_token(token) for token in tokens]
     shown = f"token_sha256 = {hashes}\ncertificates = {certificates}\n"
     return f'[[client]]\nname = "{name}"\nroles = {roles}\n{shown}'
 
@@ -281,7 +281,7 @@ def test_the_command_makes_a_token_of_which_only_the_hash_is_kept(tmp_path):
     (tmp_path / "access.toml").write_text(done.stdout)
     settings = load_settings(bundle="b", access=tmp_path / "access.toml", admin=True)
     assert settings.admin
-    assert hash_of(token) in done.stdout
+    assert hash_token(token) in done.stdout
     assert token not in done.stdout
     assert len(token) >= 43
     for wrong in (["a b"], ["a", "--role", "king"], ['a"\nroles = []']):
