@@ -271,7 +271,9 @@ def test_reports_an_address_that_is_not_available(bundle):
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ConfigError) as caught:
         asyncio.run(start(port=taken.getsockname()[1]))
     assert str(caught.value).startswith("the service cannot listen on 127.0.0.1:")
-    assert str(caught.value).endswith("another process does already; choose another port, or 0 for any free one")
+    assert str(caught.value).endswith(
+        "another process does already; choose another port, or 0 for any free one"
+    )
     for host in ("192.0.2.1", "nobody.invalid"):
         with pytest.raises(ConfigError, match=f"{host}:0: this machine has no such address$"):
             asyncio.run(start(port=0, host=host, allow_insecure=True))

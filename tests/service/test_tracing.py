@@ -94,7 +94,7 @@ def test_a_trace_that_is_not_sampled_and_nonsense_for_one_do_no_harm(stub, expor
 def test_spans_go_nowhere_unless_an_endpoint_is_set(bundle, monkeypatch):
     with run_server(bundle, load=False) as server:
         assert server.server._tracing is None
-    monkeypatch.setattr(tracing, "NEEDED", ("opentelemetry_is.not_installed",))
+    monkeypatch.setattr(tracing, "REQUIRED_MODULES", ("opentelemetry_is.not_installed",))
     with pytest.raises(ConfigError, match=r"expected the packages of rescorer\[tracing\]"):
         load_settings(bundle=bundle, trace_endpoint="http://127.0.0.1:4317")
     with pytest.raises(ConfigError, match="trace_endpoint"):
