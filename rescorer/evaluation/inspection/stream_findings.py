@@ -1,4 +1,4 @@
-"""Judge score streams: order, base, sign and scale; every message shows the scores in other units."""
+"""Judge score streams: their order, base, sign and scale."""
 
 from __future__ import annotations
 

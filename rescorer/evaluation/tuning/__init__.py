@@ -1,4 +1,4 @@
 """Search for the weights with the fewest errors, and compare systems on the same lists.
 
-Lists with references are scored once; weights, cross-validated errors and comparison reports come out.
+Scored lists with references come in; weights, cross-validated errors and comparison reports come out.
 """
