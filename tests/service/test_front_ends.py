@@ -27,8 +27,8 @@ from rescorer.client.identity import auth_metadata
 from rescorer.load.resources import process_tree
 from rescorer.protocol.v1 import admin_pb2
 from rescorer.protocol.v1.admin_pb2_grpc import AdminServiceStub
-from rescorer.service.frontends.__main__ import share
-from rescorer.service.frontends.metrics import merged
+from rescorer.service.frontends.__main__ import derive_front_end_settings
+from rescorer.service.frontends.metrics import merge_metrics
 from rescorer.service.net.addresses import check_free, keep_port
 from rescorer.service.net.clients_file import new_token
 from rescorer.service.preflight import load_settings
@@ -308,7 +308,7 @@ rescorer_workers_alive 2
     alive.add_sample(alive.name, {}, 3)
     told = {
         (sample.name, *sorted(sample.labels.items())): sample.value
-        for family in merged({0: one, 2: other}, [alive])
+        for family in merge_metrics({0: one, 2: other}, [alive])
         for sample in family.samples
     }
     labels = ("code", "OK"), ("model", "m/1")
@@ -335,10 +335,12 @@ def test_a_port_that_is_kept_is_ours_alone_whether_we_listen_or_not():
 
 
 def test_each_front_has_its_part_of_the_limits_and_room_for_a_full_message():
-    defaults = share(load_settings(bundle="b", front_ends=2), 7)
+    defaults = derive_front_end_settings(load_settings(bundle="b", front_ends=2), 7)
     assert (defaults.max_in_flight_lists, defaults.max_streams, defaults.port) == (256, 128, 7)
     assert defaults.max_in_flight_tokens == 524_288  # as many as one message may hold
-    many = share(load_settings(bundle="b", front_ends=7, max_in_flight_tokens=7_000_000), 7)
+    many = derive_front_end_settings(
+        load_settings(bundle="b", front_ends=7, max_in_flight_tokens=7_000_000), 7
+    )
     assert (many.max_in_flight_lists, many.max_in_flight_tokens) == (128, 1_000_000)
 
 

@@ -1,9 +1,9 @@
-"""Owns the process of one of several front ends: a server that shares its workers and is led.
+"""Run one of several front ends: a server that shares its workers with others and has a supervisor.
 
     python -m rescorer.service.frontends SOCKET
 
-It answers the supervisor's frames on the socket it was born with. Signals to stop and to reload are the
-supervisor's business, and this process ends when the supervisor closes the socket or is gone.
+The process answers the supervisor's requests on the inherited socket. It ignores the signals to stop and to
+reload, which the supervisor handles; it exits when the supervisor closes the socket or is gone.
 """
 
 from __future__ import annotations
@@ -37,56 +37,60 @@ Header = dict[str, Any]
 log = structlog.get_logger()
 
 
-def share(settings: ServiceSettings, port: int) -> ServiceSettings:
-    """What the settings of a server mean for one of its fronts.
+def derive_front_end_settings(settings: ServiceSettings, port: int) -> ServiceSettings:
+    """Derive the settings of one front end from those of the server.
 
-    Each has its part of what may be in flight, and room for one full message at least: a message above its
-    part would wait until nothing else is in flight.
+    Each front end gets an equal part of the in-flight limits, but enough for one full message: a message
+    above the limit would wait until nothing else is in flight.
     """
-    fronts = settings.front_ends
+    front_ends = settings.front_ends
     full_message = -(-settings.max_message_bytes // BYTES_PER_TOKEN)
     update = {
         "port": port,
         "port_file": None,
         "metrics_port": None,
-        "max_in_flight_lists": max(-(-settings.max_in_flight_lists // fronts), settings.max_lists),
-        "max_in_flight_tokens": max(-(-settings.max_in_flight_tokens // fronts), full_message),
-        "max_streams": -(-settings.max_streams // fronts),
+        "max_in_flight_lists": max(-(-settings.max_in_flight_lists // front_ends), settings.max_lists),
+        "max_in_flight_tokens": max(-(-settings.max_in_flight_tokens // front_ends), full_message),
+        "max_streams": -(-settings.max_streams // front_ends),
     }
     return settings.model_copy(update=update)
 
 
-class Front:
-    """Does what the supervisor asks for; its public methods but ``answer`` are what it can ``do``."""
+class FrontEnd:
+    """Answers the supervisor's requests.
+
+    The operations that a request can name are ``serve``, ``next``, ``reload``, ``metrics``, ``ping`` and
+    ``stop``.
+    """
 
     def __init__(self) -> None:
-        self._told_to_stop = asyncio.Event()
+        self._stop_requested = asyncio.Event()
         self._events: asyncio.Queue[Header] = asyncio.Queue()
-        self._last_told = False
+        self._event_delivered = False
         self._server: Server | None = None
         self._folder: Path | None = None
 
     async def answer(self, frame: Frame) -> Header:
-        question: Callable[[Header], Awaitable[Header | None]] = getattr(self, frame.header["do"])
+        operation: Callable[[Header], Awaitable[Header | None]] = getattr(self, frame.header["do"])
         try:
-            header = await question(frame.header) or {}
-        except Exception as fault:
-            header = error_header(fault)
+            header = await operation(frame.header) or {}
+        except Exception as error:
+            header = error_header(error)
         return {**header, "id": frame.header["id"]}
 
     async def serve(self, header: Header) -> None:
-        """Begins to serve; ``next`` tells what comes of it."""
+        """Start to serve; ``next`` reports the events that follow."""
         self._folder = Path(header["workers"][0]).parent
         self._serving = asyncio.create_task(self._serve(header))
 
     async def next(self, header: Header) -> Header:
-        """What happens next: it listens, is to have the others reload, has ended, or ended by a fault.
+        """Wait for the next event and return it: "listening", "reload", "ended" or an error.
 
-        Asking means that the supervisor has done what the one before called for.
+        Each call confirms that the supervisor has handled the previous event.
         """
-        if self._last_told:
+        if self._event_delivered:
             self._events.task_done()
-        self._last_told = True
+        self._event_delivered = True
         return await self._events.get()
 
     async def reload(self, header: Header) -> None:
@@ -100,71 +104,72 @@ class Front:
         return {"text": text.decode()}
 
     async def ping(self, header: Header) -> None:
-        """It is there."""
+        """Do nothing; the reply shows that the process responds."""
 
     async def stop(self, header: Header) -> None:
-        self._told_to_stop.set()
+        self._stop_requested.set()
 
-    def tidy(self) -> None:
-        """Removes the folder of the workers' sockets where the supervisor was killed before it could."""
+    def remove_sockets(self) -> None:
+        """Remove the folder of the workers' sockets if the supervisor was killed before it could do so."""
         if self._folder is not None and not self._serving.done():
             shutil.rmtree(self._folder, ignore_errors=True)
 
     async def _serve(self, header: Header) -> None:
         try:
-            await self._served(header)
+            await self._run_server(header)
             event: Header = {"event": "ended"}
-        except Exception as fault:
-            if not isinstance(fault, RescorerError):
-                log.critical("a front has failed", exc_info=fault)
-            event = error_header(fault)
+        except Exception as error:
+            if not isinstance(error, RescorerError):
+                log.critical("a front end has failed", exc_info=error)
+            event = error_header(error)
         self._events.put_nowait(event)
 
-    async def _served(self, header: Header) -> None:
-        settings = share(ServiceSettings(**header["settings"]), header["port"])
+    async def _run_server(self, header: Header) -> None:
+        settings = derive_front_end_settings(ServiceSettings(**header["settings"]), header["port"])
         log_to_stderr(settings.log_format, front_end=header["front"])
 
-        def read_again() -> ServiceSettings:
-            return share(check_settings(gather(ServiceSettings, *header["sources"])), header["port"])
+        def reread_settings() -> ServiceSettings:
+            settings = check_settings(gather(ServiceSettings, *header["sources"]))
+            return derive_front_end_settings(settings, header["port"])
 
-        workers = [SharedWorker(Path(each)) for each in header["workers"]]
-        self._server = server = Server(settings, read_again=read_again, workers=workers)
-        server.reloader.others = self._others_reload
+        workers = [SharedWorker(Path(path)) for path in header["workers"]]
+        self._server = server = Server(settings, read_again=reread_settings, workers=workers)
+        server.reloader.others = self._reload_others
 
         async def load_and_listen() -> None:
             await server.load()
             await self._listen(server)
 
-        if header["again"]:  # others serve: whoever comes here is not to wait
-            await serve_until(self._told_to_stop, server, load_and_listen())
+        if header["again"]:  # others serve already: take no calls until the models are loaded
+            await serve_until(self._stop_requested, server, load_and_listen())
         else:
             await self._listen(server)
-            await serve_until(self._told_to_stop, server, server.load())
+            await serve_until(self._stop_requested, server, server.load())
 
     async def _listen(self, server: Server) -> None:
         await server.start()
         self._events.put_nowait({"event": "listening"})
 
-    async def _others_reload(self) -> None:
+    async def _reload_others(self) -> None:
         self._events.put_nowait({"event": "reload"})
         await self._events.join()
 
 
 async def main(descriptor: int) -> None:
-    for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(each, signal.SIG_IGN)
+    for signal_number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(signal_number, signal.SIG_IGN)
     share_freed_memory()
     reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=descriptor))
-    front, answering = Front(), set()
+    front_end, answering = FrontEnd(), set()
 
     async def answer(frame: Frame) -> None:
-        writer.write(pack(await front.answer(frame)))
+        writer.write(pack(await front_end.answer(frame)))
 
     while True:
         try:
             task = asyncio.create_task(answer(await read_frame(reader)))
-        except (asyncio.IncompleteReadError, OSError):  # all is done, or the supervisor is gone
-            front.tidy()
+        except (asyncio.IncompleteReadError, OSError):  # the server has stopped, or the supervisor is gone
+            front_end.remove_sockets()
             os._exit(0)
         answering.add(task)
         task.add_done_callback(answering.discard)

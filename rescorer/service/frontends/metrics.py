@@ -1,4 +1,4 @@
-"""Owns the metrics of a server of several fronts: theirs, read when asked for, and the supervisor's own."""
+"""Serve the metrics of several front ends and their supervisor as those of one server."""
 
 from __future__ import annotations
 
@@ -15,32 +15,33 @@ from rescorer.service.observability.process_memory import resident_bytes
 from rescorer.service.workers.worker import Worker
 
 FRONT_END = "front_end"
-"""The label that tells a front's samples from the others'."""
-OF_ALL = ("rescorer_device_memory_bytes", "rescorer_model_memory_bytes", "rescorer_models_refused")
-"""Of which each front tells the same, sooner or later: told once, the most of any."""
+"""Label that distinguishes the samples of the front ends."""
+SERVER_WIDE = ("rescorer_device_memory_bytes", "rescorer_model_memory_bytes", "rescorer_models_refused")
+"""Metrics of the whole server, for which all front ends report the same value sooner or later. They are
+reported once, with the largest value."""
 
 
 class FrontEndMetrics(Collector):
-    """All of them; made in the event loop of the supervisor.
+    """Metrics of all front ends and the supervisor; must be created in the supervisor's event loop.
 
     Args:
-        workers: of the server.
-        read: what each front tells, by its number; of those that answer.
+        workers: the workers of the server.
+        read: reads the metrics of the front ends that respond, as text by number of the front end.
     """
 
     def __init__(
         self, workers: Sequence[Worker], read: Callable[[], Coroutine[Any, Any, Mapping[int, str]]]
     ) -> None:
-        self._scorers, self._read = workers, read
+        self._workers, self._read = workers, read
         self._loop = asyncio.get_running_loop()
         own = self._own = CollectorRegistry()
-        self._up = Gauge("rescorer_front_ends_up", "Fronts that answer.", registry=own)
+        self._up = Gauge("rescorer_front_ends_up", "Front ends that respond.", registry=own)
         self.front_end_restarts = Counter(
-            "rescorer_front_end_restarts_total", "Fronts that died.", registry=own
+            "rescorer_front_end_restarts_total", "Front ends that died or were terminated.", registry=own
         )
         self._alive = Gauge("rescorer_workers_alive", "Workers that can score.", registry=own)
         self.worker_restarts = Counter(
-            "rescorer_worker_restarts_total", "Workers that died or were given up.", registry=own
+            "rescorer_worker_restarts_total", "Workers that died or were terminated.", registry=own
         )
         memory = "rescorer_worker_resident_memory_bytes", "Memory of a worker."
         self._bytes = Gauge(*memory, ["worker"], registry=own)
@@ -49,40 +50,41 @@ class FrontEndMetrics(Collector):
         self.registry.register(self)
 
     def describe(self) -> Iterable[Metric]:
-        return ()  # else the fronts would be asked as soon as this is registered
+        return ()  # otherwise registering this collector would read the front ends' metrics
 
     def collect(self) -> Iterable[Metric]:
-        """From any thread but the event loop's."""
-        told = asyncio.run_coroutine_threadsafe(self._read(), self._loop).result(READ_TIMEOUT_S)
-        self._up.set(len(told))
-        self._alive.set(sum(each.alive for each in self._scorers))
-        for number, each in enumerate(self._scorers):
-            self._bytes.labels(str(number)).set(resident_bytes(each.pid) if each.pid else 0)
-        return merged(told, self._own.collect())
+        """Read and merge all metrics; called from any thread but the event loop's."""
+        texts = asyncio.run_coroutine_threadsafe(self._read(), self._loop).result(READ_TIMEOUT_S)
+        self._up.set(len(texts))
+        self._alive.set(sum(worker.alive for worker in self._workers))
+        for number, worker in enumerate(self._workers):
+            self._bytes.labels(str(number)).set(resident_bytes(worker.pid) if worker.pid else 0)
+        return merge_metrics(texts, self._own.collect())
 
 
-def merged(told: Mapping[int, str], own: Iterable[Metric] = ()) -> list[Metric]:
-    """The metrics of several fronts and their supervisor as one server's.
+def merge_metrics(texts: Mapping[int, str], own: Iterable[Metric] = ()) -> list[Metric]:
+    """Merge the metrics of several front ends and their supervisor into those of one server.
 
     Args:
-        told: what each front wrote, by its number. Of what the supervisor tells, too, only their ``process_``
-            counts: the workers are the supervisor's.
-        own: the supervisor's.
+        texts: what each front end reports, in Prometheus' text format, by its number. Their ``rescorer_``
+            metrics that the supervisor also reports are ignored, because the workers belong to the
+            supervisor.
+        own: the supervisor's metrics.
     """
-    families = {each.name: each for each in own}
+    families = {family.name: family for family in own}
     of_supervisor = {name for name in families if name.startswith("rescorer_")}
-    most: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
-    for number, text in told.items():
+    largest: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
+    for number, text in texts.items():
         for family in text_string_to_metric_families(text):
             if family.name in of_supervisor:
                 continue
-            whole = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+            merged = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
             for name, labels, value, *_ in family.samples:
-                if family.name in OF_ALL:
+                if family.name in SERVER_WIDE:
                     key = name, tuple(labels.items())
-                    most[key] = max(value, most.get(key, value))
+                    largest[key] = max(value, largest.get(key, value))
                 else:
-                    whole.add_sample(name, {**labels, FRONT_END: str(number)}, value)
-    for (name, pairs), value in most.items():
-        families[name].add_sample(name, dict(pairs), value)
+                    merged.add_sample(name, {**labels, FRONT_END: str(number)}, value)
+    for (name, label_items), value in largest.items():
+        families[name].add_sample(name, dict(label_items), value)
     return list(families.values())

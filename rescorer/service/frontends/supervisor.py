@@ -1,7 +1,7 @@
-"""Owns a server of several front ends: their one port, the workers that are theirs together, and their lives.
+"""Supervise a server of several front ends, which share one port and the workers.
 
-It starts each process, and again where one dies; whoever ends with a reason ends them all. It speaks no gRPC
-and knows no models.
+The supervisor starts each process and restarts those that die. A process that ends with an error ends the
+server. The supervisor itself uses neither gRPC nor models.
 """
 
 from __future__ import annotations
@@ -33,224 +33,249 @@ from rescorer.service.workers.ipc import Child, WorkerLost
 from rescorer.service.workers.pool import MAX_CONSECUTIVE_LOSSES, RESTART_DELAY_S
 from rescorer.service.workers.worker import ProcessWorker
 
-LONG_LIFE_S = 10.0
-"""A process that has lived so long and dies is not one more in a row."""
-PING_EVERY_S = 1.0
-"""Each front is asked whether it is there; one that hangs would go on being given connections."""
-READ_LIMIT_S = 2.0
-"""A front that takes longer to tell its metrics is left out: who reads those of all waits for them."""
+STABLE_AFTER_S = 10.0
+"""When a process dies after it has run for this long, the count of consecutive losses starts again."""
+PING_INTERVAL_S = 1.0
+"""Interval of the checks that a front end responds. One that hangs would still be given connections."""
+METRICS_TIMEOUT_S = 2.0
+"""Longest wait for the metrics of a front end, which are left out after that: the reader waits for all."""
 STOP_S = 3.0
-"""What a front may take to stop beyond the grace time; systemd and others in deploy/ wait for five."""
+"""Time that a front end may take to stop beyond the grace time. The service managers in deploy/ allow 5 s."""
 
 log = structlog.get_logger()
 
 
 class LostAfterWork(WorkerLost):
-    """A process is gone that had done some work: it can, and this death is not one more in a row."""
+    """A process was lost that had done some work; the count of consecutive losses starts again."""
 
 
 class Supervisor:
-    """One server of several fronts, in the running event loop.
+    """A server of several front ends, in the running event loop.
 
     Args:
-        sources: of the settings, to be read again: the file, and the options; as of ``gather``.
+        sources: where the settings come from, to read them again: the file and the options; see ``gather``.
     """
 
     def __init__(self, settings: ServiceSettings, sources: tuple[str | None, Mapping[str, Any]]) -> None:
         self._settings, self._sources = settings, sources
         self._stack = ExitStack()
-        self._scorers: list[ProcessWorker] = []
+        self._workers: list[ProcessWorker] = []
         self._paths: list[str] = []
-        self._fronts: dict[int, Child] = {}
+        self._front_ends: dict[int, Child] = {}
         self._listening: set[int] = set()
         self._stopping = False
         self._reloading: set[asyncio.Task[None]] = set()
-        self._metrics = FrontEndMetrics(self._scorers, self._read)
+        self._metrics = FrontEndMetrics(self._workers, self._read_metrics)
 
     async def run(self, stop_requested: asyncio.Event) -> None:
-        """Serves until told to stop. Raises what ends a front, or ScoringError where processes die on."""
+        """Serve until a stop is requested.
+
+        Raises:
+            RescorerError: the error that ended a front end.
+            ScoringError: a process cannot be started, or dies too often.
+        """
         settings, endpoint = self._settings, None
         if settings.port_file is not None:
-            remove_port(settings.port_file)  # one that a killed server left is not to be believed
+            remove_port(settings.port_file)  # left by a server that was killed
         with self._stack:
-            self._port = self._kept_port()
-            self._make_scorers()
+            self._port = self._reserve_port()
+            self._create_workers()
             if settings.metrics_port is not None:
                 endpoint = MetricsEndpoint(
                     settings.metrics_host, settings.metrics_port, self._metrics.registry
                 )
                 log.info("metrics", host=settings.metrics_host, port=endpoint.port)
-            workers = [asyncio.create_task(self._keep_scorer(each)) for each in self._scorers]
-            fronts = [asyncio.create_task(self._keep_front(each)) for each in range(settings.front_ends)]
-            stop = asyncio.create_task(stop_requested.wait())
+            workers = [asyncio.create_task(self._keep_worker_running(worker)) for worker in self._workers]
+            front_ends = [
+                asyncio.create_task(self._keep_front_end_running(number))
+                for number in range(settings.front_ends)
+            ]
+            tasks = (asyncio.create_task(stop_requested.wait()), *workers, *front_ends)
             try:
-                done, _ = await asyncio.wait((stop, *workers, *fronts), return_when=asyncio.FIRST_COMPLETED)
-                for each in done:
-                    each.result()
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
             finally:
-                await self._stop(fronts)
-                for each in (stop, *workers, *fronts):
-                    each.cancel()
-                await asyncio.gather(stop, *workers, *fronts, return_exceptions=True)
+                await self._stop(front_ends)
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
                 if endpoint is not None:
                     await endpoint.stop()
                 log.info("stopped")
 
     def request_reload(self) -> None:
-        """By and by; for a signal, which cannot wait."""
+        """Start a reload without waiting for it, as a signal handler must."""
         task = asyncio.create_task(self._reload())
         self._reloading.add(task)
         task.add_done_callback(self._reloading.discard)
 
-    def _kept_port(self) -> int:
-        kept = self._stack.enter_context(keep_port(self._settings.host, self._settings.port, "the service"))
-        return int(kept.getsockname()[1])
+    def _reserve_port(self) -> int:
+        reserved = keep_port(self._settings.host, self._settings.port, "the service")
+        return int(self._stack.enter_context(reserved).getsockname()[1])
 
-    def _make_scorers(self) -> None:
+    def _create_workers(self) -> None:
         try:
-            made = tempfile.TemporaryDirectory(prefix="rescorer-", ignore_cleanup_errors=True)
-            folder = Path(self._stack.enter_context(made))
+            temporary = tempfile.TemporaryDirectory(prefix="rescorer-", ignore_cleanup_errors=True)
+            folder = Path(self._stack.enter_context(temporary))
             for number in range(self._settings.workers):
                 listening = self._stack.enter_context(socket.socket(socket.AF_UNIX))
-                listening.bind(str(folder / str(number)))
+                path = str(folder / str(number))
+                listening.bind(path)
                 listening.listen(socket.SOMAXCONN)
-                self._paths.append(str(folder / str(number)))
-                self._scorers.append(
+                self._paths.append(path)
+                self._workers.append(
                     create_process_worker(self._settings, niceness_of(self._settings), listening)
                 )
-        except OSError as fault:
-            raise ConfigError(f"no folder for the sockets of workers (TMPDIR): {fault}") from None
+        except OSError as error:
+            raise ConfigError(
+                f"cannot create the sockets of the workers in a temporary folder; check TMPDIR: {error}"
+            ) from None
 
-    async def _keep_scorer(self, worker: ProcessWorker) -> None:
-        async def life(again: bool) -> None:
-            if again:
+    async def _keep_worker_running(self, worker: ProcessWorker) -> None:
+        async def run_once(is_restart: bool) -> None:
+            if is_restart:
                 self._metrics.worker_restarts.inc()
             await worker.start()
             raise (LostAfterWork if await worker.wait_until_exit() else WorkerLost)("a worker has died")
 
         try:
-            await self._lives("worker", life)
+            await self._run_with_restarts("worker", run_once)
         finally:
             await worker.stop()
 
-    async def _keep_front(self, number: int) -> None:
-        async def life(again: bool) -> None:
-            if again:
+    async def _keep_front_end_running(self, number: int) -> None:
+        async def run_once(is_restart: bool) -> None:
+            if is_restart:
                 self._metrics.front_end_restarts.inc()
-            self._fronts[number] = child = await Child.spawn("rescorer.service.frontends")
+            self._front_ends[number] = child = await Child.spawn("rescorer.service.frontends")
             watching = asyncio.create_task(self._watch(number, child))
             try:
                 if not self._stopping:
-                    await self._lead(number, child, again)
+                    await self._direct(number, child, is_restart)
             finally:
                 watching.cancel()
                 self._listening.discard(number)
                 await child.kill()
 
-        await self._lives("front", life)
+        await self._run_with_restarts("front end", run_once)
 
-    async def _lives(self, what: str, life: Callable[[bool], Awaitable[None]]) -> None:
-        """One life of a process after the other, until one ends well. Raises where too many end early."""
-        deaths = 0
-        for number in itertools.count():
+    async def _run_with_restarts(self, what: str, run_once: Callable[[bool], Awaitable[None]]) -> None:
+        """Run a process, restarting it when it dies, until it ends without an error.
+
+        Args:
+            run_once: runs the process until its end; the argument says whether this is a restart.
+
+        Raises:
+            ScoringError: the process cannot be started, or dies too often.
+        """
+        losses = 0
+        for attempt in itertools.count():
             began = time.monotonic()
             try:
-                return await life(number > 0)
-            except WorkerLost as death:
+                return await run_once(attempt > 0)
+            except WorkerLost as error:
                 if self._stopping:
                     return None
-                early = not isinstance(death, LostAfterWork) and time.monotonic() - began < LONG_LIFE_S
-            except OSError as fault:
-                raise ScoringError(f"a {what} cannot be started: {fault}") from None
-            deaths = deaths + 1 if early else 1
-            log.warning(f"a {what} has died", deaths_in_a_row=deaths)
-            if deaths > MAX_CONSECUTIVE_LOSSES:
-                raise ScoringError(f"a {what} died {deaths} times in a row")
-            if deaths > 1:
-                await asyncio.sleep(RESTART_DELAY_S * 2 ** (deaths - 2))
+                early = not isinstance(error, LostAfterWork) and time.monotonic() - began < STABLE_AFTER_S
+            except OSError as error:
+                raise ScoringError(f"cannot start a {what}: {error}") from None
+            losses = losses + 1 if early else 1
+            log.warning(f"a {what} has died", consecutive_losses=losses)
+            if losses > MAX_CONSECUTIVE_LOSSES:
+                raise ScoringError(f"a {what} died {losses} times in a row")
+            if losses > 1:
+                await asyncio.sleep(RESTART_DELAY_S * 2 ** (losses - 2))
 
-    async def _lead(self, number: int, front: Child, again: bool) -> None:
-        """Has a front serve, until it has ended. Raises WorkerLost, or its reason."""
-        question = {
+    async def _direct(self, number: int, front_end: Child, is_restart: bool) -> None:
+        """Have a front end serve, and handle its events until it has ended.
+
+        Raises:
+            WorkerLost: the front end died.
+            RescorerError: the front end ended with this error.
+        """
+        request = {
             "do": "serve",
             "front": number,
-            "again": again,
-            "settings": self._current().model_dump(mode="json"),
+            "again": is_restart,
+            "settings": self._read_current_settings().model_dump(mode="json"),
             "sources": self._sources,
             "port": self._port,
             "workers": self._paths,
         }
-        await front.ask(question)
-        while (event := (await front.ask({"do": "next"})).header["event"]) != "ended":
+        await front_end.ask(request)
+        while (event := (await front_end.ask({"do": "next"})).header["event"]) != "ended":
             if event == "listening":
-                self._listens(number)
-            if event == "reload" or again:
-                await self._reload(but=number)  # what one has read anew, the others have to, too
-                again = False
+                self._record_listening(number)
+            if event == "reload" or is_restart:
+                # A restarted front end has read the newest settings and models; the others must follow.
+                await self._reload(except_for=number)
+                is_restart = False
 
-    async def _watch(self, number: int, front: Child) -> None:
-        """Ends a front that hangs, for another to begin."""
+    async def _watch(self, number: int, front_end: Child) -> None:
+        """Kill a front end that does not respond, so that it is restarted."""
         limit_s = self._settings.worker_timeout_s
         with suppress(WorkerLost):
             while True:
-                await asyncio.sleep(PING_EVERY_S)
+                await asyncio.sleep(PING_INTERVAL_S)
                 try:
-                    await asyncio.wait_for(front.ask({"do": "ping"}), limit_s)
+                    await asyncio.wait_for(front_end.ask({"do": "ping"}), limit_s)
                 except TimeoutError:
-                    log.error("a front is given up", front_end=number, after_s=limit_s)
-                    return await front.kill()
+                    log.error("killing a front end that does not respond", front_end=number, after_s=limit_s)
+                    return await front_end.kill()
 
-    def _current(self) -> ServiceSettings:
-        """The settings that fronts began with, and the choice of models that they have been told since."""
+    def _read_current_settings(self) -> ServiceSettings:
+        """Return the settings at the start, with the current choice of models, which reloads may change."""
         with suppress(RescorerError):
             models = check_settings(gather(ServiceSettings, *self._sources)).models
             return self._settings.model_copy(update={"models": models})
         return self._settings
 
-    def _listens(self, number: int) -> None:
+    def _record_listening(self, number: int) -> None:
         self._listening.add(number)
         if len(self._listening) == self._settings.front_ends and not self._stopping:
-            log.info("listening", host=self._settings.host, port=self._port, fronts=len(self._fronts))
+            log.info("listening", host=self._settings.host, port=self._port, front_ends=len(self._front_ends))
             if self._settings.port_file is not None:
                 write_port(self._settings.port_file, self._port)
 
-    async def _reload(self, but: int | None = None) -> None:
-        """Has the fronts reload, and waits for them."""
-        fronts = [child for number, child in self._fronts.items() if number != but]
-        await asyncio.gather(*(each.ask({"do": "reload"}) for each in fronts), return_exceptions=True)
+    async def _reload(self, except_for: int | None = None) -> None:
+        """Have the front ends reload, all or all but one, and wait for them."""
+        others = [child for number, child in self._front_ends.items() if number != except_for]
+        requests = (front_end.ask({"do": "reload"}) for front_end in others)
+        await asyncio.gather(*requests, return_exceptions=True)
 
-    async def _read(self) -> dict[int, str]:
-        """The metrics of those fronts that tell them."""
+    async def _read_metrics(self) -> dict[int, str]:
+        """Read the metrics of the front ends that respond in time, as text by number."""
 
         async def read(number: int) -> tuple[int, str]:
             try:
-                asked = self._fronts[number].ask({"do": "metrics"})
-                return number, (await asyncio.wait_for(asked, READ_LIMIT_S)).header["text"]
+                request = self._front_ends[number].ask({"do": "metrics"})
+                return number, (await asyncio.wait_for(request, METRICS_TIMEOUT_S)).header["text"]
             except (RescorerError, TimeoutError):
                 return number, ""
 
-        told = await asyncio.gather(*(read(number) for number in self._fronts))
-        return {number: text for number, text in told if text}
+        texts = await asyncio.gather(*(read(number) for number in self._front_ends))
+        return {number: text for number, text in texts if text}
 
-    async def _stop(self, fronts: list[asyncio.Task[None]]) -> None:
-        """Lets the fronts finish."""
+    async def _stop(self, front_ends: list[asyncio.Task[None]]) -> None:
+        """Let the front ends finish within the grace time."""
         log.info("stopping", grace_s=self._settings.grace_s)
         self._stopping = True
         if self._settings.port_file is not None:
-            with suppress(ConfigError):  # no reason not to stop
+            with suppress(ConfigError):  # stop all the same
                 remove_port(self._settings.port_file)
-        questions = (each.ask({"do": "stop"}) for each in self._fronts.values())
-        asked = asyncio.gather(*questions, return_exceptions=True)  # one that hangs does not answer
-        await asyncio.wait(fronts, timeout=self._settings.grace_s + STOP_S)
-        asked.cancel()
-        await asyncio.gather(asked, return_exceptions=True)  # else its end would be an error in the log
+        requests = (front_end.ask({"do": "stop"}) for front_end in self._front_ends.values())
+        replies = asyncio.gather(*requests, return_exceptions=True)  # a front end that hangs never replies
+        await asyncio.wait(front_ends, timeout=self._settings.grace_s + STOP_S)
+        replies.cancel()
+        await asyncio.gather(replies, return_exceptions=True)  # otherwise asyncio logs the cancellation
 
 
 def supervise(settings: ServiceSettings, config: Path | None, options: Mapping[str, Any]) -> None:
-    """As ``serving.serve``, with several fronts.
+    """Serve with several front ends until a signal to stop; like ``rescorer.service.main.serve``.
 
     Args:
-        config, options: where the settings came from, to be read again; as of ``gather``.
+        config, options: where the settings came from, to read them again; see ``gather``.
     """
     log_to_stderr(settings.log_format)
     for variable, message in unknown_variables(type(settings)):
@@ -261,7 +286,7 @@ def supervise(settings: ServiceSettings, config: Path | None, options: Mapping[s
 async def _supervise(settings: ServiceSettings, sources: tuple[str | None, Mapping[str, Any]]) -> None:
     stop_requested, loop = asyncio.Event(), asyncio.get_running_loop()
     supervisor = Supervisor(settings, sources)
-    for each in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(each, stop_requested.set)
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signal_number, stop_requested.set)
     loop.add_signal_handler(signal.SIGHUP, supervisor.request_reload)
     await supervisor.run(stop_requested)
