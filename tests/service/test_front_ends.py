@@ -1,4 +1,4 @@
-"""``rescorer serve --front-ends 2`` as processes: one port, one worker, whoever is killed, told or asked."""
+"""``rescorer serve --front-ends 2`` as real processes: calls, metrics, reloads, crashes and stopping."""
 
 from __future__ import annotations
 
@@ -46,20 +46,20 @@ pytestmark = pytest.mark.slow
 
 WORDS = ("the", "cat", "sat", "on", "mat", "zebra", "qqq")
 CONNECTIONS = 20
-"""Each is at random to one of the fronts; that all are to the same one happens to nobody."""
+"""Enough that both front ends get some, as the kernel picks one at random for each connection."""
 WEIGHTS = Weights("default", {"acoustic": 1.0}, {"mixture": 2.0}, 0.1, -1.0, {"ngram": 1.0})
 
 
-class Running(NamedTuple):
-    """A server of two fronts and one worker, with a repository."""
+class RunningServer(NamedTuple):
+    """A server of two front ends and one worker, with a repository."""
 
     pid: int
     port: int
     metrics_port: int
     folder: Path
-    """Of the repository's one name."""
+    """Folder of the repository's only bundle, with its versions."""
     token: str
-    """Of somebody with all roles."""
+    """Token of a client with all roles."""
 
     @property
     def target(self) -> str:
@@ -68,14 +68,14 @@ class Running(NamedTuple):
     def client(self, **options) -> Client:
         return Client(self.target, token=self.token, connections=CONNECTIONS, **options)
 
-    def told(self):
+    def read_samples(self):
         return read_samples(self.metrics_port)
 
     def is_whole(self) -> bool:
-        told = self.told()
-        return (get_value(told, "front_ends_up"), get_value(told, "workers_alive")) == (2, 1)
+        samples = self.read_samples()
+        return (get_value(samples, "front_ends_up"), get_value(samples, "workers_alive")) == (2, 1)
 
-    def fronts(self) -> list[int]:
+    def front_end_pids(self) -> list[int]:
         return [
             pid
             for pid in process_tree(self.pid)[1:]
@@ -84,7 +84,7 @@ class Running(NamedTuple):
 
 
 @contextmanager
-def two_fronts(tmp_path: Path, *more: str):
+def run_two_front_ends(tmp_path: Path, *more: str):
     repository, token = tmp_path / "models", new_token()
     write_bundle(repository, WEIGHTS, neural=False)
     access = tmp_path / "access.toml"
@@ -95,17 +95,17 @@ def two_fronts(tmp_path: Path, *more: str):
         _,
     ):
         port = int((tmp_path / "port").read_text())
-        at = read_metrics_port(tmp_path / "log")
-        yield process, Running(process.pid, port, at, repository / "tiny", token)
+        metrics_port = read_metrics_port(tmp_path / "log")
+        yield process, RunningServer(process.pid, port, metrics_port, repository / "tiny", token)
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    with two_fronts(tmp_path_factory.mktemp("server")) as (_, server):
+    with run_two_front_ends(tmp_path_factory.mktemp("server")) as (_, server):
         yield server
 
 
-def a_list(name: str, seed: int) -> NBestList:
+def make_list(name: str, seed: int) -> NBestList:
     rng = random.Random(seed)
     texts = [" ".join(rng.choices(WORDS, k=rng.randint(0, 6))) for _ in range(4)]
     return NBestList(
@@ -115,71 +115,70 @@ def a_list(name: str, seed: int) -> NBestList:
 
 @pytest.fixture(scope="module")
 def lists():
-    return [a_list(f"u{i}", i) for i in range(40)]
+    return [make_list(f"u{i}", i) for i in range(40)]
 
 
 @pytest.fixture(scope="module")
-def wanted(server, lists):
-    """What the library says."""
+def expected(server, lists):
+    """The results of the library."""
     return Rescorer.load(server.folder / "1").rescore(lists)
 
 
-def by_front(server: Running, name: str, **labels: str) -> list[float]:
-    return [get_value(server.told(), name, front_end=str(number), **labels) for number in range(2)]
+def values_by_front_end(server: RunningServer, name: str, **labels: str) -> list[float]:
+    return [get_value(server.read_samples(), name, front_end=str(number), **labels) for number in range(2)]
 
 
-def lists_come(server: Running) -> int:
-    """Answered, or in flight."""
+def count_lists(server: RunningServer) -> int:
+    """Count the lists that were answered or are in flight."""
     names = "rescorer_lists_total", "rescorer_in_flight_lists"
-    return int(sum(count for (name, _), count in server.told().items() if name in names))
+    return int(sum(count for (name, _), count in server.read_samples().items() if name in names))
 
 
-def assert_alike(answers, wanted) -> None:
-    for answer, each in zip(answers, wanted, strict=True):
+def assert_equal_results(answers, expected) -> None:
+    for answer, result in zip(answers, expected, strict=True):
         assert isinstance(answer, RescoredList), answer
-        assert (answer.id, [one.original_rank for one in answer.hypotheses]) == (
-            each.id,
-            [one.original_rank for one in each.hypotheses],
-        )
-        found = [one.total for one in answer.hypotheses]
-        assert found == pytest.approx([one.total for one in each.hypotheses], abs=1e-9)
+        assert answer.id == result.id
+        ranks = [hypothesis.original_rank for hypothesis in answer.hypotheses]
+        assert ranks == [hypothesis.original_rank for hypothesis in result.hypotheses]
+        totals = [hypothesis.total for hypothesis in answer.hypotheses]
+        assert totals == pytest.approx([hypothesis.total for hypothesis in result.hypotheses], abs=1e-9)
 
 
-def test_callers_of_one_port_are_answered_by_both_fronts_and_one_scorer(server, lists, wanted):
+def test_both_front_ends_answer_on_one_port_with_one_worker(server, lists, expected):
     with server.client() as client, ThreadPoolExecutor(4) as pool:
         for answers in pool.map(client.rescore, [lists] * CONNECTIONS):
-            assert_alike(answers, wanted)
-    answered = by_front(server, "lists_total", model="tiny/1", code="OK")
+            assert_equal_results(answers, expected)
+    answered = values_by_front_end(server, "lists_total", model="tiny/1", code="OK")
     assert sum(answered) == CONNECTIONS * 40
     assert all(answered)
-    assert len(server.fronts()) == 2
+    assert len(server.front_end_pids()) == 2
     assert len(find_workers(server.pid)) == 1
 
 
-def test_one_metrics_port_tells_of_all_processes(server, lists):
-    told = server.told()
-    assert get_value(told, "front_ends_up") == 2
-    assert get_value(told, "workers_alive") == 1  # one, not one a front
-    assert get_value(told, "worker_resident_memory_bytes", worker="0") > 10e6
-    assert get_value(told, "model_memory_bytes", model="tiny/1") > 0
-    assert by_front(server, "ready") == [1, 1]
-    memory = [dict(labels) for name, labels in told if name == "process_resident_memory_bytes"]
+def test_one_metrics_port_covers_all_processes(server, lists):
+    samples = server.read_samples()
+    assert get_value(samples, "front_ends_up") == 2
+    assert get_value(samples, "workers_alive") == 1  # not one per front end
+    assert get_value(samples, "worker_resident_memory_bytes", worker="0") > 10e6
+    assert get_value(samples, "model_memory_bytes", model="tiny/1") > 0
+    assert values_by_front_end(server, "ready") == [1, 1]
+    memory = [dict(labels) for name, labels in samples if name == "process_resident_memory_bytes"]
     assert memory == [{}, {"front_end": "0"}, {"front_end": "1"}]
-    every = read_families(server.metrics_port)
-    kinds = {each.name: each.type for each in every}
-    assert len(kinds) == len(every)
+    families = read_families(server.metrics_port)
+    kinds = {family.name: family.type for family in families}
+    assert len(kinds) == len(families)
     assert (kinds["rescorer_calls"], kinds["rescorer_call_seconds"]) == ("counter", "histogram")
-    at = f"127.0.0.1:{server.metrics_port}"
-    before = read_metrics(at)
+    address = f"127.0.0.1:{server.metrics_port}"
+    before = read_metrics(address)
     with server.client() as client:
         for _ in range(8):
             client.rescore(lists)
-    picture = compare(before, read_metrics(at))
-    assert picture.lists_per_s * picture.seconds == pytest.approx(8 * 40)
-    assert (picture.ready, picture.workers) == (True, 1)
+    comparison = compare(before, read_metrics(address))
+    assert comparison.lists_per_s * comparison.seconds == pytest.approx(8 * 40)
+    assert (comparison.ready, comparison.workers) == (True, 1)
 
 
-def test_a_reload_that_one_front_is_asked_for_is_done_by_all(server, lists):
+def test_a_reload_request_reaches_all_front_ends(server, lists):
     newer = server.folder / "2"
     shutil.copytree(server.folder / "1", newer)
     manifest = json.loads((newer / "manifest.json").read_text())
@@ -191,63 +190,63 @@ def test_a_reload_that_one_front_is_asked_for_is_done_by_all(server, lists):
     with server.client() as client:
         for _ in range(CONNECTIONS):
             assert client.rescore(lists[:1])[0].model == "tiny/2"
-    assert all(by_front(server, "lists_total", model="tiny/2", code="OK"))
-    wait_until(lambda: get_value(server.told(), "model_memory_bytes", model="tiny/1") == 0)
+    assert all(values_by_front_end(server, "lists_total", model="tiny/2", code="OK"))
+    wait_until(lambda: get_value(server.read_samples(), "model_memory_bytes", model="tiny/1") == 0)
     os.kill(server.pid, signal.SIGHUP)
-    wait_until(lambda: by_front(server, "reloads_total", outcome="done") == [2, 2])
+    wait_until(lambda: values_by_front_end(server, "reloads_total", outcome="done") == [2, 2])
 
 
-def test_callers_do_not_see_the_end_of_a_scorer_or_of_a_front(server, lists, wanted):
-    over = threading.Event()
+def test_callers_do_not_notice_a_crash_of_a_worker_or_a_front_end(server, lists, expected):
+    stop = threading.Event()
 
-    def caller(_: int) -> int:
+    def call_until_stopped(_: int) -> int:
         answered = 0
-        while not over.is_set():
-            assert_alike(client.rescore(lists), wanted)
+        while not stop.is_set():
+            assert_equal_results(client.rescore(lists), expected)
             answered += 1
         return answered
 
     with server.client() as client, ThreadPoolExecutor(4) as pool:
-        calling = [pool.submit(caller, each) for each in range(4)]
+        calls = [pool.submit(call_until_stopped, number) for number in range(4)]
         try:
-            for victims in (find_workers(server.pid), server.fronts()[:1]):
+            for victims in (find_workers(server.pid), server.front_end_pids()[:1]):
                 time.sleep(0.3)
                 os.kill(victims[0], signal.SIGKILL)
                 wait_until(lambda gone=victims[0]: gone not in process_tree(server.pid))
                 wait_until(
                     lambda: (
-                        get_value(server.told(), "front_ends_up")
-                        == get_value(server.told(), "workers_alive") + 1
+                        get_value(server.read_samples(), "front_ends_up")
+                        == get_value(server.read_samples(), "workers_alive") + 1
                         == 2
                     ),
                     30,
                 )
             time.sleep(0.3)
         finally:
-            over.set()
-        assert all(each.result() > 2 for each in calling)
-    told = server.told()
-    assert (get_value(told, "worker_restarts_total"), get_value(told, "front_end_restarts_total")) == (1, 1)
-    assert (len(server.fronts()), len(find_workers(server.pid))) == (2, 1)
+            stop.set()
+        assert all(call.result() > 2 for call in calls)
+    samples = server.read_samples()
+    assert get_value(samples, "worker_restarts_total") == get_value(samples, "front_end_restarts_total") == 1
+    assert (len(server.front_end_pids()), len(find_workers(server.pid))) == (2, 1)
 
 
-def test_a_supervisor_that_is_killed_leaves_nobody_behind(server):
-    """The last one that asks this server."""
+def test_processes_end_when_the_supervisor_is_killed(server):
+    """This must be the last test that uses the server."""
     children = process_tree(server.pid)[1:]
     assert len(children) == 3
     os.kill(server.pid, signal.SIGKILL)
-    wait_until(lambda: not any(b"rescorer" in read_command_line(each) for each in children))
+    wait_until(lambda: not any(b"rescorer" in read_command_line(pid) for pid in children))
 
 
-def test_sigterm_lets_calls_in_flight_finish_in_all_fronts(tmp_path):
+def test_sigterm_lets_calls_finish_in_all_front_ends(tmp_path):
     texts = tuple(Hypothesis(f"the cat sat on the mat number {i} of many") for i in range(400))
     long = [NBestList(f"u{i}", texts, {"acoustic": (-1.0,) * len(texts)}) for i in range(8)]
-    with two_fronts(tmp_path) as (process, server), ThreadPoolExecutor(CONNECTIONS) as pool:
+    with run_two_front_ends(tmp_path) as (process, server), ThreadPoolExecutor(CONNECTIONS) as pool:
         with server.client(retry=NO_RETRY) as client:
             for _ in range(CONNECTIONS):
                 client.rescore(long[:1])
             calls = [pool.submit(client.rescore, long) for _ in range(CONNECTIONS)]
-            wait_until(lambda: lists_come(server) == CONNECTIONS * (1 + len(long)), 30)
+            wait_until(lambda: count_lists(server) == CONNECTIONS * (1 + len(long)), 30)
             process.send_signal(signal.SIGTERM)
             assert all(len(call.result(60)) == 8 for call in calls)
         assert process.wait(30) == 0
@@ -257,34 +256,37 @@ def test_sigterm_lets_calls_in_flight_finish_in_all_fronts(tmp_path):
     assert {line["front_end"] for line in lines if line["event"] == "call answered"} == {0, 1}
 
 
-def test_a_front_that_hangs_is_replaced_and_a_scorer_that_works_is_started_on(tmp_path, lists):
-    with two_fronts(tmp_path, "--worker-timeout-s", "4") as (process, server), server.client() as client:
-        hung = server.fronts()[0]
-        os.kill(hung, signal.SIGSTOP)
-        wait_until(lambda: hung not in process_tree(server.pid), 60)
+def test_replaces_a_hanging_front_end_and_keeps_restarting_a_worker_that_works(tmp_path, lists):
+    with (
+        run_two_front_ends(tmp_path, "--worker-timeout-s", "4") as (process, server),
+        server.client() as client,
+    ):
+        hanging_pid = server.front_end_pids()[0]
+        os.kill(hanging_pid, signal.SIGSTOP)
+        wait_until(lambda: hanging_pid not in process_tree(server.pid), 60)
         wait_until(server.is_whole, 60)
         for _ in range(MAX_CONSECUTIVE_LOSSES + 1):
-            assert all(isinstance(each, RescoredList) for each in client.rescore(lists))
+            assert all(isinstance(answer, RescoredList) for answer in client.rescore(lists))
             (victim,) = find_workers(server.pid)
             os.kill(victim, signal.SIGKILL)
             wait_until(lambda gone=victim: find_workers(server.pid) not in ([], [gone]), 60)
-        assert all(isinstance(each, RescoredList) for each in client.rescore(lists))
+        assert all(isinstance(answer, RescoredList) for answer in client.rescore(lists))
         assert process.poll() is None
 
 
 @pytest.mark.slow
-def test_a_front_that_hangs_does_not_keep_the_server_from_stopping(tmp_path):
-    with two_fronts(tmp_path, "--grace-s", "0") as (process, server):
-        hung = server.fronts()[0]
-        os.kill(hung, signal.SIGSTOP)
+def test_stops_although_a_front_end_hangs(tmp_path):
+    with run_two_front_ends(tmp_path, "--grace-s", "0") as (process, server):
+        hanging_pid = server.front_end_pids()[0]
+        os.kill(hanging_pid, signal.SIGSTOP)
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
-        assert b"rescorer" not in read_command_line(hung)
+        assert b"rescorer" not in read_command_line(hanging_pid)
     lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     assert [line for line in lines if line["level"] == "error"] == []
 
 
-def test_what_fronts_cannot_load_ends_the_server_with_the_reason(tmp_path):
+def test_an_unusable_bundle_ends_the_server_with_its_error(tmp_path):
     bundle = write_bundle(tmp_path, neural=False)
     (bundle / "text.json").write_text("{}")
     command = (*SERVE_COMMAND, "--bundle", bundle, "--port", "0", "--front-ends", "2")
@@ -293,8 +295,8 @@ def test_what_fronts_cannot_load_ends_the_server_with_the_reason(tmp_path):
     assert done.stderr.splitlines()[-1].startswith(f"rescorer: {bundle}")
 
 
-def test_what_fronts_tell_is_one_server_s():
-    one = """
+def test_merges_metrics_of_front_ends():
+    first = """
 # HELP rescorer_lists_total Lists.
 # TYPE rescorer_lists_total counter
 rescorer_lists_total{model="m/1",code="OK"} 3
@@ -303,16 +305,16 @@ rescorer_models_refused 1
 # TYPE rescorer_workers_alive gauge
 rescorer_workers_alive 2
 """
-    other = one.replace("} 3", "} 4").replace("refused 1", "refused 0")
-    alive = Metric("rescorer_workers_alive", "Scorers that can score.", "gauge")
+    second = first.replace("} 3", "} 4").replace("refused 1", "refused 0")
+    alive = Metric("rescorer_workers_alive", "Workers that can score.", "gauge")
     alive.add_sample(alive.name, {}, 3)
-    told = {
+    merged = {
         (sample.name, *sorted(sample.labels.items())): sample.value
-        for family in merge_metrics({0: one, 2: other}, [alive])
+        for family in merge_metrics({0: first, 2: second}, [alive])
         for sample in family.samples
     }
     labels = ("code", "OK"), ("model", "m/1")
-    assert told == {
+    assert merged == {
         ("rescorer_lists_total", labels[0], ("front_end", "0"), labels[1]): 3,
         ("rescorer_lists_total", labels[0], ("front_end", "2"), labels[1]): 4,
         ("rescorer_models_refused",): 1,
@@ -320,7 +322,7 @@ rescorer_workers_alive 2
     }
 
 
-def test_a_port_that_is_kept_is_ours_alone_whether_we_listen_or_not():
+def test_a_reserved_port_is_refused_to_others():
     with keep_port("127.0.0.1", 0, "the service") as kept:
         address = kept.getsockname()
         for _ in range(2):
@@ -328,25 +330,24 @@ def test_a_port_that_is_kept_is_ours_alone_whether_we_listen_or_not():
                 check_free(*address, "another")
             with pytest.raises(ConfigError, match="cannot listen"):
                 keep_port(*address, "another")
-            # As gRPC listens in a front.
+            # gRPC listens like this in a front end.
             with socket.create_server(address, reuse_port=True), pytest.raises(ConfigError):
                 check_free(*address, "another")
     check_free(*address, "another")
 
 
-def test_each_front_has_its_part_of_the_limits_and_room_for_a_full_message():
+def test_front_ends_divide_the_limits_but_accept_a_full_message():
     defaults = derive_front_end_settings(load_settings(bundle="b", front_ends=2), 7)
     assert (defaults.max_in_flight_lists, defaults.max_streams, defaults.port) == (256, 128, 7)
     assert defaults.max_in_flight_tokens == 524_288  # as many as one message may hold
-    many = derive_front_end_settings(
-        load_settings(bundle="b", front_ends=7, max_in_flight_tokens=7_000_000), 7
-    )
+    settings = load_settings(bundle="b", front_ends=7, max_in_flight_tokens=7_000_000)
+    many = derive_front_end_settings(settings, 7)
     assert (many.max_in_flight_lists, many.max_in_flight_tokens) == (128, 1_000_000)
 
 
 @pytest.mark.parametrize(
-    ("given", "told"), [({"workers": 0}, "cannot be shared"), ({"shadow": "./s"}, "a shadow of its own")]
+    ("given", "message"), [({"workers": 0}, "cannot share a thread"), ({"shadow": "./s"}, "its own shadow")]
 )
-def test_what_several_fronts_cannot_have_is_told(given, told):
-    with pytest.raises(ConfigError, match=told):
+def test_rejects_settings_that_need_a_single_front_end(given, message):
+    with pytest.raises(ConfigError, match=message):
         load_settings(bundle="b", front_ends=2, **given)

@@ -1,4 +1,4 @@
-"""A server's life from its port to its end: what it tells, whom it waits for, what it leaves."""
+"""Start and stop of a server: health, draining of calls and streams, and the port file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def server(bundle):
         yield server
 
 
-def test_health_says_serving_only_from_loaded_to_told_to_stop(bundle):
+def test_health_reports_serving_between_load_and_stop(bundle):
     with run_server(bundle, load=False) as server, grpc.insecure_channel(server.target) as channel:
         health, stub = HealthStub(channel), RescorerServiceStub(channel)
         states = health.Watch(HealthCheckRequest(service=SERVICE), timeout=20)
@@ -41,7 +41,7 @@ def test_health_says_serving_only_from_loaded_to_told_to_stop(bundle):
         assert server.scorer.calls == 1  # the warm-up
         assert next(states).status == SERVING
         assert health.Check(HealthCheckRequest()).status == SERVING
-        # Told to stop, it finishes what is in flight.
+        # When it stops, it finishes the calls in flight.
         server.scorer.gate.clear()
         server.scorer.entered.clear()
         call = stub.Rescore.future(pb.RescoreRequest(lists=[make_list_message()]))
@@ -56,11 +56,11 @@ def test_health_says_serving_only_from_loaded_to_told_to_stop(bundle):
         stopping.result(10)
 
 
-def test_a_server_that_stops_goes_on_until_no_call_has_come_for_a_while():
+def test_drain_waits_until_no_call_has_arrived_for_a_while():
     class Context:
         def add_done_callback(self, _) -> None: ...
 
-    async def seconds(calls: int) -> float:
+    async def measure_wait_s(calls: int) -> float:
         drain, began = Drain(), time.monotonic()
         waiting = asyncio.create_task(drain.quiet(0.2, 1.0))
         for _ in range(calls):
@@ -69,13 +69,13 @@ def test_a_server_that_stops_goes_on_until_no_call_has_come_for_a_while():
         await waiting
         return time.monotonic() - began
 
-    none, some, many = (asyncio.run(seconds(calls)) for calls in (0, 4, 22))
+    none, some, many = (asyncio.run(measure_wait_s(calls)) for calls in (0, 4, 22))
     assert 0.2 <= none < some
     assert some >= 0.4
     assert many >= 1.0
 
 
-def test_a_stream_in_progress_ends_when_the_server_stops(bundle):
+def test_stopping_ends_streams_in_progress(bundle):
     with run_server(bundle) as server, grpc.insecure_channel(server.target) as channel:
         with ThreadPoolExecutor(1) as sender:
             responses = RescorerServiceStub(channel).RescoreStream(
@@ -89,16 +89,16 @@ def test_a_stream_in_progress_ends_when_the_server_stops(bundle):
         assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
 
 
-def test_a_server_told_to_stop_does_not_wait_for_clients_that_say_nothing(bundle):
-    over = threading.Event()
+def test_stopping_does_not_wait_for_silent_clients(bundle):
+    finish = threading.Event()
 
-    def one_then_silence():
+    def send_one_then_wait():
         yield pb.RescoreStreamRequest(lists=[make_list_message()])
-        over.wait(20)
+        finish.wait(20)
 
     with run_server(bundle, grace_s=20) as server, grpc.insecure_channel(server.target) as channel:
         states = HealthStub(channel).Watch(HealthCheckRequest())
-        responses = RescorerServiceStub(channel).RescoreStream(one_then_silence())
+        responses = RescorerServiceStub(channel).RescoreStream(send_one_then_wait())
         assert (next(states).status, len(next(responses).lists)) == (SERVING, 1)
         began = time.monotonic()
         server.run(server.server.stop())
@@ -107,10 +107,10 @@ def test_a_server_told_to_stop_does_not_wait_for_clients_that_say_nothing(bundle
         assert expect_error(lambda: states)[0] == grpc.StatusCode.UNAVAILABLE
         code, text, *_ = expect_error(lambda: responses)
         assert (code, text.split(";")[0]) == (grpc.StatusCode.UNAVAILABLE, "shutting down")
-        over.set()
+        finish.set()
 
 
-def test_a_stream_whose_last_message_is_in_hand_ends_well_when_the_server_stops(bundle):
+def test_stopping_answers_the_last_message_of_a_stream(bundle):
     with run_server(bundle) as server, grpc.insecure_channel(server.target) as channel:
         server.scorer.gate.clear()
         responses = RescorerServiceStub(channel).RescoreStream(
@@ -120,11 +120,11 @@ def test_a_stream_whose_last_message_is_in_hand_ends_well_when_the_server_stops(
         stopping = server.submit(server.server.stop())
         time.sleep(2 * SETTLE_S)
         server.scorer.gate.set()
-        assert [len(each.lists) for each in responses] == [1]
+        assert [len(response.lists) for response in responses] == [1]
         stopping.result(10)
 
 
-def test_after_the_grace_time_a_call_is_given_up(bundle):
+def test_cancels_calls_after_the_grace_time(bundle):
     with run_server(bundle, grace_s=0.2) as server, grpc.insecure_channel(server.target) as channel:
         server.scorer.gate.clear()
         call = RescorerServiceStub(channel).Rescore.future(pb.RescoreRequest(lists=[make_list_message()]))
@@ -134,7 +134,7 @@ def test_after_the_grace_time_a_call_is_given_up(bundle):
         server.scorer.gate.set()
 
 
-def test_a_bundle_that_cannot_be_loaded_never_serves(tmp_path):
+def test_never_serves_with_an_unusable_bundle(tmp_path):
     bundle = write_bundle(tmp_path)
     (bundle / "text.json").write_text("{}")
     with run_server(bundle, load=False) as server:
@@ -144,20 +144,20 @@ def test_a_bundle_that_cannot_be_loaded_never_serves(tmp_path):
             assert HealthStub(channel).Check(HealthCheckRequest()).status == NOT_SERVING
 
 
-def test_a_port_that_is_taken_is_refused(server, tmp_path):
-    of_a_killed_server = tmp_path / "port"
-    of_a_killed_server.write_text("1\n")
+def test_rejects_a_port_in_use(server, tmp_path):
+    stale_port_file = tmp_path / "port"
+    stale_port_file.write_text("1\n")
 
-    async def second() -> None:
-        update = {"port": server.port, "port_file": of_a_killed_server}
+    async def start_second_server() -> None:
+        update = {"port": server.port, "port_file": stale_port_file}
         await Server(server.settings.model_copy(update=update), Rescorer.load).start()
 
     with pytest.raises(ConfigError, match="cannot listen"):
-        server.run(second())
-    assert not of_a_killed_server.exists()
+        server.run(start_second_server())
+    assert not stale_port_file.exists()
 
 
-def test_the_port_file_is_there_only_while_it_is_true(bundle, tmp_path):
+def test_the_port_file_exists_only_while_the_server_listens(bundle, tmp_path):
     port_file = tmp_path / "port"
     with run_server(bundle, load=False, port_file=port_file) as server:
         assert port_file.read_text() == f"{server.port}\n"

@@ -1,4 +1,4 @@
-"""How gRPC's server listens: what becomes of open calls when it stops, and what it does with another gRPC."""
+"""The gRPC listener: open calls when the server stops, and the fallback for other versions of gRPC."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ pytestmark = pytest.mark.slow
 
 
 @asynccontextmanager
-async def answering(answer: Callable[[bytes, Any], Awaitable[bytes]]) -> AsyncIterator[tuple[Any, Any]]:
-    """A bare server of one method, and that method as its callers have it."""
+async def run_one_method(answer: Callable[[bytes, Any], Awaitable[bytes]]) -> AsyncIterator[tuple[Any, Any]]:
+    """Run a bare server with one method; yield the server and the method as a client calls it."""
     server = create_grpc_server((), 100)
     handler = grpc.unary_unary_rpc_method_handler(answer)
     server.add_registered_method_handlers("test.Service", {"Method": handler})
@@ -35,30 +35,30 @@ async def answering(answer: Callable[[bytes, Any], Awaitable[bytes]]) -> AsyncIt
         await server.stop(None)
 
 
-def test_calls_are_held_until_their_methods_have_ended_also_when_the_server_stops():
+def test_keeps_calls_until_their_methods_have_ended_even_when_stopping():
     ended: list[str] = []
 
     async def answer(request: bytes, _: Any) -> bytes:
         try:
             await asyncio.sleep(20 if request == b"long" else 0)
         except asyncio.CancelledError:
-            await asyncio.sleep(0.1)  # as methods that still have to tidy up
+            await asyncio.sleep(0.1)  # like a method that still has to clean up
             raise
         finally:
             ended.append(request.decode())
         return request
 
     async def run() -> None:
-        async with answering(answer) as (server, method):
+        async with run_one_method(answer) as (server, method):
             open_calls = server._server.open_calls
             assert await method(b"short") == b"short"
-            long = [asyncio.ensure_future(method(b"long")) for _ in range(20)]
-            while len(open_calls) < len(long):
+            long_calls = [asyncio.ensure_future(method(b"long")) for _ in range(20)]
+            while len(open_calls) < len(long_calls):
                 await asyncio.sleep(0.01)
             began = time.monotonic()
             await server.stop(0.2)
             assert time.monotonic() - began < 5
-            for call in long:
+            for call in long_calls:
                 with pytest.raises(grpc.aio.AioRpcError):
                     await call
             while open_calls:
@@ -68,49 +68,49 @@ def test_calls_are_held_until_their_methods_have_ended_also_when_the_server_stop
     asyncio.run(asyncio.wait_for(run(), 20))
 
 
-def test_a_server_stops_at_once_however_many_call():
+def test_stops_at_once_under_load():
     codes = set()
 
     async def answer(request: bytes, _: Any) -> bytes:
         await asyncio.sleep(0.001)
         return request
 
-    async def call_on(method: Any) -> None:
+    async def call_repeatedly(method: Any) -> None:
         while True:
             try:
                 assert await method(b"x") == b"x"
-            except grpc.aio.AioRpcError as fault:
-                codes.add(fault.code())
+            except grpc.aio.AioRpcError as error:
+                codes.add(error.code())
 
-    async def stop_s() -> float:
-        async with answering(answer) as (server, method):
-            callers = [asyncio.create_task(call_on(method)) for _ in range(16)]
+    async def measure_stop_s() -> float:
+        async with run_one_method(answer) as (server, method):
+            callers = [asyncio.create_task(call_repeatedly(method)) for _ in range(16)]
             await asyncio.sleep(0.1)
             began = time.monotonic()
             await server.stop(20)
             seconds = time.monotonic() - began
             for caller in callers:
                 caller.cancel()
-            over = await asyncio.gather(*callers, return_exceptions=True)
-            assert {type(each) for each in over} == {asyncio.CancelledError}
+            errors = await asyncio.gather(*callers, return_exceptions=True)
+            assert {type(error) for error in errors} == {asyncio.CancelledError}
         return seconds
 
-    # On a busy machine gRPC itself waits out the grace in 5 of 1,000 stops, for a call that came just then;
-    # ``Server.stop`` does not wait for it.
-    seconds = sorted(asyncio.run(asyncio.wait_for(stop_s(), 30)) for _ in range(5))
+    # On a busy machine, gRPC itself waits for the whole grace time in 5 of 1,000 stops, because of a call
+    # that has just arrived; ``Server.stop`` does not wait for it.
+    seconds = sorted(asyncio.run(asyncio.wait_for(measure_stop_s(), 30)) for _ in range(5))
     assert seconds[-2] < 5
     assert codes <= {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
 
 
-def test_a_client_may_ask_for_more_calls_than_its_connection_may_have_open():
-    """They wait in the client; gRPC's own counting refused more than half of them, as UNAVAILABLE."""
+def test_calls_above_the_limit_per_connection_wait_in_the_client():
+    """With gRPC's own counting, more than half of them were refused as UNAVAILABLE."""
 
     async def answer(request: bytes, _: Any) -> bytes:
         await asyncio.sleep(0.01)
         return request
 
     async def run() -> None:
-        async with answering(answer) as (_, method):
+        async with run_one_method(answer) as (_, method):
             for _ in range(2):
                 assert len(await asyncio.gather(*(method(b"x") for _ in range(500)))) == 500
 
@@ -118,16 +118,16 @@ def test_a_client_may_ask_for_more_calls_than_its_connection_may_have_open():
 
 
 @pytest.mark.parametrize(
-    ("change", "other"),
+    ("change", "changed"),
     [
         ({"AioServer._gone": None}, ["AioServer._gone"]),
         ({"_handle_rpc": "method_name, rpc_state"}, ["_handle_rpc"]),
         ({"_MethodResolver": "generic_handlers"}, ["_MethodResolver"]),
     ],
 )
-def test_with_another_grpc_the_server_listens_as_that_does(monkeypatch, ngram_bundle, change, other):
+def test_falls_back_to_the_listener_of_an_unknown_grpc_version(monkeypatch, ngram_bundle, change, changed):
     monkeypatch.setattr(grpc_listener, "INTERNALS", {**INTERNALS, **change})
-    assert list(changed_internals()) == other
+    assert list(changed_internals()) == changed
     with capture_logs() as logs, run_server(ngram_bundle) as server:
         assert not isinstance(server.server._server._server, grpc_listener.Core)
         with grpc.insecure_channel(server.target) as channel:
@@ -135,11 +135,11 @@ def test_with_another_grpc_the_server_listens_as_that_does(monkeypatch, ngram_bu
                 pb.RescoreRequest(lists=[make_list_message()]), timeout=20
             )
         assert answer.lists[0].status.code == 0
-    (warning,) = [each for each in logs if each["log_level"] == "warning"]
-    assert (warning["changed"], warning["version"]) == (other, grpc.__version__)
+    (warning,) = [entry for entry in logs if entry["log_level"] == "warning"]
+    assert (warning["changed"], warning["version"]) == (changed, grpc.__version__)
 
 
-def test_this_grpc_has_the_parts_that_calls_are_taken_with(ngram_bundle):
+def test_the_installed_grpc_has_the_expected_internals(ngram_bundle):
     assert list(changed_internals()) == []
     with run_server(ngram_bundle, load=False) as server:
         assert isinstance(server.server._server._server, grpc_listener.Core)

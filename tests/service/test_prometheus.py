@@ -1,4 +1,4 @@
-"""A real Prometheus reads a real server by the configuration of deploy/, and evaluates what deploy/ asks."""
+"""Run a real Prometheus with the configuration, alerts and dashboard queries of deploy/."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def free_port() -> int:
 
 @pytest.fixture
 def prometheus(tmp_path: Path, bundle: Path):
-    """A server that is asked now and then, read every second; yields a function that queries."""
+    """Run a server and a Prometheus that reads it every second; yield a function that queries Prometheus."""
     with run_server(bundle, metrics_port=0) as server, grpc.insecure_channel(server.target) as channel:
         config = yaml.safe_load((ALERT_RULES.parent / "prometheus.yml").read_text())
         config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
@@ -50,40 +50,42 @@ def prometheus(tmp_path: Path, bundle: Path):
             process = subprocess.Popen(command, stdout=log, stderr=log)
         stub = RescorerServiceStub(channel)
 
-        def answer(path: str) -> dict:
+        def query_api(path: str) -> dict:
             stub.Rescore(pb.RescoreRequest(lists=[make_list_message()]))
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/{path}", timeout=10) as got:
-                return json.load(got)["data"]
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/{path}", timeout=10) as response:
+                return json.load(response)["data"]
 
         def is_up() -> bool:
             try:
-                return bool(answer("query?query=up%3D%3D1")["result"])
+                return bool(query_api("query?query=up%3D%3D1")["result"])
             except OSError:
                 return False
 
         try:
             wait_until(is_up, 60)
-            yield answer
+            yield query_api
         finally:
             process.terminate()
             process.wait(30)
 
 
-def test_every_query_of_the_dashboard_finds_something_and_no_alert_fires(prometheus):
-    def result(query: str) -> list:
+def test_all_dashboard_queries_have_results_and_no_alert_fires(prometheus):
+    def run_query(query: str) -> list:
         return prometheus("query?" + urllib.parse.urlencode({"query": query}))["result"]
 
     for _ in range(6):  # rates need several readings
-        result("up")
+        run_query("up")
         time.sleep(1)
     panels = json.loads(DASHBOARD.read_text())["panels"]
-    exprs = [target["expr"] for panel in panels for target in panel.get("targets", ())]
-    queries = [e.replace("$__rate_interval", "1m").replace("$instance", ".*") for e in exprs]
-    empty = [query for query in queries if not result(query)]
-    # What there is only with a GPU, with scoring processes or a shadow, or after what did not happen here.
+    expressions = [target["expr"] for panel in panels for target in panel.get("targets", ())]
+    queries = [
+        expression.replace("$__rate_interval", "1m").replace("$instance", ".*") for expression in expressions
+    ]
+    empty = [query for query in queries if not run_query(query)]
+    # Metrics that need a GPU, worker processes, a shadow or an event that did not happen here.
     absent = ("device_memory", "worker_resident_memory", "degraded_lists", "best_changed", "shadow")
     assert all(any(name in query for name in absent) for query in empty), empty
     rules = [rule for group in prometheus("rules")["groups"] for rule in group["rules"]]
     assert len(rules) > 10
-    # A busy machine may be slow for a moment: that is pending, not firing.
+    # On a busy machine, an alert may be pending for a moment, but it must not fire.
     assert not [rule["name"] for rule in rules if rule["health"] != "ok" or rule["state"] == "firing"]

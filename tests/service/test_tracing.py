@@ -1,4 +1,4 @@
-"""Spans of calls: a child for each phase, the caller's trace continued, nothing where nobody asked."""
+"""Spans of calls: a child per phase, continued traces of callers, and no spans unless configured."""
 
 from __future__ import annotations
 
@@ -40,58 +40,60 @@ def stub(bundle, exporter):
         yield RescorerServiceStub(channel)
 
 
-def spans_of(exporter, calls: int = 1):
-    """Of so many calls that have just been made: theirs, and their children's."""
+def take_spans(exporter, n_calls: int = 1):
+    """Wait for the spans of the last calls; return those of the calls and those of their children."""
 
-    def roots():
-        return [each for each in exporter.get_finished_spans() if each.kind is SpanKind.SERVER]
+    def call_spans():
+        return [span for span in exporter.get_finished_spans() if span.kind is SpanKind.SERVER]
 
-    wait_until(lambda: len(roots()) == calls)
-    own = roots()
-    children = [each for each in exporter.get_finished_spans() if each.kind is not SpanKind.SERVER]
+    wait_until(lambda: len(call_spans()) == n_calls)
+    calls = call_spans()
+    children = [span for span in exporter.get_finished_spans() if span.kind is not SpanKind.SERVER]
     exporter.clear()
-    return own, children
+    return calls, children
 
 
-def test_a_call_continues_its_callers_trace_and_has_a_child_for_each_phase(stub, exporter):
+def test_a_call_continues_the_trace_of_its_caller_with_a_child_per_phase(stub, exporter):
     metadata = (("traceparent", f"00-{TRACE}-{PARENT}-01"), ("x-request-id", "r1"))
     stub.Rescore(REQUEST, metadata=metadata)
-    (call,), children = spans_of(exporter)
+    (call,), children = take_spans(exporter)
     assert call.name == "rescorer.v1.RescorerService/Rescore"
     assert f"{call.context.trace_id:032x}" == TRACE
     assert f"{call.parent.span_id:016x}" == PARENT
     assert call.attributes["rescorer.request_id"] == "r1"
     assert (call.attributes["rpc.grpc.status_code"], call.attributes["rescorer.lists"]) == (0, 1)
     phases = {"parse", "text", "queue", "trie", "ngram", "network", "output", "rank", "write"}
-    assert phases <= {each.name for each in children}
-    for each in children:
-        assert each.parent.span_id == call.context.span_id
-        # Phases are measured by another clock than the call's own begin and end.
-        assert call.start_time - 1e6 <= each.start_time <= each.end_time <= call.end_time + 1e6
+    assert phases <= {span.name for span in children}
+    for span in children:
+        assert span.parent.span_id == call.context.span_id
+        # Phases are measured with another clock than the start and end of the call.
+        assert call.start_time - 1e6 <= span.start_time <= span.end_time <= call.end_time + 1e6
 
 
-def test_each_message_of_a_stream_adds_its_phases(stub, exporter):
+def test_phases_of_every_message_of_a_stream_are_recorded(stub, exporter):
     list(stub.RescoreStream(iter([pb.RescoreStreamRequest(lists=[make_list_message()])] * 3)))
-    _, children = spans_of(exporter)
-    assert [each.name for each in children].count("ngram") == 3
+    _, children = take_spans(exporter)
+    assert [span.name for span in children].count("ngram") == 3
 
 
-def test_faults_of_the_server_are_errors_and_those_of_callers_are_not(stub, exporter):
+def test_only_errors_of_the_server_set_the_error_status(stub, exporter):
     expect_error(stub.Rescore, pb.RescoreRequest(lists=[make_list_message(texts=["poison"])]))
     expect_error(stub.Rescore, pb.RescoreRequest(lists=[make_list_message()], weights_name="none"))
-    (ours, theirs), _ = spans_of(exporter, 2)
-    assert (ours.status.status_code, ours.attributes["rescorer.reason"]) == (StatusCode.ERROR, "INTERNAL")
-    assert (theirs.status.status_code, theirs.attributes["rpc.grpc.status_code"]) == (StatusCode.UNSET, 3)
+    (server_error, caller_error), _ = take_spans(exporter, 2)
+    assert server_error.status.status_code == StatusCode.ERROR
+    assert server_error.attributes["rescorer.reason"] == "INTERNAL"
+    assert caller_error.status.status_code == StatusCode.UNSET
+    assert caller_error.attributes["rpc.grpc.status_code"] == 3
 
 
-def test_a_trace_that_is_not_sampled_and_nonsense_for_one_do_no_harm(stub, exporter):
+def test_ignores_unsampled_and_invalid_traces(stub, exporter):
     stub.Rescore(REQUEST, metadata=(("traceparent", f"00-{TRACE}-{PARENT}-00"),))
     stub.Rescore(REQUEST, metadata=(("traceparent", "nonsense"), ("tracestate", ",=;,")))
-    (call,), _ = spans_of(exporter)
+    (call,), _ = take_spans(exporter)
     assert call.parent is None
 
 
-def test_spans_go_nowhere_unless_an_endpoint_is_set(bundle, monkeypatch):
+def test_traces_only_if_an_endpoint_is_set(bundle, monkeypatch):
     with run_server(bundle, load=False) as server:
         assert server.server._tracing is None
     monkeypatch.setattr(tracing, "REQUIRED_MODULES", ("opentelemetry_is.not_installed",))
