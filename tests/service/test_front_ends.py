@@ -7,7 +7,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -18,20 +17,15 @@ from typing import NamedTuple
 
 import grpc
 import pytest
-from prometheus_client import Metric
 
-from rescorer import ConfigError, Hypothesis, NBestList, RescoredList, Rescorer
+from rescorer import Hypothesis, NBestList, RescoredList, Rescorer
 from rescorer.cli.top.scrape import compare, read_metrics
 from rescorer.client import NO_RETRY, Client
 from rescorer.client.identity import auth_metadata
 from rescorer.load.resources import process_tree
 from rescorer.protocol.v1 import admin_pb2
 from rescorer.protocol.v1.admin_pb2_grpc import AdminServiceStub
-from rescorer.service.frontends.__main__ import derive_front_end_settings
-from rescorer.service.frontends.metrics import merge_metrics
-from rescorer.service.net.addresses import check_free, keep_port
 from rescorer.service.net.clients_file import new_token
-from rescorer.service.preflight import load_settings
 from rescorer.service.workers.pool import MAX_CONSECUTIVE_LOSSES
 from rescorer.types import Weights
 from tests.support.prometheus import get_value, read_families, read_samples
@@ -274,7 +268,6 @@ def test_replaces_a_hanging_front_end_and_keeps_restarting_a_worker_that_works(t
         assert process.poll() is None
 
 
-@pytest.mark.slow
 def test_stops_although_a_front_end_hangs(tmp_path):
     with run_two_front_ends(tmp_path, "--grace-s", "0") as (process, server):
         hanging_pid = server.front_end_pids()[0]
@@ -293,61 +286,3 @@ def test_an_unusable_bundle_ends_the_server_with_its_error(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 4
     assert done.stderr.splitlines()[-1].startswith(f"rescorer: {bundle}")
-
-
-def test_merges_metrics_of_front_ends():
-    first = """
-# HELP rescorer_lists_total Lists.
-# TYPE rescorer_lists_total counter
-rescorer_lists_total{model="m/1",code="OK"} 3
-# TYPE rescorer_models_refused gauge
-rescorer_models_refused 1
-# TYPE rescorer_workers_alive gauge
-rescorer_workers_alive 2
-"""
-    second = first.replace("} 3", "} 4").replace("refused 1", "refused 0")
-    alive = Metric("rescorer_workers_alive", "Workers that can score.", "gauge")
-    alive.add_sample(alive.name, {}, 3)
-    merged = {
-        (sample.name, *sorted(sample.labels.items())): sample.value
-        for family in merge_metrics({0: first, 2: second}, [alive])
-        for sample in family.samples
-    }
-    labels = ("code", "OK"), ("model", "m/1")
-    assert merged == {
-        ("rescorer_lists_total", labels[0], ("front_end", "0"), labels[1]): 3,
-        ("rescorer_lists_total", labels[0], ("front_end", "2"), labels[1]): 4,
-        ("rescorer_models_refused",): 1,
-        ("rescorer_workers_alive",): 3,
-    }
-
-
-def test_a_reserved_port_is_refused_to_others():
-    with keep_port("127.0.0.1", 0, "the service") as kept:
-        address = kept.getsockname()
-        for _ in range(2):
-            with pytest.raises(ConfigError, match="cannot listen"):
-                check_free(*address, "another")
-            with pytest.raises(ConfigError, match="cannot listen"):
-                keep_port(*address, "another")
-            # gRPC listens like this in a front end.
-            with socket.create_server(address, reuse_port=True), pytest.raises(ConfigError):
-                check_free(*address, "another")
-    check_free(*address, "another")
-
-
-def test_front_ends_divide_the_limits_but_accept_a_full_message():
-    defaults = derive_front_end_settings(load_settings(bundle="b", front_ends=2), 7)
-    assert (defaults.max_in_flight_lists, defaults.max_streams, defaults.port) == (256, 128, 7)
-    assert defaults.max_in_flight_tokens == 524_288  # as many as one message may hold
-    settings = load_settings(bundle="b", front_ends=7, max_in_flight_tokens=7_000_000)
-    many = derive_front_end_settings(settings, 7)
-    assert (many.max_in_flight_lists, many.max_in_flight_tokens) == (128, 1_000_000)
-
-
-@pytest.mark.parametrize(
-    ("given", "message"), [({"workers": 0}, "cannot share a thread"), ({"shadow": "./s"}, "its own shadow")]
-)
-def test_rejects_settings_that_need_a_single_front_end(given, message):
-    with pytest.raises(ConfigError, match=message):
-        load_settings(bundle="b", front_ends=2, **given)

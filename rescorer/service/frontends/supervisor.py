@@ -129,7 +129,7 @@ class Supervisor:
                 )
         except OSError as error:
             raise ConfigError(
-                f"cannot create the sockets of the workers in a temporary folder; check TMPDIR: {error}"
+                f"cannot create sockets for the workers in a temporary folder: {error}; check TMPDIR"
             ) from None
 
     async def _keep_worker_running(self, worker: ProcessWorker) -> None:
@@ -152,7 +152,7 @@ class Supervisor:
             watching = asyncio.create_task(self._watch(number, child))
             try:
                 if not self._stopping:
-                    await self._direct(number, child, is_restart)
+                    await self._run_front_end(number, child, is_restart)
             finally:
                 watching.cancel()
                 self._listening.discard(number)
@@ -187,7 +187,7 @@ class Supervisor:
             if losses > 1:
                 await asyncio.sleep(RESTART_DELAY_S * 2 ** (losses - 2))
 
-    async def _direct(self, number: int, front_end: Child, is_restart: bool) -> None:
+    async def _run_front_end(self, number: int, front_end: Child, is_restart: bool) -> None:
         """Have a front end serve, and handle its events until it has ended.
 
         Raises:
@@ -254,8 +254,8 @@ class Supervisor:
             except (RescorerError, TimeoutError):
                 return number, ""
 
-        texts = await asyncio.gather(*(read(number) for number in self._front_ends))
-        return {number: text for number, text in texts if text}
+        results = await asyncio.gather(*(read(number) for number in self._front_ends))
+        return {number: text for number, text in results if text}
 
     async def _stop(self, front_ends: list[asyncio.Task[None]]) -> None:
         """Let the front ends finish within the grace time."""

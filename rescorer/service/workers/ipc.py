@@ -144,7 +144,7 @@ def error_header(error: Exception) -> dict[str, str]:
 
 
 def error_from_header(header: Mapping[str, Any]) -> RescorerError | None:
-    """Rebuild the error that a reply's header describes; None: it describes none."""
+    """Rebuild the error that a reply's header describes; return None if it describes none."""
     if "fault" not in header:
         return None
     kind = getattr(errors, header["fault"], ScoringError)

@@ -62,10 +62,10 @@ class IdleWorkers:
 
 
 class WorkerPool:
-    """Scorers that all hold the same bundles.
+    """Workers that all hold the same bundles.
 
     Args:
-        on_broken: called once with the reason when scoring is no longer possible.
+        on_broken: called with the reason when scoring is no longer possible.
         timeout_s: longest time that a worker may take for one batch before it is terminated, and that a
             restarted worker tries to load the bundles of the others.
         on_worker_lost: called whenever a worker died or was terminated.
@@ -92,7 +92,7 @@ class WorkerPool:
         return len(self._idle)
 
     async def start(self) -> None:
-        async with self._loading:  # bundles are loaded after all workers have started
+        async with self._loading:  # calls of ``load`` wait until all workers have started
             await asyncio.gather(*(worker.start() for worker in self.workers))
         for worker in self.workers:
             self._idle.put(worker)
@@ -127,7 +127,7 @@ class WorkerPool:
             self._schedule_restart(worker)
         if worker is None:
             self._idle.put(None)
-            raise Unavailable("scoring is no longer possible here")
+            raise Unavailable("scoring is no longer possible on this server")
         try:
             yield worker
         finally:
@@ -149,7 +149,7 @@ class WorkerPool:
                 await worker.terminate()
 
     def record_success(self) -> None:
-        """Restart the counts of consecutive losses, because a batch was scored."""
+        """Reset the counts of consecutive losses after a scored batch."""
         self._consecutive_losses.clear()
 
     async def stop(self) -> None:
