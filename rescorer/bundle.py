@@ -1,12 +1,14 @@
 """Read, verify and publish model bundles; needs neither torch nor KenLM.
 
-manifest.json          schema, name, version, sha256 of every model file, how the models were made
+A bundle is a folder:
+
+manifest.json          schema, name, version, sha256 of every model file, how the models were trained
 text.json              normaliser settings
-ngram/model.arpa.gz    or another file that KenLM reads
+ngram/model.arpa.gz    or another file that KenLM can read
 neural/                config.json, model.safetensors, vocabulary.txt
 weights/default.json   stream and LM weights, λ, word and OOV terms, fingerprints of the tuning lists
 
-``Bundle`` is what a process knows of a bundle without its models; ``model_loading`` loads those.
+``Bundle`` describes a bundle without its models; ``model_loading`` loads them.
 """
 
 from __future__ import annotations
@@ -36,7 +38,6 @@ class Bundle:
     """A verified bundle without its models: names, normaliser and weights."""
 
     folder: Path
-    """Where its files are."""
     name: str
     version: int
     manifest: Mapping[str, Any]
@@ -44,7 +45,7 @@ class Bundle:
     model_kinds: Mapping[str, ModelKind]
     """The kind of each language model, by its name."""
     weights: Mapping[str, Weights]
-    """By name; ``default`` is always there."""
+    """Sets of weights by name; always includes ``default``."""
 
     @property
     def label(self) -> str:
@@ -59,13 +60,13 @@ class Bundle:
 
 
 def read_bundle(folder: Path | str) -> Bundle:
-    """Read and verify a bundle, its models not among it.
+    """Read a bundle without its models, and verify all its files.
 
     Args:
-        folder: the bundle, or the folder of its versions, of which the newest is read.
+        folder: a bundle, or a folder of versions, of which the newest is read.
 
     Raises:
-        BundleError: something is missing, was changed after publishing, or does not fit together.
+        BundleError: a file is missing, was changed after publishing, or does not fit the others.
     """
     folder = newest_version(Path(folder))
     manifest = read_manifest(folder)
@@ -74,7 +75,9 @@ def read_bundle(folder: Path | str) -> Bundle:
     for name, kind in kinds.items():
         if kind not in get_args(ModelKind):
             known = ", ".join(get_args(ModelKind))
-            raise BundleError(f"{folder}: model {name!r} is of kind {kind!r}; known kinds are {known}")
+            raise BundleError(
+                f"{folder}: model {name!r} has the unknown kind {kind!r}; expected one of: {known}"
+            )
     if not kinds:
         raise BundleError(f"{folder}: the manifest names no models")
     normaliser = read_normaliser(folder / TEXT)
@@ -83,94 +86,107 @@ def read_bundle(folder: Path | str) -> Bundle:
 
 
 def read_normaliser(path: Path) -> Normaliser:
-    """The normaliser that a file of settings describes.
+    """Create the normaliser that a settings file (``text.json``) describes.
 
     Raises:
-        BundleError: it is no JSON object.
-        ConfigError: it has settings that are unknown or wrong.
+        BundleError: the file is not a JSON object.
+        ConfigError: a setting is unknown or invalid.
     """
     return Normaliser(NormaliserSettings.from_dict(_read_json(path)))
 
 
 def newest_version(folder: Path) -> Path:
-    """``name/3`` for ``name`` where that holds versions, folders called by numbers; else the folder."""
+    """Return the newest version in a folder of versions (bundles in numbered folders); else the folder
+    itself."""
     if (folder / MANIFEST).exists() or not folder.is_dir():
         return folder
-    versions = [each for each in folder.iterdir() if each.name.isdecimal() and (each / MANIFEST).exists()]
-    return max(versions, key=lambda each: int(each.name), default=folder)
+    versions = [path for path in folder.iterdir() if path.name.isdecimal() and (path / MANIFEST).exists()]
+    return max(versions, key=lambda path: int(path.name), default=folder)
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest; raises BundleError where it is missing, damaged or of another schema."""
+    """Read the manifest of a bundle.
+
+    Raises:
+        BundleError: it is missing, invalid, or of another schema.
+    """
     if not (folder / MANIFEST).exists():
-        raise BundleError(f"{folder}: {_no_bundle(folder)}")
+        raise BundleError(f"{folder}: {_explain_missing(folder)}")
     manifest = _read_json(folder / MANIFEST)
     if manifest.get("schema") != SCHEMA:
-        raise BundleError(f"{folder}: bundle schema {manifest.get('schema')!r}; this version reads {SCHEMA}")
+        raise BundleError(f"{folder}: bundle schema {manifest.get('schema')!r}; expected {SCHEMA}")
     for key, kind in (("name", str), ("version", int), ("files", dict), ("models", dict)):
         if not isinstance(manifest.get(key), kind):
-            raise BundleError(f"{folder / MANIFEST}: {key!r} is missing or no {kind.__name__}")
+            raise BundleError(f"{folder / MANIFEST}: {key!r} is missing or not of type {kind.__name__}")
     for name, entry in manifest["models"].items():
         if not isinstance(entry, dict) or not all(isinstance(entry.get(k), str) for k in ("kind", "path")):
-            raise BundleError(f"{folder / MANIFEST}: model {name!r} lacks its kind or path")
+            raise BundleError(
+                f"{folder / MANIFEST}: model {name!r}: 'kind' or 'path' is missing or not a string"
+            )
     return manifest
 
 
-def _no_bundle(folder: Path) -> str:
-    """Why there is none in a folder, and where there may be some."""
+def _explain_missing(folder: Path) -> str:
+    """Explain why a path is not a bundle, and suggest one that is."""
     if not folder.exists():
         return "no such bundle folder"
     if not folder.is_dir():
-        return f"no such bundle folder: this is a file; expected the folder that holds {MANIFEST}"
-    inside = sorted(path.parent for path in folder.glob(f"*/*/{MANIFEST}"))
-    near = f"; {inside[-1]} is one, and `rescorer serve --repository {folder}` serves all" if inside else ""
-    return f"no bundle, for it holds no {MANIFEST}{near}"
+        return f"no such bundle folder: this is a file; expected the folder that contains {MANIFEST}"
+    bundles = sorted(path.parent for path in folder.glob(f"*/*/{MANIFEST}"))
+    hint = f"; {bundles[-1]} is one, and `rescorer serve --repository {folder}` serves all" if bundles else ""
+    return f"not a bundle: it does not contain {MANIFEST}{hint}"
 
 
 def verify_hashes(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Raises BundleError where a file is missing or is not the one the bundle was made with."""
+    """Raise BundleError if a file is missing, changed, or not in the manifest."""
     for name, expected in manifest["files"].items():
         path = folder / name
         if not path.resolve().is_relative_to(folder.resolve()):
             raise BundleError(f"{folder}: {name!r} is outside the bundle")
         if not path.is_file():
             raise BundleError(f"{folder}: {name} is missing")
-        found = sha256(path)
-        if found != expected:
-            raise BundleError(f"{path}: damaged: sha256 is {found[:12]}…, the manifest says {expected[:12]}…")
+        actual = sha256(path)
+        if actual != expected:
+            raise BundleError(
+                f"{path}: corrupt: sha256 is {actual[:12]}…, but the manifest says {expected[:12]}…"
+            )
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_file() and path.parent.name != WEIGHTS and name not in (*manifest["files"], MANIFEST):
-            raise BundleError(f"{path}: no part of the bundle; the manifest does not name it")
+            raise BundleError(f"{path}: not part of the bundle; the manifest does not list it")
 
 
 def read_words(path: Path) -> list[str]:
-    """A list of words, one a line; raises BundleError where it cannot be read."""
+    """Read a word list, one word per line; raise BundleError if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8").split()
-    except (OSError, UnicodeDecodeError) as fault:
-        raise BundleError(f"{path}: cannot be read as a list of words: {fault}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise BundleError(f"{path}: cannot be read as a word list: {error}") from None
 
 
 def read_weights(folder: Path, models: list[str]) -> dict[str, Weights]:
-    """All weight files of a bundle by name, checked against its models; raises BundleError."""
-    found: dict[str, Weights] = {}
+    """Read all weights of a bundle, by name, and check them against its models.
+
+    Raises:
+        BundleError: weights are invalid, or there are none called ``default`` with mixture weights.
+    """
+    weights_by_name: dict[str, Weights] = {}
     for path in sorted((folder / WEIGHTS).glob("*.json")):
         try:
             weights = parse_weights({"name": path.stem, **_read_json(path)})
             check_weights(weights, models)
-        except ConfigError as fault:
-            raise BundleError(f"{path}: {fault}") from None
-        found[path.stem] = weights
-    if "default" not in found:
-        raise BundleError(f"{folder / WEIGHTS}: no default.json")
-    if not found["default"].mixture:
-        raise BundleError(f"{folder / WEIGHTS / 'default.json'}: names no mixture weights")
-    return found
+        except ConfigError as error:
+            raise BundleError(f"{path}: {error}") from None
+        weights_by_name[path.stem] = weights
+    if "default" not in weights_by_name:
+        raise BundleError(f"{folder / WEIGHTS}: default.json is missing")
+    if not weights_by_name["default"].mixture:
+        raise BundleError(f"{folder / WEIGHTS / 'default.json'}: no mixture weights; expected at least one")
+    return weights_by_name
 
 
 def check_weights(weights: Weights, models: list[str]) -> None:
-    """Raises ConfigError where weights name models that are not there, or λ are no shares."""
+    """Raise ConfigError if weights name unknown models, or the λ of the mixture do not sum to 1."""
     unknown = sorted(set(weights.lm) - {*models, MIXTURE})
     if unknown:
         known = [*models, MIXTURE]
@@ -182,24 +198,27 @@ def check_weights(weights: Weights, models: list[str]) -> None:
 
 
 def publish(folder: Path, fill: Callable[[Path], dict[str, Any]]) -> None:
-    """Makes a bundle beside its final place and moves it there by one rename.
+    """Write a bundle atomically: fill a temporary folder beside it, then rename that.
 
     Args:
-        fill: writes every file into the folder it is given and returns the manifest without ``files``.
+        fill: writes every file into the given folder and returns the manifest without ``files``.
 
     Raises:
-        ConfigError: the place is taken.
+        ConfigError: the folder exists.
     """
     if folder.exists():
-        raise ConfigError(f"{folder} exists; bundles are immutable: choose another version")
+        raise ConfigError(f"{folder} exists, and bundles are immutable; choose another version")
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
     try:
         manifest = fill(partial)
-        models = [p for p in sorted(partial.rglob("*")) if p.is_file() and p.parent.name != WEIGHTS]
-        manifest["files"] = {str(p.relative_to(partial)): sha256(p) for p in models}
+        # Weights are not listed: they may be tuned again and added after publishing.
+        files = [
+            path for path in sorted(partial.rglob("*")) if path.is_file() and path.parent.name != WEIGHTS
+        ]
+        manifest["files"] = {str(path.relative_to(partial)): sha256(path) for path in files}
         text = json.dumps({"schema": SCHEMA, **manifest}, indent=2, ensure_ascii=False)
         (partial / MANIFEST).write_text(text + "\n", encoding="utf-8")
         os.replace(partial, folder)
@@ -215,8 +234,8 @@ def sha256(path: Path) -> str:
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as fault:
-        raise BundleError(f"{path}: cannot be read as JSON: {fault}") from None
+    except (OSError, ValueError) as error:
+        raise BundleError(f"{path}: cannot be read as JSON: {error}") from None
     if not isinstance(values, dict):
-        raise BundleError(f"{path}: expected an object")
+        raise BundleError(f"{path}: expected a JSON object")
     return values

@@ -1,7 +1,7 @@
 """Check, normalise and rank n-best lists: the light half of a ``Rescorer``, without language models.
 
-Needs neither torch nor KenLM, so that a process that only takes requests and ranks answers starts at once and
-stays small.
+It needs neither torch nor KenLM, so that a process that only receives requests and ranks answers starts
+quickly and stays small.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rescorer.trie import HypothesisTrie, Words
 from rescorer.types import NBestList, TextScore, Weights
 
 MAX_WORDS = 100_000
-"""Words of the longest hypothesis or context that is accepted; no sentence is longer."""
+"""Largest number of words in a hypothesis or context; no real sentence is longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class PreparedList:
 
 
 class ListRanker:
-    """Everything that happens to a list before and after the language models.
+    """Prepare lists for the language models, and rank them by the models' scores.
 
     Args:
         bundle: the normaliser, weights and model names to use.
@@ -160,10 +160,10 @@ def check_list(nbest: NBestList, weights: Weights, reserved_names: frozenset[str
     """Check that a list can be scored under these weights.
 
     Args:
-        reserved_names: names of our own components, which no stream may have.
+        reserved_names: component names that streams may not have.
 
     Raises:
-        InvalidList: it cannot; the error names the field.
+        InvalidList: the list cannot be scored; the error names the field.
     """
 
     def invalid(message: str, field: str = "", hypothesis: int | None = None) -> InvalidList:
@@ -174,7 +174,10 @@ def check_list(nbest: NBestList, weights: Weights, reserved_names: frozenset[str
     for name, values in nbest.streams.items():
         field = f'streams["{name}"]'
         if len(values) != len(nbest.hypotheses):
-            raise invalid(f"{len(values)} scores for {len(nbest.hypotheses)} hypotheses", field)
+            raise invalid(
+                f"{len(values)} scores for {len(nbest.hypotheses)} hypotheses; expected one per hypothesis",
+                field,
+            )
         for i, value in enumerate(values):
             if not math.isfinite(value):
                 raise invalid(f"{value}; expected a finite number", field, i)

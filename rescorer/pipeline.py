@@ -1,8 +1,8 @@
-"""The one path from lists to answers: normalise, build a trie, score it, combine, rank.
+"""The single path from lists to answers: normalise, build a trie, score it, combine, rank.
 
 ``Rescorer`` composes a ``ListRanker`` (text, weights, ranking) and a ``TrieScorer`` (language models) in one
-process; the gRPC service runs the two halves in different processes. The service, the file command,
-evaluation, tuning and the benchmark score text by no other route.
+process; the gRPC service runs the two halves in different processes. The file command, evaluation, tuning and
+the benchmark all use ``Rescorer``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from rescorer.trie_scorer import TrieScorer
 from rescorer.types import NBestList, RescoredList, TextScore, Weights
 
 MAX_BATCH_WORDS = 65_536
-"""Words scored at once. A batch of this size needs 1 KB per word and network: 64 MB at hidden size 200."""
+"""Default number of words per batch. A batch of this size needs 1 KB per word and network: 64 MB at hidden
+size 200."""
 
 
 class Rescorer:
@@ -53,7 +54,7 @@ class Rescorer:
         dtype: str = "float32",
         context_cache_bytes: int = CONTEXT_CACHE_BYTES,
     ) -> Rescorer:
-        """Verify a bundle and load its models; see ``load_bundle_models`` for ``device`` and what follows it.
+        """Verify a bundle and load its models; see ``load_bundle_models`` for the options.
 
         Raises:
             BundleError: the bundle cannot be used.
@@ -78,10 +79,10 @@ class Rescorer:
 
         Args:
             weights: None: the bundle's default.
-            merge: make one of hypotheses whose canonical words are equal, adding their probabilities.
+            merge: merge hypotheses with equal canonical words, adding their probabilities.
 
         Raises:
-            InvalidList: the first list that cannot be scored; ``rescore_each`` keeps the others.
+            InvalidList: a list cannot be scored; use ``rescore_each`` to score the others.
             ConfigError: the weights do not fit the bundle.
         """
         answers = self.rescore_each(lists, weights, merge=merge)
@@ -119,7 +120,11 @@ class Rescorer:
     def score_text(
         self, texts: Sequence[str], context: str = "", weights: Weights | None = None
     ) -> list[TextScore]:
-        """Return every model's log-probability of each word of some texts; of the weights only λ matter."""
+        """Return every model's log-probability of each word of some texts.
+
+        Args:
+            weights: only the λ of the mixture matter; None: the bundle's default.
+        """
         weights = self.ranker.effective_weights(weights)
         with phase(Phase.TEXT):
             normalise = self.bundle.normaliser.normalise
@@ -132,7 +137,7 @@ class Rescorer:
         return [answers[i] for i in range(len(texts))]
 
     def _sentence_sums(self, lists: Sequence[PreparedList], weights: Weights) -> dict[str, np.ndarray]:
-        """``ListRanker.sentence_sums`` of all hypotheses of some lists, one list after the other."""
+        """Return ``ListRanker.sentence_sums`` of all hypotheses of some lists, in input order."""
         words = [hypothesis for prepared in lists for hypothesis in prepared.words]
         contexts = [prepared.context for prepared in lists for _ in prepared.words]
         partial = np.array([h.partial for prepared in lists for h in prepared.nbest.hypotheses], dtype=bool)
@@ -148,7 +153,8 @@ class Rescorer:
     def _score_batches(
         self, words: Sequence[Words], contexts: Sequence[Words]
     ) -> Iterator[tuple[Sequence[int], HypothesisTrie, dict[str, EdgeScores]]]:
-        """Score hypotheses in batches within the budget; yields their indices, trie and edge scores."""
+        """Score hypotheses in batches; yield the indices of each batch's hypotheses, its trie and edge
+        scores."""
         for plan in plan_batches(words, contexts, self.max_batch_words):
             with phase(Phase.TRIE):
                 trie = build_trie([words[i] for i in plan.indices], [contexts[i] for i in plan.indices])

@@ -1,4 +1,7 @@
-"""Messages, generated code and the table of errors and statuses, for client and service alike."""
+"""The gRPC protocol that clients and the service share: generated code, messages and statuses.
+
+Converts lists, weights, rankings and errors to protocol messages and back.
+"""
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
-"""Of one request, unless a server is set otherwise: gRPC's own default, said out loud at both ends."""
+"""Largest request in bytes, unless a server is configured otherwise; equals gRPC's own default."""

@@ -1,8 +1,8 @@
-"""Owns the step between proto messages and types, for the server and the client; checks what only the wire
-can get wrong, such as an undeclared base.
+"""Convert lists, weights, rankings and text scores to protocol messages and back, for client and server.
 
-Fields that the client attached are not unpacked: the server hands the message's own ``Struct`` on, and the
-Python client keeps them at home.
+Errors that only messages can have, such as an undeclared logarithm base, are detected here. User-defined
+fields are not unpacked: the server copies the message's own ``Struct`` to the response, and the Python client
+does not send them at all.
 """
 
 from __future__ import annotations
@@ -43,70 +43,81 @@ SIGNS: Mapping[int, Sign] = MappingProxyType({pb.SCORE_SIGN_LOG_PROB: "log_prob"
 
 
 def list_from_proto(message: pb.NBestList) -> NBestList:
-    """A list with its streams in nats.
+    """Convert a list; its streams are converted to nats.
 
     Raises:
-        InvalidList: a stream is not declared, has no name, comes twice, or holds what is no finite number.
+        InvalidList: the base or sign of a stream is not declared, its name is empty or repeated, or a value
+            is not a finite number.
     """
     streams: dict[str, tuple[float, ...]] = {}
     for index, stream in enumerate(message.streams):
         name = stream.name
         if not name or name in streams:
-            wrong = f"{name!r} comes twice" if name else "empty; expected the stream's name"
-            raise InvalidList(wrong, list_id=message.id, field=f"streams[{index}].name")
+            reason = f"duplicate name {name!r}" if name else "empty; expected the name of the stream"
+            raise InvalidList(reason, list_id=message.id, field=f"streams[{index}].name")
         field = f'streams["{name}"]'
         units = Units(
-            _declared(BASES, stream.base, pb.LogBase, message.id, f"{field}.base"),
-            _declared(SIGNS, stream.sign, pb.ScoreSign, message.id, f"{field}.sign"),
+            _check_declared(BASES, stream.base, pb.LogBase, message.id, f"{field}.base"),
+            _check_declared(SIGNS, stream.sign, pb.ScoreSign, message.id, f"{field}.sign"),
         )
         streams[name] = stream_to_nats(name, stream.values, units, list_id=message.id, field=field) or ()
-    hypotheses = tuple(Hypothesis(each.text, _fields(each), each.partial) for each in message.hypotheses)
+    hypotheses = tuple(
+        Hypothesis(hypothesis.text, _fields(hypothesis), hypothesis.partial)
+        for hypothesis in message.hypotheses
+    )
     return NBestList(message.id, hypotheses, streams, message.context, fields=_fields(message))
 
 
 def _fields(message: pb.NBestList | pb.Hypothesis) -> Any:
-    """The client's ``Struct`` as it came, which is a mapping too."""
+    """Return the client's ``Struct`` itself, which is a mapping too."""
     return message.fields if message.HasField("fields") else {}
 
 
-def _declared(known: Mapping[int, Unit], value: int, enum: Any, list_id: str, field: str) -> Unit:
+def _check_declared(known: Mapping[int, Unit], value: int, enum: Any, list_id: str, field: str) -> Unit:
     if value in known:
         return known[value]
-    names = ", ".join(enum.Name(each) for each in known)
-    wrong = f"{value} is not known" if value else "not declared"
-    raise InvalidList(f"{wrong}; expected one of {names}", list_id=list_id, field=field)
+    names = ", ".join(enum.Name(number) for number in known)
+    reason = f"unknown value {value}" if value else "not declared"
+    raise InvalidList(f"{reason}; expected one of {names}", list_id=list_id, field=field)
 
 
 def list_to_proto(nbest: NBestList) -> pb.NBestList:
-    """A list as the client sends it; streams are in nats, the client's fields stay at home.
+    """Convert a list for sending; streams are sent in nats, user-defined fields are not sent.
 
     Raises:
-        InvalidList: a text or a score is of a type, or holds characters, that cannot be sent.
+        InvalidList: a text or a score has the wrong type, or a text has characters that UTF-8 cannot encode.
     """
     try:
         return pb.NBestList(
             id=nbest.id,
-            hypotheses=[pb.Hypothesis(text=each.text, partial=each.partial) for each in nbest.hypotheses],
+            hypotheses=[
+                pb.Hypothesis(text=hypothesis.text, partial=hypothesis.partial)
+                for hypothesis in nbest.hypotheses
+            ],
             streams=[
                 pb.ScoreStream(name=name, base=pb.LOG_BASE_E, sign=pb.SCORE_SIGN_LOG_PROB, values=values)
                 for name, values in nbest.streams.items()
             ],
             context=nbest.context,
         )
-    except (TypeError, ValueError) as fault:
-        raise InvalidList(f"cannot be sent: {fault}", list_id=nbest.id) from None
+    except (TypeError, ValueError) as error:
+        raise InvalidList(f"cannot be sent: {error}", list_id=nbest.id) from None
 
 
 def weights_from_proto(message: pb.Weights) -> Weights:
-    """Weights of a request; raises ConfigError where a value is no finite number."""
-    given = {
+    """Convert the weights of a request.
+
+    Raises:
+        ConfigError: a value is not a finite number.
+    """
+    fields = {
         "name": message.name,
         "streams": message.streams,
         "lm": message.lm,
         "mixture": message.mixture,
         "tuned_on": message.tuned_on,
     }
-    present = {name: value for name, value in given.items() if value}
+    present = {name: value for name, value in fields.items() if value}
     return parse_weights({**present, "word": message.word, "oov": message.oov})
 
 
@@ -124,42 +135,42 @@ def weights_to_proto(weights: Weights) -> pb.Weights:
 
 
 def write_ranking(ranking: Ranking, message: pb.RescoredList) -> None:
-    """Fills an answer whose status is OK."""
+    """Write a ranked list to an empty message, with the status OK."""
     nbest = ranking.nbest
     message.id = nbest.id
     message.status.SetInParent()
     if nbest.fields:
-        message.fields.CopyFrom(nbest.fields)  # type: ignore[arg-type]  # as it came in the request
+        message.fields.CopyFrom(nbest.fields)  # type: ignore[arg-type]  # the request's Struct
     names, rows = list(ranking.components), list(zip(*ranking.components.values(), strict=True))
     for rank, i in enumerate(ranking.order, start=1):
-        each = nbest.hypotheses[i]
+        hypothesis = nbest.hypotheses[i]
         message.hypotheses.add(
-            text=each.text,
+            text=hypothesis.text,
             rank=rank,
             original_rank=i + 1,
             total=ranking.totals[i],
             log_posterior=ranking.log_posteriors[i],
             components=dict(zip(names, rows[i], strict=True)),
-            merged_ranks=[place + 1 for place in ranking.members[i]],
-            fields=each.fields or None,
+            merged_ranks=[member + 1 for member in ranking.members[i]],
+            fields=hypothesis.fields or None,
         )
 
 
 def rescored_from_proto(
     message: pb.RescoredList, sent: NBestList, weights: Weights, model: str
 ) -> RescoredList:
-    """An answer, reunited with what of the list stayed at home."""
+    """Convert a rescored list, adding what was not sent from the original list ``sent``."""
     hypotheses = tuple(
         RescoredHypothesis(
-            text=each.text,
-            original_rank=each.original_rank - 1,
-            total=each.total,
-            log_posterior=each.log_posterior,
-            components=dict(sorted(each.components.items())),
-            merged_ranks=tuple(place - 1 for place in each.merged_ranks),
-            fields=sent.hypotheses[each.original_rank - 1].fields,
+            text=hypothesis.text,
+            original_rank=hypothesis.original_rank - 1,
+            total=hypothesis.total,
+            log_posterior=hypothesis.log_posterior,
+            components=dict(sorted(hypothesis.components.items())),
+            merged_ranks=tuple(rank - 1 for rank in hypothesis.merged_ranks),
+            fields=sent.hypotheses[hypothesis.original_rank - 1].fields,
         )
-        for each in message.hypotheses
+        for hypothesis in message.hypotheses
     )
     return RescoredList(
         message.id,
@@ -183,6 +194,6 @@ def text_score_from_proto(message: pb.TextScore) -> TextScore:
     return TextScore(
         text=message.text,
         words=tuple(message.words),
-        log_probs={name: tuple(each.values) for name, each in sorted(message.log_probs.items())},
+        log_probs={name: tuple(words.values) for name, words in sorted(message.log_probs.items())},
         unknown=tuple(message.unknown),
     )

@@ -1,8 +1,8 @@
-"""Owns the one table between the tree of faults and gRPC's status codes, in both directions.
+"""Convert errors to gRPC statuses and back, by one table.
 
-A status carries a ``google.rpc.ErrorInfo`` whose reason names the fault, so that a client raises the same
-class again, a ``google.rpc.BadRequest`` where a field of the request is to blame, and a
-``google.rpc.RetryInfo`` where trying again later may help.
+A status carries a ``google.rpc.ErrorInfo`` with the error's reason, so that a client raises an error of the
+same class; a ``google.rpc.BadRequest`` if a field of the request is invalid; and a ``google.rpc.RetryInfo``
+if trying again later may help.
 """
 
 from __future__ import annotations
@@ -33,103 +33,111 @@ from rescorer.errors import (
 )
 
 DOMAIN = "rescorer"
-TOO_LARGE = re.compile(r"Received message larger than max \((\d+) vs\. (\d+)\)")
-"""What gRPC's server says, by itself, of a message above ``max_message_bytes``."""
+MESSAGE_TOO_LARGE = re.compile(r"Received message larger than max \((\d+) vs\. (\d+)\)")
+"""Status message of gRPC's own refusal of a request above ``max_message_bytes``."""
 
 
-class Kind(NamedTuple):
-    """How one class of faults looks on the wire."""
+class ErrorKind(NamedTuple):
+    """How one class of errors is represented in a status."""
 
-    fault: type[RescorerError]
+    error: type[RescorerError]
     code: grpc.StatusCode
     reason: str
     hidden: bool = False
-    """The text stays on the server, as it may tell of its inside."""
+    """Whether the message stays on the server, because it may reveal internals."""
 
 
-KINDS = (  # the first that fits counts, so children come before their parents
-    Kind(LimitExceeded, grpc.StatusCode.INVALID_ARGUMENT, "LIMIT_EXCEEDED"),
-    Kind(InvalidList, grpc.StatusCode.INVALID_ARGUMENT, "INVALID_LIST"),
-    Kind(InputError, grpc.StatusCode.INVALID_ARGUMENT, "INVALID_INPUT"),
-    Kind(ConfigError, grpc.StatusCode.INVALID_ARGUMENT, "INVALID_CONFIG"),
-    Kind(ModelNotFound, grpc.StatusCode.NOT_FOUND, "MODEL_NOT_FOUND"),
-    Kind(ModelError, grpc.StatusCode.INTERNAL, "MODEL_BROKEN", hidden=True),
-    Kind(Overloaded, grpc.StatusCode.RESOURCE_EXHAUSTED, "OVERLOADED"),
-    Kind(Unavailable, grpc.StatusCode.UNAVAILABLE, "UNAVAILABLE"),
-    Kind(Unauthenticated, grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED"),
-    Kind(PermissionDenied, grpc.StatusCode.PERMISSION_DENIED, "PERMISSION_DENIED"),
-    Kind(DeadlineExceeded, grpc.StatusCode.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED"),
-    Kind(ScoringError, grpc.StatusCode.INTERNAL, "SCORING_FAILED", hidden=True),
-    Kind(ServiceError, grpc.StatusCode.UNKNOWN, "UNKNOWN", hidden=True),
+KINDS = (  # the first match counts, so subclasses come before their base classes
+    ErrorKind(LimitExceeded, grpc.StatusCode.INVALID_ARGUMENT, "LIMIT_EXCEEDED"),
+    ErrorKind(InvalidList, grpc.StatusCode.INVALID_ARGUMENT, "INVALID_LIST"),
+    ErrorKind(InputError, grpc.StatusCode.INVALID_ARGUMENT, "INVALID_INPUT"),
+    ErrorKind(ConfigError, grpc.StatusCode.INVALID_ARGUMENT, "INVALID_CONFIG"),
+    ErrorKind(ModelNotFound, grpc.StatusCode.NOT_FOUND, "MODEL_NOT_FOUND"),
+    ErrorKind(ModelError, grpc.StatusCode.INTERNAL, "MODEL_BROKEN", hidden=True),
+    ErrorKind(Overloaded, grpc.StatusCode.RESOURCE_EXHAUSTED, "OVERLOADED"),
+    ErrorKind(Unavailable, grpc.StatusCode.UNAVAILABLE, "UNAVAILABLE"),
+    ErrorKind(Unauthenticated, grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED"),
+    ErrorKind(PermissionDenied, grpc.StatusCode.PERMISSION_DENIED, "PERMISSION_DENIED"),
+    ErrorKind(DeadlineExceeded, grpc.StatusCode.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED"),
+    ErrorKind(ScoringError, grpc.StatusCode.INTERNAL, "SCORING_FAILED", hidden=True),
+    ErrorKind(ServiceError, grpc.StatusCode.UNKNOWN, "UNKNOWN", hidden=True),
 )
-BUG = Kind(ScoringError, grpc.StatusCode.INTERNAL, "INTERNAL", hidden=True)
-"""Whatever nobody foresaw."""
+BUG = ErrorKind(ScoringError, grpc.StatusCode.INTERNAL, "INTERNAL", hidden=True)
+"""Kind of all exceptions that are not in the table."""
 
-FAULT_OF_REASON = {kind.reason: kind.fault for kind in (*KINDS, BUG)}
-FAULT_OF_CODE = {kind.code.value[0]: kind.fault for kind in reversed((*KINDS, BUG))} | {
-    grpc.StatusCode.CANCELLED.value[0]: Unavailable,  # gRPC's server stops; who cancels a call asks no more
+ERROR_BY_REASON = {kind.reason: kind.error for kind in (*KINDS, BUG)}
+ERROR_BY_CODE = {kind.code.value[0]: kind.error for kind in reversed((*KINDS, BUG))} | {
+    grpc.StatusCode.CANCELLED.value[
+        0
+    ]: Unavailable,  # the server stops; a client that cancels its call does not see this
     grpc.StatusCode.INVALID_ARGUMENT.value[0]: InputError,
     grpc.StatusCode.INTERNAL.value[0]: ScoringError,
 }
-"""For a status that does not say its reason, such as one that gRPC itself or a proxy made."""
+"""For a status without a known reason, such as one created by gRPC itself or by a proxy."""
 
 
-def kind_of(fault: Exception) -> Kind:
-    return next((kind for kind in KINDS if isinstance(fault, kind.fault)), BUG)
+def error_kind(error: Exception) -> ErrorKind:
+    """Return the kind of an error; ``BUG`` if it is not in the table."""
+    return next((kind for kind in KINDS if isinstance(error, kind.error)), BUG)
 
 
 def status_from_error(
-    fault: Exception, request_id: str = "", path: str = "", longest: int | None = None
+    error: Exception, request_id: str = "", path: str = "", max_text_chars: int | None = None
 ) -> Status:
-    """What the client is told of a fault.
+    """Return the status that reports an error to the client.
 
     Args:
-        request_id: the name under which the server's log has the rest.
-        path: where in the request the offending list is, such as ``lists[2]``.
-        longest: characters of each text in it, which may quote the request; None: all.
+        request_id: id under which the server's log has the details.
+        path: path in the request of the list that caused the error, such as ``lists[2]``.
+        max_text_chars: longest text in the status, since error messages may quote the request; None:
+            unlimited.
     """
 
-    def cut(text: str) -> str:
-        return text if longest is None or len(text) <= longest else text[: longest - 1] + "…"
+    def shorten(text: str) -> str:
+        if max_text_chars is None or len(text) <= max_text_chars:
+            return text
+        return text[: max_text_chars - 1] + "…"
 
-    kind = kind_of(fault)
+    kind = error_kind(error)
     message = (
-        f"internal fault; the server's log has it as request {request_id}" if kind.hidden else cut(str(fault))
+        f"internal error; look for request {request_id} in the server's log"
+        if kind.hidden
+        else shorten(str(error))
     )
     info = ErrorInfo(reason=kind.reason, domain=DOMAIN)
     if request_id:
         info.metadata["request_id"] = request_id
     for name in ("message", "list_id", "hypothesis", "field"):
-        value = getattr(fault, name, None)
+        value = getattr(error, name, None)
         if value not in (None, "") and not kind.hidden:
-            info.metadata[name] = cut(str(value))
+            info.metadata[name] = shorten(str(value))
     status = Status(code=kind.code.value[0], message=message)
     status.details.add().Pack(info)
-    if retry_ms := retry_after_ms(fault):
+    if retry_ms := retry_after_ms(error):
         delay = RetryInfo()
         delay.retry_delay.FromMilliseconds(retry_ms)
         status.details.add().Pack(delay)
-    if place := field_path(fault, path):
+    if field := field_path(error, path):
         violation = BadRequest.FieldViolation(
-            field=cut(place), description=cut(getattr(fault, "message", message))
+            field=shorten(field), description=shorten(getattr(error, "message", message))
         )
         status.details.add().Pack(BadRequest(field_violations=[violation]))
     return status
 
 
-def retry_after_ms(fault: Exception) -> int:
-    """When to try again; 0 where the fault does not say."""
-    return math.ceil(getattr(fault, "retry_after_s", 0.0) * 1e3)
+def retry_after_ms(error: Exception) -> int:
+    """Milliseconds to wait before trying again; 0 if unknown."""
+    return math.ceil(getattr(error, "retry_after_s", 0.0) * 1e3)
 
 
-def field_path(fault: Exception, path: str) -> str:
-    """The offending field of the request; empty where no field is to blame.
+def field_path(error: Exception, path: str) -> str:
+    """Return the path of the invalid field in the request; empty if there is none.
 
     >>> field_path(InvalidList("nan", hypothesis=3, field='streams["acoustic"]'), "lists[2]")
     'lists[2].streams["acoustic"].values[3]'
     """
-    field = getattr(fault, "field", "")
-    hypothesis = getattr(fault, "hypothesis", None)
+    field = getattr(error, "field", "")
+    hypothesis = getattr(error, "hypothesis", None)
     if hypothesis is not None:
         if re.fullmatch(r'streams\[".*"\]', field):
             field = f"{field}.values[{hypothesis}]"
@@ -139,25 +147,25 @@ def field_path(fault: Exception, path: str) -> str:
 
 
 def error_from_status(status: Status) -> RescorerError:
-    """The fault that a status tells of, as an instance of the tree's own class."""
-    if too_large := TOO_LARGE.search(status.message):
+    """Return the error that a status reports, as an instance of its class in ``rescorer.errors``."""
+    if too_large := MESSAGE_TOO_LARGE.search(status.message):
         sent, limit = too_large.groups()
-        return LimitExceeded(f"a message of {sent} bytes; expected at most {limit} (max_message_bytes)")
+        return LimitExceeded(f"message of {sent} bytes; expected at most {limit} (max_message_bytes)")
     info = ErrorInfo()
     if not any(detail.Unpack(info) for detail in status.details if detail.Is(ErrorInfo.DESCRIPTOR)):
         info = ErrorInfo()
-    known = info.domain == DOMAIN and info.reason in FAULT_OF_REASON
-    kind = FAULT_OF_REASON[info.reason] if known else FAULT_OF_CODE.get(status.code, ServiceError)
-    about = info.metadata
-    message = about.get("message", status.message)
-    if kind is InvalidList:
-        hypothesis = int(about["hypothesis"]) if "hypothesis" in about else None
-        list_id, field = about.get("list_id", ""), about.get("field", "")
+    is_known = info.domain == DOMAIN and info.reason in ERROR_BY_REASON
+    error_type = ERROR_BY_REASON[info.reason] if is_known else ERROR_BY_CODE.get(status.code, ServiceError)
+    metadata = info.metadata
+    message = metadata.get("message", status.message)
+    if error_type is InvalidList:
+        hypothesis = int(metadata["hypothesis"]) if "hypothesis" in metadata else None
+        list_id, field = metadata.get("list_id", ""), metadata.get("field", "")
         return InvalidList(message, list_id=list_id, hypothesis=hypothesis, field=field)
-    if kind is LimitExceeded:
-        return LimitExceeded(message, field=about.get("field", ""))
-    if kind is Overloaded:
+    if error_type is LimitExceeded:
+        return LimitExceeded(message, field=metadata.get("field", ""))
+    if error_type is Overloaded:
         delay = RetryInfo()
         any(detail.Unpack(delay) for detail in status.details if detail.Is(RetryInfo.DESCRIPTOR))
         return Overloaded(message, retry_after_s=delay.retry_delay.ToMilliseconds() / 1e3)
-    return kind(message)
+    return error_type(message)

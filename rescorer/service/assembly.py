@@ -131,7 +131,7 @@ def create_shadow(
         ModelRepository(pool, folder, single=single, models=names, max_bytes=settings.max_model_bytes),
         pool,
         lambda: models.version().label,
-        lambda: batcher.waiting > 0,
+        lambda: batcher.n_waiting > 0,
         settings.shadow_share,
         settings.max_batch_tokens,
         metrics,

@@ -43,7 +43,7 @@ class Gauges:
 
     async def _read(self) -> None:
         metrics, workers = self._metrics, list(enumerate(self._pool.workers))
-        metrics.queue_pieces.set(self._batcher.waiting)
+        metrics.queue_pieces.set(self._batcher.n_waiting)
         metrics.in_flight_lists.set(self._admission.lists.held)
         metrics.in_flight_tokens.set(self._admission.tokens.held)
         metrics.streams.set(self._streams.held)

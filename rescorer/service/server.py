@@ -23,10 +23,10 @@ from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.admin_pb2_grpc import add_AdminServiceServicer_to_server
 from rescorer.protocol.v1.models_pb2_grpc import add_ModelServiceServicer_to_server
 from rescorer.protocol.v1.rescorer_pb2_grpc import add_RescorerServiceServicer_to_server
-from rescorer.service.api.auth import Access, AccessInterceptor
+from rescorer.service.api.auth import Authenticator, AuthInterceptor
 from rescorer.service.api.call_telemetry import Telemetry
 from rescorer.service.api.drain import Drain
-from rescorer.service.api.interceptors import FaultInterceptor
+from rescorer.service.api.interceptors import ErrorInterceptor
 from rescorer.service.api.management import ADMIN_SERVICE, MODEL_SERVICE, AdminService, ModelService
 from rescorer.service.api.reload import Reloader
 from rescorer.service.api.rescorer_service import RescorerService
@@ -153,11 +153,11 @@ class Server:
         )
         self._endpoint: MetricsEndpoint | None = None
         telemetry = Telemetry(self.metrics, self._tracing)
-        access = Access(settings.access)
+        authenticator = Authenticator(settings.access)
         self.reloader = Reloader(
             settings,
             self.models,
-            access,
+            authenticator,
             read_again,
             self._record_reload,
             self.shadow,
@@ -166,8 +166,8 @@ class Server:
         self._health = health_aio.HealthServicer()
         self._server = create_grpc_server(
             [
-                AccessInterceptor(access, ROLES, telemetry),
-                *(FaultInterceptor(service, self._drain, telemetry) for service in OWN_SERVICES),
+                AuthInterceptor(authenticator, ROLES, telemetry),
+                *(ErrorInterceptor(service, self._drain, telemetry) for service in OWN_SERVICES),
             ],
             settings.max_calls_per_connection,
             [
@@ -252,10 +252,10 @@ class Server:
         self._drain.begin()
         if self.shadow is not None:
             await self.shadow.stop()  # first: no caller waits for it
-        await self._drain.quiet(QUIET_S, SETTLE_S)
+        await self._drain.wait_until_quiet(QUIET_S, SETTLE_S)
         stopping = asyncio.create_task(self._server.stop(self._settings.grace_s))
         await asyncio.wait((stopping,), timeout=SETTLE_S)
-        answered = asyncio.create_task(self._drain.answered())
+        answered = asyncio.create_task(self._drain.wait_until_answered())
         await asyncio.wait((stopping, answered), return_when=asyncio.FIRST_COMPLETED)
         answered.cancel()
         await self._server.stop(None)  # only watchers of health are still open
@@ -282,7 +282,7 @@ class Server:
         return self._server.add_secure_port(settings.address, certificates.credentials())
 
     def _record_batch(self, items: Sequence[WorkItem], batch: BatchScores) -> None:
-        self.admission.pace.did(sum(item.cost for item in items))
+        self.admission.throughput.record(sum(item.cost for item in items))
         self.metrics.record_batch(
             batch.ranker.bundle.label,
             items=len(items),

@@ -13,7 +13,7 @@ from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource
 from rescorer.errors import ConfigError
 from rescorer.lm import CONTEXT_CACHE_BYTES
 from rescorer.protocol import MAX_MESSAGE_BYTES
-from rescorer.protocol.addresses import address, is_loopback
+from rescorer.protocol.addresses import format_address, is_loopback
 from rescorer.service.config_sources import PREFIX
 from rescorer.service.net.clients_file import read_clients
 from rescorer.service.net.tls import check_certificates
@@ -163,7 +163,7 @@ class ServiceSettings(BaseSettings):
 
     @property
     def address(self) -> str:
-        return address(self.host, self.port)
+        return format_address(self.host, self.port)
 
     @property
     def max_calls_per_connection(self) -> int:

@@ -79,10 +79,10 @@ def test_raises_the_error_that_a_status_stands_for(client, server, monkeypatch):
     ):
         small.rescore([make_list()] * 100)
     monkeypatch.setattr(server.scorer, "error", RuntimeError("secret"))
-    with pytest.raises(ScoringError, match="internal fault") as caught:
+    with pytest.raises(ScoringError, match="internal error") as caught:
         client.rescore([make_list()])
     assert "secret" not in str(caught.value)
-    with pytest.raises(ScoringError, match="internal fault"):
+    with pytest.raises(ScoringError, match="internal error"):
         asyncio.run(rescore_async(server.target, [make_list()]))
 
 

@@ -1,4 +1,4 @@
-"""Bundles on disk: verified before they serve, published whole or not at all."""
+"""Bundles on disk are verified when they are read, and published completely or not at all."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ def folder(tmp_path):
     return write_bundle(tmp_path)
 
 
-def test_a_bundle_comes_back_as_it_was(folder):
+def test_reads_a_bundle(folder):
     rescorer = Rescorer.load(folder)
     bundle = rescorer.bundle
     assert (bundle.label, bundle.ngram, list(rescorer.models)) == ("tiny/1", "ngram", ["ngram", "neural"])
     assert bundle.model_kinds == {"ngram": "ngram", "neural": "neural"}
 
 
-def test_a_bundle_is_never_overwritten_nor_left_half_made(folder):
-    def broken(partial):
+def test_publish_neither_overwrites_nor_leaves_partial_bundles(folder):
+    def fail(partial):
         (partial / "x").write_text("half")
         raise RuntimeError("killed")
 
     with pytest.raises(ConfigError, match="exists"):
-        publish(folder, broken)
+        publish(folder, fail)
     with pytest.raises(RuntimeError):
-        publish(folder.parent / "2", broken)
+        publish(folder.parent / "2", fail)
     assert [path.name for path in folder.parent.iterdir()] == ["1"]
 
 
@@ -46,7 +46,7 @@ def damage_byte(path):
 
 
 @pytest.mark.parametrize(
-    ("file", "harm"),
+    ("file", "damage"),
     [
         ("neural/model.safetensors", damage_byte),
         ("neural/model.safetensors", lambda path: path.write_bytes(path.read_bytes()[:100])),
@@ -64,31 +64,31 @@ def damage_byte(path):
         ("weights/default.json", lambda path: path.write_text('{"lm": {"mixture": 1}}')),
     ],
 )
-def test_a_damaged_bundle_is_refused_with_its_reason(folder, file, harm):
-    harm(folder / file)
-    with pytest.raises(BundleError) as fault:
+def test_rejects_a_damaged_bundle(folder, file, damage):
+    damage(folder / file)
+    with pytest.raises(BundleError) as caught:
         read_bundle(folder)
-    assert str(folder) in str(fault.value)
+    assert str(folder) in str(caught.value)
 
 
-@pytest.mark.parametrize("forgotten", ["ngram/model.arpa", "text.json"])
-def test_every_file_must_be_vouched_for(folder, forgotten):
+@pytest.mark.parametrize("unlisted", ["ngram/model.arpa", "text.json"])
+def test_rejects_a_file_that_the_manifest_does_not_list(folder, unlisted):
     manifest = json.loads((folder / "manifest.json").read_text())
-    del manifest["files"][forgotten]
+    del manifest["files"][unlisted]
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(BundleError, match="does not name it"):
+    with pytest.raises(BundleError, match="does not list it"):
         read_bundle(folder)
 
 
-def test_a_model_without_a_path_is_told(folder):
+def test_rejects_a_model_without_a_path(folder):
     manifest = json.loads((folder / "manifest.json").read_text())
     del manifest["models"]["ngram"]["path"]
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(BundleError, match="lacks its kind or path"):
+    with pytest.raises(BundleError, match="'kind' or 'path' is missing"):
         read_bundle(folder)
 
 
-def test_a_manifest_cannot_reach_outside(folder):
+def test_rejects_a_manifest_that_lists_files_outside_the_bundle(folder):
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["files"]["../../../etc/passwd"] = "0" * 64
     (folder / "manifest.json").write_text(json.dumps(manifest))
@@ -96,20 +96,20 @@ def test_a_manifest_cannot_reach_outside(folder):
         read_bundle(folder)
 
 
-def test_the_newest_version_serves_where_none_is_named(folder):
+def test_reads_the_newest_version_by_default(folder):
     shutil.copytree(folder, folder.parent / "10")
     shutil.copytree(folder, folder.parent / "9")
-    (folder.parent / "11").mkdir()  # half copied: no manifest yet
+    (folder.parent / "11").mkdir()  # an incomplete copy, still without a manifest
     assert newest_version(folder.parent) == folder.parent / "10"
     assert read_bundle(folder.parent).label == "tiny/1"
 
 
-def test_a_missing_folder_is_told(tmp_path):
+def test_rejects_a_missing_folder(tmp_path):
     with pytest.raises(BundleError, match="no such bundle"):
         read_bundle(tmp_path / "nothing")
 
 
-def test_a_device_that_is_not_here_is_told(folder):
+def test_rejects_an_unavailable_device(folder):
     for device in ("foo", "", "meta", "cuda:99"):
         with pytest.raises(ConfigError, match=rf"device '{device}' is not available; torch has: cpu"):
             Rescorer.load(folder, device)
@@ -117,7 +117,7 @@ def test_a_device_that_is_not_here_is_told(folder):
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_a_network_survives_the_disk(tmp_path, tied):
+def test_loads_the_network_that_was_saved(tmp_path, tied):
     model, vocabulary = random_network(tied=tied, layers=2)
     save_model(model, vocabulary, tmp_path)
     loaded, words = load_model(tmp_path)
@@ -125,7 +125,7 @@ def test_a_network_survives_the_disk(tmp_path, tied):
     assert all((a == b).all() for a, b in zip(model.parameters(), loaded.parameters(), strict=True))
 
 
-def test_parts_that_do_not_fit_are_refused(tmp_path):
+def test_rejects_a_vocabulary_that_does_not_fit_the_network(tmp_path):
     model, vocabulary = random_network()
     save_model(model, vocabulary, tmp_path)
     with open(tmp_path / "vocabulary.txt", "a") as file:
@@ -134,18 +134,18 @@ def test_parts_that_do_not_fit_are_refused(tmp_path):
         load_model(tmp_path)
 
 
-def test_what_is_no_arpa_file_is_refused(tmp_path):
+def test_rejects_a_file_that_is_not_in_arpa_format(tmp_path):
     (tmp_path / "x.arpa").write_text("hello\n")
     with pytest.raises(BundleError, match=r"x\.arpa"):
         NgramModel(tmp_path / "x.arpa")
 
 
-def test_a_folder_of_bundles_is_told_from_one(folder):
+def test_suggests_a_bundle_inside_a_repository(folder):
     models = folder.parent.parent
     assert read_bundle(folder.parent).label == read_bundle(folder).label
-    with pytest.raises(BundleError, match=rf"no bundle, .*; {folder} is one, and .*--repository {models}"):
+    with pytest.raises(BundleError, match=rf"not a bundle: .*; {folder} is one, and .*--repository {models}"):
         read_bundle(models)
-    with pytest.raises(BundleError, match="holds no manifest"):
+    with pytest.raises(BundleError, match="does not contain manifest"):
         read_bundle(folder / "ngram")
     with pytest.raises(BundleError, match="this is a file"):
         read_bundle(folder / "manifest.json")

@@ -62,10 +62,10 @@ def test_drain_waits_until_no_call_has_arrived_for_a_while():
 
     async def measure_wait_s(calls: int) -> float:
         drain, began = Drain(), time.monotonic()
-        waiting = asyncio.create_task(drain.quiet(0.2, 1.0))
+        waiting = asyncio.create_task(drain.wait_until_quiet(0.2, 1.0))
         for _ in range(calls):
             await asyncio.sleep(0.05)
-            drain.opened(Context())
+            drain.add_call(Context())
         await waiting
         return time.monotonic() - began
 
@@ -106,7 +106,7 @@ def test_stopping_does_not_wait_for_silent_clients(bundle):
         assert next(states).status == NOT_SERVING
         assert expect_error(lambda: states)[0] == grpc.StatusCode.UNAVAILABLE
         code, text, *_ = expect_error(lambda: responses)
-        assert (code, text.split(";")[0]) == (grpc.StatusCode.UNAVAILABLE, "shutting down")
+        assert (code, text.split(";")[0]) == (grpc.StatusCode.UNAVAILABLE, "the server is shutting down")
         finish.set()
 
 

@@ -148,8 +148,8 @@ def misnamed(path: Path) -> None:
 @pytest.mark.parametrize(
     ("harm", "part"),
     [
-        (half, "a/7: no bundle, for it holds no manifest.json"),
-        (damaged, "a/7/text.json: damaged"),
+        (half, "a/7: not a bundle: it does not contain manifest.json"),
+        (damaged, "a/7/text.json: corrupt"),
         (misnamed, "a/8: the manifest says a/7; expected a/8"),
     ],
 )
@@ -272,11 +272,11 @@ def test_what_cannot_be_started_is_told_whole(folder, add):
         return str(caught.value)
 
     told = fault()
-    assert "a/1/text.json: damaged" in told
-    assert "b/1/text.json: damaged" in told
+    assert "a/1/text.json: corrupt" in told
+    assert "b/1/text.json: corrupt" in told
     add("c/1")
     told = fault(models=("c", "d", "a"))
-    assert "a/1/text.json: damaged" in told
+    assert "a/1/text.json: corrupt" in told
     assert "has no bundle d" in told
     assert "no bundles" in fault(folder=folder / "c" / "1")
     assert "cannot be read as a folder" in fault(folder=folder / "nowhere")

@@ -1,1 +1,4 @@
-"""gRPC methods: check a request, plan it, hand it to the engine, and write the answer."""
+"""Implement the gRPC methods: check a request, prepare it, have the engine score it, and write the response.
+
+Protocol messages come in and go out; errors become gRPC statuses, and every call leaves a line in the log.
+"""

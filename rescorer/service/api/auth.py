@@ -1,4 +1,4 @@
-"""Owns who may call what: a token or a client certificate tells the client, the file of clients its roles."""
+"""Authenticate clients by token or certificate, and authorise them by the roles in the clients file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import grpc
 import structlog
 
 from rescorer.errors import PermissionDenied, ServiceError, Unauthenticated
-from rescorer.protocol.status import kind_of
+from rescorer.protocol.status import error_kind
 from rescorer.service.api.call_telemetry import Telemetry
 from rescorer.service.api.interceptors import abort
 from rescorer.service.net.clients_file import ClientEntry, Role, hash_token, read_clients
@@ -19,14 +19,17 @@ from rescorer.service.net.clients_file import ClientEntry, Role, hash_token, rea
 AUTHORIZATION, BEARER = "authorization", "bearer "
 
 current_client: ContextVar[str] = ContextVar("client", default="")
-"""Name of the client whose call this task answers; empty where nobody has to say who they are."""
+"""Name of the client whose call this task handles; empty if clients do not have to authenticate."""
 
 
-class Access:
-    """The clients of a file, found by what they show; without a file all may call.
+class Authenticator:
+    """Find the client that makes a call; without a clients file everybody may call.
 
     Args:
-        path: the file; None: there is none.
+        path: the clients file; None: there is none.
+
+    Raises:
+        ConfigError: the file is invalid.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -36,54 +39,61 @@ class Access:
         self.reload()
 
     def reload(self) -> None:
-        """Reads the file again; raises ConfigError, and then the old clients stay."""
+        """Read the file again.
+
+        Raises:
+            ConfigError: the file is invalid; the previous clients stay.
+        """
         if self._path is None:
             return
         clients = read_clients(self._path)
-        self._by_token = {digest: each for each in clients for digest in each.token_sha256}
-        self._by_certificate = {name: each for each in clients for name in each.certificates}
+        self._by_token = {digest: client for client in clients for digest in client.token_sha256}
+        self._by_certificate = {name: client for client in clients for name in client.certificates}
 
-    def let_in(self, context: grpc.aio.ServicerContext, role: Role) -> str:
-        """The client's name, empty where there is no file.
+    def authorise(self, context: grpc.aio.ServicerContext, role: Role) -> str:
+        """Return the client's name, empty without a clients file.
 
         Raises:
-            Unauthenticated: it shows nothing, or what nobody has.
-            PermissionDenied: it has not the role.
+            Unauthenticated: the call has neither a known token nor a known certificate.
+            PermissionDenied: the client does not have the role.
         """
         if self._path is None:
             return ""
-        client = self._client(context)
+        client = self._authenticate(context)
         if role not in client.roles:
-            raise PermissionDenied(f"client {client.name!r} has not the role {role!r}")
+            raise PermissionDenied(
+                f"client {client.name!r} does not have the role {role!r}; add it to the clients file"
+            )
         return client.name
 
-    def _client(self, context: grpc.aio.ServicerContext) -> ClientEntry:
-        shown = [value for key, value in context.invocation_metadata() or () if key == AUTHORIZATION]
-        if shown:
-            value = str(shown[0])
-            known = self._by_token.get(hash_token(value[len(BEARER) :].strip()))
-            if known is None or len(shown) > 1 or not value.lower().startswith(BEARER):
-                raise Unauthenticated("the token is not known; expected metadata authorization: Bearer TOKEN")
-            return known
+    def _authenticate(self, context: grpc.aio.ServicerContext) -> ClientEntry:
+        headers = [value for key, value in context.invocation_metadata() or () if key == AUTHORIZATION]
+        if headers:
+            value = str(headers[0])
+            client = self._by_token.get(hash_token(value[len(BEARER) :].strip()))
+            if client is None or len(headers) > 1 or not value.lower().startswith(BEARER):
+                raise Unauthenticated("unknown token; expected metadata authorization: Bearer TOKEN")
+            return client
         for name in context.peer_identities() or ():
-            known = self._by_certificate.get(name.decode("utf-8", "replace"))
-            if known is not None:
-                return known
+            client = self._by_certificate.get(name.decode("utf-8", "replace"))
+            if client is not None:
+                return client
         if self._by_certificate and not self._by_token:
-            raise Unauthenticated("the certificate is of no client that is known")
+            raise Unauthenticated("unknown client certificate; add its name to the clients file")
         raise Unauthenticated("no token; expected metadata authorization: Bearer TOKEN")
 
 
-class AccessInterceptor(grpc.aio.ServerInterceptor):
-    """Lets nobody through to a service whose role they have not.
+class AuthInterceptor(grpc.aio.ServerInterceptor):
+    """Refuse calls to a service from clients that do not have its role.
 
     Args:
-        roles: by full name of a service; the others are open, as health is for whoever restarts servers.
-        telemetry: told of who is refused.
+        roles: required role by full service name. Other services are open, such as health checks, which
+            orchestrators make without credentials.
+        telemetry: logs refused calls.
     """
 
-    def __init__(self, access: Access, roles: Mapping[str, Role], telemetry: Telemetry) -> None:
-        self._access = access
+    def __init__(self, authenticator: Authenticator, roles: Mapping[str, Role], telemetry: Telemetry) -> None:
+        self._authenticator = authenticator
         self._roles = roles
         self._telemetry = telemetry
 
@@ -98,32 +108,32 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):
         if handler is None or role is None:
             return handler
         if handler.request_streaming:
-            return handler._replace(stream_stream=self._guarded_stream(handler.stream_stream, path, role))
-        return handler._replace(unary_unary=self._guarded_unary(handler.unary_unary, path, role))
+            return handler._replace(stream_stream=self._guard_stream(handler.stream_stream, path, role))
+        return handler._replace(unary_unary=self._guard_unary(handler.unary_unary, path, role))
 
-    def _guarded_unary(self, behaviour: Callable[..., Any], path: str, role: Role) -> Callable[..., Any]:
+    def _guard_unary(self, behaviour: Callable[..., Any], path: str, role: Role) -> Callable[..., Any]:
         async def call(request: Any, context: grpc.aio.ServicerContext) -> Any:
-            await self._let_in(path, context, role)
+            await self._authorise_or_abort(path, context, role)
             return await behaviour(request, context)
 
         return call
 
-    def _guarded_stream(self, behaviour: Callable[..., Any], path: str, role: Role) -> Callable[..., Any]:
+    def _guard_stream(self, behaviour: Callable[..., Any], path: str, role: Role) -> Callable[..., Any]:
         async def call(requests: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
-            await self._let_in(path, context, role)
+            await self._authorise_or_abort(path, context, role)
             async for response in behaviour(requests, context):
                 yield response
 
         return call
 
-    async def _let_in(self, path: str, context: grpc.aio.ServicerContext, role: Role) -> None:
+    async def _authorise_or_abort(self, path: str, context: grpc.aio.ServicerContext, role: Role) -> None:
         try:
-            client = self._access.let_in(context, role)
-        except ServiceError as fault:
+            client = self._authenticator.authorise(context, role)
+        except ServiceError as error:
             structlog.contextvars.bind_contextvars(peer=context.peer())
-            call = self._telemetry.began(path, context)
-            call.ended("caller refused", kind_of(fault).code.name, fault)
-            await abort(context, fault)
+            call = self._telemetry.begin(path, context)
+            call.finish("caller refused", error_kind(error).code.name, error)
+            await abort(context, error)
         current_client.set(client)
         if client:
             structlog.contextvars.bind_contextvars(client=client)

@@ -1,4 +1,4 @@
-"""Owns what is told of a call: its time by phase, and at its end a line of the log, metrics and its span."""
+"""Measure each call by phase and, at its end, write its log line, metrics and span."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import structlog
 
-from rescorer.protocol.status import kind_of
+from rescorer.protocol.status import error_kind
 from rescorer.service.engine.work_item import ItemScores
 from rescorer.service.observability.metrics import Metrics
 from rescorer.service.observability.request_id import bind_request_id
@@ -21,18 +21,19 @@ from rescorer.service.observability.tracing import CallSpan, Tracing
 log = structlog.get_logger()
 
 current_call: ContextVar[Call] = ContextVar("call")
-"""The call that this task answers."""
+"""The call that this task handles."""
 
 
 class Call:
-    """A call that is being answered.
+    """Telemetry of one call.
 
     Attributes:
-        timings: of the message in hand.
-        model: that answers it.
-        lists: that all its messages had so far.
-        failed_lists: of these, answered by a fault of their own; its calls are OK all the same.
-        edges: of the batches they were part of.
+        timings: phases of the current message.
+        model: label of the bundle that serves the call.
+        lists: number of lists in all messages so far.
+        failed_lists: number of these lists that got an error of their own; the call's status is OK all the
+            same.
+        edges: number of trie edges of the batches that the lists were part of.
     """
 
     def __init__(self, method: str, metrics: Metrics, span: CallSpan | None) -> None:
@@ -40,16 +41,16 @@ class Call:
         self.lists = self.failed_lists = self.edges = 0
         self.timings: list[PhaseTiming] = []
         self._method, self._metrics, self._span = method, metrics, span
-        self._began = time.perf_counter()
+        self._began_at = time.perf_counter()
         self._seconds: Counter[str] = Counter()
 
-    def did(self, timings: Sequence[PhaseTiming]) -> None:
-        """The message in hand was worked on."""
+    def record_timings(self, timings: Sequence[PhaseTiming]) -> None:
+        """Record phases of the current message."""
         self.timings += timings
         self._metrics.timings(timings)
 
-    def scored(self, parts: Sequence[ItemScores]) -> None:
-        """Lists of the message in hand waited for batches and were scored in them."""
+    def record_scores(self, parts: Sequence[ItemScores]) -> None:
+        """Record the queueing and the batches of the current message's lists."""
         if not parts:
             return
         batches = {id(part.batch): part.batch for part in parts}.values()
@@ -59,59 +60,60 @@ class Call:
         self.timings += [timing for batch in batches for timing in batch.timings]
         self.edges += sum(batch.trie.n_edges for batch in batches)
 
-    def message_ended(self) -> None:
-        """Another one may follow."""
+    def finish_message(self) -> None:
+        """Finish the current message; another one may follow."""
         if self._span is not None:
             self._span.add(self.timings)
         self._seconds.update(sum_by_phase(self.timings))
         self.timings = []
 
-    def ended(self, event: str, code: str, fault: Exception | None = None) -> None:
-        """Nothing more is done for it.
+    def finish(self, event: str, code: str, error: Exception | None = None) -> None:
+        """Finish the call: write its log line, metrics and span.
 
         Args:
-            event: what the log calls this end.
+            event: event of the log line.
             code: name of the call's status code.
+            error: the error that ended the call, if any.
         """
-        self.message_ended()
-        seconds = time.perf_counter() - self._began
-        kind = kind_of(fault) if fault else None
+        self.finish_message()
+        seconds = time.perf_counter() - self._began_at
+        kind = error_kind(error) if error else None
         reason = kind.reason if kind else ""
         self._metrics.call_ended(self._method, code, reason, seconds)
-        facts: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "method": self._method,
             "code": code,
-            "ms": ms(seconds),
+            "ms": to_ms(seconds),
             "model": self.model,
             "lists": self.lists,
             "failed_lists": self.failed_lists,
             "edges": self.edges,
-            "phase_ms": {phase: ms(each) for phase, each in self._seconds.items()},
+            "phase_ms": {phase: to_ms(phase_s) for phase, phase_s in self._seconds.items()},
             "reason": reason,
         }
-        facts = {name: value for name, value in facts.items() if value not in ("", 0, {})}
+        fields = {name: value for name, value in fields.items() if value not in ("", 0, {})}
         if self._span is not None:
-            self._span.end(code, facts)
+            self._span.end(code, fields)
         if kind is not None and kind.hidden:
-            log.error(event, **facts, exc_info=fault)
-        elif fault is not None:
-            log.info(event, **facts, fault=str(fault))
+            log.error(event, **fields, exc_info=error)
+        elif error is not None:
+            log.info(event, **fields, error=str(error))
         else:
-            log.info(event, **facts)
+            log.info(event, **fields)
 
 
 class Telemetry:
-    """Watches the calls of a server.
+    """Create the telemetry of a server's calls.
 
     Args:
-        tracing: None: there are no spans.
+        tracing: creates spans; None: there are none.
     """
 
     def __init__(self, metrics: Metrics, tracing: Tracing | None = None) -> None:
         self._metrics, self._tracing = metrics, tracing
 
-    def began(self, path: str, context: grpc.aio.ServicerContext) -> Call:
-        """A call that has come, from now on the one that this task answers.
+    def begin(self, path: str, context: grpc.aio.ServicerContext) -> Call:
+        """Begin a call and make it the current one of this task.
 
         Args:
             path: ``/service/method``.
@@ -126,5 +128,5 @@ class Telemetry:
         return call
 
 
-def ms(seconds: float) -> float:
+def to_ms(seconds: float) -> float:
     return round(seconds * 1e3, 3)

@@ -1,4 +1,4 @@
-"""Owns what a server that is told to stop waits for: answers under way, and not clients that say nothing."""
+"""Let a stopping server finish its open calls, but not wait for clients that send nothing."""
 
 from __future__ import annotations
 
@@ -14,70 +14,77 @@ from rescorer.errors import Unavailable
 Message = TypeVar("Message")
 
 LAST_READ_S = 0.1
-"""For the end of a stream that has come but is not read yet: that client has all its answers."""
+"""How long a stopping server waits for the end of a stream that may have arrived already; if it has, the
+client has all its answers and needs no error."""
 
 
 class Drain:
-    """Knows whether the server is told to stop, and which calls are not answered yet."""
+    """Whether the server should stop, and which of its calls are still open."""
 
     def __init__(self) -> None:
-        self._told = asyncio.Event()
-        self._open = 0
+        self._stop_requested = asyncio.Event()
+        self._n_open = 0
         self._last_opened = 0.0
         self._none_open = asyncio.Event()
         self._none_open.set()
 
     def begin(self) -> None:
-        """Ends the streams: each at once where it waits for its client, else after the message in hand."""
-        self._told.set()
+        """End the streams: those that wait for their client at once, others after the current message."""
+        self._stop_requested.set()
 
-    def opened(self, context: grpc.aio.ServicerContext) -> None:
-        """Counts a call until its answer is sent or its client is gone."""
-        self._open += 1
+    def add_call(self, context: grpc.aio.ServicerContext) -> None:
+        """Count a call as open until its answer is sent or its client disconnects."""
+        self._n_open += 1
         self._last_opened = time.monotonic()
         self._none_open.clear()
-        context.add_done_callback(self._closed)  # type: ignore[arg-type]  # the stubs lack Protocol
+        context.add_done_callback(self._remove_call)  # type: ignore[arg-type]  # the stubs lack Protocol
 
-    def _closed(self, _: Any) -> None:
-        self._open -= 1
-        if not self._open:
+    def _remove_call(self, _: Any) -> None:
+        self._n_open -= 1
+        if not self._n_open:
             self._none_open.set()
 
-    async def quiet(self, seconds: float, at_most_s: float) -> None:
-        """Waits until no call has come for so long."""
+    async def wait_until_quiet(self, quiet_s: float, max_s: float) -> None:
+        """Wait until no call has arrived for ``quiet_s`` seconds, for at most about ``max_s``."""
         began = time.monotonic()
-        while (now := time.monotonic()) < (last := max(self._last_opened, began)) + seconds:
-            if now >= began + at_most_s:
+        while (now := time.monotonic()) < (last := max(self._last_opened, began)) + quiet_s:
+            if now >= began + max_s:
                 return
-            await asyncio.sleep(last + seconds - now)
+            await asyncio.sleep(last + quiet_s - now)
 
-    async def answered(self) -> None:
-        """Waits until no call is open."""
+    async def wait_until_answered(self) -> None:
+        """Wait until no call is open."""
         await self._none_open.wait()
 
-    async def messages(self, requests: AsyncIterator[Message]) -> AsyncGenerator[Message, None]:
-        """What a client sends, to its end.
+    async def read_messages(self, requests: AsyncIterator[Message]) -> AsyncGenerator[Message, None]:
+        """Yield the messages of a client until it closes the stream.
 
         Raises:
-            Unavailable: the server is told to stop first.
+            Unavailable: the server is stopping.
         """
-        told = asyncio.ensure_future(self._told.wait())
+        stop_requested = asyncio.ensure_future(self._stop_requested.wait())
         try:
-            while (message := await next_message(anext(requests, None), told)) is not None:
+            while (message := await read_unless_stopped(anext(requests, None), stop_requested)) is not None:
                 yield message
         finally:
-            told.cancel()
+            stop_requested.cancel()
 
 
-async def next_message(read: Awaitable[Message | None], told: asyncio.Future[Any]) -> Message | None:
-    """The next message, None at the end; raises Unavailable where the server is told to stop before."""
+async def read_unless_stopped(
+    read: Awaitable[Message | None], stop_requested: asyncio.Future[Any]
+) -> Message | None:
+    """Return the next message, or None at the end of the stream.
+
+    Raises:
+        Unavailable: the server is stopping.
+    """
     reading = asyncio.ensure_future(read)
     try:
-        await asyncio.wait((reading, told), return_when=asyncio.FIRST_COMPLETED)
-        if told.done():
+        await asyncio.wait((reading, stop_requested), return_when=asyncio.FIRST_COMPLETED)
+        if stop_requested.done():
             await asyncio.wait((reading,), timeout=LAST_READ_S)
             if not reading.done() or reading.result() is not None:
-                raise Unavailable("shutting down; send what is not answered to another server")
+                raise Unavailable("the server is shutting down; send unanswered requests to another server")
         return reading.result()
     finally:
         reading.cancel()

@@ -1,6 +1,6 @@
-"""Owns what surrounds every call: decoding, watching it to its end, and faults turned into statuses.
+"""Decode the requests of each call, record its telemetry, and turn errors into gRPC statuses.
 
-Without it gRPC would send the text of any exception to the client, as UNKNOWN.
+Without the interceptor gRPC would send the text of any exception to the client, with the code UNKNOWN.
 """
 
 from __future__ import annotations
@@ -17,25 +17,26 @@ from grpc_status import rpc_status
 
 from rescorer.errors import InputError
 from rescorer.profiling import Phase
-from rescorer.protocol.status import kind_of, retry_after_ms, status_from_error
+from rescorer.protocol.status import error_kind, retry_after_ms, status_from_error
 from rescorer.service.api.call_telemetry import Call, Telemetry
 from rescorer.service.api.drain import Drain
 from rescorer.service.observability.request_id import REQUEST_ID, bind_request_id
 from rescorer.service.observability.timings import PhaseTiming, label
 
 PUSHBACK = "grpc-retry-pushback-ms"
-LONGEST_TEXT = 200
-"""Characters of each text in a call's status. It travels in headers, each text up to five times and encoded,
-of which gRPC's clients take 8 KiB: a longer one would reach them as RESOURCE_EXHAUSTED or CANCELLED."""
+MAX_STATUS_TEXT_CHARS = 200
+"""Longest text in a call's status. A status travels in headers, with each text up to five times and encoded,
+and gRPC's clients accept 8 KiB of headers: a longer status would reach them as RESOURCE_EXHAUSTED or
+CANCELLED."""
 
 
-class FaultInterceptor(grpc.aio.ServerInterceptor):
-    """Guards the methods of one service; health and reflection are left alone.
+class ErrorInterceptor(grpc.aio.ServerInterceptor):
+    """Guard the methods of one service; other services, such as health and reflection, are not affected.
 
     Args:
         service: full name of the proto service.
-        drain: counts the calls.
-        telemetry: watches them.
+        drain: counts the open calls.
+        telemetry: records the calls.
     """
 
     def __init__(self, service: str, drain: Drain, telemetry: Telemetry) -> None:
@@ -51,74 +52,82 @@ class FaultInterceptor(grpc.aio.ServerInterceptor):
         path = handler_call_details.method
         if handler is None or not path.startswith(self._prefix):
             return handler
-        # Messages arrive here as bytes: decoding is inside the guard, too.
+        # Without a deserialiser, gRPC passes requests as bytes, so that decoding errors are caught here too.
         if handler.request_streaming:
             return grpc.stream_stream_rpc_method_handler(
-                self._guarded_stream(handler, path), None, handler.response_serializer
+                self._guard_stream(handler, path), None, handler.response_serializer
             )
         return grpc.unary_unary_rpc_method_handler(
-            self._guarded_unary(handler, path), None, handler.response_serializer
+            self._guard_unary(handler, path), None, handler.response_serializer
         )
 
-    def _guarded_unary(self, handler: Any, path: str) -> Callable[..., Awaitable[Any]]:
+    def _guard_unary(self, handler: Any, path: str) -> Callable[..., Awaitable[Any]]:
         async def answer(data: bytes, context: grpc.aio.ServicerContext) -> Any:
-            call = self._opened(path, context)
+            call = self._begin_call(path, context)
             async with guard(context, call):
-                return await handler.unary_unary(decoded(handler, data, call), context)
+                return await handler.unary_unary(decode(handler, data, call), context)
 
         return answer
 
-    def _guarded_stream(self, handler: Any, path: str) -> Callable[..., AsyncIterator[Any]]:
+    def _guard_stream(self, handler: Any, path: str) -> Callable[..., AsyncIterator[Any]]:
         async def answer(
             stream: AsyncIterator[bytes], context: grpc.aio.ServicerContext
         ) -> AsyncIterator[Any]:
-            call = self._opened(path, context)
+            call = self._begin_call(path, context)
             async with guard(context, call):
-                requests = (decoded(handler, data, call) async for data in stream)
+                requests = (decode(handler, data, call) async for data in stream)
                 async for response in handler.stream_stream(requests, context):
-                    call.message_ended()
+                    call.finish_message()
                     yield response
 
         return answer
 
-    def _opened(self, path: str, context: grpc.aio.ServicerContext) -> Call:
-        self._drain.opened(context)
-        return self._telemetry.began(path, context)
+    def _begin_call(self, path: str, context: grpc.aio.ServicerContext) -> Call:
+        self._drain.add_call(context)
+        return self._telemetry.begin(path, context)
 
 
-def decoded(handler: Any, data: bytes, call: Call) -> Any:
-    began = time.perf_counter()
+def decode(handler: Any, data: bytes, call: Call) -> Any:
+    """Decode a request message.
+
+    Raises:
+        InputError: the bytes are not a valid message.
+    """
+    began_at = time.perf_counter()
     try:
         return handler.request_deserializer(data)
     except DecodeError:
         raise InputError(
-            "the request cannot be decoded; expected a message of rescorer.v1, texts in UTF-8"
+            "the request cannot be decoded; expected a message of rescorer.v1 with texts in UTF-8"
         ) from None
     finally:
-        call.did([PhaseTiming(label(Phase.PARSE), began, time.perf_counter() - began)])
+        call.record_timings([PhaseTiming(label(Phase.PARSE), began_at, time.perf_counter() - began_at)])
 
 
 @asynccontextmanager
 async def guard(context: grpc.aio.ServicerContext, call: Call) -> AsyncIterator[None]:
-    """Ends the call with the status of whatever fault is raised inside."""
+    """Finish the call, with the status of the error that is raised inside, if any."""
     try:
         yield
     except (asyncio.CancelledError, GeneratorExit):
-        call.ended("call is gone", grpc.StatusCode.CANCELLED.name)
+        call.finish("call cancelled", grpc.StatusCode.CANCELLED.name)
         raise
-    except Exception as fault:
-        kind = kind_of(fault)
-        call.ended("call failed" if kind.hidden else "call refused", kind.code.name, fault)
-        await abort(context, fault)
+    except Exception as error:
+        kind = error_kind(error)
+        call.finish("call failed" if kind.hidden else "call refused", kind.code.name, error)
+        await abort(context, error)
     else:
-        call.ended("call answered", grpc.StatusCode.OK.name)
+        call.finish("call answered", grpc.StatusCode.OK.name)
 
 
-async def abort(context: grpc.aio.ServicerContext, fault: Exception) -> None:
-    """Ends the call; gRPC's own retries obey the trailing metadata, other callers read the details."""
+async def abort(context: grpc.aio.ServicerContext, error: Exception) -> None:
+    """Abort the call with the status of an error.
+
+    The time to retry after is in the trailing metadata for gRPC's own retries, and in the status details.
+    """
     request_id = bind_request_id(context)
-    status = rpc_status.to_status(status_from_error(fault, request_id, longest=LONGEST_TEXT))
+    status = rpc_status.to_status(status_from_error(error, request_id, max_text_chars=MAX_STATUS_TEXT_CHARS))
     trailing = (*status.trailing_metadata, (REQUEST_ID, request_id))
-    if retry_ms := retry_after_ms(fault):
+    if retry_ms := retry_after_ms(error):
         trailing += ((PUSHBACK, str(retry_ms)),)
     await context.abort(status.code, status.details, trailing)

@@ -1,4 +1,5 @@
-"""``ModelService``: list the loaded models and what their bundles say of them; ``AdminService``: reload."""
+"""Methods of ``ModelService``, which describes the loaded models, and ``AdminService``, which reloads
+them."""
 
 from __future__ import annotations
 
@@ -22,10 +23,10 @@ ADMIN_SERVICE = admin_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name
 
 
 class ModelService(ModelServiceServicer):
-    """Answers from memory: neither the queue nor the disk can hold it up.
+    """Describe models from memory, without waiting for the queue or the disk.
 
     Args:
-        shadow: a bundle that is compared with the default model; None: nothing is.
+        shadow: the bundle that is compared with the default model; None: there is none.
     """
 
     def __init__(self, repository: ModelRepository, shadow: Shadow | None = None) -> None:
@@ -34,12 +35,13 @@ class ModelService(ModelServiceServicer):
     async def ListModels(  # noqa: N802 (the name in the proto)
         self, request: pb.ListModelsRequest, context: grpc.aio.ServicerContext
     ) -> pb.ListModelsResponse:
-        models = [self._summary(each) for each in self._repository.versions]
-        models.sort(key=lambda each: (each.state, not each.is_default, each.model))
-        models += self._refused(self._repository)
+        models = [self._summarise(version) for version in self._repository.versions]
+        models.sort(key=lambda summary: (summary.state, not summary.is_default, summary.model))
+        models += self._summarise_refused(self._repository)
         if self._shadow is not None:
-            models += [self._summary(each, shadow=True) for each in self._shadow.models.versions]
-            models += self._refused(self._shadow.models)
+            shadow = self._shadow.models
+            models += [self._summarise(version, shadow=True) for version in shadow.versions]
+            models += self._summarise_refused(shadow)
         return pb.ListModelsResponse(models=models)
 
     async def GetModel(  # noqa: N802
@@ -48,18 +50,18 @@ class ModelService(ModelServiceServicer):
         version = self._repository.version(request.model)
         manifest = version.bundle.manifest
         model = pb.Model(
-            summary=self._summary(version),
+            summary=self._summarise(version),
             language_models=[
                 pb.LanguageModel(
-                    name=each.name,
-                    kind=each.kind,
-                    vocabulary_size=each.vocabulary_size,
-                    parameters=each.parameters,
+                    name=facts.name,
+                    kind=facts.kind,
+                    vocabulary_size=facts.vocabulary_size,
+                    parameters=facts.parameters,
                 )
-                for each in version.facts
+                for facts in version.facts
             ],
-            measurements=measurements(manifest.get("measured", {})),
-            weights=[weights_to_proto(each) for each in version.bundle.weights.values()],
+            measurements=read_measurements(manifest.get("measured", {})),
+            weights=[weights_to_proto(weights) for weights in version.bundle.weights.values()],
             files=manifest["files"],
         )
         model.normaliser.update(json.loads(version.bundle.normaliser.settings.to_json()))
@@ -67,11 +69,11 @@ class ModelService(ModelServiceServicer):
             model.training.update(manifest["training"])
         return pb.GetModelResponse(model=model)
 
-    def _refused(self, repository: ModelRepository) -> Iterator[pb.ModelSummary]:
+    def _summarise_refused(self, repository: ModelRepository) -> Iterator[pb.ModelSummary]:
         for label, reason in sorted(repository.refused.items()):
             yield pb.ModelSummary(model=label, state=pb.MODEL_STATE_REFUSED, reason=reason)
 
-    def _summary(self, version: Version, *, shadow: bool = False) -> pb.ModelSummary:
+    def _summarise(self, version: Version, *, shadow: bool = False) -> pb.ModelSummary:
         state = pb.MODEL_STATE_SHADOW if shadow else pb.MODEL_STATE_SERVING
         summary = pb.ModelSummary(
             model=version.label,
@@ -83,23 +85,23 @@ class ModelService(ModelServiceServicer):
         return summary
 
 
-def measurements(measured: Any) -> Iterator[pb.Measurement]:
-    """What a manifest says of perplexities; bundles may say other things there, too."""
+def read_measurements(measured: Any) -> Iterator[pb.Measurement]:
+    """Yield the perplexities in a manifest's measurements; other entries are ignored."""
     if not isinstance(measured, Mapping):
         return
-    for name, each in measured.items():
-        if isinstance(each, Mapping) and isinstance(each.get("perplexity"), Mapping):
+    for name, entry in measured.items():
+        if isinstance(entry, Mapping) and isinstance(entry.get("perplexity"), Mapping):
             yield pb.Measurement(
                 name=name,
-                text=str(each.get("text", "")),
-                tokens=int(each.get("tokens", 0)),
-                unknown_words=int(each.get("unknown_words", 0)),
-                perplexity=each["perplexity"],
+                text=str(entry.get("text", "")),
+                tokens=int(entry.get("tokens", 0)),
+                unknown_words=int(entry.get("unknown_words", 0)),
+                perplexity=entry["perplexity"],
             )
 
 
 class AdminService(AdminServiceServicer):
-    """For callers with the role ``admin``, which ``Access`` sees to."""
+    """Administer the server; ``AuthInterceptor`` admits only callers with the role ``admin``."""
 
     def __init__(self, reloader: Reloader) -> None:
         self._reloader = reloader

@@ -1,6 +1,6 @@
-"""Owns the steps from a request message to what is to be scored, and from the scores to its response message.
+"""Prepare the lists or texts of a request for scoring, and write the response from their scores.
 
-Plain functions, run in threads beside the event loop.
+These are plain functions, so that they can run in threads beside the event loop.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rescorer.protocol.messages import (
     weights_to_proto,
     write_ranking,
 )
-from rescorer.protocol.status import kind_of, status_from_error
+from rescorer.protocol.status import error_kind, status_from_error
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.ranking import Ranking, ranking
 from rescorer.score_combination import totals
@@ -33,147 +33,192 @@ from rescorer.trie import Words
 from rescorer.types import Hypothesis, NBestList, TextScore, Weights
 
 RescoreRequest = pb.RescoreRequest | pb.RescoreStreamRequest
-RescoreAnswer = TypeVar("RescoreAnswer", pb.RescoreResponse, pb.RescoreStreamResponse)
+RescoreResponse = TypeVar("RescoreResponse", pb.RescoreResponse, pb.RescoreStreamResponse)
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What a request asks for, checked and in canonical words."""
+class PreparedRequest:
+    """The lists of a request, checked and in canonical words, and its weights."""
 
     ranker: ListRanker
     weights: Weights
     lists: tuple[PreparedList | InputError, ...]
-    """What is wrong with a list in its place."""
+    """Every list of the request, or the error of one that cannot be scored."""
 
     @property
-    def good(self) -> list[PreparedList]:
-        return [each for each in self.lists if isinstance(each, PreparedList)]
+    def valid_lists(self) -> list[PreparedList]:
+        return [prepared for prepared in self.lists if isinstance(prepared, PreparedList)]
 
     @property
     def tokens(self) -> int:
-        """Words to score, ends of sentences and contexts counted."""
-        return sum(sum(map(len, each.words)) + len(each.words) + len(each.context) for each in self.good)
+        """Number of tokens to score: words, ends of sentences and contexts."""
+        return sum(
+            sum(map(len, prepared.words)) + len(prepared.words) + len(prepared.context)
+            for prepared in self.valid_lists
+        )
 
 
-def plan_lists(ranker: ListRanker, request: RescoreRequest, settings: ServiceSettings) -> Plan:
-    """Raises ConfigError where the weights do not fit the bundle."""
-    weights = weights_of(ranker, request)
+def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: ServiceSettings) -> PreparedRequest:
+    """Check and normalise the lists of a request.
 
-    def planned(message: pb.NBestList) -> PreparedList | InputError:
+    Raises:
+        ConfigError: the weights do not fit the bundle.
+    """
+    weights = select_weights(ranker, request)
+
+    def prepare(message: pb.NBestList) -> PreparedList | InputError:
         try:
             check_list(message, settings)
             with phase(Phase.PARSE):
                 nbest = list_from_proto(message)
             return ranker.prepare(nbest, weights)
-        except InputError as fault:
-            return fault
+        except InputError as error:
+            return error
 
-    return Plan(ranker, weights, tuple(planned(message) for message in request.lists))
+    return PreparedRequest(ranker, weights, tuple(prepare(message) for message in request.lists))
 
 
-def plan_texts(ranker: ListRanker, request: pb.ScoreTextRequest) -> Plan:
-    """The texts as one list without scores; raises as ``plan_lists``."""
+def prepare_texts(ranker: ListRanker, request: pb.ScoreTextRequest) -> PreparedRequest:
+    """Normalise texts to score, and present them as one list without scores.
+
+    Raises:
+        ConfigError: the weights do not fit the bundle.
+        InvalidList: a text is too long.
+    """
     words = tuple(ranker.bundle.normaliser.normalise(text) for text in request.texts)
     context: Words = ranker.bundle.normaliser.normalise(request.context)
     check_lengths("", words, context)
     nbest = NBestList("", tuple(Hypothesis(text) for text in request.texts))
-    return Plan(ranker, weights_of(ranker, request), (PreparedList(nbest, words, context),) if words else ())
+    lists = (PreparedList(nbest, words, context),) if words else ()
+    return PreparedRequest(ranker, select_weights(ranker, request), lists)
 
 
-def weights_of(ranker: ListRanker, request: RescoreRequest | pb.ScoreTextRequest) -> Weights:
-    """The weights that a request asks for, complete."""
+def select_weights(ranker: ListRanker, request: RescoreRequest | pb.ScoreTextRequest) -> Weights:
+    """Return the complete weights that a request asks for.
+
+    Raises:
+        ConfigError: the bundle does not have weights of that name, or the weights do not fit the bundle.
+    """
     weighting = request.WhichOneof("weighting")
     if weighting == "weights":
         return ranker.effective_weights(weights_from_proto(request.weights))
     name = request.weights_name if weighting else "default"
     if name not in ranker.bundle.weights:
-        have = ", ".join(sorted(ranker.bundle.weights))
-        raise ConfigError(f"weights_name is {name!r}; the bundle has: {have}")
+        known = ", ".join(sorted(ranker.bundle.weights))
+        raise ConfigError(f"weights_name is {name!r}; the bundle has: {known}")
     return ranker.effective_weights(ranker.bundle.weights[name])
 
 
-def answer_lists(
-    plan: Plan,
+def write_response(
+    prepared_request: PreparedRequest,
     outcomes: Sequence[ListOutcome],
     request: RescoreRequest,
-    response: RescoreAnswer,
+    response: RescoreResponse,
     request_id: str,
     metrics: Metrics,
-) -> RescoreAnswer:
-    """Fills ``response`` with one answer a list, and tells the metrics of each.
+) -> RescoreResponse:
+    """Rank the lists, write them to ``response`` in input order, and count them.
+
+    Args:
+        outcomes: outcomes of the valid lists, in their order.
 
     Raises:
-        Unavailable: a list was not scored, for a reason that will pass.
-        RescorerError: no list at all could be scored, through no fault of the request.
+        Unavailable: a list was not scored for a temporary reason.
+        RescorerError: no valid list could be scored.
     """
-    faults = [each.fault for each in outcomes if each.fault is not None]
-    passing = [fault for fault in faults if isinstance(fault, Unavailable)]
-    if passing or (faults and len(faults) == len(outcomes)):
-        raise (passing or faults)[0]
-    rest = iter(outcomes)
-    for index, (message, each) in enumerate(zip(request.lists, plan.lists, strict=True)):
-        outcome = next(rest) if isinstance(each, PreparedList) else ListOutcome(fault=each)
-        fault = outcome.fault
-        if isinstance(each, PreparedList) and fault is None:
+    raise_if_request_failed(outcomes)
+    label = prepared_request.ranker.bundle.label
+    remaining_outcomes = iter(outcomes)
+    for index, (message, prepared) in enumerate(zip(request.lists, prepared_request.lists, strict=True)):
+        if isinstance(prepared, PreparedList):
+            outcome = next(remaining_outcomes)
+            error = outcome.error
+        else:
+            error = prepared
+        if isinstance(prepared, PreparedList) and error is None:
             try:
                 with phase(Phase.RANK):
-                    ranked = ranked_list(plan, each, outcome, merge=request.merge)
+                    ranked = rank_list(prepared_request, prepared, outcome, merge=request.merge)
                 with phase(Phase.WRITE):
                     write_ranking(ranked, response.lists.add(degradation=outcome.degradation))
-                metrics.ranked(plan.ranker.bundle.label, ranked, outcome.degradation)
-            except InputError as of_list:
-                fault = of_list
-        if fault is not None:
-            metrics.refused(plan.ranker.bundle.label, fault)
-            hidden = request_id if kind_of(fault).hidden else ""
-            response.lists.add(id=message.id, status=status_from_error(fault, hidden, path=f"lists[{index}]"))
+                metrics.ranked(label, ranked, outcome.degradation)
+            except InputError as ranking_error:
+                error = ranking_error
+        if error is not None:
+            metrics.refused(label, error)
+            hidden_id = request_id if error_kind(error).hidden else ""
+            status = status_from_error(error, hidden_id, path=f"lists[{index}]")
+            response.lists.add(id=message.id, status=status)
             if message.HasField("fields"):
                 response.lists[index].fields.CopyFrom(message.fields)
-    response.weights.CopyFrom(weights_to_proto(plan.weights))
-    response.model = plan.ranker.bundle.label
+    response.weights.CopyFrom(weights_to_proto(prepared_request.weights))
+    response.model = label
     return response
 
 
-def ranked_list(plan: Plan, prepared: PreparedList, outcome: ListOutcome, *, merge: bool) -> Ranking:
-    """One list in its new order; raises InvalidList where a total is not finite."""
+def raise_if_request_failed(outcomes: Sequence[ListOutcome]) -> None:
+    """Raise an error of a list for the whole request if it is temporary, or if all lists failed."""
+    errors = [outcome.error for outcome in outcomes if outcome.error is not None]
+    temporary = [error for error in errors if isinstance(error, Unavailable)]
+    if temporary or (errors and len(errors) == len(outcomes)):
+        raise (temporary or errors)[0]
+
+
+def rank_list(
+    prepared_request: PreparedRequest, prepared: PreparedList, outcome: ListOutcome, *, merge: bool
+) -> Ranking:
+    """Rank one list by its scores, or as its degradation requires.
+
+    Raises:
+        InvalidList: a total is not finite.
+    """
     if outcome.degradation == pb.DEGRADATION_FIRST_PASS:
-        return first_pass(prepared, plan.weights)
-    weights = plan.weights
+        return rank_first_pass(prepared, prepared_request.weights)
+    weights = prepared_request.weights
     if outcome.degradation == pb.DEGRADATION_NGRAM:
-        weights = ngram_weights(weights, plan.ranker.bundle.ngram)
+        weights = ngram_weights(weights, prepared_request.ranker.bundle.ngram)
     sums: dict[str, np.ndarray] = {}
     for part in outcome.parts:
-        for name, values in part.batch.sums(weights).items():
-            sums.setdefault(name, np.empty(len(prepared.words)))[list(part.places)] = values[part.rows]
-    return plan.ranker.rank(prepared, sums, weights, merge=merge)
+        for name, values in part.batch.sentence_sums(weights).items():
+            list_sums = sums.setdefault(name, np.empty(len(prepared.words)))
+            list_sums[list(part.indices)] = values[part.rows]
+    return prepared_request.ranker.rank(prepared, sums, weights, merge=merge)
 
 
-def answer_texts(plan: Plan, outcomes: Sequence[ListOutcome]) -> pb.ScoreTextResponse:
-    """Raises whatever kept the texts from being scored."""
+def write_text_scores(
+    prepared_request: PreparedRequest, outcomes: Sequence[ListOutcome]
+) -> pb.ScoreTextResponse:
+    """Return the response with the score of each text, in input order.
+
+    Raises:
+        RescorerError: the texts could not be scored.
+    """
     response = pb.ScoreTextResponse(
-        weights=weights_to_proto(plan.weights), model=plan.ranker.bundle.label
+        weights=weights_to_proto(prepared_request.weights), model=prepared_request.ranker.bundle.label
     )  # fmt: skip
-    for prepared, outcome in zip(plan.good, outcomes, strict=True):
-        if outcome.fault is not None:
-            raise outcome.fault
-        found: dict[int, TextScore] = {}
+    for prepared, outcome in zip(prepared_request.valid_lists, outcomes, strict=True):
+        if outcome.error is not None:
+            raise outcome.error
+        text_scores: dict[int, TextScore] = {}
         for part in outcome.parts:
-            texts = [prepared.nbest.hypotheses[place].text for place in part.places]
-            words = [prepared.words[place] for place in part.places]
+            texts = [prepared.nbest.hypotheses[i].text for i in part.indices]
+            words = [prepared.words[i] for i in part.indices]
             trie, scores, first = part.batch.trie, part.batch.scores, part.rows.start
-            scored = plan.ranker.text_scores(texts, words, trie, scores, plan.weights, first)
-            found.update(zip(part.places, scored, strict=True))
-        response.scores.extend(text_score_to_proto(found[place]) for place in range(len(found)))
+            part_scores = prepared_request.ranker.text_scores(
+                texts, words, trie, scores, prepared_request.weights, first
+            )
+            text_scores.update(zip(part.indices, part_scores, strict=True))
+        response.scores.extend(text_score_to_proto(text_scores[i]) for i in range(len(text_scores)))
     return response
 
 
 def ngram_weights(weights: Weights, ngram: str) -> Weights:
-    """Weights that give the n-gram what all language models have together."""
+    """Return weights that give the n-gram model the weight of all language models together."""
     return replace(weights, lm={ngram: sum(weights.lm.values())}, mixture={ngram: 1.0})
 
 
-def first_pass(prepared: PreparedList, weights: Weights) -> Ranking:
-    """A list in its own order, its totals of streams and words only.
+def rank_first_pass(prepared: PreparedList, weights: Weights) -> Ranking:
+    """Keep the order of a list, with totals from its streams and number of words only.
 
     Raises:
         InvalidList: a total is not finite.

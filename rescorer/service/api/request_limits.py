@@ -1,4 +1,4 @@
-"""Owns the check of requests against the stated limits, before anything is paid for them."""
+"""Check requests against the configured limits before any costly work is done for them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from rescorer.service.settings import ServiceSettings
 
 
 def check_request(request: pb.RescoreRequest | pb.RescoreStreamRequest, settings: ServiceSettings) -> None:
-    """Raises LimitExceeded for what concerns the message as a whole."""
+    """Raise LimitExceeded if a request has too many lists."""
     _check_count(len(request.lists), "lists", settings, "max_lists")
 
 
 def check_list(nbest: pb.NBestList, settings: ServiceSettings) -> None:
-    """Raises LimitExceeded for what concerns one list."""
+    """Raise LimitExceeded if a list has too many hypotheses, or one of its texts too many words."""
     _check_count(len(nbest.hypotheses), "hypotheses", settings, "max_hypotheses")
     for index, hypothesis in enumerate(nbest.hypotheses):
         _check_words(hypothesis.text, settings.max_words, f"hypotheses[{index}].text")
@@ -21,7 +21,7 @@ def check_list(nbest: pb.NBestList, settings: ServiceSettings) -> None:
 
 
 def check_texts(request: pb.ScoreTextRequest, settings: ServiceSettings) -> None:
-    """Raises LimitExceeded for texts to score."""
+    """Raise LimitExceeded if a request has too many texts, or one of them too many words."""
     _check_count(len(request.texts), "texts", settings, "max_hypotheses")
     for index, text in enumerate(request.texts):
         _check_words(text, settings.max_words, f"texts[{index}]")
@@ -35,9 +35,10 @@ def _check_count(count: int, field: str, settings: ServiceSettings, setting: str
 
 
 def _check_words(text: str, limit: int, field: str) -> None:
-    if 2 * len(text) <= limit:  # as nearly always: no character counts more than twice
+    if 2 * len(text) <= limit:  # the usual case, decided quickly: no character counts more than twice
         return
-    # Hyphens and underscores may join words, and are counted so that one long token is no way around.
+    # The normaliser may split words at hyphens and underscores: count them too, so that a long token cannot
+    # get around the limit.
     words = len(text.split()) + text.count("-") + text.count("_")
     if words > limit:
         raise LimitExceeded(f"{words} words; expected at most {limit} (max_words)", field=field)

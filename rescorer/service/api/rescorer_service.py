@@ -1,4 +1,4 @@
-"""Owns the methods of ``RescorerService``: let a request in, plan it, have it scored, answer it."""
+"""Methods of ``RescorerService``: admit a request, prepare it, have it scored, and write the response."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from rescorer.service.api.auth import current_client
 from rescorer.service.api.call_telemetry import current_call
 from rescorer.service.api.drain import Drain
 from rescorer.service.api.planning import (
-    Plan,
-    RescoreAnswer,
+    PreparedRequest,
     RescoreRequest,
-    answer_lists,
-    answer_texts,
-    plan_lists,
-    plan_texts,
+    RescoreResponse,
+    prepare_lists,
+    prepare_texts,
+    write_response,
+    write_text_scores,
 )
 from rescorer.service.api.request_limits import check_request, check_texts
 from rescorer.service.api.shadow import Shadow
 from rescorer.service.engine.admission import Admission, Quota
-from rescorer.service.engine.dispatch import Caller, Dispatcher, ListOutcome
+from rescorer.service.engine.dispatch import CallContext, Dispatcher, ListOutcome
 from rescorer.service.engine.offload import Offloader
 from rescorer.service.models.repository import ModelRepository
 from rescorer.service.observability.metrics import Metrics
@@ -38,18 +38,19 @@ from rescorer.service.observability.request_id import current_request
 from rescorer.service.observability.timings import PhaseTiming, sum_by_phase
 from rescorer.service.settings import BYTES_PER_TOKEN, ServiceSettings
 
-Response = TypeVar("Response")
+Result = TypeVar("Result")
 
 log = structlog.get_logger()
 
 
 class RescorerService(RescorerServiceServicer):
-    """Faults are raised as they are; the interceptor turns them into statuses.
+    """Errors are raised as they are; the interceptor turns them into statuses.
 
     Args:
-        admission: lets calls in; ``late`` those that take less than a whole answer.
-        offloader: by which messages become words and scores become messages.
-        shadow: is offered what is answered.
+        admission: admits calls.
+        late_admission: admits refused calls whose caller permits a fallback.
+        offloader: runs the jobs that prepare requests and write responses.
+        shadow: is offered the answered lists; None: there is no shadow.
     """
 
     def __init__(
@@ -57,8 +58,8 @@ class RescorerService(RescorerServiceServicer):
         settings: ServiceSettings,
         models: ModelRepository,
         admission: Admission,
-        late: Admission,
-        scoring: Dispatcher,
+        late_admission: Admission,
+        dispatcher: Dispatcher,
         offloader: Offloader,
         drain: Drain,
         metrics: Metrics,
@@ -66,8 +67,8 @@ class RescorerService(RescorerServiceServicer):
     ) -> None:
         self._settings = settings
         self._models = models
-        self._admission, self._late = admission, late
-        self._dispatcher = scoring
+        self._admission, self._late_admission = admission, late_admission
+        self._dispatcher = dispatcher
         self._offloader = offloader
         self._drain = drain
         self._metrics = metrics
@@ -87,11 +88,11 @@ class RescorerService(RescorerServiceServicer):
         self, requests: AsyncIterator[pb.RescoreStreamRequest], context: grpc.aio.ServicerContext
     ) -> AsyncIterator[pb.RescoreStreamResponse]:
         client = client_of(context)
-        if refusal := self.streams.refusal(client, 1, shared=False):
-            raise Overloaded(f"{refusal}; try later", retry_after_s=1.0)
+        if reason := self.streams.reason_to_refuse(client, 1, shared=False):
+            raise Overloaded(f"{reason}; try again later", retry_after_s=1.0)
         self.streams.add(client, 1)
         try:
-            async with aclosing(self._drain.messages(requests)) as messages:
+            async with aclosing(self._drain.read_messages(requests)) as messages:
                 async for request in messages:
                     response = await self._rescore(request, pb.RescoreStreamResponse(), context, wait=True)
                     yield response
@@ -106,108 +107,127 @@ class RescorerService(RescorerServiceServicer):
         check_texts(request, self._settings)
         if self._settings.log_texts:
             log.info("texts", texts=list(request.texts))
-        caller = self._caller(context)
+        call = self._call_context(context)
+        n_tokens = estimate_tokens(request)
         with self._models.lease(request.model) as ranker:
-            async with self._admission.admitted(
-                caller.client, 1, tokens_in(request), remaining_s=caller.remaining_s
+            async with self._admission.admit(
+                call.client, 1, n_tokens, remaining_s=call.remaining_s
             ) as ticket:
-                plan = await self._done(lambda: plan_texts(ranker, request), tokens_in(request))
-                self._admission.correct(ticket, plan.tokens)
-                outcomes = await self._outcomes(plan, caller)
-                response = await self._done(lambda: answer_texts(plan, outcomes), plan.tokens)
-        response.timing.CopyFrom(timing(outcomes, caller.arrived, current_call.get().timings))
+                prepared_request = await self._run(lambda: prepare_texts(ranker, request), n_tokens)
+                self._admission.correct(ticket, prepared_request.tokens)
+                outcomes = await self._score(prepared_request, call)
+                response = await self._run(
+                    lambda: write_text_scores(prepared_request, outcomes), prepared_request.tokens
+                )
+        response.timing.CopyFrom(make_timing(outcomes, call.arrived_at, current_call.get().timings))
         return response
 
     async def _rescore(
         self,
         request: RescoreRequest,
-        response: RescoreAnswer,
+        response: RescoreResponse,
         context: grpc.aio.ServicerContext,
         *,
         wait: bool,
-    ) -> RescoreAnswer:
-        """Admits a request and answers it; one that is refused is answered by less where it allows that."""
+    ) -> RescoreResponse:
+        """Admit a request and fill its response; if it is refused, use the fallback that it permits.
+
+        Args:
+            wait: wait for admission instead of refusing the request.
+        """
         check_request(request, self._settings)
         if self._settings.log_texts:
-            texts = [[each.text for each in nbest.hypotheses] for nbest in request.lists]
+            texts = [[hypothesis.text for hypothesis in nbest.hypotheses] for nbest in request.lists]
             log.info("texts", lists=texts)
-        caller = replace(self._caller(context), fallback=request.fallback)
-        size = len(request.lists), tokens_in(request)
+        call = replace(self._call_context(context), fallback=request.fallback)
+        size = len(request.lists), estimate_tokens(request)
         with self._models.lease(request.model) as ranker:
             try:
-                async with self._admission.admitted(
-                    caller.client, *size, remaining_s=caller.remaining_s, wait=wait
+                async with self._admission.admit(
+                    call.client, *size, remaining_s=call.remaining_s, wait=wait
                 ) as ticket:
-                    plan = await self._planned(ranker, request)
-                    self._admission.correct(ticket, plan.tokens)
-                    outcomes = await self._outcomes(plan, caller)
-                    return await self._answered(plan, outcomes, request, response, caller)
+                    prepared_request = await self._prepare(ranker, request)
+                    self._admission.correct(ticket, prepared_request.tokens)
+                    outcomes = await self._score(prepared_request, call)
+                    return await self._respond(prepared_request, outcomes, request, response, call)
             except Overloaded:
                 self._metrics.rejected_lists.inc(len(request.lists))
-                if not caller.fallback:
+                if not call.fallback:
                     raise
-            async with self._late.admitted(caller.client, *size):
-                plan = await self._planned(ranker, request)
-                outcomes = await self._outcomes(plan, caller, late=True)
-                return await self._answered(plan, outcomes, request, response, caller)
+            async with self._late_admission.admit(call.client, *size):
+                prepared_request = await self._prepare(ranker, request)
+                outcomes = await self._score(prepared_request, call, late=True)
+                return await self._respond(prepared_request, outcomes, request, response, call)
 
-    async def _answered(
-        self,
-        plan: Plan,
-        outcomes: list[ListOutcome],
-        request: RescoreRequest,
-        response: RescoreAnswer,
-        caller: Caller,
-    ) -> RescoreAnswer:
-        answered = await self._done(
-            lambda: answer_lists(plan, outcomes, request, response, caller.request_id, self._metrics),
-            plan.tokens,
+    async def _prepare(self, ranker: ListRanker, request: RescoreRequest) -> PreparedRequest:
+        return await self._run(
+            lambda: prepare_lists(ranker, request, self._settings), estimate_tokens(request)
         )
-        call = current_call.get()
-        call.failed_lists += sum(each.status.code != 0 for each in answered.lists)
-        answered.timing.CopyFrom(timing(outcomes, caller.arrived, call.timings))
-        return answered
 
-    async def _outcomes(self, plan: Plan, caller: Caller, *, late: bool = False) -> list[ListOutcome]:
-        call = current_call.get()
-        call.model = plan.ranker.bundle.label
-        call.lists += len(plan.lists)
-        outcomes = await self._dispatcher.outcomes(plan.ranker, plan.good, caller, late=late)
-        call.scored([part for outcome in outcomes for part in outcome.parts])
+    async def _score(
+        self, prepared_request: PreparedRequest, call: CallContext, *, late: bool = False
+    ) -> list[ListOutcome]:
+        telemetry = current_call.get()
+        telemetry.model = prepared_request.ranker.bundle.label
+        telemetry.lists += len(prepared_request.lists)
+        outcomes = await self._dispatcher.score_lists(
+            prepared_request.ranker, prepared_request.valid_lists, call, late=late
+        )
+        telemetry.record_scores([part for outcome in outcomes for part in outcome.parts])
         return outcomes
 
-    async def _planned(self, ranker: ListRanker, request: RescoreRequest) -> Plan:
-        return await self._done(lambda: plan_lists(ranker, request, self._settings), tokens_in(request))
+    async def _respond(
+        self,
+        prepared_request: PreparedRequest,
+        outcomes: list[ListOutcome],
+        request: RescoreRequest,
+        response: RescoreResponse,
+        call: CallContext,
+    ) -> RescoreResponse:
+        response = await self._run(
+            lambda: write_response(
+                prepared_request, outcomes, request, response, call.request_id, self._metrics
+            ),
+            prepared_request.tokens,
+        )
+        telemetry = current_call.get()
+        telemetry.failed_lists += sum(answer.status.code != 0 for answer in response.lists)
+        response.timing.CopyFrom(make_timing(outcomes, call.arrived_at, telemetry.timings))
+        return response
 
-    async def _done(self, job: Callable[[], Response], tokens: int) -> Response:
+    async def _run(self, job: Callable[[], Result], tokens: int) -> Result:
         result, timings = await self._offloader.run(job, tokens)
-        current_call.get().did(timings)
+        current_call.get().record_timings(timings)
         return result
 
-    def _caller(self, context: grpc.aio.ServicerContext) -> Caller:
+    def _call_context(self, context: grpc.aio.ServicerContext) -> CallContext:
         remaining_s = context.time_remaining()
-        bound_s = self._settings.max_wait_s
-        allowed_s = bound_s if remaining_s is None else min(remaining_s, bound_s)
-        return Caller(
+        max_wait_s = self._settings.max_wait_s
+        allowed_s = max_wait_s if remaining_s is None else min(remaining_s, max_wait_s)
+        return CallContext(
             client_of(context), current_request.get(), time.perf_counter(), time.monotonic() + allowed_s
         )
 
 
 def client_of(context: grpc.aio.ServicerContext) -> Hashable:
-    """Whose call it is, as far as limits and fairness go: a known client's, or a connection's."""
+    """Identify the caller for limits and fairness: the authenticated client, otherwise the connection."""
     return current_client.get() or context.peer()
 
 
-def tokens_in(request: RescoreRequest | pb.ScoreTextRequest) -> int:
-    """How many words a request has, as its size tells before they are counted."""
+def estimate_tokens(request: RescoreRequest | pb.ScoreTextRequest) -> int:
+    """Estimate the number of tokens of a request from its size in bytes, before they are counted."""
     return request.ByteSize() // BYTES_PER_TOKEN
 
 
-def timing(outcomes: list[ListOutcome], arrived: float, timings: list[PhaseTiming]) -> pb.Timing:
-    """Until the first batch began, all batches' time, and that of each phase so far."""
+def make_timing(outcomes: list[ListOutcome], arrived_at: float, timings: list[PhaseTiming]) -> pb.Timing:
+    """Return the time until the first batch began, the time of all batches, and that of each phase so far.
+
+    Args:
+        arrived_at: arrival of the request, in ``time.perf_counter`` seconds.
+    """
     parts = [part for outcome in outcomes for part in outcome.parts]
     batches = {id(part.batch): part.batch for part in parts}.values()
-    began = min((part.queue.began + part.queue.seconds for part in parts), default=arrived)
+    began_at = min((part.queue.began + part.queue.seconds for part in parts), default=arrived_at)
     compute_s = sum(timing.seconds for batch in batches for timing in batch.timings)
     phase_ms = {phase: seconds * 1e3 for phase, seconds in sum_by_phase(timings).items()}
-    return pb.Timing(queue_ms=(began - arrived) * 1e3, compute_ms=compute_s * 1e3, phase_ms=phase_ms)
+    return pb.Timing(queue_ms=(began_at - arrived_at) * 1e3, compute_ms=compute_s * 1e3, phase_ms=phase_ms)

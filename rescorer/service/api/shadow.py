@@ -1,8 +1,10 @@
-"""Owns the shadow: a second bundle that scores a share of what the first has answered, to compare them.
+"""Score a share of the answered lists with a second bundle, the shadow, and compare its order with the
+answers.
 
-Nothing of it can reach a caller. A list comes here after its answer is sent, waits in a short queue of its
-own, and is dropped where requests wait for the first bundle. The models are in a process of their own, of low
-priority, so that neither their faults nor their memory nor Python's lock are the first bundle's.
+The shadow cannot affect callers. A list is offered to it after its answer has been sent, waits in a short
+queue of its own, and is dropped while requests wait for the primary bundle. The models are in a separate
+process of low priority, so that their errors, their memory and Python's global interpreter lock do not affect
+the primary bundle.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from rescorer.list_ranker import ListRanker
 from rescorer.protocol.messages import list_from_proto
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.ranking import Ranking
-from rescorer.service.api.planning import Plan, RescoreRequest, ranked_list, weights_of
+from rescorer.service.api.planning import PreparedRequest, RescoreRequest, rank_list, select_weights
 from rescorer.service.engine.batcher import Batcher
 from rescorer.service.engine.dispatch import ListOutcome
 from rescorer.service.engine.offload import Offloader
@@ -32,70 +34,70 @@ from rescorer.service.observability.metrics import Metrics
 from rescorer.service.workers.pool import WorkerPool
 
 MAX_WAITING_LISTS = 64
-"""Lists that wait for the shadow keep their requests in memory; what comes above it is dropped."""
+"""Largest number of lists that wait for the shadow, each with its request in memory; others are dropped."""
 
 Result = TypeVar("Result")
 
 log = structlog.get_logger()
 
 
-class Answered(NamedTuple):
-    """A list that the first bundle has answered."""
+class AnsweredList(NamedTuple):
+    """A list that the primary bundle has answered."""
 
     request: RescoreRequest
-    place: int
-    """Of the list in the request, 0-based."""
+    list_index: int
+    """0-based index of the list in the request."""
     answer: pb.RescoredList
     request_id: str
 
 
 class Agreement(NamedTuple):
-    """How far two orders of one list are the same."""
+    """Agreement between two orders of one list."""
 
     same_best: bool
     pairs_alike: float
-    """Share of the pairs of hypotheses that both have in the same order: (1 + Kendall's τ) / 2."""
+    """Share of the pairs of hypotheses that are in the same order in both: (1 + Kendall's τ) / 2."""
 
 
 class Shadow:
-    """A second bundle, compared with the first; made in the event loop.
+    """A second bundle that is compared with the primary one; create it in the event loop.
 
     Args:
-        models: the shadow's alone, held by ``pool``.
-        first: label of the bundle that is shadowed.
-        busy: whether requests wait for it.
-        share: of the lists, 0 to 1.
-        max_batch_tokens: as of ``Batcher``.
+        models: repository of the shadow alone, loaded by ``pool``.
+        primary: returns the label of the primary bundle.
+        is_busy: whether requests wait for the primary bundle.
+        share: share of the lists to compare, 0 to 1.
+        max_batch_tokens: largest batch, in tokens.
     """
 
     def __init__(
         self,
         models: ModelRepository,
         pool: WorkerPool,
-        first: Callable[[], str],
-        busy: Callable[[], bool],
+        primary: Callable[[], str],
+        is_busy: Callable[[], bool],
         share: float,
         max_batch_tokens: int,
         metrics: Metrics,
     ) -> None:
         self.models = models
         self._pool = pool
-        self._first, self._busy = first, busy
+        self._primary, self._is_busy = primary, is_busy
         self._share, self._max_batch_tokens = share, max_batch_tokens
         self._metrics = metrics
         self._thread = ThreadPoolExecutor(1, "shadow")
         self._batcher = Batcher(pool, Offloader(self._thread, 0), max_batch_tokens)
-        self._waiting: asyncio.Queue[Answered] = asyncio.Queue(MAX_WAITING_LISTS)
+        self._waiting: asyncio.Queue[AnsweredList] = asyncio.Queue(MAX_WAITING_LISTS)
         self._running: asyncio.Task[None] | None = None
         self._reloading: asyncio.Task[None] | None = None
-        self._begun = False
+        self._is_started = False
 
     def start(self) -> None:
-        """Loads the bundle by and by, and compares from then on."""
+        """Load the bundle in the background, then compare lists until ``stop``."""
         self._running = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Ends at once, whatever is left."""
+        """Stop at once, without comparing the waiting lists."""
         tasks = [task for task in (self._running, self._reloading) if task is not None]
         for task in tasks:
             task.cancel()
@@ -104,10 +106,14 @@ class Shadow:
         await self._pool.stop()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def reload(self, *, again: bool) -> None:
-        """As of ``ModelRepository``, but by and by: nobody waits for it. What is wrong is told in the log."""
-        if self._begun and (self._reloading is None or self._reloading.done()):
-            self._reloading = asyncio.create_task(self._reload(again))
+    def reload(self, *, retry_refused: bool) -> None:
+        """Reload the bundle in the background; errors are logged.
+
+        Args:
+            retry_refused: try bundles again that were refused and have not changed since.
+        """
+        if self._is_started and (self._reloading is None or self._reloading.done()):
+            self._reloading = asyncio.create_task(self._reload(retry_refused))
 
     def offer(
         self,
@@ -115,121 +121,138 @@ class Shadow:
         response: pb.RescoreResponse | pb.RescoreStreamResponse,
         request_id: str,
     ) -> None:
-        """Chooses among the lists of a request whose answer is sent. Raises nothing."""
+        """Queue the chosen share of the lists of an answered request. Never raises."""
         try:
-            if response.model != self._first():
+            if response.model != self._primary():
                 return
-            for place, answer in enumerate(response.lists):
-                whole = not answer.status.code and not answer.degradation
-                if whole and is_chosen(request_id, answer.id, self._share):
-                    self._put(Answered(request, place, answer, request_id))
-        except Exception as fault:
-            self._failed(request_id, fault)
+            for index, answer in enumerate(response.lists):
+                is_complete = not answer.status.code and not answer.degradation
+                if is_complete and is_chosen(request_id, answer.id, self._share):
+                    self._put(AnsweredList(request, index, answer, request_id))
+        except Exception as error:
+            self._record_failure(request_id, error)
 
-    def _put(self, each: Answered) -> None:
-        if self._busy() or self._waiting.full():
+    def _put(self, answered: AnsweredList) -> None:
+        if self._is_busy() or self._waiting.full():
             self._metrics.shadow_lists.labels("dropped").inc()
         else:
-            self._waiting.put_nowait(each)
+            self._waiting.put_nowait(answered)
 
-    async def _reload(self, again: bool) -> None:
+    async def _reload(self, retry_refused: bool) -> None:
         try:
-            await self.models.reload(again=again)
-        except RescorerError as fault:
-            log.error("the shadow cannot be loaded", fault=str(fault))
+            await self.models.reload(again=retry_refused)
+        except RescorerError as error:
+            log.error("the shadow cannot be loaded", error=str(error))
 
     async def _run(self) -> None:
         try:
             await self._pool.start()
             await self.models.start()
-        except (RescorerError, OSError) as fault:  # a reload may mend it
-            log.error("the shadow cannot be loaded", fault=str(fault))
+        except (RescorerError, OSError) as error:  # continue: a reload may succeed later
+            log.error("the shadow cannot be loaded", error=str(error))
         self._batcher.start()
-        self._begun = True
+        self._is_started = True
         while True:
-            each = await self._waiting.get()
-            if self._busy():
+            answered = await self._waiting.get()
+            if self._is_busy():
                 self._metrics.shadow_lists.labels("dropped").inc()
                 continue
             try:
-                await self._compare(each)
-            except Exception as fault:
-                self._failed(each.request_id, fault)
+                await self._compare(answered)
+            except Exception as error:
+                self._record_failure(answered.request_id, error)
 
-    async def _compare(self, each: Answered) -> None:
-        began = time.perf_counter()
+    async def _compare(self, answered: AnsweredList) -> None:
+        began_at = time.perf_counter()
         with self.models.lease() as ranker:
-            plan = await self._in_thread(plan_of, ranker, each)
-            works = await self._scored(ranker, plan, each.request_id)
-            found = await self._in_thread(agreement_of, plan, works, each)
-        self._metrics.shadowed(ranker.bundle.label, *found, time.perf_counter() - began)
+            prepared_request = await self._run_in_thread(prepare_list, ranker, answered)
+            items = await self._score(prepared_request, answered.request_id)
+            agreement = await self._run_in_thread(compare_with_answer, prepared_request, items, answered)
+        self._metrics.shadowed(ranker.bundle.label, *agreement, time.perf_counter() - began_at)
 
-    async def _scored(self, ranker: ListRanker, plan: Plan, request_id: str) -> list[WorkItem]:
-        """The list as work that has its scores, or the fault it met."""
+    async def _score(self, prepared_request: PreparedRequest, request_id: str) -> list[WorkItem]:
+        """Score the request's only list and return its finished work items.
+
+        Raises:
+            DeadlineExceeded: the list was not scored in time.
+        """
         timeout_s = self._pool.timeout_s
         deadline = time.monotonic() + timeout_s
-        works = make_work_items(ranker, plan.good[0], self._max_batch_tokens, deadline, request_id=request_id)
-        for work in works:
-            self._batcher.put(work, "")
+        (prepared,) = prepared_request.valid_lists
+        items = make_work_items(
+            prepared_request.ranker, prepared, self._max_batch_tokens, deadline, request_id=request_id
+        )
+        for item in items:
+            self._batcher.put(item, "")
         try:
-            _, late = await asyncio.wait([work.answer for work in works], timeout=timeout_s)
+            _, unfinished = await asyncio.wait([item.future for item in items], timeout=timeout_s)
         finally:
-            self._batcher.give_up(works)
-        if late:
+            self._batcher.cancel(items)
+        if unfinished:
             raise DeadlineExceeded(f"not scored within {timeout_s:g} s")
-        return works
+        return items
 
-    async def _in_thread(self, job: Callable[..., Result], *arguments: Any) -> Result:
+    async def _run_in_thread(self, job: Callable[..., Result], *arguments: Any) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, job, *arguments)
 
-    def _failed(self, request_id: str, fault: Exception) -> None:
+    def _record_failure(self, request_id: str, error: Exception) -> None:
         self._metrics.shadow_lists.labels("failed").inc()
-        log.warning("the shadow failed", request_id=request_id, fault=repr(fault))
+        log.warning("the shadow failed", request_id=request_id, error=repr(error))
 
 
 def is_chosen(request_id: str, list_id: str, share: float) -> bool:
-    """Whether a list is of the share; the same lists of a request always are."""
+    """Whether a list is in the share to compare; always the same for the same ids."""
     digest = blake2b(f"{request_id}\0{list_id}".encode(), digest_size=8).digest()
     return int.from_bytes(digest) < share * 2**64
 
 
-def plan_of(ranker: ListRanker, each: Answered) -> Plan:
-    """The list as a request to the shadow; raises where its weights do not fit that bundle."""
-    weights = weights_of(ranker, each.request)
-    nbest = list_from_proto(each.request.lists[each.place])
-    return Plan(ranker, weights, (ranker.prepare(nbest, weights),))
+def prepare_list(ranker: ListRanker, answered: AnsweredList) -> PreparedRequest:
+    """Prepare an answered list for scoring by the shadow.
+
+    Raises:
+        ConfigError: the request's weights do not fit the shadow.
+        InvalidList: the shadow cannot score the list.
+    """
+    weights = select_weights(ranker, answered.request)
+    nbest = list_from_proto(answered.request.lists[answered.list_index])
+    return PreparedRequest(ranker, weights, (ranker.prepare(nbest, weights),))
 
 
-def agreement_of(plan: Plan, works: Sequence[WorkItem], each: Answered) -> Agreement:
-    """Of what the first bundle has answered and what the shadow would have."""
-    outcome = ListOutcome(tuple(work.answer.result() for work in works))
-    ranked = ranked_list(plan, plan.good[0], outcome, merge=each.request.merge)
-    return agreement([hypothesis.original_rank - 1 for hypothesis in each.answer.hypotheses], ranked)
+def compare_with_answer(
+    prepared_request: PreparedRequest, items: Sequence[WorkItem], answered: AnsweredList
+) -> Agreement:
+    """Rank the list by the shadow's scores and compare the order with the answer."""
+    outcome = ListOutcome(tuple(item.future.result() for item in items))
+    (prepared,) = prepared_request.valid_lists
+    ranked = rank_list(prepared_request, prepared, outcome, merge=answered.request.merge)
+    first = [hypothesis.original_rank - 1 for hypothesis in answered.answer.hypotheses]
+    return compare_orders(first, ranked)
 
 
-def agreement(first: Sequence[int], second: Ranking) -> Agreement:
-    """Of two orders of one list.
+def compare_orders(first: Sequence[int], second: Ranking) -> Agreement:
+    """Compare two orders of one list.
 
     Args:
-        first: places from best to worst, as of ``Ranking.order``.
+        first: indices of the hypotheses from best to worst, like ``Ranking.order``.
     """
     best = second.order[0]
-    return Agreement(first[0] in (best, *second.members[best]), pairs_alike(first, second.order))
+    same_best = first[0] in (best, *second.members[best])
+    return Agreement(same_best, compute_pairs_alike(first, second.order))
 
 
-def pairs_alike(first: Sequence[int], second: Sequence[int]) -> float:
-    """As of ``Agreement``, of what is in both orders; 1 where there are no pairs.
+def compute_pairs_alike(first: Sequence[int], second: Sequence[int]) -> float:
+    """Return the share of pairs that both orders agree on, of the items in both; 1 if there are no pairs.
 
-    >>> pairs_alike([2, 0, 1], [0, 2, 1])
+    >>> compute_pairs_alike([2, 0, 1], [0, 2, 1])
     0.6666666666666667
     """
-    rank = {place: i for i, place in enumerate(second)}
-    seen: list[int] = []
-    swapped = 0
-    for place in first:
-        if place in rank:
-            at = bisect(seen, rank[place])
-            swapped += len(seen) - at
-            seen.insert(at, rank[place])
-    pairs = len(seen) * (len(seen) - 1) // 2
-    return 1.0 - swapped / pairs if pairs else 1.0
+    ranks = {item: rank for rank, item in enumerate(second)}
+    sorted_ranks: list[int] = []
+    n_discordant = 0
+    for item in first:
+        if item in ranks:
+            position = bisect(sorted_ranks, ranks[item])
+            n_discordant += len(sorted_ranks) - position
+            sorted_ranks.insert(position, ranks[item])
+    n_pairs = len(sorted_ranks) * (len(sorted_ranks) - 1) // 2
+    return 1.0 - n_discordant / n_pairs if n_pairs else 1.0

@@ -1,1 +1,4 @@
-"""Admission, queue and batches: what runs when, and for whom."""
+"""Admit requests, queue their lists fairly and score them in batches.
+
+Prepared lists with a deadline come in; their scores, or the errors that prevented scoring, go out.
+"""

@@ -1,6 +1,6 @@
-"""Owns who is let in: how much may be in flight, whose it may be, and whether an answer would come in time.
+"""Decide which calls are admitted, by what is in flight, whose it is, and whether a deadline can be met.
 
-Counted here and not by gRPC, whose own limit would also refuse health checks.
+Calls are counted here rather than by gRPC, whose own limit would also refuse health checks.
 """
 
 from __future__ import annotations
@@ -14,101 +14,112 @@ from contextlib import asynccontextmanager
 
 from rescorer.errors import Overloaded
 
-RECENT_S = 10.0
-"""A client that was refused so long ago still counts as one that others leave room for."""
-PACE_S = 2.0
-"""How long the past counts for the pace."""
-SURE_SHARE = 2 / 3
-"""Of the time to a deadline. An answer is predicted by the pace so far, and one that came too late would have
-cost others theirs: under overload all that are let in take as long as is allowed."""
-RETRY_S = (0.05, 5.0)
-"""Bounds of the time after which a refused caller is told to try again."""
+REFUSED_MEMORY_S = 10.0
+"""How long after a refusal other clients leave room for the refused client."""
+AVERAGING_TIME_S = 2.0
+"""Time constant of the moving average of the throughput."""
+USABLE_DEADLINE_SHARE = 2 / 3
+"""Share of the time to the deadline that scoring may take by prediction. Predictions are uncertain, and a
+late answer would have cost other calls theirs: under overload every admitted call takes as long as is
+permitted."""
+RETRY_BOUNDS_S = (0.05, 5.0)
+"""Bounds of the time after which a refused caller should try again."""
 
 SETTINGS = {
     "lists": ("max_in_flight_lists", "max_client_lists"),
     "tokens": ("max_in_flight_tokens", "max_in_flight_tokens"),
     "streams": ("max_streams", "max_client_streams"),
 }
-"""What the bounds of a quantity are called, over all clients and for each, for who is refused by them."""
+"""Names of the settings that bound each quantity, over all clients and per client, for refusals."""
 
 
-class Pace:
-    """How much is done a second, measured over the time there was something to do.
+class Throughput:
+    """Estimate of the amount scored per second, a moving average over the time in which there is work.
 
-    Much done at once tells more than little: where calls wait, batches are large and go faster, and a list of
-    a few words takes its time whatever the pace.
+    Large amounts count more than small ones: under load, batches are large and more efficient, while a list
+    of a few words takes its time whatever the throughput is.
 
     Args:
-        clock: seconds.
+        clock: returns the time in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._done = self._seconds = 0.0
+        self._weighted_amount = self._weighted_s = 0.0
         self._since: float | None = None
 
-    def busy(self) -> None:
-        """There is something to do from now on, if there was not."""
+    def mark_busy(self) -> None:
+        """Record that there is work from now on, if there was none."""
         if self._since is None:
             self._since = self._clock()
 
-    def idle(self) -> None:
-        """There is nothing to do now."""
+    def mark_idle(self) -> None:
+        """Record that there is no work now."""
         self._since = None
 
-    def did(self, amount: float) -> None:
-        """So much has been done since the last time."""
+    def record(self, amount: float) -> None:
+        """Record an amount that was scored since the previous call, or since the work began."""
         now = self._clock()
         seconds = now - (now if self._since is None else self._since)
-        keep = math.exp(-seconds / PACE_S)
-        self._done = self._done * keep + amount * amount
-        self._seconds = self._seconds * keep + amount * seconds
+        decay = math.exp(-seconds / AVERAGING_TIME_S)
+        self._weighted_amount = self._weighted_amount * decay + amount * amount
+        self._weighted_s = self._weighted_s * decay + amount * seconds
         self._since = now
 
     def seconds_for(self, amount: float) -> float:
-        """How long so much will take; 0 as long as nothing was measured."""
-        return amount * self._seconds / self._done if self._done else 0.0
+        """Predict how long an amount will take; 0 before anything is recorded."""
+        return amount * self._weighted_s / self._weighted_amount if self._weighted_amount else 0.0
 
 
 class Quota:
-    """A quantity that is bounded in all and shared between clients.
+    """A bounded quantity that clients share.
 
-    Where several clients ask, none may hold more than is still free (dynamic thresholds, Choudhury and Hahne
-    1998): n clients that take all they can hold 1/(n+1) each, and as much is left for one that comes.
+    While several clients are active, none may hold more than is still free (dynamic thresholds, Choudhury and
+    Hahne 1998): n clients that take all they can hold 1/(n+1) of the capacity each, and leave as much for
+    another.
 
     Args:
-        name: of the quantity, one of ``SETTINGS``.
-        capacity: over all clients; a single amount above it is let in where nothing else is held.
-        each: for one client, likewise; None: all of it.
+        name: name of the quantity, a key of ``SETTINGS``.
+        capacity: bound over all clients; a single larger amount is admitted if nothing else is held.
+        per_client: bound per client, with the same exception; None: the capacity.
     """
 
-    def __init__(self, name: str, capacity: int, each: int | None = None) -> None:
+    def __init__(self, name: str, capacity: int, per_client: int | None = None) -> None:
         self.name, self.capacity = name, capacity
-        self._of_all, self._of_each = (f" ({setting})" for setting in SETTINGS[name])
-        self._each = capacity if each is None else each
+        self._capacity_setting, self._client_setting = SETTINGS[name]
+        self._per_client = capacity if per_client is None else per_client
         self.held = 0
         self._held_by: dict[Hashable, int] = {}
 
-    def refusal(self, client: Hashable, amount: int, *, shared: bool) -> str:
-        """Why there is no room; empty where there is."""
+    def reason_to_refuse(self, client: Hashable, amount: int, *, shared: bool) -> str:
+        """Return why an amount is refused; empty if it is admitted.
+
+        Args:
+            shared: whether other clients are active.
+        """
         own = self._held_by.get(client, 0)
         if self.held + amount > self.capacity and self.held:
-            told = f"{self.held} {self.name} are in flight and {amount} come"
-            return f"{told}, at most {self.capacity} may be{self._of_all}"
-        told = f"{own} {self.name} of this client are in flight and {amount} come"
-        if own and own + amount > self._each:
-            return f"{told}, at most {self._each} may be{self._of_each}"
-        if shared and own and own + amount > self.capacity - self.held:
-            free = self.capacity - self.held
-            return f"{told}, and others need room, too: {free} of {self.capacity} are free{self._of_all}"
+            return (
+                f"{self.held} {self.name} are in flight and {amount} more were requested; "
+                f"expected at most {self.capacity} ({self._capacity_setting})"
+            )
+        request = f"this client has {own} {self.name} in flight and requested {amount} more"
+        if own and own + amount > self._per_client:
+            return f"{request}; expected at most {self._per_client} ({self._client_setting})"
+        free = self.capacity - self.held
+        if shared and own and own + amount > free:
+            return (
+                f"{request}; while other clients are active, expected at most as many as are free, "
+                f"{free} of {self.capacity} ({self._capacity_setting})"
+            )
         return ""
 
     def has_others(self, client: Hashable) -> bool:
-        """Whether anybody else holds some."""
+        """Whether a client other than this one holds an amount."""
         return bool(self._held_by.keys() - {client})
 
     def add(self, client: Hashable, amount: int) -> None:
-        """Takes room, or gives it back where ``amount`` is below 0."""
+        """Take an amount, or return it if ``amount`` is negative."""
         self.held += amount
         own = self._held_by.get(client, 0) + amount
         if own:
@@ -118,30 +129,33 @@ class Quota:
 
 
 class Ticket:
-    """What one call holds; corrected when its words are counted."""
+    """What an admitted call holds; ``Admission.correct`` updates it once the tokens are counted."""
 
     def __init__(self, client: Hashable, lists: int, tokens: int) -> None:
         self.client, self.lists, self.tokens = client, lists, tokens
 
 
 class Admission:
-    """Lets calls in.
+    """Admit or refuse calls.
 
     Args:
-        lists, tokens: that may be in flight.
-        min_tokens: below so many in flight nobody is refused for the time it would take.
-        pace: how fast tokens are scored.
+        lists: quota of lists in flight.
+        tokens: quota of tokens in flight.
+        min_tokens: number of tokens in flight below which no call is refused because of its deadline.
+        throughput: estimate of the tokens scored per second.
     """
 
-    def __init__(self, lists: Quota, tokens: Quota, min_tokens: int, pace: Pace | None = None) -> None:
+    def __init__(
+        self, lists: Quota, tokens: Quota, min_tokens: int, throughput: Throughput | None = None
+    ) -> None:
         self.lists, self.tokens = lists, tokens
-        self.pace = pace or Pace()
+        self.throughput = throughput or Throughput()
         self._min_tokens = min_tokens
-        self._refused: dict[Hashable, float] = {}
+        self._refused_at: dict[Hashable, float] = {}  # by client, oldest first
         self._changed = asyncio.Condition()
 
     @asynccontextmanager
-    async def admitted(
+    async def admit(
         self,
         client: Hashable,
         lists: int,
@@ -150,24 +164,24 @@ class Admission:
         remaining_s: float = math.inf,
         wait: bool = False,
     ) -> AsyncIterator[Ticket]:
-        """Holds room for a call.
+        """Reserve room for a call while the context is entered.
 
         Args:
-            tokens: words to score, as well as is known.
-            remaining_s: until the caller's deadline.
-            wait: for room, instead of being refused.
+            tokens: estimated number of tokens to score.
+            remaining_s: time to the caller's deadline.
+            wait: wait for room instead of refusing the call.
 
         Raises:
-            Overloaded: there is no room, or no answer would come before the deadline.
+            Overloaded: there is no room, or the deadline would probably be missed.
         """
         ticket = Ticket(client, lists, tokens)
         async with self._changed:
             if wait:
                 await self._changed.wait_for(lambda: self._fits(ticket))
-            elif refusal := self._refusal(ticket, remaining_s):
-                self._note(client)
-                raise Overloaded(f"{refusal}; try later", retry_after_s=self.retry_after_s())
-            self.pace.busy()
+            elif reason := self._reason_to_refuse(ticket, remaining_s):
+                self._remember_refused(client)
+                raise Overloaded(f"{reason}; try again later", retry_after_s=self.retry_after_s())
+            self.throughput.mark_busy()
             self.lists.add(client, lists)
             self.tokens.add(client, ticket.tokens)
         try:
@@ -176,49 +190,49 @@ class Admission:
             self.lists.add(client, -ticket.lists)
             self.tokens.add(client, -ticket.tokens)
             if not self.lists.held and not self.tokens.held:
-                self.pace.idle()
+                self.throughput.mark_idle()
             async with self._changed:
                 self._changed.notify_all()
 
     def correct(self, ticket: Ticket, tokens: int) -> None:
-        """Says how many tokens a call really has."""
+        """Replace the estimated number of tokens of a call by the counted one."""
         self.tokens.add(ticket.client, tokens - ticket.tokens)
         ticket.tokens = tokens
 
     def predicted_wait_s(self) -> float:
-        """Until what comes now would be begun."""
-        return self.pace.seconds_for(self.tokens.held)
+        """Predict how long a call that arrives now would wait until its scoring begins."""
+        return self.throughput.seconds_for(self.tokens.held)
 
     def retry_after_s(self) -> float:
-        """When a refused caller might find room, a little different for each."""
-        low, high = RETRY_S
+        """When a refused caller may find room; randomised so that callers do not return all at once."""
+        low, high = RETRY_BOUNDS_S
         return min(max(self.predicted_wait_s(), low), high) * random.uniform(0.8, 1.2)
 
-    def _refusal(self, ticket: Ticket, remaining_s: float) -> str:
-        shared = self._others(ticket.client)
-        for room, amount in ((self.lists, ticket.lists), (self.tokens, ticket.tokens)):
-            if refusal := room.refusal(ticket.client, amount, shared=shared):
-                return refusal
-        wait_s = self.pace.seconds_for(self.tokens.held + ticket.tokens)
-        if self.tokens.held >= self._min_tokens and wait_s > SURE_SHARE * remaining_s:
-            return f"an answer would take some {wait_s:.2f} s, the deadline is in {remaining_s:.2f} s"
+    def _reason_to_refuse(self, ticket: Ticket, remaining_s: float) -> str:
+        shared = self._has_other_clients(ticket.client)
+        for quota, amount in ((self.lists, ticket.lists), (self.tokens, ticket.tokens)):
+            if reason := quota.reason_to_refuse(ticket.client, amount, shared=shared):
+                return reason
+        wait_s = self.throughput.seconds_for(self.tokens.held + ticket.tokens)
+        if self.tokens.held >= self._min_tokens and wait_s > USABLE_DEADLINE_SHARE * remaining_s:
+            return f"an answer would take about {wait_s:.2f} s, but the deadline is in {remaining_s:.2f} s"
         return ""
 
     def _fits(self, ticket: Ticket) -> bool:
-        """Whether there is room for who waits for it; as long as there is none, others leave some."""
-        if not self._refusal(ticket, math.inf):
+        """Whether there is room for a waiting call; if not, other clients leave some."""
+        if not self._reason_to_refuse(ticket, math.inf):
             return True
-        self._note(ticket.client)
+        self._remember_refused(ticket.client)
         return False
 
-    def _note(self, client: Hashable) -> None:
-        """There is a client that had no room."""
-        self._refused.pop(client, None)
-        self._refused[client] = time.monotonic()  # the last one, so that the oldest are first
+    def _remember_refused(self, client: Hashable) -> None:
+        self._refused_at.pop(client, None)  # reinsert at the end, so that the oldest come first
+        self._refused_at[client] = time.monotonic()
 
-    def _others(self, client: Hashable) -> bool:
-        """Whether any other client has something in flight, or was refused of late."""
+    def _has_other_clients(self, client: Hashable) -> bool:
+        """Whether another client has lists in flight or was refused recently."""
         now = time.monotonic()
-        while self._refused and now - self._refused[oldest := next(iter(self._refused))] > RECENT_S:
-            del self._refused[oldest]
-        return self.lists.has_others(client) or bool(self._refused.keys() - {client})
+        refused_at = self._refused_at
+        while refused_at and now - refused_at[oldest := next(iter(refused_at))] > REFUSED_MEMORY_S:
+            del refused_at[oldest]
+        return self.lists.has_others(client) or bool(refused_at.keys() - {client})

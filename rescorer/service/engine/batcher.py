@@ -1,7 +1,7 @@
-"""Owns the way of work through the workers: waiting, batches, faults kept apart, and the answer to each.
+"""Collect waiting work items into batches and have the workers score them.
 
-There are twice as many lanes as workers: while one lane's batch is scored, another's is made ready, and what
-comes meanwhile joins it.
+There are twice as many lanes (tasks that each serve one batch at a time) as workers: while the batch of one
+lane is being scored, another lane prepares the next one, and items that arrive meanwhile join it.
 """
 
 from __future__ import annotations
@@ -23,18 +23,20 @@ from rescorer.service.workers.pool import WorkerPool
 from rescorer.service.workers.worker import Worker
 from rescorer.trie import HypothesisTrie
 
+LANES_PER_WORKER = 2
+
 log = structlog.get_logger()
 
 
 class Batcher:
-    """Scores work in batches.
+    """Score work items in batches.
 
     Args:
-        offloader: by which tries are built.
-        max_batch_tokens: of one batch; a piece of work that has more is a batch of its own.
-        wait_ms: how long a batch that is not full waits for company.
-        done: told of each batch that was scored.
-        failed: told of each that was not.
+        offloader: builds the tries.
+        max_batch_tokens: largest batch, in tokens; an item that has more is a batch of its own.
+        wait_ms: how long a batch waits for more items before it is taken from the queue.
+        on_scored: called for each batch that was scored.
+        on_failed: called for each batch that failed.
     """
 
     def __init__(
@@ -43,20 +45,21 @@ class Batcher:
         offloader: Offloader,
         max_batch_tokens: int,
         wait_ms: float = 0.0,
-        done: Callable[[Sequence[WorkItem], BatchScores], None] = lambda works, batch: None,
-        failed: Callable[[], None] = lambda: None,
+        on_scored: Callable[[Sequence[WorkItem], BatchScores], None] = lambda items, batch: None,
+        on_failed: Callable[[], None] = lambda: None,
     ) -> None:
         self._pool = pool
         self._offloader = offloader
         self._max_batch_tokens = max_batch_tokens
         self._wait_s = wait_ms / 1e3
-        self._done, self._failed = done, failed
-        self._queue: FairQueue[WorkItem] = FairQueue(WorkItem.is_over)
+        self._on_scored, self._on_failed = on_scored, on_failed
+        self._queue: FairQueue[WorkItem] = FairQueue(WorkItem.is_finished)
         self._arrival = asyncio.Event()
         self._lanes: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        self._lanes = [asyncio.create_task(self._lane()) for _ in range(2 * len(self._pool.workers))]
+        n_lanes = LANES_PER_WORKER * len(self._pool.workers)
+        self._lanes = [asyncio.create_task(self._run_lane()) for _ in range(n_lanes)]
 
     async def stop(self) -> None:
         for lane in self._lanes:
@@ -64,135 +67,136 @@ class Batcher:
         await asyncio.gather(*self._lanes, return_exceptions=True)
 
     @property
-    def waiting(self) -> int:
-        """Pieces of work in the queue."""
+    def n_waiting(self) -> int:
+        """Number of items in the queue."""
         return len(self._queue)
 
-    def put(self, work: WorkItem, client: Hashable, *, urgent: bool = False) -> None:
-        """Queues a piece of work; ``work.answer`` will have its part, or the fault it met."""
-        self._queue.put(work, work.cost, client=client, kind=work.kind, urgent=urgent)
+    def put(self, item: WorkItem, client: Hashable, *, urgent: bool = False) -> None:
+        """Queue an item; ``item.future`` will receive its scores or an error."""
+        self._queue.put(item, item.cost, client=client, kind=item.kind, urgent=urgent)
         self._arrival.set()
 
-    def give_up(self, works: Sequence[WorkItem]) -> None:
-        """Nobody waits for these any more."""
-        for work in works:
-            if not work.answer.done():
-                work.answer.cancel()
-                self._queue.give_up()
+    def cancel(self, items: Sequence[WorkItem]) -> None:
+        """Cancel those of the items that are not finished."""
+        for item in items:
+            if not item.future.done():
+                item.future.cancel()
+                self._queue.count_finished()
 
-    async def _lane(self) -> None:
+    async def _run_lane(self) -> None:
         while True:
-            works = await self._next()
+            items = await self._next_batch()
             try:
-                await self._serve(works)
-            except Exception as bug:  # a lane that ended would leave all who come later waiting
-                log.error("a batch failed", exc_info=bug)
-                for work in works:
-                    work.fail(ScoringError(f"{type(bug).__name__}: {bug}"))
-            await asyncio.sleep(0)  # the lane that has the worker now takes first what has come for its batch
+                await self._serve(items)
+            except Exception as error:  # if the lane ended, later items would wait for ever
+                log.error("a batch failed", exc_info=error)
+                for item in items:
+                    item.fail(ScoringError(f"{type(error).__name__}: {error}"))
+            # Let the lane that now has the worker fill up its batch first.
+            await asyncio.sleep(0)
 
-    async def _next(self) -> list[WorkItem]:
-        """The works of the next batch."""
+    async def _next_batch(self) -> list[WorkItem]:
+        """Wait for items and take those of the next batch."""
         while True:
             while not len(self._queue):
                 self._arrival.clear()
                 await self._arrival.wait()
             if self._wait_s:
                 await asyncio.sleep(self._wait_s)
-            if works := self._queue.take(self._max_batch_tokens):  # none where all have died
-                return works
+            if items := self._queue.take(self._max_batch_tokens):  # empty if all were finished
+                return items
 
-    async def _serve(self, works: list[WorkItem]) -> None:
-        """Scores a batch, and what it has taken along; where that fails, each of its works alone, once."""
-        fault = await self._together(works)
-        if fault is None:
+    async def _serve(self, items: list[WorkItem]) -> None:
+        """Score a batch; if it fails, score each of its items, and of those that joined it, alone, once."""
+        error = await self._score_batch(items)
+        if error is None:
             return
-        self._failed()
+        self._on_failed()
         log.warning(
-            "a batch failed; its lists are tried alone",
-            lists=len(works),
-            requests=sorted({work.request_id for work in works}),
-            fault=repr(fault),
+            "a batch failed; its lists are scored one by one",
+            lists=len(items),
+            requests=sorted({item.request_id for item in items}),
+            error=repr(error),
         )
-        left = deque(works)
-        while left:
+        remaining = deque(items)
+        while remaining:
             try:
-                async with (
-                    self._pool.acquire() as worker
-                ):  # for all: in turn with others, each would wait its turn
-                    while left and worker.alive:
-                        await self._alone(worker, left.popleft())
-            except Unavailable as none_left:
-                while left:
-                    left.popleft().fail(none_left)
+                # Keep the worker for all items: otherwise each of them would wait for its turn.
+                async with self._pool.acquire() as worker:
+                    while remaining and worker.alive:
+                        await self._score_alone(worker, remaining.popleft())
+            except Unavailable as no_worker:
+                while remaining:
+                    remaining.popleft().fail(no_worker)
 
-    async def _together(self, works: list[WorkItem]) -> Exception | None:
-        """Answers the works that somebody still waits for; or says why that was not possible.
+    async def _score_batch(self, items: list[WorkItem]) -> Exception | None:
+        """Score the unfinished items, and return the error if that fails.
 
-        They are joined by what has come by the time that a worker is free: a list costs half as much again
-        alone as among others, and its trie, made anew, next to nothing.
+        Compatible items that arrived before a worker was free join the batch and are appended to ``items``: a
+        list costs half as much again alone as in company, and rebuilding the trie costs next to nothing.
         """
-        ready = [work for work in works if not work.is_over()]
-        made = await self._trie(ready)
+        unfinished = [item for item in items if not item.is_finished()]
+        prepared = await self._build_trie(unfinished)
         try:
             async with self._pool.acquire() as worker:
-                still = [work for work in ready if not work.is_over()]
-                company = self._company(still)
-                works += company
-                still += company
-                if not still:
+                batch = [item for item in unfinished if not item.is_finished()]
+                joining = self._take_compatible(batch)
+                items += joining
+                batch += joining
+                if not batch:
                     return None
-                return await self._tried(worker, still, made if still == ready else None)
-        except Unavailable as fault:
-            return fault
+                return await self._try_to_score(worker, batch, prepared if batch == unfinished else None)
+        except Unavailable as error:
+            return error
 
-    async def _alone(self, worker: Worker, work: WorkItem) -> None:
-        if not work.is_over() and (fault := await self._tried(worker, [work])) is not None:
-            work.fail(fault)
+    async def _score_alone(self, worker: Worker, item: WorkItem) -> None:
+        if not item.is_finished() and (error := await self._try_to_score(worker, [item])) is not None:
+            item.fail(error)
 
-    async def _tried(
+    async def _try_to_score(
         self,
         worker: Worker,
-        works: list[WorkItem],
-        made: tuple[HypothesisTrie, list[PhaseTiming]] | None = None,
+        items: list[WorkItem],
+        prepared: tuple[HypothesisTrie, list[PhaseTiming]] | None = None,
     ) -> Exception | None:
-        """Answers the works; or says why that was not possible, and ends the worker where it is to blame.
+        """Score items; if that fails, return the error and stop the worker if it is to blame.
 
         Args:
-            made: their trie, where there is one already.
+            prepared: the trie of the items and its timings; None: build it.
         """
         try:
-            await self._score(worker, works, *(made or await self._trie(works)))
-        except Exception as fault:
-            await self._pool.check(worker, fault)
-            return fault
+            await self._score(worker, items, *(prepared or await self._build_trie(items)))
+        except Exception as error:
+            await self._pool.check(worker, error)
+            return error
         return None
 
-    def _company(self, works: Sequence[WorkItem]) -> list[WorkItem]:
-        """What waits and still fits into a batch of these."""
-        if not works:
+    def _take_compatible(self, items: Sequence[WorkItem]) -> list[WorkItem]:
+        """Take waiting items that fit into a batch with these."""
+        if not items:
             return []
-        return self._queue.more(works[0].kind, self._max_batch_tokens - sum(work.cost for work in works))
+        budget = self._max_batch_tokens - sum(item.cost for item in items)
+        return self._queue.take_more(items[0].kind, budget)
 
-    async def _trie(self, works: list[WorkItem]) -> tuple[HypothesisTrie, list[PhaseTiming]]:
-        return await self._offloader.run(lambda: build_batch_trie(works), sum(work.cost for work in works))
+    async def _build_trie(self, items: list[WorkItem]) -> tuple[HypothesisTrie, list[PhaseTiming]]:
+        return await self._offloader.run(lambda: build_batch_trie(items), sum(item.cost for item in items))
 
     async def _score(
-        self, worker: Worker, works: Sequence[WorkItem], trie: HypothesisTrie, timings: list[PhaseTiming]
+        self, worker: Worker, items: Sequence[WorkItem], trie: HypothesisTrie, timings: list[PhaseTiming]
     ) -> None:
-        began = time.perf_counter()
-        first = works[0]
+        began_at = time.perf_counter()
+        first = items[0]
         label, only = first.kind
         scored = await asyncio.wait_for(worker.score(label, trie, only), self._pool.timeout_s)
         self._pool.record_success()
-        partial = np.array([each for work in works for each in work.partial], dtype=bool)
-        timings = [*timings, *timings_from_seconds(scored.seconds, began)]
+        partial = np.array([is_partial for item in items for is_partial in item.partial], dtype=bool)
+        timings = [*timings, *timings_from_seconds(scored.seconds, began_at)]
         batch = BatchScores(first.ranker, trie, scored.scores, partial, timings, scored.context_words)
-        begin = 0
-        for work in works:
-            rows = slice(begin, begin + len(work.words))
-            begin = rows.stop
-            if not work.answer.done():
-                queue = PhaseTiming(QUEUE, work.queued, began - work.queued)
-                work.answer.set_result(ItemScores(batch, rows, work.places, queue))
-        self._done(works, batch)
+        first_row = 0
+        for item in items:
+            rows = slice(first_row, first_row + len(item.words))
+            first_row = rows.stop
+            if not item.future.done():
+                queue = PhaseTiming(QUEUE, item.queued_at, began_at - item.queued_at)
+                item.future.set_result(ItemScores(batch, rows, item.indices, queue))
+        self._on_scored(items, batch)

@@ -1,4 +1,4 @@
-"""Owns how the lists of one request come by their scores in time, or by less where the caller allows that."""
+"""Score the lists of a request before its deadline, degrading if permitted."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from rescorer.service.engine.batcher import Batcher
 from rescorer.service.engine.work_item import ItemScores, WorkItem, make_work_items
 from rescorer.service.observability.metrics import Metrics
 
-NEAR_PART, NEAR_S = 0.2, (0.03, 0.25)
-"""The deadline is near when so much of the caller's time is left, within these bounds in seconds."""
+FALLBACK_SHARE, FALLBACK_BOUNDS_S = 0.2, (0.03, 0.25)
+"""Time reserved for the fallback: this share of the time to the deadline, within these bounds in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
-    """Who waits for a request, until when, and what may be answered instead."""
+class CallContext:
+    """Client, deadline and permitted fallback of a request."""
 
     client: Hashable
     request_id: str
-    arrived: float
+    arrived_at: float
     """In ``time.perf_counter`` seconds."""
     deadline: float
     """In ``time.monotonic`` seconds."""
@@ -32,112 +32,119 @@ class Caller:
 
     @property
     def remaining_s(self) -> float:
+        """Time to the deadline."""
         return self.deadline - time.monotonic()
 
 
 @dataclass(frozen=True, slots=True)
 class ListOutcome:
-    """What became of one list."""
+    """The scores of one list, or the error that prevented its scoring."""
 
     parts: tuple[ItemScores, ...] = ()
-    """Of its hypotheses, in their order."""
+    """Scores of its hypotheses, in their order."""
     degradation: pb.Degradation = pb.DEGRADATION_UNSPECIFIED
-    fault: Exception | None = None
+    error: Exception | None = None
 
 
 class Dispatcher:
-    """Has lists scored by a batcher."""
+    """Have lists scored by a batcher."""
 
     def __init__(self, batcher: Batcher, max_batch_tokens: int, metrics: Metrics) -> None:
         self._batcher = batcher
         self._max_batch_tokens = max_batch_tokens
         self._metrics = metrics
 
-    async def outcomes(
-        self, ranker: ListRanker, lists: Sequence[PreparedList], caller: Caller, *, late: bool = False
+    async def score_lists(
+        self, ranker: ListRanker, lists: Sequence[PreparedList], call: CallContext, *, late: bool = False
     ) -> list[ListOutcome]:
-        """One a list, in their order.
+        """Return the outcome of each list, in input order.
 
         Args:
-            late: it is known that there is no time for the whole; only what the caller takes instead.
+            late: skip complete scoring, for which there is no time, and use only the permitted fallback.
 
         Raises:
-            DeadlineExceeded: the time was over first.
+            DeadlineExceeded: the deadline passed before all lists were scored.
         """
-        found: dict[int, ListOutcome] = {}
-        fallback, deadline = caller.fallback, caller.deadline
-        low, high = NEAR_S
-        near_s = min(max(NEAR_PART * caller.remaining_s, low), high) if fallback else 0.0
+        outcomes: dict[int, ListOutcome] = {}
+        fallback, deadline = call.fallback, call.deadline
+        low, high = FALLBACK_BOUNDS_S
+        reserve_s = min(max(FALLBACK_SHARE * call.remaining_s, low), high) if fallback else 0.0
         if not late:
-            found |= await self._scored(ranker, lists, range(len(lists)), caller, deadline - near_s)
-        left = [index for index in range(len(lists)) if index not in found]
-        if left and fallback:
-            found |= await self._scored(ranker, lists, left, caller, deadline - near_s / 2, ngram_only=True)
+            outcomes |= await self._score_until(ranker, lists, range(len(lists)), call, deadline - reserve_s)
+        missing = [index for index in range(len(lists)) if index not in outcomes]
+        if missing and fallback:
+            until = deadline - reserve_s / 2
+            outcomes |= await self._score_until(ranker, lists, missing, call, until, ngram_only=True)
         if fallback == pb.FALLBACK_FIRST_PASS:
-            for index in left:
-                found.setdefault(index, ListOutcome(degradation=pb.DEGRADATION_FIRST_PASS))
-        if len(found) < len(lists):
+            for index in missing:
+                outcomes.setdefault(index, ListOutcome(degradation=pb.DEGRADATION_FIRST_PASS))
+        if len(outcomes) < len(lists):
             raise DeadlineExceeded(
-                "the deadline, the caller's or that of max_wait_s, passed before all lists were scored"
+                "the deadline, the caller's or that of max_wait_s, passed before all lists were scored; "
+                "allow more time or permit a fallback"
             )
-        return [found[index] for index in range(len(lists))]
+        return [outcomes[index] for index in range(len(lists))]
 
-    async def _scored(
+    async def _score_until(
         self,
         ranker: ListRanker,
         lists: Sequence[PreparedList],
-        chosen: Sequence[int],
-        caller: Caller,
+        indices: Sequence[int],
+        call: CallContext,
         until: float,
         *,
         ngram_only: bool = False,
     ) -> dict[int, ListOutcome]:
-        """The outcomes of those of the chosen lists that are scored in time."""
+        """Return the outcomes, by index, of those of the indexed lists that are scored in time.
+
+        Args:
+            until: in ``time.monotonic`` seconds.
+            ngram_only: score with the n-gram model alone, before other waiting items.
+        """
         only = (ranker.bundle.ngram,) if ngram_only else ()
         degradation = pb.DEGRADATION_NGRAM if ngram_only else pb.DEGRADATION_UNSPECIFIED
-        works = {
-            index: make_work_items(
-                ranker, lists[index], self._max_batch_tokens, until, only, caller.request_id
-            )
-            for index in chosen
+        items_by_list = {
+            index: make_work_items(ranker, lists[index], self._max_batch_tokens, until, only, call.request_id)
+            for index in indices
         }
-        every = [work for of_list in works.values() for work in of_list]
-        for work in every:
-            self._batcher.put(work, caller.client, urgent=ngram_only)
+        all_items = [item for items in items_by_list.values() for item in items]
+        for item in all_items:
+            self._batcher.put(item, call.client, urgent=ngram_only)
         try:
-            if every:
-                answers = [work.answer for work in every]
-                await asyncio.wait(answers, timeout=max(0.0, until - time.monotonic()))
+            if all_items:
+                futures = [item.future for item in all_items]
+                await asyncio.wait(futures, timeout=max(0.0, until - time.monotonic()))
             return {
-                index: outcome(of_list, degradation)
-                for index, of_list in works.items()
-                if all(is_answered(work) for work in of_list)
+                index: make_outcome(items, degradation)
+                for index, items in items_by_list.items()
+                if all(is_settled(item) for item in items)
             }
         finally:
-            self._count_outcomes(every)
-            self._batcher.give_up(every)
+            self._count_outcomes(all_items)
+            self._batcher.cancel(all_items)
 
     def _count_outcomes(self, items: Sequence[WorkItem]) -> None:
         """Count work items that their caller no longer waits for."""
         now = time.monotonic()
         for item in items:
-            if not item.answer.done():
+            if not item.future.done():
                 self._metrics.record_item("expired" if now >= item.deadline else "cancelled")
-            elif error := item.answer.exception():
+            elif error := item.future.exception():
                 is_late = isinstance(error, DeadlineExceeded)
                 self._metrics.record_item("expired" if is_late else "failed")
             else:
-                self._metrics.record_item("scored", item.answer.result().queue.seconds)
+                self._metrics.record_item("scored", item.future.result().queue.seconds)
 
 
-def is_answered(work: WorkItem) -> bool:
-    """Whether its scores are there, or a fault that more time would not have helped."""
-    return work.answer.done() and not isinstance(work.answer.exception(), DeadlineExceeded)
+def is_settled(item: WorkItem) -> bool:
+    """Whether an item has its scores, or an error that more time would not have prevented."""
+    return item.future.done() and not isinstance(item.future.exception(), DeadlineExceeded)
 
 
-def outcome(works: Sequence[WorkItem], degradation: pb.Degradation) -> ListOutcome:
-    for work in works:
-        fault = work.answer.exception()
-        if isinstance(fault, Exception):
-            return ListOutcome(fault=fault)
-    return ListOutcome(tuple(work.answer.result() for work in works), degradation)
+def make_outcome(items: Sequence[WorkItem], degradation: pb.Degradation) -> ListOutcome:
+    """Combine the results of a list's work items, all of them finished; the first error counts."""
+    for item in items:
+        error = item.future.exception()
+        if isinstance(error, Exception):
+            return ListOutcome(error=error)
+    return ListOutcome(tuple(item.future.result() for item in items), degradation)

@@ -1,7 +1,7 @@
-"""Owns where messages become words, tries and answers: what is small at once, in the event loop; what is
-large in threads beside it.
+"""Run conversion and trie jobs: small ones directly in the event loop, large ones in threads.
 
-The way to a thread and back takes as long as a short list does, and two threads take turns at Python's lock.
+Handing a job to a thread and back takes as long as processing a short list, and threads compete for Python's
+global interpreter lock.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from rescorer.service.observability.timings import PhaseTiming, run_timed
 Result = TypeVar("Result")
 
 SMALL_TOKENS = 4096
-"""Largest job that runs in the event loop: it takes one to three milliseconds, which others can wait."""
+"""Largest job that runs in the event loop, in tokens. It takes one to three milliseconds, a tolerable
+delay."""
 
 
 class Offloader:
-    """Does what a call or a batch needs done.
+    """Run the jobs of calls and batches without blocking the event loop for long.
 
     Args:
-        threads: for what is large.
-        small_tokens: words that are not many yet.
+        threads: where large jobs run.
+        small_tokens: largest job that runs in the event loop, in tokens.
     """
 
     def __init__(self, threads: Executor, small_tokens: int = SMALL_TOKENS) -> None:
@@ -32,10 +33,10 @@ class Offloader:
         self._small_tokens = small_tokens
 
     async def run(self, job: Callable[[], Result], tokens: int) -> tuple[Result, list[PhaseTiming]]:
-        """What a job gives, and its timings; raises what the job does.
+        """Return the result of a job and its timings; exceptions of the job propagate.
 
         Args:
-            tokens: words that it has to do with.
+            tokens: number of tokens that the job processes.
         """
         if tokens <= self._small_tokens:
             return run_timed(job)

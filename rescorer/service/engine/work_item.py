@@ -1,4 +1,4 @@
-"""Owns what waits to be scored, and what it is given: hypotheses of one list, and their part of a batch."""
+"""Work items, the units that wait to be scored: hypotheses of one list; and the scores they receive."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ from rescorer.types import Weights
 
 
 class BatchScores:
-    """The scores of a batch; sums over its paths are made once for all who mix the models alike.
+    """The scores of a batch, shared by its work items.
 
     Args:
-        ranker: knows the models' names.
-        timings: what the batch took, from its trie on.
-        context_words: that its networks needed.
+        ranker: sums the scores over the paths of the trie.
+        partial: (H,) bool, hypotheses whose end of sentence is not scored.
+        timings: phases of the batch, from building its trie on.
+        context_words: context words that the networks needed.
     """
 
     def __init__(
@@ -35,7 +36,7 @@ class BatchScores:
         ranker: ListRanker,
         trie: HypothesisTrie,
         scores: Mapping[str, EdgeScores],
-        partial: np.ndarray,  # (H,) bool
+        partial: np.ndarray,
         timings: Sequence[PhaseTiming],
         context_words: ContextWords,
     ) -> None:
@@ -44,8 +45,11 @@ class BatchScores:
         self._partial = partial
         self._sums: dict[tuple[tuple[str, float], ...], dict[str, np.ndarray]] = {}
 
-    def sums(self, weights: Weights) -> dict[str, np.ndarray]:
-        """``ListRanker.sentence_sums`` of all hypotheses of the batch; called from any thread."""
+    def sentence_sums(self, weights: Weights) -> dict[str, np.ndarray]:
+        """``ListRanker.sentence_sums`` of all hypotheses of the batch; may be called from any thread.
+
+        The sums are computed once for all requests with the same mixture weights.
+        """
         mixture = tuple(weights.mixture.items())
         if mixture not in self._sums:
             self._sums[mixture] = self.ranker.sentence_sums(self.trie, self.scores, weights, self._partial)
@@ -53,57 +57,61 @@ class BatchScores:
 
 
 class ItemScores(NamedTuple):
-    """What one piece of work is given."""
+    """The scores of one work item."""
 
     batch: BatchScores
     rows: slice
-    """Which hypotheses of the batch are its own."""
-    places: Sequence[int]
-    """Of each of them in its list."""
+    """Which hypotheses of the batch belong to the item."""
+    indices: Sequence[int]
+    """Index in its list of each of these hypotheses."""
     queue: PhaseTiming
-    """Until the scoring of the batch began."""
+    """Time in the queue, until scoring of the batch began."""
 
 
 @dataclass(eq=False, slots=True)
 class WorkItem:
-    """Hypotheses of one list, or as many of them as fit into a batch."""
+    """Hypotheses of one list: all of them, or as many as fit into a batch."""
 
     ranker: ListRanker
-    """Stands for the bundle."""
+    """Ranker of the bundle that scores the item."""
     words: Sequence[Words]
+    """Canonical words of each hypothesis."""
     partial: Sequence[bool]
-    """Whose end is left out."""
+    """Whether the end of sentence of each hypothesis is not scored."""
     context: Words
     deadline: float
-    """In ``time.monotonic`` seconds; afterwards nobody waits for it."""
+    """Time after which the scores are of no use, in ``time.monotonic`` seconds."""
     only: tuple[str, ...] = ()
-    """Models to ask; empty: all."""
+    """Names of the models that score the item; empty: all."""
     cost: int = 0
-    """Tokens: words, ends and context."""
+    """Number of tokens: words, ends of sentences and context."""
     request_id: str = ""
-    queued: float = field(default_factory=time.perf_counter)
-    """When it came into the queue, in ``time.perf_counter`` seconds."""
-    places: Sequence[int] = ()
-    """Of the hypotheses in their list."""
-    answer: asyncio.Future[ItemScores] = field(
+    queued_at: float = field(default_factory=time.perf_counter)
+    """Time of creation, in ``time.perf_counter`` seconds."""
+    indices: Sequence[int] = ()
+    """Index in its list of each hypothesis."""
+    future: asyncio.Future[ItemScores] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
+    """Receives the scores."""
 
     @property
     def kind(self) -> tuple[str, tuple[str, ...]]:
-        """Only work of one kind can be scored together."""
+        """Bundle and models; only items of the same kind can be scored together."""
         return self.ranker.bundle.label, self.only
 
-    def is_over(self) -> bool:
-        """Whether it is answered, given up, or late; a late one is told so."""
-        if not self.answer.done() and time.monotonic() >= self.deadline:
+    def is_finished(self) -> bool:
+        """Whether the item is scored, failed or cancelled; an item past its deadline fails now."""
+        if not self.future.done() and time.monotonic() >= self.deadline:
             self.fail(DeadlineExceeded("the deadline passed before scoring began"))
-        return self.answer.done()
+        return self.future.done()
 
-    def fail(self, fault: Exception) -> None:
-        if not self.answer.done():
-            self.answer.set_exception(fault)
-            self.answer.exception()  # whoever waits may be gone: that is no news for the log
+    def fail(self, error: Exception) -> None:
+        """Finish the item with an error, unless it is already finished."""
+        if not self.future.done():
+            self.future.set_exception(error)
+            # Mark the exception as retrieved: if the caller is gone, asyncio would log it.
+            self.future.exception()
 
 
 def make_work_items(
@@ -114,27 +122,27 @@ def make_work_items(
     only: tuple[str, ...] = (),
     request_id: str = "",
 ) -> list[WorkItem]:
-    """A list as work that fits into batches; arguments as of ``WorkItem``."""
+    """Split a list into work items that fit into batches; see ``WorkItem`` for the arguments."""
     words, context, hypotheses = prepared.words, prepared.context, prepared.nbest.hypotheses
     return [
         WorkItem(
             ranker,
-            [words[place] for place in places],
-            [hypotheses[place].partial for place in places],
+            [words[i] for i in indices],
+            [hypotheses[i].partial for i in indices],
             context,
             deadline,
             only,
             cost,
             request_id,
-            places=places,
+            indices=indices,
         )
-        for places, cost in plan_batches(words, [context] * len(words), max_batch_tokens)
+        for indices, cost in plan_batches(words, [context] * len(words), max_batch_tokens)
     ]
 
 
-def build_batch_trie(works: Sequence[WorkItem]) -> HypothesisTrie:
+def build_batch_trie(items: Sequence[WorkItem]) -> HypothesisTrie:
     with phase(Phase.TRIE):
         return build_trie(
-            [each for work in works for each in work.words],
-            [work.context for work in works for _ in work.words],
+            [words for item in items for words in item.words],
+            [item.context for item in items for _ in item.words],
         )

@@ -6,7 +6,7 @@ import errno
 import socket
 
 from rescorer.errors import ConfigError
-from rescorer.protocol.addresses import address
+from rescorer.protocol.addresses import format_address
 
 NO_ADDRESS = (errno.EADDRNOTAVAIL, socket.EAI_NONAME, socket.EAI_AGAIN, socket.EAI_FAIL)
 """Errors for addresses of other machines and for unknown names."""
@@ -24,7 +24,7 @@ def check_free(host: str, port: int, what: str) -> None:
     try:
         socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
     except OSError as error:
-        raise ConfigError(f"{what} cannot listen on {address(host, port)}: {explain(error)}") from None
+        raise ConfigError(f"{what} cannot listen on {format_address(host, port)}: {explain(error)}") from None
 
 
 def keep_port(host: str, port: int, what: str) -> socket.socket:

@@ -7,7 +7,7 @@ import asyncio
 from prometheus_client import CollectorRegistry, start_http_server
 
 from rescorer.errors import ConfigError
-from rescorer.protocol.addresses import address
+from rescorer.protocol.addresses import format_address
 from rescorer.service.net.addresses import explain
 
 
@@ -25,7 +25,7 @@ class MetricsEndpoint:
         try:
             self._server, self._thread = start_http_server(port, host, registry)
         except OSError as error:
-            raise ConfigError(f"metrics cannot listen on {address(host, port)}: {explain(error)}") from None
+            raise ConfigError(f"metrics cannot listen on {format_address(host, port)}: {explain(error)}") from None
         self.port: int = self._server.server_port
 
     async def stop(self) -> None:

@@ -22,7 +22,7 @@ from prometheus_client import (
 from prometheus_client.registry import Collector
 
 from rescorer.profiling import Phase
-from rescorer.protocol.status import kind_of
+from rescorer.protocol.status import error_kind
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.ranking import Ranking
 from rescorer.score_combination import OOV, WORDS
@@ -217,7 +217,7 @@ class Metrics:
 
     def refused(self, model: str, fault: Exception) -> None:
         """A list is answered by its fault alone."""
-        self.lists.labels(model, kind_of(fault).code.name).inc()
+        self.lists.labels(model, error_kind(fault).code.name).inc()
 
     def _counter(self, name: str, told: str, *labels: str) -> Counter:
         return Counter(f"rescorer_{name}_total", told, labels, registry=self.registry)

@@ -76,7 +76,7 @@ def test_models_tell_what_they_are_and_where_they_come_from(folder, add):
         assert (first.model, first.state, first.is_default) == ("tiny/1", pb.MODEL_STATE_SERVING, True)
         assert (second.model, second.state, second.is_default) == ("other/7", pb.MODEL_STATE_SERVING, False)
         assert (refused.model, refused.state) == ("tiny/2", pb.MODEL_STATE_REFUSED)
-        assert refused.reason.startswith("tiny/2/text.json: damaged")
+        assert refused.reason.startswith("tiny/2/text.json: corrupt")
         assert first.memory_bytes > 0
         model = stub.GetModel(pb.GetModelRequest()).model
         assert model.summary == first

@@ -53,13 +53,13 @@ def test_a_request_over_a_limit_learns_which(check, message, told):
 
 @pytest.mark.parametrize(("name", "settings"), SETTINGS.items())
 def test_a_call_without_room_learns_which_setting_bounds_it(name, settings):
-    room = Quota(name, 10, each=4)
-    room.add("a", 3)
-    of_all, of_each = settings
-    assert f"3 {name} of this client are in flight and 2 come, at most 4 may be ({of_each})" in room.refusal(
-        "a", 2, shared=False
+    quota = Quota(name, 10, per_client=4)
+    quota.add("a", 3)
+    capacity_setting, client_setting = settings
+    assert quota.reason_to_refuse("a", 2, shared=False) == (
+        f"this client has 3 {name} in flight and requested 2 more; expected at most 4 ({client_setting})"
     )
-    assert f"3 {name} are in flight and 8 come, at most 10 may be ({of_all})" in room.refusal(
-        "b", 8, shared=False
+    assert quota.reason_to_refuse("b", 8, shared=False) == (
+        f"3 {name} are in flight and 8 more were requested; expected at most 10 ({capacity_setting})"
     )
     assert set(settings) <= set(ServiceSettings.model_fields)

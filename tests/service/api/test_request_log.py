@@ -99,7 +99,7 @@ def test_a_fault_tells_the_id_in_its_details_and_all_its_lines_have_it(stub, log
     line = line_of(log, "call failed")
     assert (line["request_id"], line["reason"], line["level"]) == ("mine-2", "INTERNAL", "error")
     assert "Traceback" in line["exception"]
-    assert line_of(log, "a batch failed; its lists are tried alone")["requests"] == ["mine-2"]
+    assert line_of(log, "a batch failed; its lists are scored one by one")["requests"] == ["mine-2"]
 
 
 @pytest.mark.parametrize("asked", [False, True])
@@ -140,6 +140,6 @@ def test_a_call_that_left_as_it_was_answered_is_no_error(log):
 def test_lines_for_people_quote_what_came_from_outside(stderr):
     with redirect_stderr(stderr):
         log_to_stderr("console")
-    structlog.get_logger().info("call refused", fault="a\nfake line \x1b[2J")
+    structlog.get_logger().info("call refused", error="a\nfake line \x1b[2J")
     assert len(stderr.getvalue().splitlines()) == 1
     assert "\x1b" not in stderr.getvalue()

@@ -136,7 +136,7 @@ def test_clients_are_known_by_their_tokens_and_may_do_what_their_roles_say(ngram
             ask(server)
         with pytest.raises(Unauthenticated, match="not known"):
             ask(server, token="else")
-        with pytest.raises(PermissionDenied, match="'operators' has not the role 'score'"):
+        with pytest.raises(PermissionDenied, match="'operators' does not have the role 'score'"):
             ask(server, token="root")
         with Client(server.target) as client, pytest.raises(Unauthenticated):
             list(client.rescore_stream(LISTS))

@@ -20,7 +20,7 @@ from rescorer.protocol.v1 import models_pb2
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.models_pb2_grpc import ModelServiceStub
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
-from rescorer.service.api.shadow import MAX_WAITING_LISTS, is_chosen, pairs_alike
+from rescorer.service.api.shadow import MAX_WAITING_LISTS, compute_pairs_alike, is_chosen
 from rescorer.service.preflight import load_settings
 from rescorer.service.server import Server
 from rescorer.types import Weights
@@ -264,4 +264,6 @@ def plain_pairs_alike(first, second) -> float:
 
 @given(st.permutations(range(7)), st.permutations(range(7)), st.integers(0, 7), st.integers(0, 7))
 def test_pairs_are_counted_as_one_by_one(first, second, n, m):
-    assert pairs_alike(first[:n], second[:m]) == pytest.approx(plain_pairs_alike(first[:n], second[:m]))
+    assert compute_pairs_alike(first[:n], second[:m]) == pytest.approx(
+        plain_pairs_alike(first[:n], second[:m])
+    )

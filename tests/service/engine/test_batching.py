@@ -163,9 +163,9 @@ def test_what_comes_late_joins_the_batch_that_is_ready(answering, plain):
     scored = stub.Rescore.future(request_of(some[0]))
     assert server.scorer.entered.wait(5)
     ready = stub.Rescore.future(request_of(some[1]))
-    wait_until(lambda: server.in_flight == 2 and not server.server._batcher.waiting)
+    wait_until(lambda: server.in_flight == 2 and not server.server._batcher.n_waiting)
     late = stub.Rescore.future(request_of(some[2]))
-    wait_until(lambda: server.server._batcher.waiting == 1)
+    wait_until(lambda: server.server._batcher.n_waiting == 1)
     calls = server.scorer.calls
     server.scorer.gate.set()
     for answer, wanted in zip((scored, ready, late), plain.rescore(some), strict=True):
@@ -258,7 +258,7 @@ def test_one_client_that_floods_leaves_room_for_another(folder):
             some = request_of(*[a_list("u", random.Random(0))] * 4)
             calls = [flooding.Rescore.future(some) for _ in range(2)]
             wait_until(lambda: server.in_flight == 8)
-            assert refused_reason(modest, some) == "at most 8 may be"
+            assert refused_reason(modest, some) == "expected at most 8 ("
             server.scorer.gate.set()
             assert [len(each.result().lists) for each in calls] == [4, 4]
             wait_until(lambda: server.in_flight == 0)
@@ -267,7 +267,7 @@ def test_one_client_that_floods_leaves_room_for_another(folder):
             wait_until(lambda: server.in_flight == 4)
             calls.append(modest.Rescore.future(request_of(*[a_list("v", random.Random(0))] * 3)))
             wait_until(lambda: server.in_flight == 7)
-            assert refused_reason(flooding, request_of(a_list("u", random.Random(0)))) == "others need room"
+            assert refused_reason(flooding, request_of(a_list("u", random.Random(0)))) == "other clients"
             server.scorer.gate.set()
             assert [len(each.result().lists) for each in calls] == [4, 3]
 
@@ -276,7 +276,7 @@ def refused_reason(stub: RescorerServiceStub, request: pb.RescoreRequest) -> str
     with pytest.raises(grpc.RpcError) as caught:
         stub.Rescore(request)
     assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
-    return next(each for each in ("at most 8 may be", "others need room") if each in caught.value.details())
+    return next(each for each in ("expected at most 8 (", "other clients") if each in caught.value.details())
 
 
 def test_a_caller_may_take_less_than_an_error(answering, plain):
