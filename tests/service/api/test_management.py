@@ -1,4 +1,4 @@
-"""Models of a running server: listed with all that is known of them, and exchanged under load."""
+"""Models of a running server are described, and replaced without failing requests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def folder(tmp_path) -> Path:
 
 @pytest.fixture
 def add(original, folder):
-    """Puts a version into the repository, as a publisher does: whole, by one rename."""
+    """Return a function that adds a version to the repository atomically, by one rename."""
 
     def add(version: int, name: str = "tiny") -> Path:
         partial = folder / name / f".{version}.partial"
@@ -55,7 +55,7 @@ def add(original, folder):
     return add
 
 
-def lists(count: int) -> list[NBestList]:
+def make_lists(count: int) -> list[NBestList]:
     texts = ("the cat sat", "the mat sat", "a zebra ran fast")
     return [
         NBestList(f"u{i}", tuple(map(Hypothesis, texts)), {"acoustic": (-1.0, -1.1 - 0.01 * i, -0.5)})
@@ -63,7 +63,7 @@ def lists(count: int) -> list[NBestList]:
     ]
 
 
-def test_models_tell_what_they_are_and_where_they_come_from(folder, add):
+def test_lists_and_describes_models(folder, add):
     add(1)
     (add(2) / "text.json").write_text("{}")
     add(7, "other")
@@ -85,7 +85,7 @@ def test_models_tell_what_they_are_and_where_they_come_from(folder, add):
         assert (neural.kind, neural.vocabulary_size) == ("neural", 8)
         (measured,) = model.measurements
         assert (measured.name, measured.tokens, dict(measured.perplexity)["mixture"]) == ("test", 9, 7.0)
-        assert [each.name for each in model.weights] == ["default"]
+        assert [weights.name for weights in model.weights] == ["default"]
         assert dict(model.training) == {"text": "by hand"}
         assert "ngram/model.arpa" in model.files
         assert "drop" in dict(model.normaliser)
@@ -96,26 +96,26 @@ def test_models_tell_what_they_are_and_where_they_come_from(folder, add):
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_models_are_exchanged_under_load_and_no_request_fails(folder, add, workers):
-    expected = Rescorer.load(add(1)).rescore(lists(4))
-    over = threading.Event()
+def test_replaces_models_under_load_without_failing_requests(folder, add, workers):
+    expected = Rescorer.load(add(1)).rescore(make_lists(4))
+    stop = threading.Event()
     with run_server(None, repository=folder, workers=workers) as server:
 
-        def caller() -> list[str]:
+        def call_repeatedly() -> list[str]:
             seen: list[str] = []
             with Client(server.target) as client:
-                while not over.is_set():
-                    answers = client.rescore(lists(4), timeout_s=60)
+                while not stop.is_set():
+                    answers = client.rescore(make_lists(4), timeout_s=60)
                     seen.append(answers[0].model)
-                    for mine, theirs in zip(answers, expected, strict=True):
-                        assert [each.text for each in mine.hypotheses] == [
-                            each.text for each in theirs.hypotheses
+                    for answer, wanted in zip(answers, expected, strict=True):
+                        assert [hypothesis.text for hypothesis in answer.hypotheses] == [
+                            hypothesis.text for hypothesis in wanted.hypotheses
                         ]
-                        assert mine.best.total == pytest.approx(theirs.best.total, abs=1e-4)
+                        assert answer.best.total == pytest.approx(wanted.best.total, abs=1e-4)
             return seen
 
         with ThreadPoolExecutor(3) as callers:
-            calls = [callers.submit(caller) for _ in range(3)]
+            calls = [callers.submit(call_repeatedly) for _ in range(3)]
             for version in (2, 3, 4, 5):
                 add(version)
                 changes = server.run(server.server.reloader.reload())
@@ -123,19 +123,19 @@ def test_models_are_exchanged_under_load_and_no_request_fails(folder, add, worke
                 assert changes.retired == [f"tiny/{version - 1}"]
             (add(6) / "manifest.json").unlink()
             assert "tiny/6" in server.run(server.server.reloader.reload()).refused
-            over.set()
+            stop.set()
             seen = [call.result(60) for call in calls]
         for models in seen:
             assert models == sorted(models)
             assert models[-1] in ("tiny/4", "tiny/5")
-        wait_until(lambda: [each.label for each in server.server.models.versions] == ["tiny/5"])
+        wait_until(lambda: [version.label for version in server.server.models.versions] == ["tiny/5"])
 
 
-def test_the_server_looks_by_itself_where_it_is_told_to(folder, add):
+def test_polls_for_new_versions_if_configured(folder, add):
     add(1)
     with run_server(None, repository=folder, poll_s=0.1) as server, Client(server.target) as client:
-        assert client.rescore(lists(1))[0].model == "tiny/1"
+        assert client.rescore(make_lists(1))[0].model == "tiny/1"
         add(2)
-        wait_until(lambda: client.rescore(lists(1))[0].model == "tiny/2", 60)
+        wait_until(lambda: client.rescore(make_lists(1))[0].model == "tiny/2", 60)
         with Client(server.target, model="tiny/1") as pinned, pytest.raises(ModelNotFound):
-            pinned.rescore(lists(1))
+            pinned.rescore(make_lists(1))

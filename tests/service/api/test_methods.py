@@ -1,4 +1,4 @@
-"""What the gRPC service answers over loopback, spoken to with bare stubs as any other language would."""
+"""Methods of the gRPC service over loopback, called with bare stubs as from any other language."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ def stub(channel):
     return RescorerServiceStub(channel)
 
 
-def test_an_answer_holds_everything_that_led_to_it(stub, server):
+def test_response_has_ranks_components_weights_and_timing(stub, server):
     message = make_list_message()
     message.fields.update({"speaker": "s1", "n": 3})
     message.hypotheses[1].fields.update({"times": [0.5, None]})
     response = stub.Rescore(pb.RescoreRequest(lists=[message]))
     (answer,) = response.lists
     assert (answer.id, answer.status.code, dict(answer.fields)) == ("u1", 0, {"speaker": "s1", "n": 3})
-    assert [each.rank for each in answer.hypotheses] == [1, 2]
-    assert sorted(each.original_rank for each in answer.hypotheses) == [1, 2]
-    by_place = {each.original_rank: each for each in answer.hypotheses}
-    assert by_place[2].text == "the mat"
-    assert list(by_place[2].fields["times"]) == [0.5, None]
-    assert not by_place[1].HasField("fields")
-    assert set(by_place[1].components) == {"acoustic", "ngram", "neural", "mixture", "words", "oov"}
-    assert sum(math.exp(each.log_posterior) for each in answer.hypotheses) == pytest.approx(1.0)
+    assert [hypothesis.rank for hypothesis in answer.hypotheses] == [1, 2]
+    assert sorted(hypothesis.original_rank for hypothesis in answer.hypotheses) == [1, 2]
+    by_rank = {hypothesis.original_rank: hypothesis for hypothesis in answer.hypotheses}
+    assert by_rank[2].text == "the mat"
+    assert list(by_rank[2].fields["times"]) == [0.5, None]
+    assert not by_rank[1].HasField("fields")
+    assert set(by_rank[1].components) == {"acoustic", "ngram", "neural", "mixture", "words", "oov"}
+    assert sum(math.exp(hypothesis.log_posterior) for hypothesis in answer.hypotheses) == pytest.approx(1.0)
     assert response.model == "tiny/1"
     assert (response.weights.name, dict(response.weights.lm)) == ("default", {"mixture": 2.0})
     assert dict(response.weights.mixture) == {"ngram": 0.5, "neural": 0.5}
@@ -54,14 +54,14 @@ def test_an_answer_holds_everything_that_led_to_it(stub, server):
     assert response.timing.queue_ms >= 0
 
 
-def test_an_empty_request_is_answered(stub):
+def test_answers_an_empty_request(stub):
     assert stub.Rescore(pb.RescoreRequest(model="tiny")).model == "tiny/1"
     assert list(stub.ScoreText(pb.ScoreTextRequest()).scores) == []
     answer = stub.Rescore(pb.RescoreRequest(lists=[make_list_message(texts=["", "the"])])).lists[0]
-    assert {each.text for each in answer.hypotheses} == {"", "the"}
+    assert {hypothesis.text for hypothesis in answer.hypotheses} == {"", "the"}
 
 
-def test_weights_merge_and_context_are_of_the_request(stub):
+def test_request_sets_weights_merging_and_context(stub):
     heavy = pb.Weights(name="mine", streams={"acoustic": 100.0}, lm={"ngram": 1.0})
     plain = stub.Rescore(pb.RescoreRequest(lists=[make_list_message(values=[-2.0, -1.0])], weights=heavy))
     assert plain.lists[0].hypotheses[0].original_rank == 2
@@ -69,20 +69,21 @@ def test_weights_merge_and_context_are_of_the_request(stub):
     merged = stub.Rescore(
         pb.RescoreRequest(lists=[make_list_message(texts=["The cat", "a", "the, cat"])], merge=True)
     )
-    assert [list(each.merged_ranks) for each in merged.lists[0].hypotheses] == [[1, 3], [2]]
+    assert [list(hypothesis.merged_ranks) for hypothesis in merged.lists[0].hypotheses] == [[1, 3], [2]]
     alone, continued = make_list_message(texts=["on the mat"]), make_list_message(texts=["on the mat"])
     continued.context = "the cat sat"
     totals = [
-        each.hypotheses[0].total for each in stub.Rescore(pb.RescoreRequest(lists=[alone, continued])).lists
+        answer.hypotheses[0].total
+        for answer in stub.Rescore(pb.RescoreRequest(lists=[alone, continued])).lists
     ]
     assert totals[1] != pytest.approx(totals[0], abs=1e-3)
 
 
-def test_texts_are_scored_word_by_word(stub):
+def test_scores_texts_word_by_word(stub):
     response = stub.ScoreText(pb.ScoreTextRequest(texts=["The dog", ""], context="the cat sat on"))
     first, second = response.scores
     assert (first.text, list(first.words), list(first.unknown)) == ("The dog", ["the", "dog"], [False, True])
-    assert {name: len(each.values) for name, each in first.log_probs.items()} == {
+    assert {name: len(log_probs.values) for name, log_probs in first.log_probs.items()} == {
         "ngram": 3,
         "neural": 3,
         "mixture": 3,
@@ -95,21 +96,21 @@ def test_texts_are_scored_word_by_word(stub):
     assert list(other.log_probs["mixture"].values) == pytest.approx(list(other.log_probs["ngram"].values))
 
 
-def test_a_stream_is_answered_in_order_and_ends_at_a_bad_message(stub):
+def test_stream_is_answered_in_order_and_ends_at_an_invalid_message(stub):
     requests = [
         pb.RescoreStreamRequest(lists=[make_list_message(f"u{i}"), make_list_message(f"v{i}")])
         for i in range(20)
     ]
-    ids = [[each.id for each in response.lists] for response in stub.RescoreStream(iter(requests))]
+    ids = [[answer.id for answer in response.lists] for response in stub.RescoreStream(iter(requests))]
     assert ids == [[f"u{i}", f"v{i}"] for i in range(20)]
-    bad = pb.RescoreStreamRequest(lists=[make_list_message()], weights_name="other")
-    responses = stub.RescoreStream(iter([requests[0], bad, requests[1]]))
+    invalid = pb.RescoreStreamRequest(lists=[make_list_message()], weights_name="other")
+    responses = stub.RescoreStream(iter([requests[0], invalid, requests[1]]))
     assert next(responses).lists[0].id == "u0"
     with pytest.raises(grpc.RpcError, match="the bundle has"):
         next(responses)
 
 
-def test_reflection_tells_the_service_and_its_methods(channel):
+def test_reflection_lists_the_service_and_its_methods(channel):
     database = ProtoReflectionDescriptorDatabase(channel)
     assert {SERVICE, "grpc.health.v1.Health"} <= set(database.get_services())
     file = database.FindFileContainingSymbol(SERVICE)

@@ -1,4 +1,4 @@
-"""What the service refuses, in which words, and that nothing else suffers from it."""
+"""Refused requests and rejected lists: statuses and messages, and no effect on others."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ def stub(channel):
 
 
 @pytest.fixture
-def held(server):
-    """The server with scoring held up; it goes on at the end of the test at the latest."""
+def paused(server):
+    """The server with scoring paused until the end of the test at the latest."""
     server.scorer.gate.clear()
     server.scorer.entered.clear()
     yield server
     server.scorer.gate.set()
 
 
-def test_a_bad_list_does_not_disturb_the_others(stub):
+def test_invalid_list_does_not_affect_the_others(stub):
     lists = [
         make_list_message("good"),
         make_list_message("nan", values=[1.0, math.nan]),
@@ -54,15 +54,15 @@ def test_a_bad_list_does_not_disturb_the_others(stub):
         make_list_message("short", values=[1.0]),
     ]
     answers = stub.Rescore(pb.RescoreRequest(lists=lists)).lists
-    assert [each.id for each in answers] == ["good", "nan", "none", "short"]
-    assert [each.status.code for each in answers] == [0, 3, 3, 3]
-    assert [len(each.hypotheses) for each in answers] == [2, 0, 0, 0]
-    places = []
+    assert [answer.id for answer in answers] == ["good", "nan", "none", "short"]
+    assert [answer.status.code for answer in answers] == [0, 3, 3, 3]
+    assert [len(answer.hypotheses) for answer in answers] == [2, 0, 0, 0]
+    fields = []
     for answer in answers[1:]:
-        bad = BadRequest()
-        assert answer.status.details[1].Unpack(bad)
-        places.append(bad.field_violations[0].field)
-    assert places == [
+        bad_request = BadRequest()
+        assert answer.status.details[1].Unpack(bad_request)
+        fields.append(bad_request.field_violations[0].field)
+    assert fields == [
         'lists[1].streams["acoustic"].values[1]',
         "lists[2].hypotheses",
         'lists[3].streams["acoustic"]',
@@ -78,16 +78,16 @@ def test_a_bad_list_does_not_disturb_the_others(stub):
         (pb.NBestList(hypotheses=[pb.Hypothesis(text="a")], context="a " * 7), "lists[0].context"),
     ],
 )
-def test_a_list_over_a_limit_is_refused_alone(stub, message, field):
+def test_rejects_only_the_list_that_exceeds_a_limit(stub, message, field):
     answers = stub.Rescore(pb.RescoreRequest(lists=[message, make_list_message()])).lists
-    assert [each.status.code for each in answers] == [3, 0]
-    bad = BadRequest()
-    assert answers[0].status.details[1].Unpack(bad)
-    assert bad.field_violations[0].field == field
+    assert [answer.status.code for answer in answers] == [3, 0]
+    bad_request = BadRequest()
+    assert answers[0].status.details[1].Unpack(bad_request)
+    assert bad_request.field_violations[0].field == field
     assert "expected at most" in answers[0].status.message
 
 
-def test_requests_that_fail_as_a_whole(stub):
+def test_refuses_invalid_requests(stub):
     invalid, lists = grpc.StatusCode.INVALID_ARGUMENT, [make_list_message()]
     code, text, reason, field = expect_error(stub.Rescore, pb.RescoreRequest(lists=lists * 5))
     assert (code, reason, field) == (invalid, "LIMIT_EXCEEDED", "lists")
@@ -112,7 +112,7 @@ def test_requests_that_fail_as_a_whole(stub):
 
 
 @pytest.mark.parametrize("letter", ["x", "猫", "\x00"])
-def test_a_refusal_that_quotes_the_request_is_short_enough_for_headers(stub, letter):
+def test_shortens_errors_that_quote_the_request_to_fit_into_headers(stub, letter):
     quoted = 10_000 * letter
     code, text, reason, _ = expect_error(
         stub.Rescore, pb.RescoreRequest(lists=[make_list_message()], model=quoted)
@@ -122,7 +122,7 @@ def test_a_refusal_that_quotes_the_request_is_short_enough_for_headers(stub, let
     assert (code, reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_CONFIG")
 
 
-def test_bytes_that_are_no_message_are_refused(channel):
+def test_refuses_bytes_that_are_not_a_message(channel):
     for method in ("Rescore", "ScoreText"):
         call = channel.unary_unary(f"/{SERVICE}/{method}")
         code, text, reason, _ = expect_error(call, b"\x0a\xff\xff")
@@ -133,7 +133,7 @@ def test_bytes_that_are_no_message_are_refused(channel):
 
 
 @pytest.mark.parametrize("method", ["Rescore", "RescoreStream"])
-def test_a_fault_of_ours_tells_the_client_nothing(stub, server, method, capfd, monkeypatch):
+def test_internal_errors_are_logged_but_not_sent(stub, server, method, capfd, monkeypatch):
     monkeypatch.setattr(server.scorer, "error", RuntimeError("secret path"))
     metadata = (("x-request-id", "my-id.1"),)
     if method == "Rescore":
@@ -153,7 +153,7 @@ def test_a_fault_of_ours_tells_the_client_nothing(stub, server, method, capfd, m
     assert stub.Rescore(pb.RescoreRequest(lists=[make_list_message()])).lists[0].status.code == 0
 
 
-def test_a_request_id_that_could_forge_a_log_line_is_replaced(stub, server):
+def test_replaces_a_request_id_that_could_forge_a_log_line(stub, server):
     forged = (("x-request-id", "x injected"),)
     with pytest.raises(grpc.RpcError) as caught:
         stub.Rescore(pb.RescoreRequest(weights_name="other"), metadata=forged)
@@ -162,33 +162,33 @@ def test_a_request_id_that_could_forge_a_log_line_is_replaced(stub, server):
     assert len(info.metadata["request_id"]) == 32
 
 
-def test_above_its_room_a_server_refuses_calls_but_not_health_checks(stub, channel, held):
+def test_full_server_refuses_calls_but_not_health_checks(stub, channel, paused):
     full = pb.RescoreRequest(lists=[make_list_message()] * 4)
     waiting = [stub.Rescore.future(full) for _ in range(2)]
-    wait_until(lambda: held.in_flight == 8)
+    wait_until(lambda: paused.in_flight == 8)
     code, text, reason, _ = expect_error(stub.Rescore, pb.RescoreRequest(lists=[make_list_message()]))
     assert (code, reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "OVERLOADED")
     assert "8 lists are in flight" in text
     assert HealthStub(channel).Check(HealthCheckRequest(), timeout=5).status == SERVING
-    # A stream waits for room.
+    # A stream waits instead of being refused.
     stream = stub.RescoreStream(iter([pb.RescoreStreamRequest(lists=[make_list_message()] * 4)]))
-    held.scorer.gate.set()
+    paused.scorer.gate.set()
     assert len(next(stream).lists) == 4
-    assert all(len(each.result().lists) == 4 for each in waiting)
-    wait_until(lambda: held.in_flight == 0)
+    assert all(len(call.result().lists) == 4 for call in waiting)
+    wait_until(lambda: paused.in_flight == 0)
 
 
-def test_queued_work_of_a_call_that_is_gone_is_never_done(stub, held):
+def test_does_not_score_lists_of_cancelled_or_late_calls(stub, paused):
     request = pb.RescoreRequest(lists=[make_list_message()])
     running_call = stub.Rescore.future(request)
-    assert held.scorer.entered.wait(5)
-    calls = held.scorer.calls
+    assert paused.scorer.entered.wait(5)
+    calls = paused.scorer.calls
     assert expect_error(stub.Rescore, request, timeout=0.2)[0] == grpc.StatusCode.DEADLINE_EXCEEDED
     cancelled = stub.Rescore.future(request)
-    wait_until(lambda: held.in_flight == 2)
+    wait_until(lambda: paused.in_flight == 2)
     cancelled.cancel()
-    wait_until(lambda: held.in_flight == 1)
-    held.scorer.gate.set()
+    wait_until(lambda: paused.in_flight == 1)
+    paused.scorer.gate.set()
     assert running_call.result().lists[0].status.code == 0
     stub.Rescore(request)
-    assert held.scorer.calls == calls + 1
+    assert paused.scorer.calls == calls + 1

@@ -1,4 +1,4 @@
-"""The limits of requests: the table in docs/reference/limits.md, and refusals that name the setting."""
+"""Limits of requests: the table in docs/reference/limits.md, and errors that name the setting."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from rescorer.service.settings import ServiceSettings
 from tests.conftest import REPOSITORY
 
 TABLE = re.compile(r"\| limit \|.*?\n\n", re.DOTALL)
-NO_LIMITS_OF_REQUESTS = {"max_model_bytes", "max_batch_tokens", "max_connection_age_s"}
+NOT_REQUEST_LIMITS = {"max_model_bytes", "max_batch_tokens", "max_connection_age_s"}
 
 
-def test_the_table_of_limits_has_every_limit_and_its_default():
+def test_documentation_lists_every_limit_and_its_default():
     (table,) = TABLE.findall((REPOSITORY / "docs/reference/limits.md").read_text(encoding="utf-8"))
-    told = {name: float(value) for name, value in re.findall(r"`(\w+) = ([\d.]+)`", table)}
+    documented = {name: float(value) for name, value in re.findall(r"`(\w+) = ([\d.]+)`", table)}
     fields = ServiceSettings.model_fields
-    assert told == {
+    assert documented == {
         name: field.default
         for name, field in fields.items()
-        if name.startswith("max_") and name not in NO_LIMITS_OF_REQUESTS
+        if name.startswith("max_") and name not in NOT_REQUEST_LIMITS
     }
 
 
@@ -34,7 +34,7 @@ def nbest(*texts: str, context: str = "") -> pb.NBestList:
 
 
 @pytest.mark.parametrize(
-    ("check", "message", "told"),
+    ("check", "message", "expected"),
     [
         (check_request, pb.RescoreRequest(lists=[nbest()] * 3), r"3 lists; expected at most 2 \(max_lists\)"),
         (check_list, nbest("a", "b", "c", "d"), r"4 hypotheses; expected at most 3 \(max_hypotheses\)"),
@@ -43,16 +43,16 @@ def nbest(*texts: str, context: str = "") -> pb.NBestList:
         (check_texts, pb.ScoreTextRequest(texts="abcd"), r"4 texts; expected at most 3 \(max_hypotheses\)"),
     ],
 )
-def test_a_request_over_a_limit_learns_which(check, message, told):
+def test_error_names_the_exceeded_limit(check, message, expected):
     settings = load_settings(
         bundle="b", max_lists=2, max_hypotheses=3, max_words=4, max_in_flight_lists=9, max_batch_tokens=99
     )
-    with pytest.raises(LimitExceeded, match=told):
+    with pytest.raises(LimitExceeded, match=expected):
         check(message, settings)
 
 
 @pytest.mark.parametrize(("name", "settings"), SETTINGS.items())
-def test_a_call_without_room_learns_which_setting_bounds_it(name, settings):
+def test_refusal_names_the_setting_of_the_exceeded_quota(name, settings):
     quota = Quota(name, 10, per_client=4)
     quota.add("a", 3)
     capacity_setting, client_setting = settings

@@ -1,4 +1,4 @@
-"""The log of a server: one line a call, its request's id in every line, and never a text unless asked."""
+"""The log of a server: one line per call, request ids, and texts only if configured."""
 
 from __future__ import annotations
 
@@ -44,100 +44,105 @@ def stub(bundle, log):
         yield RescorerServiceStub(channel)
 
 
-def line_of(log, event: str) -> dict:
-    found: list[dict] = []
-    wait_until(lambda: bool(found.extend(each for each in log() if each["event"] == event) or found))
-    return found[-1]
+def wait_for_line(log, event: str) -> dict:
+    """Wait for a line with this event, and return the last one."""
+    lines: list[dict] = []
+    wait_until(lambda: bool(lines.extend(line for line in log() if line["event"] == event) or lines))
+    return lines[-1]
 
 
-def test_a_call_ends_in_one_line_with_code_lists_edges_and_time_by_phase(stub, log):
+def test_logs_code_lists_edges_and_time_by_phase_of_a_call(stub, log):
     response, call = stub.Rescore.with_call(
         pb.RescoreRequest(lists=[make_list_message()] * 2), metadata=(("x-request-id", "mine-1"),)
     )
     assert dict(call.trailing_metadata())["x-request-id"] == "mine-1"
-    line = line_of(log, "call answered")
+    line = wait_for_line(log, "call answered")
     assert (line["code"], line["lists"], line["edges"]) == ("OK", 2, 5)
     assert (line["method"], line["model"], line["request_id"]) == ("Rescore", "tiny/1", "mine-1")
     phases = set(line["phase_ms"])
     assert {"parse", "text", "queue", "trie", "ngram", "network", "output", "rank", "write"} <= phases
     assert sum(line["phase_ms"].values()) - line["phase_ms"]["queue"] <= line["ms"] + 1
-    told = dict(response.timing.phase_ms)
-    assert set(told) <= phases
-    assert told["network"] == pytest.approx(line["phase_ms"]["network"], abs=1e-3)
+    phase_ms = dict(response.timing.phase_ms)
+    assert set(phase_ms) <= phases
+    assert phase_ms["network"] == pytest.approx(line["phase_ms"]["network"], abs=1e-3)
     assert response.timing.compute_ms == pytest.approx(
-        sum(told[phase] for phase in ("trie", "ngram", "network", "output")), abs=1.0
+        sum(phase_ms[phase] for phase in ("trie", "ngram", "network", "output")), abs=1.0
     )
 
 
 @pytest.mark.parametrize("sent", ["", "a b", "x" * 129, "new\u00e9"])
-def test_an_id_that_is_none_is_replaced_by_a_new_one(stub, log, sent):
+def test_replaces_an_invalid_request_id(stub, log, sent):
     metadata = (("x-request-id", sent),) if sent.isascii() else (("x-request-id-bin", sent.encode()),)
     _, call = stub.Rescore.with_call(pb.RescoreRequest(lists=[make_list_message()]), metadata=metadata)
-    made = dict(call.trailing_metadata())["x-request-id"]
-    assert len(made) == 32
-    assert line_of(log, "call answered")["request_id"] == made
+    request_id = dict(call.trailing_metadata())["x-request-id"]
+    assert len(request_id) == 32
+    assert wait_for_line(log, "call answered")["request_id"] == request_id
 
 
-def test_lists_that_failed_are_counted_though_their_call_did_not(stub, log):
+def test_counts_failed_lists_of_successful_calls(stub, log):
     stub.Rescore(
         pb.RescoreRequest(
             lists=[make_list_message(), make_list_message(texts=["the cat"], values=[float("nan")])]
         )
     )
-    line = line_of(log, "call answered")
+    line = wait_for_line(log, "call answered")
     assert (line["code"], line["lists"], line["failed_lists"]) == ("OK", 2, 1)
 
 
-def test_a_fault_tells_the_id_in_its_details_and_all_its_lines_have_it(stub, log):
+def test_request_id_is_in_the_status_and_all_log_lines_of_an_error(stub, log):
     poisoned = pb.RescoreRequest(lists=[make_list_message(texts=["poison"])])
     with pytest.raises(grpc.RpcError) as caught:
         stub.Rescore(poisoned, metadata=(("x-request-id", "mine-2"),))
-    (info,) = [each for each in rpc_status.from_call(caught.value).details if each.Is(ErrorInfo.DESCRIPTOR)]
-    told = ErrorInfo.FromString(info.value)
-    assert told.metadata["request_id"] == "mine-2"
+    details = rpc_status.from_call(caught.value).details
+    (info,) = [detail for detail in details if detail.Is(ErrorInfo.DESCRIPTOR)]
+    error_info = ErrorInfo.FromString(info.value)
+    assert error_info.metadata["request_id"] == "mine-2"
     assert dict(caught.value.trailing_metadata())["x-request-id"] == "mine-2"
-    line = line_of(log, "call failed")
+    line = wait_for_line(log, "call failed")
     assert (line["request_id"], line["reason"], line["level"]) == ("mine-2", "INTERNAL", "error")
     assert "Traceback" in line["exception"]
-    assert line_of(log, "a batch failed; its lists are scored one by one")["requests"] == ["mine-2"]
+    assert wait_for_line(log, "a batch failed; its lists are scored one by one")["requests"] == ["mine-2"]
 
 
-@pytest.mark.parametrize("asked", [False, True])
-def test_texts_are_in_the_log_only_where_that_is_asked_for(bundle, log, stderr, asked):
-    good, bad = make_list_message(texts=[SECRET]), make_list_message(texts=[SECRET], values=[float("nan")])
+@pytest.mark.parametrize("log_texts", [False, True])
+def test_logs_texts_only_if_configured(bundle, log, stderr, log_texts):
+    valid, invalid = (
+        make_list_message(texts=[SECRET]),
+        make_list_message(texts=[SECRET], values=[float("nan")]),
+    )
     with (
-        run_server(bundle, log_texts=asked) as server,
+        run_server(bundle, log_texts=log_texts) as server,
         grpc.insecure_channel(server.target) as channel,
     ):
         stub = RescorerServiceStub(channel)
-        stub.Rescore(pb.RescoreRequest(lists=[good, bad]))
+        stub.Rescore(pb.RescoreRequest(lists=[valid, invalid]))
         stub.ScoreText(pb.ScoreTextRequest(texts=[SECRET], context=SECRET))
         with pytest.raises(grpc.RpcError):
             stub.Rescore(pb.RescoreRequest(lists=[make_list_message(texts=[f"{SECRET} poison"])]))
-        line_of(log, "call failed")
-    assert (SECRET in stderr.getvalue()) == asked
-    if asked:
-        assert line_of(log, "texts")["request_id"]
+        wait_for_line(log, "call failed")
+    assert (SECRET in stderr.getvalue()) == log_texts
+    if log_texts:
+        assert wait_for_line(log, "texts")["request_id"]
 
 
-def test_other_packages_write_lines_of_the_same_form(log):
+def test_formats_lines_of_other_packages_alike(log):
     logging.getLogger("grpc._cython").error("something %s", "odd")
     (line,) = log()
     assert (line["event"], line["logger"], line["level"]) == ("something odd", "grpc._cython", "error")
 
 
-def test_a_call_that_left_as_it_was_answered_is_no_error(log):
+def test_call_that_disconnects_while_being_answered_is_a_warning(log):
     try:
         raise ValueError("Failed grpc_call_start_batch")
-    except ValueError:  # as gRPC tells of it
-        told = "ExecuteBatchError raised in core by servicer method [/rescorer.v1.RescorerService/Rescore]"
-        logging.getLogger("grpc._cython.cygrpc").exception(told)
+    except ValueError:  # like gRPC's own line
+        message = "ExecuteBatchError raised in core by servicer method [/rescorer.v1.RescorerService/Rescore]"
+        logging.getLogger("grpc._cython.cygrpc").exception(message)
     (line,) = log()
     assert (line["event"], line["level"]) == ("a call is gone before its answer", "warning")
     assert "exception" not in line
 
 
-def test_lines_for_people_quote_what_came_from_outside(stderr):
+def test_console_lines_escape_control_characters(stderr):
     with redirect_stderr(stderr):
         log_to_stderr("console")
     structlog.get_logger().info("call refused", error="a\nfake line \x1b[2J")
