@@ -25,7 +25,8 @@ class MetricsEndpoint:
         try:
             self._server, self._thread = start_http_server(port, host, registry)
         except OSError as error:
-            raise ConfigError(f"metrics cannot listen on {format_address(host, port)}: {explain(error)}") from None
+            address = format_address(host, port)
+            raise ConfigError(f"metrics cannot listen on {address}: {explain(error)}") from None
         self.port: int = self._server.server_port
 
     async def stop(self) -> None:

@@ -33,6 +33,8 @@ from rescorer.service.preflight import load_settings
 from tests.support.certificates import Authority
 from tests.support.servers import run_server
 
+pytestmark = pytest.mark.slow
+
 LISTS = [NBestList("u1", (Hypothesis("the cat"), Hypothesis("the mat")), {"acoustic": (-1.0, -1.5)})]
 
 
@@ -262,17 +264,19 @@ def test_reports_invalid_certificates_and_clients_at_start(authority, other, tmp
 
     both = load_error(tls_certificate=pair.certificate, tls_key=stranger.key, access=access, admin=True)
     assert "expected a certificate and its key" in both
-    assert "name a is there twice" in both
+    assert "name a occurs twice" in both
     assert "expected both or neither" in load_error(tls_key=pair.key)
-    assert "no such file" in load_error(tls_certificate=pair.certificate, tls_key=tmp_path / "none")
+    assert "no such certificate or key file" in load_error(
+        tls_certificate=pair.certificate, tls_key=tmp_path / "none"
+    )
     assert "expected certificates of authorities" in load_error(
         tls_certificate=pair.certificate, tls_key=pair.key, tls_client_ca=pair.key
     )
     assert "expected tls_certificate as well" in load_error(tls_client_ca=authority.certificate)
     access.write_text(entry("a", '["score"]', "t", certificates='["x"]'))
-    assert "only where tls_client_ca is set" in load_error(access=access)
+    assert "client certificates need tls_client_ca" in load_error(access=access)
     access.write_text(entry("a", '["score"]', "t"))
-    assert "nobody has the role admin" in load_error(access=access, admin=True)
+    assert "no client has the role admin" in load_error(access=access, admin=True)
     assert "expected access" in load_error(admin=True)
     access.write_text(entry("a", '["score"]'))
     assert "expected token_sha256 or certificates" in load_error(access=access)
