@@ -96,8 +96,7 @@ def read_normaliser(path: Path) -> Normaliser:
 
 
 def newest_version(folder: Path) -> Path:
-    """Return the newest version in a folder of versions (bundles in numbered folders); else the folder
-    itself."""
+    """Return the newest bundle in a folder of numbered versions; any other folder is returned as it is."""
     if (folder / MANIFEST).exists() or not folder.is_dir():
         return folder
     versions = [path for path in folder.iterdir() if path.name.isdecimal() and (path / MANIFEST).exists()]

@@ -153,8 +153,7 @@ class Rescorer:
     def _score_batches(
         self, words: Sequence[Words], contexts: Sequence[Words]
     ) -> Iterator[tuple[Sequence[int], HypothesisTrie, dict[str, EdgeScores]]]:
-        """Score hypotheses in batches; yield the indices of each batch's hypotheses, its trie and edge
-        scores."""
+        """Score hypotheses in batches; yield the hypothesis indices, trie and edge scores of each batch."""
         for plan in plan_batches(words, contexts, self.max_batch_words):
             with phase(Phase.TRIE):
                 trie = build_trie([words[i] for i in plan.indices], [contexts[i] for i in plan.indices])

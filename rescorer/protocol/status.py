@@ -40,7 +40,7 @@ MESSAGE_TOO_LARGE = re.compile(r"Received message larger than max \((\d+) vs\. (
 class ErrorKind(NamedTuple):
     """How one class of errors is represented in a status."""
 
-    error: type[RescorerError]
+    error_type: type[RescorerError]
     code: grpc.StatusCode
     reason: str
     hidden: bool = False
@@ -65,8 +65,8 @@ KINDS = (  # the first match counts, so subclasses come before their base classe
 BUG = ErrorKind(ScoringError, grpc.StatusCode.INTERNAL, "INTERNAL", hidden=True)
 """Kind of all exceptions that are not in the table."""
 
-ERROR_BY_REASON = {kind.reason: kind.error for kind in (*KINDS, BUG)}
-ERROR_BY_CODE = {kind.code.value[0]: kind.error for kind in reversed((*KINDS, BUG))} | {
+ERROR_BY_REASON = {kind.reason: kind.error_type for kind in (*KINDS, BUG)}
+ERROR_BY_CODE = {kind.code.value[0]: kind.error_type for kind in reversed((*KINDS, BUG))} | {
     grpc.StatusCode.CANCELLED.value[
         0
     ]: Unavailable,  # the server stops; a client that cancels its call does not see this
@@ -78,7 +78,7 @@ ERROR_BY_CODE = {kind.code.value[0]: kind.error for kind in reversed((*KINDS, BU
 
 def error_kind(error: Exception) -> ErrorKind:
     """Return the kind of an error; ``BUG`` if it is not in the table."""
-    return next((kind for kind in KINDS if isinstance(error, kind.error)), BUG)
+    return next((kind for kind in KINDS if isinstance(error, kind.error_type)), BUG)
 
 
 def status_from_error(

@@ -157,11 +157,11 @@ def test_rejects_text_that_utf8_cannot_encode():
 def test_every_error_has_a_status_and_survives_a_round_trip():
     error_types = {value for value in vars(errors).values() if isinstance(value, type) and value is not Any}
     leaves = {error_type for error_type in error_types if not error_type.__subclasses__()}
-    assert leaves - {errors.FormatError, errors.BundleError} <= {kind.error for kind in KINDS}
+    assert leaves - {errors.FormatError, errors.BundleError} <= {kind.error_type for kind in KINDS}
     for kind in (*KINDS, BUG):
-        sent = kind.error("what is wrong")
+        sent = kind.error_type("what is wrong")
         received = error_from_status(Status.FromString(status_from_error(sent, "r1").SerializeToString()))
-        assert type(received) is kind.error
+        assert type(received) is kind.error_type
         assert ("what is wrong" in str(received)) is not kind.hidden
         assert ("r1" in str(received)) is kind.hidden
 

@@ -1,5 +1,4 @@
-"""Methods of ``ModelService``, which describes the loaded models, and ``AdminService``, which reloads
-them."""
+"""Methods of ``ModelService`` (describe the loaded models) and ``AdminService`` (reload)."""
 
 from __future__ import annotations
 

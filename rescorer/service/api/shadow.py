@@ -1,5 +1,4 @@
-"""Score a share of the answered lists with a second bundle, the shadow, and compare its order with the
-answers.
+"""Score a share of the answered lists with a second bundle, the shadow, and compare the two orders.
 
 The shadow cannot affect callers. A list is offered to it after its answer has been sent, waits in a short
 queue of its own, and is dropped while requests wait for the primary bundle. The models are in a separate

@@ -19,9 +19,9 @@ REFUSED_MEMORY_S = 10.0
 AVERAGING_TIME_S = 2.0
 """Time constant of the moving average of the throughput."""
 USABLE_DEADLINE_SHARE = 2 / 3
-"""Share of the time to the deadline that scoring may take by prediction. Predictions are uncertain, and a
-late answer would have cost other calls theirs: under overload every admitted call takes as long as is
-permitted."""
+"""Largest predicted scoring time, as a share of the time to the deadline. Predictions are uncertain, and
+under overload every admitted call takes about as long as it may; one that is late has delayed others for
+nothing."""
 RETRY_BOUNDS_S = (0.05, 5.0)
 """Bounds of the time after which a refused caller should try again."""
 
@@ -75,8 +75,8 @@ class Quota:
     """A bounded quantity that clients share.
 
     While several clients are active, none may hold more than is still free (dynamic thresholds, Choudhury and
-    Hahne 1998): n clients that take all they can hold 1/(n+1) of the capacity each, and leave as much for
-    another.
+    Hahne 1998). If n clients take as much as they can, each holds 1/(n+1) of the capacity, and the same
+    amount stays free for another client.
 
     Args:
         name: name of the quantity, a key of ``SETTINGS``.

@@ -107,7 +107,7 @@ class Batcher:
                 return items
 
     async def _serve(self, items: list[WorkItem]) -> None:
-        """Score a batch; if it fails, score each of its items, and of those that joined it, alone, once."""
+        """Score a batch, including items that join it; if that fails, score each item alone, once."""
         error = await self._score_batch(items)
         if error is None:
             return
@@ -133,7 +133,7 @@ class Batcher:
         """Score the unfinished items, and return the error if that fails.
 
         Compatible items that arrived before a worker was free join the batch and are appended to ``items``: a
-        list costs half as much again alone as in company, and rebuilding the trie costs next to nothing.
+        list costs about 1.5 times as much alone as in a batch, and rebuilding the trie costs very little.
         """
         unfinished = [item for item in items if not item.is_finished()]
         prepared = await self._build_trie(unfinished)

@@ -21,8 +21,7 @@ URGENT = 1 << 62
 MAX_REMEMBERED_CLIENTS = 1024
 """Number of remembered clients above which those without influence on future tags are forgotten."""
 SWEEP_ABOVE = 256
-"""Number of finished items in the heaps above which they are removed, if they outnumber the unfinished
-ones."""
+"""Number of finished items above which they are removed from the heaps, if they are the majority."""
 
 
 class FairQueue(Generic[Item]):

@@ -16,8 +16,7 @@ from rescorer.service.observability.timings import PhaseTiming, run_timed
 Result = TypeVar("Result")
 
 SMALL_TOKENS = 4096
-"""Largest job that runs in the event loop, in tokens. It takes one to three milliseconds, a tolerable
-delay."""
+"""Largest job that runs in the event loop, in tokens. It takes one to three milliseconds."""
 
 
 class Offloader:

@@ -15,13 +15,13 @@ from rescorer.errors import Overloaded
 from rescorer.service.engine.admission import Admission, Quota, Throughput
 from rescorer.service.engine.fair_queue import SWEEP_ABOVE, FairQueue
 
-items = st.lists(
+item_lists = st.lists(
     st.tuples(st.sampled_from("abc"), st.integers(1, 9), st.sampled_from(["x", "y"]), st.booleans()),
     max_size=40,
 )
 
 
-@given(items, st.integers(1, 20), st.sets(st.integers(0, 39)))
+@given(item_lists, st.integers(1, 20), st.sets(st.integers(0, 39)))
 def test_takes_every_item_once_in_batches_of_one_kind(items, budget, finished):
     queue = FairQueue(lambda number: number in finished)
     for number, (client, cost, kind, urgent) in enumerate(items):
