@@ -170,7 +170,7 @@ def test_errors_of_the_input_are_raised_after_earlier_answers(client, server):
 
 
 def test_client_imports_neither_torch_nor_kenlm():
-    """Of the project's dependencies outside gRPC, only numpy is imported."""
+    """The client imports only numpy of the project's dependencies outside gRPC."""
     code = "import sys, rescorer.client; print(*{name.split('.')[0] for name in sys.modules})"
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]

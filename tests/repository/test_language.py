@@ -25,10 +25,10 @@ FILES = [
 ]
 PHRASES = re.compile(
     r"\bas of\b|\banew\b|\bby and by\b|\bwhoever\b|\b(?:is|are) told\b|\bthe like\b|\bamid\b"
-    r"|\btells? of\b|\bcomes? by\b|\bthat there (?:is|are) not\b|\bmakes? of it\b|\bbut for\b",
+    r"|\btells? of\b|\bcomes? by\b|\bthat there (?:is|are) not\b|\bmakes? of it\b|\bbut for (?!example)",
     re.IGNORECASE,
 )
-FIRST_WORDS = re.compile(r"(?:Owns|Of|As|That|What|Whether nobody|Whoever|Who|Whose)\b")
+FIRST_WORDS = re.compile(r"(?:Owns|Of|As|That|Whoever|Who|Whose)\b")
 """How a docstring does not begin: with a verb of possession, a genitive or a subordinate clause."""
 THIS_FILE = Path(__file__)
 

@@ -203,7 +203,7 @@ def test_the_table_of_metrics_is_what_a_server_exports(server, stub):
 
 
 def queries() -> list[str]:
-    """Of the dashboard and the alert rules."""
+    """Expressions of the dashboard and the alert rules."""
     panels = json.loads(DASHBOARD.read_text())["panels"]
     of_panels = [target["expr"] for panel in panels for target in panel.get("targets", ())]
     rules = [

@@ -85,7 +85,7 @@ def test_the_newest_serves_until_a_newer_one_is_loaded(folder, add):
             changes = await models.reload()
             assert (changes.loaded, changes.retired, changes.refused) == (["a/10"], ["a/9"], {})
             assert models.version("a").label == "a/10"
-            # Whoever began with the old one ends with it.
+            # A request that began with the old version ends with it.
             assert ranker.bundle.label == "a/9"
             await models.wait_for_unloads()
             assert models.host.held == ["a/9", "a/10"]

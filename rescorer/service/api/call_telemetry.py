@@ -47,7 +47,7 @@ class Call:
     def record_timings(self, timings: Sequence[PhaseTiming]) -> None:
         """Record phases of the current message."""
         self.timings += timings
-        self._metrics.timings(timings)
+        self._metrics.record_timings(timings)
 
     def record_scores(self, parts: Sequence[ItemScores]) -> None:
         """Record the queueing and the batches of the current message's lists."""
@@ -79,7 +79,7 @@ class Call:
         seconds = time.perf_counter() - self._began_at
         kind = error_kind(error) if error else None
         reason = kind.reason if kind else ""
-        self._metrics.call_ended(self._method, code, reason, seconds)
+        self._metrics.record_call(self._method, code, reason, seconds)
         fields: dict[str, Any] = {
             "method": self._method,
             "code": code,

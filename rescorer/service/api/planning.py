@@ -141,11 +141,11 @@ def write_response(
                     ranked = rank_list(prepared_request, prepared, outcome, merge=request.merge)
                 with phase(Phase.WRITE):
                     write_ranking(ranked, response.lists.add(degradation=outcome.degradation))
-                metrics.ranked(label, ranked, outcome.degradation)
+                metrics.record_ranked_list(label, ranked, outcome.degradation)
             except InputError as ranking_error:
                 error = ranking_error
         if error is not None:
-            metrics.refused(label, error)
+            metrics.record_refused_list(label, error)
             hidden_id = request_id if error_kind(error).hidden else ""
             status = status_from_error(error, hidden_id, path=f"lists[{index}]")
             response.lists.add(id=message.id, status=status)

@@ -167,7 +167,7 @@ class Shadow:
             prepared_request = await self._run_in_thread(prepare_list, ranker, answered)
             items = await self._score(prepared_request, answered.request_id)
             agreement = await self._run_in_thread(compare_with_answer, prepared_request, items, answered)
-        self._metrics.shadowed(ranker.bundle.label, *agreement, time.perf_counter() - began_at)
+        self._metrics.record_shadow_list(ranker.bundle.label, *agreement, time.perf_counter() - began_at)
 
     async def _score(self, prepared_request: PreparedRequest, request_id: str) -> list[WorkItem]:
         """Score the request's only list and return its finished work items.
