@@ -1,7 +1,7 @@
 """The metrics of a server, and the methods that record events in them.
 
-Every server has its own registry. Names follow Prometheus: seconds and bytes, ``_total`` for counters. Labels are
-our own words or the labels of loaded bundles, never texts from clients.
+Every server has its own registry. Names follow Prometheus: seconds and bytes, ``_total`` for counters. Labels
+are our own words or the labels of loaded bundles, never texts from clients.
 """
 
 from __future__ import annotations
