@@ -9,7 +9,7 @@ from functools import partial
 
 import torch
 
-from rescorer.lm.linear import linear
+from rescorer.lm.kernels.linear import linear
 
 Product = tuple[int, int, int]
 """(n, k) × (k, m), as (n, k, m)."""

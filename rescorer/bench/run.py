@@ -21,11 +21,11 @@ from rescorer.bench.matrix_products import flops, measure_gemm_rate
 from rescorer.bench.workload import Workload, count_work
 from rescorer.cpu_count import count_cpus
 from rescorer.errors import ConfigError, InputError
-from rescorer.file_rescoring import LocalRescorer, rescore_lists
+from rescorer.files.parallel import ProcessPoolRescorer
+from rescorer.files.rescoring import LocalRescorer, rescore_lists
 from rescorer.formats.rescored import JSON_LINES, rescored_writer
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.ngram import NgramModel
-from rescorer.parallel_rescoring import ProcessPoolRescorer
 from rescorer.pipeline import Rescorer
 from rescorer.profiling import Phase, Stopwatch
 from rescorer.types import NBestList

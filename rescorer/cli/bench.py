@@ -18,7 +18,7 @@ from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.options.lists import FormatOption, ListInputOptions, MapOption, StreamOption
 from rescorer.cli.options.models import DeviceOption, DtypeOption
 from rescorer.errors import ConfigError, InputError
-from rescorer.parallel_rescoring import ProcessPoolRescorer
+from rescorer.files.parallel import ProcessPoolRescorer
 from rescorer.pipeline import MAX_BATCH_WORDS, Rescorer
 from rescorer.types import NBestList
 

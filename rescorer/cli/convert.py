@@ -16,7 +16,7 @@ from rescorer.cli.options.lists import GroupsOption, ListInputOptions, Lists, Ma
 from rescorer.cli.output import SOME_REJECTED
 from rescorer.cli.rejects_file import RejectsFile
 from rescorer.errors import ConfigError, InputError, InvalidList
-from rescorer.file_rescoring import format_reject
+from rescorer.files.rescoring import format_reject
 from rescorer.formats.registry import FORMATS, choose, detect
 from rescorer.formats.rescored import RESCORED_LISTS_MESSAGE, is_rescored
 from rescorer.types import NBestList

@@ -21,10 +21,10 @@ from rescorer.cli.rejects_file import RejectsFile
 from rescorer.cli.render.progress import show_rescoring
 from rescorer.cpu_count import count_cpus
 from rescorer.errors import ConfigError
-from rescorer.file_rescoring import FileSummary, LocalRescorer, rescore_lists
+from rescorer.files.parallel import open_rescorer
+from rescorer.files.rescoring import FileSummary, LocalRescorer, rescore_lists
 from rescorer.formats.rescored import get_renderer, rescored_writer
 from rescorer.list_ranker import ListRanker
-from rescorer.parallel_rescoring import open_rescorer
 from rescorer.pipeline import MAX_BATCH_WORDS, Rescorer
 from rescorer.types import Weights
 

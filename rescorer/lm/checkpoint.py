@@ -14,8 +14,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from rescorer.errors import BundleError
+from rescorer.lm.kernels.quantisation import dequantise_tensors, quantise_tensors
 from rescorer.lm.networks import NetworkConfig, NeuralModel
-from rescorer.lm.quantisation import dequantise_tensors, quantise_tensors
 from rescorer.vocabulary import Vocabulary
 
 CONFIG_FILE, WEIGHTS_FILE, VOCABULARY_FILE = "config.json", "model.safetensors", "vocabulary.txt"

@@ -12,8 +12,8 @@ from rescorer.errors import ConfigError
 from rescorer.lm import CONTEXT_CACHE_BYTES, context_stats
 from rescorer.lm.base import EdgeScores
 from rescorer.lm.context_cache import ContextCache
-from rescorer.lm.int8 import multiply_in_int8
-from rescorer.lm.linear import cast_matrices_to_bfloat16
+from rescorer.lm.kernels.int8 import multiply_in_int8
+from rescorer.lm.kernels.linear import cast_matrices_to_bfloat16
 from rescorer.lm.networks import ContextNetwork, NeuralModel, RecurrentNetwork, State, WindowedNetwork
 from rescorer.lm.ngram_contexts import distinct_rows, node_windows
 from rescorer.lm.output import TreeSoftmax

@@ -21,7 +21,7 @@ from rescorer import (
     Weights,
 )
 from rescorer.client import AsyncClient, Client
-from rescorer.file_rescoring import LocalRescorer, rescore_lists
+from rescorer.files.rescoring import LocalRescorer, rescore_lists
 from rescorer.formats.field_map import parse_field_map
 from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.formats.nbest.jsonlines_output import encode_rescored_list

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rescorer.lm.context_cache import BOOKKEEPING_BYTES, ContextCache
 from rescorer.lm.context_stats import ContextWords
-from rescorer.lm.int8 import is_int8_exact
+from rescorer.lm.kernels.int8 import is_int8_exact
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.trie import build_trie
 from tests.support.tiny_models import NETWORK_WORDS, stable_network

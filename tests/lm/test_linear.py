@@ -11,12 +11,12 @@ from torch import nn
 from torch.nn import functional
 
 from rescorer.errors import ConfigError
-from rescorer.lm import linear as linear_module
-from rescorer.lm.int8 import int8_linear, is_int8_exact, quantise_matrix
-from rescorer.lm.linear import MIN_SLICE_ROWS, is_onednn_exact, linear
+from rescorer.lm.kernels import linear as linear_module
+from rescorer.lm.kernels.int8 import int8_linear, is_int8_exact, quantise_matrix
+from rescorer.lm.kernels.linear import MIN_SLICE_ROWS, is_onednn_exact, linear
+from rescorer.lm.kernels.row_padding import COARSE_STEPS, FINE_STEPS, MIN_ROWS, padded_row_count
 from rescorer.lm.networks.layers import tanh_
 from rescorer.lm.neural import NeuralLanguageModel
-from rescorer.lm.row_padding import COARSE_STEPS, FINE_STEPS, MIN_ROWS, padded_row_count
 from rescorer.trie import build_trie
 from tests.support.tiny_models import random_network
 
@@ -149,7 +149,7 @@ def test_int8_changes_scores_slightly(kind):
 
 
 def test_rejects_int8_on_a_processor_whose_products_overflow(monkeypatch):
-    monkeypatch.setattr("rescorer.lm.int8.is_int8_exact", lambda: False)
+    monkeypatch.setattr("rescorer.lm.kernels.int8.is_int8_exact", lambda: False)
     with pytest.raises(ConfigError, match="dtype int8 needs a CPU with 8-bit dot products"):
         NeuralLanguageModel(*random_network(), dtype="int8")
 

@@ -8,7 +8,7 @@ import pytest
 
 from rescorer import ConfigError, Hypothesis, NBestList, Rescorer
 from rescorer.client import Client
-from rescorer.lm.int8 import is_int8_exact
+from rescorer.lm.kernels.int8 import is_int8_exact
 from rescorer.service.preflight import load_settings
 from rescorer.service.settings import ServiceSettings
 from tests.conftest import REPOSITORY

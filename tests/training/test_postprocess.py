@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from rescorer.errors import BundleError, ConfigError
 from rescorer.lm.checkpoint import WEIGHTS_FILE, load_model, save_model
-from rescorer.lm.quantisation import SCALE_SUFFIX, dequantise_tensors, quantise_tensors
+from rescorer.lm.kernels.quantisation import SCALE_SUFFIX, dequantise_tensors, quantise_tensors
 from rescorer_training.classes.softmax_trees import build_huffman_tree
 from rescorer_training.cli import app
 from rescorer_training.neural.postprocess import average, quantise

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from tqdm import tqdm
 
-from rescorer.file_rescoring import FileSummary
+from rescorer.files.rescoring import FileSummary
 
 
 @contextmanager

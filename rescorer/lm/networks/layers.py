@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rescorer.lm.linear import linear
+from rescorer.lm.kernels.linear import linear
 from rescorer.lm.networks.config import NetworkConfig
 from rescorer.lm.networks.recurrences import ACTIVATE_IN_PLACE, ElmanRecurrence, GruRecurrence
 

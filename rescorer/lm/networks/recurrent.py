@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from rescorer.lm.linear import linear
+from rescorer.lm.kernels.linear import linear
 from rescorer.lm.networks.base import State
 from rescorer.lm.networks.config import NetworkConfig
 from rescorer.lm.networks.dropout import apply_dropout

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rescorer.lm.linear import linear
+from rescorer.lm.kernels.linear import linear
 from rescorer.lm.output.batched import within_class_log_probs
 from rescorer.lm.output.cross_entropy import cross_entropy_and_gradient
 from rescorer.lm.output.edges import equal_runs, row_blocks

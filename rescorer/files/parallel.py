@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from rescorer.cpu_count import count_cpus
 from rescorer.errors import ScoringError
-from rescorer.file_rescoring import Batch, BatchRescorer, BatchResults, LocalRescorer, select_lists
+from rescorer.files.rescoring import Batch, BatchRescorer, BatchResults, LocalRescorer, select_lists
 from rescorer.lm.malloc import keep_freed_memory
 from rescorer.types import Hypothesis, NBestList
 

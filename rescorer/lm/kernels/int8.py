@@ -17,7 +17,7 @@ from torch.nn import functional
 from torch.utils.weak import WeakIdKeyDictionary
 
 from rescorer.errors import ConfigError
-from rescorer.lm.row_padding import FINE_STEPS, pad_rows
+from rescorer.lm.kernels.row_padding import FINE_STEPS, pad_rows
 
 STEPS = 127
 ZERO_POINT = 128

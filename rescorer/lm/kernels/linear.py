@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.weak import WeakIdKeyDictionary
 
-from rescorer.lm.int8 import int8_linear, int8_matrix_of
-from rescorer.lm.row_padding import COARSE_STEPS, FINE_STEPS, MIN_ROWS, pad_rows
+from rescorer.lm.kernels.int8 import int8_linear, int8_matrix_of
+from rescorer.lm.kernels.row_padding import COARSE_STEPS, FINE_STEPS, MIN_ROWS, pad_rows
 
 MIN_MULTIPLICATIONS = 1 << 19
 """Smallest product for which oneDNN is worth its call; the weights are assumed to be reordered."""

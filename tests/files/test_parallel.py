@@ -23,8 +23,8 @@ from typer.testing import CliRunner
 from rescorer.cli import app
 from rescorer.cli.rescore import load_rescorer
 from rescorer.errors import BundleError, FormatError, InvalidList, Overloaded, RescorerError, ScoringError
-from rescorer.file_rescoring import rescore_lists
-from rescorer.parallel_rescoring import ProcessPoolRescorer, pack, unpack
+from rescorer.files.parallel import ProcessPoolRescorer, pack, unpack
+from rescorer.files.rescoring import rescore_lists
 from rescorer.types import Hypothesis, NBestList, Weights
 from tests.support.servers import wait_until
 
