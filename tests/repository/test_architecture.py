@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -34,3 +35,17 @@ def test_modules_are_documented_and_small(path):
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             assert node.end_lineno - node.lineno < MAX_FUNCTION_LINES, node.name
+
+
+def test_the_wheel_claims_only_names_of_our_own():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    assert [Path(package).name for package in packages] == ["rescorer", "rescorer_training"]
+
+
+@pytest.mark.parametrize(
+    "folder", [path.parent for path in HANDWRITTEN_SOURCES if path.name == "__init__.py"]
+)
+def test_packages_say_what_they_are_for(folder):
+    tree = ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))
+    assert ast.get_docstring(tree), "expected a docstring that says what the package does"
