@@ -112,9 +112,9 @@ class Server:
         tracing: Tracing | None = None,
         workers: Sequence[Worker] | None = None,
     ) -> None:
-        self._settings = settings
+        self.settings = settings
         self.metrics = Metrics(lambda: self._gauges.read())
-        self._tracing = tracing or create_tracing(settings)
+        self.tracing = tracing or create_tracing(settings)
         self.broken: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """Resolved with the reason when scoring is no longer possible; the process should then end."""
         self.pool = WorkerPool(
@@ -127,7 +127,7 @@ class Server:
         self.models = create_repository(settings, self.pool)
         self._threads = ThreadPoolExecutor(MESSAGE_THREADS, "messages")
         offloader = Offloader(self._threads)
-        self._batcher = Batcher(
+        self.batcher = Batcher(
             self.pool,
             offloader,
             settings.max_batch_tokens,
@@ -135,24 +135,24 @@ class Server:
             self._record_batch,
             self.metrics.failed_batches.inc,
         )
-        self.shadow = create_shadow(settings, self.models, self._batcher, self.metrics)
+        self.shadow = create_shadow(settings, self.models, self.batcher, self.metrics)
         self._drain = Drain()
         self._service = RescorerService(
             settings,
             self.models,
             self.admission,
             create_admission(settings),
-            Dispatcher(self._batcher, settings.max_batch_tokens, self.metrics),
+            Dispatcher(self.batcher, settings.max_batch_tokens, self.metrics),
             offloader,
             self._drain,
             self.metrics,
             self.shadow,
         )
         self._gauges = Gauges(
-            self.metrics, self.pool, self._batcher, self.admission, self._service.streams, self.models
+            self.metrics, self.pool, self.batcher, self.admission, self._service.streams, self.models
         )
         self._endpoint: MetricsEndpoint | None = None
-        telemetry = Telemetry(self.metrics, self._tracing)
+        telemetry = Telemetry(self.metrics, self.tracing)
         authenticator = Authenticator(settings.access)
         self.reloader = Reloader(
             settings,
@@ -164,7 +164,7 @@ class Server:
         )
         self._polling: asyncio.Task[None] | None = None
         self._health = health_aio.HealthServicer()
-        self._server = create_grpc_server(
+        self.grpc_server = create_grpc_server(
             [
                 AuthInterceptor(authenticator, ROLES, telemetry),
                 *(ErrorInterceptor(service, self._drain, telemetry) for service in OWN_SERVICES),
@@ -186,19 +186,19 @@ class Server:
             BundleError: there is no bundle at the configured place.
             ConfigError: the address is taken, or the port file cannot be written.
         """
-        settings = self._settings
+        settings = self.settings
         if settings.bundle is not None:
             read_manifest(newest_version(settings.bundle))  # report a wrong path at once
         if settings.port_file is not None:
             remove_port(settings.port_file)  # left by a server that was killed
-        add_RescorerServiceServicer_to_server(self._service, self._server)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        add_ModelServiceServicer_to_server(ModelService(self.models, self.shadow), self._server)
+        add_RescorerServiceServicer_to_server(self._service, self.grpc_server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self.grpc_server)
+        add_ModelServiceServicer_to_server(ModelService(self.models, self.shadow), self.grpc_server)
         if settings.admin:
-            add_AdminServiceServicer_to_server(AdminService(self.reloader), self._server)
+            add_AdminServiceServicer_to_server(AdminService(self.reloader), self.grpc_server)
         health = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
         shown = [SERVICE, MODEL_SERVICE, *([ADMIN_SERVICE] if settings.admin else [])]
-        reflection.enable_server_reflection((*shown, health, reflection.SERVICE_NAME), self._server)
+        reflection.enable_server_reflection((*shown, health, reflection.SERVICE_NAME), self.grpc_server)
         loaded = bool(self.models.versions)
         await self._set_health(HealthCheckResponse.SERVING if loaded else HealthCheckResponse.NOT_SERVING)
         if settings.front_ends == 1:
@@ -212,8 +212,8 @@ class Server:
                 settings.metrics_host, settings.metrics_port, self.metrics.registry
             )
             log.info("metrics", host=settings.metrics_host, port=self._endpoint.port)
-        await self._server.start()
-        self._watching = asyncio.create_task(watch_listening(self._server, self._handle_failure))
+        await self.grpc_server.start()
+        self._watching = asyncio.create_task(watch_listening(self.grpc_server, self._handle_failure))
         log.info("listening", host=settings.host, port=port)
         if settings.port_file is not None:
             write_port(settings.port_file, port)
@@ -227,7 +227,7 @@ class Server:
         """
         began = time.perf_counter()
         await self.pool.start()
-        self._batcher.start()
+        self.batcher.start()
         await self.models.start()
         gc.collect()
         gc.freeze()  # these objects stay; scanning them would stop everything for 0.1 s now and then
@@ -235,17 +235,17 @@ class Server:
         await self._set_health(HealthCheckResponse.SERVING)
         if self.shadow is not None:
             self.shadow.start()
-        if self._settings.poll_s:
+        if self.settings.poll_s:
             self._polling = asyncio.create_task(self.reloader.poll())
         labels = [version.label for version in self.models.versions]
         log.info("serving", models=labels, load_ms=round((time.perf_counter() - began) * 1e3))
 
     async def stop(self) -> None:
         """Report NOT_SERVING, let calls finish within the grace time, and stop."""
-        log.info("stopping", grace_s=self._settings.grace_s)
-        if self._settings.port_file is not None:
+        log.info("stopping", grace_s=self.settings.grace_s)
+        if self.settings.port_file is not None:
             with suppress(ConfigError):  # stop all the same
-                remove_port(self._settings.port_file)
+                remove_port(self.settings.port_file)
         if self._polling is not None:
             self._polling.cancel()
         await self._health.enter_graceful_shutdown()
@@ -253,20 +253,20 @@ class Server:
         if self.shadow is not None:
             await self.shadow.stop()  # first: no caller waits for it
         await self._drain.wait_until_quiet(QUIET_S, SETTLE_S)
-        stopping = asyncio.create_task(self._server.stop(self._settings.grace_s))
+        stopping = asyncio.create_task(self.grpc_server.stop(self.settings.grace_s))
         await asyncio.wait((stopping,), timeout=SETTLE_S)
         answered = asyncio.create_task(self._drain.wait_until_answered())
         await asyncio.wait((stopping, answered), return_when=asyncio.FIRST_COMPLETED)
         answered.cancel()
-        await self._server.stop(None)  # only watchers of health are still open
+        await self.grpc_server.stop(None)  # only watchers of health are still open
         await stopping
-        await self._batcher.stop()
+        await self.batcher.stop()
         await self.pool.stop()
         self._threads.shutdown(wait=False, cancel_futures=True)
         if self._endpoint is not None:
             await self._endpoint.stop()
-        if self._tracing is not None:
-            await asyncio.to_thread(self._tracing.stop)
+        if self.tracing is not None:
+            await asyncio.to_thread(self.tracing.stop)
         log.info("stopped")
 
     @property
@@ -275,11 +275,11 @@ class Server:
         return self._endpoint.port if self._endpoint else 0
 
     def _add_port(self) -> int:
-        settings = self._settings
+        settings = self.settings
         if settings.tls_certificate is None or settings.tls_key is None:
-            return self._server.add_insecure_port(settings.address)
+            return self.grpc_server.add_insecure_port(settings.address)
         certificates = Certificates(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
-        return self._server.add_secure_port(settings.address, certificates.credentials())
+        return self.grpc_server.add_secure_port(settings.address, certificates.credentials())
 
     def _record_batch(self, items: Sequence[WorkItem], batch: BatchScores) -> None:
         self.admission.throughput.record(sum(item.cost for item in items))

@@ -189,7 +189,7 @@ def test_retries_large_requests(two_servers):
             calls = [pool.submit(client.rescore, lists) for _ in range(2)]
             wait_until(lambda: first.in_flight == second.in_flight == len(lists))
             second.scorer.gate.set()
-            first.submit(first.server._server.stop(None)).result(10)  # as abruptly as a kill
+            first.submit(first.server.grpc_server.stop(None)).result(10)  # as abruptly as a kill
             first.scorer.gate.set()
             assert [len(call.result(30)) for call in calls] == [60, 60]
 

@@ -129,7 +129,7 @@ def test_falls_back_to_the_listener_of_an_unknown_grpc_version(monkeypatch, ngra
     monkeypatch.setattr(grpc_listener, "INTERNALS", {**INTERNALS, **change})
     assert list(changed_internals()) == changed
     with capture_logs() as logs, run_server(ngram_bundle) as server:
-        assert not isinstance(server.server._server._server, grpc_listener.Core)
+        assert not isinstance(server.server.grpc_server._server, grpc_listener.Core)
         with grpc.insecure_channel(server.target) as channel:
             answer = RescorerServiceStub(channel).Rescore(
                 pb.RescoreRequest(lists=[make_list_message()]), timeout=20
@@ -142,4 +142,4 @@ def test_falls_back_to_the_listener_of_an_unknown_grpc_version(monkeypatch, ngra
 def test_the_installed_grpc_has_the_expected_internals(ngram_bundle):
     assert list(changed_internals()) == []
     with run_server(ngram_bundle, load=False) as server:
-        assert isinstance(server.server._server._server, grpc_listener.Core)
+        assert isinstance(server.server.grpc_server._server, grpc_listener.Core)

@@ -95,7 +95,7 @@ def test_ignores_unsampled_and_invalid_traces(stub, exporter):
 
 def test_traces_only_if_an_endpoint_is_set(bundle, monkeypatch):
     with run_server(bundle, load=False) as server:
-        assert server.server._tracing is None
+        assert server.server.tracing is None
     monkeypatch.setattr(tracing, "REQUIRED_MODULES", ("opentelemetry_is.not_installed",))
     with pytest.raises(ConfigError, match=r"expected the packages of rescorer\[tracing\]"):
         load_settings(bundle=bundle, trace_endpoint="http://127.0.0.1:4317")

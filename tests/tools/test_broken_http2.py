@@ -96,7 +96,7 @@ def test_limits_open_calls_per_connection_even_if_they_are_reset(folder):
     # RST_STREAM with ENHANCE_YOUR_CALM
     refusal = re.compile(rb"\x00\x00\x04\x03\x00.{4}\x00\x00\x00\x0b", re.DOTALL)
     with run_server(folder, max_client_lists=4, max_client_streams=4) as server:
-        limit = server.server._settings.max_calls_per_connection
+        limit = server.server.settings.max_calls_per_connection
         assert not refusal.search(exchange(server.port, reset_calls(limit // 2)))
         assert refusal.search(exchange(server.port, reset_calls(3000)))
         with Client(server.target) as client:

@@ -80,8 +80,8 @@ class Shadow:
         metrics: Metrics,
     ) -> None:
         self.models = models
-        self._pool = pool
-        self._primary, self._is_busy = primary, is_busy
+        self.pool = pool
+        self._primary, self.is_busy = primary, is_busy
         self._share, self._max_batch_tokens = share, max_batch_tokens
         self._metrics = metrics
         self._thread = ThreadPoolExecutor(1, "shadow")
@@ -90,6 +90,11 @@ class Shadow:
         self._running: asyncio.Task[None] | None = None
         self._reloading: asyncio.Task[None] | None = None
         self._is_started = False
+
+    @property
+    def n_waiting(self) -> int:
+        """Number of lists that wait to be compared."""
+        return self._waiting.qsize()
 
     def start(self) -> None:
         """Load the bundle in the background, then compare lists until ``stop``."""
@@ -102,7 +107,7 @@ class Shadow:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._batcher.stop()
-        await self._pool.stop()
+        await self.pool.stop()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def reload(self, *, retry_refused: bool) -> None:
@@ -132,7 +137,7 @@ class Shadow:
             self._record_failure(request_id, error)
 
     def _put(self, answered: AnsweredList) -> None:
-        if self._is_busy() or self._waiting.full():
+        if self.is_busy() or self._waiting.full():
             self._metrics.shadow_lists.labels("dropped").inc()
         else:
             self._waiting.put_nowait(answered)
@@ -145,7 +150,7 @@ class Shadow:
 
     async def _run(self) -> None:
         try:
-            await self._pool.start()
+            await self.pool.start()
             await self.models.start()
         except (RescorerError, OSError) as error:  # continue: a reload may succeed later
             log.error("the shadow cannot be loaded", error=str(error))
@@ -153,7 +158,7 @@ class Shadow:
         self._is_started = True
         while True:
             answered = await self._waiting.get()
-            if self._is_busy():
+            if self.is_busy():
                 self._metrics.shadow_lists.labels("dropped").inc()
                 continue
             try:
@@ -175,7 +180,7 @@ class Shadow:
         Raises:
             DeadlineExceeded: the list was not scored in time.
         """
-        timeout_s = self._pool.timeout_s
+        timeout_s = self.pool.timeout_s
         deadline = time.monotonic() + timeout_s
         (prepared,) = prepared_request.valid_lists
         items = make_work_items(

@@ -83,7 +83,7 @@ def test_bundle_agrees_with_itself(small):
         )
         assert 0 < get_value(now, "shadow_seconds_sum", **shadow) < 30
         assert get_value(now, "shadow_seconds_count", **shadow) == 4
-        pid = server.server.shadow._pool.workers[0].pid
+        pid = server.server.shadow.pool.workers[0].pid
         assert os.getpriority(os.PRIO_PROCESS, pid) == 1
 
 
@@ -141,7 +141,7 @@ def test_shadow_errors_do_not_affect_answers(small, contrary):
         rescore(server, 2)
         wait_until(lambda: count_lists(server, "compared") == 2)
         shadow = server.server.shadow
-        server.run(shadow._pool.workers[0].unload("tiny/1"))  # scoring fails from now on
+        server.run(shadow.pool.workers[0].unload("tiny/1"))  # scoring fails from now on
         assert [answer.status.code for answer in rescore(server, 3).lists] == [0, 0, 0]
         wait_until(lambda: count_lists(server, "failed") == 3)
         assert not server.server.broken.done()
@@ -161,7 +161,7 @@ def test_restarts_a_killed_worker(small):
     with run_with_shadow(small, small) as server:
         rescore(server, 1)
         wait_until(lambda: count_lists(server, "compared") == 1)
-        worker = server.server.shadow._pool.workers[0]
+        worker = server.server.shadow.pool.workers[0]
         killed = worker.pid
         os.kill(killed, signal.SIGKILL)
         wait_until(lambda: not worker.alive)
@@ -176,10 +176,10 @@ def test_drops_lists_while_requests_wait_or_the_queue_is_full(small):
         rescore(server, 1)
         wait_until(lambda: count_lists(server, "compared") == 1)
         shadow = server.server.shadow
-        is_busy, shadow._is_busy = shadow._is_busy, lambda: True
+        is_busy, shadow.is_busy = shadow.is_busy, lambda: True
         rescore(server, 5)
         wait_until(lambda: count_lists(server, "dropped") == 5)
-        shadow._is_busy = is_busy
+        shadow.is_busy = is_busy
         rescore(server, 100)
         wait_until(lambda: count_lists(server, "compared") + count_lists(server, "dropped") == 106)
         assert count_lists(server, "dropped") == 5 + 100 - MAX_WAITING_LISTS
@@ -189,10 +189,10 @@ def test_stopping_server_does_not_wait_for_the_shadow(small):
     with run_with_shadow(small, small) as server:
         rescore(server, 1)
         wait_until(lambda: count_lists(server, "compared") == 1)
-        os.kill(server.server.shadow._pool.workers[0].pid, signal.SIGSTOP)  # it would not answer for a minute
+        os.kill(server.server.shadow.pool.workers[0].pid, signal.SIGSTOP)  # it would not answer for a minute
         rescore(server, 8)
-        wait_until(lambda: server.server.shadow._waiting.qsize() == 7)
-    assert server.server.shadow._pool.workers[0].pid == 0
+        wait_until(lambda: server.server.shadow.n_waiting == 7)
+    assert server.server.shadow.pool.workers[0].pid == 0
 
 
 def test_shadow_switches_to_a_newer_version_in_the_repository(small, contrary, tmp_path):
