@@ -31,6 +31,8 @@ SERVICE_LINK = re.compile(
 )
 """Variables that Kubernetes sets for each Service: for one called rescorer,
 RESCORER_PORT=tcp://10.0.0.1:80."""
+RENAMED = {"scorers": "workers", "scorer_timeout_s": "worker_timeout_s"}
+"""Settings by their former names, which are errors like misspelt ones."""
 LETTERS_PER_TYPO = 5
 """A name counts as misspelt with up to one typo per this many letters, and with one typo in any case."""
 
@@ -88,9 +90,14 @@ def read_file(settings: type[BaseSettings], path: Path) -> dict[str, Any]:
 
 
 def unknown_setting(name: str, known: list[str]) -> str:
-    """Return the error message for an unknown setting or flag, with the nearest known one."""
+    """Return the error message for an unknown setting or flag, with its new name or the nearest known one."""
+    former = name.removeprefix("--").replace("-", "_")
     if name.startswith("--"):
-        return "no such option" + did_you_mean(name, [flag_of(each) for each in (*known, "config")])
+        if former in RENAMED:
+            return f"no such option; it is now called {flag_of(RENAMED[former])!r}"
+        return "no such option" + did_you_mean(name, [flag_of(setting) for setting in (*known, "config")])
+    if former in RENAMED:
+        return f"no such setting; it is now called {RENAMED[former]!r}"
     return "no such setting" + did_you_mean(name, known)
 
 
@@ -104,12 +111,12 @@ def flag_of(name: str) -> str:
 
 
 def variables(settings: type[BaseSettings]) -> Iterator[tuple[str, str, str]]:
-    """Yield setting, value and variable for each variable that is a setting or a misspelt one."""
+    """Yield setting, value and variable for each variable that is a setting, a renamed or a misspelt one."""
     for name, value in EnvSettingsSource(settings)().items():
         if not is_service_link(variable := PREFIX + name.upper(), value):
             yield name, value, variable
     for name, value, variable in _unknown(settings):
-        if is_misspelt(name, settings.model_fields):
+        if name in RENAMED or is_misspelt(name, settings.model_fields):
             yield name, value, variable
 
 
@@ -117,7 +124,7 @@ def unknown_variables(settings: type[BaseSettings]) -> Iterator[tuple[str, str]]
     """Yield variables with our prefix that resemble no setting, such as RESCORER_IMAGE, with a message
     each."""
     for name, _, variable in _unknown(settings):
-        if not is_misspelt(name, settings.model_fields):
+        if name not in RENAMED and not is_misspelt(name, settings.model_fields):
             yield variable, "no such setting" + did_you_mean(name, settings.model_fields)
 
 

@@ -205,8 +205,8 @@ class Server:
             check_free(settings.host, settings.port, "the service")
         try:
             port = self._add_port()
-        except RuntimeError as fault:
-            raise ConfigError(f"cannot listen on {settings.address}: {fault}") from None
+        except RuntimeError as error:
+            raise ConfigError(f"cannot listen on {settings.address}: {error}") from None
         if settings.metrics_port is not None:
             self._endpoint = MetricsEndpoint(
                 settings.metrics_host, settings.metrics_port, self.metrics.registry

@@ -94,6 +94,23 @@ def test_misspelt_variables_are_errors(config, monkeypatch, variable, near):
     assert "port (option --port)" in str(error)
 
 
+@pytest.mark.parametrize(
+    ("former", "name"), [("scorers", "workers"), ("scorer_timeout_s", "worker_timeout_s")]
+)
+def test_former_names_are_errors_that_name_the_new_ones(config, monkeypatch, former, name):
+    flag = "--" + former.replace("_", "-")
+    monkeypatch.setenv(f"RESCORER_{former.upper()}", "2")
+    _, out, error = run_config("--bundle", "a", flag, "2")
+    assert (out, exit_code(error)) == ("", 2)
+    assert f"(environment RESCORER_{former.upper()}): no such setting; it is now called {name!r}" in str(
+        error
+    )
+    assert f"no such option; it is now called '--{name.replace('_', '-')}'" in str(error)
+    monkeypatch.delenv(f"RESCORER_{former.upper()}")
+    with pytest.raises(ConfigError, match=f"no such setting; it is now called {name!r}"):
+        load_settings(config(f'bundle = "a"\n{former} = 2\n'))
+
+
 def test_unknown_variables_are_only_reported(config, monkeypatch, bundle):
     monkeypatch.setenv("RESCORER_IMAGE", "registry/rescorer:1")
     monkeypatch.setenv("RESCORER_CERTIFICATE", "a.pem")

@@ -49,6 +49,9 @@ def test_orders_have_every_word_once_and_the_requested_classes(ids, n_classes):
         assert min(order.class_sizes) >= 1
         new_classes = order.class_of[order.order]
         assert (np.diff(new_classes) >= 0).all()
+        # Outputs scored per word of the text: all classes, and the words of its class.
+        sizes = np.asarray(order.class_sizes)[order.class_of]
+        assert 1 <= (sizes * counts).sum() / counts.sum() <= 10
 
 
 @pytest.mark.parametrize("n_classes", [0, 11])

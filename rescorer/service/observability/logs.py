@@ -15,7 +15,7 @@ WARNING = logging.WARNING, "WARNING"
 
 
 def log_to_stderr(form: LogFormat = "auto", **always: Any) -> None:
-    """Configure the log of the whole process; ``auto`` is for for_people if stderr is a terminal.
+    """Configure the log of the whole process; ``auto`` is for people if stderr is a terminal.
 
     Args:
         always: fields of every line.
