@@ -33,8 +33,8 @@ class LanguageModel(Protocol):
         """Divide the probability of ``<unk>`` among unknown words.
 
         Args:
-            log_shares: ln of the share of each word that another model knows.
-            default: ln of the share of every other word.
+            log_shares: ln of the share of each unknown word that another model knows.
+            default: ln of the share of every other unknown word.
         """
 
     def log_share(self, word: str) -> float:

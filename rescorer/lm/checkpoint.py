@@ -57,7 +57,7 @@ def load_model(folder: Path) -> tuple[NeuralModel, Vocabulary]:
     """Load a model in float32 and evaluation mode.
 
     Raises:
-        BundleError: a file is missing or damaged, or weights, config and vocabulary do not fit together.
+        BundleError: If a file is missing or damaged, or weights, config and vocabulary do not fit together.
     """
     try:
         values = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))

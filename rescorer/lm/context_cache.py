@@ -1,7 +1,7 @@
 """Cache the vectors and states of a recurrent network after the contexts it has read.
 
-A context that comes again is not read again, and of one that has grown only the new words are read. Networks
-with a window need no cache: they read the last words only.
+A context that is sent again is not read again; if a context has grown, only its new words are read. Networks
+with a fixed window need no cache, because they read only the last few words.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class ContextCache:
         )
 
     def store(self, contexts: Sequence[np.ndarray], rows: Rows) -> None:
-        """Copy the rows after these contexts into the cache, unless they are there."""
+        """Copy the rows after these contexts into the cache, except those that are already cached."""
         with self._lock:
             if self._table is None:
                 width = sum(part.shape[1] for part in rows)

@@ -2,7 +2,8 @@
 
     python -m rescorer.lm.device NAME
 
-prints why a device is not available, and nothing if it is. It serves processes that do not import torch.
+prints why the device is not available, or nothing if it is available. Processes that do not import torch use
+this command.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ def torch_device(name: str) -> torch.device:
     """Look up an available device by name, such as ``cpu`` or ``cuda:1``.
 
     Raises:
-        ConfigError: the device is not available; the message lists those that are.
+        ConfigError: If the device is not available; the message lists those that are.
     """
     n_cuda = torch.cuda.device_count() if torch.cuda.is_available() else 0
     with suppress(RuntimeError):  # torch does not know the name
@@ -34,8 +35,8 @@ def memory_bytes(name: str) -> dict[str, int]:
     """Memory of a CUDA device in bytes; empty for other devices.
 
     Returns:
-        ``allocated`` by this process's tensors, ``reserved`` by its torch, ``used`` by all processes, and the
-        ``total``.
+        Memory ``allocated`` by this process's tensors, ``reserved`` by torch in this process, ``used`` by all
+        processes, and the device's ``total``.
     """
     device = torch.device(name)
     if device.type != "cuda":

@@ -12,11 +12,11 @@ M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8
 def keep_freed_memory() -> bool:
     """Make malloc keep freed memory for reuse, in the whole process.
 
-    By default the memory of every large tensor returns to the system and is mapped again, page by page and
-    zeroed, one step later. That is a fifth of the time of training a small network, most of the time of a
-    large embedding's gradient, and a third of the time of scoring with a small network. The heap settles
-    within a few steps; after that the process never shrinks below its peak. Commands call this for
-    themselves; programs that use the library decide for themselves.
+    By default the memory of every large tensor is returned to the system; one step later it is mapped and
+    zeroed again, page by page. That takes a fifth of the time of training a small network, most of the time
+    of computing a large embedding's gradient, and a third of the time of scoring with a small network. The
+    heap settles within a few steps; after that the process never shrinks below its peak. The commands of this
+    package call this function; programs that use the library may call it if they want the same effect.
 
     Returns:
         False if the C library is not glibc.
@@ -27,8 +27,9 @@ def keep_freed_memory() -> bool:
 def share_freed_memory() -> bool:
     """Make all threads allocate from two heaps, in the whole process; call it before threads are started.
 
-    By default every thread has its own heap, up to eight per core, and cannot reuse what another thread has
-    freed. A server whose threads take turns, as gRPC's do, keeps growing that way.
+    By default every thread has its own heap, up to eight per core, and a thread cannot reuse memory that
+    another one has freed. The memory of a server whose threads take turns, as gRPC's do, would therefore keep
+    growing.
 
     Returns:
         False if the C library is not glibc.

@@ -25,8 +25,8 @@ def check_mixture(weights: Mapping[str, float], known: Sequence[str]) -> None:
     """Check the interpolation weights λ of a mixture.
 
     Raises:
-        ConfigError: a weight names a model that is not in ``known`` or is not between 0 and 1, or the weights
-            do not sum to 1.
+        ConfigError: If a weight names a model that is not in ``known`` or is not between 0 and 1, or the
+            weights do not sum to 1.
     """
     unknown = sorted(set(weights) - set(known))
     if unknown:

@@ -27,14 +27,14 @@ class NeuralLanguageModel:
 
     Args:
         dtype: precision of matrix products. ``bfloat16`` applies to a recurrent network and its output layer,
-            and is twice as fast on processors that support it; it changes the given model. ``int8`` applies
-            to the products that a recurrent network computes for every word, the others being ``bfloat16``;
-            it is three times as fast, and for CPUs only.
-        context_cache_bytes: size of the cache of a recurrent network's states after contexts; 0 disables it.
-            The parameters of the model must not change afterwards.
+            and is twice as fast on processors that support it; the given model is converted in place.
+            ``int8`` applies to the products that a recurrent network computes for every word, and
+            ``bfloat16`` to all others; this is three times as fast and is only supported on CPUs.
+        context_cache_bytes: size of the cache for a recurrent network's states after contexts; 0 disables the
+            cache. The parameters of the model must not change afterwards.
 
     Raises:
-        ConfigError: the dtype is unknown, or not supported on this device.
+        ConfigError: If the dtype is unknown, or not supported on this device.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class NeuralLanguageModel:
         if dtype == "float32":
             return
         if dtype == "int8" and self.device.type != "cpu":
-            raise ConfigError(f"dtype int8 is for CPUs; use bfloat16 on {self.device}")
+            raise ConfigError(f"dtype int8 is only supported on CPUs; use bfloat16 on {self.device}")
         if isinstance(network, RecurrentNetwork):
             if dtype == "int8":
                 multiply_in_int8(network.step_matrices())
@@ -105,7 +105,7 @@ class NeuralLanguageModel:
         return EdgeScores(values, unknown[trie.edge_word])
 
     def _to_device(self, array: np.ndarray) -> Tensor:
-        """Copy to the device, without waiting for the transfer: a GPU is sent pinned memory."""
+        """Copy to the device without waiting for the transfer, which needs pinned memory for a GPU."""
         tensor = torch.from_numpy(array)
         if self.device.type == "cuda":
             return tensor.pin_memory().to(self.device, non_blocking=True)

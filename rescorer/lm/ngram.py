@@ -30,7 +30,7 @@ class NgramModel:
         words: its vocabulary; required for a KenLM binary, from which it cannot be read.
 
     Raises:
-        BundleError: KenLM cannot read the file, or the vocabulary of a binary is missing.
+        BundleError: If KenLM cannot read the file, or the vocabulary of a binary is missing.
     """
 
     def __init__(self, path: Path, name: str = "ngram", words: frozenset[str] | None = None) -> None:
@@ -122,7 +122,7 @@ def read_arpa_words(path: Path) -> Iterator[str]:
     """Yield the unigrams of an ARPA file, without ``<s>``, ``</s>`` and ``<unk>``.
 
     Raises:
-        BundleError: the file is not an ARPA file.
+        BundleError: If the file is not an ARPA file.
     """
     with _open_model(path) as stream:
         in_unigrams = False

@@ -1,4 +1,5 @@
-"""Find the last words before every node of a trie, and the distinct word sequences among them."""
+"""Find the n-gram context (the preceding n - 1 words) of every node of a trie, and the set of distinct
+contexts."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ MAX_KEY = np.iinfo(np.int64).max
 
 
 def node_windows(trie: HypothesisTrie, size: int, start_word: int) -> np.ndarray:
-    """The last ``size`` words on the way to each node, oldest first, as indices into the trie's words.
+    """The last ``size`` words on the path to each node, oldest first, as indices into the trie's words.
 
     Args:
         start_word: index that fills the positions before the start of a sentence.
@@ -31,8 +32,8 @@ def node_windows(trie: HypothesisTrie, size: int, start_word: int) -> np.ndarray
 def distinct_rows(rows: np.ndarray, n_values: int) -> tuple[np.ndarray, np.ndarray]:
     """Find the distinct rows of a matrix.
 
-    Each row is packed into one integer, because integers sort many times faster than rows. Before a value
-    that would overflow the integers, they are replaced by their ranks.
+    Each row is packed into one integer, because integers sort many times faster than rows. Whenever the next
+    column would overflow the integers, they are replaced by their ranks.
 
     Args:
         rows: (N, size) values from 0 to ``n_values`` - 1.

@@ -1,6 +1,6 @@
 """Score one sentence at a time in float64: the reference against which trie scoring is tested.
 
-It is slow and obvious on purpose, and shares nothing between sentences.
+It is deliberately slow and simple, and shares no computations between sentences.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def reference_log_probs(model: LanguageModel, words: Words, context: Words = ())
     """ln P of each word and of ``</s>`` after the context, (n + 1,) float64.
 
     Raises:
-        TypeError: there is no reference scorer for this kind of model.
+        TypeError: If there is no reference scorer for this kind of model.
     """
     if isinstance(model, NgramModel):
         return _ngram_log_probs(model, words, context)

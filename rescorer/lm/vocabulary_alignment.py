@@ -1,10 +1,10 @@
-"""Share the probability of ``<unk>`` among the words that a model lacks and another one knows.
+"""Share the probability of ``<unk>`` among the words that one model lacks and another one knows.
 
-A word that one model lacks and another knows is one of the words behind the first model's ``<unk>``. Its
-share of that probability is fixed at load time: P_m(w|h) = P_m(<unk>|h) · q_m(w), where q_m is the n-gram's
-unigram distribution over the words that m lacks (uniform if the n-gram itself lacks them). ``<unk>``, which
-stands for all words that no model knows, is one more symbol of q_m. Every model then spreads exactly
-probability 1 over the union of the vocabularies and ``<unk>``, and so does their mixture.
+In the model that lacks such a word, ``<unk>`` stands for it. The word's share of the probability of ``<unk>``
+is fixed at load time: P_m(w|h) = P_m(<unk>|h) · q_m(w), where q_m is the n-gram's unigram distribution over
+the words that m lacks (uniform if the n-gram itself lacks them). ``<unk>``, which stands for all words that
+no model knows, is one more symbol of q_m. Every model then spreads exactly probability 1 over the union of
+the vocabularies and ``<unk>``, and so does their mixture.
 
 A share that depends on the context, P_kn(w|h) / Σ_{v∉list} P_kn(v|h), would follow the n-gram more closely
 but needs a sum over all missing words for every context; q_m needs one sum at load time.
@@ -23,7 +23,7 @@ from rescorer.vocabulary import UNKNOWN
 
 
 def align_vocabularies(models: Sequence[LanguageModel]) -> None:
-    """Set, for each model, the share of its ``<unk>`` that every word it lacks receives."""
+    """For each model, set the share of P(``<unk>``) that each word missing from its vocabulary receives."""
     union = frozenset().union(*(model.vocabulary() for model in models))
     ngram = next((model for model in models if isinstance(model, NgramModel)), None)
     for model in models:

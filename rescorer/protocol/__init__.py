@@ -4,4 +4,4 @@ Converts lists, weights, rankings and errors to protocol messages and back.
 """
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
-"""Largest request in bytes, unless a server is configured otherwise; equals gRPC's own default."""
+"""Default maximum size of a request in bytes; equals gRPC's own default."""

@@ -46,8 +46,8 @@ def list_from_proto(message: pb.NBestList) -> NBestList:
     """Convert a list; its streams are converted to nats.
 
     Raises:
-        InvalidList: the base or sign of a stream is not declared, its name is empty or repeated, or a value
-            is not a finite number.
+        InvalidList: If the base or sign of a stream is not declared, its name is empty or repeated, or a
+            value is not a finite number.
     """
     streams: dict[str, tuple[float, ...]] = {}
     for index, stream in enumerate(message.streams):
@@ -85,7 +85,8 @@ def list_to_proto(nbest: NBestList) -> pb.NBestList:
     """Convert a list for sending; streams are sent in nats, user-defined fields are not sent.
 
     Raises:
-        InvalidList: a text or a score has the wrong type, or a text has characters that UTF-8 cannot encode.
+        InvalidList: If a text or a score has the wrong type, or a text has characters that UTF-8 cannot
+            encode.
     """
     try:
         return pb.NBestList(
@@ -108,7 +109,7 @@ def weights_from_proto(message: pb.Weights) -> Weights:
     """Convert the weights of a request.
 
     Raises:
-        ConfigError: a value is not a finite number.
+        ConfigError: If a value is not a finite number.
     """
     fields = {
         "name": message.name,
@@ -159,7 +160,7 @@ def write_ranking(ranking: Ranking, message: pb.RescoredList) -> None:
 def rescored_from_proto(
     message: pb.RescoredList, sent: NBestList, weights: Weights, model: str
 ) -> RescoredList:
-    """Convert a rescored list, adding what was not sent from the original list ``sent``."""
+    """Convert a rescored list; fields that were not sent to the server are copied from the list ``sent``."""
     hypotheses = tuple(
         RescoredHypothesis(
             text=hypothesis.text,

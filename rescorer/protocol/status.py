@@ -1,4 +1,4 @@
-"""Convert errors to gRPC statuses and back, by one table.
+"""Convert errors to gRPC statuses and back, using a single table for both directions.
 
 A status carries a ``google.rpc.ErrorInfo`` with the error's reason, so that a client raises an error of the
 same class; a ``google.rpc.BadRequest`` if a field of the request is invalid; and a ``google.rpc.RetryInfo``
@@ -44,7 +44,7 @@ class ErrorKind(NamedTuple):
     code: grpc.StatusCode
     reason: str
     hidden: bool = False
-    """Whether the message stays on the server, because it may reveal internals."""
+    """Whether the message is withheld from clients, because it may reveal internals."""
 
 
 KINDS = (  # the first match counts, so subclasses come before their base classes
@@ -73,7 +73,8 @@ ERROR_BY_CODE = {kind.code.value[0]: kind.error_type for kind in reversed((*KIND
     grpc.StatusCode.INVALID_ARGUMENT.value[0]: InputError,
     grpc.StatusCode.INTERNAL.value[0]: ScoringError,
 }
-"""For a status without a known reason, such as one created by gRPC itself or by a proxy."""
+"""Error class by status code, for a status without a known reason, such as one created by gRPC itself or by a
+proxy."""
 
 
 def error_kind(error: Exception) -> ErrorKind:
@@ -89,8 +90,8 @@ def status_from_error(
     Args:
         request_id: id under which the server's log has the details.
         path: path in the request of the list that caused the error, such as ``lists[2]``.
-        max_text_chars: longest text in the status, since error messages may quote the request; None:
-            unlimited.
+        max_text_chars: maximum length of each text in the status, since error messages may quote the request;
+            None: unlimited.
     """
 
     def shorten(text: str) -> str:

@@ -1,1 +1,2 @@
-"""The gRPC service: proto ↔ types, faults ↔ status codes, limits and server wiring; scores nothing itself."""
+"""The gRPC service: front ends that handle calls, an engine that forms batches, and workers that score
+them."""

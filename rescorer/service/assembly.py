@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 NICENESS = 5
 """Niceness of workers that use all cores. At niceness 0 the front end waits for the processor: refusals took
-0.2 s instead of 0.06, and throughput fell from 135 to 116 lists per second."""
+0.2 s instead of 0.06 s, and throughput fell from 135 to 116 lists per second."""
 SHADOW_NICENESS = 15
-"""Leaves the shadow a tenth of a contended core; with less it would not load in time and would be
-restarted."""
+"""Niceness of the shadow's worker, which leaves it a tenth of a contended core; with less the shadow would
+not load in time and would be restarted."""
 
 log = structlog.get_logger()
 
@@ -81,7 +81,8 @@ def create_admission(settings: ServiceSettings) -> Admission:
     return Admission(
         Quota("lists", settings.max_in_flight_lists, settings.max_client_lists),
         Quota("tokens", settings.max_in_flight_tokens),
-        # With less than a quarter of a batch per worker in flight, throughput does not predict a list's time.
+        # With less than a quarter of a batch per worker in flight, throughput does not predict how long a
+        # list takes.
         settings.max_batch_tokens // 4 * max(1, settings.workers),
     )
 
@@ -110,10 +111,10 @@ def create_repository(settings: ServiceSettings, pool: WorkerPool) -> ModelRepos
 def create_shadow(
     settings: ServiceSettings, models: ModelRepository, batcher: Batcher, metrics: Metrics
 ) -> Shadow | None:
-    """Create the shadow that the settings ask for, if any; whether it is usable turns out when it is loaded.
+    """Create the shadow if the settings name one; its models are not checked until they are loaded.
 
     Raises:
-        BundleError: there is no bundle of that name.
+        BundleError: If there is no bundle of that name.
     """
     if not settings.shadow:
         return None

@@ -1,8 +1,8 @@
-"""Where settings come from: options before environment variables before a TOML file, each with its origin.
+"""Collect settings from options, environment variables and a TOML file, in this order of precedence.
 
-Options and files belong to the server alone; the environment is shared with whatever starts it. Misspelt
-variables are errors, because starting without an intended limit is worse than not starting; variables that
-resemble no setting are only reported.
+The source of each value is kept for error messages. Misspelt environment variables are errors, because
+starting without an intended limit is worse than not starting. Variables that resemble no setting are only
+reported, because other programs may use them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rescorer.formats.io.text_io import MAX_LINE_VARIABLE
 
 PREFIX = "RESCORER_"
 CONFIG_VARIABLE = "RESCORER_CONFIG"
-"""Names the settings file unless an option does."""
+"""Environment variable that names the settings file, unless an option does."""
 OTHER_VARIABLES = frozenset({CONFIG_VARIABLE, MAX_LINE_VARIABLE, "RESCORER_DATA"})
 """Variables with our prefix that are not settings of the service; the last one is for tests."""
 SERVICE_LINK = re.compile(
@@ -34,7 +34,8 @@ RESCORER_PORT=tcp://10.0.0.1:80."""
 RENAMED = {"scorers": "workers", "scorer_timeout_s": "worker_timeout_s"}
 """Settings by their former names, which are errors like misspelt ones."""
 LETTERS_PER_TYPO = 5
-"""A name counts as misspelt with up to one typo per this many letters, and with one typo in any case."""
+"""Number of letters per tolerated typo when a name is compared with the known names; one typo is always
+tolerated."""
 
 
 class Given(NamedTuple):
@@ -54,7 +55,7 @@ def gather(
         options: values by setting, or by flag (``--prot``) if the flag is unknown; None counts as not given.
 
     Raises:
-        ConfigError: the settings file cannot be read.
+        ConfigError: If the settings file cannot be read.
     """
     given = {name: value for name, value in options.items() if value is not None}
     sources = [(name, Given(value, origin(name))) for name, value in given.items()]
@@ -79,7 +80,7 @@ def read_file(settings: type[BaseSettings], path: Path) -> dict[str, Any]:
     """Read a TOML file of settings; paths in it are relative to the working directory of the server.
 
     Raises:
-        ConfigError: it cannot be read.
+        ConfigError: If the file cannot be read.
     """
     if not path.is_file():
         raise ConfigError(f"{path}: no such settings file")

@@ -26,9 +26,9 @@ def serve(settings: ServiceSettings, read_again: Callable[[], ServiceSettings] |
         read_again: see ``Server``.
 
     Raises:
-        ScoringError: the device is broken, or workers keep dying.
-        ConfigError: the address, the port file or the device is not available.
-        BundleError: the models cannot be loaded.
+        ScoringError: If the device is broken, or workers keep dying.
+        ConfigError: If the address, the port file or the device is not available.
+        BundleError: If the models cannot be loaded.
     """
     log_to_stderr(settings.log_format)
     for variable, message in unknown_variables(type(settings)):

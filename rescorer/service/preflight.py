@@ -28,11 +28,11 @@ EXPECTED = {
     "literal_error": "{expected}",
     "string_pattern_mismatch": "text that begins with http:// or https://",
 }
-"""What a value should be, by a prefix of pydantic's error type; the longest matching prefix counts."""
+"""Expected values, by prefix of pydantic's error type; the longest matching prefix is used."""
 
 
 def describe_expected(error: Mapping[str, Any]) -> str:
-    """Say what value was expected, in our words if there are any, else in pydantic's."""
+    """Describe the expected value, using our own message if there is one and pydantic's otherwise."""
     kinds = [kind for kind in EXPECTED if error["type"].startswith(kind)]
     if not kinds:
         return str(error["msg"])
@@ -40,14 +40,14 @@ def describe_expected(error: Mapping[str, Any]) -> str:
 
 
 def load_settings(config: Path | str | None = None, **arguments: Any) -> ServiceSettings:
-    """Load settings from arguments first, the environment second, a TOML file third, defaults last.
+    """Load settings from arguments, the environment, a TOML file and defaults, in this order of precedence.
 
     Args:
         config: the TOML file; None: the one that RESCORER_CONFIG names, if any.
         arguments: settings by name; None counts as not given.
 
     Raises:
-        ConfigError: settings are unknown, wrong or contradict each other; the message lists all of them.
+        ConfigError: If settings are unknown, wrong or contradict each other; the message lists all of them.
     """
     return check_settings(gather(ServiceSettings, config, arguments))
 
@@ -61,7 +61,7 @@ def check_settings(values: dict[str, list[Given]], check_machine: bool = False) 
 
     Raises:
         ConfigError: see ``load_settings``.
-        BundleError: everything is right, except that bundles are missing.
+        BundleError: If bundles are missing and nothing else is wrong.
     """
     chosen = effective(values)
     errors = []
@@ -87,14 +87,14 @@ def check_settings(values: dict[str, list[Given]], check_machine: bool = False) 
 
 
 def format_errors(subject: str, errors: Sequence[str]) -> str:
-    """Format one error on the line of the subject, several on a line each."""
+    """Format a single error on the same line as the subject, several errors on one line each."""
     return f"{subject}: {errors[0]}" if len(errors) == 1 else "\n  ".join([f"{subject}:", *errors])
 
 
 def missing_bundles(settings: ServiceSettings) -> Iterator[str]:
-    """Yield what is missing in the folder of models; whether they are usable turns out when they are
+    """Yield what is missing in the folder of models; the bundles themselves are checked when they are
     loaded."""
-    # Imports numpy, which is slow: only if the settings are otherwise right.
+    # Imported only if the settings are otherwise right, because it imports numpy, which is slow.
     from rescorer.service.models.discovery import NO_BUNDLES, find_versions, select_versions
 
     folder = settings.repository or settings.bundle
@@ -114,8 +114,8 @@ def missing_bundles(settings: ServiceSettings) -> Iterator[str]:
 
 
 def missing_device(settings: ServiceSettings) -> Iterator[str]:
-    """Yield an error if torch lacks the device; another process asks, so that the server need not import
-    torch."""
+    """Yield an error if the device is not available; a separate process checks this, so that the server need
+    not import torch."""
     if settings.device != "cpu":
         command = [sys.executable, "-m", "rescorer.lm.device", settings.device]
         error = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()

@@ -67,29 +67,34 @@ ROLES: Mapping[str, Role] = MappingProxyType(
         ADMIN_SERVICE: "admin",
     }
 )
-"""The role that callers of a service need. Health is open: probes have no identity."""
+"""The role that callers of each service need. The health service is open to all, because probes have no
+identity."""
 OWN_SERVICES = (SERVICE, MODEL_SERVICE, ADMIN_SERVICE)
-"""Services whose errors we turn into statuses; health and reflection bring their own."""
+"""Services whose errors we turn into statuses; health and reflection create their own statuses."""
 HEALTH_NAMES = ("", SERVICE)
 """Names that health checks may ask for: the server as a whole, and the service."""
 
 QUIET_S = 0.1
-"""A stopping server waits until no call has arrived for this long, while watchers of health move on: gRPC
-drops calls that arrive at the moment when its server is stopped, and their clients see CANCELLED."""
+"""A stopping server waits until no call has arrived for this long, so that clients that watch its health can
+move to another server: gRPC drops calls that arrive at the moment when its server is stopped, and their
+clients see CANCELLED."""
 SETTLE_S = 0.5
-"""Longest wait for that, and then for calls that have arrived but not started."""
+"""Longest wait until no more calls arrive, and then longest wait for calls that have arrived but not
+started."""
 
 NEVER_MS = 2**31 - 1
 MIN_PING_INTERVAL_MS = 30_000
-"""Our clients ping every minute; gRPC's default of 5 minutes would disconnect them."""
+"""Shortest interval at which clients may ping. Our clients ping every minute; gRPC's default of 5 minutes
+would disconnect them."""
 
 GC_THRESHOLDS = (10_000, 5, 3)
-"""Thresholds of Python's garbage collector. The default of 700 new objects is three lists, and a tenth of the
-time went into scanning the lists that wait. A full collection runs every 150,000 objects: gRPC leaves 60
-objects (20 KB) in reference cycles for each call that it aborts."""
+"""Thresholds of Python's garbage collector. The default of 700 new objects corresponds to three lists, and a
+tenth of the time was spent on scanning waiting lists. A full collection runs every 150,000 objects: gRPC
+leaves 60 objects (20 KB) in reference cycles for each call that it aborts."""
 
 MESSAGE_THREADS = 2
-"""Two, so that a large message does not delay all small ones; more would wait for Python's lock."""
+"""Threads that convert messages. Two, so that a large message does not delay all small ones; more would wait
+for Python's global interpreter lock."""
 
 log = structlog.get_logger()
 
@@ -183,8 +188,8 @@ class Server:
         """Listen, without serving yet unless the models are loaded; return the port.
 
         Raises:
-            BundleError: there is no bundle at the configured place.
-            ConfigError: the address is taken, or the port file cannot be written.
+            BundleError: If there is no bundle at the configured location.
+            ConfigError: If the address is taken, or the port file cannot be written.
         """
         settings = self.settings
         if settings.bundle is not None:
@@ -223,7 +228,7 @@ class Server:
         """Load and warm the models, then report SERVING.
 
         Raises:
-            BundleError: a bundle cannot be used.
+            BundleError: If a bundle cannot be used.
         """
         began = time.perf_counter()
         await self.pool.start()

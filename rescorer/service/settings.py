@@ -21,15 +21,16 @@ from rescorer.service.observability import tracing
 from rescorer.service.observability.logs import LogFormat
 
 BYTES_PER_TOKEN = 8
-"""Bytes of a request per word, scores included: the cost of a request is estimated from its size until its
-words are counted."""
+"""Assumed size of a request per word, scores included. The cost of a request is estimated from its size in
+bytes until its words are counted."""
 
 OTHER_CALLS_PER_CONNECTION = 64
-"""Calls that a connection may have open besides those with lists: refused calls, health and model queries."""
+"""Maximum number of open calls per connection in addition to those with lists: refused calls, health and
+model queries."""
 
 
 class ServiceSettings(BaseSettings):
-    """Use ``preflight.load_settings`` to create one from all sources."""
+    """Settings of the service; use ``preflight.load_settings`` to read them from all sources."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, use_attribute_docstrings=True)
 
@@ -42,26 +43,27 @@ class ServiceSettings(BaseSettings):
     with that version. The first one answers requests that name no model. Empty: all models in the
     repository."""
     poll_s: float = Field(0.0, ge=0)
-    """How often to look for new versions; 0: only on SIGHUP or the admin call."""
+    """Interval at which to look for new versions; 0: only on SIGHUP or the admin call."""
     max_model_bytes: int = Field(0, ge=0)
     """Memory limit for the models of each worker, estimated from their files; a version that does not fit
-    beside the versions in service is refused. 0: no limit."""
+    into memory alongside the versions in service is refused. 0: no limit."""
     shadow: str | None = None
-    """A second bundle to compare with the first one, visible in the metrics only: name or name/3 of the
-    repository, or a folder (starting with a dot or a slash if there is a repository). None: no comparison."""
+    """A second bundle whose rankings are compared with those of the first one, for the metrics only: name or
+    name/3 of the repository, or a folder (starting with a dot or a slash if there is a repository). None: no
+    comparison."""
     shadow_share: float = Field(0.1, ge=0, le=1)
     """Share of the lists that the shadow bundle also scores, chosen by the ids of request and list."""
     device: str = "cpu"
-    """Where neural models run: cpu, cuda, cuda:1, …"""
+    """Device on which neural models run: cpu, cuda, cuda:1, …"""
     dtype: Literal["float32", "bfloat16", "int8"] = "float32"
     """Precision of matrix products. bfloat16, and int8 on CPUs, are faster on processors that support them
     and slightly less accurate."""
     context_cache_bytes: int = Field(CONTEXT_CACHE_BYTES, ge=0)
-    """Cache for the states after contexts, per recurrent network and worker, so that a context that is sent
-    again or has grown is not read from its start. 0: no cache."""
+    """Size of the cache for states after contexts, per recurrent network and worker. With a cache, a context
+    that is sent again or has grown is not read from its start. 0: no cache."""
     threads: int = Field(0, ge=0)
-    """CPU threads of the neural models in each worker; 0: the cores, less one per front end, are divided
-    among the workers."""
+    """Number of CPU threads for the neural models in each worker. 0: one core is reserved per front end, and
+    the others are divided among the workers."""
     host: str = "127.0.0.1"
     """Name or address to listen on. Without a certificate the service speaks plain text, and addresses other
     than loopback are refused unless ``allow_insecure`` is set."""
@@ -70,7 +72,8 @@ class ServiceSettings(BaseSettings):
     port_file: Path | None = None
     """File to write the port to, for scripts that start a server."""
     allow_insecure: bool = False
-    """Listen beyond this machine in plain text: for trusted networks, or behind a proxy that encrypts."""
+    """Accept unencrypted connections from other machines: for trusted networks, or behind a proxy that
+    encrypts."""
     tls_certificate: Path | None = None
     """The server's certificate chain (PEM). If set, the service speaks TLS only. Reloaded when it changes."""
     tls_key: Path | None = None
@@ -85,12 +88,12 @@ class ServiceSettings(BaseSettings):
     log_texts: bool = False
     """Write the texts of requests to the log; by default they are never logged."""
     log_format: LogFormat = "auto"
-    """json: one object per line; console: lines for people; auto: console if the log goes to a terminal."""
+    """json: one object per line; console: readable text; auto: console if the log goes to a terminal."""
     metrics_port: int | None = Field(None, ge=0, le=65535)
     """Port for Prometheus metrics over HTTP, in plain text and without authentication; 0: any free port,
     which is written to the log. None: no metrics endpoint."""
     metrics_host: str = "127.0.0.1"
-    """Name or address of the metrics port. Anyone who can reach it sees how much is being done."""
+    """Name or address of the metrics port. Anyone who can reach this port can see how busy the server is."""
     trace_endpoint: str | None = Field(None, pattern=r"^https?://")
     """URL of a collector, such as http://127.0.0.1:4317, to send spans to (OTLP over gRPC); needs the extra
     ``tracing``. None: no spans."""
@@ -98,51 +101,53 @@ class ServiceSettings(BaseSettings):
     """Share of the calls whose spans are sent; a call that continues a trace follows that trace's
     decision."""
     max_message_bytes: int = Field(MAX_MESSAGE_BYTES, ge=1024)
-    """Largest request; gRPC itself refuses larger ones with RESOURCE_EXHAUSTED."""
+    """Maximum size of a request; gRPC itself refuses larger ones with RESOURCE_EXHAUSTED."""
     max_lists: int = Field(128, ge=1)
-    """Lists per message. 4 MiB hold about 300 lists of 100 hypotheses; with 128 lists an answer still takes
-    only seconds on one core, and the cost of a round trip is negligible."""
+    """Maximum number of lists per message. 4 MiB hold about 300 lists of 100 hypotheses; with 128 lists an
+    answer still takes only seconds on one core, and the cost of a round trip is negligible."""
     max_hypotheses: int = Field(2000, ge=1)
-    """Hypotheses per list, and texts per ScoreText: twice the longest n-best lists in common use."""
+    """Maximum number of hypotheses per list, and of texts per ScoreText request. The default is twice the
+    length of the longest n-best lists in common use."""
     max_words: int = Field(1000, ge=1)
-    """Words per hypothesis, text or context, separated by blanks, hyphens or underscores: minutes of
-    speech."""
+    """Maximum number of words per hypothesis, text or context, separated by blanks, hyphens or underscores.
+    The default corresponds to minutes of speech."""
     max_in_flight_lists: int = Field(512, ge=1)
-    """Lists accepted and not yet answered, over all calls. Above this limit unary calls are refused as
-    overload and streams wait. A ScoreText counts as one list. If several clients compete, none may hold more
-    than is still free."""
+    """Maximum number of lists accepted and not yet answered, over all calls. Above this limit unary calls are
+    refused as overload and streams wait. A ScoreText counts as one list. If several clients compete, none of
+    them may hold more lists than are still free."""
     max_in_flight_tokens: int = Field(524_288, ge=1)
-    """Words accepted and not yet answered, including sentence ends and contexts: some seconds of one core,
-    and at least one full message. Clients share this limit in the same way as the lists."""
+    """Maximum number of words accepted and not yet answered, including sentence ends and contexts. The limit
+    must allow for at least one full message; the default takes one core some seconds. Clients share this
+    limit in the same way as the lists."""
     max_client_lists: int = Field(512, ge=1)
-    """Lists of one client accepted and not yet answered; a client is an identity, or else a connection."""
+    """Maximum number of lists per client that are accepted and not yet answered. Clients are distinguished by
+    identity if they authenticate, otherwise by connection."""
     max_streams: int = Field(256, ge=1)
-    """Open streams, over all clients."""
+    """Maximum number of open streams, over all clients."""
     max_client_streams: int = Field(64, ge=1)
-    """Open streams per client."""
+    """Maximum number of open streams per client."""
     max_wait_s: float = Field(60.0, gt=0)
-    """Longest time for a call, or a message of a stream, unless its deadline is earlier."""
+    """Maximum time for a call, or for a message of a stream, unless its deadline is earlier."""
     max_batch_tokens: int = Field(16_384, ge=1)
-    """Words scored at once, including sentence ends and contexts: about 10 lists of 100 hypotheses of 15
-    words. Longer lists are split."""
+    """Maximum number of words per batch, including sentence ends and contexts. The default holds about 10
+    lists of 100 hypotheses of 15 words. Longer lists are split."""
     batch_wait_ms: float = Field(0.0, ge=0, le=1000)
     """How long a batch waits for more lists. 0: the lists that arrived during the previous batch form the
     next."""
     workers: int = Field(1, ge=0, le=256)
-    """Processes that score, each with the models in its memory and ``threads`` threads; on a CPU, one per
-    core gives the highest throughput. 0: a thread of the server itself, which needs the least memory but
-    delays calls."""
+    """Number of processes that score, each with the models in its memory and ``threads`` threads; on a CPU,
+    one per core gives the highest throughput. 0: score in a thread of the server itself, which needs the
+    least memory but delays calls."""
     worker_timeout_s: float = Field(60.0, gt=0)
-    """A worker that needs longer than this for one batch is replaced, as is a front end that does not respond
-    for this long."""
+    """Maximum time that a worker may take for one batch, or a front end to respond, before it is replaced."""
     front_ends: int = Field(1, ge=1, le=64)
-    """Processes that accept and answer calls on one port (Linux) and share the workers. Use more than 1 if a
-    single one cannot keep a GPU, or many workers, busy."""
+    """Number of processes that accept and answer calls on one port (Linux) and share the workers. Use more
+    than 1 if a single one cannot keep a GPU, or many workers, busy."""
     max_connection_age_s: float = Field(300.0, ge=0)
-    """Age at which a client is asked to reconnect once its calls are answered (plus or minus a tenth), so
-    that it finds servers that were added to the name. 0: never."""
+    """Age of a connection (plus or minus a tenth) at which the client is asked to reconnect once its calls
+    are answered, so that it finds servers that were added under the same name. 0: never."""
     grace_s: float = Field(30.0, ge=0)
-    """How long a stopping server lets calls finish."""
+    """Maximum time that a stopping server allows for open calls to finish."""
 
     @classmethod
     def settings_customise_sources(  # type: ignore[override]  # only init_settings is used

@@ -1,8 +1,8 @@
 """Multiply int8 matrices on CPUs with VNNI, three times as fast as float32.
 
-Each row of the weights, and each row of the input, is rounded to 127 steps on either side of zero, up to the
-row's own largest value; the product is exact in int32. The result of a row therefore does not depend on the
-rows beside it. Its error is about 0.8 % of the length of the float32 result.
+Each row of the weights and of the input is rounded to 127 steps on either side of zero, scaled to the row's
+largest magnitude; the product is exact in int32. The result of a row therefore does not depend on the other
+rows of the input. Its error is about 0.8 % of the length of the float32 result.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ ZERO_POINT = 128
 MIN_ROW_MAXIMUM = 1e-20
 """Lower limit of a row's largest magnitude, so that rows of zeros can be divided by it."""
 EXPECTED_ROWS = 64
-"""Number of input rows for which oneDNN packs the weights; the packed weights suit any number."""
+"""Number of input rows for which oneDNN packs the weights; the packed weights can be used with any number of
+rows."""
 MAX_RELATIVE_ERROR = 0.02
-"""Largest error of a product relative to its length; if sums overflow, the error is many times larger."""
+"""Largest accepted error of a product, relative to the length of the exact result. If sums overflow, the
+error is many times larger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ def multiply_in_int8(weights: Iterable[Tensor]) -> None:
     """Make ``linear`` multiply these matrices in int8; later changes to them have no effect.
 
     Raises:
-        ConfigError: the processor or the installed torch does not support int8 products.
+        ConfigError: If the processor or the installed torch does not support int8 products.
     """
     if not is_int8_exact():
         raise ConfigError(
@@ -87,7 +89,8 @@ def int8_linear(x: Tensor, matrix: Int8Matrix, bias: Tensor | None = None) -> Te
 
 @cache
 def is_int8_exact() -> bool:
-    """Whether oneDNN's int8 operators exist and do not overflow, tested with nearly the largest sums."""
+    """Whether oneDNN's int8 operators exist and do not overflow, tested with sums close to the largest
+    possible."""
     random = torch.Generator().manual_seed(1)
     x, weight = (torch.rand(EXPECTED_ROWS, 256, generator=random) / 4 + 0.75 for _ in range(2))
     try:

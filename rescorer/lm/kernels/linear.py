@@ -1,7 +1,7 @@
 """Multiply matrices for scoring with the fastest kernel of the machine.
 
-On CPUs torch multiplies float32 matrices with MKL, which reaches only half the speed of an AMD processor;
-oneDNN, which torch ships for other types, reaches all of it. Both accumulate in float32.
+On CPUs torch multiplies float32 matrices with MKL, which reaches only half the peak speed of an AMD
+processor; oneDNN, which torch includes for other types, reaches full speed. Both accumulate in float32.
 """
 
 from __future__ import annotations
@@ -18,15 +18,18 @@ from rescorer.lm.kernels.int8 import int8_linear, int8_matrix_of
 from rescorer.lm.kernels.row_padding import COARSE_STEPS, FINE_STEPS, MIN_ROWS, pad_rows
 
 MIN_MULTIPLICATIONS = 1 << 19
-"""Smallest product for which oneDNN is worth its call; the weights are assumed to be reordered."""
+"""Smallest product, in multiplications, for which calling oneDNN pays off, assuming that the weights are
+already in its memory order."""
 MIN_SLICE_ROWS = 192
-"""Fewest rows for which oneDNN multiplies a slice of a parameter, such as the weights of one class. It
-compiles kernels for each of the hundreds of slice sizes and keeps them (300 MB); fewer rows do not repay
-that."""
+"""Smallest number of rows for which oneDNN multiplies a slice of a parameter, such as the weights of one
+class. oneDNN compiles kernels for each of the hundreds of slice sizes and keeps them (300 MB), which does not
+pay off for fewer rows."""
 EXPECTED_ROWS = 64
-"""Number of rows for which oneDNN orders the weights; the order suits any other number too."""
+"""Number of input rows for which oneDNN reorders the weights; the result can be used with any number of
+rows."""
 MAX_ERROR = 1e-5
-"""Largest error of a product of random unit vectors; float32 stays below 1e-6, bfloat16 far above 1e-3."""
+"""Largest accepted error of a product of random unit vectors. Errors are below 1e-6 in float32 and far above
+1e-3 in bfloat16."""
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -62,8 +65,9 @@ _reordered: MutableMapping[Tensor, tuple[int, Tensor]] = WeakIdKeyDictionary()
 def reorder_weight(weight: nn.Parameter) -> Tensor:
     """Copy a parameter into oneDNN's memory order, once per version of the parameter.
 
-    Reordering for every product would be most of the work if there are few rows. Only for parameters that
-    take no gradients: fused optimisers change the others without changing their version.
+    Reordering the weights for every product would be most of the work if there are few rows. Use this only
+    for parameters that require no gradients: fused optimisers change other parameters without changing their
+    version.
     """
     version, copy = _reordered.get(weight, (-1, weight))
     if version != weight._version:
@@ -75,7 +79,7 @@ def reorder_weight(weight: nn.Parameter) -> Tensor:
 def cast_matrices_to_bfloat16(parameters: Iterable[nn.Parameter]) -> None:
     """Cast every matrix to bfloat16, for ``linear``.
 
-    Biases keep their type: in bfloat16, ln P of a rare word would lose its second decimal.
+    Biases keep their type: in bfloat16, ln P of a rare word would be accurate to only one decimal place.
     """
     for parameter in parameters:
         if parameter.dim() >= 2:
@@ -84,7 +88,8 @@ def cast_matrices_to_bfloat16(parameters: Iterable[nn.Parameter]) -> None:
 
 @cache
 def is_onednn_exact() -> bool:
-    """Whether oneDNN exists and accumulates in float32; it can be configured, or built, to round to less."""
+    """Whether oneDNN exists and accumulates in float32; it can be configured or built to use a lower
+    precision."""
     random = torch.Generator().manual_seed(1)
     x, weight = (functional.normalize(torch.randn(MIN_ROWS, 256, generator=random), dim=1) for _ in range(2))
     try:

@@ -31,7 +31,7 @@ def dequantise_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Convert the matrices of ``quantise_tensors`` back to float32; other tensors stay unchanged.
 
     Raises:
-        KeyError: scales without their matrix.
+        KeyError: If there are scales without the matrix to which they belong.
     """
     restored = {name: value for name, value in tensors.items() if not name.endswith(SCALE_SUFFIX)}
     for name, scale in tensors.items():

@@ -1,8 +1,8 @@
-"""Pad inputs of oneDNN with rows of zeros, so that it meets only a few different numbers of rows.
+"""Pad inputs of oneDNN with rows of zeros, so that only a few different row counts occur.
 
 oneDNN compiles and keeps a kernel for each number of rows and each size of a matrix; compiling takes as long
-as a small product. The levels of tries have all sizes: without padding, scoring lists one by one takes half
-as long again and half a gigabyte more memory.
+as a small product. The levels of tries vary in size: without padding, scoring lists one by one takes 50 %
+longer and half a gigabyte more memory.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from torch.nn import functional
 MIN_ROWS = 32
 """Smallest number of rows after padding."""
 FINE_STEPS, COARSE_STEPS = 8, 2
-"""Row counts per octave: for the few matrices of a network, and for the many classes of an output layer."""
+"""Number of different row counts between successive powers of two: for the few matrices of a network, and for
+the many classes of an output layer."""
 
 
 def pad_rows(x: Tensor, steps_per_octave: int) -> Tensor:
@@ -23,7 +24,9 @@ def pad_rows(x: Tensor, steps_per_octave: int) -> Tensor:
 
 
 def padded_row_count(rows: int, steps_per_octave: int) -> int:
-    """Round up to at least ``MIN_ROWS``, and to one of ``steps_per_octave`` numbers between powers of two.
+    """Round a row count up to one of ``steps_per_octave`` values between successive powers of two.
+
+    The result is at least ``MIN_ROWS``.
 
     >>> [padded_row_count(rows, 2) for rows in (1, 32, 33, 100, 1000)]
     [32, 32, 48, 128, 1024]

@@ -11,7 +11,7 @@ from typing import Protocol
 from torch import Tensor, nn
 
 State = tuple[Tensor, ...]
-"""What a network carries from word to word: tensors whose first axis is the node, (N, …)."""
+"""State that a network carries from one word to the next: tensors whose first axis is the node, (N, …)."""
 
 
 class ContextNetwork(Protocol):
@@ -20,13 +20,13 @@ class ContextNetwork(Protocol):
     output_size: int
     embedding: nn.Embedding
     window: int
-    """Number of words that a vector depends on; 0: all words so far."""
+    """Number of words on which a context vector depends; 0 if it depends on all words so far."""
 
     def forward(self, words: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """Compute the context vectors after each word, (B, T) → (B, T, D), and the state after the last one.
 
         Args:
-            state: where each row continues; None: the initial state.
+            state: the state from which each row continues; None: the initial state.
         """
 
     def __call__(self, words: Tensor, state: State | None = None) -> tuple[Tensor, State]: ...

@@ -19,7 +19,7 @@ ACTIVATIONS = ("tanh", "sigmoid", "relu", "linear")
 class NetworkConfig:
     """Configuration of a network, stored as ``config.json``.
 
-    Defaults of fields added later keep the meaning of older files.
+    Fields that were added later have defaults that preserve the meaning of older files.
     """
 
     vocabulary_size: int
@@ -39,19 +39,20 @@ class NetworkConfig:
     """Output layer: class-factored softmax, full softmax, or a tree of binary decisions."""
     activation: str = "tanh"
     """Activation of a simple recurrent, feed-forward or log-bilinear network; the log-bilinear model of Mnih
-    & Hinton (2007) is ``linear``."""
+    & Hinton (2007) uses ``linear``."""
     window: int = 0
-    """Number of words that a feed-forward or log-bilinear network sees, n - 1 for an n-gram; 0 for recurrent
-    networks."""
+    """Number of preceding words that a feed-forward or log-bilinear network uses as context (n - 1 for a
+    network of order n); 0 for recurrent networks."""
     residual: bool = False
-    """Every layer above the first adds its output to its input."""
+    """Residual connections: every layer above the first adds its output to its input."""
     carried: bool = False
     """True if training carried the state across sentence ends, with ``</s>`` as an ordinary input; scoring
     then starts from ``</s>``. Otherwise a sentence starts from the zero state and ``<s>``."""
     locked_dropout: bool = False
     """Use one dropout mask for all positions of a sequence (Gal & Ghahramani 2016)."""
     weight_dropout: float = 0.0
-    """Share of the recurrent weights that training drops for a whole batch (Merity et al. 2018)."""
+    """Share of the recurrent weights that training sets to zero, for a whole batch at a time (Merity et al.
+    2018)."""
 
     def __post_init__(self) -> None:
         for name, known in (("kind", KINDS), ("output", OUTPUTS), ("activation", ACTIVATIONS)):
@@ -98,7 +99,7 @@ class NetworkConfig:
         """Build a config from plain data.
 
         Raises:
-            BundleError: a setting is unknown, missing or out of range.
+            BundleError: If a setting is unknown, missing or out of range.
         """
         unknown = sorted(set(values) - {field.name for field in fields(cls)})
         if unknown:

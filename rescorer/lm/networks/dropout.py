@@ -28,8 +28,8 @@ def apply_dropout(values: Tensor, share: float, locked: bool) -> Tensor:
 def _dropout_mask(shape: torch.Size, share: float) -> Tensor:
     """Factors of a dropout layer: zero for dropped values, 1 / (1 - share) for the others.
 
-    Four values share one random integer, which is five times as fast as one random number each; those would
-    take a third of the training time of a small network.
+    Four values share one random integer, which is five times as fast as drawing one random number per value;
+    that would take a third of the training time of a small network.
     """
     threshold = min(round(share * MASK_LEVELS), MASK_LEVELS - 1)
     draws = torch.empty(-(-shape.numel() // 4), dtype=torch.int64).random_(-(2**63), None)

@@ -22,7 +22,8 @@ warnings.filterwarnings("ignore", message="RNN module weights are not part of si
 
 
 class RecurrentLayers(nn.Module):
-    """Base class of all kinds. Biases come in pairs: one for the input, one for the previous state."""
+    """Base class of all kinds of recurrent layers. Biases come in pairs: one for the input, one for the
+    previous state."""
 
     n_gates: int
     n_parts = 1
@@ -49,7 +50,7 @@ class RecurrentLayers(nn.Module):
                 self._adjust_initial_values(layer)
 
     def _adjust_initial_values(self, layer: int) -> None:
-        """Change the initial values of ±1/√H where that helps this kind to learn."""
+        """Replace the initial values, within ±1/√H, where others help this kind of layer to learn."""
 
     def parameter(self, name: str, layer: int) -> Tensor:
         return getattr(self, f"{name}_l{layer}")

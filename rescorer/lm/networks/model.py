@@ -24,13 +24,16 @@ def build_output_layer(config: NetworkConfig, size: int, tied_weight: Tensor | N
         tied_weight: the input embedding, if the output layer shares it.
 
     Raises:
-        BundleError: the weights of a tree are to be tied.
+        BundleError: If tied embeddings are combined with a tree-structured output layer.
     """
     if config.output == "full":
         return FullSoftmax(size, config.n_words, tied_weight)
     if config.output == "tree":
         if tied_weight is not None:
-            raise BundleError("a tree's decisions are not words: its weights cannot be tied to the embedding")
+            raise BundleError(
+                "tied embeddings cannot be combined with a tree-structured output layer: "
+                "its units are decisions, not words"
+            )
         return TreeSoftmax(size, config.n_words)
     return ClassFactoredSoftmax(size, config.class_sizes, tied_weight)
 
@@ -59,14 +62,14 @@ class NeuralModel(nn.Module):
         """Vectors after each input in float32, (B, T) → (B, T, D), and the state after the last one.
 
         Args:
-            bfloat16: multiply the matrices of the network in that precision.
+            bfloat16: multiply the matrices of the network in bfloat16 precision.
         """
         with torch.autocast(inputs.device.type, torch.bfloat16, enabled=bfloat16):
             hidden, state = self.network(inputs, state)
         return hidden.float(), tuple(part.float() if part.is_floating_point() else part for part in state)
 
     def loss(self, inputs: Tensor, targets: Tensor, bfloat16: bool = False) -> Tensor:
-        """Σ −ln P over the targets; inputs, targets: (B, T), negative targets are padding."""
+        """Compute Σ −ln P over the targets. Inputs and targets: (B, T); negative targets are padding."""
         hidden, _ = self.context_vectors(inputs, bfloat16=bfloat16)
         is_word = targets >= 0
         return self.output.loss(hidden[is_word], targets[is_word])

@@ -3,8 +3,8 @@
 The input projection is computed beforehand, in one product for all positions. The loops contain one product
 per position, forward and backward; everything that does not depend on the previous position is computed for
 all positions at once: the derivatives of the activations and the gradient of the recurrent weights. Autograd
-over the same steps takes three times as long. The dtype is that of the gates, so that autocast around the
-input projection determines it.
+over the same steps takes three times as long. The loops use the dtype of the gates, which is therefore
+determined by autocast around the input projection.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ACTIVATE_IN_PLACE = {
 
 
 def activation_derivative(activation: str, values: Tensor) -> Tensor:
-    """Derivative of an activation where it took these values."""
+    """Derivative of an activation, computed from the values of its output."""
     match activation:
         case "tanh":
             return 1 - values * values
@@ -115,8 +115,9 @@ class GruRecurrence(Function):
             grad = below.addcmul_(grad, update[t])
         weight_grad = (product_grad.flatten(0, 1).t() @ previous.flatten(0, 1)).to(weight.dtype)
         bias_grad = product_grad.sum((0, 1), dtype=weight.dtype)
-        # Gates and product have the same gradient, except that the reset gate scales the product's n. The
-        # product's gradient is used up, so its memory is reused.
+        # The gates and the recurrent product have the same gradient, except that the reset gate scales the
+        # part of the product that belongs to n. The product's gradient is not needed any more, so its
+        # memory is reused.
         gates_grad = product_grad
         torch.mul(full_grad, new_derivative, out=gates_grad[:, :, 2 * hidden.shape[2] :])
         return gates_grad, grad.to(start.dtype), weight_grad, bias_grad

@@ -77,7 +77,7 @@ class RecurrentNetwork(nn.Module):
         return self._project(below), tuple(after)
 
     def _project(self, hidden: Tensor) -> Tensor:
-        """Apply ``projection`` with the matrix product of scoring."""
+        """Apply ``projection`` with ``linear``, the matrix product used for scoring."""
         return linear(hidden, self.projection.weight) if isinstance(self.projection, nn.Linear) else hidden
 
     def set_dropout(self, dropout: float) -> None:

@@ -41,5 +41,5 @@ class OutputLayer(Protocol):
     def distribution(self, hidden: Tensor) -> Tensor:
         """ln P(w | hidden) of every word, (N, D) → (N, n_words).
 
-        The slow and obvious reference for ``log_probs``.
+        A slow but simple reference for ``log_probs``.
         """

@@ -117,8 +117,8 @@ class _Loss(torch.autograd.Function):
     """Σ −ln P(class | hidden) − ln P(word | class, hidden).
 
     Computes one small matrix product per class of the batch, and everything else in a few operations per
-    table of classes. Autograd over as many slices would spend its time on bookkeeping and on gradients of
-    full size that are mostly zero.
+    table of classes. Autograd would spend most of its time on bookkeeping for the slices and on full-size
+    gradients that are mostly zero.
     """
 
     @staticmethod

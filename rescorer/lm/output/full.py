@@ -11,9 +11,11 @@ from rescorer.lm.output.cross_entropy import cross_entropy_and_gradient
 from rescorer.lm.output.edges import row_blocks
 
 BLOCK_SCORES = {"cpu": 1 << 22, "cuda": 1 << 28}
-"""Number of word scores held at once: 16 MB stay in a processor's cache, 1 GB keeps a GPU busy."""
+"""Number of word scores held at once: 16 MB on a CPU, to fit into its cache, and 1 GB on a GPU, to keep it
+busy."""
 MIN_BLOCK_ROWS = 256
-"""Fewest rows of a block: each block reads and updates the gradient of all words, which must pay off."""
+"""Smallest number of rows per block. Each block reads and updates the gradient of all words, which takes too
+long if there are fewer rows."""
 
 
 class FullSoftmax(nn.Module):

@@ -20,7 +20,7 @@ class Table:
     """The classes of one table that have rows in a batch."""
 
     rows: slice
-    """Rows of the table in the batch sorted by class."""
+    """Rows of the batch, sorted by class, that belong to this table."""
     width: int
     """Number of words in the largest class."""
     words: list[slice]
@@ -72,7 +72,7 @@ class TableLayout:
 
 
 def uncovered_ranges(ranges: Sequence[slice], n: int) -> Iterator[slice]:
-    """Yield the parts of 0 … n-1 that disjoint ranges leave out."""
+    """Yield the parts of 0 … n-1 that the given disjoint ranges do not cover."""
     begin = 0
     for covered in sorted(ranges, key=lambda covered: covered.start):
         if begin < covered.start:

@@ -26,7 +26,8 @@ with warnings.catch_warnings():  # torch warns once per process that sparse CSR 
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """The decisions on the paths to some words, flat: those of word i are starts[i] … starts[i+1]-1."""
+    """The decisions on the paths to some words, as flat arrays: word i has the range starts[i] …
+    starts[i+1]-1."""
 
     starts: Tensor
     """(N + 1,) int64."""
@@ -73,7 +74,7 @@ class TreeSoftmax(nn.Module):
                 higher number than its parent and 0 as the root, or V-1+w for the word w.
 
         Raises:
-            BundleError: ``children`` is not such a tree, or a path is longer than ``MAX_PATH_DECISIONS``.
+            BundleError: If ``children`` is not such a tree, or a path is longer than ``MAX_PATH_DECISIONS``.
         """
         starts, nodes, sides = word_paths(np.asarray(children), len(self.tree) + 1)
         self.tree.copy_(torch.from_numpy(np.asarray(children)))
@@ -131,7 +132,7 @@ class TreeSoftmax(nn.Module):
     def distribution(self, hidden: Tensor) -> Tensor:
         """See ``OutputLayer``."""
         scores = functional.linear(hidden, self.word_weight, self.word_bias)  # (N, V-1)
-        log_p = hidden.new_zeros(len(hidden), 2 * self.n_words - 1)  # of reaching a decision or a word
+        log_p = hidden.new_zeros(len(hidden), 2 * self.n_words - 1)  # ln P of reaching each decision or word
         for node, (first, second) in enumerate(self.tree.tolist()):
             log_p[:, first] = log_p[:, node] + functional.logsigmoid(-scores[:, node])
             log_p[:, second] = log_p[:, node] + functional.logsigmoid(scores[:, node])
@@ -153,11 +154,11 @@ def word_paths(children: np.ndarray, n_words: int) -> tuple[np.ndarray, np.ndarr
         children: (V-1, 2), see ``TreeSoftmax.set_tree``.
 
     Returns:
-        (V + 1,) start of each word's path; and, flat, the decisions on the paths, root first, and the child
-        (0 or 1) taken at each.
+        (V + 1,) start of each word's path; and two flat arrays: the decisions on the paths, root first, and
+        the child (0 or 1) taken at each decision.
 
     Raises:
-        BundleError: ``children`` is not a tree over all words, or a path is longer than
+        BundleError: If ``children`` is not a tree over all words, or a path is longer than
             ``MAX_PATH_DECISIONS``.
     """
     parent, side = _parents(children, n_words)

@@ -23,13 +23,13 @@ current_client: ContextVar[str] = ContextVar("client", default="")
 
 
 class Authenticator:
-    """Find the client that makes a call; without a clients file everybody may call.
+    """Identify the client that makes a call; without a clients file, anyone may make calls.
 
     Args:
-        path: the clients file; None: there is none.
+        path: the clients file, if any.
 
     Raises:
-        ConfigError: the file is invalid.
+        ConfigError: If the file is invalid.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -42,7 +42,7 @@ class Authenticator:
         """Read the file again.
 
         Raises:
-            ConfigError: the file is invalid; the previous clients stay.
+            ConfigError: If the file is invalid; the previously read clients stay valid.
         """
         if self._path is None:
             return
@@ -54,8 +54,8 @@ class Authenticator:
         """Return the client's name, empty without a clients file.
 
         Raises:
-            Unauthenticated: the call has neither a known token nor a known certificate.
-            PermissionDenied: the client does not have the role.
+            Unauthenticated: If the call has neither a known token nor a known certificate.
+            PermissionDenied: If the client does not have the role.
         """
         if self._path is None:
             return ""

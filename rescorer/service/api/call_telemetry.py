@@ -31,9 +31,9 @@ class Call:
         timings: phases of the current message.
         model: label of the bundle that serves the call.
         lists: number of lists in all messages so far.
-        failed_lists: number of these lists that got an error of their own; the call's status is OK all the
-            same.
-        edges: number of trie edges of the batches that the lists were part of.
+        failed_lists: number of lists that were answered with an individual error, which does not affect the
+            status of the call.
+        edges: total number of trie edges in the batches that contained these lists.
     """
 
     def __init__(self, method: str, metrics: Metrics, span: CallSpan | None) -> None:
@@ -106,7 +106,7 @@ class Telemetry:
     """Create the telemetry of a server's calls.
 
     Args:
-        tracing: creates spans; None: there are none.
+        tracing: creates spans; None: no spans are created.
     """
 
     def __init__(self, metrics: Metrics, tracing: Tracing | None = None) -> None:

@@ -14,8 +14,8 @@ from rescorer.errors import Unavailable
 Message = TypeVar("Message")
 
 LAST_READ_S = 0.1
-"""How long a stopping server waits for the end of a stream that may have arrived already; if it has, the
-client has all its answers and needs no error."""
+"""How long a stopping server waits for a client to close its stream. The end of the stream may have arrived
+already; then the client has all its answers and needs no error."""
 
 
 class Drain:
@@ -29,7 +29,8 @@ class Drain:
         self._none_open.set()
 
     def begin(self) -> None:
-        """End the streams: those that wait for their client at once, others after the current message."""
+        """End the streams: immediately if they are waiting for the client, otherwise after the current
+        message."""
         self._stop_requested.set()
 
     def add_call(self, context: grpc.aio.ServicerContext) -> None:
@@ -60,7 +61,7 @@ class Drain:
         """Yield the messages of a client until it closes the stream.
 
         Raises:
-            Unavailable: the server is stopping.
+            Unavailable: If the server is stopping.
         """
         stop_requested = asyncio.ensure_future(self._stop_requested.wait())
         try:
@@ -76,7 +77,7 @@ async def read_unless_stopped(
     """Return the next message, or None at the end of the stream.
 
     Raises:
-        Unavailable: the server is stopping.
+        Unavailable: If the server is stopping.
     """
     reading = asyncio.ensure_future(read)
     try:

@@ -25,9 +25,9 @@ from rescorer.service.observability.timings import PhaseTiming, label
 
 PUSHBACK = "grpc-retry-pushback-ms"
 MAX_STATUS_TEXT_CHARS = 200
-"""Longest text in a call's status. A status travels in headers, with each text up to five times and encoded,
-and gRPC's clients accept 8 KiB of headers: a longer status would reach them as RESOURCE_EXHAUSTED or
-CANCELLED."""
+"""Longest text in a call's status. A status is sent in headers, which contain each text up to five times and
+encoded, and gRPC's clients accept 8 KiB of headers; they would report a longer status as RESOURCE_EXHAUSTED
+or CANCELLED."""
 
 
 class ErrorInterceptor(grpc.aio.ServerInterceptor):
@@ -91,7 +91,7 @@ def decode(handler: Any, data: bytes, call: Call) -> Any:
     """Decode a request message.
 
     Raises:
-        InputError: the bytes are not a valid message.
+        InputError: If the bytes are not a valid message.
     """
     began_at = time.perf_counter()
     try:
@@ -123,7 +123,7 @@ async def guard(context: grpc.aio.ServicerContext, call: Call) -> AsyncIterator[
 async def abort(context: grpc.aio.ServicerContext, error: Exception) -> None:
     """Abort the call with the status of an error.
 
-    The time to retry after is in the trailing metadata for gRPC's own retries, and in the status details.
+    The retry delay is sent in the trailing metadata, for gRPC's own retries, and in the status details.
     """
     request_id = bind_request_id(context)
     status = rpc_status.to_status(status_from_error(error, request_id, max_text_chars=MAX_STATUS_TEXT_CHARS))

@@ -25,7 +25,7 @@ class ModelService(ModelServiceServicer):
     """Describe models from memory, without waiting for the queue or the disk.
 
     Args:
-        shadow: the bundle that is compared with the default model; None: there is none.
+        shadow: the bundle that is compared with the default model, if any.
     """
 
     def __init__(self, repository: ModelRepository, shadow: Shadow | None = None) -> None:

@@ -1,6 +1,6 @@
 """Prepare the lists or texts of a request for scoring, and write the response from their scores.
 
-These are plain functions, so that they can run in threads beside the event loop.
+These are plain functions, so that they can run in threads alongside the event loop.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: Service
     """Check and normalise the lists of a request.
 
     Raises:
-        ConfigError: the weights do not fit the bundle.
+        ConfigError: If the weights do not fit the bundle.
     """
     weights = select_weights(ranker, request)
 
@@ -82,8 +82,8 @@ def prepare_texts(ranker: ListRanker, request: pb.ScoreTextRequest) -> PreparedR
     """Normalise texts to score, and present them as one list without scores.
 
     Raises:
-        ConfigError: the weights do not fit the bundle.
-        InvalidList: a text is too long.
+        ConfigError: If the weights do not fit the bundle.
+        InvalidList: If a text is too long.
     """
     words = tuple(ranker.bundle.normaliser.normalise(text) for text in request.texts)
     context: Words = ranker.bundle.normaliser.normalise(request.context)
@@ -97,7 +97,7 @@ def select_weights(ranker: ListRanker, request: RescoreRequest | pb.ScoreTextReq
     """Return the complete weights that a request asks for.
 
     Raises:
-        ConfigError: the bundle does not have weights of that name, or the weights do not fit the bundle.
+        ConfigError: If the bundle does not have weights of that name, or the weights do not fit the bundle.
     """
     weighting = request.WhichOneof("weighting")
     if weighting == "weights":
@@ -123,8 +123,8 @@ def write_response(
         outcomes: outcomes of the valid lists, in their order.
 
     Raises:
-        Unavailable: a list was not scored for a temporary reason.
-        RescorerError: no valid list could be scored.
+        Unavailable: If a list was not scored for a temporary reason.
+        RescorerError: If no valid list could be scored.
     """
     raise_if_request_failed(outcomes)
     label = prepared_request.ranker.bundle.label
@@ -157,7 +157,7 @@ def write_response(
 
 
 def raise_if_request_failed(outcomes: Sequence[ListOutcome]) -> None:
-    """Raise an error of a list for the whole request if it is temporary, or if all lists failed."""
+    """Raise a list's error for the whole request if it is temporary, or if all lists failed."""
     errors = [outcome.error for outcome in outcomes if outcome.error is not None]
     temporary = [error for error in errors if isinstance(error, Unavailable)]
     if temporary or (errors and len(errors) == len(outcomes)):
@@ -167,10 +167,10 @@ def raise_if_request_failed(outcomes: Sequence[ListOutcome]) -> None:
 def rank_list(
     prepared_request: PreparedRequest, prepared: PreparedList, outcome: ListOutcome, *, merge: bool
 ) -> Ranking:
-    """Rank one list by its scores, or as its degradation requires.
+    """Rank one list by its scores, or by the fallback with which it was answered.
 
     Raises:
-        InvalidList: a total is not finite.
+        InvalidList: If a total is not finite.
     """
     if outcome.degradation == pb.DEGRADATION_FIRST_PASS:
         return rank_first_pass(prepared, prepared_request.weights)
@@ -191,7 +191,7 @@ def write_text_scores(
     """Return the response with the score of each text, in input order.
 
     Raises:
-        RescorerError: the texts could not be scored.
+        RescorerError: If the texts could not be scored.
     """
     response = pb.ScoreTextResponse(
         weights=weights_to_proto(prepared_request.weights), model=prepared_request.ranker.bundle.label
@@ -221,7 +221,7 @@ def rank_first_pass(prepared: PreparedList, weights: Weights) -> Ranking:
     """Keep the order of a list, with totals from its streams and number of words only.
 
     Raises:
-        InvalidList: a total is not finite.
+        InvalidList: If a total is not finite.
     """
     components = components_of(prepared, {})
     total = totals(components, replace(weights, lm={}, oov=0.0))

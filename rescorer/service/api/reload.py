@@ -17,13 +17,13 @@ log = structlog.get_logger()
 
 
 class Reloader:
-    """Reload what has changed on disk; what cannot be used is reported, and its previous state stays.
+    """Reload files that changed on disk. Unusable files are reported, and their previous state stays in use.
 
     Args:
         settings: the settings that the server started with.
         read_settings: reads the settings from their sources again; None: they cannot change.
         on_reloaded: called after a reload that was requested or that changed something.
-        shadow: looks for a new version of its own bundle too.
+        shadow: the shadow, if any, whose bundle is reloaded too.
     """
 
     def __init__(

@@ -50,7 +50,7 @@ class RescorerService(RescorerServiceServicer):
         admission: admits calls.
         late_admission: admits refused calls whose caller permits a fallback.
         offloader: runs the jobs that prepare requests and write responses.
-        shadow: is offered the answered lists; None: there is no shadow.
+        shadow: receives the answered lists; None: there is no shadow.
     """
 
     def __init__(

@@ -62,7 +62,7 @@ class Shadow:
     """A second bundle that is compared with the primary one; create it in the event loop.
 
     Args:
-        models: repository of the shadow alone, loaded by ``pool``.
+        models: repository that contains only the shadow, loaded by ``pool``.
         primary: returns the label of the primary bundle.
         is_busy: whether requests wait for the primary bundle.
         share: share of the lists to compare, 0 to 1.
@@ -101,7 +101,7 @@ class Shadow:
         self._running = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Stop at once, without comparing the waiting lists."""
+        """Stop immediately, without comparing the waiting lists."""
         tasks = [task for task in (self._running, self._reloading) if task is not None]
         for task in tasks:
             task.cancel()
@@ -178,7 +178,7 @@ class Shadow:
         """Score the request's only list and return its finished work items.
 
         Raises:
-            DeadlineExceeded: the list was not scored in time.
+            DeadlineExceeded: If the list was not scored in time.
         """
         timeout_s = self.pool.timeout_s
         deadline = time.monotonic() + timeout_s
@@ -205,7 +205,7 @@ class Shadow:
 
 
 def is_chosen(request_id: str, list_id: str, share: float) -> bool:
-    """Whether a list is in the share to compare; always the same for the same ids."""
+    """Whether a list is chosen for comparison; the choice depends only on the ids."""
     digest = blake2b(f"{request_id}\0{list_id}".encode(), digest_size=8).digest()
     return int.from_bytes(digest) < share * 2**64
 
@@ -214,8 +214,8 @@ def prepare_list(ranker: ListRanker, answered: AnsweredList) -> PreparedRequest:
     """Prepare an answered list for scoring by the shadow.
 
     Raises:
-        ConfigError: the request's weights do not fit the shadow.
-        InvalidList: the shadow cannot score the list.
+        ConfigError: If the request's weights do not fit the shadow.
+        InvalidList: If the shadow cannot score the list.
     """
     weights = select_weights(ranker, answered.request)
     nbest = list_from_proto(answered.request.lists[answered.list_index])

@@ -15,13 +15,13 @@ from contextlib import asynccontextmanager
 from rescorer.errors import Overloaded
 
 REFUSED_MEMORY_S = 10.0
-"""How long after a refusal other clients leave room for the refused client."""
+"""How long after a refusal other clients leave capacity for the refused client."""
 AVERAGING_TIME_S = 2.0
 """Time constant of the moving average of the throughput."""
 USABLE_DEADLINE_SHARE = 2 / 3
 """Largest predicted scoring time, as a share of the time to the deadline. Predictions are uncertain, and
-under overload every admitted call takes about as long as it may; one that is late has delayed others for
-nothing."""
+under overload every admitted call takes about as long as this limit permits; a call that misses its deadline
+has delayed others for nothing."""
 RETRY_BOUNDS_S = (0.05, 5.0)
 """Bounds of the time after which a refused caller should try again."""
 
@@ -30,7 +30,8 @@ SETTINGS = {
     "tokens": ("max_in_flight_tokens", "max_in_flight_tokens"),
     "streams": ("max_streams", "max_client_streams"),
 }
-"""Names of the settings that bound each quantity, over all clients and per client, for refusals."""
+"""Names of the settings that bound each quantity, over all clients and per client, for the messages of
+refusals."""
 
 
 class Throughput:
@@ -129,7 +130,7 @@ class Quota:
 
 
 class Ticket:
-    """What an admitted call holds; ``Admission.correct`` updates it once the tokens are counted."""
+    """Amounts that an admitted call holds; ``Admission.correct`` updates them once the tokens are counted."""
 
     def __init__(self, client: Hashable, lists: int, tokens: int) -> None:
         self.client, self.lists, self.tokens = client, lists, tokens
@@ -164,15 +165,15 @@ class Admission:
         remaining_s: float = math.inf,
         wait: bool = False,
     ) -> AsyncIterator[Ticket]:
-        """Reserve room for a call while the context is entered.
+        """Reserve capacity for a call for the duration of the ``with`` block.
 
         Args:
             tokens: estimated number of tokens to score.
             remaining_s: time to the caller's deadline.
-            wait: wait for room instead of refusing the call.
+            wait: wait for capacity instead of refusing the call.
 
         Raises:
-            Overloaded: there is no room, or the deadline would probably be missed.
+            Overloaded: If there is no capacity, or the deadline would probably be missed.
         """
         ticket = Ticket(client, lists, tokens)
         async with self._changed:
@@ -204,7 +205,8 @@ class Admission:
         return self.throughput.seconds_for(self.tokens.held)
 
     def retry_after_s(self) -> float:
-        """When a refused caller may find room; randomised so that callers do not return all at once."""
+        """Seconds until a refused caller may find capacity; randomised so that callers do not all return
+        together."""
         low, high = RETRY_BOUNDS_S
         return min(max(self.predicted_wait_s(), low), high) * random.uniform(0.8, 1.2)
 
@@ -219,7 +221,7 @@ class Admission:
         return ""
 
     def _fits(self, ticket: Ticket) -> bool:
-        """Whether there is room for a waiting call; if not, other clients leave some."""
+        """Whether there is capacity for a waiting call; if not, other clients have to leave some for it."""
         if not self._reason_to_refuse(ticket, math.inf):
             return True
         self._remember_refused(ticket.client)

@@ -77,7 +77,7 @@ class Batcher:
         self._arrival.set()
 
     def cancel(self, items: Sequence[WorkItem]) -> None:
-        """Cancel those of the items that are not finished."""
+        """Cancel the items that are not finished."""
         for item in items:
             if not item.future.done():
                 item.future.cancel()
@@ -107,7 +107,7 @@ class Batcher:
                 return items
 
     async def _serve(self, items: list[WorkItem]) -> None:
-        """Score a batch, including items that join it; if that fails, score each item alone, once."""
+        """Score a batch, including items that join it; if that fails, score each item individually, once."""
         error = await self._score_batch(items)
         if error is None:
             return
@@ -159,7 +159,7 @@ class Batcher:
         items: list[WorkItem],
         prepared: tuple[HypothesisTrie, list[PhaseTiming]] | None = None,
     ) -> Exception | None:
-        """Score items; if that fails, return the error and stop the worker if it is to blame.
+        """Score items; if that fails, return the error, and stop the worker if the worker caused it.
 
         Args:
             prepared: the trie of the items and its timings; None: build it.

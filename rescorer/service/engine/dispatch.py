@@ -47,7 +47,7 @@ class ListOutcome:
 
 
 class Dispatcher:
-    """Have lists scored by a batcher."""
+    """Score lists by means of a batcher."""
 
     def __init__(self, batcher: Batcher, max_batch_tokens: int, metrics: Metrics) -> None:
         self._batcher = batcher
@@ -63,7 +63,7 @@ class Dispatcher:
             late: skip complete scoring, for which there is no time, and use only the permitted fallback.
 
         Raises:
-            DeadlineExceeded: the deadline passed before all lists were scored.
+            DeadlineExceeded: If the deadline passed before all lists were scored.
         """
         outcomes: dict[int, ListOutcome] = {}
         fallback, deadline = call.fallback, call.deadline
@@ -80,7 +80,7 @@ class Dispatcher:
                 outcomes.setdefault(index, ListOutcome(degradation=pb.DEGRADATION_FIRST_PASS))
         if len(outcomes) < len(lists):
             raise DeadlineExceeded(
-                "the deadline, the caller's or that of max_wait_s, passed before all lists were scored; "
+                "the deadline (the caller's, or max_wait_s) passed before all lists were scored; "
                 "allow more time or permit a fallback"
             )
         return [outcomes[index] for index in range(len(lists))]
@@ -95,7 +95,7 @@ class Dispatcher:
         *,
         ngram_only: bool = False,
     ) -> dict[int, ListOutcome]:
-        """Return the outcomes, by index, of those of the indexed lists that are scored in time.
+        """Return, by index, the outcomes of the lists that are scored in time.
 
         Args:
             until: in ``time.monotonic`` seconds.

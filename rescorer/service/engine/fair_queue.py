@@ -1,4 +1,4 @@
-"""A fair queue of items that are served in batches of one kind.
+"""A fair queue of items that are served in batches; all items of a batch are of the same kind.
 
 It uses start-time fair queueing (Goyal, Vin and Cheng 1996): each item gets a tag, the virtual time at which
 its client's share of the service reaches it, and the item with the smallest tag is served first. A client

@@ -23,7 +23,7 @@ class Offloader:
     """Run the jobs of calls and batches without blocking the event loop for long.
 
     Args:
-        threads: where large jobs run.
+        threads: executor for large jobs.
         small_tokens: largest job that runs in the event loop, in tokens.
     """
 

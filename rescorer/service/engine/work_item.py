@@ -1,4 +1,4 @@
-"""Work items, the units that wait to be scored: hypotheses of one list; and the scores they receive."""
+"""Work items (hypotheses of one list that wait to be scored together) and the scores that they receive."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class BatchScores:
     Args:
         ranker: sums the scores over the paths of the trie.
         partial: (H,) bool, hypotheses whose end of sentence is not scored.
-        timings: phases of the batch, from building its trie on.
+        timings: phases of the batch, starting with building its trie.
         context_words: context words that the networks needed.
     """
 
@@ -61,9 +61,9 @@ class ItemScores(NamedTuple):
 
     batch: BatchScores
     rows: slice
-    """Which hypotheses of the batch belong to the item."""
+    """Range of the batch's hypotheses that belong to the item."""
     indices: Sequence[int]
-    """Index in its list of each of these hypotheses."""
+    """For each of these hypotheses, its index in the list."""
     queue: PhaseTiming
     """Time in the queue, until scoring of the batch began."""
 
@@ -75,7 +75,7 @@ class WorkItem:
     ranker: ListRanker
     """Ranker of the bundle that scores the item."""
     words: Sequence[Words]
-    """Canonical words of each hypothesis."""
+    """Words of each hypothesis after text normalisation."""
     partial: Sequence[bool]
     """Whether the end of sentence of each hypothesis is not scored."""
     context: Words
@@ -89,7 +89,7 @@ class WorkItem:
     queued_at: float = field(default_factory=time.perf_counter)
     """Time of creation, in ``time.perf_counter`` seconds."""
     indices: Sequence[int] = ()
-    """Index in its list of each hypothesis."""
+    """For each hypothesis, its index in the list."""
     future: asyncio.Future[ItemScores] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )

@@ -17,8 +17,8 @@ from rescorer.service.workers.worker import Worker
 FRONT_END = "front_end"
 """Label that distinguishes the samples of the front ends."""
 SERVER_WIDE = ("rescorer_device_memory_bytes", "rescorer_model_memory_bytes", "rescorer_models_refused")
-"""Metrics of the whole server, for which all front ends report the same value sooner or later. They are
-reported once, with the largest value."""
+"""Metrics of the whole server, for which all front ends eventually report the same value. Each is reported
+once, with the largest value."""
 
 
 class FrontEndMetrics(Collector):
@@ -66,9 +66,9 @@ def merge_metrics(texts: Mapping[int, str], own: Iterable[Metric] = ()) -> list[
     """Merge the metrics of several front ends and their supervisor into those of one server.
 
     Args:
-        texts: what each front end reports, in Prometheus' text format, by its number. Their ``rescorer_``
-            metrics that the supervisor also reports are ignored, because the workers belong to the
-            supervisor.
+        texts: metrics of each front end in Prometheus' text format, by number of the front end. Those whose
+            names begin with ``rescorer_`` are ignored if the supervisor reports them too, because the workers
+            belong to the supervisor.
         own: the supervisor's metrics.
     """
     families = {family.name: family for family in own}

@@ -36,9 +36,11 @@ from rescorer.service.workers.worker import ProcessWorker
 STABLE_AFTER_S = 10.0
 """When a process dies after it has run for this long, the count of consecutive losses starts again."""
 PING_INTERVAL_S = 1.0
-"""Interval of the checks that a front end responds. One that hangs would still be given connections."""
+"""Interval between checks that a front end responds. A front end that hangs would still be given
+connections."""
 METRICS_TIMEOUT_S = 2.0
-"""Longest wait for the metrics of a front end, which are left out after that: the reader waits for all."""
+"""Longest wait for the metrics of a front end. After that they are left out, so that the reader gets the
+metrics of the others."""
 STOP_S = 3.0
 """Time that a front end may take to stop beyond the grace time. The service managers in deploy/ allow 5 s."""
 
@@ -46,14 +48,14 @@ log = structlog.get_logger()
 
 
 class LostAfterWork(WorkerLost):
-    """A process was lost that had done some work; the count of consecutive losses starts again."""
+    """A process that had done some work was lost; the count of consecutive losses starts again."""
 
 
 class Supervisor:
     """A server of several front ends, in the running event loop.
 
     Args:
-        sources: where the settings come from, to read them again: the file and the options; see ``gather``.
+        sources: the settings file and the options, from which settings are read again; see ``gather``.
     """
 
     def __init__(self, settings: ServiceSettings, sources: tuple[str | None, Mapping[str, Any]]) -> None:
@@ -71,8 +73,8 @@ class Supervisor:
         """Serve until a stop is requested.
 
         Raises:
-            RescorerError: the error that ended a front end.
-            ScoringError: a process cannot be started, or dies too often.
+            RescorerError: If a front end ends with this error.
+            ScoringError: If a process cannot be started, or dies too often.
         """
         settings, endpoint = self._settings, None
         if settings.port_file is not None:
@@ -167,7 +169,7 @@ class Supervisor:
             run_once: runs the process until its end; the argument says whether this is a restart.
 
         Raises:
-            ScoringError: the process cannot be started, or dies too often.
+            ScoringError: If the process cannot be started, or dies too often.
         """
         losses = 0
         for attempt in itertools.count():
@@ -191,8 +193,8 @@ class Supervisor:
         """Have a front end serve, and handle its events until it has ended.
 
         Raises:
-            WorkerLost: the front end died.
-            RescorerError: the front end ended with this error.
+            WorkerLost: If the front end died.
+            RescorerError: If the front end ended with this error.
         """
         request = {
             "do": "serve",
@@ -225,7 +227,7 @@ class Supervisor:
                     return await front_end.kill()
 
     def _read_current_settings(self) -> ServiceSettings:
-        """Return the settings at the start, with the current choice of models, which reloads may change."""
+        """Return the initial settings with the current choice of models, which reloads may change."""
         with suppress(RescorerError):
             models = check_settings(gather(ServiceSettings, *self._sources)).models
             return self._settings.model_copy(update={"models": models})
@@ -275,7 +277,8 @@ def supervise(settings: ServiceSettings, config: Path | None, options: Mapping[s
     """Serve with several front ends until a signal to stop; like ``rescorer.service.main.serve``.
 
     Args:
-        config, options: where the settings came from, to read them again; see ``gather``.
+        config, options: the settings file and the options, from which settings are read again; see
+            ``gather``.
     """
     log_to_stderr(settings.log_format)
     for variable, message in unknown_variables(type(settings)):

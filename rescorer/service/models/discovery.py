@@ -25,7 +25,7 @@ class FoundVersion(NamedTuple):
     version: int
     folder: Path
     strict: bool = True
-    """Whether its manifest must state the same name and version as the folders."""
+    """Whether the manifest must state the same name and version as the folders."""
 
     @property
     def label(self) -> str:
@@ -39,7 +39,7 @@ def find_versions(folder: Path, single: bool) -> list[FoundVersion]:
         single: whether the folder is one bundle, or holds the versions of one bundle.
 
     Raises:
-        BundleError: the folder, or the manifest of a single bundle, cannot be read.
+        BundleError: If the folder, or the manifest of a single bundle, cannot be read.
     """
     try:
         if not single:

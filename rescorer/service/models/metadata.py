@@ -15,17 +15,17 @@ from rescorer.errors import BundleError
 from rescorer.vocabulary import SPECIAL_TOKENS
 
 WORD_BYTES = 200
-"""Memory per word in Python's vocabularies and tables, besides KenLM's own."""
+"""Memory per word in Python's vocabularies and tables, in addition to KenLM's own memory."""
 NGRAM_BYTES = 32
 """Memory per n-gram in KenLM's hash tables, which leave a third of their slots free."""
 WEIGHT_BYTES = 4
 """Memory per weight: float32, whatever the type on disk."""
 ARPA_HEADER_LINES = 20
-"""Lines that are searched for the n-gram counts of an ARPA file."""
+"""Number of lines that are searched for the n-gram counts of an ARPA file."""
 
 
 class ModelFacts(NamedTuple):
-    """Facts about one model; 0 if its files do not state them."""
+    """Metadata of one model; each number is 0 if the model's files do not state it."""
 
     name: str
     kind: str
@@ -38,7 +38,7 @@ class ModelFacts(NamedTuple):
 
 
 def read_model_facts(folder: Path, manifest: Mapping[str, Any]) -> list[ModelFacts]:
-    """Read the facts of every model of a bundle; raises BundleError if a file cannot be read."""
+    """Read the metadata of every model of a bundle; raises BundleError if a file cannot be read."""
     facts = []
     for name, entry in manifest["models"].items():
         read = _read_network_facts if entry["kind"] == "neural" else _read_ngram_facts

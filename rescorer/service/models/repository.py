@@ -1,9 +1,9 @@
 """The bundles in service: find versions on disk, load, switch, drain and unload them.
 
-A new version is loaded beside the one in service; then requests switch to it at once, and the old version is
-unloaded when the last request that uses it is answered. Versions that cannot be used are refused with the
-reason, and the previous version stays in service. Everything here runs in the event loop, except for reading
-and loading.
+A new version is loaded alongside the one in service; then new requests use it immediately, and the old
+version is unloaded when the last request that uses it is answered. Versions that cannot be used are refused
+with the reason, and the previous version stays in service. Everything here runs in the event loop, except for
+reading and loading.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = structlog.get_logger()
 
 
 class Host(Protocol):
-    """What holds the models in memory."""
+    """Interface of the component that holds the models in memory."""
 
     async def load(self, label: str, folder: Path) -> None:
         """Load and warm a bundle under its label; raises if that is not possible."""
@@ -48,7 +48,7 @@ class Version:
     """One version of a bundle, loaded."""
 
     ranker: ListRanker
-    """The light half of the bundle: normaliser, weights, names of models."""
+    """The parts of the bundle other than the models themselves: normaliser, weights, names of models."""
     facts: list[ModelFacts]
     fingerprint: Fingerprint
     """Fingerprint of its folder when it was read."""
@@ -98,7 +98,8 @@ class Changes:
     """Versions of which only the weights changed."""
     retired: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
-    """Reasons by label, including versions that an earlier reload refused and that still exist."""
+    """Reasons for refusals by label, including versions that an earlier reload refused and that still
+    exist."""
 
     def __bool__(self) -> bool:
         return bool(self.loaded or self.changed or self.retired)
@@ -110,7 +111,7 @@ class ModelRepository:
     Args:
         folder: the folder of several bundles, name/version/; if ``single``, of one bundle or its versions.
         models: models to serve, ``name`` or ``name/version``, the default first; empty: every name.
-        max_bytes: limit for their total memory, as estimated; 0: no limit.
+        max_bytes: limit for the estimated total memory of the loaded models; 0: no limit.
     """
 
     def __init__(
@@ -130,7 +131,8 @@ class ModelRepository:
         """Load all models to serve.
 
         Raises:
-            BundleError: a model cannot be served; a single error is raised as it is.
+            BundleError: If a model cannot be served. A single error is raised unchanged; several are combined
+                into one.
         """
         await self.reload()
         errors = {label: error for label, (_, error) in self._refused.items()}
@@ -145,7 +147,7 @@ class ModelRepository:
         raise BundleError("; ".join(reasons) or f"{self._folder}: {NO_BUNDLES}")
 
     async def reload(self, *, again: bool = True) -> Changes:
-        """Bring the models in service in line with the disk.
+        """Update the models in service to match the folder on disk.
 
         Args:
             again: also retry versions that were refused and have not changed since.
@@ -181,8 +183,8 @@ class ModelRepository:
             model: ``name``, ``name/version``, or empty for the default.
 
         Raises:
-            ModelNotFound: it is not served, or no model was named and there is no default.
-            Unavailable: nothing is loaded yet.
+            ModelNotFound: If the model is not served, or no model was named and there is no default.
+            Unavailable: If nothing is loaded yet.
         """
         return Lease(self, self.version(model))
 

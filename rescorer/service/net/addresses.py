@@ -19,7 +19,7 @@ def check_free(host: str, port: int, what: str) -> None:
         what: the subject of the error message, such as ``the service``.
 
     Raises:
-        ConfigError: nothing can listen there.
+        ConfigError: If nothing can listen there.
     """
     try:
         socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
@@ -33,14 +33,15 @@ def keep_port(host: str, port: int, what: str) -> socket.socket:
     No other user's process can listen there while the returned socket is open.
 
     Raises:
-        ConfigError: nothing can listen there.
+        ConfigError: If nothing can listen there.
     """
     check_free(host, port, what)
     reserved = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     for option, value in ((socket.SO_REUSEADDR, 1), (socket.SO_REUSEPORT, 1)):
         reserved.setsockopt(socket.SOL_SOCKET, option, value)
     reserved.bind((host, port))
-    # Was needed because of connections that a previous server left; while set, others could listen here too.
+    # SO_REUSEADDR was needed to bind despite connections that a previous server left. While it is set,
+    # other processes could listen here too.
     reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
     return reserved
 

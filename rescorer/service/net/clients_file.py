@@ -73,7 +73,7 @@ def read_clients(path: Path) -> tuple[ClientEntry, ...]:
     """Read the clients from a file.
 
     Raises:
-        ConfigError: listing everything that is wrong in the file.
+        ConfigError: If the file is invalid; the message lists all errors.
     """
     try:
         return parse_clients(path.read_text(encoding="utf-8"), f"access file {path}")
@@ -85,7 +85,7 @@ def parse_clients(text: str, name: str) -> tuple[ClientEntry, ...]:
     """Parse the text of a clients file, see ``read_clients``.
 
     Args:
-        name: of the file, for error messages.
+        name: name of the file, for error messages.
     """
     try:
         return ClientEntries(**tomllib.loads(text)).client

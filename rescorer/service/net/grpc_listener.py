@@ -60,8 +60,8 @@ class Core(AioServer):
         self.interceptors = tuple(interceptors)
         self.handlers: dict[str, Any] = {}
         self.open_calls: set[asyncio.Task[None]] = set()
-        """References to running calls until their methods end, since event loops keep only weak ones; also of
-        calls that a stopping server has not waited for, which gRPC cancels."""
+        """References to running calls until their methods end, since event loops keep only weak references.
+        They include calls that a stopping server has not waited for, which gRPC cancels."""
         super().__init__(asyncio.get_running_loop(), None, (), self.interceptors, tuple(options), None)
 
     def add_registered_method_handlers(self, method_handlers: dict[str, Any]) -> None:
@@ -69,7 +69,7 @@ class Core(AioServer):
         self.handlers.update(method_handlers)
 
     def _make_request_call_future(self, method: bytes | None) -> asyncio.Future[Any]:
-        """Answer all calls of a method; gRPC's own loop, which waits for the next call, sees none.
+        """Answer all calls of a method; gRPC's own loop, which waits for the next call, never receives one.
 
         Args:
             method: its path; None: unknown methods.
@@ -144,13 +144,14 @@ def create_grpc_server(
 
     Args:
         max_calls_per_connection: open calls per connection. Well-behaved clients wait until a call has ended;
-            calls of others, such as clients that open and reset streams endlessly, are refused. Each takes 10
-            to 15 KB until it is accepted, which the process does not give back.
+            calls of others, such as clients that open and reset streams endlessly, are refused. Until a call
+            is accepted it takes 10 to 15 KB of memory, which the process never returns to the system.
     """
     options = [
         *options,
         ("grpc.max_concurrent_streams", max_calls_per_connection),
-        # Would also count calls that have ended but are not cleaned up, and refuse well-behaved clients.
+        # This protection would also count calls that have ended but are not cleaned up, and so would refuse
+        # well-behaved clients.
         ("grpc.http.overload_protection", 0),
         ("grpc.server.max_pending_requests", MAX_PENDING_CALLS),
         ("grpc.server.max_pending_requests_hard_limit", 2 * MAX_PENDING_CALLS),

@@ -12,7 +12,7 @@ def write_port(path: Path, port: int) -> None:
     """Write the file atomically, since scripts wait for it.
 
     Raises:
-        ConfigError: it cannot be written.
+        ConfigError: If the file cannot be written.
     """
     partial = path.with_name(f".{path.name}.partial")
     try:

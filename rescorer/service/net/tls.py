@@ -23,7 +23,7 @@ class Certificates:
         client_ca: None: clients need no certificate.
 
     Raises:
-        ConfigError: a file cannot be read, or the key does not match the certificate.
+        ConfigError: If a file cannot be read, or the key does not match the certificate.
     """
 
     def __init__(self, certificate: Path, key: Path, client_ca: Path | None = None) -> None:

@@ -1,1 +1,1 @@
-"""Metrics, logs, traces and timings; they take numbers and know nothing of queues."""
+"""Metrics, logs, traces and timings; nothing here depends on the queues and workers that are measured."""

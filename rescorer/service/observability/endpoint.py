@@ -18,7 +18,7 @@ class MetricsEndpoint:
         port: 0: any free port.
 
     Raises:
-        ConfigError: the address is taken.
+        ConfigError: If the address is taken.
     """
 
     def __init__(self, host: str, port: int, registry: CollectorRegistry) -> None:

@@ -1,5 +1,5 @@
-"""Log to stderr, our own events and those of other packages: one JSON object per line, or lines for
-for_people."""
+"""Log our own events and those of other packages to stderr, as JSON objects (one per line) or as readable
+text."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ WARNING = logging.WARNING, "WARNING"
 
 
 def log_to_stderr(form: LogFormat = "auto", **always: Any) -> None:
-    """Configure the log of the whole process; ``auto`` is for people if stderr is a terminal.
+    """Configure the log of the whole process; ``auto`` means ``console`` if stderr is a terminal, else
+    ``json``.
 
     Args:
-        always: fields of every line.
+        always: fields to add to every line.
     """
     for_people = form == "console" or (form == "auto" and sys.stderr.isatty())
     shared: list[Any] = [
@@ -63,8 +64,8 @@ def tone_down_grpc(record: logging.LogRecord) -> bool:
 
 
 def rendering_steps(for_people: bool) -> list[Any]:
-    """Return the steps from an event to its line; texts are quoted so that clients cannot control the
-    terminal."""
+    """Return the structlog processors that turn an event into a line; texts are quoted so that clients cannot
+    control the terminal."""
     if for_people:
         # Plain tracebacks: those of rich show variables, and so the texts of requests.
         return [

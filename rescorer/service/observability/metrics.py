@@ -42,9 +42,9 @@ EDGES = tuple(2.0**n for n in range(4, 19))
 SHARES = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99, 1.0)
 PHASES = tuple(label(each) for each in Phase)
 OUTCOMES = ("scored", "failed", "expired", "cancelled")
-"""What becomes of a work item: scored, failed, past its deadline, or cancelled by its caller."""
+"""Possible outcomes of a work item: scored, failed, past its deadline, or cancelled by its caller."""
 SHADOW_OUTCOMES = ("compared", "dropped", "failed")
-"""What becomes of a list chosen for the shadow: compared, dropped under load, or failed."""
+"""Possible outcomes of a list chosen for the shadow: compared, dropped under load, or failed."""
 
 
 class Metrics:

@@ -1,4 +1,4 @@
-"""What a message or a batch spent its time on, by phase."""
+"""Time that a message or a batch spent in each phase."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def label(phase: Phase) -> str:
 
 
 def seconds_of(stopwatch: Stopwatch) -> dict[str, float]:
-    """Return seconds by phase, of phases that took any time."""
+    """Return seconds by phase, without the phases that took no time."""
     return {label(phase): seconds for phase, seconds in stopwatch.seconds.items() if seconds}
 
 
 def timings_from_seconds(seconds: Mapping[str, float], began: float) -> list[PhaseTiming]:
-    """Lay phases of which only the sums are known end to end."""
+    """Place phases whose total times are known, but not their starts, one after the other."""
     timings = []
     for phase, phase_seconds in seconds.items():
         timings.append(PhaseTiming(phase, began, phase_seconds))

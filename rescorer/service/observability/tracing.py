@@ -1,8 +1,8 @@
 """Spans of calls by OpenTelemetry: one per call, continuing the caller's trace, with a child per phase.
 
 The packages of the extra ``tracing`` are imported only if spans are requested. The spans of phases are
-created afterwards from the measured times, so that scoring knows nothing of spans. Of phases that alternate
-only the sums are known; they are drawn one after the other.
+created afterwards from the measured times, so that the scoring code does not depend on spans. If phases
+alternate, only the total time of each is known, and their spans are placed one after the other.
 """
 
 from __future__ import annotations

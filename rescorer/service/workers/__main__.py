@@ -96,7 +96,8 @@ def accept_connections(listening: socket.socket, shared: SharedModelHost) -> Non
 def serve(connection: socket.socket, host: Host) -> None:
     """Answer requests in the order of their arrival, but load and unload bundles in a second thread.
 
-    Unloading needs the thread, too: in a shared host it waits while a bundle of another front end is loaded.
+    Unloading also needs the second thread: in a shared host it waits while a bundle of another front end is
+    loaded.
     """
     sending = threading.Lock()
 

@@ -43,7 +43,7 @@ def pack(header: Mapping[str, Any], arrays: Arrays | None = None) -> bytes:
     """Serialise a frame.
 
     Raises:
-        ValueError: an array has a type that frames do not support.
+        ValueError: If an array has a type that frames do not support.
     """
     descriptions, parts = [], []
     for name, array in (arrays or {}).items():
@@ -63,7 +63,7 @@ def parse_prefix(prefix: bytes | bytearray) -> tuple[int, int]:
     """Return the lengths in bytes of a frame's header and body.
 
     Raises:
-        ValueError: the magic is wrong, or the frame is larger than ``MAX_FRAME_BYTES``.
+        ValueError: If the magic is wrong, or the frame is larger than ``MAX_FRAME_BYTES``.
     """
     magic, head, body = PREFIX.unpack(prefix)
     if magic != MAGIC or head + body > MAX_FRAME_BYTES:
@@ -75,7 +75,7 @@ def unpack(head: bytes | bytearray, body: bytes | bytearray) -> Frame:
     """Deserialise a frame from its header and body.
 
     Raises:
-        ValueError: an array has an unsupported type or shape, or extends beyond the body.
+        ValueError: If an array has an unsupported type or shape, or extends beyond the body.
     """
     header = json.loads(head)
     arrays, begin = {}, 0
@@ -172,8 +172,8 @@ class Peer:
         """Send a request and return the reply.
 
         Raises:
-            WorkerLost: the process exited before it replied.
-            RescorerError: the error that the process replied with.
+            WorkerLost: If the process exited before it replied.
+            RescorerError: If the process replied with this error.
         """
         if not self.alive:
             raise WorkerLost("a process has died")
@@ -263,8 +263,8 @@ async def read_frame(reader: asyncio.StreamReader) -> Frame:
     """Read the next frame.
 
     Raises:
-        IncompleteReadError: the connection was closed.
-        ValueError: the frame is invalid.
+        IncompleteReadError: If the connection was closed.
+        ValueError: If the frame is invalid.
     """
     head_bytes, body_bytes = parse_prefix(await reader.readexactly(PREFIX.size))
     return unpack(await reader.readexactly(head_bytes), await reader.readexactly(body_bytes))

@@ -42,9 +42,9 @@ class ModelHost:
         """Load and warm a bundle, and make it available under its label.
 
         Raises:
-            BundleError: the bundle cannot be used.
-            ConfigError: this machine does not have the device.
-            ScoringError: the models give scores that are not finite.
+            BundleError: If the bundle cannot be used.
+            ConfigError: If this machine does not have the device.
+            ScoringError: If the models give scores that are not finite.
         """
         scorer = self._load(folder, self._device)
         if not all(isinstance(model, NgramModel) for model in scorer.models.values()):
@@ -81,8 +81,8 @@ class ModelHost:
             only: names of the models to score with; empty: all models.
 
         Raises:
-            ScoringError: a score is not finite.
-            Unavailable: the bundle is not loaded.
+            ScoringError: If a score is not finite.
+            Unavailable: If the bundle is not loaded.
         """
         scorer = self._scorers.get(label)
         if scorer is None:

@@ -17,9 +17,9 @@ from rescorer.service.workers.ipc import WorkerLost
 from rescorer.service.workers.worker import Worker
 
 MAX_CONSECUTIVE_LOSSES = 5
-"""Largest number of losses of one worker without any scored batch between them. After more, the cause must be
-the device or the machine, not the requests. Many workers may die at once when memory runs out, and recover,
-so losses are counted per worker."""
+"""Maximum number of times that one worker may be lost without scoring a batch in between. After more losses,
+the cause must be the device or the machine, not the requests. Many workers may die at once when memory runs
+out, and recover, so losses are counted per worker."""
 RESTART_DELAY_S = 0.2
 """Delay before the second restart in a row; it doubles with each further restart."""
 
@@ -30,7 +30,7 @@ class IdleWorkers:
     """Fair queue of idle workers; contains None when there will be no more workers.
 
     ``asyncio.Queue`` is not fair: a caller that arrives while a waiting one wakes up takes the item that the
-    other was woken for. Under a steady load, a batch waited for minutes.
+    other was woken for. With that queue, batches waited for minutes under a steady load.
     """
 
     def __init__(self) -> None:
@@ -66,8 +66,8 @@ class WorkerPool:
 
     Args:
         on_broken: called with the reason when scoring is no longer possible.
-        timeout_s: longest time that a worker may take for one batch before it is terminated, and that a
-            restarted worker tries to load the bundles of the others.
+        timeout_s: longest time that a worker may take for one batch before it is terminated; also how long a
+            restarted worker keeps trying to load the bundles of the others.
         on_worker_lost: called whenever a worker died or was terminated.
     """
 
@@ -121,7 +121,7 @@ class WorkerPool:
         """Wait for a worker, and lend it exclusively.
 
         Raises:
-            Unavailable: scoring is no longer possible.
+            Unavailable: If scoring is no longer possible.
         """
         while (worker := await self._idle.get()) is not None and not worker.alive:
             self._schedule_restart(worker)
