@@ -50,7 +50,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    # ``Rescorer`` brings torch and kenlm with it; who only talks to a server need not wait for them.
+    # ``Rescorer`` imports torch and kenlm, which programs that only talk to a server do not need.
     if name == "Rescorer":
         from rescorer.pipeline import Rescorer
 

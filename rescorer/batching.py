@@ -1,4 +1,4 @@
-"""Cut hypotheses into batches within a budget of words, whatever the sizes of their lists."""
+"""Divide hypotheses into batches with a limited number of words, regardless of the lists they belong to."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ class BatchPlan(NamedTuple):
     """Hypotheses that are scored together."""
 
     indices: Sequence[int]
-    """Their positions in the sequence that was planned."""
+    """Indices of these hypotheses in the sequence given to ``plan_batches``."""
     cost: int
-    """Words to score: canonical words, one ``</s>`` per hypothesis, and every distinct context."""
+    """Number of words to score: canonical words, one ``</s>`` per hypothesis, and the words of every distinct
+    context."""
 
 
 def plan_batches(words: Sequence[Words], contexts: Sequence[Words], max_words: int) -> Iterator[BatchPlan]:
-    """Plan batches of at most ``max_words`` words; a hypothesis that alone costs more is a batch of its own.
+    """Plan batches of at most ``max_words`` words; a longer hypothesis gets a batch of its own.
 
     Hypotheses that fit into one batch keep their order. If there are more, they are cut between subtrees of
     their common trie, so that few prefixes are scored in more than one batch.
@@ -26,7 +27,7 @@ def plan_batches(words: Sequence[Words], contexts: Sequence[Words], max_words: i
     Args:
         words: canonical words of each hypothesis.
         contexts: the words that each hypothesis continues.
-        max_words: the budget of one batch.
+        max_words: maximum number of words per batch.
     """
     order: Sequence[int] = range(len(words))
     if _cost(words, contexts) > max_words:
@@ -47,7 +48,7 @@ def plan_batches(words: Sequence[Words], contexts: Sequence[Words], max_words: i
 
 
 def _cost(words: Sequence[Words], contexts: Sequence[Words]) -> int:
-    """The cost of all hypotheses in one batch; neighbours that share a context pay for it once."""
+    """Count the words to score in one batch; a context shared by adjacent hypotheses counts once."""
     pairs = zip([None, *contexts], contexts, strict=False)
     context_words = sum(len(context) for previous, context in pairs if context is not previous)
     return sum(map(len, words)) + len(words) + context_words

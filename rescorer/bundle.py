@@ -8,7 +8,7 @@ ngram/model.arpa.gz    or another file that KenLM can read
 neural/                config.json, model.safetensors, vocabulary.txt
 weights/default.json   stream and LM weights, λ, word and OOV terms, fingerprints of the tuning lists
 
-``Bundle`` describes a bundle without its models; ``model_loading`` loads them.
+``Bundle`` describes a bundle without its models; ``model_loading`` loads the models.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def read_bundle(folder: Path | str) -> Bundle:
         folder: a bundle, or a folder of versions, of which the newest is read.
 
     Raises:
-        BundleError: a file is missing, was changed after publishing, or does not fit the others.
+        BundleError: a file is missing, was changed after publishing, or is inconsistent with the others.
     """
     folder = newest_version(Path(folder))
     manifest = read_manifest(folder)
@@ -96,7 +96,7 @@ def read_normaliser(path: Path) -> Normaliser:
 
 
 def newest_version(folder: Path) -> Path:
-    """Return the newest bundle in a folder of numbered versions; any other folder is returned as it is."""
+    """Return the newest bundle in a folder of numbered versions; return any other folder unchanged."""
     if (folder / MANIFEST).exists() or not folder.is_dir():
         return folder
     versions = [path for path in folder.iterdir() if path.name.isdecimal() and (path / MANIFEST).exists()]
@@ -107,7 +107,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """Read the manifest of a bundle.
 
     Raises:
-        BundleError: it is missing, invalid, or of another schema.
+        BundleError: the manifest is missing or invalid, or has an unsupported schema.
     """
     if not (folder / MANIFEST).exists():
         raise BundleError(f"{folder}: {_explain_missing(folder)}")
@@ -164,10 +164,10 @@ def read_words(path: Path) -> list[str]:
 
 
 def read_weights(folder: Path, models: list[str]) -> dict[str, Weights]:
-    """Read all weights of a bundle, by name, and check them against its models.
+    """Read all weights sets of a bundle, by name, and check them against the bundle's models.
 
     Raises:
-        BundleError: weights are invalid, or there are none called ``default`` with mixture weights.
+        BundleError: a weights set is invalid, or the set ``default`` is missing or has no mixture weights.
     """
     weights_by_name: dict[str, Weights] = {}
     for path in sorted((folder / WEIGHTS).glob("*.json")):
@@ -197,10 +197,10 @@ def check_weights(weights: Weights, models: list[str]) -> None:
 
 
 def publish(folder: Path, fill: Callable[[Path], dict[str, Any]]) -> None:
-    """Write a bundle atomically: fill a temporary folder beside it, then rename that.
+    """Write a bundle atomically: fill a temporary folder next to it, then rename that folder.
 
     Args:
-        fill: writes every file into the given folder and returns the manifest without ``files``.
+        fill: writes every file into the given folder and returns the manifest without the key ``files``.
 
     Raises:
         ConfigError: the folder exists.

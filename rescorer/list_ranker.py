@@ -1,7 +1,7 @@
-"""Check, normalise and rank n-best lists: the light half of a ``Rescorer``, without language models.
+"""Check, normalise and rank n-best lists: the lightweight half of a ``Rescorer``, without language models.
 
-It needs neither torch nor KenLM, so that a process that only receives requests and ranks answers starts
-quickly and stays small.
+This module needs neither torch nor KenLM, so that a process that only receives requests and ranks answers
+starts quickly and stays small.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rescorer.trie import HypothesisTrie, Words
 from rescorer.types import NBestList, TextScore, Weights
 
 MAX_WORDS = 100_000
-"""Largest number of words in a hypothesis or context; no real sentence is longer."""
+"""Maximum number of words in a hypothesis or context; no real sentence is longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class ListRanker:
         self._normalise = bundle.normaliser.normalise
 
     def effective_weights(self, weights: Weights | None) -> Weights:
-        """Complete weights: the bundle's default for None, and its λ if the given weights name none.
+        """Return complete weights: the default ones for None, with the bundle's λ if the weights have none.
 
         Raises:
             ConfigError: the weights name models that the bundle lacks, or the λ do not sum to 1.
@@ -85,14 +85,16 @@ class ListRanker:
         Args:
             scores: the models' edge scores, by name.
             weights: complete weights; only the λ of the mixture matter.
-            partial: (H,) bool, hypotheses whose end of sentence is not scored; None: none.
+            partial: (H,) bool, True for hypotheses whose end of sentence is not scored; None if there are
+                none.
 
         Returns:
-            (H,) float64 for every model, the mixture, and the number of unknown words, by name.
+            Arrays of (H,) float64 by name: one per model, one for the mixture, and the number of unknown
+            words.
         """
         sums = {name: trie.sum_paths(part.log_probs, partial) for name, part in scores.items()}
         sums[MIXTURE] = trie.sum_paths(mix_scores(scores, weights.mixture), partial)
-        # Every model knows </s>, so that the path counts unknown words only.
+        # Every model knows </s>, so the sum over the path counts only unknown words.
         sums[OOV] = trie.sum_paths(scores[self.bundle.ngram].unknown)
         return sums
 
@@ -102,8 +104,8 @@ class ListRanker:
         """Rank one list by its totals.
 
         Args:
-            sums: see ``sentence_sums``, of this list's hypotheses.
-            merge: add up the probabilities of hypotheses whose canonical words are equal.
+            sums: the result of ``sentence_sums`` for this list's hypotheses.
+            merge: merge hypotheses with equal canonical words, adding their probabilities.
 
         Raises:
             InvalidList: a total is not finite.
@@ -121,7 +123,7 @@ class ListRanker:
         weights: Weights,
         first: int = 0,
     ) -> list[TextScore]:
-        """Score texts word by word; they are the hypotheses of ``trie`` from index ``first`` on."""
+        """Score each word of some texts, which are the hypotheses of ``trie`` from index ``first``."""
         log_probs = {name: part.log_probs for name, part in scores.items()}
         log_probs[MIXTURE] = mix_scores(scores, weights.mixture)
         unknown = scores[self.bundle.ngram].unknown

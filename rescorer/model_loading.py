@@ -22,9 +22,10 @@ def load_bundle_models(
     """Load a bundle's models, by name, and align their vocabularies.
 
     Args:
-        device: where networks run, as torch names it.
+        device: torch name of the device on which networks run.
         dtype: precision of the networks' matrix products, see ``NeuralLanguageModel``.
-        context_cache_bytes: memory of each recurrent network for contexts, see ``NeuralLanguageModel``.
+        context_cache_bytes: maximum memory in which each recurrent network caches contexts, see
+            ``NeuralLanguageModel``.
 
     Raises:
         BundleError: a model cannot be read.
@@ -42,7 +43,7 @@ def load_bundle_models(
 
 
 def load_ngram(folder: Path, name: str, entry: Mapping[str, Any]) -> NgramModel:
-    """Load an n-gram; ``words`` in its manifest entry names the word list of a KenLM binary."""
+    """Load an n-gram; for a KenLM binary, ``words`` in the model's manifest entry names the word list."""
     words = frozenset(read_words(folder / entry["words"])) if "words" in entry else None
     return NgramModel(folder / entry["path"], name, words)
 

@@ -26,8 +26,8 @@ from rescorer.trie_scorer import TrieScorer
 from rescorer.types import NBestList, RescoredList, TextScore, Weights
 
 MAX_BATCH_WORDS = 65_536
-"""Default number of words per batch. A batch of this size needs 1 KB per word and network: 64 MB at hidden
-size 200."""
+"""Default number of words per batch. At hidden size 200, a network needs 1 KB per word: 64 MB for such a
+batch."""
 
 
 class Rescorer:
@@ -78,7 +78,7 @@ class Rescorer:
         """Re-rank lists, in input order.
 
         Args:
-            weights: None: the bundle's default.
+            weights: weights of the totals; None for the bundle's default.
             merge: merge hypotheses with equal canonical words, adding their probabilities.
 
         Raises:
@@ -94,7 +94,7 @@ class Rescorer:
     def rescore_each(
         self, lists: Sequence[NBestList], weights: Weights | None = None, *, merge: bool = False
     ) -> list[RescoredList | InvalidList]:
-        """Like ``rescore``, but return the error of a list that cannot be scored in its place."""
+        """Like ``rescore``, but return an error in place of each list that cannot be scored."""
         weights = self.ranker.effective_weights(weights)
         answers: list[RescoredList | InvalidList | None] = [None] * len(lists)
         valid: list[tuple[int, PreparedList]] = []
@@ -123,7 +123,7 @@ class Rescorer:
         """Return every model's log-probability of each word of some texts.
 
         Args:
-            weights: only the λ of the mixture matter; None: the bundle's default.
+            weights: weights, of which only the λ of the mixture matter; None for the bundle's default.
         """
         weights = self.ranker.effective_weights(weights)
         with phase(Phase.TEXT):

@@ -1,8 +1,8 @@
 """Measure the time spent in each phase of rescoring.
 
 Code marks its phases with ``phase(...)``; the marks cost next to nothing unless a ``Stopwatch`` is running.
-Phases nest. Time spent in an inner phase is not counted for the outer one, so the phases of a recording add
-up to its whole time.
+Phases can be nested. Time spent in an inner phase does not count towards the outer one, so the times of all
+phases add up to the total time.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Stopwatch:
             self._open.pop()
 
     def _split(self) -> None:
-        """Add the time since the last call to the innermost phase."""
+        """Credit the innermost phase with the time since the last call."""
         self._synchronise()
         now = self._clock()
         if self._open:

@@ -11,10 +11,10 @@ from rescorer.errors import InvalidList
 from rescorer.types import NBestList, RescoredHypothesis, RescoredList, Weights
 
 TIE_DECIMALS = 4
-"""Decimals to which totals are rounded before they are compared: the last digits of float32 products depend
-on which hypotheses share a batch, and a ranking must not."""
+"""Number of decimals to which totals are rounded before being compared. The last digits of float32 products
+depend on which hypotheses share a batch; the ranking must not."""
 MAX_TOTAL = 1e300
-"""Largest absolute total; differences and roundings of larger totals overflow."""
+"""Maximum absolute value of a total; subtracting or rounding larger totals would overflow."""
 
 
 def best_first(totals: np.ndarray) -> np.ndarray:
@@ -59,8 +59,8 @@ def merge_equal(keys: Sequence[Hashable], totals: np.ndarray) -> tuple[np.ndarra
 class Ranking:
     """A ranked list, column by column.
 
-    All columns are indexed by the input position of a hypothesis. A service reads them once to write its
-    answer; building an object per hypothesis would cost it more than the ranking itself.
+    All columns are indexed by the input position of a hypothesis. The service reads them once to write its
+    answer; building an object per hypothesis would take longer than the ranking itself.
     """
 
     nbest: NBestList

@@ -46,7 +46,7 @@ class TrieScorer:
         """Score every edge of a trie with each model.
 
         Args:
-            only: names of the models to use; empty: all.
+            only: names of the models to use; empty for all.
 
         Raises:
             ScoringError: a score is not finite.

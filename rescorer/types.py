@@ -18,7 +18,7 @@ class Hypothesis:
     fields: Mapping[str, Any] = field(default_factory=dict)
     """Other fields of the hypothesis, returned unchanged."""
     partial: bool = False
-    """Whether more words will follow; if so, it is scored without the end of the sentence."""
+    """Whether more words will follow; if so, the hypothesis is scored without the end of the sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,8 @@ class Weights:
     oov: float = 0.0
     """Added once per word that is unknown to the bundle's n-gram model."""
     mixture: Mapping[str, float] = field(default_factory=dict)
-    """Interpolation weights of the word-level mixture, by LM name; they sum to 1. Empty: the bundle's own."""
+    """Interpolation weights of the word-level mixture, by LM name; they sum to 1. If empty, those of the
+    bundle apply."""
     tuned_on: tuple[str, ...] = ()
     """Fingerprints of the lists on which these weights were tuned."""
 
@@ -112,6 +113,6 @@ class TextScore:
     words: tuple[str, ...]
     """Canonical words of the text."""
     log_probs: Mapping[str, tuple[float, ...]]
-    """Log-probability in nats of each word and, last, of the end of the sentence, by LM name."""
+    """Log-probabilities in nats, by LM name: one per word, then one for the end of the sentence."""
     unknown: tuple[bool, ...]
     """Whether each word is unknown to the bundle's n-gram model."""

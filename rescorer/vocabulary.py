@@ -16,7 +16,7 @@ from rescorer.errors import BundleError
 
 START, END, UNKNOWN = "<s>", "</s>", "<unk>"
 SPECIAL_TOKENS = frozenset({START, END, UNKNOWN})
-"""Entries that are not words; a text that contains one of them as a word contains an unknown word."""
+"""Entries that are not words; if one of them occurs as a word in a text, it counts as unknown."""
 
 
 @dataclass(frozen=True)

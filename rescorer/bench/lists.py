@@ -12,10 +12,11 @@ from rescorer.errors import ConfigError
 from rescorer.types import Hypothesis, NBestList
 
 ALTERNATIVES = 4
-"""Number of words among which the hypotheses of a list choose at one position."""
+"""Number of alternative words at each position where the hypotheses of a list differ."""
 POSITION_EXPONENT = 1.2
-"""Changes fall at u^POSITION_EXPONENT of a sentence, with u uniform. This value gives 100 hypotheses of 20
-words 2.2 words per distinct prefix, like the 100-best lists of a real recogniser."""
+"""The relative position of a change in a sentence is u^POSITION_EXPONENT, with u uniform. With this value,
+100 hypotheses of 20 words have 2.2 words per distinct prefix, like the 100-best lists of a real
+recogniser."""
 DISTINCT_WORDS = 10_000
 
 

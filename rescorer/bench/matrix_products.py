@@ -33,7 +33,7 @@ def measure_products(
     A fused kernel, such as torch's LSTM, may have faster products and take less time.
 
     Args:
-        min_seconds: for how long each distinct shape is repeated.
+        min_seconds: minimum time for which each distinct shape is repeated.
     """
     total = 0.0
     for (n, k, m), count in Counter(products).items():
@@ -43,7 +43,7 @@ def measure_products(
 
 
 def measure_call(call: Callable[[], object], clock: Callable[[], float], min_seconds: float) -> float:
-    """Measure the mean seconds of a call, repeated for ``min_seconds`` after one call that does not count."""
+    """Measure the mean seconds of a call, repeated for ``min_seconds`` after one untimed call."""
     call()
     count, start = 0, clock()
     while (seconds := clock() - start) < min_seconds:

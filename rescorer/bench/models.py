@@ -1,6 +1,6 @@
 """Build models for a benchmark without a bundle: a random network and an n-gram of the lists' own words.
 
-They cost as much work as trained models of their sizes.
+Scoring with them takes as much work as with trained models of the same sizes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ModelSpec:
     output: str = "classes"
     layers: int = 1
     window: int = 4
-    """Number of words that a feed-forward or log-bilinear network sees."""
+    """Context length, in words, of feed-forward and log-bilinear networks."""
     order: int = 4
     """Order of the n-gram."""
 
@@ -83,7 +83,7 @@ def build_rescorer(
     dtype: str = "float32",
     batch_words: int = MAX_BATCH_WORDS,
 ) -> Rescorer:
-    """Build a rescorer whose models know the lists' words; every process builds the same one.
+    """Build a rescorer whose models know the lists' words; the result is the same in every process.
 
     Args:
         folder: where the n-gram's file is written.
@@ -114,7 +114,7 @@ def build_rescorer(
 
 
 def build_vocabulary(spec: ModelSpec, sentences: Iterable[Words]) -> Vocabulary:
-    """Collect the most frequent words of the sentences, filled up with words that do not occur.
+    """Collect the most frequent words of the sentences, padded with words that do not occur.
 
     The order is random, so that frequent words spread over the classes as they do in trained models.
     """
@@ -130,7 +130,7 @@ def build_vocabulary(spec: ModelSpec, sentences: Iterable[Words]) -> Vocabulary:
 def estimate_arpa(sentences: Iterable[Words], order: int) -> str:
     """Estimate an n-gram model of all sentences with P = c(h, w) / (c(h) + 1), as ARPA text.
 
-    The rest of the probability is left to backing off. The model is normalised only approximately, which does
+    The remaining probability goes to back-off. The model is normalised only approximately, which does
     not matter for measuring the speed of look-ups.
     """
     counts = [Counter[Words]() for _ in range(order + 1)]

@@ -1,7 +1,7 @@
 """Run the benchmark of scoring.
 
-Measures the phases of the file command's own run over the lists; and, in the same run, the machine's matrix
-products, a plain PyTorch scorer and KenLM's sentence call.
+Measures the phases of rescoring the lists as ``rescorer rescore`` does and, for comparison, the machine's
+matrix products, a plain PyTorch scorer and KenLM's sentence call.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ FILE_PHASES = (Phase.PARSE, Phase.WRITE, Phase.OTHER)
 
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
-    """How the benchmark measures."""
+    """Settings of the benchmark."""
 
     warm_up: int = 1
     """Number of runs before the measured ones."""
     repetitions: int = 3
     """Number of measured runs; the report gives the median of each phase."""
     single_lists: int = 50
-    """Number of lists that are also scored alone, for the latency of one list."""
+    """Number of lists that are also scored one at a time, to measure the latency of a single list."""
     peer_seconds: float = 5.0
-    """Time after which the plain scorer starts no further batch; 0 skips it."""
+    """Time after which the plain scorer starts no further batch; 0 skips the plain scorer."""
     processor_time: bool = False
     """Measure processor time instead of wall time, so that other work on the machine does not distort the
     results; needs a single thread."""
@@ -74,7 +74,7 @@ class Speed:
     prefixes_per_second: float
     """Distinct prefixes, which are edges of the tries."""
     floor_multiple: float | None = None
-    """Time divided by the time that the line's matrix products would take at the machine's own rate."""
+    """Time divided by the time that the line's matrix products would take at the machine's measured rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class BenchReport:
     plain_words_per_second: float | None
     kenlm_words_per_second: float | None
     single_list_ms: float | None
-    """Median time of one list alone, in the library."""
+    """Median time that the library takes for a single list."""
     processes: int = 1
     """Number of processes of the additional parallel run, which share the cores."""
     in_processes: Speed | None = None
@@ -102,7 +102,7 @@ class BenchReport:
     machine: dict[str, object] = field(default_factory=dict)
 
     def speed(self, name: str) -> Speed:
-        """The line of that name."""
+        """Return the line with this name."""
         return next(speed for speed in self.speeds if speed.name == name)
 
 
@@ -117,7 +117,7 @@ def run_benchmark(
 
     Args:
         read: reads the lists from the start; called once per run.
-        folder: where the runs write their answers.
+        folder: where the runs write their results.
         processes: starts processes that do the same work, for an additional parallel run; None skips it.
 
     Raises:
@@ -242,7 +242,7 @@ def measure_baselines(
     networks: list[NeuralLanguageModel],
     options: BenchOptions,
 ) -> tuple[float | None, float | None]:
-    """Words per second of the plain scorer, at the first network's sizes, and of KenLM, for the first n-gram.
+    """Measure the words per second of the plain scorer (first network's sizes) and of KenLM (first n-gram).
 
     None if there is no such model, or if the options skip the plain scorer.
     """
@@ -258,7 +258,7 @@ def measure_baselines(
 
 
 def measure_single_list_ms(rescorer: Rescorer, lists: list[NBestList], options: BenchOptions) -> float | None:
-    """Median milliseconds of rescoring one list alone."""
+    """Measure the median milliseconds of rescoring a single list."""
     times = []
     for nbest in islice(lists, options.single_lists):
         start = options.clock()

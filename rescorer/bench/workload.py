@@ -34,13 +34,13 @@ class Workload:
     """Distinct prefixes per batch: edges of the tries, including ``</s>``."""
     network: list[Product] = field(default_factory=list)
     """Products of the context networks, without the input projection of the first recurrent layer: it depends
-    on the word alone and could be a table."""
+    only on the word and could be looked up in a table."""
     output: list[Product] = field(default_factory=list)
     """Products of the output layers."""
 
 
 def count_work(lists: Sequence[NBestList], rescorer: Rescorer) -> Workload:
-    """Rescore the lists with a model that counts in place of the rescorer's models."""
+    """Rescore the lists with a model that counts work in place of the rescorer's models."""
     counter = WorkCounter(
         [model for model in rescorer.models.values() if isinstance(model, NeuralLanguageModel)]
     )
@@ -100,7 +100,8 @@ def recurrent_products(config: NetworkConfig, level_sizes: Iterable[int]) -> lis
 
 
 def windowed_products(config: NetworkConfig, n_words: int, n_contexts: int) -> list[Product]:
-    """Products for each distinct word at each position, and for the distinct contexts in the layers above."""
+    """Products of the first layer for each distinct word at each position, and of the other layers per
+    context."""
     hidden = config.hidden_size
     first = (n_words, config.embedding_size, config.window * hidden)
     deeper = [(n_contexts, hidden, hidden)] * (config.layers - 1)

@@ -37,7 +37,7 @@ EXIT_CODES: tuple[tuple[type[RescorerError], int, str], ...] = (
 )
 """Exit code and meaning of each kind of error; 0 is success, 1 means that some lists were rejected."""
 BROKEN_PIPE = 141
-"""Exit code after the reader of the output has closed it, as shells report SIGPIPE."""
+"""Exit code when the reader of the output closes it early: the code with which shells report SIGPIPE."""
 
 EPILOG = "Exit codes: 0 success, 1 some lists rejected or `inspect` found something wrong, " + ", ".join(
     f"{code} {meaning}" for _, code, meaning in EXIT_CODES

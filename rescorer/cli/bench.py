@@ -47,10 +47,10 @@ class NetworkOptions:
 class MeasurementOptions:
     """What is measured, and how often."""
 
-    warm_up: Annotated[int, typer.Option(help="Number of runs before those that count.")] = 1
-    repetitions: Annotated[int, typer.Option(help="Number of runs that count; the median is reported.")] = 3
+    warm_up: Annotated[int, typer.Option(help="Number of warm-up runs, which are not measured.")] = 1
+    repetitions: Annotated[int, typer.Option(help="Number of measured runs; the median is reported.")] = 3
     peer_seconds: Annotated[
-        float, typer.Option(help="Seconds to run the plain PyTorch scorer; 0: leave it out.")
+        float, typer.Option(help="Seconds to run the plain PyTorch scorer; 0 skips it.")
     ] = 5.0
     processor_time: Annotated[
         bool,
@@ -85,11 +85,11 @@ def bench(
         int,
         typer.Option(
             min=1,
-            help="Number of processes for another run like `rescorer rescore --processes`, which divide the "
-            "cores among them.",
+            help="Number of processes of an additional run, like `rescorer rescore --processes`; they share "
+            "the cores.",
         ),
     ] = 1,
-    batch_words: Annotated[int, typer.Option(help="Number of words scored at once.")] = MAX_BATCH_WORDS,
+    batch_words: Annotated[int, typer.Option(help="Number of words per batch.")] = MAX_BATCH_WORDS,
     measurement_options: MeasurementOptions,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")] = None,
 ) -> None:
@@ -97,7 +97,7 @@ def bench(
 
     Example: rescorer bench --synthetic 100x100x20 --network lstm --hidden 200 --classes 100
 
-    Without --bundle the network has random weights; a trained network of the same shape takes as long.
+    Without --bundle the network has random weights; a trained network of the same shape takes equally long.
     """
     from rescorer.bench.lists import ListShape, synthetic_lists
     from rescorer.bench.models import ModelSpec, build_rescorer

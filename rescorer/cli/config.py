@@ -24,8 +24,9 @@ def config(ctx: typer.Context, config: ConfigOption = None) -> None:
 
     Example: rescorer config --config service.toml --port 0
 
-    Takes the same options, environment and file as `rescorer serve`, and starts nothing. Prints a TOML file
-    of settings, or all errors at once, one per line, including bundles or a device that this machine lacks.
+    Takes the same options, environment variables and file as `rescorer serve`, but does not start a server.
+    Prints the settings as a TOML file, or all errors, one per line, including bundles and devices that this
+    machine lacks.
     """
     from rescorer.service.config_sources import gather, unknown_variables
     from rescorer.service.preflight import check_settings

@@ -97,7 +97,7 @@ def convert(
                     rejects_file.write(format_reject(error, item) + "\n")
     for part, count in sorted(losses.items()):
         what = f"scores of the {part}" if part.startswith("stream ") else part
-        typer.echo(f"warning: {to} cannot hold it: {what} of {count:,} lists left out", err=True)
+        typer.echo(f"warning: {what} of {count:,} lists left out: {to} cannot store this", err=True)
     typer.echo(f"{n_written:,} lists written as {to}; {n_rejected:,} rejected", err=True)
     if n_rejected:
         raise typer.Exit(SOME_REJECTED)

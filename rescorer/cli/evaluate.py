@@ -163,14 +163,15 @@ class Evaluation:
         if not scored:
             return
         if n_seen := count_tuning_lists(weights, lists):
-            message = f"{n_seen} of {len(lists)} lists tuned the weights {weights.name!r}: optimistic"
+            overlap = f"{n_seen} of these {len(lists)} lists"
+            message = f"weights {weights.name!r} were tuned on {overlap}: errors are optimistic"
             typer.echo(f"{file}: {message}", err=True)
         self.perplexity[file] = score_references(rescorer, scored, weights).to_dict()
         for name, row in compare_systems(scored, weights_by_system(rescorer, weights), with_tuning).items():
             self.rows[prefix + name] = row
 
     def to_dict(self) -> dict[str, Any]:
-        """The report for programs."""
+        """Convert the report to JSON data."""
         systems = {name: row.to_dict() for name, row in self.rows.items()}
         record: dict[str, Any] = next(iter(systems.values())) if len(systems) == 1 else {"systems": systems}
         record |= {"rejected": len(self.rejected), "rejected_lists": self.rejected.reasons}
@@ -179,7 +180,7 @@ class Evaluation:
         return record | {"counting": self.counting.method, "unit": self.counting.unit}
 
     def print_tables(self, by_group: bool) -> None:
-        """Print the report for people."""
+        """Print the report as tables."""
         print_error_rates(self.rows, by_group)
         for file, totals in self.perplexity.items():
             values = ", ".join(f"{name} {value:,.1f}" for name, value in totals["perplexity"].items())

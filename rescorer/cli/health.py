@@ -9,23 +9,27 @@ import typer
 
 
 def health(
-    target: Annotated[str, typer.Argument(help="Server to ask, as host:port.")] = "127.0.0.1:50051",
-    timeout_s: Annotated[float, typer.Option(min=0.01, help="Seconds to wait until it serves.")] = 2.0,
+    target: Annotated[str, typer.Argument(help="Address of the server, as host:port.")] = "127.0.0.1:50051",
+    timeout_s: Annotated[
+        float, typer.Option(min=0.01, help="Seconds to wait for the server to be ready.")
+    ] = 2.0,
     tls: Annotated[bool, typer.Option("--tls", help="Use TLS; implied by the options below.")] = False,
     ca: Annotated[
-        Path | None, typer.Option(help="PEM file of the authorities that may sign its certificate.")
+        Path | None, typer.Option(help="PEM file of the authorities that may sign the server's certificate.")
     ] = None,
     certificate: Annotated[
         Path | None, typer.Option(help="PEM file of the client certificate to present.")
     ] = None,
-    key: Annotated[Path | None, typer.Option(help="PEM file of the key of that certificate.")] = None,
-    server_name: Annotated[str, typer.Option(help="Name in the certificate of the server.")] = "",
+    key: Annotated[
+        Path | None, typer.Option(help="PEM file of the client certificate's private key.")
+    ] = None,
+    server_name: Annotated[str, typer.Option(help="Expected name in the server's certificate.")] = "",
 ) -> None:
-    """Check that a server serves, for probes: exit code 0, or 5 if it does not confirm this in time.
+    """Check that a server is ready, for probes: exit code 0, or 5 if this is not confirmed in time.
 
     Example: rescorer health 127.0.0.1:50051
 
-    If it does not serve, prints the reason. Needs no token.
+    Prints the reason if the server is not ready. No token is needed.
     """
     from rescorer.client import NO_RETRY, Client, Tls
 

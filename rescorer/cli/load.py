@@ -1,4 +1,5 @@
-"""Command ``rescorer load``: measure how many lists a server can rescore, and how it behaves beyond that."""
+"""Command ``rescorer load``: measure how many lists per second a server can rescore, and how it handles
+overload."""
 
 from __future__ import annotations
 
@@ -31,7 +32,12 @@ def load(
     streams: StreamOption = None,
     format_: FormatOption = None,
     calls_per_client: Annotated[
-        int, typer.Option("--at-once", min=1, help="Open calls per client while the peak is measured.")
+        int,
+        typer.Option(
+            "--at-once",
+            min=1,
+            help="Number of calls that each client keeps in flight while the peak is measured.",
+        ),
     ] = 16,
     lists_per_call: Annotated[
         int, typer.Option("--lists-a-call", min=1, help="Number of lists per call.")
@@ -41,7 +47,7 @@ def load(
         float, typer.Option(min=1, help="Load of the last stage relative to the peak.")
     ] = 3.0,
     overload_seconds: Annotated[
-        float, typer.Option(min=0, help="Duration of the last stage in seconds; 0 means as the others.")
+        float, typer.Option(min=0, help="Duration of the last stage in seconds; 0: same as the others.")
     ] = 0.0,
     dtype: DtypeOption = "float32",
     serve: Annotated[str, typer.Option(help="Options for the server, such as '--workers 2'.")] = "",
@@ -62,7 +68,7 @@ def load(
     p50, p99 ms  latency of answered calls
     MB           peak memory of the server
     calls        calls that have ended
-    refused      calls that the server refused at once as overloaded
+    refused      calls that the server refused immediately as overloaded
     failed       other calls without an answer, most of them late
     late ms      delay before a client started a call that was due (p99): not the
                  server's, but a sign of too few cores for the clients

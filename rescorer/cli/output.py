@@ -15,7 +15,8 @@ SOME_REJECTED = 1
 
 
 class PlainGroup(TyperGroup):
-    """A group that lists its commands with their whole first paragraph; click truncates it to one line."""
+    """A group whose help shows the whole first paragraph of each command, which click would truncate to one
+    line."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]

@@ -62,7 +62,7 @@ def rescore(
     ] = False,
     device: DeviceOption = "cpu",
     dtype: DtypeOption = "float32",
-    batch_words: Annotated[int, typer.Option(help="Number of words scored at once.")] = MAX_BATCH_WORDS,
+    batch_words: Annotated[int, typer.Option(help="Number of words per batch.")] = MAX_BATCH_WORDS,
     processes: Annotated[
         int,
         typer.Option(
@@ -115,9 +115,7 @@ def check_paths(source: str, output: str, rejects_path: Path | None) -> None:
         if not Path(output).parent.is_dir():
             raise ConfigError(f"--output {output}: no such folder")
         if Path(output).exists() and Path(source).exists() and Path(output).samefile(source):
-            raise ConfigError(
-                f"--output {output} is the file of the lists, whose scores would be lost; choose another"
-            )
+            raise ConfigError(f"--output {output} would overwrite the input lists; choose another file")
     if rejects_path and not rejects_path.parent.is_dir():
         raise ConfigError(f"--rejects {rejects_path}: no such folder")
 

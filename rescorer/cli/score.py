@@ -65,7 +65,7 @@ def score(
 
 
 def score_to_dict(score: TextScore, with_words: bool) -> dict[str, object]:
-    """One sentence for programs."""
+    """Convert the scores of one sentence to JSON data."""
     record: dict[str, object] = {
         "text": score.text,
         "log_prob": {name: round(math.fsum(values), 6) for name, values in score.log_probs.items()},
@@ -80,7 +80,7 @@ def score_to_dict(score: TextScore, with_words: bool) -> dict[str, object]:
 
 
 def render_score(score: TextScore, with_words: bool) -> Table:
-    """One sentence for people: the sums, and with words also one row per word."""
+    """Render the scores of one sentence: the sums and, with ``with_words``, one row per word."""
     table = Table(title=score.text.strip(), title_justify="left")
     table.add_column("ln P")
     for name in score.log_probs:
@@ -95,7 +95,7 @@ def render_score(score: TextScore, with_words: bool) -> Table:
 
 
 def render_totals(totals: TextTotals) -> Table:
-    """One row per model."""
+    """Render the totals with one row per model."""
     table = Table()
     for column in ("model", "ln P", "perplexity"):
         table.add_column(column, justify="left" if column == "model" else "right")

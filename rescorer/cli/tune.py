@@ -76,7 +76,7 @@ def tune(
         rejected.add(error)
     rejected.report()
     if not scored:
-        raise FormatError("no list could be tuned on", file=file)
+        raise FormatError("no list could be used for tuning", file=file)
     tuned = tune_weights(scored, start)
     print_error_rates(_report_rows(scored, start, tuned))
     scored_ids = {item.evaluated.id for item in scored}

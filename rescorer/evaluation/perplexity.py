@@ -13,10 +13,10 @@ from rescorer.types import TextScore
 
 @dataclass(frozen=True, slots=True)
 class TextTotals:
-    """Sums over texts, which add with ``+``; perplexities do not.
+    """Sums over texts, which can be added with ``+``, unlike perplexities.
 
     Every word and every ``</s>`` is a token. Words that no model knows count as ``<unk>``, one more word of
-    the vocabulary. The models share one vocabulary, the union of theirs, so that their perplexities are
+    the vocabulary. All models are given the union of their vocabularies, so that their perplexities are
     comparable.
     """
 

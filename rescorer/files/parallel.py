@@ -27,7 +27,7 @@ from rescorer.lm.malloc import keep_freed_memory
 from rescorer.types import Hypothesis, NBestList
 
 MAX_BATCH_WORDS = 16_384
-"""Largest number of words per batch: enough for large matrix products, and few enough that all processes are
+"""Maximum number of words per batch: enough for large matrix products, and few enough that all processes are
 busy until the end of a file."""
 BATCHES_PER_PROCESS = 2
 """Number of batches submitted per process at a time: one is rescored while the other waits."""

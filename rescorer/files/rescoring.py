@@ -55,7 +55,7 @@ class RenderedList:
 Batch = list[NBestList | InputError]
 """Items yielded by a reader: lists, and errors in place of unreadable lists."""
 BatchResults = list[RenderedList | InvalidList]
-"""One result per list of a batch; errors of the batch have none."""
+"""One result per list of a batch; items of the batch that are errors have no result."""
 
 
 class BatchRescorer(Protocol):
@@ -181,7 +181,7 @@ def cut_batches(items: Iterable[NBestList | InputError], max_words: int) -> Iter
 
 
 def format_reject(error: InputError, item: NBestList | InputError) -> str:
-    """Return a line of JSON with the error, its place and the list, if it could be read.
+    """Return a line of JSON with the error, its location, and the list if it could be read.
 
     All lines have the same keys.
     """

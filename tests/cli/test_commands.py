@@ -208,7 +208,7 @@ def test_trains_a_bundle_from_text(run, tmp_path):
 def test_does_not_overwrite_its_input(run, bundle, tmp_path):
     source = write(tmp_path / "in.jsonl", *GOOD)
     code, _, err = run("rescore", source, "-o", source, "--bundle", bundle)
-    assert (code, "is the file of the lists" in err) == (2, True)
+    assert (code, "would overwrite the input lists" in err) == (2, True)
     assert source.read_text().splitlines() == GOOD
     code, _, err = run("rescore", source, "-o", tmp_path / "no" / "out.jsonl", "--bundle", bundle)
     assert (code, "--output" in err, "no such folder" in err) == (2, True, True)

@@ -39,7 +39,7 @@ def source(tmp_path) -> Path:
 def test_round_trip(tmp_path, source, name):
     done = run(source, tmp_path / "out", "--to", name)
     assert done.exit_code == 0, done.output
-    assert f"warning: {name} cannot hold it: reference of 2 lists left out" in done.stderr
+    assert f"warning: reference of 2 lists left out: {name} cannot store this" in done.stderr
     assert f"2 lists written as {name}; 0 rejected" in done.stderr
     back = run(tmp_path / "out", tmp_path / "back.jsonl.gz")
     assert f"out: {name} (" in back.stderr
@@ -56,7 +56,7 @@ def test_renames_streams_and_writes_to_pipes(tmp_path, source):
     done = run(source, "-", "--rename", "acoustic=first_pass")
     assert list(json.loads(done.stdout.splitlines()[0])["hypotheses"][0]["scores"]) == ["first_pass", "lm"]
     done = run(source, tmp_path / "out", "--to", "nbestlist1", "--rename", "acoustic=first_pass")
-    warning = "warning: nbestlist1 cannot hold it: scores of the stream lm of 2 lists left out"
+    warning = "warning: scores of the stream lm of 2 lists left out: nbestlist1 cannot store this"
     assert warning in done.stderr.splitlines()
     assert (tmp_path / "out" / "u1").read_text() == "NBestList1.0\n(-15) the mat\n(-15)\n"
     done = run(source, "-", "--rename", "acoustic=lm")

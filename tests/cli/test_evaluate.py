@@ -31,7 +31,7 @@ def test_evaluate_warns_if_lists_tuned_the_weights(run, bundle, tmp_path):
     source = write(tmp_path / "in.jsonl", *GOOD)
     assert run("tune", source, "--bundle", bundle, "-o", tmp_path / "w.json")[0] == 0
     _, _, err = run("evaluate", source, "--bundle", bundle, "--weights", tmp_path / "w.json")
-    assert "2 of 2 lists tuned the weights 'w'" in err
+    assert "weights 'w' were tuned on 2 of these 2 lists" in err
     other = write(tmp_path / "other.jsonl", record("u9", "the cat", "the mat", reference="the mat"))
     _, _, err = run("evaluate", other, "--bundle", bundle, "--weights", tmp_path / "w.json")
     assert err == ""

@@ -18,7 +18,7 @@ from rescorer.formats.registry import assign_groups, choose, detect
 from rescorer.types import NBestList
 
 Lists = Iterator[NBestList | InputError]
-"""Lists as a reader yields them, with an error in the place of each list that cannot be read."""
+"""Lists as a reader yields them, with an error in place of each list that cannot be read."""
 
 MapOption = Annotated[
     list[str] | None,
@@ -67,7 +67,7 @@ class ListInputOptions:
     groups: GroupsOption = None
 
     def read(self, source: str) -> Lists:
-        """Read the lists of a file or folder; own field names or streams mean that it holds JSON lines.
+        """Read the lists of a file or folder; custom field names or streams imply JSON lines.
 
         Raises:
             ConfigError: the options contradict each other or do not fit the format.

@@ -35,7 +35,7 @@ class SettingsCommand(TyperCommand):
 def settings_options() -> tuple[Any, ...]:
     """The options of all settings.
 
-    Values stay text as typed, so that the settings can report all errors at once.
+    Values remain strings as typed, so that the settings can report all errors together.
     """
     from rescorer.service.settings import ServiceSettings
 

@@ -19,7 +19,7 @@ from rescorer.score_combination import parse_weights
 from rescorer.types import NBestList, Weights
 
 N_CHECKED_LISTS = 10
-"""Number of lists checked, before anything is scored, for the streams that options name."""
+"""Number of lists that are checked for the streams named by options before anything is scored."""
 
 WeightsOption = Annotated[
     str,
@@ -130,7 +130,7 @@ def check_first_lists(lists: Lists, weights: Weights, streams: list[str] | None,
     check_writable(to, good)
     names = sorted({name for nbest in good for name in nbest.streams})
     if names and not any(weights.streams.values()):
-        message = f"use no score of the lists ({', '.join(names)}): language models alone decide"
+        message = f"use no score of the lists ({', '.join(names)}): language models alone decide the ranking"
         typer.echo(f"warning: weights {weights.name!r} {message}", err=True)
     return itertools.chain(first, lists)
 

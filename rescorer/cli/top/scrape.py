@@ -53,15 +53,15 @@ class Snapshot:
     compute_ms: Quantiles
     """Time to score a batch."""
     phase_shares: Mapping[str, float]
-    """Seconds spent per second, by phase."""
+    """Seconds spent in each phase per second of elapsed time."""
     batch_lists: float | None
     """Mean number of lists per batch; None without batches."""
     batch_edges: float | None
     """Mean number of trie edges per batch."""
     distinct: float | None
-    """Share of the words that had to be computed; the others were shared or cached."""
+    """Share of the words whose scores had to be computed; the others were shared or cached."""
     waiting: int
-    """Number of pieces of work in the queue."""
+    """Number of work items in the queue."""
     in_flight_lists: int
     in_flight_tokens: int
     streams: int
@@ -152,7 +152,7 @@ class Interval:
         return max(0.0, self._after.sum(name, **labels) - self._before.sum(name, **labels))
 
     def rates(self, name: str, label: str) -> dict[str, float]:
-        """Compute the increase per second by the value of a label; leaves out what did not increase."""
+        """Compute the increase per second by the value of a label; omit values that did not increase."""
         old = self._before.sum_by(name, label)
         new = self._after.sum_by(name, label)
         per_second = {key: (value - old.get(key, 0.0)) / self.seconds for key, value in new.items()}

@@ -42,7 +42,8 @@ class Arc:
     token: Token | None
     """None for an alternative without words."""
     predecessors: tuple[int, ...]
-    """Arcs that it may follow, in the order in which ties prefer them: 0 is the start, n the n-th arc."""
+    """Arcs that this arc may follow, in the order in which ties prefer them: 0 is the start, n the n-th
+    arc."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,14 +148,14 @@ def _insert(cell: _Cell, token: Token) -> _Cell:
 
 
 COST_SCALE = 1 << 24
-"""Factor of the costs in ``align_words``, larger than any word count; substitutions count below it."""
+"""Factor by which ``align_words`` multiplies costs, so that the remainder can count substitutions."""
 
 
 def align_words(reference: Sequence[str], hypothesis: Sequence[str]) -> WordErrors:
     """Count the errors of a hypothesis by sclite's alignment, without transcription marks.
 
-    Given both lengths and the cost, only the number of substitutions is open. rapidfuzz finds its smallest
-    and its largest value among the cheapest alignments; where they differ, ``align_table`` decides.
+    Given both lengths and the cost, only the number of substitutions is undetermined. rapidfuzz finds its
+    smallest and its largest value among the cheapest alignments; where they differ, ``align_table`` decides.
     """
     gap = GAP_COST * COST_SCALE
     fewest = Levenshtein.distance(

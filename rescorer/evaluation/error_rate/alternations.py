@@ -27,10 +27,10 @@ def parse_alternations(reference: str, list_id: str = "") -> tuple[Part, ...]:
     ((('uh',), ((('a',), ('@',)),)), 'i', 'see')
 
     An opening brace must start a word; inside braces, braces and slashes need no spaces around them. An
-    alternative with nothing written in it, not even ``@``, does not count as one.
+    alternative that is entirely empty, without even ``@``, is ignored.
 
     Raises:
-        InvalidList: braces do not match, or are more than ``MAX_DEPTH`` deep.
+        InvalidList: braces do not match, or are nested more than ``MAX_DEPTH`` deep.
     """
 
     if OPEN not in reference and CLOSE not in reference:
@@ -47,7 +47,7 @@ def parse_alternations(reference: str, list_id: str = "") -> tuple[Part, ...]:
         token, position = match[0], match.end()
         if token == OPEN:
             if len(enclosing) == MAX_DEPTH:
-                raise error(f"braces are more than {MAX_DEPTH} deep")
+                raise error(f"braces are nested more than {MAX_DEPTH} deep")
             enclosing.append((complete, current))
             complete, current = [], []
         elif enclosing and token in (OR, CLOSE):

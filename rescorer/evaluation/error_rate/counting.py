@@ -86,7 +86,7 @@ class CountingSettings:
         return _cached_counter(tokenise, lambda tokens: align_network(network, tokens))
 
     def _parse_marks(self, written: str, normalise: Normalise) -> list[Token]:
-        """Take the marks off one written word; the normaliser sees the word without them."""
+        """Remove the marks from one written word, so that the normaliser sees only the word."""
         optional = self.optional_words and len(written) > 2 and written[0] == "(" and written[-1] == ")"
         word = written[1:-1] if optional else written
         letters = word.strip("-")

@@ -63,7 +63,8 @@ class WordErrors:
 def count_errors(reference: Sequence[str], hypothesis: Sequence[str]) -> WordErrors:
     """Count the errors of a hypothesis by minimum edit distance, in which every operation costs 1.
 
-    If several alignments have the fewest errors, rapidfuzz decides how they split into kinds.
+    If several alignments have the fewest errors, rapidfuzz chooses one of them, and thereby the numbers of
+    substitutions, deletions and insertions.
     """
     counts = {"replace": 0, "delete": 0, "insert": 0}
     for operation in Levenshtein.editops(reference, hypothesis):

@@ -1,4 +1,4 @@
-"""Count the errors of every hypothesis of a list, and with them the oracle: the best the list contains."""
+"""Count the errors of every hypothesis of a list, including the oracle: the hypothesis with the fewest."""
 
 from __future__ import annotations
 

@@ -59,13 +59,13 @@ class Totals:
     def recovered_share(self) -> float | None:
         """Share of the gap between first pass and oracle that the system closes.
 
-        Negative if the system adds errors; None if the gap is empty.
+        Negative if the system adds errors; None if there is no gap.
         """
         gap = self.first_pass.errors - self.oracle.errors
         return (self.first_pass.errors - self.system.errors) / gap if gap else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, rates in percent; None for a rate that is undefined."""
+        """Convert to plain numbers; rates in percent, None if undefined."""
         system = self.system
         return {
             "lists": self.lists,

@@ -20,9 +20,9 @@ OOV_NOTE_RATE, OOV_WARNING_RATE = 0.02, 0.15
 MIN_LISTS_TO_JUDGE = 20
 """Number of lists needed to judge their order: in a few lists, first hypotheses can be worse by chance."""
 MAX_ADDED_T = 2.0
-"""Number of standard errors by which weights may add errors to the first pass by chance."""
+"""Number of standard errors up to which errors added to the first pass by weights may be due to chance."""
 MAX_SPREAD_RATIO = 4.0
-"""Ratio of the spreads of two terms from which the wider term alone decides their sum."""
+"""Ratio between the spreads of two terms above which the larger term alone decides how their sum ranks."""
 ADVICE_BY_KIND = {
     "filler": "Give --normaliser settings whose `drop` or `replace` removes them.",
     "variant": 'Set `variants` of the normaliser, write variants as word(2), or list them in its "replace".',
@@ -62,8 +62,8 @@ def _judge_lists(stats: ListStats) -> Iterator[Finding]:
         yield Finding("warning", "unread_scores", message, advice)
     if stats.empty_near_best:
         message = (
-            f"in {stats.empty_near_best:,} lists the empty hypothesis is within {NEAR_NATS:g} nats of the "
-            "best other one, or above it"
+            f"in {stats.empty_near_best:,} lists the empty hypothesis scores above the best other one, or at "
+            f"most {NEAR_NATS:g} nats below it"
         )
         advice = "Language models prefer short texts: give `word` a weight above 0, or drop empty hypotheses."
         yield Finding("warning", "empty_near_best", message, advice)
@@ -143,7 +143,7 @@ def _judge_errors(errors: ErrorStats) -> Iterator[Finding]:
 
 def _judge_weights(weights: WeightStats, errors: ErrorStats | None) -> Iterator[Finding]:
     if weights.refused:
-        message = f"weights {weights.name!r} refuse {weights.refused:,} lists: {weights.reason}"
+        message = f"weights {weights.name!r} cannot rank {weights.refused:,} lists: {weights.reason}"
         advice = (
             "Read the stream under the name that the weights use, --stream NAME=FIELD, or change them with "
             "--weights or -w."

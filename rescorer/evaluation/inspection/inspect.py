@@ -39,7 +39,7 @@ class Inspection:
         return any(finding.severity == "warning" for finding in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain keys; rates in percent, scores in nats."""
+        """Convert to plain data; rates in percent, scores in nats."""
         return {
             **asdict(self.lists),
             "prefix_sharing": round(self.lists.prefix_sharing, 3),
@@ -65,11 +65,11 @@ def inspect_lists(
     """Read lists once, keeping only sums, ids and distinct tokens in memory.
 
     Args:
-        lists: lists and errors as a reader yields them; the errors are counted. vocabulary: known words; None
-            for those of the bundle. Without either, OOV words are not reported. models: scores the lists with
-            a bundle; None to skip the comparison with its n-gram and weights. first_pass: stream weights that
-            define the first pass; None for the order of the lists, and for the only
-            stream if there is one.
+        lists: lists and errors as a reader yields them; the errors are counted.
+        vocabulary: known words; None for those of the bundle. Without either, OOV words are not reported.
+        models: scores the lists with a bundle; None to skip the comparison with its n-gram and weights.
+        first_pass: stream weights that define the first pass; None for the order of the lists, and for the
+            only stream if there is one.
         on_rejected: called with the error of each rejected list.
     """
     tally = ListTally(normaliser, first_pass, counting, models)

@@ -36,9 +36,10 @@ class ListStats:
     only_empty: int = 0
     """Lists in which every hypothesis is empty."""
     empty_near_best: int = 0
-    """Lists whose best empty hypothesis is within ``tally.NEAR_NATS`` of the best other one, or above it."""
+    """Lists in which the best empty hypothesis scores above the best other one, or at most
+    ``tally.NEAR_NATS`` below."""
     ranked: int = 0
-    """Lists whose hypotheses carry their ranks."""
+    """Lists whose hypotheses have a field with their rank."""
     without_first: int = 0
     """Ranked lists that lack the first rank."""
     with_gaps: int = 0
@@ -47,11 +48,12 @@ class ListStats:
     """Distinct prefixes within each list, summed over lists; ``</s>`` counts as a word."""
 
     unread: tuple[tuple[str, int], ...] = ()
-    """Hypothesis fields that look like scores, with the number of lists without streams that have them."""
+    """Names of hypothesis fields that look like scores, each with the number of lists that have it but no
+    streams."""
 
     @property
     def prefix_sharing(self) -> float:
-        """Words and ``</s>`` of all hypotheses per distinct prefix: the factor that a trie saves."""
+        """Number of words and ``</s>`` per distinct prefix: the factor by which a trie reduces the work."""
         return (self.words + self.hypotheses) / self.prefixes if self.prefixes else 1.0
 
 
@@ -74,13 +76,15 @@ class ErrorStats:
         return self.random_errors / words if words else 0.0
 
     def depth_for(self, share: float) -> int:
-        """Smallest number of hypotheses per list that gives ``share`` of the gain of the full-list oracle."""
+        """Return the smallest number of hypotheses per list whose oracle has ``share`` of the full-list
+        oracle's gain."""
         first, last = self.errors_at_depth[0], self.errors_at_depth[-1]
         enough = first - share * (first - last)
         return next(i for i, errors in enumerate(self.errors_at_depth, start=1) if errors <= enough)
 
     def to_dict(self) -> dict[str, Any]:
-        """The keys of ``rescorer evaluate`` where it has them."""
+        """Return plain data with the same keys as ``rescorer evaluate`` where that command reports the same
+        figure."""
         totals = self.totals
         return {
             "with_reference": totals.lists,

@@ -16,7 +16,7 @@ from rescorer.pipeline import Rescorer
 from rescorer.types import NBestList, RescoredList, Weights
 
 LISTS_PER_BATCH = 64
-"""Lists scored together: enough to share prefixes and batches, few enough to keep in memory."""
+"""Number of lists scored together: enough to share prefixes and batches, few enough to keep in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +27,15 @@ class NGramCorrelation:
     """
 
     lists: int
-    """Lists in which both sides vary."""
+    """Number of lists in which both the stream and the n-gram's scores vary."""
     r: float
     """Pearson's r."""
     ratio: float
-    """The spread of the stream over the spread of the n-gram."""
+    """Spread of the stream divided by the spread of the n-gram."""
 
     @property
     def units_per_nat(self) -> tuple[float, float]:
-        """Smallest and largest number of units of the stream that one nat can be worth.
+        """Smallest and largest number of units of the stream that one nat may correspond to.
 
         Both sides are noisy measurements of the same quantity. A regression of either on the other attributes
         all noise to one of them; the truth lies between the two regressions (Frisch, 1934). For the same
@@ -67,7 +67,7 @@ class WeightStats:
     refused: int = 0
     """Lists that could not be re-ranked."""
     reason: str = ""
-    """Reason for the first refused list."""
+    """Reason why the first of these lists could not be re-ranked."""
     referenced: int = 0
     """Re-ranked lists with references; the next three fields are about these."""
     first_errors: int = 0
@@ -75,7 +75,7 @@ class WeightStats:
     errors: int = 0
     """Errors after re-ranking."""
     added_t: float | None = None
-    """Mean number of errors that re-ranking adds per list, over its standard error."""
+    """Mean number of errors that re-ranking adds per list, divided by its standard error."""
     model_spread: float = 0.0
     """Standard deviation within a list of the weighted language-model scores, mean over lists, in nats."""
     stream_spread: float = 0.0
@@ -109,7 +109,8 @@ class ModelTally:
         self._rescorer, self._weights = rescorer, weights
         self._pending: list[tuple[NBestList, np.ndarray | None, int]] = []
         self._moments: dict[str, np.ndarray] = {}
-        """By stream, (4,): lists, and sums of stream², n-gram² and stream * n-gram, means subtracted."""
+        """By stream, (4,): number of lists; sums of stream², n-gram² and stream * n-gram after subtracting
+        means."""
         self._spreads = np.zeros(2)
         """Sums over lists of the spread of the weighted language models and of the weighted streams."""
         self._added_errors: list[float] = []
@@ -189,10 +190,10 @@ class ModelTally:
         return self._rescorer.rescore_each(bare, replace(self._weights, streams={}))
 
     def _add_correlations(self, nbest: NBestList, ngram: np.ndarray) -> None:
-        """``ngram``: (H,) ln P."""
+        """Add a list to the correlations; ``ngram`` is (H,) ln P."""
         y = ngram - ngram.mean()
         for name, values in nbest.streams.items():
-            with np.errstate(over="ignore", invalid="ignore"):  # huge scores end up without a correlation
+            with np.errstate(over="ignore", invalid="ignore"):  # huge scores overflow: no correlation
                 x = np.array(values) - np.mean(values)
                 sums = np.array([1.0, x @ x, y @ y, x @ y])
                 if np.ptp(values) > 0 and np.ptp(ngram) > 0:

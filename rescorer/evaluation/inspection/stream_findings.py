@@ -28,8 +28,8 @@ MIN_LENGTH_R = 0.3
 MIN_LISTS_TO_COMPARE = 10
 """Number of lists needed to compare a stream with the n-gram of a bundle."""
 MIN_LM_R, MIN_SAME_R = 0.5, 0.9
-"""Correlations with the n-gram from which units are compared: for streams named like a language model, and
-for streams of any other name."""
+"""Minimum correlations with the n-gram for comparing units: for streams named like a language model, and for
+other streams."""
 UNIT_TOLERANCE = 1.1
 """Units that differ by less than this factor count as equal; log2 and natural logarithms differ by 1.44."""
 BASES = {"10": "log10", "2": "log2", "1.0001": "Sphinx's 1.0001", "bytelog": "bytelogs"}
@@ -130,8 +130,8 @@ def _judge_correlation(
 def is_comparable(stream: StreamStats, correlation: NGramCorrelation) -> bool:
     """Whether a stream may hold language-model scores and correlates enough with the n-gram to compare units.
 
-    Acoustic scores often fall where the language model rises: a hypothesis is in a list because it is good at
-    one of the two.
+    Acoustic scores often fall where the language model rises: a hypothesis is in a list because one of the
+    two scores is good.
     """
     is_lm = LM_NAME.search(stream.name)
     enough = abs(correlation.r) >= (MIN_LM_R if is_lm else MIN_SAME_R)
@@ -156,7 +156,7 @@ def is_in_nats(correlation: NGramCorrelation) -> bool:
 
 
 def fits_units(correlation: NGramCorrelation, units_per_nat: float) -> bool:
-    """Whether a nat of the n-gram may be worth this many units of the stream."""
+    """Whether one nat of the n-gram may correspond to this many units of the stream."""
     low, high = correlation.units_per_nat
     return low / UNIT_TOLERANCE <= units_per_nat <= high * UNIT_TOLERANCE
 
@@ -196,7 +196,8 @@ def is_reversed(stream: StreamStats) -> bool:
 
 
 def looks_like_cost(stream: StreamStats) -> bool:
-    """Whether scores are positive and grow with length, and neither order nor errors contradict a cost."""
+    """Whether scores look like costs: positive, growing with length, and not contradicted by order or
+    errors."""
     if stream.per_word <= 0.0 or stream.minimum < 0.0:
         return False
     if LM_NAME.search(stream.name):

@@ -21,13 +21,13 @@ class StreamStats:
     minimum: float
     maximum: float
     per_word: float
-    """Sum of all scores over the number of all words, where ``</s>`` counts as a word."""
+    """Sum of all scores divided by the number of words, where ``</s>`` counts as a word."""
     spread: float
     """Difference between the best and the worst score, mean over lists."""
     whole_numbers: bool
     """Whether no score has decimals."""
     compared: int
-    """Lists whose scores differ; the next three fields count among these."""
+    """Lists whose scores are not all equal; the next three fields count only such lists."""
     first_is_best: int
     """Lists whose first hypothesis has the best score."""
     descending: int
@@ -35,14 +35,14 @@ class StreamStats:
     ascending: int
     """Lists in which no score is lower than the one before: sorted in the wrong direction."""
     length_correlation: float | None
-    """Pearson's r of score and number of words over all hypotheses."""
+    """Pearson's r between score and number of words over all hypotheses."""
     error_correlation: float | None
-    """Pearson's r of score and errors, mean over lists; below 0 if good scores mean few errors."""
+    """Pearson's r between score and errors, mean over lists; below 0 if good scores mean few errors."""
     error_t: float | None
     """``error_correlation`` divided by its standard error."""
 
     def per_word_as(self, base: str, sign: float = 1.0) -> float:
-        """``per_word`` in nats if the scores had another base or, with sign -1, were costs."""
+        """Convert ``per_word`` to nats as if the scores had another base or, with sign -1, were costs."""
         return self.per_word * NATS_PER_UNIT[base] * sign
 
     def to_dict(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class StreamTally:
             self._descending += bool((scores[1:] <= scores[:-1]).all())
             self._ascending += bool((scores[1:] >= scores[:-1]).all())
         rows = np.stack([np.ones(len(scores)), scores, n_words])  # (3, H)
-        with np.errstate(over="ignore", invalid="ignore"):  # huge scores end up without a correlation
+        with np.errstate(over="ignore", invalid="ignore"):  # huge scores overflow: no correlation
             self._moments += rows @ rows.T
         if errors is not None and (r := correlate(scores, errors)) is not None:
             self._correlations.append(r)
@@ -108,9 +108,9 @@ class StreamTally:
 
 
 def correlate(left: np.ndarray, right: np.ndarray) -> float | None:
-    """Pearson's r; None if one side does not vary or is too large to compute with."""
+    """Compute Pearson's r; None if one side does not vary or has values so large that they overflow."""
     if not (np.ptp(left) > 0 and np.ptp(right) > 0):
-        return None  # before subtracting means, because their rounding errors look like variation
+        return None  # checked before subtracting means, whose rounding errors look like variation
     with np.errstate(over="ignore", invalid="ignore"):
         x, y = left - left.mean(), right - right.mean()
         x, y = (side / peak if (peak := np.abs(side).max()) > 0 else side for side in (x, y))
@@ -129,7 +129,7 @@ def _correlate_moments(moments: np.ndarray) -> float | None:
 
 
 def mean_and_t(values: Sequence[float]) -> tuple[float | None, float | None]:
-    """The mean, and the mean over its standard error; None if undefined."""
+    """Compute the mean, and the mean divided by its standard error; None if undefined."""
     if len(values) < 2:
         return (values[0] if values else None), None
     mean, deviation = float(np.mean(values)), float(np.std(values, ddof=1))

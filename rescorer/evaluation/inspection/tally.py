@@ -1,4 +1,4 @@
-"""Gather statistics while lists stream past; only sums are kept of each list."""
+"""Gather statistics from a stream of lists, keeping sums instead of the lists."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rescorer.trie import Words, build_trie
 from rescorer.types import Hypothesis, NBestList, Weights
 
 NEAR_NATS = 3.0
-"""An empty hypothesis this close below the best other one may win after a small change of weights."""
+"""An empty hypothesis at most this far below the best other one may win after a small change of weights."""
 SCORE_FIELD = re.compile(
     r"(?:^|[^a-z])(?:am|[a-z]{0,3}lm|ac|tot)(?:[^a-z]|$)|score|prob|acoustic|cost|nll", re.I
 )
@@ -108,11 +108,12 @@ class ListTally:
         return tuple(tally.stats() for tally in self._streams.values())
 
     def word_stats(self, vocabulary: frozenset[str] | None = None) -> WordStats:
-        """``vocabulary``: words of the bundle's n-gram, if there is a bundle."""
+        """Return the statistics of words; ``vocabulary`` contains the words of the bundle's n-gram, if
+        any."""
         return self._words.stats(self.normaliser, vocabulary)
 
     def error_stats(self) -> ErrorStats | None:
-        """None without references."""
+        """Return the error statistics; None without references."""
         if not self._totals.lists:
             return None
         return ErrorStats(
@@ -124,7 +125,8 @@ class ListTally:
         )
 
     def _first_pass_scores(self, nbest: NBestList) -> np.ndarray | None:
-        """The scores (H,) that the recogniser ranked by: the weighted streams, or the only one.
+        """Return the scores (H,) by which the recogniser ranked: the sum of the weighted streams, or the only
+        stream.
 
         None if there are several streams without weights, or none at all.
 
@@ -215,7 +217,7 @@ def find_score_fields(hypotheses: Sequence[Hypothesis]) -> list[str]:
 
 
 def read_ranks(hypotheses: Sequence[Hypothesis]) -> set[int]:
-    """Read the ranks that hypotheses carry, and those merged into them; empty if any has no rank."""
+    """Read the ranks of the hypotheses and of those merged into them; empty if any hypothesis has no rank."""
     for name in RANK_FIELDS:
         ranks: set[int] = set()
         for hypothesis in hypotheses:

@@ -11,7 +11,7 @@ from typing import Any
 from rescorer.text import DEFAULT_DROP_PATTERNS, Normaliser
 
 MAX_EXAMPLES = 20
-"""Number of OOV words, and of examples of each kind of token, that are kept."""
+"""Maximum number of OOV words to keep, and of examples to keep per kind of token."""
 
 FILLER = re.compile(r"<[^<>\s]+>|\[[^\[\]\s]+\]|\{[^{}\s]+\}|\([^()\s]*[^()\d\s][^()\s]*\)|\+\+?[^+\s]+\+\+?|"
                     r"[!%#]\w+|\*\w+\*|-\w+-", re.IGNORECASE)  # fmt: skip
@@ -43,7 +43,7 @@ class UnknownWords:
     """Canonical words that the n-gram of a bundle does not know."""
 
     words: int
-    """Words of all hypotheses, known or not."""
+    """Number of words in all hypotheses, known or not."""
     unknown: TokenStats
     other_case: int
     """Unknown words that the bundle knows in lower or upper case."""
@@ -130,7 +130,7 @@ def classify_uncovered(
     """Name the kind of mark that the normaliser's settings leave in a token; empty if there is none.
 
     Args:
-        vocabulary: a token whose words are all known to the bundle is taken as it is.
+        vocabulary: words that the bundle knows, if any; a token made only of such words has no mark.
         seen: all tokens, to distinguish a capitalised name from text in mixed case.
     """
     words = normaliser.normalise_token(token)

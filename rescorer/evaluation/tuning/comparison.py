@@ -76,14 +76,14 @@ def rerank(scored: ScoredList, weights: Weights) -> EvaluatedList:
 
 
 def rank_by_first_pass(scored: ScoredList) -> EvaluatedList:
-    """Move the first-pass choice to the top of the list."""
+    """Move the hypothesis chosen by the first pass to the top of the list."""
     evaluated, first = scored.evaluated, scored.evaluated.first_pass_index
     others = [errors for i, errors in enumerate(evaluated.hypotheses) if i != first]
     return replace(evaluated, hypotheses=(evaluated.hypotheses[first], *others), first_pass_index=0)
 
 
 def weights_by_system(rescorer: Rescorer, weights: Weights) -> dict[str, Weights]:
-    """``weights`` applied to each model of the bundle alone, and to their mixture if there are several."""
+    """Apply ``weights`` to each model of the bundle alone, and to the mixture if there are several models."""
     scale = weights.lm.get(MIXTURE, 1.0)
     models = list(rescorer.models)
     systems = [*models, MIXTURE] if len(models) > 1 else models
@@ -100,7 +100,7 @@ def score_references(
 
 @dataclass(frozen=True)
 class TuningProblem:
-    """Arrays to tune two numbers on: the language-model weight, at least 0, and the word insertion penalty.
+    """Arrays for tuning two values: the language-model weight, at least 0, and the word insertion penalty.
 
     All other weights stay as they are.
     """
@@ -144,7 +144,8 @@ def tune_weights(scored: Sequence[ScoredList], weights: Weights) -> Weights:
 
 
 def cross_validate(scored: Sequence[ScoredList], weights: Weights) -> list[EvaluatedList]:
-    """Re-rank each list by weights tuned without its group and without any list that has the same reference.
+    """Re-rank each list with weights tuned without the list's group and without lists that have the same
+    reference.
 
     Raises:
         ConfigError: the weights name several language models, or there are fewer than two groups.

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from rescorer.types import NBestList, Weights
 
 HEX_DIGITS = 16
-"""Length of a fingerprint: 64 bits, which collide with a chance of a few percent among a billion lists."""
+"""Length of a fingerprint. With 64 bits, the chance of a collision among a billion lists is a few percent."""
 
 
 def fingerprint_list(nbest: NBestList) -> str:

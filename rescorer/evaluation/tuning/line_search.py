@@ -1,4 +1,4 @@
-"""Exact search along a line of weights: errors of the top hypotheses as a step function (pure).
+"""Exact search along a line of weights: errors of the top hypotheses as a step function.
 
 Along a line, the total of each hypothesis is linear in the step, so the top hypothesis of a list only changes
 at the corners of the upper envelope of these lines; between corners the errors are constant (Och, 2003,
@@ -29,8 +29,8 @@ class ErrorCurve:
 def compute_error_curve(intercepts: np.ndarray, slopes: np.ndarray, errors: np.ndarray) -> ErrorCurve:
     """Sum, over lists, the errors of the hypothesis with the highest ``intercept + step * slope``.
 
-    Walks all envelopes from left to right at once, one corner per turn: after the line on top comes the line
-    that crosses it first. Of hypotheses with identical lines, the first one counts.
+    Walks all envelopes from left to right simultaneously, one corner per iteration: the line on top is
+    followed by the line that crosses it first. Of hypotheses with identical lines, the first one counts.
 
     Args:
         intercepts: (L, N) float64, finite; short lists are padded with copies of their first hypothesis.

@@ -1,14 +1,14 @@
 """Search for weights with few errors, and estimate the errors on unseen lists by leaving groups out.
 
 The components of all hypotheses are computed beforehand; everything here is arithmetic on arrays. Errors are
-minimised exactly along one weight after the other (Och, 2003), from the start weights and from a few random
-points around them.
+minimised exactly along one weight at a time (Och, 2003), from the start weights and from a few random points
+around them.
 
 Small tuning sets overfit: on 80 lists, four tuned weights can do worse on new lists than no tuning at all.
-Therefore a move away from the start weights must pay for itself (``TuningSettings.move_penalty``), and of
-equally good intervals the middle is taken. Report the errors of ``leave_one_group_out``; if they are not
-lower than those of the start weights, keep the start weights. The errors that ``tune`` returns are measured
-on its own lists and therefore optimistic.
+Therefore a move away from the start weights must save enough errors (``TuningSettings.move_penalty``), and a
+weight is set to the middle of the interval in which the errors are lowest. Report the errors of
+``leave_one_group_out``; if they are not lower than those of the start weights, keep the start weights. The
+errors that ``tune`` returns are measured on its own lists and therefore optimistic.
 """
 
 from __future__ import annotations
@@ -35,21 +35,22 @@ class TuningList:
 
 @dataclass(frozen=True, slots=True)
 class TuningSettings:
-    """How weights are searched for."""
+    """Settings of the search for weights."""
 
     free: tuple[int, ...] | None = None
-    """Indices of the weights that may change; None for all but the first, since only proportions matter."""
+    """Indices of the weights that may change; None for all but the first, since only the proportions between
+    weights matter."""
     bounds: tuple[tuple[float, float], ...] | None = None
     """Lowest and highest value of each weight; None for no bounds."""
     move_penalty: float = 1.0
-    """Errors that moving a weight must save, times the squared distance in natural units.
+    """Number of errors that moving a weight must save, per squared natural unit of distance.
 
     One natural unit changes the totals of a list by about as much as they vary within the list.
     """
     restarts: int = 4
     """Number of random start points around the given one, in addition to it."""
     max_rounds: int = 20
-    """Largest number of passes over all weights from one start; a pass without change ends the search."""
+    """Maximum number of passes over all weights from one start; a pass without change ends the search."""
     seed: int = 1
     """Random seed of the start points."""
 
@@ -83,7 +84,7 @@ class CrossValidation:
 
     folds: tuple[Fold, ...]
     chosen: tuple[int, ...]
-    """Index, for each list, of the hypothesis that the weights of its fold put first."""
+    """For each list, the index of the hypothesis that the weights of the list's fold rank first."""
 
     @property
     def errors(self) -> int:
@@ -111,7 +112,7 @@ def choose_best(components: np.ndarray, weights: Sequence[float] | np.ndarray) -
 def tune(
     lists: Sequence[TuningList], start: Sequence[float], settings: TuningSettings | None = None
 ) -> TuningResult:
-    """Find weights with few errors on ``lists``, close to ``start`` where that costs no errors.
+    """Find weights with few errors on ``lists``, staying close to ``start`` where that adds no errors.
 
     Raises:
         ConfigError: there are no lists, array shapes do not match, or the settings contradict the arrays.
@@ -131,12 +132,12 @@ def leave_one_group_out(
     """Hold out each group in turn: tune on all other groups and count errors on the held-out one.
 
     Args:
-        groups: group of each list, such as its speaker. sentences: reference of each list; lists that share a
-            sentence with the held-out group are not tuned on
-            either.
+        groups: group of each list, such as its speaker.
+        sentences: reference of each list; lists that share a sentence with the held-out group are not used
+            for tuning either.
 
     Raises:
-        ConfigError: as in ``tune``, or no lists are left to tune on without some group.
+        ConfigError: as in ``tune``, or no lists remain for tuning when some group is held out.
     """
     settings = settings or TuningSettings()
     _check(lists, start, settings)
@@ -168,7 +169,7 @@ def leave_one_group_out(
 
 @dataclass(frozen=True, slots=True)
 class _Problem:
-    """All lists as one block; short lists are padded with copies of their first hypothesis."""
+    """All lists in padded arrays; short lists are padded with copies of their first hypothesis."""
 
     components: np.ndarray  # (L, N, K)
     errors: np.ndarray  # (L, N)
@@ -230,7 +231,7 @@ def _tune(problem: _Problem, settings: TuningSettings) -> TuningResult:
 def _descend(
     problem: _Problem, weights: np.ndarray, free: Sequence[int], bounds: np.ndarray, settings: TuningSettings
 ) -> np.ndarray:
-    """Set one weight after the other to its best value, until a whole round changes nothing."""
+    """Set each weight in turn to its best value, until a full pass changes nothing."""
     cost = problem.cost(weights, settings.move_penalty)
     for _ in range(settings.max_rounds):
         cost_before = cost
@@ -248,9 +249,9 @@ def _descend(
 def _best_value(
     problem: _Problem, weights: np.ndarray, k: int, bounds: np.ndarray, move_penalty: float
 ) -> float:
-    """The cheapest value of weight ``k``: the middle of an interval between two corners.
+    """Find the cheapest value of weight ``k``: the middle of an interval between two corners.
 
-    Of equally cheap intervals the widest one is taken, of equally wide ones the one nearest to the start.
+    Among equally cheap intervals, the widest is used; among equally wide ones, the one nearest to the start.
     """
     others = weights.copy()
     others[k] = 0.0
