@@ -21,7 +21,7 @@ WORD_INSERTION_PENALTY = math.log(0.65)
 LN_10 = math.log(10.0)  # kenlm's scores are log10
 END = "</s>"
 SearchState = tuple[int, kenlm.State]
-"""A node and the LM state after its word; the scores of all continuations depend on these only."""
+"""A node and the LM state after its word; the scores of all continuations depend only on these two."""
 
 
 class Candidate(NamedTuple):
@@ -71,7 +71,7 @@ def advance(model: kenlm.Model, state: kenlm.State, word: str) -> tuple[float, k
 def n_best(lattice: Lattice, model: kenlm.Model, depth: int) -> list[Candidate]:
     """Find the ``depth`` best distinct word sequences, best first.
 
-    The best path represents all paths with the same words.
+    Of several paths with the same words, only the best counts.
     """
     steps = expand_with_lm(lattice, model)
     found = search.search_n_best(steps, next(iter(steps)), lambda state: state[0] == lattice.end, depth)

@@ -90,7 +90,7 @@ def synthesise(text: str, voice: Voice) -> np.ndarray:
 
 
 def add_noise(samples: np.ndarray, snr_db: float, rng: np.random.Generator) -> np.ndarray:
-    """Add white noise ``snr_db`` below the speech; without it, recognition is too easy."""
+    """Add white noise ``snr_db`` below the speech; without noise, recognition is too easy."""
     signal = samples.astype(np.float64)
     deviation = np.sqrt(np.mean(signal**2)) * 10 ** (-snr_db / 20)
     noisy = signal + rng.normal(0.0, deviation, size=signal.shape)
@@ -162,7 +162,7 @@ def main() -> None:
         "--arpa", type=Path, required=True, help="n-gram model of the first pass (.arpa or .arpa.gz)"
     )
     parser.add_argument("-o", "--output", type=Path, default=HERE / "lists.jsonl.gz", help="file to write")
-    parser.add_argument("--depth", type=int, default=50, help="largest number of hypotheses per list")
+    parser.add_argument("--depth", type=int, default=50, help="maximum number of hypotheses per list")
     parser.add_argument("--seed", type=int, default=1, help="random seed of the noise")
     options = parser.parse_args()
     sentences = read_sentences(HERE / "sentences.tsv")

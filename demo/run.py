@@ -87,7 +87,7 @@ def run_server(bundle: Path) -> Iterator[str]:
 
 
 def system_weights(bundle: Path) -> dict[str, Weights]:
-    """Make the weights of each system; systems differ in the language model only.
+    """Make the weights of each system; systems differ only in the language model.
 
     The weights are those that PocketSphinx decodes with, not tuned on the demo lists. Rescoring ignores the
     language model score of the first pass, because its stream has no weight.
@@ -142,7 +142,7 @@ def print_changes(
     evaluated_lists: Sequence[EvaluatedList],
     answers: Mapping[str, Sequence[RescoredList]],
 ) -> None:
-    """Print the lists with a new best hypothesis that improved most, and the one that lost most."""
+    """Print the lists whose best hypothesis improved most through rescoring, and the list that lost most."""
     first_pass, *_, final = answers.values()
     gains = []
     for index, (before, after) in enumerate(zip(first_pass, final, strict=True)):

@@ -29,9 +29,11 @@ SCORE_SCALE = 1024
 """PocketSphinx divides scores by this number so that they fit in integers."""
 MAX_NBEST_HYPOTHESES = 100
 MAX_LATTICE_HYPOTHESES = 1000
-"""Lattice paths are chosen by acoustic score only, so the best one overall may be far down the list."""
+"""Large, because paths are ranked by acoustic score only, so the best path overall may be far down the
+list."""
 NBEST_WEIGHTS = Weights("totals", streams={"first_pass": 1.0}, lm={"mixture": 4.0})
-"""PocketSphinx's n-best list has one score, which includes its language model; the server's is added."""
+"""PocketSphinx's n-best list has one score, which includes its own language model; the server's models are
+added."""
 
 
 def recognise(path: Path) -> Decoder:

@@ -18,7 +18,7 @@ from rescorer.cli.output import PLAIN_HELP
 from rescorer.types import NBestList
 
 MAX_SHOWN_ERRORS = 10
-"""Number of errors in the error message; ``--json`` writes all of them."""
+"""Maximum number of errors that the error message quotes; ``--json`` writes all of them."""
 DEFAULT_MAX_HYPOTHESES = 20
 SIGTERM_EXIT_CODE = 143
 """Exit code of processes ended by SIGTERM, as shells report it."""
@@ -26,7 +26,7 @@ SIGTERM_EXIT_CODE = 143
 ListsArgument = Annotated[str, typer.Argument(help="N-best lists to send.")]
 BundleOption = Annotated[Path, typer.Option("--bundle", "-b", help="Folder of the bundle to serve.")]
 WeightsOption = Annotated[str, typer.Option(help="Name of a weights set of the bundle.")]
-HypothesesOption = Annotated[int, typer.Option(min=1, help="Largest number of hypotheses per list.")]
+HypothesesOption = Annotated[int, typer.Option(min=1, help="Maximum number of hypotheses per list.")]
 ServeOption = Annotated[str, typer.Option(help="Options for the server, such as '--workers 2'.")]
 LimitOption = Annotated[float, typer.Option(min=1, help="Fail if the run takes longer, in seconds.")]
 SecondsOption = Annotated[float, typer.Option(min=1, help="Stop sending after this time and report.")]
@@ -43,7 +43,7 @@ def tools() -> None:
 
     Example: python -m tools chaos demo/lists.jsonl.gz --bundle models/starter/1 --calls 1000
 
-    Each command starts a server of its own, and ends with exit code 5 if it finds errors. Linux only.
+    Each command starts its own server, and ends with exit code 5 if it finds errors. Linux only.
     """
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(SIGTERM_EXIT_CODE)
@@ -55,7 +55,7 @@ def chaos(
     lists: ListsArgument,
     bundle: BundleOption,
     weights: WeightsOption = "default",
-    calls: Annotated[int, typer.Option(min=1, help="Smallest number of calls.")] = 100_000,
+    calls: Annotated[int, typer.Option(min=1, help="Minimum number of calls.")] = 100_000,
     callers: Annotated[
         int, typer.Option(min=1, help="Number of concurrent callers, each with its own token.")
     ] = 50,
@@ -101,8 +101,12 @@ def fuzz(
     lists: ListsArgument,
     bundle: BundleOption,
     weights: WeightsOption = "default",
-    requests: Annotated[int, typer.Option(min=1, help="Number of requests and connections.")] = 200_000,
-    concurrency: Annotated[int, typer.Option("--at-once", min=1, help="Number of open requests.")] = 16,
+    requests: Annotated[
+        int, typer.Option(min=1, help="Total number of requests and malformed connections.")
+    ] = 200_000,
+    concurrency: Annotated[
+        int, typer.Option("--at-once", min=1, help="Number of requests to keep in flight at once.")
+    ] = 16,
     seconds: SecondsOption = 86_400.0,
     hypotheses: HypothesesOption = 5,
     serve: ServeOption = "--workers 1",
@@ -130,8 +134,12 @@ def soak(
     bundle: BundleOption,
     weights: WeightsOption = "default",
     seconds: SecondsOption = 3600.0,
-    count: Annotated[int, typer.Option("--lists", min=1, help="Largest number of lists.")] = 2_000_000,
-    concurrency: Annotated[int, typer.Option("--at-once", min=1, help="Number of open calls.")] = 8,
+    count: Annotated[
+        int, typer.Option("--lists", min=1, help="Maximum number of lists to send.")
+    ] = 2_000_000,
+    concurrency: Annotated[
+        int, typer.Option("--at-once", min=1, help="Number of calls to keep in flight at once.")
+    ] = 8,
     hypotheses: HypothesesOption = DEFAULT_MAX_HYPOTHESES,
     serve: ServeOption = "--workers 1",
     log: LogOption = None,
@@ -188,7 +196,7 @@ def print_report(report: Any, as_json: bool) -> None:
 
 
 def flatten_report(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the rows of a report, nested names joined by spaces; lists are shown by their length."""
+    """Yield the rows of a report, nested names joined by spaces; a list is represented by its length."""
     for key, value in values.items():
         name = f"{path} {key}".strip().replace("_", " ")
         if isinstance(value, Mapping):

@@ -5,8 +5,9 @@
         for answer in client.rescore_stream(lists):
             ...
 
-Needs neither torch nor kenlm. The answer to a list that cannot be scored is an exception object in its place;
-errors of a whole call are raised: ``Overloaded``, ``Unavailable``, ``DeadlineExceeded``, ``ConfigError``, ….
+Requires neither torch nor kenlm. If a list cannot be scored, an exception object takes the place of its
+answer; errors that affect a whole call are raised: ``Overloaded``, ``Unavailable``, ``DeadlineExceeded``,
+``ConfigError``, ….
 """
 
 from rescorer.client.asynchronous import AsyncClient

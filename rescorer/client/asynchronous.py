@@ -85,7 +85,7 @@ class AsyncClient:
         raise Unavailable(f"{self._connections.target}: the server ended the health check")
 
     async def _find_unready_reason(self, health: Any) -> str:
-        """Ask without waiting: gRPC only gives a reason to calls that do not wait for the server."""
+        """Find the reason with a call that does not wait; gRPC reports none to calls that wait."""
         try:
             state = await health.Check(HealthCheckRequest(), timeout=UNREADY_REASON_TIMEOUT_S)
         except grpc.RpcError as error:

@@ -31,7 +31,7 @@ from rescorer.protocol.v1 import models_pb2
 from rescorer.types import TextScore, Weights
 
 DEFAULT_OPEN_CALLS = 4
-"""Enough for ``rescore_stream`` to keep a server busy, few enough to leave capacity for other clients."""
+"""Default number of calls in flight: keeps a server busy, but leaves capacity for other clients."""
 
 
 class Client:
@@ -41,13 +41,14 @@ class Client:
         target: ``host:port``, or several separated by commas; a host name may resolve to several servers.
             Calls are distributed round robin over the healthy servers.
         model: Model to request, ``name`` or ``name/version``; empty requests the default model.
-        max_message_bytes: Largest message the server accepts; larger requests fail without being sent.
+        max_message_bytes: Maximum size of a message that the server accepts; larger requests fail without
+            being sent.
         tls: TLS options; None sends plain text.
         token: Bearer token; never sent in plain text beyond this machine.
         retry: Policy for retrying failed calls. ``timeout_s`` of a call covers all of its attempts.
         connections: Number of connections, used in turn; more than one helps behind a load balancer that
             balances connections instead of calls.
-        in_flight: Largest number of calls that ``rescore_stream`` keeps open.
+        in_flight: Maximum number of calls that ``rescore_stream`` keeps in flight at once.
 
     Raises:
         ConfigError: If an address is invalid, a certificate cannot be read, or the token would be sent in
@@ -108,7 +109,7 @@ class Client:
         raise Unavailable(f"{self._connections.target}: the server ended the health check")
 
     def _find_unready_reason(self, health: Any) -> str:
-        """Ask without waiting: gRPC only gives a reason to calls that do not wait for the server."""
+        """Find the reason with a call that does not wait; gRPC reports none to calls that wait."""
         try:
             state = health.Check(HealthCheckRequest(), timeout=UNREADY_REASON_TIMEOUT_S)
         except grpc.RpcError as error:
@@ -127,11 +128,13 @@ class Client:
         """Rescore lists with a single call.
 
         Args:
-            lists: N-best lists. Errors between them, as file readers yield them, are returned in place.
-            weights: Weights, the name of one of the bundle's weights sets, or None for its default set.
+            lists: N-best lists. May include errors, which file readers yield in place of invalid lists; they
+                are returned at the same positions.
+            weights: Weights, the name of one of the bundle's weights sets, or None for the bundle's default
+                set.
             merge: Whether to merge hypotheses with equal words.
             fallback: Degraded answer to accept if time runs out, ``ngram`` or ``first_pass``; the answer's
-                ``degradation`` says if it was used. Empty: fail instead.
+                ``degradation`` says whether it was used. If empty, no degraded answer is accepted.
             timeout_s: Deadline of the call in seconds; None waits forever.
 
         Returns:
@@ -159,11 +162,12 @@ class Client:
         """Rescore many lists; yield their answers in input order while later lists are read and scored.
 
         Sends a few lists per call and keeps up to ``in_flight`` calls open. Unlike one gRPC stream, these
-        calls can be retried one by one and are shared by several servers. If a server is full, waits until it
-        has capacity again.
+        calls can be retried individually and distributed over several servers. If a server is full, waits
+        until it has capacity again.
 
-        Takes the arguments of ``rescore``; ``timeout_s`` applies to each call. Raises the same errors, and
-        those that iterating over ``lists`` raises, after the answers to the calls before it.
+        Takes the arguments of ``rescore``; ``timeout_s`` applies to each call. Raises the same errors as
+        ``rescore``. If iterating over ``lists`` raises an error, it is raised after the answers to all calls
+        built before it.
         """
         options = RequestOptions(weights, merge, fallback)
         open_calls: deque[BulkCall] = deque()
@@ -206,7 +210,7 @@ class Client:
         *,
         timeout_s: float | None = 30.0,
     ) -> list[TextScore]:
-        """Compute the log-probability of each word of some texts with every language model.
+        """Compute the log-probability that each language model gives to each word of the texts.
 
         Args:
             texts: Texts to score.
@@ -228,7 +232,8 @@ class Client:
     def list_models(self, *, timeout_s: float | None = 30.0) -> list[models_pb2.ModelSummary]:
         """List the models that a server has loaded or refused to load; see models.proto.
 
-        With several servers, each call asks the next one; their answers differ while they change models.
+        With several servers, each call asks the next server; the answers may differ while models are being
+        changed.
 
         Raises:
             RescorerError: If the call fails.
@@ -244,7 +249,7 @@ class Client:
 
         Raises:
             ModelNotFound: If the model is not served.
-            RescorerError: If the call fails otherwise.
+            RescorerError: If the call fails for another reason.
         """
         with convert_rpc_errors():
             response = self._connections.models.GetModel(

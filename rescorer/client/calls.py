@@ -47,9 +47,9 @@ FALLBACKS: Mapping[str, pb.Fallback] = MappingProxyType(
 )
 
 MAX_BULK_LISTS = 32
-"""Largest number of lists per call of ``rescore_stream``."""
+"""Maximum number of lists per call of ``rescore_stream``."""
 MAX_BULK_BYTES = 1024 * 1024
-"""Approximate size at which a call of ``rescore_stream`` is sent even with fewer lists."""
+"""Approximate size at which a call of ``rescore_stream`` is sent even if it has fewer lists."""
 DEFAULT_RETRY_DELAY_S = 0.1
 """Delay before a full server is asked again if it does not say how long to wait."""
 
@@ -79,7 +79,7 @@ class BulkCall:
     """One call of ``rescore_stream``, from its creation until its answers are read."""
 
     items: Sequence[Item]
-    """Lists of the call, and the errors between them."""
+    """Lists of the call, and errors in place of invalid lists."""
     request: pb.RescoreRequest
     deadline_s: float
     """Deadline on the clock of ``time.monotonic``; infinity for no deadline."""
@@ -108,7 +108,7 @@ class RequestBuilder:
 
     Args:
         model: Value of the field ``model`` of each request.
-        max_message_bytes: Largest request to send.
+        max_message_bytes: Maximum size of a request.
     """
 
     def __init__(self, model: str, max_message_bytes: int) -> None:
@@ -116,7 +116,7 @@ class RequestBuilder:
         self._max_message_bytes = max_message_bytes
 
     def rescore(self, lists: Iterable[Item], options: RequestOptions) -> tuple[list[Item], pb.RescoreRequest]:
-        """Build one request for all lists; return the items, errors included, and the request.
+        """Build one request for all lists; return the items (including errors) and the request.
 
         Raises:
             LimitExceeded: If the request is too large.
@@ -198,7 +198,8 @@ def weights_fields(weights: Weights | str | None) -> dict[str, Any]:
 
 
 def iterate_until_error(calls: Iterator[BulkCall], errors: list[Exception]) -> Iterator[BulkCall]:
-    """Yield calls; store an error of the iterator in ``errors``, to be raised after their answers."""
+    """Yield calls; store an error raised by the iterator in ``errors``, to be raised after the answers to
+    these calls."""
     try:
         yield from calls
     except Exception as error:

@@ -20,9 +20,9 @@ from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 RESCORER_SERVICE = rescorer_pb2.DESCRIPTOR.services_by_name["RescorerService"].full_name
 MODEL_SERVICE = models_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name
 RETRYABLE_CODES = ("UNAVAILABLE", "RESOURCE_EXHAUSTED", "CANCELLED")
-"""Codes of calls that were not answered, or that the server asks to repeat later; scoring a list twice is
-harmless. gRPC ends calls that arrive while a server stops with CANCELLED; calls cancelled by the client are
-not retried."""
+"""Status codes after which a call is retried: it was not answered, or the server asks to repeat it later;
+scoring a list twice is harmless. gRPC ends calls that arrive while a server stops with CANCELLED; calls
+cancelled by the client are not retried."""
 RETRY_THROTTLING = {"maxTokens": 1000, "tokenRatio": 0.1}
 """Stop retrying while failures exceed a tenth of the successes by more than 500. All calls of a lost server
 can move to another one, but a server that stays overloaded is not sent each call five times."""
@@ -34,7 +34,7 @@ GRPC_SCHEMES = ("dns:", "ipv4:", "ipv6:", "unix:", "unix-abstract:")
 """Prefixes of targets that are passed to gRPC unchanged."""
 HOST_PORT = re.compile(r"(.*):(\d+)")
 UNREADY_REASON_TIMEOUT_S = 0.25
-"""How long to wait for the reason why a channel is not ready; it is usually known at once."""
+"""Time to wait for gRPC to report why a channel is not ready; the reason is usually known immediately."""
 REASON_CONTEXT = re.compile(
     r".*last error: |^[A-Z_]+: |^(ipv4|ipv6|unix)\S*: |^Failed to connect to remote host: |^connect: "
     r"|.*address lookup failed for \S+: |\]$"
@@ -47,13 +47,14 @@ class Retry:
     """Policy for retrying failed calls within their deadline, at the next server if there are several."""
 
     attempts: int = 5
-    """Largest number of attempts, 1 to 5 (gRPC's limit); 1 disables retries."""
+    """Maximum number of attempts, 1 to 5 (gRPC's limit); 1 disables retries."""
     first_s: float = 0.1
-    """Delay before the second attempt in seconds, varied by up to a fifth; a full server can set another."""
+    """Delay in seconds before the second attempt, varied randomly by up to a fifth; a full server can request
+    another delay."""
     factor: float = 3.0
-    """Factor from one delay to the next: 0.1, 0.3, 0.9, 2.7 s gives a server time to restart."""
+    """Factor by which the delay grows each time: 0.1, 0.3, 0.9, 2.7 s gives a server time to restart."""
     longest_s: float = 3.0
-    """Largest delay in seconds."""
+    """Maximum delay in seconds."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.attempts <= 5:
@@ -179,11 +180,13 @@ def channel_options(retry: Retry, max_message_bytes: int) -> tuple[tuple[str, An
 def resolve(target: str) -> tuple[str, str]:
     """Convert a target to gRPC's syntax; return it and the name that servers must authenticate as.
 
-    The name is empty if gRPC takes it from the target. gRPC resolves a single host name to all its addresses,
-    and again when a connection breaks; several names are resolved here, once, to one address each.
+    The name is empty if gRPC takes it from the target. A single host name is resolved by gRPC, to all of its
+    addresses, and again whenever a connection breaks. Several host names are resolved here, only once, to one
+    address each.
 
     Raises:
-        ConfigError: If one of several addresses has no port or cannot be resolved, or they mix IP versions.
+        ConfigError: If one of several addresses has no port or cannot be resolved, or if the addresses mix IP
+            versions.
 
     >>> resolve("dns:///rescorer:50051")
     ('dns:///rescorer:50051', '')

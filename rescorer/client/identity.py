@@ -33,7 +33,7 @@ class Tls:
     """Expected name in the server's certificate, if it differs from the name in the target."""
 
     def credentials(self) -> grpc.ChannelCredentials:
-        """Read the files.
+        """Read the certificate and key files.
 
         Raises:
             ConfigError: If a file cannot be read, or only one of certificate and key is given.

@@ -1,5 +1,5 @@
 """Read and write n-best lists in the file formats of speech recognisers and scoring tools.
 
-Files come in; ``NBestList`` objects in natural-log scores go out, or the error of each list that is invalid.
-``registry`` detects and opens a format, ``catalogue`` describes all of them.
+Readers yield ``NBestList`` objects with scores in nats, and an error in place of each invalid list.
+``registry`` selects or detects a format; ``catalogue`` describes all formats.
 """

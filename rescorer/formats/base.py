@@ -30,7 +30,7 @@ class Format:
     """Log base and sign of the scores, and whether the format fixes them."""
     read: Callable[..., Iterator[NBestList | InputError]]
     looks_like: Callable[[Sample], str]
-    """Returns the evidence that a file has this format, or an empty string."""
+    """Function that returns the evidence that a file has this format, or an empty string."""
     writer: Callable[..., AbstractContextManager[Write]]
     read_options: Options = field(default_factory=dict)
     write_options: Options = field(default_factory=dict)
@@ -39,23 +39,24 @@ class Format:
     is_numbered: bool = False
     """Whether the format has no ids, so that a list's position in the file becomes its id."""
     parts: frozenset[str] = frozenset()
-    """Parts of a list that the format holds completely: a subset of ``ALL_PARTS``."""
+    """Parts of a list that the format stores without restrictions: a subset of ``ALL_PARTS``."""
     streams: frozenset[str] = frozenset()
-    """Streams that the format holds, if it does not hold arbitrary ones."""
+    """Names of the streams that the format can store, if it cannot store arbitrary streams."""
     stream_prefix: str = ""
-    """Prefix of further stream names that the format holds, if any."""
+    """Prefix of the names of further streams that the format can store, if any."""
     list_fields: frozenset[str] = frozenset()
-    """Fields of lists that the format holds, if it does not hold arbitrary ones."""
+    """Fields of lists that the format can store, if it cannot store arbitrary fields."""
     hypothesis_fields: frozenset[str] = frozenset()
-    """Fields of hypotheses that the format holds, if it does not hold arbitrary ones."""
+    """Fields of hypotheses that the format can store, if it cannot store arbitrary fields."""
     word_fields: frozenset[str] = frozenset()
-    """Keys that the format holds in each object of the hypothesis field ``words``."""
+    """Keys that the format can store in each object of the hypothesis field ``words``."""
     find_changes: Callable[..., set[str]] | None = None
-    """Returns what a list loses although the format holds the part, given the list and the write options."""
+    """Function that takes a list and the write options, and returns what is lost even from supported
+    parts."""
     stream_option: str = ""
-    """Write option whose value is a mapping from the names of further streams that the output then holds."""
+    """Write option that adds streams to the output; its value maps the names of these streams."""
     one_best: bool = False
-    """Whether the format holds only the first hypothesis of a list."""
+    """Whether the format stores only the first hypothesis of a list."""
 
     def find_losses(self, nbest: NBestList) -> set[str]:
         """Return descriptions of the parts of a list that the format cannot hold."""
@@ -113,7 +114,7 @@ class FormatChoice:
         """Read lists.
 
         Raises:
-            ConfigError: an option is unknown or its value is invalid.
+            ConfigError: If an option is unknown or its value is invalid.
         """
         return self.format.read(source, **self._parse_options(self.format.read_options, "reading"))
 
@@ -121,7 +122,7 @@ class FormatChoice:
         """Open an output for lists.
 
         Raises:
-            ConfigError: as ``read``; or the format is a folder and the target a pipe.
+            ConfigError: As for ``read``; or if the format is a folder and the target is a pipe.
         """
         if self.format.is_folder and str(target) == "-":
             raise ConfigError(f"format {self.format.name} is written as a folder and cannot go to a pipe")
@@ -131,7 +132,7 @@ class FormatChoice:
         """Return descriptions of what a list loses in a file written with these options.
 
         Raises:
-            ConfigError: as ``writer``.
+            ConfigError: As for ``writer``.
         """
         options = self._parse_options(self.format.write_options, "writing")
         further_streams = options.get(self.format.stream_option, ())

@@ -53,7 +53,7 @@ def parse_finite(text: str) -> float:
     """Parse a finite number.
 
     Raises:
-        ValueError: the text is not a finite number.
+        ValueError: If the text is not a finite number.
     """
     value = parse_number(text)
     if isinstance(value, str) or not math.isfinite(value):
@@ -110,7 +110,7 @@ def format_texts(nbest: NBestList) -> list[str]:
     """Return the text of each hypothesis with single spaces between words.
 
     Raises:
-        InvalidList: a text contains a line break or NUL.
+        InvalidList: If a text contains a line break or NUL.
     """
     for index, hypothesis in enumerate(nbest.hypotheses):
         if LINE_BREAK.search(hypothesis.text):
@@ -127,7 +127,7 @@ def format_key(nbest: NBestList) -> str:
     """Return the id of a list, for formats in which it is the first column of a line.
 
     Raises:
-        InvalidList: the id is empty or contains white space.
+        InvalidList: If the id is empty or contains white space.
     """
     if split_words(nbest.id) != [nbest.id] or LINE_BREAK.search(nbest.id):
         message = "expected a non-empty id without white space, which the format needs"
@@ -147,10 +147,11 @@ def stream_from_nats(nbest: NBestList, name: str, units: Units, missing: float |
     """Return the values of a stream, converted from nats to the units of a file.
 
     Args:
-        missing: value, in the file's units, for lists without the stream; None if the stream is required.
+        missing: Value to write, in the file's units, for lists without the stream; None if the stream is
+            required.
 
     Raises:
-        InvalidList: the list does not have the stream, and ``missing`` is None.
+        InvalidList: If the list does not have the stream, and ``missing`` is None.
     """
     if name in nbest.streams:
         return [value / units.nats_per_unit for value in nbest.streams[name]]

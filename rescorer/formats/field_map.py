@@ -22,21 +22,22 @@ class FieldMap:
     """Field names of a file; the defaults are those of this project's own format.
 
     Raises:
-        ConfigError: a required name is empty, or one name stands for two fields.
+        ConfigError: If a required name is empty, or one name is used for two fields.
     """
 
     id: str = "id"
     """Field with the id of a list; if empty, the line number is the id."""
     hypotheses: str = "hypotheses"
-    """Field with the array of hypotheses: objects, or strings for hypotheses that have nothing but a text."""
+    """Field with the array of hypotheses: objects, or strings for hypotheses that consist of a text only."""
     text: str = "text"
     scores: str = "scores"
-    """Field of a hypothesis with the object of named scores; if empty, there is none."""
+    """Field of a hypothesis that holds an object of scores by stream name; if empty, there is no such
+    field."""
     reference: str = "reference"
     context: str = "context"
     group: str = "group"
     streams: Mapping[str, StreamField] = field(default_factory=dict)
-    """Streams in separate fields, by stream name.
+    """Fields that each hold the scores of one stream, by stream name.
 
     A field is looked up in the hypothesis first, then in its object of scores.
     """
@@ -62,11 +63,11 @@ def parse_field_map(maps: Iterable[str] = (), streams: Iterable[str] = ()) -> Fi
     'text_norm'
 
     Args:
-        maps: values of ``--map``: ``NAME=FIELD`` pairs, separated by commas; NAME is a field of ``FieldMap``.
-        streams: values of ``--stream``: ``NAME=FIELD[:BASE[:SIGN]]``; base e and sign log_prob by default.
+        maps: Values of ``--map``: ``NAME=FIELD`` pairs, separated by commas; NAME is a field of ``FieldMap``.
+        streams: Values of ``--stream``: ``NAME=FIELD[:BASE[:SIGN]]``; base e and sign log_prob by default.
 
     Raises:
-        ConfigError: an option is malformed, or a name is unknown or given twice.
+        ConfigError: If an option is malformed, or a name is unknown or given twice.
     """
     names: dict[str, str] = {}
     for part in (part for option in maps for part in option.split(",") if part.strip()):

@@ -21,7 +21,7 @@ def choose(choice: str) -> FormatChoice:
     """Parse the choice of a format, ``NAME[:OPTION=VALUE,…]``.
 
     Raises:
-        ConfigError: the format is unknown, or the options are malformed.
+        ConfigError: If the format is unknown, or the options are malformed.
     """
     name, colon, rest = choice.partition(":")
     if name not in FORMATS:
@@ -40,7 +40,8 @@ def detect(path: str | Path) -> tuple[str, str]:
     """Detect the format of a file or folder; return its name and the evidence. A pipe is JSON lines.
 
     Raises:
-        FormatError: no format matches, or more than one; then the error names each with its evidence.
+        FormatError: If no format matches, or several formats match; in that case the error names each with
+            its evidence.
     """
     location = Path(path)
     if str(path) == "-" or (location.exists() and not location.is_file() and not location.is_dir()):

@@ -19,7 +19,7 @@ JSON_LINES = "jsonl"
 ONE_BEST = tuple(name for name, format_ in FORMATS.items() if format_.one_best)
 RESCORED_LIST_FIELDS = frozenset({"model", "weights"})
 RESCORED_HYPOTHESIS_FIELDS = frozenset({"total", "components"})
-"""Fields by which a list that was read from a file is recognised as the output of ``rescorer rescore``."""
+"""Fields that identify a list from a file as the output of ``rescorer rescore``."""
 RESCORED_LISTS_MESSAGE = (
     "these lists are the output of `rescorer rescore`, with totals and components instead of scores"
 )
@@ -34,10 +34,10 @@ class OneBestList(NamedTuple):
 
 
 def get_renderer(name: str) -> Callable[[RescoredList], Any]:
-    """Return the function that turns a rescored list into the argument of ``rescored_writer(name, …)``.
+    """Return the function that converts a rescored list to the input of ``rescored_writer(name, …)``.
 
     Raises:
-        ConfigError: the format cannot hold rescored lists.
+        ConfigError: If the format cannot hold rescored lists.
     """
     if name == JSON_LINES:
         return encode_rescored_list
@@ -64,7 +64,7 @@ def check_writable(name: str, lists: Sequence[NBestList]) -> None:
     """Check that at least one hypothesis of the lists can be written in a format, before anything is scored.
 
     Raises:
-        ConfigError: none of the lists could be written, whichever hypothesis became the best.
+        ConfigError: If none of the lists could be written, whichever hypothesis became the best.
     """
     if name == JSON_LINES:
         return
@@ -87,13 +87,13 @@ def check_writable(name: str, lists: Sequence[NBestList]) -> None:
 def rescored_writer(name: str, target: str | Path) -> Iterator[Callable[[Any], None]]:
     """Open an output for rescored lists and yield the function that writes a rendered list.
 
-    The function raises InvalidList, and writes nothing, if the list does not fit the format. A ctm takes the
-    times from the field ``words`` of the best hypothesis, an stm those of the segment from the fields of the
-    list.
+    The function raises InvalidList, and writes nothing, if the list does not fit the format. The word times
+    of a ctm come from the field ``words`` of the best hypothesis; the segment times of an stm come from the
+    fields of the list.
 
     Args:
         name: ``jsonl``, ``trn``, ``ctm`` or ``stm``.
-        target: file, compressed if its name ends with ``.gz``; ``-`` is standard output.
+        target: File, compressed if its name ends with ``.gz``; ``-`` is standard output.
     """
     if name == JSON_LINES:
         with open_output(target) as stream:

@@ -27,7 +27,7 @@ NATS_PER_UNIT = MappingProxyType(
 )
 """Value in nats of one unit in each log base."""
 MAX_SHOWN_CHARACTERS = 40
-"""Longest value that an error message shows in full."""
+"""Maximum length of a value that an error message shows in full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Units:
     """Log base and sign of the numbers in a stream.
 
     Raises:
-        ValueError: the base or the sign is unknown; the caller should add the place of the declaration.
+        ValueError: If the base or the sign is unknown; the caller should add where they were declared.
     """
 
     base: Base = "e"
@@ -59,16 +59,15 @@ NATURAL = Units()
 def stream_to_nats(
     name: str, values: Sequence[Any], units: Units = NATURAL, *, list_id: str = "", field: str = ""
 ) -> tuple[float, ...] | None:
-    """Check one stream of a list and convert it to nats; return None if it is absent, with all values None.
+    """Check one stream of a list and convert it to nats; return None if all values are None.
 
     Args:
-        values: one value per hypothesis as read from the input; positive log-likelihoods (of densities) are
-            legal.
-        field: path of the values for error messages; by default ``streams["name"]``.
+        values: One value per hypothesis as read from the input; log-likelihoods of densities may be positive.
+        field: Path of the values for error messages; by default ``streams["name"]``.
 
     Raises:
-        InvalidList: a value is missing, not a number, NaN or infinite; the error names the hypothesis and the
-            field.
+        InvalidList: If a value is missing, not a number, NaN or infinite; the error names the hypothesis and
+            the field.
     """
     if all(value is None for value in values):
         return None

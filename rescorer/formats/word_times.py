@@ -22,7 +22,7 @@ def get_word_times(nbest: NBestList, index: int = 0) -> list[dict[str, Any]]:
     """Return the objects in the ``words`` field of hypothesis ``index``, after checking them.
 
     Raises:
-        InvalidList: the hypothesis has words but no such field, or the field is not a list of words
+        InvalidList: If the hypothesis has words but no such field, or the field is not a list of words
             with times.
     """
 

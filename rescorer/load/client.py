@@ -1,13 +1,13 @@
-"""Client process of a load test: send calls on schedule, whether or not answers arrive, and measure them.
+"""Client process of a load test: send calls on schedule, without waiting for answers, and measure them.
 
     python -m rescorer.load.client
 
-Reads its configuration from stdin as one line of JSON, writes a line when it is connected, starts when it
-reads another line, and writes its result as one line of JSON.
+The process reads its configuration from stdin as one line of JSON and writes a line once it is connected. It
+starts sending calls when it reads another line, and finally writes its measurements as one line of JSON.
 
-Latency is measured from the time at which a call was due, so that a slow server cannot improve its figures by
-slowing down its callers. The delay between that time and the actual start of a call is reported separately:
-it is caused by the client, which had to wait for a processor.
+Latency is measured from the scheduled time of a call, so that a slow server cannot improve its figures by
+slowing down its callers. The delay between the scheduled time and the actual start of a call is reported
+separately, because the client causes it: its process had to wait for a processor.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class ClientConfig:
     duration_s: float
     deadline_s: float
     concurrency: int = 16
-    """Number of open calls in a closed loop; 0 sends no calls."""
+    """Number of calls to keep in flight in a closed loop; 0 sends no calls."""
     seed: int = 0
     max_calls: int = 0
-    """Largest number of calls in a closed loop; 0 means no limit."""
+    """Maximum total number of calls in a closed loop; 0 means no limit."""
     check_health: bool = False
     """Whether to call the health service as well, once per ``HEALTH_INTERVAL_S``."""
 
@@ -61,7 +61,7 @@ class ClientResult:
     refused_ms: list[float] = field(default_factory=list)
     """Latency of each call that the server refused as overloaded; excludes calls that ran out of time."""
     late_ms: list[float] = field(default_factory=list)
-    """Delay between the time at which each call was due and its start."""
+    """Delay between the scheduled time of each call and its actual start."""
     health_ms: list[float] = field(default_factory=list)
     """Latency of each health check."""
     elapsed_s: float = 0.0

@@ -37,7 +37,8 @@ def run_clients(
 
 
 class ClientProcess(NamedTuple):
-    """A client process and the file with its error output (a pipe that nobody reads would block it)."""
+    """A client process and the file with its error output (writing to a pipe that nobody reads would block
+    it)."""
 
     process: subprocess.Popen[str]
     stderr: IO[str]

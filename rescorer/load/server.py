@@ -1,4 +1,4 @@
-"""Run the server under test as a process of its own."""
+"""Run the server under test as a separate process."""
 
 from __future__ import annotations
 

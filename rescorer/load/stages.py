@@ -1,4 +1,4 @@
-"""Stages of a load test: the library in this process, then a server at its peak, half of it, and overload."""
+"""Stages of a load test: the library in this process, then a server at peak, half and excess load."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class LoadPlan:
     clients: int = 2
     """Number of client processes."""
     calls_per_client: int = 16
-    """Number of calls that each client keeps open while the peak is measured."""
+    """Number of calls that each client keeps in flight while the peak load is measured."""
     lists_per_call: int = 1
     deadline_s: float = 5.0
     overload_factor: float = 3.0
@@ -45,7 +45,7 @@ class LoadPlan:
 
 @dataclass(frozen=True, slots=True)
 class StageResult:
-    """Measurements of one stage; None if not measured, such as the latency of refusals without refusals."""
+    """Measurements of one stage; None if not measured, such as refusal latency if no call was refused."""
 
     name: str
     calls: int
@@ -61,7 +61,7 @@ class StageResult:
     refused_p99_ms: float | None = None
     """99th percentile of the latency of refused calls."""
     late_p99_ms: float | None = None
-    """99th percentile of the delay between the time at which a call was due and its start in the client."""
+    """99th percentile of the delay between a call's scheduled time and its actual start in the client."""
     health_p99_ms: float | None = None
     """99th percentile of the latency of health checks."""
     client_cpu_s: float | None = None
@@ -72,7 +72,7 @@ class StageResult:
 
     @property
     def refused(self) -> int:
-        """Number of calls that the server refused at once as overloaded."""
+        """Number of calls that the server refused immediately as overloaded."""
         return self.codes.get(REFUSED_CODE, 0)
 
     @property
@@ -132,7 +132,8 @@ def encode_requests(lists: Sequence[NBestList], weights: str, lists_per_call: in
 def measure_library(
     name: str, rescorer: Rescorer, lists: Sequence[NBestList], weights_name: str, plan: LoadPlan
 ) -> StageResult:
-    """Measure latency list by list, then throughput with all lists in one call, for half of the time each."""
+    """Measure latency list by list, then throughput with all lists in one call; each takes half of the
+    time."""
     weights = rescorer.bundle.weights[weights_name]
     rescorer.rescore(lists[:8], weights)
     latencies_ms, end = [], time.monotonic() + plan.stage_s / 2
@@ -176,7 +177,7 @@ def measure_server(
         )
         for number in range(plan.clients)
     ]
-    # A process of its own, like a real probe, so that checks do not wait for a busy client.
+    # A separate process, like a real probe, so that checks do not wait for a busy client.
     health = ClientConfig(target, [], 0.0, plan.stage_s, plan.deadline_s, concurrency=0, check_health=True)
     monitor = ResourceMonitor(pid)
     results = run_clients([*configs, health], monitor)

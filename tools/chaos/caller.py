@@ -44,7 +44,8 @@ EXPECTED_CODES = {
     "late": {"DEADLINE_EXCEEDED", "CANCELLED", "RESOURCE_EXHAUSTED"},
     "cancelled": {"CANCELLED"},
 }
-"""Codes that callers provoke; RESOURCE_EXHAUSTED says that the server cannot meet the deadline."""
+"""Status codes that callers provoke on purpose; RESOURCE_EXHAUSTED says that the server cannot meet the
+deadline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class CallerConfig:
     expected: str
     """Folder with the library's answers."""
     calls: int
-    """Callers go on until this number of calls or ``seconds`` is reached and stdin has ended."""
+    """Callers continue until this number of calls or ``seconds`` is reached and stdin has ended."""
     seconds: float
     max_lists_per_call: int = 4
     stream_share: float = 0.1
@@ -108,7 +109,7 @@ class Callers:
         return self.report
 
     async def _run_caller(self, token: str) -> None:
-        """Send one call after the other over a connection of its own."""
+        """Send one call after the other over a separate connection."""
         config = self._config
         options = (*channel_options(Retry(), MAX_MESSAGE_BYTES), ("grpc.use_local_subchannel_pool", 1))
         end = time.monotonic() + config.seconds

@@ -63,7 +63,7 @@ class ChaosPlan:
     cancelled_share: float = 0.05
     stream_share: float = 0.1
     seconds: float = 1e9
-    """Time after which callers stop; the remaining reloads and kills are then carried out at once."""
+    """Time after which callers stop; the remaining reloads and kills are then carried out immediately."""
     limit_s: float = 3600.0
     """Time after which the run fails."""
     seed: int = 1

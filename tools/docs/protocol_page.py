@@ -34,7 +34,7 @@ NESTED = 2
 """Field number of fields in a message, of values in an enum and of methods in a service."""
 
 SYNTAX = (12,)
-"""Path of the line that says the syntax, above which a file's own comment stands."""
+"""Path of the ``syntax`` line; the comment above that line describes the whole file."""
 ITEM = re.compile(r" {3}([A-Z_]+) {2,}(.*)")
 
 SourcePath = tuple[int, ...]
@@ -165,6 +165,6 @@ def scalar(field: FieldDescriptorProto) -> str:
 
 
 def type_link(name: str) -> str:
-    """Return a link to a message or enum of ours, or the name of any other."""
+    """Return a link to a message or enum of this project, or the plain name of any other type."""
     prefix, _, short = name.removeprefix(".").rpartition(".")
     return f"[`{short}`](#{anchor(short)})" if prefix == PACKAGE else f"`{name.removeprefix('.')}`"

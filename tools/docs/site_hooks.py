@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: the files at the repository's root that are pages of the site, too.
+"""Hooks for mkdocs that add files from the repository's root to the site as pages.
 
 CONTRIBUTING.md and CHANGELOG.md stay where people and tools look for them. The site has them as pages, and
 links between them and ``docs/`` are rewritten for it.
@@ -26,7 +26,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Make links to the files lead to the pages."""
+    """Rewrite links to these files as links to their pages."""
     return with_links_to_pages(markdown)
 
 

@@ -27,7 +27,7 @@ plane, reserved names, paths, long words, many words."""
 MAX_NESTING = 400
 """Largest depth of nested messages; protobuf itself allows 100."""
 MAX_COPIES = 300
-"""Largest number of copies of a repeated element."""
+"""Maximum number of copies of a repeated element."""
 
 
 def mutate_message(message: Message, rng: random.Random) -> None:

@@ -24,11 +24,12 @@ with atheris.instrument_imports(include=["rescorer"], enable_loader_override=Fal
 
 MAX_INPUT_BYTES = 16_384
 MAX_SECONDS = 2.0
-"""Largest processor time for one input; valid inputs of this size take some milliseconds."""
+"""Maximum processor time for one input; valid inputs of this size take some milliseconds."""
 FIXED_MEMORY_BYTES = 4 << 20
 """Memory for buffers, caches of regular expressions, and the paths that a lattice may take."""
 MEASURE_EVERY = 16
-"""Measure memory for one in this many inputs, because it is slow; the limit of the process holds for all."""
+"""One in this many inputs has its memory measured, which is slow; the memory limit of the process covers all
+inputs."""
 MAX_PROCESS_MB = 768
 MEMORY_FOLDER = next((folder for folder in ["/dev/shm"] if Path(folder).is_dir()), None)
 """Folder for files that are read once: in memory if possible."""

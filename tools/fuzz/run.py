@@ -57,7 +57,7 @@ class FuzzPlan:
 
     requests: int = 200_000
     concurrency: int = 16
-    """Number of open requests."""
+    """Number of requests to keep in flight at once."""
     seconds: float = math.inf
     """Time after which no more requests are sent."""
     limit_s: float = 3600.0
@@ -84,8 +84,8 @@ class FuzzReport:
     """Duration of the longest call."""
     health_max_ms: float
     rss_mb_a_1000_requests: float
-    """Growth of memory after the warm-up. Floods of reset calls make gRPC itself grow: by what the calls open
-    at a time need, which the process keeps, and by 0.1 KB per call, which it leaks."""
+    """Growth of memory after the warm-up. Floods of reset calls make gRPC itself grow: the process keeps the
+    memory needed by the calls that were open at the same time, and leaks 0.1 KB per call."""
     grown: GrowthReport
     faults: list[str] = field(default_factory=list)
     """Errors found; empty if the run passes."""
@@ -224,7 +224,7 @@ class FuzzRun:
                 self.errors.append(f"list {answer.id!r}: a total is not finite: {quoted}")
 
     async def _open_malformed_connection(self) -> None:
-        """Send malformed HTTP/2 over a connection of its own, then close it without ceremony."""
+        """Send malformed HTTP/2 over a separate connection, then close the connection abruptly."""
         path, rng = METHODS["Rescore"].encode(), self._rng
         request = pb.RescoreRequest(lists=[rng.choice(self._lists)]).SerializeToString()
         host, _, port = self._target.rpartition(":")

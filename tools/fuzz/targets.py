@@ -1,7 +1,7 @@
 """Define what is fuzzed: the readers of all formats and of references, with valid files as seeds.
 
-Whatever the bytes, a reader must give consistent lists and errors of this project. ``Target.run`` checks
-this; hypothesis (``test_any_bytes.py``) and atheris (``readers.py``) search for bytes that violate it.
+For arbitrary bytes, a reader must yield only consistent lists and errors of this project. ``Target.run``
+checks this; hypothesis (``test_any_bytes.py``) and atheris (``readers.py``) search for bytes that violate it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ FILE_NAMES = {
     "espnet2": ("1best_recog/text", "1best_recog/score", "2best_recog/text", "2best_recog/score"),
     "htk": ("u1.slf",),
 }
-"""Files of formats that are folders or depend on file names; the file of the others is ``u1``."""
+"""File names for formats that are folders or depend on file names; other formats use one file, ``u1``."""
 ODD_BYTES = (
     *(b"", b"\0", b"\xff", b"\xef\xbb\xbf", b"\n", b"\r", b"\t", b" ", b'"', b"{", b"[", b"-", b"=", b"_"),
     *(b"nan", b"inf", b"1e999", b"tensor(-12.9)", b"null", b"9" * 30, b"9" * 5000, b"\\ud800"),
@@ -63,14 +63,14 @@ class Target:
     files: tuple[str, ...] = ("u1",)
     """Paths of the files in the folder."""
     memory_per_byte: int = 200
-    """Largest memory in bytes per byte of input.
+    """Maximum number of bytes of memory per byte of input.
 
-    A short word takes 25 bytes per byte, a line ``u 1 1 1 a`` with scores by name 180.
+    A short word takes 25 per byte; a line ``u 1 1 1 a`` with scores by name takes 180.
     """
 
     @property
     def tokens(self) -> list[bytes]:
-        """Words, numbers and punctuation of the seeds, and odd bytes: the dictionary of the fuzzer."""
+        """Dictionary of the fuzzer: words, numbers and punctuation of the seeds, and unusual bytes."""
         found = {token for seed in self.seeds for token in re.findall(rb"[\w.]+|[^\w\s]+", seed)}
         return sorted(token for token in {*found, *ODD_BYTES} if 0 < len(token) <= MAX_TOKEN_BYTES)
 
@@ -78,8 +78,8 @@ class Target:
         """Read ``data`` as the files of the target.
 
         Raises:
-            AssertionError: a list is inconsistent.
-            Exception: the reader fails with an error that is not one of this project.
+            AssertionError: If a list is inconsistent.
+            Exception: If the reader fails with an error that is not one of this project.
         """
         parts = data.split(SEPARATOR, len(self.files) - 1)
         for file, part in zip(self.files, parts, strict=False):

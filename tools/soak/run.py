@@ -17,17 +17,17 @@ from tools.support.growth import GrowthMonitor, GrowthReport
 from tools.support.server_log import explain_errors, read_logged_errors
 
 MAX_NEW_DESCRIPTORS, MAX_NEW_THREADS = 8, 4
-"""Growth beyond these is reported as a leak; connections account for a few."""
+"""Larger growth is reported as a leak; open connections account for a few descriptors and threads."""
 
 
 @dataclass(frozen=True, slots=True)
 class SoakPlan:
-    """Size of a soak: it ends at ``seconds`` or ``lists``, whichever is reached first."""
+    """Size of a soak test, which ends at ``seconds`` or ``lists``, whichever is reached first."""
 
     seconds: float = 3600.0
     lists: int = 2_000_000
     concurrency: int = 8
-    """Number of open calls."""
+    """Number of calls to keep in flight at once."""
     lists_per_call: int = 4
     deadline_s: float = 60.0
     limit_s: float = 4500.0

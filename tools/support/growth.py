@@ -16,7 +16,7 @@ from rescorer.load.resources import process_tree, rss_bytes
 from tools.support.processes import find_workers
 
 WARM_UP_SHARE = 0.2
-"""Share of a run that is ignored: caches fill, and the heap reaches its size."""
+"""Share of a run that is ignored as warm-up, while caches fill and the heap grows to its usual size."""
 MIN_SLOPE_SAMPLES = 3
 
 

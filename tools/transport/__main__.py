@@ -30,14 +30,14 @@ from rescorer.service.workers import ipc
 from rescorer.trie import HypothesisTrie, build_trie
 
 SIZES = ((1, 300), (10, 60))
-"""Lists per batch, and round trips per block."""
+"""Pairs of lists per batch and round trips per block."""
 OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 REQUEST = {"do": "score", "label": "m/1", "only": []}
 RoundTrip = Callable[[HypothesisTrie], Awaitable[object]]
 
 
 def make_trie(n_lists: int) -> HypothesisTrie:
-    """Build the trie of lists of 100 hypotheses of 15 words that differ in three places."""
+    """Build the trie of lists of 100 hypotheses of 15 words that differ at three positions."""
     rng, vocabulary, hypotheses = random.Random(1), [f"word{i}" for i in range(3000)], []
     for _ in range(n_lists):
         spoken = [rng.choice(vocabulary) for _ in range(15)]

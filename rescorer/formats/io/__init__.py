@@ -1,4 +1,5 @@
 """Read and write text, JSON and folders of files, without knowing what any list format means.
 
-In come paths, pipes and binary streams; out go lines, JSON values and file names, each error with its place.
+Sources are paths, pipes and binary streams; results are lines, JSON values and file names. Errors name the
+file and, where possible, the line.
 """

@@ -15,8 +15,8 @@ def parse_object(text: str, file: str, line: int) -> dict[str, Any]:
     """Parse a line that holds one JSON object.
 
     Raises:
-        FormatError: the line is not a JSON object, or contains an unpaired surrogate, which cannot be encoded
-            in UTF-8.
+        FormatError: If the line is not a JSON object, or contains an unpaired surrogate, which cannot be
+            encoded in UTF-8.
     """
     try:
         record = json.loads(text)

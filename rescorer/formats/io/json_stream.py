@@ -1,7 +1,7 @@
-"""Parse a JSON document incrementally, with no more of it in memory than one value needs.
+"""Parse a JSON document incrementally, keeping no more than one value in memory.
 
-Values are decoded by Python's ``json``, so NaN and numbers of any length are accepted: tools that write
-n-best lists write them, and streaming parsers of strict JSON reject them.
+Values are decoded by Python's ``json``, so NaN and numbers of any length are accepted: they occur in n-best
+lists, and strict streaming parsers reject them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rescorer.types import NBestList
 CHUNK_CHARACTERS = 1 << 16
 """Number of characters to read at once; more if a value is longer."""
 MAX_TOKEN_CHARACTERS = 16
-"""Length of the longest token that is an error when cut short: an escaped surrogate pair.
+"""Length of the longest token that is invalid when truncated: an escaped surrogate pair.
 
 ``-Infinity`` has 9 characters. An unterminated string has an error message of its own.
 """
@@ -40,7 +40,7 @@ def build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Build a dict from the members of a JSON object; a duplicate key would silently lose a value.
 
     Raises:
-        ValueError: a key occurs twice.
+        ValueError: If a key occurs twice.
     """
     value = dict(pairs)
     if len(value) < len(pairs):
@@ -106,7 +106,7 @@ class JsonStream:
         """Yield each key of the next object; the caller must read the value after each key.
 
         Args:
-            allow_duplicates: whether a key may occur more than once.
+            allow_duplicates: Whether a key may occur more than once.
         """
         seen: set[str] = set()
         self._expect("{", "Expecting an object")
@@ -208,12 +208,13 @@ class JsonStream:
 
 
 def yield_late_errors(outcomes: Iterator[NBestList | InputError]) -> Iterator[NBestList | InputError]:
-    """Yield the outcomes of a document; yield an error after the first outcome instead of raising it.
+    """Yield the lists and errors of a document; yield a syntax error after the first of them instead of
+    raising it.
 
-    The outcomes before the error are valid, so the caller should keep them.
+    The lists before the syntax error are valid, so the caller should keep them.
 
     Raises:
-        FormatError: the document fails before its first outcome.
+        FormatError: If the document is invalid before its first list.
     """
     started = False
     try:

@@ -52,7 +52,7 @@ def read_sample(path: Path) -> Sample:
     """Read the first lines of a file; or the names in a folder, and the first lines of its first file.
 
     Raises:
-        FormatError: the file cannot be opened.
+        FormatError: If the file cannot be opened.
     """
     names: tuple[str, ...] = ()
     first: Path | None = path

@@ -20,7 +20,7 @@ Source = str | Path | BinaryIO
 
 CHUNK_BYTES = 1 << 16
 MAX_LINE_BYTES = 1 << 26
-"""Default limit on the length of a line; a longer line is an error, to protect the memory.
+"""Default limit on the length of a line; a longer line is an error, so that it cannot exhaust the memory.
 
 64 MiB are enough for a list of 100 000 hypotheses.
 """
@@ -42,11 +42,12 @@ def read_lines(source: Source) -> Iterator[tuple[int, str | FormatError]]:
     """Yield each line with its 1-based number; yield the error in place of a line that is not valid text.
 
     Gzip is detected from the first bytes, not from the file name. A byte order mark at the start and carriage
-    returns at line ends are removed. Damaged gzip data end the stream with an error, after the complete lines
-    before the damage. A line longer than ``max_line_bytes()`` is an error and never in memory as a whole.
+    returns at line ends are removed. If gzip data are damaged, the complete lines before the damage are
+    yielded, then an error, and reading stops. A line longer than ``max_line_bytes()`` is an error and is
+    never held in memory as a whole.
 
     Raises:
-        FormatError: the source cannot be opened.
+        FormatError: If the source cannot be opened.
         ConfigError: ``MAX_LINE_VARIABLE`` is not a number of bytes.
     """
     name, limit = source_name(source), max_line_bytes()
@@ -64,10 +65,11 @@ def read_lines(source: Source) -> Iterator[tuple[int, str | FormatError]]:
 
 
 def read_lines_strict(source: Source) -> Iterator[tuple[int, str]]:
-    """Yield each line with its 1-based number, for files that are useless in part.
+    """Yield each line with its 1-based number, raising the first error; for files that are useless if
+    incomplete.
 
     Raises:
-        FormatError: as ``read_lines``, and at the first line that is not valid text.
+        FormatError: As for ``read_lines``, and at the first line that is not valid text.
     """
     for number, text in read_lines(source):
         if isinstance(text, FormatError):
@@ -79,7 +81,8 @@ def read_text_chunks(source: Source) -> Iterator[str]:
     """Yield the text in chunks of any length, for documents with long lines; otherwise like ``read_lines``.
 
     Raises:
-        FormatError: the source cannot be opened; or, after all readable text, it is damaged or not UTF-8.
+        FormatError: If the source cannot be opened, or, once all readable text has been yielded, if it is
+            damaged or not UTF-8.
     """
     name = source_name(source)
     line = 1
@@ -105,11 +108,11 @@ def read_text_chunks(source: Source) -> Iterator[str]:
 def open_output(target: str | Path) -> Iterator[TextIO]:
     """Open a text file for writing, compressed if its name ends with ``.gz``; ``-`` is standard output.
 
-    A regular file is created or replaced only once it is complete: an error on the way leaves the previous
-    content untouched, and the output may be the input file. Devices and pipes are written directly.
+    A regular file is created or replaced only once it is complete: an error before that leaves the previous
+    content untouched, and the output may replace the input file. Devices and pipes are written directly.
 
     Raises:
-        FormatError: the file cannot be written.
+        FormatError: If the file cannot be written.
     """
     if str(target) == "-":
         yield sys.stdout

@@ -21,11 +21,11 @@ def find_utterance_files(source: Source, suffixes: Sequence[str] = ()) -> Iterat
     Hidden files and nested folders are skipped.
 
     Args:
-        suffixes: file name suffixes that are not part of the id, in addition to ``.gz``; files in a folder
+        suffixes: File name suffixes that are not part of the id, in addition to ``.gz``; files in a folder
             without any of them are skipped.
 
     Raises:
-        FormatError: the source has no name or does not exist, or a folder has no file to read.
+        FormatError: If the source has no name or does not exist, or a folder has no file to read.
     """
     if not isinstance(source, (str, Path)) or str(source) == "-":
         message = "expected a file or a folder, because the file name is the utterance id"
@@ -51,7 +51,7 @@ def find_utterance_files(source: Source, suffixes: Sequence[str] = ()) -> Iterat
 def read_single_list_files(
     source: Source, read_file: Callable[[str, Path], NBestList | InputError]
 ) -> Iterator[NBestList | InputError]:
-    """Yield the list that ``read_file`` returns for each file's id and path, like ``read_list_files``."""
+    """Like ``read_list_files``, for formats with a single list per file."""
     return read_list_files(source, lambda list_id, path: iter([read_file(list_id, path)]))
 
 
@@ -60,12 +60,12 @@ def read_list_files(
     read_file: Callable[[str, Path], Iterator[NBestList | InputError]],
     suffixes: Sequence[str] = (),
 ) -> Iterator[NBestList | InputError]:
-    """Yield all lists that ``read_file`` returns for each file's id and path, or the file's error.
+    """Call ``read_file`` with the id and path of each file; yield the lists that it returns, or its error.
 
     A second file with the same id is an error.
 
     Raises:
-        FormatError: as ``find_utterance_files``.
+        FormatError: As for ``find_utterance_files``.
     """
     seen: dict[str, Path] = {}
     for list_id, path in find_utterance_files(source, suffixes):
@@ -91,7 +91,7 @@ def make_folder(target: str | Path) -> Path:
     """Create the folder to write to, unless it exists.
 
     Raises:
-        FormatError: the folder cannot be created.
+        FormatError: If the folder cannot be created.
     """
     try:
         Path(target).mkdir(parents=True, exist_ok=True)
@@ -105,8 +105,8 @@ def create_file(folder: Path, list_id: str, suffix: str = "") -> Iterator[TextIO
     """Create a file named after a list, with a suffix that is not part of the id.
 
     Raises:
-        InvalidList: the id cannot be a file name, or the file exists.
-        FormatError: the file cannot be created.
+        InvalidList: If the id cannot be a file name, or the file exists.
+        FormatError: If the file cannot be created.
     """
     path = folder / f"{list_id}{suffix}"
     fits = len(list_id.encode("utf-8")) <= MAX_NAME_BYTES and not list_id.endswith(".gz")
@@ -131,8 +131,8 @@ def create_files(folders: Sequence[Path], list_id: str) -> Iterator[list[TextIO]
     """Create a file named after a list in each folder; if one of them fails, delete the others.
 
     Raises:
-        InvalidList: as ``create_file``.
-        FormatError: as ``create_file``.
+        InvalidList: As for ``create_file``.
+        FormatError: As for ``create_file``.
     """
     with ExitStack() as stack:
         streams: list[TextIO] = []

@@ -1,4 +1,4 @@
 """Read lattices as n-best lists by exact search, and write lists as lattices in the shape of prefix trees.
 
-HTK (SLF) and Kaldi files come in; the best distinct word sequences of each lattice go out.
+The formats are HTK (SLF) and Kaldi. A lattice is read as the list of its best distinct word sequences.
 """

@@ -1,7 +1,8 @@
 """Read HTK lattices (SLF) as lists of their best word sequences, and write lists as HTK lattices.
 
-There is one lattice per file, in a folder or alone; the file name is the id. A list is written as the prefix
-tree of its words. ``slf`` parses the syntax and cites the HTK Book.
+The source is a single file or a folder of files. Each file holds one lattice, and its name is the utterance
+id. A list is written as the prefix tree of its words. The syntax is parsed in ``slf``; see that module for
+references to the HTK Book.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from rescorer.types import NBestList
 
 SUFFIXES = (".slf", ".lat")
 OPTIONS = {"acscale": "acoustic", "lmscale": "lm", "prscale": "pronunciation", "wdpenalty": "word_penalty"}
-"""Fields of ``Scales`` by HTK's names, which are also those of the options."""
+"""Fields of ``Scales`` by HTK's names, which are also the names of the options."""
 NAME_FIELD = "utterance"
 """Field of a list with the utterance name from the header of its lattice."""
 NO_WORD = "!NULL"
@@ -43,7 +44,7 @@ NO_WORD = "!NULL"
 
 @dataclass(frozen=True, slots=True)
 class Scales:
-    """Weights of a path's total: Σ scale · score + ``word_penalty`` · number of words.
+    """Weights in the total score of a path: Σ scale · score + ``word_penalty`` · number of words.
 
     None stands for the value in the header of the lattice.
     """
@@ -55,7 +56,8 @@ class Scales:
     pronunciation: float | None = None
     """Default: ``prscale=`` in the header, or 1."""
     word_penalty: float | None = None
-    """Word insertion penalty in nats, with its sign. Default: ``wdpenalty=`` in the header, or 0."""
+    """Word insertion penalty in nats, added per word, so usually negative. Default: ``wdpenalty=`` in the
+    header, or 0."""
 
 
 def read_lists(
@@ -67,17 +69,17 @@ def read_lists(
 ) -> Iterator[NBestList | InputError]:
     """Yield the list of each lattice: its best distinct word sequences, best first.
 
-    The streams, unweighted, are those of ``acoustic``, ``lm`` and ``pronunciation`` that any link has; a link
-    without a score counts as 0. If the nodes have times, those of the words are in the field ``words``, as
-    for a ctm.
+    The streams are ``acoustic``, ``lm`` and ``pronunciation``, without weights; a stream is omitted if no
+    link has a score for it, and a missing score counts as 0. If the nodes have times, the field ``words``
+    contains the times of the words, as for a ctm.
 
     Args:
-        depth: largest number of hypotheses per list.
-        max_paths: largest number of partial paths in a search; a lattice that needs more is rejected.
-        scales: weights of the streams in the search.
+        depth: Maximum number of hypotheses per list.
+        max_paths: Maximum number of partial paths in a search; a lattice that needs more is rejected.
+        scales: Weights of the streams in the search.
 
     Raises:
-        FormatError: the source cannot be opened, or has no name.
+        FormatError: If the source cannot be opened, or has no name.
     """
     return read_list_files(
         source, lambda list_id, path: iter([_read_file(list_id, path, depth, max_paths, scales)]), SUFFIXES
@@ -106,7 +108,7 @@ def _build_row(lattice: Lattice, path: Path) -> Row:
 
 
 def read_with_options(source: Source, **options: Any) -> Iterator[NBestList | InputError]:
-    """Read lists with scales given by HTK's names; further options are those of ``read_lists``."""
+    """Read lists with scales under HTK's names; the other options are those of ``read_lists``."""
     other_options = {name: value for name, value in options.items() if name not in OPTIONS}
     return read_lists(source, scales=_build_scales(options), **other_options)
 
@@ -123,7 +125,7 @@ def writer(target: str | FilePath, **options: float) -> Iterator[Write]:
     hypotheses, set ``depth``.
 
     Args:
-        options: scales for the header, by HTK's names; they determine the order in which hypotheses are read
+        options: Scales for the header, by HTK's names; they determine the order in which hypotheses are read
             back.
     """
     folder = make_folder(target)
@@ -165,10 +167,10 @@ def find_losses(nbest: NBestList, **options: float) -> set[str]:
 
 
 def resolve_scales(header: Mapping[str, str], scales: Scales, file: str) -> Scales:
-    """Return scales without None, with missing values from the header of a lattice or their defaults.
+    """Fill in missing scales (None) from the header of a lattice, or else with their defaults.
 
     Raises:
-        FormatError: a value in the header is not a number.
+        FormatError: If a value in the header is not a number.
     """
     nats = parse_log_base(header["base"], file, None) if "base" in header else 1.0
 
@@ -186,11 +188,11 @@ def resolve_scales(header: Mapping[str, str], scales: Scales, file: str) -> Scal
 
 
 def find_best_paths(lattice: Lattice, scales: Scales, depth: int, max_paths: int = MAX_PATHS) -> list[Path]:
-    """Find the ``depth`` best distinct word sequences of a lattice, under scales without None.
+    """Find the ``depth`` best distinct word sequences of a lattice; none of the scales may be None.
 
     Raises:
-        ValueError: the lattice has a cycle, or no path leads from its start to its end.
-        LimitExceeded: the search needs more than ``max_paths`` partial paths.
+        ValueError: If the lattice has a cycle, or no path leads from its start to its end.
+        LimitExceeded: If the search needs more than ``max_paths`` partial paths.
     """
     stream_scales = {stream: getattr(scales, stream) for stream in lattice.streams}
     return search.find_best_paths(lattice, stream_scales, scales.word_penalty or 0.0, depth, max_paths)

@@ -54,7 +54,7 @@ MAX_SHOWN_CHARACTERS = 40
 
 @dataclass(slots=True)
 class _ParsedLattice:
-    """The lines of one lattice."""
+    """One lattice, parsed line by line."""
 
     list_id: str
     line: int
@@ -82,15 +82,15 @@ def read_lists(
     The streams ``graph`` and ``acoustic`` are unweighted.
 
     Args:
-        words: file name of the symbol table; if empty, the lattices must contain words, not numbers.
-        depth: largest number of hypotheses per list.
-        max_paths: largest number of partial paths in a search; a lattice that needs more is rejected.
-        acscale: weight of ``acoustic`` in the search.
-        lmscale: weight of ``graph`` in the search; the LM's share of these costs is not known.
-        wdpenalty: word insertion penalty in nats, with its sign.
+        words: File name of the symbol table; if empty, the lattices must contain words, not numbers.
+        depth: Maximum number of hypotheses per list.
+        max_paths: Maximum number of partial paths in a search; a lattice that needs more is rejected.
+        acscale: Weight of ``acoustic`` in the search.
+        lmscale: Weight of ``graph`` in the search: of all graph costs, because the LM's share is not known.
+        wdpenalty: Word insertion penalty in nats, added per word, so usually negative.
 
     Raises:
-        FormatError: the source or the symbol table cannot be read.
+        FormatError: If the source or the symbol table cannot be read.
     """
     file = source_name(source)
     table = read_symbols(words) if words else None
@@ -117,12 +117,13 @@ def read_lists(
 def writer(target: str | Path, *, words: str = "", missing: float | None = None) -> Iterator[Write]:
     """Write one lattice per list from the streams ``graph`` and ``acoustic``, without transition-ids.
 
-    A list is rejected if its id is a duplicate or contains white space, or if a word is silent or not in the
-    symbol table. To read back more than ``DEFAULT_DEPTH`` hypotheses, set ``depth``.
+    A list is rejected if its id is a duplicate or contains white space, or if one of its words is silent
+    (epsilon or a sentence mark) or not in the symbol table. To read back more than ``DEFAULT_DEPTH``
+    hypotheses, set ``depth``.
 
     Args:
-        words: file name of the symbol table, to write numbers; if empty, words are written.
-        missing: cost for lists without a stream; None if the streams are required.
+        words: File name of the symbol table, to write numbers; if empty, words are written.
+        missing: Cost to write for lists that lack a stream; None if the streams are required.
     """
     numbers = {word: key for key, word in read_symbols(words).items()} if words else None
     written: set[str] = set()
@@ -166,7 +167,7 @@ def read_symbols(path: str) -> Mapping[str, str]:
     """Read a symbol table of lines ``WORD NUMBER``; return the words by their numbers, as text.
 
     Raises:
-        FormatError: the file cannot be read, a line is malformed, or a number occurs twice.
+        FormatError: If the file cannot be read, a line is malformed, or a number occurs twice.
     """
     table: dict[str, str] = {}
     for line, text in read_lines_strict(path):
@@ -253,7 +254,7 @@ def _build_lattice(parsed: _ParsedLattice, table: Mapping[str, str] | None) -> L
     """Build a lattice with consecutive nodes; arcs lead from the final states to an added end node.
 
     Raises:
-        ValueError: the lattice is empty, or its words are numbers that the symbol table does not have.
+        ValueError: If the lattice is empty, or its words are numbers that the symbol table does not have.
     """
     if not parsed.arcs and not parsed.finals:
         raise ValueError("no states; expected at least one")
@@ -276,7 +277,7 @@ def _look_up_word(symbol: str, table: Mapping[str, str] | None) -> str:
     """Return the word of a symbol, or an empty string if it is silent.
 
     Raises:
-        ValueError: the symbol table does not have the symbol.
+        ValueError: If the symbol table does not have the symbol.
     """
     if table is not None:
         if symbol not in table and symbol != EPSILON_NUMBER:

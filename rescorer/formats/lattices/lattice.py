@@ -1,4 +1,4 @@
-"""Represent word lattices in memory, and search their best word sequences exactly.
+"""Represent word lattices in memory, and find their best word sequences by exact search.
 
 The search is A* (Hart, Nilsson and Raphael, 1968) with the exact score of the best completion as its
 heuristic.
@@ -20,11 +20,11 @@ State = TypeVar("State", bound=Hashable)
 DEFAULT_DEPTH = 100
 """Number of word sequences to extract from a lattice by default."""
 MAX_PATHS = 2_000_000
-"""Largest number of partial paths in a search: about a gigabyte at twenty words each, more with times."""
+"""Maximum number of partial paths in a search; they take about 1 GB at twenty words each, more with times."""
 Span = tuple[float, float]
 """Start and end of a word in seconds."""
 ESTIMATE_DECIMALS = 9
-"""Decimals of estimated totals; further digits depend on the order of additions."""
+"""Decimals to which estimated totals are rounded; further digits depend on the order of additions."""
 
 
 class Arc(NamedTuple):
@@ -53,7 +53,7 @@ class Lattice:
         """Return the nodes that are reachable from the start, each before all of its successors.
 
         Raises:
-            ValueError: the lattice has a cycle.
+            ValueError: If the lattice has a cycle.
         """
         order: list[int] = []
         seen = {self.start}
@@ -94,7 +94,7 @@ class Path(NamedTuple):
     total: float
     scores: tuple[float, ...]
     spans: tuple[Span, ...] = ()
-    """Spans of the words that have one; as many as words if all of them do."""
+    """Start and end of each word that has times; one per word if all words have times."""
 
 
 def search_n_best(
@@ -107,14 +107,14 @@ def search_n_best(
     """Find the ``depth`` best distinct word sequences, best first.
 
     Of the paths with the same words, only the best one counts. Paths leave the queue best first, because the
-    estimate of a path's total is exact; a state that is reached again with the same words can be skipped.
+    estimate of a path's total is exact, so a state that is reached again with the same words is skipped.
 
     Args:
-        steps: outgoing steps of each state; a state must come before all of its successors.
-        max_paths: largest number of partial paths in memory.
+        steps: Outgoing steps of each state; a state must come before all of its successors.
+        max_paths: Maximum number of partial paths in memory.
 
     Raises:
-        LimitExceeded: the search needs more than ``max_paths`` partial paths.
+        LimitExceeded: If the search needs more than ``max_paths`` partial paths.
     """
     best_completion: dict[State, float] = {}  # total of the best path from a state to the end
     for state in reversed(list(steps)):
@@ -159,12 +159,12 @@ def find_best_paths(
     The total of a path is Σ scale · score + ``word_penalty`` · number of words.
 
     Args:
-        scales: weight of each stream.
-        word_penalty: word insertion penalty in nats, with its sign.
+        scales: Weight of each stream.
+        word_penalty: Word insertion penalty in nats, added per word, so usually negative.
 
     Raises:
-        ValueError: the lattice has a cycle, or no path leads from its start to its end.
-        LimitExceeded: the search needs more than ``max_paths`` partial paths.
+        ValueError: If the lattice has a cycle, or no path leads from its start to its end.
+        LimitExceeded: If the search needs more than ``max_paths`` partial paths.
     """
     weights = [scales[name] for name in lattice.streams]
 

@@ -1,8 +1,9 @@
-"""Build a lattice from an n-best list: the prefix tree of its words and times, without any file syntax.
+"""Build a lattice from an n-best list: the prefix tree of its words and times, in no particular file format.
 
-Hypotheses share their first words as long as words and times are equal. From the last word of each hypothesis
-an arc of its own leads to the end and carries its scores, so that sums along a path are exact. A reader of
-the lattice finds the hypotheses again in order of their totals, but only one of several with the same words.
+Hypotheses share their first words as long as words and times are equal. After its last word, each hypothesis
+has a separate arc to the end node. That arc carries all scores of the hypothesis, so that sums along a path
+are exact. A reader of the lattice recovers the hypotheses in order of total score, but only one of several
+with the same words.
 """
 
 from __future__ import annotations
@@ -51,12 +52,12 @@ def build_prefix_tree(nbest: NBestList, silent: Container[str], timed: bool = Fa
     """Build the prefix tree of a list.
 
     Args:
-        silent: words that a reader of the format would drop.
-        timed: whether to keep the times in the hypothesis field ``words``.
+        silent: Words that a reader of the format would drop.
+        timed: Whether to keep the times in the hypothesis field ``words``.
 
     Raises:
-        InvalidList: a text contains a line break or a silent word, or the field ``words`` does not match the
-            text.
+        InvalidList: If a text contains a line break or a silent word, or the field ``words`` does not match
+            the text.
     """
     texts = [split_words(text) for text in format_texts(nbest)]
     spans = [_get_spans(nbest, index, words) if timed else [] for index, words in enumerate(texts)]
@@ -101,7 +102,7 @@ def _get_spans(nbest: NBestList, index: int, words: Sequence[str]) -> list[Span]
 
 
 def find_lattice_losses(nbest: NBestList, scales: Mapping[str, float], word_penalty: float) -> set[str]:
-    """Return descriptions of what a reader of the lattice does not recover under the given scales."""
+    """Return descriptions of what a reader of the lattice cannot recover if it uses the given scales."""
     words = [tuple(split_words(hypothesis.text)) for hypothesis in nbest.hypotheses]
     totals = [word_penalty * len(sequence) for sequence in words]
     for name, scale in scales.items():

@@ -34,15 +34,18 @@ TENSOR = re.compile(r"tensor\(([^,()]*)(?:,[^()]*)?\)")
 
 
 def read_lists(source: Source) -> Iterator[NBestList | InputError]:
-    """Yield the list of each utterance, with the stream ``first_pass``, in the order of its outputs.
+    """Yield the list of each utterance, with the stream ``first_pass``; hypotheses keep the order of the
+    outputs.
 
     Word pieces are joined into words if ``▁`` marks word starts, and sentence marks are removed. A hypothesis
-    keeps its ``rec_text`` as a field if the text differs, and all other keys. ``utt2spk`` is the group.
+    keeps its ``rec_text`` as a field if the text differs, and all other keys. ``utt2spk`` becomes the group
+    of the list.
 
-    A syntax error after the first list ends the file and is yielded last.
+    After a syntax error, reading stops; if a list has already been yielded, the error is yielded last.
 
     Raises:
-        FormatError: the file cannot be read, or is not an object with ``utts``, before the first list.
+        FormatError: If the file cannot be read, or is not an object with ``utts``, and no list has been
+            yielded yet.
     """
     return yield_late_errors(_read_lists(source))
 
@@ -74,7 +77,7 @@ def join_pieces(text: str) -> str:
 def parse_score(value: Any) -> Any:
     """Convert a number written as text, such as ``-12.9`` or ``tensor(-12.9)``.
 
-    Values that are not text are returned unchanged, and so is other text, for which the list is rejected.
+    Any other value is returned unchanged; if it is not a number, the list is rejected later.
     """
     if not isinstance(value, str):
         return value

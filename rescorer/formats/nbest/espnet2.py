@@ -2,8 +2,8 @@
 
     2best_recog/text:  u1 HELLO YOU          2best_recog/score:  u1 tensor(-12.9)          in nats
 
-The n-th folder contains the n-th hypothesis of each utterance that has one. Lines of the optional file
-``token`` become a field of their hypothesis.
+The n-th folder contains the n-th hypothesis of each utterance that has one. Each line of the optional file
+``token`` becomes a field of its hypothesis.
 """
 
 from __future__ import annotations
@@ -56,11 +56,12 @@ class Line(NamedTuple):
 def read_lists(source: Source) -> Iterator[NBestList | InputError]:
     """Yield the list of each utterance, with the stream ``first_pass``, reading all folders in parallel.
 
-    The folders need the same order of utterances. An unreadable line in one folder, or a duplicate id, yields
-    an error in place of the list; reading stops with an error if the keys of the files do not match.
+    All folders must contain the utterances in the same order. An unreadable line in one folder, or a
+    duplicate id, yields an error in place of the list; reading stops with an error if the keys of the files
+    do not match.
 
     Raises:
-        FormatError: the source is not a folder with ``1best_recog/text``, or a file cannot be opened.
+        FormatError: If the source is not a folder with ``1best_recog/text``, or a file cannot be opened.
     """
     paths = find_folders(source)
     first, *others = (_EntryReader(path) for path in paths)
@@ -92,7 +93,7 @@ def find_folders(source: Source) -> list[Path]:
     """Return the folders ``1best_recog``, ``2best_recog``, … in numerical order.
 
     Raises:
-        FormatError: there are none, or a number is missing.
+        FormatError: If there are no such folders, or a number is missing.
     """
     folder = Path(source) if isinstance(source, (str, Path)) else None
     paths = list(folder.iterdir()) if folder is not None and folder.is_dir() else []

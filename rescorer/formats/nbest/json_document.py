@@ -25,7 +25,7 @@ def parse_document(text: str, file: str, line: int = 1) -> Any:
         line: 1-based line of the file on which the text starts.
 
     Raises:
-        FormatError: the text is not JSON, or contains a duplicate key or an unpaired surrogate.
+        FormatError: If the text is not JSON, or contains a duplicate key or an unpaired surrogate.
     """
     try:
         value = json.loads(text, object_pairs_hook=build_object)
@@ -59,7 +59,7 @@ def open_document(source: Source) -> JsonStream:
     """Open a file that consists of one object, positioned before its members.
 
     Raises:
-        FormatError: the file cannot be opened, or does not start with an object.
+        FormatError: If the file cannot be opened, or does not start with an object.
     """
     file = source_name(source)
     document = JsonStream(read_text_chunks(source), file)
@@ -81,7 +81,7 @@ def read_member_lists(
     """Yield the list in each member of the next object, or an error for invalid lists and duplicate ids.
 
     Args:
-        parse_list: builds a list from a member's key and value and the file name; may raise InvalidList.
+        parse_list: Builds a list from a member's key and value and the file name; may raise InvalidList.
     """
     seen: set[str] = set()
     for list_id in document.read_members(allow_duplicates=True):

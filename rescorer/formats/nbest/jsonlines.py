@@ -27,7 +27,7 @@ from rescorer.types import Hypothesis, NBestList
 FORMAT = "rescorer-nbest"
 VERSION = 1
 MAX_FIELDS_IN_MESSAGE = 8
-"""Largest number of field names that the error about a missing field mentions."""
+"""Maximum number of field names that the error about a missing field mentions."""
 DEFAULT_FIELDS = FieldMap()
 
 
@@ -37,12 +37,13 @@ def read_lists(
     """Yield the list of each line, or the error if the line is invalid; later lines are still read.
 
     Args:
-        source: file name, ``-`` for standard input, or a binary stream; plain or gzip.
-        names: field names used by the file.
-        group_of: returns the group (speaker) for a list id; used for lists without a group field.
+        source: File name, ``-`` for standard input, or a binary stream; plain or gzip.
+        names: Field names used by the file.
+        group_of: Function that returns the group (speaker) for a list id; used for lists without a group
+            field.
 
     Raises:
-        FormatError: the source cannot be opened, or its header is invalid (without it, the meaning of the
+        FormatError: If the source cannot be opened, or its header is invalid (without it, the meaning of the
             scores is unknown).
     """
     file = source_name(source)
@@ -71,7 +72,7 @@ def writer(target: str | Path) -> Iterator[Write]:
     """Write one list per line.
 
     Args:
-        target: file name, compressed if it ends in ``.gz``; ``-`` is standard output.
+        target: File name, compressed if it ends in ``.gz``; ``-`` is standard output.
     """
     with open_output(target) as stream:
         yield lambda nbest: print(encode_list(nbest), file=stream)
@@ -91,11 +92,11 @@ def looks_like(sample: Sample) -> str:
 def compile_group_pattern(pattern: str) -> Callable[[str], str]:
     r"""Return a function that extracts a list's group from its id.
 
-    The group is what the pattern's only capturing group matches, as in ``^(\d+)-``, or empty if the id does
-    not match.
+    The group is the text matched by the pattern's only capturing group, as in ``^(\d+)-``, or empty if the id
+    does not match.
 
     Raises:
-        ConfigError: the pattern is not a regular expression with exactly one capturing group.
+        ConfigError: If the pattern is not a regular expression with exactly one capturing group.
     """
     try:
         compiled = re.compile(pattern)

@@ -67,7 +67,8 @@ def _reference_and_group(reference: str | None, group: str) -> dict[str, Any]:
 
 
 def _add_client_fields(record: dict[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record with the client's fields; those that clash with its keys go under ``client``."""
+    """Return the record with the client's fields added; fields that clash with keys of the record go under
+    ``client``."""
     if not fields:
         return record
     clashing = record.keys() & fields.keys()

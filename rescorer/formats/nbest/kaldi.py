@@ -66,7 +66,7 @@ def read_lists(source: Source) -> Iterator[NBestList | InputError]:
     An unreadable line in one archive, or a duplicate id, yields an error in place of the list.
 
     Raises:
-        FormatError: the source is not a folder with ``words_text``, or an archive cannot be opened.
+        FormatError: If the source is not a folder with ``words_text``, or an archive cannot be opened.
     """
     folder = Path(source) if isinstance(source, (str, Path)) else None
     if folder is None or not (paths := find_archives(folder)):
@@ -168,7 +168,7 @@ def writer(target: str | Path) -> Iterator[Write]:
     """Write the archives of a folder, with one archive of scores per stream of the first list.
 
     The writer raises InvalidList for a list that has white space in its id, lacks one of these streams, has
-    another stream that an archive could hold, or has a stream whose name cannot be that of an archive.
+    another stream that an archive could hold, or has a stream whose name cannot be the name of an archive.
     """
     folder = make_folder(target)
     files: dict[str, TextIO] = {}
@@ -203,7 +203,7 @@ def _streams_by_archive(nbest: NBestList) -> dict[str, str]:
     extra = [name for name in nbest.streams if name.startswith(EXTRA_ARCHIVE_PREFIX)]
     for name in extra:
         if name in STREAMS or name.endswith(".gz") or not ARCHIVE_NAME.fullmatch(name):
-            message = "cannot name an archive: it is that of another stream, or not a valid file name"
+            message = "cannot name an archive: it is the name of another stream, or not a valid file name"
             raise InvalidList(message, list_id=nbest.id, field=name)
     known = {name: stream for name, stream in STREAMS.items() if stream in nbest.streams}
     return known | {name: name for name in extra}

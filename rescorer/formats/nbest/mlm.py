@@ -27,10 +27,10 @@ HYPOTHESIS_KEY = re.compile(r"hyp_([0-9]{1,9})")
 def read_lists(source: Source) -> Iterator[NBestList | InputError]:
     """Yield the list of each utterance, with the stream ``first_pass``, ordered by the numbers in the keys.
 
-    A syntax error after the first list ends the file and is yielded last.
+    After a syntax error, reading stops; if a list has already been yielded, the error is yielded last.
 
     Raises:
-        FormatError: the file cannot be read, or is not a JSON object, before the first list.
+        FormatError: If the file cannot be read, or is not a JSON object, and no list has been yielded yet.
     """
     return yield_late_errors(_read_lists(source))
 

@@ -1,4 +1,5 @@
-"""Read and write NeMo beams: ``text<TAB>score`` lines without ids, as many per utterance as the beam is wide.
+"""Read and write NeMo beams: ``text<TAB>score`` lines without ids, with the beam size as the number of lines
+per utterance.
 
 The scores are natural log-probabilities. The id of a list is its position in the file, counted from 1.
 """
@@ -26,8 +27,8 @@ def read_lists(source: Source, *, beam: int = 0) -> Iterator[NBestList | InputEr
     Yields an error if the last list has too few lines: the beam size is wrong, or the file is truncated.
 
     Raises:
-        ConfigError: no beam size is given.
-        FormatError: the source cannot be opened.
+        ConfigError: If no beam size is given.
+        FormatError: If the source cannot be opened.
     """
     if beam < 1:
         raise ConfigError("NeMo files do not state the beam size; give beam=N")
@@ -62,7 +63,7 @@ def writer(target: str | Path, *, beam: int = 0) -> Iterator[Write]:
     """Write lists of exactly ``beam`` hypotheses, with scores from the stream ``first_pass``.
 
     Raises:
-        ConfigError: no beam size is given.
+        ConfigError: If no beam size is given.
     """
     if beam < 1:
         raise ConfigError("all lists of a NeMo file have the same size; give beam=N")

@@ -47,11 +47,11 @@ def read_cued(source: Source, *, base: str = "") -> Iterator[NBestList | InputEr
     list are consecutive. An unreadable line, or a duplicate id, yields an error in place of the list.
 
     Args:
-        base: base of both scores, ``e`` or ``10``.
+        base: Base of both scores, ``e`` or ``10``.
 
     Raises:
-        ConfigError: no valid base is given.
-        FormatError: the source cannot be opened.
+        ConfigError: If no valid base is given.
+        FormatError: If the source cannot be opened.
     """
     units = _parse_base(base)
     return _read_lists(source, _parse_cued_row, dict.fromkeys(STREAMS, units))
@@ -61,7 +61,7 @@ def read_mikolov(source: Source) -> Iterator[NBestList | InputError]:
     """Yield the lists of a file of Mikolov's rnnlm, which have no scores; otherwise like ``read_cued``.
 
     Raises:
-        FormatError: the source cannot be opened.
+        FormatError: If the source cannot be opened.
     """
     return _read_lists(source, lambda columns, line: Row(" ".join(columns[1:]), line=line), {})
 
@@ -86,7 +86,7 @@ def _read_lists(
 def _parse_lines(
     source: Source, parse_row: Callable[[list[str], int], Row], file: str
 ) -> Iterator[ParsedLine]:
-    """Yield the result of every line; a line that is not text counts towards the list before it."""
+    """Parse every line; an error for a line that is not valid text is assigned to the preceding list."""
     list_id = ""
     for line, text in read_lines(source):
         if isinstance(text, FormatError):
@@ -123,11 +123,11 @@ def cued_writer(target: str | Path, *, base: str = "", missing: float | None = N
     """Write a CUED-RNNLM file, with scores from the streams ``acoustic`` and ``lm``.
 
     Args:
-        base: base of both scores, ``e`` or ``10``.
-        missing: score for lists that lack one of the streams; None: such lists are rejected.
+        base: Base of both scores, ``e`` or ``10``.
+        missing: Score to write for lists that lack one of the streams; if None, such lists are rejected.
 
     Raises:
-        ConfigError: no valid base is given.
+        ConfigError: If no valid base is given.
     """
     units = _parse_base(base)
 
@@ -167,7 +167,7 @@ def _writer(
 
 
 def looks_like_cued(sample: Sample) -> str:
-    """Return the evidence that a file is CUED-RNNLM's, or an empty string."""
+    """Return the evidence that a file is in CUED-RNNLM format, or an empty string."""
     rows = [split_words(line) for line in sample.lines]
     if sample.is_folder or not rows or not all(_is_cued_row(row) for row in rows):
         return ""

@@ -34,7 +34,7 @@ def parse_score_folders(text: str) -> Mapping[str, ScoreFolder]:
     """Parse ``NAME[/BASE[/SIGN]]=DIR;…``, such as ``rnn=rnn;duration/e/cost=dur``, into folders by stream.
 
     Raises:
-        ValueError: the text is malformed, repeats a stream, or names an unknown base or sign.
+        ValueError: If the text is malformed, repeats a stream, or names an unknown base or sign.
     """
     folders: dict[str, ScoreFolder] = {}
     for part in text.split(";"):
@@ -50,10 +50,11 @@ def read_scores(scores: Mapping[str, ScoreFolder], list_id: str, size: int) -> d
     """Return the scores of one list by stream, in the units of each folder.
 
     Args:
-        size: number of hypotheses in the list.
+        size: Number of hypotheses in the list.
 
     Raises:
-        FormatError: a file is missing, is not a column of finite numbers, or has the wrong number of lines.
+        FormatError: If a file is missing, is not a column of finite numbers, or has the wrong number of
+            lines.
     """
     return {name: _read_numbers(score.folder, list_id, size) for name, score in scores.items()}
 
@@ -81,7 +82,7 @@ def format_scores(scores: Mapping[str, ScoreFolder], nbest: NBestList) -> dict[P
     """Return the lines of a list's score file in each folder.
 
     Raises:
-        InvalidList: the list lacks one of the streams.
+        InvalidList: If the list lacks one of the streams.
     """
     return {
         score.folder: [repr(value) for value in stream_from_nats(nbest, name, score.units)]

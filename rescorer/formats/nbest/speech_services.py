@@ -43,11 +43,11 @@ SUFFIX = ".json"
 MAX_STREAMED_DEPTH = 8
 """Largest nesting depth of arrays that are read element by element; deeper arrays are read as a whole."""
 MAX_PATH_CHARACTERS = 300
-"""Length at which paths are truncated. Lists with longer paths need ids to be told apart."""
+"""Length at which paths are truncated. Lists with longer paths can only be distinguished if they have ids."""
 
 
 class LocatedList(NamedTuple):
-    """A list and its place in a document."""
+    """A list and its position in a document."""
 
     path: str
     container: dict[str, Any]
@@ -60,23 +60,24 @@ def read_lists(
 ) -> Iterator[NBestList | InputError]:
     """Yield every list in the documents of a file or folder.
 
-    The id of a list is that of the object that contains it, or else its path, such as
-    ``results[0].alternatives``. In a folder it is the file name, followed by the path if the file contains
-    several lists. The object's other keys become fields of the list.
+    A list takes the id of the object that contains it; if there is none, its id is its path, such as
+    ``results[0].alternatives``. In a folder, the id is the file name, followed by the path if the file
+    contains several lists. The object's other keys become fields of the list.
 
     Large documents are streamed: the elements of outer arrays, and of the arrays directly inside an outer
-    object, are read one at a time. Lists in these arrays are yielded before the other lists of the object. A
-    syntax error after the first list ends the document and is yielded last.
+    object, are read one at a time. Lists in these arrays are yielded before the other lists of the object.
+    After a syntax error, reading of the document stops; if a list has already been yielded, the error is
+    yielded last.
 
     Args:
-        text: key of the text, such as ``Display``; empty: the usual keys.
-        score: key of the score that becomes the stream ``first_pass``; empty: no scores are read.
-        base: base of the score, required if there is one.
-        sign: sign of the score, ``log_prob`` or ``cost``.
+        text: Key of the text, such as ``Display``; if empty, the usual keys are tried.
+        score: Key of the score that becomes the stream ``first_pass``; if empty, no scores are read.
+        base: Base of the score, required if there is one.
+        sign: Sign of the score, ``log_prob`` or ``cost``.
 
     Raises:
-        ConfigError: a score without a base or a base without a score, or an unknown base or sign.
-        FormatError: the source cannot be opened, or a document is not JSON.
+        ConfigError: If only one of score and base is given, or the base or sign is unknown.
+        FormatError: If the source cannot be opened, or a document is not JSON.
     """
     if bool(score) != bool(base):
         raise ConfigError("a score and its base must be given together: score=FIELD,base=e (2, 10, …)")
@@ -104,7 +105,7 @@ class _Reader:
         """Yield the lists of a file.
 
         Args:
-            name: id of the file's only list, or prefix of the ids if it contains several.
+            name: Id of the file's only list, or prefix of the ids if it contains several.
         """
         file = source_name(source)
         located = _locate_lists(source, file)
@@ -214,7 +215,7 @@ def _stream_lists(document: JsonStream, path: str = "", depth: int = 0) -> Itera
 
 
 def _find_lists(document: Any, prefix: str) -> Iterator[LocatedList]:
-    """Yield every list of a document, those of an object before those nested in its other values."""
+    """Yield every list of a document; lists directly in an object come before more deeply nested ones."""
     stack = [iter([(prefix, document)])]
     while stack:
         path, value = next(stack[-1], ("", None))
@@ -231,7 +232,7 @@ def _find_lists(document: Any, prefix: str) -> Iterator[LocatedList]:
 def _nested_values(path: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Yield path and value of the arrays and objects in a value, except lists.
 
-    A generator, because all paths of a large array together could fill the memory.
+    This is a generator because the paths of a large array could fill the memory if they were all stored.
     """
     if isinstance(value, list):
         for index, element in enumerate(value):

@@ -62,16 +62,16 @@ def read_lists(
     """Yield the list of each file, or the error if it is invalid.
 
     The streams are ``acoustic`` and ``lm``, or ``first_pass`` in NBestList1.0, or all three in NBestList2.0.
-    The number of words, which may include pauses, becomes the field ``nwords`` of the hypothesis. The words
-    of NBestList2.0 become its field ``words``, with times as in a ctm and scores in bytelogs. An id may
-    contain spaces.
+    The number of words, which may include pauses, becomes the field ``nwords`` of the hypothesis. In
+    NBestList2.0, the words become the field ``words``, with times as in a ctm and scores in bytelogs. An id
+    may contain spaces.
 
     Args:
-        scores: folders of additional streams, by stream name.
+        scores: Folders of additional streams, by stream name.
 
     Raises:
-        ConfigError: a name in ``scores`` is that of a stream of the lists themselves.
-        FormatError: the source cannot be opened or has no name, or a folder of ``scores`` does not exist.
+        ConfigError: If a name in ``scores`` clashes with an existing stream.
+        FormatError: If the source cannot be opened or has no name, or a folder of ``scores`` does not exist.
     """
     for score in scores.values():
         if not score.folder.is_dir():
@@ -183,8 +183,8 @@ def writer(
     """Write one file with columns per list into a folder, with the streams ``acoustic`` and ``lm``.
 
     Args:
-        missing: log10 score for lists that lack one of these streams; None: such lists are rejected.
-        scores: folders for additional streams, which every list must have.
+        missing: Log10 score for lists that lack one of these streams; None: such lists are rejected.
+        scores: Folders for additional streams, which every list must have.
     """
     return _writer(target, scores, lambda nbest: _format_columns(nbest, missing))
 
@@ -201,15 +201,16 @@ def nbestlist2_writer(
 ) -> AbstractContextManager[Write]:
     """Write one NBestList2.0 file per list into a folder.
 
-    The scores are the streams ``first_pass``, ``acoustic`` and ``lm`` in whole bytelogs, the times those in
-    the field ``words``. If the words have no scores there, the first word gets those of the hypothesis.
+    The scores are the streams ``first_pass``, ``acoustic`` and ``lm`` in whole bytelogs; the times come from
+    the field ``words``. If the words in this field have no scores, the first word gets the scores of the
+    hypothesis.
 
     The writer raises InvalidList if words have no times, overlap, or are named like HMM states, or if the
-    scores of the words do not sum to that of the hypothesis.
+    scores of the words do not sum to the score of the hypothesis.
 
     Args:
-        missing: bytelog score for lists that lack one of these streams; None: such lists are rejected.
-        scores: folders for additional streams, which every list must have.
+        missing: Bytelog score for lists that lack one of these streams; None: such lists are rejected.
+        scores: Folders for additional streams, which every list must have.
     """
     return _writer(target, scores, lambda nbest: _format_nbestlist2(nbest, missing))
 
@@ -273,7 +274,7 @@ def _get_word_scores(nbest: NBestList, index: int, name: str, total: float) -> l
     """Return a stream's score of each word of a hypothesis, in whole bytelogs.
 
     Args:
-        total: score of the hypothesis, which the word scores must sum to.
+        total: Score of the hypothesis, which the word scores must sum to.
     """
     values = [word.get(name) for word in get_word_times(nbest, index)]
     scores = [round(value) for value in values if value is not None and is_finite_number(value)]

@@ -41,12 +41,13 @@ def read_lists(source: Source, *, base: str = "", sign: str = "log_prob") -> Ite
     indistinguishable from a feature, so its list is rejected.
 
     Args:
-        base: base of all features. Counts are converted like scores; their weight compensates for it.
-        sign: sign of all features, ``log_prob`` or ``cost``.
+        base: Base of all features. Counts are converted like scores; the weight of such a feature compensates
+            for the conversion.
+        sign: Sign of all features, ``log_prob`` or ``cost``.
 
     Raises:
-        ConfigError: the base is missing, or the base or sign is unknown.
-        FormatError: the source cannot be opened, or has no name.
+        ConfigError: If the base is missing, or the base or sign is unknown.
+        FormatError: If the source cannot be opened, or has no name.
     """
     units = _parse_units(base, sign)  # outside the generator, to raise before the first list is requested
     return read_single_list_files(source, lambda list_id, path: _read_file(list_id, path, units))
@@ -114,7 +115,7 @@ def writer(target: str | Path, *, base: str = "", sign: str = "log_prob") -> Ite
     space, or a text whose first word would be read as a feature.
 
     Raises:
-        ConfigError: as ``read_lists``.
+        ConfigError: As for ``read_lists``.
     """
     units = _parse_units(base, sign)
     folder = make_folder(target)

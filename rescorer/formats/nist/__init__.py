@@ -1,4 +1,4 @@
 """Read and write the files of NIST's scoring tools: trn, ctm, stm, and references by utterance id.
 
-Files come in; words with times, segments, one-best lists and dictionaries of references go out.
+Readers return words with times, segments, one-best lists, or dictionaries of references.
 """

@@ -1,8 +1,9 @@
 r"""Read references and speaker groups by utterance id.
 
 References are lines ``words (id)`` (NIST trn), lines ``id<TAB>text`` (further columns are ignored) or JSON;
-the first line that is neither blank nor a comment (``;;``) decides. JSON is one object per line or one array
-of objects. The trn format is that of sclite: https://github.com/usnistgov/SCTK/blob/master/doc/infmts.htm.
+the first line that is neither blank nor a comment (``;;``) determines which. JSON is one object per line or
+one array of objects. The trn format is that of sclite:
+https://github.com/usnistgov/SCTK/blob/master/doc/infmts.htm.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ def read_references(source: Source, id_field: str = "id", text_field: str = "ref
     """Read the reference text of each utterance, by id; a text may be empty.
 
     Args:
-        id_field: name of the field with the id, in JSON.
-        text_field: name of the field with the text, in JSON.
+        id_field: Name of the field with the id, in JSON.
+        text_field: Name of the field with the text, in JSON.
 
     Raises:
-        FormatError: a line cannot be read, or an id has two different texts; the error names file and line.
+        FormatError: If a line cannot be read, or an id has two different texts; the error names file and
+            line.
     """
     file = source_name(source)
     lines = _read_content_lines(source)
@@ -44,7 +46,7 @@ def read_groups(source: Source, id_field: str = "id", group_field: str = "speake
     """Read the group (speaker or conversation) of each utterance, by id, from a JSON file.
 
     Raises:
-        FormatError: a record cannot be read, or an id has two different groups; the error names file and
+        FormatError: If a record cannot be read, or an id has two different groups; the error names file and
             line.
     """
     file = source_name(source)

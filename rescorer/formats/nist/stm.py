@@ -1,7 +1,7 @@
 """Read and write stm files as lists: one list per segment, whose words are the only hypothesis.
 
-The id of a segment is that of sclite: the speaker and a number from 000. Its file, channel, times and labels
-are fields of the list; its speaker is the group. The syntax is that of sclite's manual,
+As in sclite, the id of a segment is its speaker and a number, starting at 000. Its file, channel, times and
+labels are fields of the list; its speaker is the group. The syntax is that of sclite's manual,
 https://github.com/usnistgov/SCTK/blob/master/doc/infmts.htm; ``trn_ctm`` parses the lines.
 """
 
@@ -31,7 +31,7 @@ from rescorer.types import Hypothesis, NBestList
 
 SEGMENT_FIELDS = ("file", "channel", "start_s", "end_s")
 FIELDS = frozenset({*SEGMENT_FIELDS, "labels"})
-"""Fields of a list that an stm holds."""
+"""Fields of a list that an stm file can hold."""
 LINE = re.compile(r"\s*\S+\s+\S+\s+(?![\d.]+\s)\S+(\s+[\d.]+(e-?\d+)?){2}(\s.*)?")
 """The speaker must not be a number, because a line of a ctm would match otherwise."""
 
@@ -40,7 +40,7 @@ def read_lists(source: Source) -> Iterator[NBestList | InputError]:
     """Yield each segment that is scored as a list with one hypothesis, or the line's error.
 
     Raises:
-        FormatError: the source cannot be opened.
+        FormatError: If the source cannot be opened.
     """
     name = source_name(source)
     numbers: Counter[str] = Counter()
@@ -71,8 +71,9 @@ def format_segment_id(speaker: str, number: int) -> str:
 def writer(target: str | Path) -> Iterator[Write]:
     """Write the first hypothesis of each list as a segment of its group, the speaker.
 
-    File and channel are list fields of these names, or else come from the id as in a ctm. The times are the
-    list fields ``start_s`` and ``end_s``, or else come from the word times. A list without them is rejected.
+    File and channel come from the list fields of these names, or else from the id, as for a ctm. The times
+    come from the list fields ``start_s`` and ``end_s``, or else from the word times; a list without times is
+    rejected.
     """
     with open_output(target) as stream:
         yield lambda nbest: print(_format_line(nbest), file=stream)

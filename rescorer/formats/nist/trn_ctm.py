@@ -80,7 +80,7 @@ def read_ctm(source: Source) -> Iterator[TimedWord]:
     """Yield the words of a ctm in file order.
 
     Raises:
-        FormatError: a line cannot be read, or contains alternatives (``<ALT_BEGIN>``), which are not
+        FormatError: If a line cannot be read, or contains alternatives (``<ALT_BEGIN>``), which are not
             supported; the error names the file, the line and the field.
     """
     name = source_name(source)
@@ -109,7 +109,7 @@ def read_stm(source: Source) -> Iterator[Segment]:
     """Yield the segments of an stm in file order.
 
     Raises:
-        FormatError: a line cannot be read; the error names the file, the line and the field.
+        FormatError: If a line cannot be read; the error names the file, the line and the field.
     """
     name = source_name(source)
     for line, text in _read_content_lines(source):
@@ -120,7 +120,7 @@ def parse_stm(text: str, file: str, line: int) -> Segment:
     """Parse a line of an stm.
 
     Raises:
-        FormatError: the line cannot be read.
+        FormatError: If the line cannot be read.
     """
     columns = WORD_SEPARATOR.split(text.strip(), 5)
     if len(columns) < 5:
@@ -215,10 +215,11 @@ def ctm_writer(target: str | Path) -> Iterator[Write]:
 
 
 def parse_channel(nbest: NBestList) -> tuple[str, str]:
-    """Return the file and the channel that a list's id names; the channel is ``1`` if the id is a file alone.
+    """Return the file and the channel that a list's id names; the channel is ``1`` if the id names only a
+    file.
 
     Raises:
-        InvalidList: the id is not one or two words.
+        InvalidList: If the id is not one or two words.
     """
     parts = split_words(nbest.id)
     if not 1 <= len(parts) <= 2 or LINE_BREAK.search(nbest.id) or parts[0].startswith(";"):
