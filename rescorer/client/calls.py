@@ -37,7 +37,7 @@ Item = NBestList | InputError
 """A list, or the error that a file reader yields in place of an invalid list."""
 Answer = RescoredList | RescorerError
 Fallback = Literal["", "ngram", "first_pass"]
-"""Degraded answer to accept if there is not enough time for a full one; empty accepts none."""
+"""Degraded answer to accept if there is not enough time for a full one; empty: accept none."""
 FALLBACKS: Mapping[str, pb.Fallback] = MappingProxyType(
     {
         "": pb.FALLBACK_UNSPECIFIED,

@@ -30,11 +30,11 @@ class LanguageModel(Protocol):
         """Score every edge. Not thread-safe: call it from one thread at a time."""
 
     def share_unknown(self, log_shares: Mapping[str, float], default: float) -> None:
-        """Divide the probability of ``<unk>`` among unknown words.
+        """Divide the probability of ``<unk>`` among the words that this model does not know.
 
         Args:
-            log_shares: ln of the share of each unknown word that another model knows.
-            default: ln of the share of every other unknown word.
+            log_shares: ln of the share of each such word that is in another model's vocabulary.
+            default: ln of the share of each remaining unknown word.
         """
 
     def log_share(self, word: str) -> float:

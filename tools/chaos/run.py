@@ -274,7 +274,7 @@ def stdin_of(process: asyncio.subprocess.Process) -> asyncio.StreamWriter:
 
 
 def write_access_file(path: Path, admin_token: str, tokens: Sequence[str]) -> None:
-    """Write a clients file that lets the administrator reload and each caller score."""
+    """Write a clients file: the administrator has permission to reload, every caller to score."""
     entries = [format_client("admin", ["admin"], admin_token)]
     entries += [format_client(f"caller-{number}", ["score"], token) for number, token in enumerate(tokens)]
     path.write_text("".join(entries))

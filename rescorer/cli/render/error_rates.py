@@ -24,7 +24,7 @@ def render_error_rates(reports: Mapping[str, Report], by_group: bool = False) ->
     """Render a table with one row per system.
 
     Args:
-        reports: by name of the system, such as the file that it came from.
+        reports: the report of each system, by its name (for example, its file name).
         by_group: add one table per system, with one row per group.
     """
     unit = next((report.unit for report in reports.values()), "word")

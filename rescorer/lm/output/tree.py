@@ -198,9 +198,12 @@ def _parents(children: np.ndarray, n_words: int) -> tuple[np.ndarray, np.ndarray
 
 
 def _decision_scores(hidden: Tensor, weight: Tensor, bias: Tensor, path: Decisions) -> Tensor:
-    """q_i·h + b_i of every decision, (M,); hidden: (N, D), one row per path.
+    """Return the logit q_i·h + b_i of every decision, (M,), where h is the row of the decision's path.
 
-    Computed as a sampled product, which creates nothing of size (M, D).
+    A sampled matrix product, so that no (M, D) tensor is created.
+
+    Args:
+        hidden: (N, D), one row per path.
     """
     pattern = torch.sparse_csr_tensor(
         path.starts, path.nodes, bias[path.nodes], (len(hidden), len(weight)), check_invariants=False

@@ -78,10 +78,10 @@ class Core(AioServer):
         return loop.create_task(self._answer_unknown() if method is None else self._answer_all(method))
 
     async def _answer_all(self, method: bytes) -> None:
-        """Answer calls until the server stops; then raise like a request for the next call.
+        """Answer calls of a method in several concurrent loops until the server stops.
 
-        The first loop that raises ends this method; the others end by themselves, after answering the calls
-        that they accepted.
+        Then raise the exception that requesting another call raises. This method ends as soon as one loop
+        raises; the other loops answer the calls that they have accepted and then end.
         """
         resolver = cygrpc._MethodResolver([], self.handlers)
         await asyncio.gather(

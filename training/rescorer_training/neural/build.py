@@ -48,7 +48,8 @@ NOT_IN_CONFIG = ("n_classes", "class_by", "tree", "vectors", "embeddings", "free
 DEFAULT_WINDOW = 4
 """Context words of a feed-forward network, as many as in a 5-gram."""
 MAX_CLASS_RATIO = 3
-"""Largest size of a learned class as a multiple of the mean size; saves time and costs no perplexity."""
+"""Maximum size of a learned class, as a multiple of the mean class size. The limit saves time without
+increasing perplexity."""
 
 
 def order_by_classes(folder: Path, text: PreparedText, options: NetworkOptions) -> None:

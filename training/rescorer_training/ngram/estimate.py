@@ -49,7 +49,7 @@ class NGramOptions:
         if self.vocabulary_size is not None and self.vocabulary_size < 1:
             raise ConfigError(f"vocabulary size is {self.vocabulary_size}; expected at least 1")
         if not self.cutoffs:
-            raise ConfigError("no cut-offs; expected at least one, 0 to keep every n-gram")
+            raise ConfigError("no cut-offs given; give at least one (a cut-off of 0 keeps every n-gram)")
         missing = self.order - len(self.cutoffs)
         object.__setattr__(self, "cutoffs", self.cutoffs + self.cutoffs[-1:] * missing)
         check_cutoffs(self.cutoffs, self.order)
