@@ -18,15 +18,15 @@ class ProgressTask(Protocol):
         """Report ``amount`` more units of work done."""
 
     def set_note(self, note: str) -> None:
-        """Show a short text, such as the current value of an objective, beside the progress."""
+        """Show a short text, such as the current value of an objective, next to the progress."""
 
 
 Display = Callable[[str, str, int | None], AbstractContextManager[ProgressTask]]
-"""Opens the display of one task: its description, its unit in the plural, and its total where known."""
+"""Opens the display of one task, given its description, the plural of its unit, and its total if known."""
 
 
 class _SilentTask:
-    """A task that nobody watches."""
+    """A task without a display."""
 
     def advance(self, amount: int = 1) -> None:
         pass
@@ -44,7 +44,7 @@ _display: Display = _show_nothing
 
 
 def install_display(display: Display) -> None:
-    """Show the tasks that start from now on with ``display``."""
+    """Use ``display`` for all tasks that start after this call."""
     global _display
     _display = display
 
@@ -54,7 +54,7 @@ def track(description: str, unit: str, total: int | None = None) -> AbstractCont
 
     Args:
         unit: what ``advance`` counts, in the plural: ``"lines"``.
-        total: units of the whole task; None where it is unknown.
+        total: number of units in the whole task; None if unknown.
     """
     display = _display if description else _show_nothing
     return display(description, unit, total)

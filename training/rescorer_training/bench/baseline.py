@@ -1,4 +1,4 @@
-"""Baseline of the training benchmark: an LSTM language model as a PyTorch user would write it.
+"""Baseline of the training benchmark: an LSTM language model as a typical PyTorch user would write it.
 
 It uses no code of this project: a plain model, cross_entropy, Adam, and padded batches of 64 sentences in
 random order.

@@ -9,7 +9,7 @@ from rescorer.bench.matrix_products import GATE_COUNTS, Product
 from rescorer.lm.networks import NetworkConfig
 
 N_PASSES = 3
-"""Products of equal size per step: forward, gradient of the inputs, gradient of the weights."""
+"""Number of passes of equal cost per step: forward, gradient of the inputs, and gradient of the weights."""
 
 
 def list_network_products(config: NetworkConfig, n_rows: int, n_columns: int) -> list[Product]:

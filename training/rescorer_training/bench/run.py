@@ -1,5 +1,5 @@
-"""Benchmark training: words per second of each model beside a plain PyTorch loop, measured in one run on one
-machine, and the ratio of each to the time of its matrix products alone."""
+"""Benchmark training speed: each model against a plain PyTorch loop, and against the time that the model's
+matrix products alone take, measured in one run on one machine."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ N_ZIPF_SENTENCES, MEAN_ZIPF_WORDS = 20_000, 21
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkOptions:
-    """Models to measure, their sizes, and the time for each.
+    """Models to measure, their sizes, and the measuring time.
 
     Raises:
         ConfigError: a model is unknown, or a value is out of range.
@@ -78,7 +78,7 @@ class BenchmarkOptions:
 
     @property
     def clock(self) -> Callable[[], float]:
-        """Clock that returns seconds."""
+        """Function that returns the current time in seconds."""
         return time.process_time if self.processor_time else time.perf_counter
 
 

@@ -1,9 +1,9 @@
-"""Find Brown clusters: word classes with the largest average mutual information between neighbours.
+"""Find Brown clusters: word classes that maximise the average mutual information of neighbouring classes.
 
 The objective is that of Brown et al. (1992). It is maximised by the exchange algorithm (Martin, Liermann &
 Ney 1998): each word in turn is taken out of its class and put into the one where the objective is largest,
-until a sweep over the words gains little. For each word, a sweep computes a table of C × (number of classes
-seen beside the word).
+until a sweep over the words gains little. For each word, a sweep computes a table with C rows and one column
+per class that occurs next to the word.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import numpy as np
 from rescorer_training.progress import track
 
 CLASS_NEIGHBOUR_WEIGHT = 100.0
-"""Number of neighbours that a word's vector gets from its whole class, beside its own.
+"""Number of neighbours that a word's vector gets from its whole class, in addition to its own.
 
-On Penn Treebank, trees built from such vectors have 1 to 2 % less perplexity than with a weight of 1.
+On Penn Treebank, trees built from such vectors have 1 to 2 % lower perplexity than with a weight of 1.
 """
 MIN_RELATIVE_GAIN = 1e-4
-"""Relative gain in mutual information below which a sweep is the last."""
+"""Stop after a sweep whose relative gain in mutual information is smaller than this."""
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """The neighbours on one side of every word, with counts, concatenated for all words."""
+    """For every word, its neighbours on one side and their counts; flat arrays for all words."""
 
     starts: np.ndarray
     """(V + 1,) index of each word's first neighbour."""
@@ -90,9 +90,9 @@ def find_brown_clusters(
         ids: (T,) word ids by falling count, sentences closed by id 0.
         n_words: V, number of words.
         n_classes: C ≥ 2.
-        sweeps: largest number of passes over the words.
-        max_class_size: largest number of words per class; None for no limit. C - 1 such classes must hold
-            the words.
+        sweeps: maximum number of passes over the words.
+        max_class_size: maximum number of words per class; None for no limit. C - 1 classes of this size
+            must be able to hold all words except ``</s>``.
         seed: random seed of the initial assignment.
 
     Returns:
@@ -113,10 +113,10 @@ def find_brown_clusters(
 
 
 def compute_neighbour_vectors(ids: np.ndarray, class_of: np.ndarray) -> np.ndarray:
-    """Describe each word by the classes before and after it: word vectors without training a network.
+    """Compute a vector for each word from the classes before and after it, without training a network.
 
     The values are square roots of relative frequencies, so that distances are Hellinger distances. A word's
-    own neighbours are smoothed with those of its class, which are all that is known about rare words.
+    own neighbours are smoothed with those of its class, because rare words have too few of their own.
 
     Args:
         ids: (T,) word ids, sentences closed by id 0.
@@ -145,7 +145,7 @@ class _Exchange:
     Args:
         ids: (T,) word ids by falling count, sentences closed by id 0.
         class_of: (V,) initial class of each word; changed in place.
-        max_class_size: largest number of words per class.
+        max_class_size: maximum number of words per class.
     """
 
     def __init__(self, ids: np.ndarray, class_of: np.ndarray, max_class_size: int) -> None:
@@ -189,15 +189,17 @@ class _Exchange:
         self.class_of[word] = target
 
     def _find_best_class(self, word: int, current: int, after: np.ndarray, before: np.ndarray) -> int:
-        """Return the class with room where a word, now in no class, adds most mutual information.
+        """Return the class that is not full in which a word adds most mutual information.
 
-        The result is ``current`` unless another class gains more.
+        The word must have been removed from its class, ``current``, which is returned unless another class is
+        better.
         """
         seen = np.flatnonzero(after)
         gain = (_x_ln_x(self.joint[:, seen] + after[seen]) - self.x_ln_x[:, seen]).sum(axis=1)
         seen = np.flatnonzero(before)
         gain += (_x_ln_x(self.joint[seen] + before[seen, None]) - self.x_ln_x[seen]).sum(axis=0)
-        # Both sums changed the diagonal entry, each as if the other had not; replace it by the joint change.
+        # Each sum includes a change of the diagonal entry that ignores the other sum; replace both by the
+        # joint change.
         diagonal, diagonal_x_ln_x = self.joint.diagonal(), self.x_ln_x.diagonal()
         gain += _x_ln_x(diagonal + after + before + self.repeats[word]) + diagonal_x_ln_x
         gain -= _x_ln_x(diagonal + after) + _x_ln_x(diagonal + before)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 MAX_ITERATIONS = 30
-"""Largest number of iterations; assignments settle long before."""
+"""Maximum number of iterations; assignments stop changing long before."""
 
 
 def kmeans(
@@ -15,7 +15,7 @@ def kmeans(
 
     Args:
         vectors: (N, D), N ≥ ``n_clusters``.
-        max_cluster_size: largest number of vectors per cluster; None for no limit.
+        max_cluster_size: maximum number of vectors per cluster; None for no limit.
         seed: random seed of the initial centres.
 
     Returns:
@@ -38,7 +38,7 @@ def kmeans(
 
 
 def _pick_initial_centres(points: np.ndarray, n: int, random: np.random.Generator) -> np.ndarray:
-    """Draw centres with probabilities that grow with the distance to those drawn before: (n, D).
+    """Draw initial centres, (n, D), each with probabilities that grow with the distance to the earlier ones.
 
     This is k-means++ (Arthur & Vassilvitskii 2007).
     """
@@ -76,7 +76,7 @@ def _assign(similarity: np.ndarray, max_cluster_size: int) -> np.ndarray:
 
 
 def _fill_empty_clusters(assigned: np.ndarray, similarity: np.ndarray) -> None:
-    """Fill every empty cluster with the point that fits its own least, from clusters of several points."""
+    """Fill each empty cluster with the point least similar to its own cluster; empty no other cluster."""
     sizes = np.bincount(assigned, minlength=similarity.shape[1])
     fit = similarity[np.arange(len(assigned)), assigned]
     for empty in np.flatnonzero(sizes == 0):

@@ -62,7 +62,7 @@ def order_vocabulary(counts: Mapping[str, int], words: Iterable[str]) -> Vocabul
 
 
 def choose_class_count(n_words: int) -> int:
-    """Return √V, which balances the softmax over classes and the one within a class."""
+    """Return √V, for which the softmax over classes and the softmax within a class have similar sizes."""
     return max(1, math.isqrt(n_words))
 
 
@@ -76,7 +76,7 @@ def bin_by_frequency(counts: np.ndarray, n_classes: int, power: float = 0.5) -> 
         counts: (V,) in vocabulary order.
 
     Returns:
-        ``n_classes`` sizes of at least one word, with the sum V.
+        ``n_classes`` class sizes, each at least 1, that add up to V.
 
     Raises:
         ConfigError: there are fewer words than classes.
@@ -101,7 +101,7 @@ def make_brown_classes(
     Args:
         ids: (T,) word ids by falling count, sentences closed by id 0.
         n_words: V, number of words that can be predicted.
-        max_class_size: largest number of words per class, which bounds the time to score a word; None for no
+        max_class_size: maximum number of words per class, which bounds the time to score a word; None for no
             limit.
         seed: random seed.
 
@@ -128,8 +128,8 @@ def make_embedding_classes(
 
     Args:
         vectors: (V, D) vectors that are similar for similar words, such as an embedding or the result of
-            ``compute_neighbour_vectors``. The output weights of a class-factored network are unsuitable:
-            they only distinguish words of one class.
+            ``compute_neighbour_vectors``. The output weights of a class-factored network are unsuitable
+            because they only distinguish words within a class.
         counts: (V,) occurrences of each word.
         max_class_size: as for ``make_brown_classes``.
         seed: random seed.

@@ -15,7 +15,7 @@ import numpy as np
 from rescorer.errors import ConfigError
 
 MIN_SIDE_SHARE = 0.1
-"""Smallest share of a decision's words on either side, which bounds the length of paths."""
+"""Minimum share of a decision's words on either side, which limits the length of paths."""
 SPLIT_ITERATIONS = 5
 """Iterations of power iteration, and of two-means, per decision; few suffice for a good split."""
 
@@ -42,7 +42,7 @@ def build_vector_tree(vectors: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
     Every set of words is split by weighted two-means that starts from the set's principal axis; the sizes of
     the two sides follow from the data. This is the paper's ADAPTIVE rule, with two hard means instead of two
-    Gaussians, and with every word in one place only.
+    Gaussians, and with every word at a single leaf.
 
     Args:
         vectors: (V, D) vectors that are similar for similar words, such as an embedding or the result of

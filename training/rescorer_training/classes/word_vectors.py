@@ -18,12 +18,12 @@ from rescorer.vocabulary import Vocabulary
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How much of a vocabulary a file of vectors covers."""
+    """Number of words of a vocabulary that a file of vectors covers."""
 
     n_covered: int
-    """Words of the vocabulary that have a vector."""
+    """Number of words of the vocabulary that have a vector."""
     n_words: int
-    """Words of the vocabulary."""
+    """Number of words in the vocabulary."""
 
     def __str__(self) -> str:
         return f"{self.n_covered:,} of {self.n_words:,} words have a vector"
@@ -64,10 +64,10 @@ def read_vectors(path: Path, ids: Mapping[str, int], width: int) -> Iterator[tup
 def initialise_embedding(
     model: NeuralModel, vocabulary: Vocabulary, path: Path, frozen: bool = False
 ) -> Coverage:
-    """Set the embeddings of the words that a file has vectors for; other words keep theirs.
+    """Set the embeddings of words that have a vector in a file; other words keep their embeddings.
 
-    All vectors are multiplied by one factor, which gives them the root mean square that the embedding has,
-    so that all words start with equal weight. Directions and relative lengths stay those of the file.
+    All vectors are multiplied by the same factor, so that their root mean square equals that of the existing
+    embedding and all words start with equal weight. Directions and relative lengths do not change.
 
     Args:
         frozen: exclude the whole embedding from training, including words without a vector.

@@ -1,6 +1,6 @@
 """The command line ``rescorer-train``: training, measuring and publishing language models.
 
-Options and files go in; models, bundles, tables or JSON come out, and errors as one line on stderr.
+Reads options and files; produces models, bundles, tables or JSON. Errors are one line on stderr.
 """
 
 from __future__ import annotations

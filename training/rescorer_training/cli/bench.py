@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rescorer_training.bench.run import Speed
 
 TABLE_WIDTH = 100
-"""Columns of the table, whatever the width of the terminal."""
+"""Width of the table in characters, regardless of the width of the terminal."""
 
 
 def bench(
@@ -34,29 +34,29 @@ def bench(
     ] = 10_000,
     size: Annotated[int, typer.Option(help="Size of word vectors and hidden states.")] = 200,
     classes: Annotated[int, typer.Option(help="Number of output classes.")] = 100,
-    window: Annotated[int, typer.Option(help="Context words of models without recurrence.")] = 4,
+    window: Annotated[int, typer.Option(help="Number of context words of models without recurrence.")] = 4,
     noise_samples: Annotated[
         int, typer.Option(help="Noise words per batch for noise-contrastive estimation.")
     ] = 512,
     batch_words: Annotated[
-        int, typer.Option(help="Words per batch, including padding; not for the plain PyTorch loop.")
+        int, typer.Option(help="Words per batch, including padding; the plain PyTorch loop ignores it.")
     ] = 4096,
-    seconds: Annotated[float, typer.Option(help="Seconds per model and round.")] = 5.0,
+    seconds: Annotated[float, typer.Option(help="Seconds to measure each model in each round.")] = 5.0,
     rounds: Annotated[
-        int, typer.Option(help="Number of rounds, in which all models take turns; the median counts.")
+        int, typer.Option(help="Number of rounds; each measures every model, and the median is reported.")
     ] = 3,
     threads: ThreadsOption = None,
     processor_time: Annotated[
         bool,
         typer.Option(
             "--processor-time",
-            help="Measure processor time instead of elapsed time: for busy machines, with --threads 1.",
+            help="Measure processor time instead of elapsed time, for busy machines; needs --threads 1.",
         ),
     ] = False,
     normaliser: NormaliserOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure training speed, beside a plain PyTorch loop and the time of the matrix products alone.
+    """Compare training speed with a plain PyTorch loop and with the time that the matrix products alone take.
 
     Example: rescorer-train bench --text train.txt --model lstm --model elman
     """

@@ -20,7 +20,7 @@ from rescorer_training.data.normalisation import choose_normaliser
 
 def bundle(
     output: Annotated[
-        Path, typer.Argument(help="Folder to write, NAME/VERSION with a number as version: models/starter/1.")
+        Path, typer.Argument(help="Folder to write, NAME/VERSION with a numeric version: models/starter/1.")
     ],
     validation: Annotated[
         Path, typer.Option(help="Held-out text on which to fit the interpolation weights λ.")
@@ -42,10 +42,10 @@ def bundle(
     lm_weight: Annotated[float, typer.Option(help="Weight of the mixture's log-probability.")] = 1.0,
     word: Annotated[float, typer.Option(help="Word insertion penalty: score added per word.")] = 0.0,
     oov: Annotated[
-        float, typer.Option(help="Score added per word that is out of the n-gram model's vocabulary.")
+        float, typer.Option(help="Score added per word that the n-gram model does not know.")
     ] = 0.0,
     weight_set: Annotated[
-        list[Path] | None, typer.Option(help="JSON file of further weights to include; repeat for more.")
+        list[Path] | None, typer.Option(help="JSON file of a further weight set to include; repeat for more.")
     ] = None,
     half: Annotated[bool, typer.Option(help="Store the network in half precision.")] = False,
     note: Annotated[
@@ -66,7 +66,7 @@ def bundle(
     from rescorer_training.recipe.bundle_export import BundleParts, make_bundle
 
     if not output.name.isdecimal():
-        raise ConfigError(f"{output}: the last part must be the version, a number, such as {output}/1")
+        raise ConfigError(f"{output}: the last part of the path must be a version number, such as {output}/1")
     streams = {name: parse_number(value) for name, value in parse_pairs(stream or ["acoustic=1"])}
     parts = BundleParts(
         name=output.parent.name,

@@ -41,8 +41,8 @@ def complete_command(
 ) -> None:
     """Answer sentence-completion questions by the probability of the completed sentence.
 
-    Each of five words is put into the blank, and the answer is the likeliest sentence, including </s>. Chance
-    is 20 %.
+    Each of five words is put into the blank; the answer is the word that makes the sentence, including </s>,
+    most likely. Random guessing would be 20 % correct.
 
     Example: rescorer-train complete msr-dev.csv --bundle models/starter/1
     """

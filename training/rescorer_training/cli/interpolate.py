@@ -55,9 +55,9 @@ def interpolate_command(
 ) -> None:
     """Fit the interpolation weights λ of a word-level mixture by EM, and show what each model contributes.
 
-    A word that a model lacks gets its share of the model's <unk>, as in a bundle. --write interpolates the
-    n-gram models (ARPA files) into one, as SRILM's ngram -mix-lm: it equals the mixture for stored n-grams
-    and backs off for the others.
+    As in a bundle, a word that a model does not know gets a share of the model's <unk>. --write interpolates
+    the n-gram models (ARPA files) into a single model, like SRILM's ngram -mix-lm: this model equals the
+    mixture for stored n-grams and backs off for the others.
 
     Example: rescorer-train interpolate valid.txt --ngram news.arpa.gz --ngram talk.arpa.gz --write mix.arpa
     """
@@ -81,7 +81,7 @@ def interpolate_command(
 
 
 def check_write(write: Path | None, ngrams: list[Path]) -> None:
-    """Raise ConfigError if ``--write`` is given and the n-gram models cannot be interpolated into one."""
+    """Raise ConfigError if ``--write`` is given but the models cannot be interpolated into a single file."""
     if not write:
         return
     if len(ngrams) < 2:
@@ -94,7 +94,7 @@ def check_write(write: Path | None, ngrams: list[Path]) -> None:
 def write_mixture(
     models: ModelSet, paths: list[Path], scores: TokenScores, write: Path, validation: Path
 ) -> dict[str, Any]:
-    """Interpolate the given n-gram models into one file; return what to report about it."""
+    """Interpolate the given n-gram models into one file; return its statistics for the report."""
     ngram_names = [name for name in models.models if name.startswith("ngram")]
     names = ngram_names[-len(paths) :]  # a bundle's n-gram model comes first and has no ARPA file
     ngrams = [model for name in names if isinstance(model := models.models[name], NgramModel)]

@@ -33,6 +33,8 @@ def open_models(
 
 
 def score_file(models: ModelSet, path: Path) -> TokenScores:
-    """Score a text file with every model, in order for networks that carry their state over sentence ends."""
+    """Score a text file with every model.
+
+    Networks that carry their state across sentence boundaries read the sentences in text order."""
     words = list(read_sentences([path], models.normaliser))
     return score_tokens(models.models, words, f"scoring {path.name}", in_order=True)

@@ -31,7 +31,7 @@ def neural(
             "sentences per epoch, different ones each time; TEXT:2 draws each sentence twice."
         ),
     ],
-    validation: Annotated[Path, typer.Option(help="Held-out text that decides when to stop.")],
+    validation: Annotated[Path, typer.Option(help="Held-out text for early stopping.")],
     output_folder: Annotated[
         Path, typer.Option("-o", "--output", help="Folder of the run: models, log and state.")
     ],
@@ -49,7 +49,8 @@ def neural(
         ),
     ] = None,
     longest: Annotated[
-        int, typer.Option(help="Largest number of words per training sentence; longer ones are truncated.")
+        int,
+        typer.Option(help="Maximum number of words per training sentence; longer sentences are truncated."),
     ] = 200,
     threads: ThreadsOption = None,
     device: DeviceOption = "cpu",
@@ -92,7 +93,7 @@ def neural(
 
 
 def parse_weighted_text(text: str) -> tuple[Path, float]:
-    """Parse TEXT or TEXT:WEIGHT; the name of an existing file is taken whole.
+    """Parse TEXT or TEXT:WEIGHT. If the whole argument names an existing file, it is not split at the colon.
 
     Raises:
         ConfigError: the weight is not a positive number.

@@ -74,10 +74,11 @@ def ngram(
     normaliser: NormaliserOption = None,
     validation: Annotated[Path | None, typer.Option(help="Text on which to measure the perplexity.")] = None,
     engine: Annotated[
-        str, typer.Option(metavar="ours|lmplz", help="Estimator: ours, in memory; or KenLM's lmplz, on disk.")
+        str,
+        typer.Option(metavar="ours|lmplz", help="Estimator: 'ours', in memory; or KenLM's 'lmplz', on disk."),
     ] = "ours",
     memory: Annotated[
-        str, typer.Option(help="Memory for lmplz to sort in, such as 80% or 4G (its option -S).")
+        str, typer.Option(help="Memory that lmplz may use for sorting (its option -S), such as 80% or 4G.")
     ] = "80%",
     as_json: JsonOption = False,
 ) -> None:
@@ -108,7 +109,7 @@ def parse_cutoffs(text: str) -> tuple[int, ...]:
 
 
 def perplexity_facts(measured: TextPerplexity) -> dict[str, Any]:
-    """Return what ``--json`` reports about the validation text."""
+    """Return the statistics of the validation text that ``--json`` reports."""
     ngram = measured.models["ngram"]
     return {
         "n_tokens": measured.n_tokens,

@@ -43,12 +43,12 @@ def perplexity_command(
 ) -> None:
     """Measure the perplexity of texts under models and their mixture, including </s>.
 
-    The columns differ in how they treat words that a model lacks. shared: as in a bundle, a word that only
-    another model knows gets a share of <unk>, so that all numbers of the table are comparable. counted: every
-    unknown word counts as <unk>, as in KenLM's query and most papers. excluded: only tokens that all models
-    know.
+    The columns differ in how they treat words that a model does not know. shared: as in a bundle, a word that
+    only another model knows gets a share of <unk>, so that all numbers of the table are comparable. counted:
+    every unknown word counts as <unk>, as in KenLM's query and most papers. excluded: only tokens that all
+    models know.
 
-    A network trained with its state carried over sentence ends reads each text in order.
+    A network that was trained to carry its state across sentence boundaries reads each text in order.
 
     Example: rescorer-train perplexity test.txt --ngram kn5.arpa.gz --neural runs/lstm --validation valid.txt
     """

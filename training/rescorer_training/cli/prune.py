@@ -46,7 +46,7 @@ def prune_command(
         typer.Option(help="Relative rise of the perplexity below which an n-gram is pruned: 1e-8, 1e-7, …"),
     ] = None,
     keep: Annotated[
-        int | None, typer.Option(help="Largest number of n-grams to keep, instead of --threshold.")
+        int | None, typer.Option(help="Maximum number of n-grams to keep; use instead of --threshold.")
     ] = None,
     history: Annotated[
         str | None,
@@ -66,7 +66,7 @@ def prune_command(
     normaliser: NormaliserOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove the n-grams from a model whose loss raises its perplexity least.
+    """Remove those n-grams from a model whose removal raises its perplexity least.
 
     This is relative-entropy pruning (Stolcke 1998), with history probabilities that are right for Kneser-Ney
     models too (Chelba et al. 2010).
@@ -97,13 +97,13 @@ def prune_command(
 
 
 def check_options(history: str, text: list[Path] | None, threshold: float | None, keep: int | None) -> None:
-    """Raise ConfigError if options contradict one another, before a large model is read."""
+    """Raise ConfigError if options contradict one another; called before a large model is read."""
     if history not in HISTORIES:
         raise ConfigError(f"history is {history!r}; expected one of {', '.join(HISTORIES)}")
     if history == "counts" and not text:
         raise ConfigError("--history counts needs the training text; give it with --text")
     if history != "counts" and text:
-        raise ConfigError(f"--text needs --history counts, got --history {history}")
+        raise ConfigError(f"--text can only be used with --history counts, got --history {history}")
     if (threshold is None) == (keep is None):
         raise ConfigError("give either --threshold or --keep")
     if threshold is not None and not threshold > 0:

@@ -29,8 +29,9 @@ def run(
 ) -> None:
     """Follow a recipe from raw text to a verified bundle and a one-page report.
 
-    To continue an interrupted run, repeat the command: finished steps are skipped, and a network continues
-    where it stopped. Recipes are commented TOML files; to change one, copy it and name the copy.
+    To continue an interrupted run, repeat the command: finished steps are skipped, and the training of a
+    network continues where it stopped. Recipes are commented TOML files; to change one, edit a copy and give
+    the path of the copy.
 
     Example: rescorer-train run ptb --data ~/text -o ptb
     """

@@ -24,7 +24,7 @@ def sample_command(
     neural: NeuralsOption = None,
     share: ShareOption = None,
     number: Annotated[int, typer.Option("-n", "--number", help="Number of sentences.", min=1)] = 5,
-    prompt: Annotated[str, typer.Option(help="Words with which every sentence begins.")] = "",
+    prompt: Annotated[str, typer.Option(help="Words at the beginning of every sentence.")] = "",
     temperature: Annotated[
         float,
         typer.Option(
@@ -38,7 +38,7 @@ def sample_command(
     top_p: Annotated[
         float, typer.Option(help="Total probability of the likeliest words to choose from.")
     ] = 1.0,
-    longest: Annotated[int, typer.Option(help="Largest number of words per sentence.")] = 50,
+    longest: Annotated[int, typer.Option(help="Maximum number of words per sentence.")] = 50,
     unknown: Annotated[bool, typer.Option("--unknown", help="Allow <unk> in sentences.")] = False,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
     normaliser: NormaliserOption = None,

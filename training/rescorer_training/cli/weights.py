@@ -61,8 +61,8 @@ def average_command(
 ) -> None:
     """Average the weights of several networks into one network.
 
-    The networks must have the same configuration and vocabulary: checkpoints of one run, or runs that started
-    from one model.
+    The networks must have the same configuration and vocabulary. Average checkpoints of one run, or runs that
+    started from the same model.
 
     Example: rescorer-train average runs/a runs/b runs/c -o runs/mean --test valid.txt
     """
@@ -81,7 +81,7 @@ def average_command(
 def measure_perplexities(
     folders: list[Path], test: Path | None, normaliser: str | None, device: str
 ) -> dict[str, float]:
-    """Measure the perplexity of each model, by its folder; return nothing if there is no text."""
+    """Return the perplexity of each model by its folder; empty if there is no text."""
     if test is None:
         return {}
     words = list(read_sentences([test], choose_normaliser(normaliser)))

@@ -19,11 +19,11 @@ from rescorer.text import Normaliser
 from rescorer_training.progress import track
 
 MAX_BUFFERED_IDS = 4_000_000
-"""Word ids held in memory before they are written to disk (16 MB)."""
+"""Number of word ids to collect in memory before they are written to disk (16 MB)."""
 SENTENCE_END = 0
 """Number with which ``number_words`` closes every sentence."""
 LINES_PER_REPORT = 10_000
-"""Lines read between two reports of progress."""
+"""Number of lines between two progress reports."""
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -126,8 +126,8 @@ def number_words(
 ) -> tuple[list[str], list[int]]:
     """Number words from 1 in order of first occurrence, and write the text to ``output`` as these numbers.
 
-    The file is a flat int32 array in which 0 closes every sentence. With it, words can be counted, a
-    vocabulary chosen and the text renumbered (``renumber``) without reading the text a second time.
+    The file is a flat int32 array in which 0 closes every sentence. From this file, words can be
+    counted, a vocabulary chosen and the text renumbered (``renumber``) without reading the text again.
 
     Returns:
         The words, word number n at index n - 1; and the number of sentences in each file.

@@ -9,10 +9,11 @@ from rescorer.text import Normaliser, NormaliserSettings
 
 
 def choose_normaliser(choice: str | None) -> Normaliser:
-    """Return the default normaliser for None, one that only splits at blanks for ``raw``, or a file's.
+    """Return the normaliser for ``choice``.
 
     Args:
-        choice: None, ``raw`` or the path of a JSON file of normaliser settings.
+        choice: None for the default normaliser, ``raw`` for one that only splits at blanks, or the path of a
+            JSON file of normaliser settings.
 
     Raises:
         BundleError: the file cannot be read or is not a JSON object.

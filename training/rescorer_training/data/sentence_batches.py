@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 POOL_SENTENCES = 65_536
-"""Sentences shuffled together, sorted by length and cut into batches: enough to keep padding small."""
+"""Number of sentences to sort by length and cut into batches together; large enough to limit padding."""
 
 
 class Batches(Protocol):
@@ -43,16 +43,16 @@ class Sentences:
     starts: np.ndarray
     """(S,) index of the first id of each sentence."""
     lengths: np.ndarray
-    """(S,) words to predict in each sentence, including ``</s>`` unless the sentence was truncated."""
+    """(S,) number of words to predict in each sentence, including ``</s>`` unless it was truncated."""
     start_id: int
     """Id of ``<s>``."""
     n_truncated: int
-    """Number of sentences that exceed the limit and are truncated."""
+    """Number of sentences that were truncated because they exceed the length limit."""
     corpora: tuple[tuple[int, float], ...] = ()
-    """Number of sentences and weight of each corpus, in the order of the text.
+    """Number of sentences and weight of each corpus, in text order; if empty, every sentence is drawn once.
 
     An epoch draws weight × number of sentences from each corpus; no sentence is drawn again before all others
-    of its corpus have been drawn. Empty: every sentence is drawn once.
+    of its corpus have been drawn.
     """
 
     @classmethod
@@ -126,7 +126,7 @@ class SentenceBatches:
 def plan_batches(sentences: Sentences, batch_words: int, seed: int, epoch: int) -> list[np.ndarray]:
     """Return the sentence numbers of every batch of an epoch, in training order.
 
-    A batch has at most ``batch_words`` words including padding, or is a single longer sentence.
+    A batch has at most ``batch_words`` words including padding, unless it is a single longer sentence.
     """
     random = np.random.default_rng([seed, epoch])
     order = sentences.draw_epoch(random)

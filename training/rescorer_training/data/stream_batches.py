@@ -1,4 +1,4 @@
-"""Batch encoded text in order, as parallel streams, for networks that carry state over sentence ends."""
+"""Batch encoded text in order, as parallel streams, for networks that carry state across sentences."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rescorer.errors import ConfigError
 class StreamBatches:
     """The text as a ring, cut into ``batch_rows`` streams of equal length.
 
-    Batch n has the n-th ``bptt`` words of each stream, so that each row continues the same row of the batch
-    before. The input of a word is the word before it in the text. The input of the first word is the last
-    word of the text, ``</s>``: with the start state, this is how scoring begins a text.
+    Batch n has the n-th ``bptt`` words of each stream, so that each row continues the same row of the
+    previous batch. The input of a word is the preceding word of the text. The input of the first word is the
+    last word of the text, ``</s>``; with the start state, this matches the way scoring begins a text.
     """
 
     ids: np.ndarray
@@ -23,7 +23,7 @@ class StreamBatches:
     batch_rows: int
     """Number of streams, one per row of a batch."""
     bptt: int
-    """Words per row of a batch, through which the gradient is propagated back."""
+    """Number of words per row of a batch, and so the length of truncated back-propagation through time."""
     offset: int = 0
     """Index in ``ids`` at which the ring begins.
 

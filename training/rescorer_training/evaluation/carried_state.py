@@ -13,7 +13,7 @@ from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.trie import Words
 
 MAX_CHUNK_TOKENS = 4096
-"""Largest number of tokens whose context vectors are held at once."""
+"""Maximum number of tokens whose context vectors are in memory at the same time."""
 
 
 def carries_state(model: LanguageModel) -> TypeGuard[NeuralLanguageModel]:
@@ -23,7 +23,9 @@ def carries_state(model: LanguageModel) -> TypeGuard[NeuralLanguageModel]:
 
 @torch.inference_mode()
 def score_with_carried_state(model: NeuralLanguageModel, sentences: Sequence[Words]) -> np.ndarray:
-    """Return ln P of every word and every ``</s>``, (T,) float64, without shares of ``<unk>``.
+    """Return ln P of every word and every ``</s>``, (T,) float64.
+
+    Unknown words get the whole probability of ``<unk>``, not a share of it.
 
     The first sentence starts like any sentence, after ``</s>`` and from the zero state.
     """

@@ -12,7 +12,7 @@ from rescorer_training.evaluation.token_scores import TokenScores
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """One model of a mixture, measured on the text that the interpolation weights were fitted on."""
+    """What one model contributes to a mixture, measured on the text used to fit the interpolation weights."""
 
     share: float
     """Interpolation weight λ."""
@@ -23,7 +23,7 @@ class Contribution:
 
 
 def measure_contributions(scores: TokenScores, shares: Mapping[str, float]) -> dict[str, Contribution]:
-    """Measure the contribution of each model, by its name, with and without the others."""
+    """Measure the contribution of each model; return the results by model name."""
 
     def measure_without(name: str) -> float | None:
         others = {key: values for key, values in scores.log_probs.items() if key != name}

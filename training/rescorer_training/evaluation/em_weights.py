@@ -15,7 +15,7 @@ def fit_mixture(
     The objective is concave, so the result does not depend on the starting point.
 
     Args:
-        log_probs: (T,) ln P of every held-out token, by model.
+        log_probs: for each model, (T,) ln P of every held-out token.
         tolerance: stop when the mean log-likelihood improves by less than this, in nats.
     """
     columns = np.stack(list(log_probs.values()))  # (M, T)

@@ -19,7 +19,7 @@ from rescorer.text import Normaliser
 
 @dataclass(frozen=True)
 class ModelSet:
-    """Aligned models by name, with the normaliser that they share."""
+    """Models with aligned vocabularies, by name, and their common normaliser."""
 
     models: Mapping[str, LanguageModel]
     normaliser: Normaliser
@@ -79,7 +79,8 @@ def _choose_name(kind: str, taken: Mapping[str, object]) -> str:
 def open_ngram(path: Path, name: str = "ngram") -> NgramModel:
     """Open an n-gram model.
 
-    A KenLM binary does not contain its word list; ``rescorer-train ngram`` writes one beside it.
+    A KenLM binary does not contain its word list; ``rescorer-train ngram`` writes the word list
+    to a file next to the binary.
 
     Raises:
         BundleError: the file, or the word list of a binary, cannot be read.
@@ -88,11 +89,11 @@ def open_ngram(path: Path, name: str = "ngram") -> NgramModel:
 
 
 def _read_binary_words(path: Path) -> frozenset[str]:
-    """Read the word list beside a KenLM binary; raises BundleError if it is missing."""
+    """Read the word list next to a KenLM binary; raises BundleError if there is none."""
     words = path.with_suffix(".words.txt")
     if path.exists() and not words.exists():
         raise BundleError(
-            f"{path} is not an ARPA file, and the word list of a KenLM binary, {words}, is missing"
+            f"{path} is not an ARPA file, and {words}, the word list that a KenLM binary needs, is missing"
         )
     return frozenset(read_words(words)) if words.exists() else frozenset()
 

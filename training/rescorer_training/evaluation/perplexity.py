@@ -17,7 +17,7 @@ from rescorer_training.evaluation.token_scores import TokenScores
 
 @dataclass(frozen=True, slots=True)
 class Perplexity:
-    """Perplexities of one model over tokens, which are all words and one ``</s>`` per sentence."""
+    """Perplexities of one model. The tokens are all words, and one ``</s>`` per sentence."""
 
     n_unknown: int
     """Number of words that the model does not know."""
@@ -25,11 +25,12 @@ class Perplexity:
     """Perplexity if a word that only other models know gets its share of ``<unk>``, as in a bundle. Every
     model then spreads probability 1 over the same union of vocabularies, so the models are comparable."""
     counted: float | None
-    """Perplexity if every unknown word gets the whole probability of ``<unk>``, as KenLM's ``query`` and most
-    papers count. Comparable between models of one vocabulary; None for a mixture of several vocabularies."""
+    """Perplexity if every unknown word gets the whole probability of ``<unk>``, as in KenLM's ``query`` and
+    most papers. Comparable between models with the same vocabulary; None if a mixture's
+    vocabularies differ."""
     excluded: float | None
-    """Perplexity over the tokens that all models know. Lower for every model because the hardest words are
-    excluded; None if no token is left."""
+    """Perplexity over the tokens that all models know. This is lower than the others for every model
+    because the hardest words are excluded; None if no token is left."""
 
 
 @dataclass(frozen=True, slots=True)

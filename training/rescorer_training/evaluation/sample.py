@@ -34,7 +34,7 @@ class SamplingOptions:
     top_p: float = 1.0
     """Total probability of the most probable words to choose from."""
     longest: int = 50
-    """Largest number of words in a sentence."""
+    """Maximum number of words per sentence."""
     unknown: bool = False
     """Allow ``<unk>``; otherwise its probability goes to the other words."""
 
@@ -128,7 +128,7 @@ def _make_predictor(model: LanguageModel, words: Sequence[str]) -> _WordPredicto
 
 
 def _log_shares(model: LanguageModel, words: Sequence[str]) -> np.ndarray:
-    """Return ln of each word's share of ``<unk>``, (V,); 0 for known words and ``</s>``."""
+    """Return the ln of each word's share of P(``<unk>``), (V,); 0 for known words and ``</s>``."""
     return np.array([0.0 if word == END else model.log_share(word) for word in words])
 
 
@@ -152,7 +152,7 @@ class _NGramPredictor:
 
 
 class _NeuralPredictor:
-    """A network; its state is a pair of the context vector for the output layer and the recurrent state."""
+    """A network. Its state is a pair: the context vector for the output layer, and the recurrent state."""
 
     def __init__(self, model: NeuralLanguageModel, words: Sequence[str]) -> None:
         self.model, self.network, self.log_shares = model, model.model.network, _log_shares(model, words)

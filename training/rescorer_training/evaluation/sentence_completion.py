@@ -1,4 +1,4 @@
-"""Answer sentence-completion questions: choose the candidate that makes the whole sentence most probable.
+"""Answer sentence-completion questions by choosing the candidate that makes the sentence most probable.
 
 Zweig & Burges (2011), "The Microsoft Research sentence completion challenge".
 """
@@ -44,7 +44,7 @@ class Completion:
     n_questions: int
     n_correct: int
     n_unknown: int
-    """Number of candidate sentences with a word that the model does not know."""
+    """Number of completed sentences that contain a word unknown to the model."""
 
     @property
     def accuracy(self) -> float:

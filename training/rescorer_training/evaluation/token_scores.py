@@ -19,7 +19,7 @@ from rescorer_training.progress import ProgressTask, track
 
 @dataclass(frozen=True)
 class TokenScores:
-    """Scores of T tokens by model; the tokens are all words and one ``</s>`` per sentence of S sentences."""
+    """Scores of a text by model. Its T tokens are all words and one ``</s>`` for each of its S sentences."""
 
     lengths: np.ndarray
     """(S,) int64 number of tokens in each sentence."""
@@ -29,7 +29,7 @@ class TokenScores:
     unknown: Mapping[str, np.ndarray]
     """(T,) bool, True where the model does not know the word."""
     log_shares: Mapping[str, np.ndarray]
-    """(T,) float64 ln of the word's share of P(``<unk>``); 0 where the model knows the word."""
+    """(T,) float64 ln of the share of P(``<unk>``) that the word gets; 0 where the model knows the word."""
 
     def mix(self, shares: Mapping[str, float]) -> np.ndarray:
         """Return the mixture's log-probabilities ln Σ_m λ_m · P_m, (T,), for interpolation weights λ."""

@@ -11,11 +11,11 @@ from torch import Tensor
 from rescorer_training.neural.options import TrainingOptions
 
 STALL_VALIDATIONS = 5
-"""The uniform average starts once this many validations in a row bring no new best perplexity."""
+"""Number of consecutive validations without a new best perplexity after which the uniform average starts."""
 
 
 class WeightAverage:
-    """Averaged weights, used for validation and for the saved model while training updates the raw weights.
+    """Averaged weights, used for validation and for the saved model; training updates the raw weights.
 
     ``ema``: Polyak's exponential moving average. Its decay rises as (1 + n) / (10 + n), so that the random
     initial weights are soon forgotten. ``uniform``: the mean over steps (Polyak & Juditsky 1992), started
@@ -33,7 +33,7 @@ class WeightAverage:
             self.start()
 
     def start(self) -> None:
-        """Start the average from the current weights."""
+        """Start averaging, from the current weights."""
         self.values = [parameter.detach().clone() for parameter in self.parameters]
 
     @torch.no_grad()

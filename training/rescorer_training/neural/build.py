@@ -39,21 +39,21 @@ from rescorer_training.neural.prepare import PreparedText, reorder
 from rescorer_training.neural.progress import print_status
 
 CLASSES_FILE = "classes.json"
-"""Sizes of the classes that order the vocabulary of the folder, unless they are frequency bins."""
+"""File of class sizes; only written if the vocabulary is ordered by learned classes, not by frequency."""
 CLASS_POWERS = {"sqrt": 0.5, "mass": 1.0}
 CLASS_METHODS = (*CLASS_POWERS, "brown", "kmeans")
 TREES = ("huffman", "learned")
 NOT_IN_CONFIG = ("n_classes", "class_by", "tree", "vectors", "embeddings", "freeze_embeddings")
-"""Network options that are no part of ``NetworkConfig``, because they only say how to initialise it."""
+"""Network options that ``NetworkConfig`` does not have, because they only affect how the network is built."""
 DEFAULT_WINDOW = 4
-"""Context words of a feed-forward network, as many as in a 5-gram."""
+"""Default number of context words of networks without recurrence, the same as in a 5-gram model."""
 MAX_CLASS_RATIO = 3
 """Maximum size of a learned class, as a multiple of the mean class size. The limit saves time without
 increasing perplexity."""
 
 
 def order_by_classes(folder: Path, text: PreparedText, options: NetworkOptions) -> None:
-    """Reorder the vocabulary and the encoded text of a prepared run by word classes, if they are learned.
+    """Reorder the vocabulary and the encoded text of a prepared run by class if word classes are learned.
 
     Raises:
         ConfigError: options contradict each other, or the classes cannot be formed.
@@ -61,7 +61,7 @@ def order_by_classes(folder: Path, text: PreparedText, options: NetworkOptions) 
     (folder / CLASSES_FILE).unlink(missing_ok=True)
     _check_options(options)
     if options.class_by in (None, *CLASS_POWERS):
-        return  # the vocabulary is in order of frequency already
+        return  # the vocabulary is already ordered by frequency
     n_words = len(text.vocabulary) - 1
     n_classes = options.n_classes or choose_class_count(n_words)
     max_class_size = max(2, MAX_CLASS_RATIO * n_words // n_classes)
@@ -101,8 +101,9 @@ def load_word_vectors(source: Path, vocabulary: Vocabulary) -> np.ndarray:
     """Load vectors of the words that can be predicted.
 
     Args:
-        source: a training run, whose best model's output weights are used (its embedding if it has a tree
-            softmax), or a text file in the format of word2vec or GloVe.
+        source: the folder of a training run, or a text file in the format of word2vec or GloVe. For a run,
+            the vectors are the output weights of its best model, or the embedding if the model has a tree
+            softmax.
 
     Returns:
         (V - 1, D) float32, zeros for words without a vector.
@@ -146,13 +147,13 @@ def make_network(
     *,
     resumed: bool = False,
 ) -> NeuralModel:
-    """Make a network that predicts the unigram distribution, or load the best model of another run.
+    """Make a network that initially predicts the unigram distribution, or load another run's best model.
 
     Args:
-        folder: folder of the run, with the classes that its vocabulary is ordered by.
+        folder: folder of the run, which has the class sizes if the word classes are learned.
         start_from: run to load the network from; None makes a new network.
-        objective: any objective but ``ml`` makes a full softmax the default output layer.
-        resumed: a saved state is about to replace the weights and the tree.
+        objective: for any objective other than ``ml``, the default output layer is a full softmax.
+        resumed: True if a saved state will replace the weights and the tree, so that no tree is built.
 
     Raises:
         ConfigError: network options are given for a loaded network, or options contradict each other.
@@ -190,7 +191,7 @@ def _make_config(
     options: NetworkOptions,
     objective: str,
 ) -> NetworkConfig:
-    """Complete the given options by defaults that depend on other options."""
+    """Complete the given options with defaults that depend on other options."""
     settings = {name: value for name, value in given.items() if name not in NOT_IN_CONFIG}
     settings.setdefault("output", "classes" if objective == "ml" else "full")
     if settings["output"] == "tree":

@@ -24,7 +24,7 @@ from rescorer_training.neural.averaging import WeightAverage
 
 STATE_FILE = "state.safetensors"
 CHANGEABLE_OPTIONS = {"epochs", "patience"}
-"""Options that may differ when a run is resumed; a change of any other option would make it another run."""
+"""Options that may be changed when a run is resumed; all others must stay the same."""
 
 
 @dataclass
@@ -52,18 +52,18 @@ class Progress:
 
 @dataclass
 class TrainingState:
-    """Everything that training changes, apart from ``Progress``."""
+    """Everything that changes during training, apart from ``Progress``."""
 
     model: NeuralModel
     optimiser: torch.optim.Optimizer
     average: WeightAverage
     random: list[dict[str, Tensor]]
-    """States of the random generators of each process, by rank; see ``get_random_state``."""
+    """One entry per process, in rank order: the states of its random generators; see ``get_random_state``."""
     carried: State | None
-    """Carried state of all rows of a batch."""
+    """State carried across batches, for all rows of a batch."""
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return every tensor by its name in the file."""
+        """Return all tensors, keyed by their names in the file."""
         tensors = {f"model.{name}": value for name, value in deduplicated_state(self.model).items()}
         for number, moments in self.optimiser.state_dict()["state"].items():
             for name, value in moments.items():
@@ -83,7 +83,7 @@ def get_random_state() -> dict[str, Tensor]:
 
 
 def save_state(folder: Path, state: TrainingState, options: Mapping[str, Any], progress: Progress) -> None:
-    """Write the state into one file, with options and progress as its metadata.
+    """Write the state to a single file, with the options and the progress as metadata.
 
     Raises:
         ScoringError: writing fails, for example because the disk is full; the previous file is unchanged.
@@ -101,7 +101,7 @@ def save_state(folder: Path, state: TrainingState, options: Mapping[str, Any], p
 
 
 def save_best(folder: Path, model: NeuralModel, vocabulary: Vocabulary, step: int) -> None:
-    """Write the model to ``folder``/best, replacing file by file so that a complete model always exists.
+    """Write the model to ``folder``/best, one file at a time so that a complete model always exists.
 
     Raises:
         ScoringError: writing fails, for example because the disk is full; the previous model is unchanged.
@@ -129,7 +129,7 @@ def load_state(
     folder: Path, model: NeuralModel, optimiser: torch.optim.Optimizer, average: WeightAverage,
     options: Mapping[str, Any], rank: int = 0,
 ) -> tuple[Progress, State | None]:  # fmt: skip
-    """Restore a saved state; return its progress and the carried state of all rows.
+    """Restore a saved state; return the progress of the run and the carried state of all rows.
 
     Raises:
         ConfigError: there is no saved state, or the run was started with other options.
@@ -170,7 +170,7 @@ def _read_state_file(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
 
 
 def _check_options(path: Path, saved: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-    """Raise ConfigError if an option differs that must not change."""
+    """Raise ConfigError if an option that must not change has changed."""
     changed = sorted(
         name for name in saved if saved[name] != options.get(name) and name not in CHANGEABLE_OPTIONS
     )
@@ -180,7 +180,7 @@ def _check_options(path: Path, saved: Mapping[str, Any], options: Mapping[str, A
 
 
 def interleave(parts: list[State | None]) -> State | None:
-    """Merge the states of the parts of a batch; row i comes from part i modulo the number of parts.
+    """Merge the states of the parts of a batch: row i comes from part number (i mod number of parts).
 
     Returns:
         None if the parts have no state.
@@ -196,7 +196,7 @@ def interleave(parts: list[State | None]) -> State | None:
 
 
 def _select(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Return the tensors whose names start with the prefix, named without it."""
+    """Return the tensors whose names start with the prefix; the prefix is removed from the names."""
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 

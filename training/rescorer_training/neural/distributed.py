@@ -17,7 +17,7 @@ from torch import Tensor, distributed
 
 @dataclass(frozen=True, slots=True)
 class ProcessGroup:
-    """Rank of this process and size of its group; a single process exchanges nothing."""
+    """Rank of this process and size of its group. A group of one process exchanges nothing."""
 
     rank: int = 0
     size: int = 1
@@ -41,7 +41,7 @@ class ProcessGroup:
         return self.rank == 0
 
     def choose_device(self, requested: torch.device) -> torch.device:
-        """Return the requested device, or a different GPU for each process of a machine."""
+        """Return the requested device; for ``cuda``, a different GPU for each process of a machine."""
         if self.size == 1 or requested.type != "cuda":
             return requested
         return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
@@ -49,7 +49,7 @@ class ProcessGroup:
     def sum_gradients(self, parameters: Sequence[torch.nn.Parameter], loss: Tensor) -> Tensor:
         """Replace the gradients by their sums over all processes; return the sum of the losses.
 
-        The gradients travel as one flat tensor and are views of it afterwards.
+        The gradients are exchanged as one flat tensor; afterwards, each gradient is a view of this tensor.
         """
         if self.size == 1:
             return loss
@@ -65,7 +65,7 @@ class ProcessGroup:
         return pieces[-1][0].clone()
 
     def broadcast(self, value: float) -> float:
-        """Return the first process's value in all processes."""
+        """Send the first process's value to all processes, and return it."""
         if self.size == 1:
             return value
         tensor = torch.tensor(value, dtype=torch.float64)
@@ -73,7 +73,7 @@ class ProcessGroup:
         return float(tensor)
 
     def gather(self, value: Any) -> list[Any]:
-        """Return the values of all processes by rank in the first process, and an empty list elsewhere."""
+        """Return the values of all processes in rank order, or an empty list except in the first process."""
         if self.size == 1:
             return [value]
         gathered: list[Any] | None = [None] * self.size if self.is_first else None
@@ -85,7 +85,7 @@ class ProcessGroup:
         self.broadcast(0.0)
 
     def leave(self) -> None:
-        """Leave the group once all processes are ready to.
+        """Wait until all processes are ready to leave the group, then leave.
 
         If one process ended while another was still writing, ``torchrun`` might kill the other one.
         """

@@ -10,13 +10,13 @@ from rescorer.errors import ScoringError
 from rescorer_training.neural.options import TrainingOptions
 
 MARGIN_NATS = math.log(10.0)
-"""Mean loss per word above the unigram entropy from which training counts as diverged."""
+"""Training counts as diverged if the mean loss per word exceeds the unigram entropy by more than this."""
 GRACE_STEPS = 100
-"""Steps at the beginning of a run during which a high loss is not yet a sign of divergence."""
+"""Number of steps at the start of a run for which a high loss does not count as divergence."""
 
 
 def compute_loss_limit(ids: np.ndarray) -> float:
-    """Return the mean loss per word above which training on (T,) ``ids`` has diverged, in nats."""
+    """Return the limit, in nats, on the mean loss per word in training on (T,) ``ids``."""
     counts = np.bincount(ids)
     probs = counts[counts > 0] / len(ids)
     unigram_entropy = float(-(probs * np.log(probs)).sum())
@@ -27,7 +27,7 @@ def check_loss(mean_loss: float, step: int, options: TrainingOptions, limit: flo
     """Check the mean loss per word of the last steps.
 
     Args:
-        limit: largest loss after the first ``GRACE_STEPS`` steps.
+        limit: maximum mean loss; not applied in the first ``GRACE_STEPS`` steps.
 
     Raises:
         ScoringError: the loss is not finite or above the limit.

@@ -1,8 +1,8 @@
 """Training objectives: maximum likelihood, and three objectives that score only a sample of the words.
 
 A sampled objective computes k + 1 scores per word instead of V, in training only. It needs a full softmax,
-the only output layer in which every word has a score of its own. By default one sample of k words serves a
-whole batch, so that its scores are a single matrix product (N, D) × (D, k).
+the only output layer in which every word has a score of its own. By default a whole batch shares one sample
+of k words, so that the scores of the batch are a single matrix product (N, D) × (D, k).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rescorer_training.data.sentence_batches import Sentences
 from rescorer_training.neural.validation import iterate_contexts
 
 MAX_CHUNK_SCORES = 1 << 24
-"""Largest number of scores held at once when all words are scored (64 MB)."""
+"""Maximum number of scores in memory at the same time when all words are scored (64 MB)."""
 UNSEEN_COUNT = 0.5
 """Count of a word that never occurs, so that every word can be drawn and has a finite ln q."""
 
@@ -57,11 +57,11 @@ class Noise:
     """Noise distribution q(w) ∝ count(w)^power over the words that can be predicted.
 
     Power 1 is the unigram distribution (Mnih & Teh 2012), 0.75 that of word2vec (Mikolov et al. 2013b), and 0
-    the uniform distribution. Words are drawn with replacement by torch's global generator of the device. Its
-    state is part of a checkpoint, so a resumed run draws the same words as an uninterrupted one.
+    the uniform distribution. Words are drawn with replacement by torch's global generator of the device. The
+    generator's state is part of a checkpoint, so a resumed run draws the same words as an uninterrupted one.
 
     Args:
-        counts: (n_words,) in vocabulary order; words that never occur count one half.
+        counts: (n_words,) in vocabulary order; words that never occur count as one half.
         device: device of the drawn words, the same as the model's.
 
     Raises:
@@ -71,7 +71,7 @@ class Noise:
     def __init__(self, counts: Tensor, power: float = 1.0, device: torch.device | str = "cpu") -> None:
         counts = counts.to("cpu", torch.float64)
         if counts.ndim != 1 or not len(counts) or not torch.isfinite(counts).all() or counts.min() < 0:
-            raise ConfigError("noise needs the count of every word: finite numbers, none below 0")
+            raise ConfigError("noise needs the count of every word: one finite number ≥ 0 per word")
         if not 0 <= power <= 1:
             raise ConfigError(f"noise_power is {power}; expected 0 (uniform) to 1 (unigram)")
         mass = counts.clamp(min=UNSEEN_COUNT) ** power
@@ -107,9 +107,9 @@ class _SampledObjective:
 
     noise: Noise
     samples: int = 512
-    """Number k of noise words. Large values are cheap if drawn once per batch; 20 is usual per word."""
+    """Number k of noise words. Large values are cheap per batch; if noise is drawn per word, 20 is usual."""
     per_word: bool = False
-    """Draw k words for every position rather than for the batch: less correlated, but far slower."""
+    """Draw k words for every position rather than once per batch; less correlated, but far slower."""
 
     def __post_init__(self) -> None:
         if self.samples < 1:
@@ -122,7 +122,7 @@ class _SampledObjective:
                 f"the noise has {self.noise.n_words} words, but the model predicts {layer.n_words}"
             )
         noise = self.noise.draw(*((len(words), self.samples) if self.per_word else (self.samples,)))
-        # A single look-up of targets and noise gives a single gradient of the matrix's size; index_select
+        # Looking up targets and noise together creates only one gradient of the matrix's size; index_select
         # takes half the time of an embedding.
         ids = torch.cat([words, noise.flatten()])
         rows, bias = layer.word_weight.index_select(0, ids), layer.word_bias.index_select(0, ids)
@@ -169,7 +169,7 @@ class NegativeSampling(_SampledObjective):
     """Negative sampling (Mikolov et al. 2013b): Σ −ln σ(s) for targets, Σ −ln σ(−s) for k noise words.
 
     The result is not a language model: the optimum of s is ln P(w | h) − ln kq(w), so the scores ignore word
-    frequency and have no perplexity. It serves to train good word vectors quickly, with noise of power 0.75.
+    frequency and have no perplexity. Use it to train good word vectors quickly, with noise of power 0.75.
     As in word2vec, noise words that equal the target are ignored.
     """
 
@@ -185,7 +185,7 @@ class SampledSoftmax(_SampledObjective):
 
     Each noise word is weighted by 1 / kq(w), by subtracting ln kq from its score. The target has weight 1 and
     noise words that equal it (accidental hits) are removed, so that the expected sum is the exact normaliser
-    Σ exp s. The loss is a lower bound of −ln P in expectation (Jensen), exact as k grows.
+    Σ exp s. The loss is a lower bound of −ln P in expectation (Jensen), and becomes exact as k grows.
 
     A few hundred noise words suffice for a vocabulary of any size. The scores are those of a softmax up to a
     constant per context that training does not keep near 0, so they need to be normalised before use, as the
@@ -215,7 +215,7 @@ class NormaliserError:
 def measure_normaliser_error(
     model: NeuralModel, text: Sentences, log_normaliser: float = 0.0
 ) -> NormaliserError:
-    """Compute mean and standard deviation of ln Z − ``log_normaliser`` over a text, summing over all V words.
+    """Compute mean and standard deviation of ln Z − ``log_normaliser`` over a text; Z sums over all V words.
 
     Raises:
         ConfigError: the model's output layer is not a full softmax.

@@ -16,35 +16,41 @@ NOISE_PER = ("batch", "word")
 
 
 def option(default: Any, help: str, *flags: str, metavar: str | None = None) -> Any:
-    """A field that is also an option of ``rescorer-train neural``, by ``rescorer.cli.options``.
+    """Define a field from which ``rescorer.cli.options`` makes an option of ``rescorer-train neural``.
 
     Args:
-        flags: names on the command line if not the field's own: ``--embedding``, ``--tied/--untied``.
+        flags: option names, if they differ from the field's name: ``--embedding``, ``--tied/--untied``.
     """
     return field(default=default, metadata={"help": help, "flags": flags, "metavar": metavar})
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingOptions:
-    """Training options; saved with the run and compared when it is resumed.
+    """Training options, saved with the run. When the run is resumed, they are compared with the new ones.
 
     Raises:
         ConfigError: a value is out of range or unknown.
     """
 
     epochs: int = option(10, "Number of passes over the training text.")
-    batch_words: int = option(4096, "Words per batch of sentences, padding included.")
+    batch_words: int = option(4096, "Maximum number of words per batch of sentences, including padding.")
     learning_rate: float = option(2e-3, "Peak learning rate.")
-    warmup_steps: int = option(200, "Steps of linear warm-up to the peak learning rate.")
-    gradient_clip: float = option(1.0, "Largest norm of the gradient of the mean loss.")
+    warmup_steps: int = option(200, "Number of steps of linear warm-up to the peak learning rate.")
+    gradient_clip: float = option(
+        1.0, "Maximum norm of the gradient of the mean loss; larger gradients are scaled down."
+    )
     weight_decay: float = option(0.0, "Weight decay of AdamW, or L2 penalty of SGD.")
-    validations_an_epoch: int = option(1, "Validations per epoch.")
-    patience: int = option(4, "Consecutive validations without improvement before training stops.")
+    validations_an_epoch: int = option(1, "Number of validations per epoch.")
+    patience: int = option(4, "Consecutive validations without improvement after which training stops.")
     bfloat16: bool = option(False, "Multiply the network's matrices in bfloat16.")
     seed: int = option(1, "Random seed.")
-    batch_rows: int = option(20, "Carried state: text positions read in parallel.")
-    bptt: int = option(35, "Carried state: words per truncated back-propagation through time.")
-    accumulate: int = option(1, "Parts per batch, computed one after another to save memory.")
+    batch_rows: int = option(20, "With carried state: number of text positions to read in parallel.")
+    bptt: int = option(
+        35, "With carried state: number of words after which back-propagation through time is truncated."
+    )
+    accumulate: int = option(
+        1, "Number of parts per batch; the parts are computed one after another to save memory."
+    )
     optimiser: str = option("adamw", "AdamW or stochastic gradient descent.", metavar="adamw|sgd")
     momentum: float = option(0.0, "Momentum of SGD.")
     schedule: str = option(
@@ -53,17 +59,21 @@ class TrainingOptions:
         metavar="cosine|plateau|constant",
     )
     plateau_gain: float = option(
-        0.003, "Plateau schedule: smallest relative improvement that keeps the learning rate."
+        0.003, "Plateau schedule: reduce the learning rate if the relative improvement is smaller than this."
     )
-    plateau_factor: float = option(0.5, "Plateau schedule: factor of each learning rate reduction.")
+    plateau_factor: float = option(
+        0.5, "Plateau schedule: factor by which the learning rate is multiplied at each reduction."
+    )
     average: str = option(
         "none",
-        "Weights to validate and save: the last, their moving average, or their mean since --average-from.",
+        "Weights to validate and save: the latest weights, their moving average, or their mean over steps.",
         metavar="none|ema|uniform",
     )
-    average_decay: float = option(0.999, "Moving average: decay per step.")
+    average_decay: float = option(0.999, "With --average ema: decay per step.")
     average_from: int = option(
-        0, "Mean: epoch after which it starts; 0: after 5 validations without improvement."
+        0,
+        "With --average uniform: epoch after which averaging starts; 0: after 5 validations without "
+        "improvement.",
     )
 
     objective: str = option(
@@ -72,9 +82,9 @@ class TrainingOptions:
         "sampled softmax.",
         metavar="ml|nce|negative|sampled",
     )
-    noise_samples: int = option(512, "Sampled objectives: noise words per batch or per word.")
+    noise_samples: int = option(512, "Sampled objectives: number of noise words per batch or per word.")
     noise_power: float = option(
-        1.0, "Sampled objectives: power of the word counts in the noise distribution."
+        1.0, "Sampled objectives: power to which word counts are raised in the noise distribution."
     )
     noise_per: str = option(
         "batch",
@@ -114,7 +124,7 @@ class TrainingOptions:
 
 @dataclass(frozen=True, slots=True)
 class NetworkOptions:
-    """Network options; all except dropout must be None if the run starts from an existing network."""
+    """Network options. If the run starts from an existing network, all except dropout must be None."""
 
     kind: str | None = option(
         None, "Type of network; default lstm.", "--network", metavar="lstm|gru|elman|feedforward|lbl"
@@ -127,15 +137,17 @@ class NetworkOptions:
         "Activation of elman, feedforward and lbl networks; default tanh.",
         metavar="tanh|sigmoid|relu|linear",
     )
-    window: int | None = option(None, "Context words of feedforward and lbl networks; default 4.")
+    window: int | None = option(None, "Number of context words of feedforward and lbl networks; default 4.")
     residual: bool | None = option(
         None, "Residual connections around the layers above the first.", "--residual/--plain"
     )
     tied: bool | None = option(
-        None, "Use the input embedding as output weights too (default).", "--tied/--untied"
+        None, "Share the weights of the input embedding with the output layer (default).", "--tied/--untied"
     )
     carried: bool | None = option(
-        None, "Carry the state across sentence boundaries, or reset it (default).", "--carried/--reset"
+        None,
+        "Carry the state across sentence boundaries, or reset it at each sentence (default).",
+        "--carried/--reset",
     )
     output: str | None = option(
         None,
@@ -156,8 +168,8 @@ class NetworkOptions:
     )
     vectors: str | None = option(
         None,
-        "Word vectors for kmeans and learned: a training run or a text file; default: computed from "
-        "neighbouring words.",
+        "Word vectors for --class-by kmeans and --tree learned: folder of a training run, or a text file; "
+        "default: computed from neighbouring words.",
     )
     embeddings: str | None = option(
         None, "Text file of word2vec or GloVe vectors that initialise the embedding."

@@ -13,11 +13,13 @@ from rescorer.lm.checkpoint import WEIGHTS_FILE, load_model, save_model
 
 PRECISIONS = {"float32": torch.float32, "float16": torch.float16, "int8": torch.int8}
 FACTS_FILE = "training.json"
-"""Facts that the training run wrote beside its model."""
+"""Metadata that the training run saved alongside its model."""
 
 
 def quantise(folder: Path, output: Path, precision: str) -> tuple[int, int]:
-    """Write a model with its weights in another precision; return the weights' bytes before and after.
+    """Write a model with its weights in another precision; return the size of the weights before and after.
+
+    Sizes are in bytes.
 
     Raises:
         ConfigError: the precision is unknown, or the output folder already has a model.

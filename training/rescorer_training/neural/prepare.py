@@ -17,10 +17,10 @@ from rescorer_training.data.corpus import count_ids, number_words, read_encoded,
 from rescorer_training.data.sentence_batches import Sentences
 
 NO_LIMIT = 1 << 30
-"""Sentence length that no sentence reaches; validation sentences are never cut."""
+"""Sentence length that no sentence reaches, for validation text: its sentences are never truncated."""
 VOCABULARY_FILE, TRAIN_FILE, VALIDATION_FILE = "vocabulary.txt", "train.ids", "validation.ids"
 CORPORA_FILE = "corpora.json"
-"""Sentence count and weight of each training text, if the weights are not all 1."""
+"""File with the sentence count and weight of each training text; written unless all weights are 1."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class PreparedText:
     validation: Sentences
 
     def counts(self) -> np.ndarray:
-        """Count each word that can be predicted in the training text; returns (V - 1,)."""
+        """Count how often each word that can be predicted occurs in the training text: (V - 1,)."""
         return count_ids(self.train.ids, len(self.vocabulary))[:-1]
 
 
@@ -62,9 +62,9 @@ def prepare_text(
     Args:
         vocabulary: vocabulary of another model, or a file of words. None uses the ``size`` most frequent
             words.
-        longest: number of words after which a training sentence is cut.
-        weights: mean number of times that an epoch draws each sentence, per text. Empty uses every sentence
-            once.
+        longest: maximum number of words per training sentence; longer sentences are truncated.
+        weights: for each text, the mean number of times per epoch that a sentence is drawn. Empty: once
+            each.
 
     Raises:
         FormatError: a text cannot be read, has fewer than two different words, or has none of the
@@ -88,11 +88,11 @@ def prepare_text(
 
 
 def _encode(path: Path, words: Sequence[str], vocabulary: Vocabulary, text: str) -> None:
-    """Replace provisional ids by the vocabulary's; raises FormatError if the vocabulary knows no word."""
+    """Replace provisional ids by those of the vocabulary; raises FormatError if it has none of the words."""
     if not any(map(vocabulary.is_known, words)):
         raise FormatError(
             f"the vocabulary has none of the text's {len(words):,} different words, such as {words[0]!r}; "
-            "check that case and normaliser match",
+            "check that letter case and normaliser match",
             file=text,
         )
     new_ids = np.append(vocabulary.end, vocabulary.encode(words)).astype(np.int32)
@@ -117,7 +117,7 @@ def load_prepared(folder: Path, longest: int) -> PreparedText:
     """Map the text that ``prepare_text`` wrote to ``folder`` into memory.
 
     Args:
-        longest: number of words after which a training sentence is cut.
+        longest: maximum number of words per training sentence; longer sentences are truncated.
 
     Raises:
         ConfigError: the folder has no prepared text.

@@ -26,7 +26,7 @@ class Monitor:
 
     Args:
         folder: folder of the run.
-        quiet: report nothing, as in all but the first of several processes.
+        quiet: report nothing; for all processes of a group except the first.
         tensorboard: also write scalars to ``folder/tensorboard``.
 
     Raises:
@@ -50,7 +50,7 @@ class Monitor:
             self.bar = tqdm(total=n_words, initial=n_done, **style)
 
     def advance(self, n_words: int) -> None:
-        """Move the bar on by a number of words."""
+        """Advance the bar by a number of words."""
         if self.bar is not None:
             self.bar.update(n_words)
 

@@ -36,5 +36,5 @@ def compute_learning_rate(
 
 
 def has_stalled(options: TrainingOptions, perplexity: float, best_perplexity: float) -> bool:
-    """Whether a validation improves too little on the previous best to keep the learning rate."""
+    """Whether a validation improves so little on the previous best that the learning rate must be reduced."""
     return options.schedule == "plateau" and perplexity > best_perplexity * (1 - options.plateau_gain)

@@ -1,4 +1,4 @@
-"""Run a training from text files: prepare the text, make or load the network, train, record the facts."""
+"""Run a training from text files: prepare the text, make or load the network, train it, save metadata."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class RunInputs:
     folder: Path
     normaliser: Normaliser
     longest: int
-    """Number of words after which a training sentence is cut."""
+    """Maximum number of words per training sentence; longer sentences are truncated."""
     start_from: Path | None
-    """Another run, whose best model and vocabulary this run starts from."""
+    """Folder of another run; training starts from its best model and its vocabulary."""
     weights: tuple[float, ...] = ()
-    """Mean number of times that an epoch draws each sentence, per text; empty uses every sentence once."""
+    """For each text, the mean number of times per epoch that a sentence is drawn; empty: once each."""
 
     def identity(self) -> dict[str, Any]:
         """Return the inputs that must not change when the run is resumed, as plain data."""
@@ -63,7 +63,7 @@ def prepare_run(
     vocabulary_size: int,
     network: NetworkOptions = NetworkOptions(),  # noqa: B008 (frozen)
 ) -> PreparedText:
-    """Choose the vocabulary, encode the text, and order the words by the classes of the future network.
+    """Choose the vocabulary, encode the text, and order the words by the network's classes.
 
     Raises:
         ConfigError: the folder already has a run, or the classes cannot be formed.
@@ -94,9 +94,9 @@ def train(
     tensorboard: bool = False,
     processes: ProcessGroup = ProcessGroup(),  # noqa: B008 (frozen)
 ) -> dict[str, Any]:
-    """Train a network and report each validation on stderr; return the facts saved beside the best model.
+    """Train a network and report each validation on stderr; return the metadata saved with the best model.
 
-    Processes other than the first return no facts.
+    Processes other than the first return an empty dictionary.
 
     Raises:
         ConfigError: the device is not available, or the run does not match the one to resume.
@@ -137,7 +137,7 @@ def compute_fingerprint(vocabulary: Vocabulary) -> str:
 
 
 def describe_run(model: NeuralModel, text: PreparedText) -> str:
-    """Describe the network and the text of a run in one line."""
+    """Return a one-line summary of a run's network and training text."""
     config = model.config
     parameters = sum(value.numel() for value in model.parameters())
     classes = f" in {len(config.class_sizes)} classes" if config.class_sizes else ""
@@ -163,7 +163,7 @@ def format_validation(entry: dict[str, Any]) -> str:
 def write_facts(
     trainer: Trainer, progress: Progress, inputs: RunInputs, validation: Sentences
 ) -> dict[str, Any]:
-    """Write ``training.json`` beside the best model, for the bundle's manifest; return its content."""
+    """Write metadata for the bundle's manifest to ``training.json`` in the best model's folder; return it."""
     config = trainer.model.config
     facts = {
         "network": config.to_dict() | {"class_sizes": len(config.class_sizes)},

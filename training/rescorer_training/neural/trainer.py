@@ -1,9 +1,9 @@
 """Train a network: epochs of updates, validation, early stopping and resumption.
 
 Back-propagation through time (Williams & Peng 1990) is truncated at the end of a sentence, or after ``bptt``
-words if the state is carried across sentences. A run has a folder with ``best/``, the model of the lowest
-validation perplexity; ``state.safetensors``, from which a killed run continues exactly; and ``log.jsonl``,
-with one line per validation.
+words if the state is carried across sentences. The folder of a run contains ``best/``, the model with the
+lowest validation perplexity; ``state.safetensors``, from which a killed run continues exactly; and
+``log.jsonl``, with one line per validation.
 
 ``torch.compile`` is not used: on a busy two-core machine it took more than three minutes to compile an LSTM
 over 35 words.
@@ -46,7 +46,9 @@ from rescorer_training.neural.schedule import compute_learning_rate, has_stalled
 from rescorer_training.neural.validation import perplexity
 
 LOSS_CHECK_STEPS = 20
-"""Steps between checks of the loss, which stall a GPU, and of the time since the last checkpoint."""
+"""Number of steps between checks of the loss and of the time since the last checkpoint.
+
+Each check of the loss makes the CPU wait for a GPU."""
 
 ValidationCallback = Callable[[dict[str, Any]], None]
 
@@ -55,12 +57,12 @@ class Trainer:
     """Train one network in the folder of its run.
 
     Args:
-        inputs: further facts that identify the run as plain data, such as its texts; saved with the options
-            and, like them, compared when the run is resumed.
-        objective: loss to minimise.
+        inputs: further plain data that identifies the run, such as its texts. It is saved with the options
+            and, like the options, compared when the run is resumed.
+        objective: the loss function.
         processes: group of processes that share the run.
         monitor: receiver of progress reports; None shows a bar and writes ``log.jsonl``.
-        checkpoint_every_s: longest time between two checkpoints; each validation writes one too.
+        checkpoint_every_s: maximum time between two checkpoints; each validation also writes one.
     """
 
     def __init__(
@@ -87,13 +89,13 @@ class Trainer:
         self.average = WeightAverage(self.parameters, options)
         self.progress = Progress()
         self.states: list[State | None] = [None] * options.accumulate
-        """Carried state of each of this process's parts of a batch."""
+        """Carried state of each part of a batch that this process computes."""
         self.losses: list[tuple[Tensor, int]] = []
-        """Summed objective, on the device, and number of words of each step since the last check."""
+        """For each step since the last check, the summed objective (on the device) and number of words."""
         torch.manual_seed(options.seed + processes.rank)
 
     def resume(self) -> None:
-        """Restore the last checkpoint; raises ConfigError if there is none or the options differ."""
+        """Restore the last checkpoint; raises ConfigError if there is none or if options differ."""
         self.progress, carried = load_state(
             self.folder, self.model, self.optimiser, self.average, self.identity, self.processes.rank
         )
@@ -119,7 +121,7 @@ class Trainer:
         """Train until all epochs are done or validation stops improving; return the final progress.
 
         Args:
-            on_validation: called with each validation's entry of ``Progress.reports``.
+            on_validation: called after each validation with its entry in ``Progress.reports``.
 
         Raises:
             ScoringError: the loss is not finite or has diverged, or a checkpoint cannot be written.
@@ -188,7 +190,7 @@ class Trainer:
         self.states = [None] * options.accumulate
 
     def _update(self, batches: Batches, number: int, total_steps: int) -> int:
-        """Take one optimiser step on one batch; return its number of words over all processes."""
+        """Take one optimiser step on one batch; return the batch's number of words over all processes."""
         progress, options = self.progress, self.options
         n_words = batches.count_targets(number)
         for group in self.optimiser.param_groups:
@@ -214,7 +216,7 @@ class Trainer:
     def _compute_loss(
         self, inputs: np.ndarray, targets: np.ndarray, state: State | None
     ) -> tuple[Tensor, State]:
-        """Return the summed objective of (B, T) rows, and the state after them."""
+        """Return the objective summed over (B, T) rows, and the state after these rows."""
         positions = torch.from_numpy(np.flatnonzero(targets >= 0)).to(self.device)  # without padding
         words = torch.from_numpy(targets[targets >= 0]).to(self.device)  # (N,)
         hidden, state = self.model.context_vectors(
@@ -239,7 +241,7 @@ class Trainer:
 
     @property
     def _has_perplexity(self) -> bool:
-        """Whether the mean of the objective is the logarithm of a perplexity."""
+        """Whether the mean loss is the logarithm of a perplexity."""
         return isinstance(self.objective, MaximumLikelihood)
 
     def _validate(self, validation: Sentences, on_validation: ValidationCallback | None) -> None:
@@ -270,14 +272,14 @@ class Trainer:
             on_validation(entry)
 
     def _summarise_training_loss(self) -> dict[str, float]:
-        """Return the perplexity since the last validation, or the mean loss of a sampled objective."""
+        """Return the perplexity since the last validation, or the mean loss for a sampled objective."""
         mean_loss = self.progress.loss / self.progress.loss_words
         if self._has_perplexity:
             return {"training_perplexity": round(math.exp(mean_loss), 3)}
         return {"training_loss": round(mean_loss, 4)}
 
     def _save(self) -> None:
-        """Write a checkpoint of all processes."""
+        """Write a checkpoint that includes the state of all processes."""
         carried = [
             None if state is None else tuple(tensor.cpu() for tensor in state) for state in self.states
         ]

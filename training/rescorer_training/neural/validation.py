@@ -1,4 +1,4 @@
-"""Compute the perplexity of a network on encoded text, starting sentences as in its training."""
+"""Compute the perplexity of a network on encoded text, resetting or carrying its state as in training."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ from rescorer_training.data.stream_batches import StreamBatches
 from rescorer_training.neural.progress import MAX_LOG_PERPLEXITY
 
 MAX_COLUMNS = 64
-"""Largest number of columns computed at once, so that long sentences need no more memory."""
+"""Maximum number of columns to compute in one pass, which limits the memory for long sentences."""
 N_STREAMS = 16
-"""Number of positions at which text with carried state is read in parallel."""
+"""Number of text positions that a network with carried state reads in parallel."""
 WARM_UP_WORDS = 256
-"""Words read unscored before each stream, enough to reach the state that all preceding text would give."""
+"""Number of words read before each stream without scoring them; enough to approximate the state that results
+from reading all the preceding text."""
 MIN_STREAM_WORDS = 2048
-"""Smallest number of words per stream; a shorter text has fewer streams, so that the warm-up stays cheap."""
+"""Minimum number of words per stream; short texts use fewer streams, so that the warm-up stays cheap."""
 
 
 @torch.no_grad()
 def perplexity(
     model: NeuralModel, text: Sentences, batch_words: int = 8192, streams: int = N_STREAMS
 ) -> float:
-    """Return exp of the mean −ln P per word, ``</s>`` counted, normalised exactly for every objective.
+    """Return exp of the mean −ln P per word, including ``</s>``; always exactly normalised.
 
-    Scoring n-best lists gives a network with carried state a different perplexity: each sentence starts from
-    the start state and ``</s>``, unless the request has context.
+    In n-best rescoring, a network with carried state has a different perplexity, because each sentence starts
+    from the start state and ``</s>`` unless the request has context.
     """
     total, n = 0.0, 0
     for hidden, words in iterate_contexts(model, text, batch_words, streams):
@@ -45,7 +46,7 @@ def perplexity(
 def iterate_contexts(
     model: NeuralModel, text: Sentences, batch_words: int = 8192, streams: int = N_STREAMS
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield context vectors, (N, D), with the words they precede, (N,), for all words of a text.
+    """Yield context vectors, (N, D), and the words to predict from them, (N,), for all words of a text.
 
     Dropout is off. A network that resets its state starts every sentence from the start state. A network that
     carries its state reads the text in order, starting from the start state and ``</s>``; ``streams`` is the

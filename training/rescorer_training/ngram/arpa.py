@@ -1,4 +1,4 @@
-"""Write n-gram models to ARPA files, and read such files into arrays (fast) or dictionaries (simple)."""
+"""Write n-gram models to ARPA files, and read ARPA files into arrays (fast) or dictionaries (simple)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from rescorer_training.data.corpus import read_lines
 from rescorer_training.progress import track
 
 NGRAMS_PER_BLOCK = 200_000
-"""N-grams formatted in memory before they are written."""
+"""Number of n-grams to format in memory before writing them."""
 READ_SIZE_BYTES = 1 << 24
-"""Size of the parts in which a file is read and parsed."""
+"""Number of bytes of a file to read and parse at a time."""
 GZIP_LEVEL = 4
 """Compression level: twice as fast as gzip's default of 6 on these files, and a few per cent larger."""
 MIN_LOG10 = -99.0
-"""Log10 probability that ARPA files have in place of log 0."""
+"""Log10 probability that stands for log 0 in ARPA files."""
 
 
 class NGramTable(Protocol):
@@ -51,7 +51,7 @@ def write_arpa(path: Path, model: Sequence[NGramTable], vocabulary: Sequence[str
     """Write a model to an ARPA file, gzip if the name ends in ``.gz``.
 
     Args:
-        model: one table per order, from 1 up.
+        model: one table per order, starting at order 1.
         vocabulary: the word of each id.
 
     Raises:
@@ -77,7 +77,7 @@ def open_output(path: Path) -> BinaryIO:
 def _format_ngrams(
     tables: Sequence[NGramTable], vocabulary: Sequence[str], with_backoff: bool
 ) -> Iterator[str]:
-    """Yield the lines of the last table's n-grams in blocks; the lower orders spell their prefixes."""
+    """Yield the lines of the last table's n-grams in blocks; the lower-order tables supply the prefixes."""
     top = tables[-1]
     words = np.array(vocabulary, dtype=object)
     line_format = "%.6f\t" + " ".join(["%s"] * len(tables)) + ("\t%.6f\n" if with_backoff else "\n")
@@ -92,7 +92,7 @@ def _format_ngrams(
 
 
 def clamped_log10(probs: np.ndarray) -> np.ndarray:
-    """Base-10 logarithms as in ARPA files, not below ``MIN_LOG10``."""
+    """Return base-10 logarithms as in ARPA files, at least ``MIN_LOG10``."""
     with np.errstate(divide="ignore"):
         return np.maximum(np.log10(probs), MIN_LOG10)
 
@@ -119,8 +119,8 @@ def read_arpa_arrays(path: Path, progress: str = "") -> tuple[list[str], list[Ar
         The words of the unigrams, and the n-grams of every order.
 
     Raises:
-        FormatError: the file is not an ARPA file or has an invalid line; names the file and, if known, the
-            line.
+        FormatError: the file is not an ARPA file or has an invalid line; the error
+            names the file and, if known, the line.
     """
     ids: dict[bytes, int] = {}
     blocks: list[list[ArpaOrder]] = []
@@ -140,7 +140,7 @@ def read_arpa_arrays(path: Path, progress: str = "") -> tuple[list[str], list[Ar
 
 
 def _read_ngram_lines(path: Path, progress: str) -> Iterator[tuple[int, int, list[bytes]]]:
-    """Yield blocks of n-gram lines, each with the number of the line before it and the order."""
+    """Yield the number of the line before each block, the order of its n-grams, and the block of lines."""
     number, order = 0, 0
     try:
         with track(progress, "lines") as task, open(path, "rb") as raw:
@@ -166,7 +166,7 @@ def _read_ngram_lines(path: Path, progress: str) -> Iterator[tuple[int, int, lis
 
 
 def _read_line_blocks(stream: BinaryIO) -> Iterator[list[bytes]]:
-    """Yield blocks of whole lines; far faster than iterating over the lines of a gzip stream."""
+    """Yield blocks of complete lines; far faster than iterating over the lines of a gzip stream."""
     rest = b""
     while data := stream.read(READ_SIZE_BYTES):
         lines = (rest + data).split(b"\n")
@@ -177,7 +177,7 @@ def _read_line_blocks(stream: BinaryIO) -> Iterator[list[bytes]]:
 
 
 def _parse_ngrams(lines: list[bytes], order: int, ids: dict[bytes, int]) -> ArpaOrder:
-    """Parse lines of one order, adding unigrams to ``ids``.
+    """Parse lines of one order; the words of unigrams are added to ``ids``.
 
     Raises:
         ValueError, KeyError: a line is invalid or has an unknown word.
@@ -207,7 +207,7 @@ def _parse_ngrams(lines: list[bytes], order: int, ids: dict[bytes, int]) -> Arpa
 def _find_bad_line(
     path: Path, lines: list[bytes], order: int, ids: dict[bytes, int], number: int
 ) -> FormatError:
-    """Return the error of the first line that cannot be parsed on its own."""
+    """Return an error for the first line that cannot be parsed by itself."""
     for line_number, line in enumerate(lines, start=number + 1):
         try:
             _parse_ngrams([line], order, {} if order == 1 else ids)
@@ -224,7 +224,7 @@ def _find_bad_line(
 def read_arpa(path: Path) -> list[dict[tuple[str, ...], tuple[float, float]]]:
     """Read an ARPA file, gzip or plain, into one dictionary per order.
 
-    For tests and tools: a large model fills the memory.
+    Meant for tests and tools: a large model would need too much memory.
 
     Returns:
         The log10 probability and log10 back-off weight of each n-gram; the weight is 0 if the file has none.

@@ -1,4 +1,4 @@
-"""Hold a back-off n-gram model as flat arrays: a trie of n-grams that is followed for many contexts at once.
+"""Back-off n-gram models as flat arrays, in a trie that can be followed for many contexts in parallel.
 
 P(w | h) is stored for some pairs (h, w); for the others it is backoff(h) · P(w | h without its first word),
 as in Katz (1987). The modules ``interpolate`` and ``prune`` compute with such models.
@@ -18,7 +18,7 @@ from rescorer.vocabulary import END, START, UNKNOWN
 from rescorer_training.ngram.arpa import read_arpa_arrays, write_arpa
 
 MIN_BACKOFF_MASS = 1e-7
-"""Smallest probability mass left for backing off.
+"""Minimum probability mass to leave for backing off.
 
 Six decimals of a logarithm, as in ARPA files, cannot distinguish a smaller mass from zero.
 """
@@ -28,7 +28,7 @@ Six decimals of a logarithm, as in ARPA files, cannot distinguish a smaller mass
 class NGramTrie:
     """The n-grams of a model; row 0 is the empty context, and row 1 + w the unigram of word w.
 
-    Rows are sorted by order, then prefix, then word, so that the pairs (prefix, word) ascend over all rows.
+    Rows are sorted by order, then prefix, then word, so that all pairs (prefix, word) are in ascending order.
     """
 
     words: tuple[str, ...]
@@ -52,12 +52,12 @@ class NGramTrie:
     def keys(self) -> np.ndarray:
         """(R,) int64 prefix and word packed into one number, in ascending order."""
         keys = pack_keys(self.prefix, self.word, len(self.words))
-        keys[0] = -1  # the empty context continues no other row
+        keys[0] = -1  # the empty context is not a continuation of another row
         return keys
 
     @cached_property
     def suffix(self) -> np.ndarray:
-        """(R,) int32 row of the longest proper suffix that is stored."""
+        """(R,) int32 row of the longest proper suffix that is in the trie."""
         suffix = np.zeros(len(self.word), np.int32)
         for n in range(2, self.order + 1):
             rows = self.rows(n)
@@ -70,13 +70,13 @@ class NGramTrie:
         return suffix
 
     def find(self, context: np.ndarray, word: np.ndarray) -> np.ndarray:
-        """Find the rows of context + word, 0 where they are not stored; context, word: (N,) → (N,)."""
+        """Return the row of each context + word, 0 if it is not in the trie; context, word: (N,) → (N,)."""
         keys = pack_keys(context, word, len(self.words))
         places = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
         return np.where(self.keys[places] == keys, places, 0)
 
     def select(self, keep: np.ndarray) -> NGramTrie:
-        """Return the trie of some rows; ``keep``, (R,) bool, must include every prefix of a row it keeps."""
+        """Return a trie of the rows in ``keep``, (R,) bool, which must have the prefix of every kept row."""
         new_row = np.cumsum(keep, dtype=np.int32) - 1
         bounds = tuple(int(new_row[bound - 1]) + 1 for bound in self.bounds)
         return NGramTrie(self.words, bounds, new_row[self.prefix[keep]], self.word[keep])
@@ -90,10 +90,10 @@ class BackoffModel:
     prob: np.ndarray
     """(R,) float64 P(w_n | w_1 … w_{n-1}); 0 for ``<s>``, which is never predicted."""
     backoff: np.ndarray
-    """(R,) float64 back-off weight; 1 where no n-gram continues the row."""
+    """(R,) float64 back-off weight; 1 if no n-gram continues the row."""
 
     def follow(self, context: np.ndarray, word: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Score words after contexts and move on to the contexts that follow.
+        """Score one word after each context, and find the contexts for the next words.
 
         Args:
             context: (N,) rows.
@@ -122,7 +122,7 @@ class BackoffModel:
     def compute_left_over_mass(self, order: int, probs: np.ndarray) -> np.ndarray:
         """Compute 1 - Σ ``probs`` for each context of the n-grams of ``order``.
 
-        The result is at least ``MIN_BACKOFF_MASS``, so that rounding makes no word impossible.
+        The result is at least ``MIN_BACKOFF_MASS``, so that rounding cannot make a word impossible.
 
         Args:
             probs: (N_order,) one probability per n-gram.
@@ -139,8 +139,8 @@ class BackoffModel:
         """Return the model with the back-off weights that make every distribution sum to one.
 
         Args:
-            left_over: (R,) probability mass that the n-grams that continue each row leave for backing off,
-                if known more precisely than 1 - Σ P, whose precision is limited by the file's decimals.
+            left_over: (R,) for each row as a context, the probability mass left for backing off. None
+                computes 1 - Σ P over the stored n-grams, whose precision is limited by the file's decimals.
         """
         backoff = np.ones_like(self.backoff)
         model = BackoffModel(self.trie, self.prob, backoff)
@@ -175,7 +175,7 @@ class _OrderTable:
 
 
 def pack_keys(prefix: np.ndarray, word: np.ndarray, n_words: int) -> np.ndarray:
-    """Pack prefix and word into one int64 that sorts as the pairs do."""
+    """Pack each pair of prefix and word into one int64; these sort in the same order as the pairs."""
     keys = np.asarray(prefix).astype(np.int64)
     keys *= n_words
     keys += word
@@ -217,7 +217,7 @@ def load_backoff_model(path: Path, progress: str = "") -> BackoffModel:
 
 
 def _find_prefix_rows(trie: NGramTrie, ids: np.ndarray, path: Path) -> np.ndarray:
-    """Find the rows of the prefixes w_1 … w_{n-1} that are given as (N, n-1) ids: (N,) int32."""
+    """Find the row of each prefix w_1 … w_{n-1}, given as (N, n-1) ids: (N,) int32."""
     rows = np.zeros(len(ids), np.int32)
     for column in ids.T:
         rows = trie.find(rows, column).astype(np.int32)
@@ -228,7 +228,7 @@ def _find_prefix_rows(trie: NGramTrie, ids: np.ndarray, path: Path) -> np.ndarra
 
 
 def find_word_ids(model: BackoffModel, words: Sequence[str]) -> np.ndarray:
-    """Find the ids of words in the model's trie, that of ``<unk>`` for missing words: (n,) int32."""
+    """Find the id of each word in the model's trie, or that of ``<unk>`` if it is missing: (n,) int32."""
     ids = {word: i for i, word in enumerate(model.trie.words)}
     unknown = ids[UNKNOWN]
     return np.fromiter((ids.get(word, unknown) for word in words), np.int32)

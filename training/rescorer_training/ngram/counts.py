@@ -1,7 +1,7 @@
 """Count the distinct n-grams of every order, as flat arrays.
 
-An n-gram is its prefix (a row of the table one order lower) and its last word. The two are packed into one
-integer, which identifies an n-gram of any order whatever the size of the vocabulary. No n-gram crosses a
+An n-gram is represented by its prefix (a row of the table one order lower) and its last word. The two are
+packed into one integer, which suffices for any order and any size of the vocabulary. No n-gram crosses a
 sentence boundary, and each sentence begins with one ``<s>``.
 """
 
@@ -25,7 +25,7 @@ class NGramCounts:
     count: np.ndarray
     """(N,) int64: occurrences in the text."""
     starts_sentence: np.ndarray
-    """(N,) bool: w_1 is ``<s>``, so that no word can precede the n-gram."""
+    """(N,) bool: True if w_1 is ``<s>``; no word can precede such an n-gram."""
 
     def __len__(self) -> int:
         return len(self.word)
@@ -85,7 +85,7 @@ def _count_one_order(
 ) -> tuple[NGramCounts, np.ndarray]:
     """Return the table of order ``n``, and the row of the n-gram that ends at each of ``last``: (len(last),).
 
-    ``rows`` has the row, one order lower, of the n-gram that ends at each token.
+    ``rows`` contains, for each token, the row of the n-gram one order lower that ends there.
     """
     keys = rows[last - 1].astype(np.int64)
     keys *= n_words

@@ -19,7 +19,7 @@ from rescorer_training.ngram.kneser_ney import check_cutoffs, estimate_kneser_ne
 
 SPECIAL_WORDS = (UNKNOWN, START, END)
 BINARY_SUFFIXES = (".bin", ".binary", ".klm")
-"""File name endings for which a KenLM binary is written instead of an ARPA file."""
+"""File name suffixes for which a KenLM binary is written instead of an ARPA file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,9 @@ class NGramOptions:
 
     order: int = 4
     cutoffs: tuple[int, ...] = (0,)
-    """Largest raw count at which n-grams of order 1, 2, … are pruned; the last repeats for higher orders."""
+    """For orders 1, 2, …: prune n-grams with at most this raw count; the last repeats for higher orders."""
     vocabulary: Path | None = None
-    """File of the words to predict, one per line; words that do not occur in the text are left out."""
+    """File of the words to predict, one per line; words that do not occur in the text are ignored."""
     vocabulary_size: int | None = None
     """Number of words to predict, the most frequent ones; None for all."""
     count_unknown: bool = False
@@ -60,28 +60,28 @@ class OrderSummary:
     """Size and discounts of one order of a model."""
 
     n_counted: int
-    """Distinct n-grams in the text."""
+    """Number of distinct n-grams in the text."""
     n_kept: int
-    """N-grams in the model."""
+    """Number of n-grams in the model."""
     discounts: tuple[float, ...]
     """Discounts of adjusted counts 1, 2 and 3 or more."""
 
 
 @dataclass(frozen=True, slots=True)
 class NGramSummary:
-    """Facts about an estimated model and its training text."""
+    """Statistics of an estimated model and its training text."""
 
     output: str
     output_bytes: int
     engine: str
     orders: tuple[OrderSummary, ...]
     n_words: int
-    """Words of the text, not counting ``</s>``."""
+    """Number of words in the text, excluding ``</s>``."""
     n_sentences: int
     n_unknown: int
-    """Words of the text that are ``<unk>`` or out of the vocabulary."""
+    """Number of words in the text that are ``<unk>`` or out of the vocabulary."""
     vocabulary_size: int
-    """Words of the model, including ``<unk>``, ``<s>`` and ``</s>``."""
+    """Number of words in the model, including ``<unk>``, ``<s>`` and ``</s>``."""
     seconds: float
 
 
@@ -94,13 +94,14 @@ def train_ngram(
     engine: str = "ours",
     memory: str = "80%",
 ) -> NGramSummary:
-    """Estimate an interpolated modified Kneser-Ney model and write it, completely or not at all.
+    """Estimate an interpolated modified Kneser-Ney model and write it atomically.
 
     Args:
         texts: files with one sentence per line, gzip or plain; each is read twice.
         output: ARPA file, gzip if the name ends in ``.gz``; or a KenLM binary if it ends in one of
-            ``BINARY_SUFFIXES``, for which KenLM's ``build_binary`` must be on the PATH. A binary cannot
-            list its words, so they are written beside it: ``model.words.txt`` for ``model.bin``.
+            ``BINARY_SUFFIXES``, for which KenLM's ``build_binary`` must be on the PATH. A binary
+            cannot list its words, so they are written to a file next to it: ``model.words.txt`` for
+            ``model.bin``.
         engine: ``ours`` estimates in memory; ``lmplz`` runs KenLM's own tool, which works on disk.
         memory: memory for lmplz to sort in, in the format of its option ``-S``.
 
@@ -142,13 +143,13 @@ def train_ngram(
 
 
 def choose_words(counts: Mapping[str, int], options: NGramOptions) -> tuple[list[str], list[str]]:
-    """Divide the words of a text into those that the model has and the others.
+    """Divide the words of a text into those that the model will have and all others.
 
     Returns:
         Two lists without special words, by falling count.
 
     Raises:
-        ConfigError: a special word occurs in the text, or none of the vocabulary's words does.
+        ConfigError: a special word occurs in the text, or none of the vocabulary's words occurs in it.
     """
     for special in (START, END) if options.count_unknown else SPECIAL_WORDS:
         if special in counts:
@@ -195,7 +196,9 @@ def _estimate_in_memory(
 
 
 def write_word_list(output: Path, words: Iterable[str]) -> None:
-    """Write the words of a KenLM binary, without special words, beside it; do nothing for an ARPA file."""
+    """Write the words of a KenLM binary, without special words, to a file next to it.
+
+    Does nothing for an ARPA file."""
     if output.suffix in BINARY_SUFFIXES:
         text = "".join(f"{word}\n" for word in words if word not in SPECIAL_WORDS)
         output.with_suffix(".words.txt").write_text(text, encoding="utf-8")
@@ -203,12 +206,12 @@ def write_word_list(output: Path, words: Iterable[str]) -> None:
 
 @contextmanager
 def atomic_output(output: Path) -> Iterator[Path]:
-    """Yield the path of an ARPA file to write, which becomes ``output`` once it is complete.
+    """Yield the path of a temporary ARPA file to write; on success, the file is moved to ``output``.
 
-    If ``output`` has one of ``BINARY_SUFFIXES``, the file is converted to a KenLM binary first.
+    If ``output`` has one of ``BINARY_SUFFIXES``, the ARPA file is converted to a KenLM binary first.
 
     Raises:
-        ConfigError: build_binary is needed, and is not installed or fails.
+        ConfigError: KenLM's ``build_binary`` is needed but is not installed, or it fails.
         FormatError: the file cannot be written.
     """
     is_binary = output.suffix in BINARY_SUFFIXES

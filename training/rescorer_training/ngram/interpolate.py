@@ -1,8 +1,8 @@
 """Interpolate several n-gram models into one (static interpolation).
 
-As with SRILM's ``ngram -mix-lm`` (Stolcke 2002), the result has the union of the n-grams, each with the
-probability that the mixture gives it, and recomputed back-off weights. It equals the mixture for stored
-n-grams; for the others it backs off, which the mixture does not.
+As with SRILM's ``ngram -mix-lm`` (Stolcke 2002), the resulting model has the union of the n-grams. Each
+stored n-gram has the probability that the mixture assigns to it. For other n-grams the model backs off, with
+recomputed weights, so that their probabilities differ from those of the mixture.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ def interpolate(
 
     Args:
         shares: interpolation weight λ of each model.
-        log_shares: for each model, ln of the share of its P(``<unk>``) that goes to ``<unk>`` itself and to
-            each word it lacks; words it has are left out. See ``compute_unknown_log_shares``.
+        log_shares: for each model, a dictionary with ``<unk>`` and the words that the model does not know.
+            The values are ln of the share of the model's P(``<unk>``) that each of these gets. See
+            ``compute_unknown_log_shares``.
     """
     trie = merge_tries([model.trie for model in models])
     prob = np.zeros(len(trie.word))
@@ -36,7 +37,7 @@ def interpolate(
 
 
 def merge_tries(tries: Sequence[NGramTrie]) -> NGramTrie:
-    """Return the trie of the n-grams that at least one of the tries has."""
+    """Return the union of the n-grams of several tries, as one trie."""
     words = tuple(dict.fromkeys(itertools.chain.from_iterable(trie.words for trie in tries)))
     ids = {word: i for i, word in enumerate(words)}
     new_ids = [np.fromiter((ids[word] for word in trie.words), np.int32) for trie in tries]
@@ -60,7 +61,7 @@ def merge_tries(tries: Sequence[NGramTrie]) -> NGramTrie:
 
 
 def score_ngrams(model: BackoffModel, trie: NGramTrie) -> np.ndarray:
-    """Compute the probability that a model gives to each n-gram of another trie: (R,), 0 in row 0."""
+    """Compute the probability that a model assigns to each n-gram of another trie: (R,), 0 in row 0."""
     ids = find_word_ids(model, trie.words)
     prob = np.zeros(len(trie.word))
     state = np.zeros(len(trie.word), np.int32)  # the model's context after each n-gram
@@ -71,9 +72,9 @@ def score_ngrams(model: BackoffModel, trie: NGramTrie) -> np.ndarray:
 
 
 def compute_unknown_log_shares(model: LanguageModel, words: Iterable[str]) -> dict[str, float]:
-    """Compute ln of the share of P(``<unk>``) that ``<unk>`` itself and each of ``words`` gets.
+    """Compute, for ``<unk>`` itself and each of ``words``, ln of the share of P(``<unk>``) that it gets.
 
-    Words that the model has, and ``<s>`` and ``</s>``, are left out.
+    The result does not include ``<s>``, ``</s>`` and words that the model knows.
     """
     known = model.vocabulary()
     lacking = (word for word in (UNKNOWN, *words) if word not in known and word not in (START, END))

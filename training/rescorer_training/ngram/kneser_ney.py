@@ -22,9 +22,9 @@ from rescorer_training.ngram.counts import NGramCounts
 logger = logging.getLogger(__name__)
 
 FALLBACK_DISCOUNTS = (0.5, 1.0, 1.5)
-"""Discounts of adjusted counts 1, 2 and 3 or more for texts that are too small or odd to estimate them.
+"""Discounts of adjusted counts 1, 2 and 3 or more for texts too small or unusual to estimate them from.
 
-They are the same as lmplz's.
+lmplz is run with the same values.
 """
 
 
@@ -56,8 +56,8 @@ def estimate_kneser_ney(
         counts: one table per order, from ``count_ngrams``.
         cutoffs: n-grams of order n with raw counts up to cutoffs[n-1] are pruned.
         start_id: id of ``<s>``.
-        vocabulary_size: number of words in the model. Words with this id or a higher one are out of its
-            vocabulary: every n-gram with such a word is pruned, whatever its count.
+        vocabulary_size: number of words in the model. Words whose id is not below this number are out of its
+            vocabulary; n-grams that contain such words are pruned regardless of their counts.
 
     Raises:
         ConfigError: there is not one cut-off per order, or the cut-offs decrease or would prune unigrams.
@@ -87,7 +87,7 @@ def estimate_kneser_ney(
 
 
 def check_cutoffs(cutoffs: Sequence[int], order: int) -> None:
-    """Check that the cut-offs keep the prefix and the suffix of every n-gram they keep.
+    """Check that the prefix and the suffix of every n-gram that the cut-offs keep are also kept.
 
     Raises:
         ConfigError: there is not one cut-off per order, or the cut-offs decrease or would prune unigrams.
@@ -98,20 +98,20 @@ def check_cutoffs(cutoffs: Sequence[int], order: int) -> None:
         )
     if cutoffs[0] != 0:
         raise ConfigError(
-            f"the cut-off of order 1 is {cutoffs[0]}; expected 0 (limit the vocabulary to remove words)"
+            f"the cut-off of order 1 is {cutoffs[0]}; expected 0; limit the vocabulary to remove words"
         )
     if any(low > high for low, high in itertools.pairwise(cutoffs)):
         raise ConfigError(
-            f"cut-offs {list(cutoffs)} decrease, which would keep n-grams without their prefixes; "
-            f"expected numbers that do not decrease"
+            f"cut-offs {list(cutoffs)} decrease; expected numbers that do not decrease, because "
+            f"every n-gram that is kept needs its prefix"
         )
 
 
 def adjust_counts(table: NGramCounts, higher: NGramCounts | None) -> np.ndarray:
     """Count the distinct words that precede each n-gram: (N,) int64.
 
-    N-grams that begin with ``<s>`` and those of the highest order, for which ``higher`` is None, keep their
-    raw counts.
+    N-grams that begin with ``<s>`` keep their raw counts, and so do n-grams of the highest order, for which
+    ``higher`` is None.
     """
     if higher is None:
         return table.count
@@ -146,7 +146,7 @@ def estimate_unigram_probs(
 
     Args:
         adjusted: (V,) adjusted counts, 0 for ``start_id``.
-        keep: (V,) whether the model has each word; the mass of other words is spread evenly over the kept.
+        keep: (V,) whether the model has each word; the mass of other words is spread evenly over these.
 
     Returns:
         (kept,) float64, 1 for ``start_id``.
@@ -160,7 +160,7 @@ def estimate_unigram_probs(
 def _split_mass(
     context: np.ndarray, adjusted: np.ndarray, keep: np.ndarray, discounts: tuple[float, ...], n_contexts: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Split the mass of each context between the n-grams that are kept and the shorter context.
+    """Split the probability mass of each context between its kept n-grams and the shorter context.
 
     Args:
         context: (N,) context that each n-gram extends.

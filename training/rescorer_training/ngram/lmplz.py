@@ -17,7 +17,7 @@ from rescorer_training.ngram.arpa import open_output
 from rescorer_training.ngram.kneser_ney import FALLBACK_DISCOUNTS
 
 STATISTICS_LINE = re.compile(r"^\d+ (\d+)(?:/(\d+))? D1=(\S+) D2=(\S+) D3\+=(\S+)$", re.MULTILINE)
-"""What lmplz prints per order: n-grams kept, n-grams counted (if cut-offs make them differ), discounts."""
+"""What lmplz prints for each order: n-grams kept, n-grams counted if the number differs, and discounts."""
 
 
 def find_tool(name: str) -> str:
@@ -29,7 +29,7 @@ def find_tool(name: str) -> str:
     path = shutil.which(name)
     if path is None:
         raise ConfigError(
-            f"{name} is not on the PATH; install KenLM, which it is part of: https://kheafield.com/code/kenlm"
+            f"{name} is not on the PATH; install KenLM, which includes it: https://kheafield.com/code/kenlm"
         )
     return path
 
@@ -46,13 +46,13 @@ def run_lmplz(
 
     Args:
         arpa: file to write; gzip if its name ends in ``.gz``.
-        cutoffs: one per order.
+        cutoffs: for each order, the maximum raw count of n-grams to prune.
         vocabulary: words to predict; None for all.
         memory: memory for sorting, in the format of lmplz's option ``-S``.
 
     Returns:
-        For each order the number of n-grams counted, the number kept and the discounts; and the number of
-        sentences.
+        The number of n-grams counted, the number kept and the discounts, for each order; and the number of
+        sentences in the text.
 
     Raises:
         ConfigError: lmplz is not installed or fails.

@@ -1,12 +1,13 @@
-"""Prune a back-off model by relative entropy: remove the n-grams whose loss changes its distributions least.
+"""Prune a back-off model by relative entropy: remove the n-grams whose removal changes the model least.
 
-The method is that of Stolcke (1998), "Entropy-based pruning of backoff language models". The loss of (h, w)
-is P(h) times the divergence between P(· | h) and the distribution without the n-gram.
+The method is that of Stolcke (1998), "Entropy-based pruning of backoff language models". The cost of removing
+(h, w) is P(h) times the divergence between P(· | h) with and without the n-gram.
 
-In a Kneser-Ney model the product of lower-order probabilities is not P(h), because those estimate counts of
-contexts rather than of occurrences; pruning with it ruins the model (Chelba et al. 2010, "Study on
-interaction between entropy pruning and Kneser-Ney smoothing"). Two estimates of P(h) are right for such a
-model: counts of the training text, and the model's own stationary distribution, which needs no text.
+In a Kneser-Ney model the product of lower-order probabilities is not P(h), because lower-order probabilities
+are estimated from counts of contexts rather than of occurrences; pruning with this product ruins the model
+(Chelba et al. 2010, "Study on interaction between entropy pruning and Kneser-Ney smoothing"). Two estimates
+of P(h) are right for a Kneser-Ney model: counts of the training text, and the model's own stationary
+distribution, which needs no text.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ logger = logging.getLogger(__name__)
 
 HISTORIES = ("stationary", "counts", "model")
 STATIONARY_TOLERANCE = 1e-4
-"""Largest probability that the last round of the stationary distribution may move."""
+"""The stationary distribution has converged when a round moves less probability than this."""
 MAX_ROUNDS = 100
-"""Largest number of such rounds."""
+"""Maximum number of rounds to compute the stationary distribution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class PruningResult:
     """Threshold and size of a pruned model."""
 
     threshold: float
-    """Smallest relative rise of the perplexity for which an n-gram was kept."""
+    """N-grams were kept if their removal would raise the perplexity by at least this relative amount."""
     kept: tuple[int, ...]
     """Number of n-grams of each order."""
 
@@ -48,9 +49,9 @@ def prune(
 
     Args:
         history: (R,) P(h) of each row as a context.
-        threshold: prune an n-gram if its loss raises the training perplexity by a smaller relative amount,
-            as SRILM's ``-prune``.
-        keep: instead of a threshold, the largest number of n-grams to keep.
+        threshold: prune an n-gram if its removal raises the training perplexity by a smaller relative amount,
+            like SRILM's ``-prune``.
+        keep: maximum number of n-grams to keep, instead of a threshold.
 
     Raises:
         ConfigError: both or none of ``threshold`` and ``keep`` are given, or ``keep`` is less than the
@@ -71,11 +72,11 @@ def prune(
 
 
 def compute_perplexity_changes(model: BackoffModel, history: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Compute how much the loss of each n-gram would raise the perplexity.
+    """Compute how much the removal of each n-gram would raise the perplexity.
 
     Returns:
-        (R,) relative rise e^D - 1, infinite for unigrams, which are always kept; and (R,) mass that the
-        n-grams that continue each row leave for backing off, 1 - Σ P.
+        (R,) relative rise e^D - 1, infinite for unigrams, which are always kept; and (R,) for each
+        row as a context, the probability mass left for backing off, 1 - Σ P over the stored n-grams.
     """
     changes = np.full(len(model.prob), np.inf)
     left_over = np.ones(len(model.prob))
@@ -113,8 +114,8 @@ def _compute_changes(
 def select_survivors(model: BackoffModel, changes: np.ndarray, threshold: float) -> np.ndarray:
     """Select the n-grams at or above the threshold, and every prefix and suffix of a selected n-gram.
 
-    Backing off needs the prefixes. KenLM's tables have room for only a few missing suffixes, and KenLM
-    rejects a model that lacks more.
+    Backing off needs the prefixes. KenLM's tables have capacity for only a few missing suffixes, and
+    KenLM rejects a model that lacks more.
 
     Returns:
         (R,) bool.
@@ -151,9 +152,9 @@ def find_threshold(model: BackoffModel, changes: np.ndarray, keep: int) -> float
 
 
 def compute_model_history(model: BackoffModel) -> np.ndarray:
-    """Compute P(h) as the product of the model's own probabilities: Stolcke's, wrong for Kneser-Ney models.
+    """Compute P(h) as the product of the model's own probabilities, like Stolcke (1998).
 
-    ``<s>`` gets the probability of ``</s>``.
+    This is wrong for Kneser-Ney models. ``<s>`` gets the probability of ``</s>``.
 
     Returns:
         (R,) float64.
@@ -170,7 +171,7 @@ def compute_model_history(model: BackoffModel) -> np.ndarray:
 
 
 def compute_count_history(model: BackoffModel, ids: np.ndarray) -> np.ndarray:
-    """Compute P(h) as the relative frequency of h as the context of a token of the training text.
+    """Compute P(h) as the fraction of the training text's tokens whose context is h.
 
     Args:
         ids: (T,) the text in the model's word ids, every sentence closed by ``</s>``.
@@ -201,9 +202,9 @@ def _find_rows(model: BackoffModel, table: NGramCounts, lower_rows: np.ndarray, 
 def compute_stationary_history(model: BackoffModel, progress: str = "") -> np.ndarray:
     """Compute P(h) in an endless text that the model generates: the stationary distribution of its states.
 
-    A state is the longest stored suffix of the words so far; ``</s>`` leads to ``<s>``. One round moves the
-    probability of every state along its n-grams, and the rest along the shorter context, minus what the
-    shorter context would give to words whose n-grams are stored.
+    A state is the longest stored suffix of the words so far; ``</s>`` leads to ``<s>``. One round passes the
+    probability of every state on to the states after its stored n-grams; the rest goes to the shorter
+    context, except for the words whose n-grams are stored.
 
     Args:
         progress: description under which progress is reported; empty for no report.
@@ -233,7 +234,7 @@ def compute_stationary_history(model: BackoffModel, progress: str = "") -> np.nd
 def _advance_one_word(model: BackoffModel, states: np.ndarray, lower: list[np.ndarray]) -> np.ndarray:
     """Compute the probabilities of all states one word later, (R,).
 
-    ``lower`` has the lower-order probabilities of the n-grams of each order.
+    ``lower`` contains, for each order, the lower-order probabilities of its n-grams.
     """
     trie = model.trie
     here, after = states.copy(), np.zeros_like(states)

@@ -40,9 +40,9 @@ class BundleParts:
     """Folder of a trained network, such as ``best`` of its run."""
     normaliser: Normaliser
     weights: Weights
-    """Default weights; λ is fitted if they have none."""
+    """Default weights. If they have no interpolation weights λ, these are fitted on ``validation``."""
     validation: Path
-    """Text that λ is fitted on."""
+    """Held-out text for fitting the interpolation weights λ."""
     tests: Mapping[str, Path]
     """Texts to measure perplexities on, by name."""
     weight_sets: Sequence[Path] = ()
@@ -50,7 +50,7 @@ class BundleParts:
     half: bool = False
     """Store the network in half precision; otherwise its weights are copied unchanged."""
     facts: Mapping[str, Any] | None = None
-    """Facts about the training, for the manifest."""
+    """Metadata about the training, for the manifest."""
 
 
 def make_bundle(parts: BundleParts, folder: Path) -> dict[str, Any]:
@@ -134,13 +134,13 @@ def _copy_ngram(source: Path, partial: Path) -> dict[str, Any]:
 
 
 def read_network_facts(neural: Path | None) -> dict[str, Any]:
-    """Read the facts that the training run wrote beside its model, if there are any."""
+    """Read the metadata that the training run saved alongside its model, if any."""
     file = neural / "training.json" if neural else None
     return {"neural": json.loads(file.read_text(encoding="utf-8"))} if file and file.exists() else {}
 
 
 def score_text(models: Mapping[str, LanguageModel], normaliser: Normaliser, path: Path) -> TokenScores:
-    """Score every token of a text, resetting the state at each sentence as the service does."""
+    """Score every token of a text, starting each sentence from the start state as the service does."""
     return score_tokens(models, list(read_sentences([path], normaliser)), f"scoring {path.name}")
 
 

@@ -21,11 +21,11 @@ SHIPPED = Path(__file__).parents[1] / "recipes"
 
 @dataclass(frozen=True)
 class TextRecipe:
-    """Texts as paths below the data folder, plain or gzip, with one sentence per line."""
+    """Paths of the texts, relative to the data folder; plain or gzip, with one sentence per line."""
 
     train: tuple[str, ...]
     validation: str = ""
-    """Text for early stopping and for fitting λ; exclusive with ``held_out_lines``."""
+    """Text for early stopping and for fitting λ; cannot be combined with ``held_out_lines``."""
     held_out_lines: int = 0
     """Number of lines at the end of the first training text to use for validation instead of training."""
     tests: tuple[str, ...] = ()
@@ -35,32 +35,32 @@ class TextRecipe:
 
     def __post_init__(self) -> None:
         if bool(self.validation) == bool(self.held_out_lines):
-            raise ConfigError("[text] needs either validation or held_out_lines")
+            raise ConfigError("[text] must have either validation or held_out_lines")
 
 
 @dataclass(frozen=True)
 class VocabularyRecipe:
-    """Vocabulary of the networks: the most frequent words of the training texts, and more."""
+    """Vocabulary of the networks: the most frequent words of the training texts, plus those of ``all_of``."""
 
     size: int = 50_000
     all_of: tuple[str, ...] = ()
-    """Texts whose words are all included."""
+    """Texts from which every word is included, however rare."""
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """Settings of one network's training run that are neither network nor training options."""
+    """Settings of one network's training run, other than network options and training options."""
 
     note: str = ""
     """Description for the report."""
     start_from: str = ""
-    """Another network of the recipe, whose best model and vocabulary this one starts from."""
+    """Name of an earlier network of the recipe; training starts from its best model and its vocabulary."""
     train: tuple[str, ...] = ()
-    """Training texts of this network, below the data folder; empty uses those of the recipe."""
+    """Training texts of this network, relative to the data folder; empty uses the recipe's training texts."""
     weights: tuple[float, ...] = ()
-    """Mean number of times that an epoch draws each sentence, per text; empty uses every sentence once."""
+    """For each text, the mean number of times per epoch that a sentence is drawn; empty: once each."""
     longest: int = 200
-    """Number of words after which a training sentence is cut."""
+    """Maximum number of words per training sentence; longer sentences are truncated."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class NetworkRecipe:
 
 @dataclass(frozen=True)
 class BundleRecipe:
-    """Content of the bundle that is published at the end."""
+    """Contents of the bundle that the recipe publishes as its last step."""
 
     network: str
     """Name of one of the recipe's networks."""
@@ -106,11 +106,11 @@ class Recipe:
     bundle: BundleRecipe
 
     def resolve(self, name: str) -> Path:
-        """Return the path of a file that is named relative to the recipe."""
+        """Resolve a path given relative to the recipe file."""
         return self.file.parent / name
 
     def load_normaliser(self) -> Normaliser:
-        """Load the normaliser of the recipe's texts; raises as ``choose_normaliser``."""
+        """Load the normaliser of the recipe's texts; raises the same errors as ``choose_normaliser``."""
         choice = self.text.normaliser or None
         if choice not in (None, "raw"):
             choice = str(self.resolve(choice))
@@ -142,7 +142,7 @@ def read_recipe(name: str) -> Recipe:
 
 
 def make_recipe(values: dict[str, Any], path: Path) -> Recipe:
-    """Check the values read from ``path``; raises ConfigError as ``read_recipe`` does."""
+    """Make a recipe from the values read from ``path``; raises ConfigError if any of them is invalid."""
     tables = {
         "text": TextRecipe,
         "vocabulary": VocabularyRecipe,
@@ -189,7 +189,7 @@ def _parse_network(table: dict[str, Any], location: str) -> NetworkRecipe:
 
 
 def _parse_table(kind: type, table: dict[str, Any], location: str) -> Any:
-    """Make an object of a dataclass from a table; raises ConfigError with the location of the table."""
+    """Convert a table to a dataclass; raises ConfigError, which names the table, if a value is invalid."""
     _check_keys(table, [item.name for item in fields(kind)], location)
     try:
         return TypeAdapter(kind).validate_python(table)

@@ -18,32 +18,32 @@ REPORT_FILE, FIGURES_FILE, CURVES_FILE = "report.md", "report.json", "curves.png
 
 @dataclass(frozen=True, slots=True)
 class MeasuredModel:
-    """One row of the table."""
+    """One row of the report's table."""
 
     name: str
     perplexity: Mapping[str, float]
-    """Perplexity by text, ``</s>`` counted."""
+    """Perplexity by text, including ``</s>``."""
     with_ngram: Mapping[str, float]
-    """Perplexity by text of the word-level mixture with the n-gram model; empty for the n-gram model."""
+    """Perplexity of the mixture with the n-gram model, by text; empty for the n-gram model itself."""
     network_share: float | None = None
     """Interpolation weight λ of the network in that mixture, fitted on the validation text."""
     n_parameters: int | None = None
     minutes: float | None = None
-    """Training time, validations included."""
+    """Training time, including validation."""
     words_per_s: float | None = None
     note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Models that a recipe made, with their perplexities and training curves."""
+    """The models trained by a recipe, with their perplexities and training curves."""
 
     title: str
     texts: tuple[str, ...]
     """Names of the texts, validation first."""
     models: tuple[MeasuredModel, ...]
     curves: Mapping[str, Sequence[Mapping[str, Any]]]
-    """Log entries by network."""
+    """Validation entries of the training log, by network."""
     machine: str
     unknown: str
     """Explanation of how unknown words are counted."""

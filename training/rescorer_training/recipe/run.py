@@ -1,6 +1,6 @@
 """Run a recipe from raw text to a verified bundle and its report.
 
-Stages whose results exist are skipped, and an interrupted training is resumed.
+Stages whose results already exist are skipped, and an interrupted training run is resumed.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from rescorer_training.recipe.report import MeasuredModel, Report, describe_mach
 NGRAM_FILE, VOCABULARY_FILE = "ngram.arpa.gz", "vocabulary.txt"
 NETWORKS_FOLDER, BUNDLES_FOLDER = "networks", "bundle"
 UNKNOWN_WORDS_NOTE = (
-    "The n-gram and each network share the union of their vocabularies: a word that one of them lacks "
-    "costs it a part of its `<unk>`."
+    "The n-gram and each network share the union of their vocabularies: a word that one of them does not "
+    "know gets a share of that model's `<unk>` probability."
 )
 
 
@@ -66,7 +66,7 @@ class RecipeRun:
         return tuple(self.data / name for name in self.recipe.text.tests)
 
     def training_text(self, name: str) -> Path:
-        """Return the path of a training text, without its held-out lines."""
+        """Return the path of a training text from which the held-out lines have been removed."""
         return self.train[0] if name == self.recipe.text.train[0] else self.data / name
 
     def network_folder(self, name: str) -> Path:
@@ -84,7 +84,7 @@ def run_recipe(
     """Make the n-gram model, the networks, the bundle and the report in ``folder``.
 
     Raises:
-        ConfigError: ``data`` does not have a text of the recipe.
+        ConfigError: a text of the recipe is missing from ``data``.
         RescorerError: a stage fails; the results of earlier stages remain.
     """
     run = start_run(recipe, data, folder, device, threads)
@@ -268,8 +268,8 @@ def describe_network(
     """Make the row of a network in the report.
 
     Args:
-        measured: perplexities by text and model.
-        share: λ of the network in its mixture with the n-gram model.
+        measured: perplexities by text, then by model.
+        share: interpolation weight λ of the network in its mixture with the n-gram model.
     """
     file = run.network_folder(name) / "best" / "training.json"
     facts = json.loads(file.read_text(encoding="utf-8"))
