@@ -136,7 +136,7 @@ def test_rejects_a_checkpoint_with_a_broken_tree(tmp_path):
 
 
 def test_rejects_a_tree_tied_to_the_embedding():
-    with pytest.raises(BundleError, match="cannot be tied"):
+    with pytest.raises(BundleError, match="tied embeddings cannot be combined with a tree"):
         NeuralModel(NetworkConfig(12, output="tree", tied=True))
 
 
