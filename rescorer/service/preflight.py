@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from rescorer.errors import BundleError, ConfigError
 from rescorer.service.config_sources import Given, effective, gather, unknown_setting
+from rescorer.service.contradictions import find_contradictions
 from rescorer.service.settings import ServiceSettings
 
 EXPECTED = {
@@ -75,7 +76,7 @@ def check_settings(values: dict[str, list[Given]], check_machine: bool = False) 
             errors.append(f"{name} ({values[name][0].origin}): {message}")
             chosen.pop(name, None)
         settings = ServiceSettings(**chosen)
-    errors += settings.contradictions()
+    errors += find_contradictions(settings)
     if errors or check_machine:
         errors += missing_device(settings)
         missing = list(missing_bundles(settings))

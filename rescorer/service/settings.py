@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
-from rescorer.errors import ConfigError
 from rescorer.lm import CONTEXT_CACHE_BYTES
 from rescorer.protocol import MAX_MESSAGE_BYTES
-from rescorer.protocol.addresses import format_address, is_loopback
+from rescorer.protocol.addresses import format_address
 from rescorer.service.config_sources import PREFIX
-from rescorer.service.net.clients_file import read_clients
-from rescorer.service.net.tls import check_certificates
-from rescorer.service.observability import tracing
 from rescorer.service.observability.logs import LogFormat
 
 BYTES_PER_TOKEN = 8
@@ -174,81 +168,3 @@ class ServiceSettings(BaseSettings):
     def max_calls_per_connection(self) -> int:
         """Calls that a connection may have open, including reset calls that are not cleaned up yet."""
         return self.max_client_lists + self.max_client_streams + OTHER_CALLS_PER_CONNECTION
-
-    def contradictions(self) -> Iterator[str]:
-        """Yield what contradicts itself, although every setting alone is valid."""
-        if (self.bundle is None) == (self.repository is None):
-            yield "bundle: expected either the bundle or the repository to serve" + (
-                ", not both" if self.bundle else ""
-            )
-        if self.models and self.repository is None:
-            yield f"models: {', '.join(self.models)} given, but there is no repository to choose from"
-        if self.shadow and self.repository is not None and not self.models:
-            yield "shadow: expected models as well; the shadow is compared with the first one"
-        if self.max_in_flight_lists < self.max_lists:
-            yield (
-                f"max_in_flight_lists is {self.max_in_flight_lists}, less than the {self.max_lists} of "
-                "max_lists: a full request would never be accepted"
-            )
-        if self.max_batch_tokens < 2 * self.max_words + 1:
-            yield (
-                f"max_batch_tokens is {self.max_batch_tokens}; expected at least {2 * self.max_words + 1}, a "
-                "hypothesis and a context of max_words"
-            )
-        if self.max_in_flight_tokens * BYTES_PER_TOKEN < self.max_message_bytes:
-            yield (
-                f"max_in_flight_tokens is {self.max_in_flight_tokens}; expected at least "
-                f"{-(-self.max_message_bytes // BYTES_PER_TOKEN)}, as many as max_message_bytes may hold"
-            )
-        if self.front_ends > 1:
-            yield from self._front_end_contradictions()
-        if self.dtype == "int8" and self.device != "cpu":
-            yield f"dtype is int8, which is for CPUs; expected bfloat16 or float32 on {self.device}"
-        if not (is_loopback(self.host) or self.allow_insecure or self.tls_certificate):
-            yield (
-                f"host is {self.host!r}: the service would listen beyond this machine in plain text; "
-                "expected 127.0.0.1, ::1 or localhost, or tls_certificate, or allow_insecure"
-            )
-        if self.port_file is not None and not self.port_file.absolute().parent.is_dir():
-            yield f"port_file: {self.port_file}: expected an existing folder to write it to"
-        if self.trace_endpoint is not None and not tracing.is_installed():
-            yield "trace_endpoint: expected the packages of rescorer[tracing]; install them"
-        yield from self._security_contradictions()
-
-    def _front_end_contradictions(self) -> Iterator[str]:
-        several = f"front_ends is {self.front_ends}"
-        if not sys.platform.startswith("linux"):
-            yield f"{several}; expected 1: only Linux distributes the connections of a port over processes"
-        if not self.workers:
-            yield f"{several} and workers is 0: front ends cannot share a thread; expected 1 worker or more"
-        if self.shadow:
-            yield f"{several}: each front end would have its own shadow; expected 1 together with a shadow"
-
-    def _security_contradictions(self) -> Iterator[str]:
-        if (self.tls_certificate is None) != (self.tls_key is None):
-            yield "tls_certificate and tls_key: expected both or neither"
-        elif self.tls_certificate is not None and self.tls_key is not None:
-            yield from _error_of(check_certificates, self.tls_certificate, self.tls_key, self.tls_client_ca)
-        if self.tls_client_ca is not None and self.tls_certificate is None:
-            yield "tls_client_ca: expected tls_certificate as well; clients send certificates over TLS only"
-        if self.access is not None:
-            yield from _error_of(self._check_access, self.access)
-        elif self.admin:
-            yield "admin: expected access as well, a file that says which clients have the role admin"
-
-    def _check_access(self, access: Path) -> None:
-        clients = read_clients(access)
-        if self.tls_client_ca is None and any(client.certificates for client in clients):
-            raise ConfigError(f"access file {access}: client certificates need tls_client_ca")
-        if self.admin and not any("admin" in client.roles for client in clients):
-            raise ConfigError(
-                f"access file {access}: no client has the role admin, which the setting admin needs"
-            )
-
-
-def _error_of(check: Callable[..., None], *files: Path | None) -> Iterator[str]:
-    """Yield the message of the ConfigError that ``check`` raises, if it raises one."""
-    try:
-        check(*files)
-    except ConfigError as error:
-        yield str(error)
