@@ -15,7 +15,6 @@ from tools.fuzz.http2 import (
     DATA,
     END_HEADERS,
     END_STREAM,
-    GOAWAY,
     HEADERS,
     PREFACE,
     RST_STREAM,
