@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 
 import structlog
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_health.v1.health import aio as health_aio
-from grpc_health.v1.health_pb2 import HealthCheckResponse
 from grpc_reflection.v1alpha import reflection
 
 from rescorer.bundle import newest_version, read_manifest
@@ -26,10 +24,12 @@ from rescorer.protocol.v1.rescorer_pb2_grpc import add_RescorerServiceServicer_t
 from rescorer.service.api.auth import Authenticator, AuthInterceptor
 from rescorer.service.api.call_telemetry import Telemetry
 from rescorer.service.api.drain import Drain
+from rescorer.service.api.health import NOT_SERVING, SERVING, Health
 from rescorer.service.api.interceptors import ErrorInterceptor
 from rescorer.service.api.management import ADMIN_SERVICE, MODEL_SERVICE, AdminService, ModelService
 from rescorer.service.api.reload import Reloader
 from rescorer.service.api.rescorer_service import RescorerService
+from rescorer.service.api.stream_slots import StreamSlots
 from rescorer.service.assembly import (
     create_admission,
     create_repository,
@@ -168,7 +168,13 @@ class Server:
             self.shadow,
         )
         self._polling: asyncio.Task[None] | None = None
-        self._health = health_aio.HealthServicer()
+        watches = StreamSlots(
+            "watches",
+            settings.max_watches,
+            settings.max_client_watches,
+            ("max_watches", "max_client_watches"),
+        )
+        self.health = Health(HEALTH_NAMES, watches)
         self.grpc_server = create_grpc_server(
             [
                 AuthInterceptor(authenticator, ROLES, telemetry),
@@ -197,15 +203,14 @@ class Server:
         if settings.port_file is not None:
             remove_port(settings.port_file)  # left by a server that was killed
         add_RescorerServiceServicer_to_server(self._service, self.grpc_server)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self.grpc_server)
+        health_pb2_grpc.add_HealthServicer_to_server(self.health, self.grpc_server)
         add_ModelServiceServicer_to_server(ModelService(self.models, self.shadow), self.grpc_server)
         if settings.admin:
             add_AdminServiceServicer_to_server(AdminService(self.reloader), self.grpc_server)
         health = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
         shown = [SERVICE, MODEL_SERVICE, *([ADMIN_SERVICE] if settings.admin else [])]
         reflection.enable_server_reflection((*shown, health, reflection.SERVICE_NAME), self.grpc_server)
-        loaded = bool(self.models.versions)
-        await self._set_health(HealthCheckResponse.SERVING if loaded else HealthCheckResponse.NOT_SERVING)
+        self._set_health(SERVING if self.models.versions else NOT_SERVING)
         if settings.front_ends == 1:
             check_free(settings.host, settings.port, "the service")
         try:
@@ -237,7 +242,7 @@ class Server:
         gc.collect()
         gc.freeze()  # these objects stay; scanning them would stop everything for 0.1 s now and then
         gc.set_threshold(*GC_THRESHOLDS)
-        await self._set_health(HealthCheckResponse.SERVING)
+        self._set_health(SERVING)
         if self.shadow is not None:
             self.shadow.start()
         if self.settings.poll_s:
@@ -253,7 +258,7 @@ class Server:
                 remove_port(self.settings.port_file)
         if self._polling is not None:
             self._polling.cancel()
-        await self._health.enter_graceful_shutdown()
+        self.health.begin_shutdown()
         self._drain.begin()
         if self.shadow is not None:
             await self.shadow.stop()  # first: no caller waits for it
@@ -306,9 +311,8 @@ class Server:
         log.critical("scoring is no longer possible", reason=reason)
         if not self.broken.done():
             self.broken.set_result(reason)
-            self._health_update = asyncio.create_task(self._set_health(HealthCheckResponse.NOT_SERVING))
+            self._set_health(NOT_SERVING)
 
-    async def _set_health(self, status: HealthCheckResponse.ServingStatus) -> None:  # type: ignore[valid-type]  # an alias in the stubs
-        self.metrics.ready.set(status == HealthCheckResponse.SERVING)
-        for name in HEALTH_NAMES:
-            await self._health.set(name, status)
+    def _set_health(self, status: int) -> None:
+        self.metrics.ready.set(status == SERVING)
+        self.health.set(status)

@@ -120,6 +120,11 @@ class ServiceSettings(BaseSettings):
     """Maximum number of open streams, over all clients."""
     max_client_streams: int = Field(64, ge=1)
     """Maximum number of open streams per client."""
+    max_watches: int = Field(1024, ge=1)
+    """Maximum number of open health watches, over all connections. When all are taken, a new connection
+    takes the place of a watch of a connection that has several."""
+    max_client_watches: int = Field(64, ge=1)
+    """Maximum number of open health watches per connection."""
     max_wait_s: float = Field(60.0, gt=0)
     """Maximum time for a call, or for a message of a stream, unless its deadline is earlier."""
     max_batch_tokens: int = Field(16_384, ge=1)

@@ -52,6 +52,7 @@ def derive_front_end_settings(settings: ServiceSettings, port: int) -> ServiceSe
         "max_in_flight_lists": max(-(-settings.max_in_flight_lists // front_ends), settings.max_lists),
         "max_in_flight_tokens": max(-(-settings.max_in_flight_tokens // front_ends), full_message),
         "max_streams": -(-settings.max_streams // front_ends),
+        "max_watches": -(-settings.max_watches // front_ends),
     }
     return settings.model_copy(update=update)
 

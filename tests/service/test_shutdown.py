@@ -1,0 +1,133 @@
+"""A server stops within its grace time, whatever its peers do."""
+
+from __future__ import annotations
+
+import signal
+import time
+from contextlib import ExitStack
+
+import pytest
+from grpc_health.v1.health_pb2 import HealthCheckRequest
+
+from rescorer.protocol.v1 import rescorer_pb2 as pb
+from tests.support.http2 import (
+    HEALTH_WATCH,
+    NO_WINDOW,
+    RESCORE,
+    RESCORE_STREAM,
+    SCORE_TEXT,
+    RawConnection,
+)
+from tests.support.serve_command import run_serve_command
+from tests.support.stubs import make_list_message
+from tools.fuzz.http2 import DATA, HEADERS, PREFACE, frame
+
+pytestmark = pytest.mark.slow
+
+GRACE_S = 1.0
+MARGIN_S = 8.0
+"""What a slow machine may take beyond the grace time; a server that hangs takes for ever."""
+
+LIST = make_list_message(texts=["the cat sat on the mat"] * 200, values=[-1.0] * 200)
+WATCH = HealthCheckRequest().SerializeToString()
+UNARY = pb.RescoreRequest(lists=[LIST] * 8).SerializeToString()
+MESSAGE = pb.RescoreStreamRequest(lists=[LIST] * 8).SerializeToString()
+TEXTS = pb.ScoreTextRequest(texts=["the cat sat"] * 500).SerializeToString()
+
+
+def unread_watches(port: int) -> RawConnection:
+    connection = RawConnection(port, NO_WINDOW)
+    for _ in range(3):
+        connection.call(HEALTH_WATCH, WATCH)
+    return connection
+
+
+def unread_answers(port: int) -> RawConnection:
+    connection = RawConnection(port, NO_WINDOW)
+    for _ in range(5):
+        connection.call(RESCORE, UNARY)
+        connection.call(SCORE_TEXT, TEXTS)
+    return connection
+
+
+def unread_streams(port: int) -> RawConnection:
+    connection = RawConnection(port, NO_WINDOW)
+    for _ in range(3):
+        connection.call(RESCORE_STREAM, *[MESSAGE] * 3, end=False)
+    return connection
+
+
+def unread_socket(port: int) -> RawConnection:
+    """Grant a large window, but never read, so that the kernel's buffers fill."""
+    connection = RawConnection(port, {4: 2**31 - 1}, receive_buffer_bytes=4096)
+    connection.grant(2**30)
+    for _ in range(5):
+        connection.call(RESCORE, UNARY)
+        connection.call(RESCORE_STREAM, *[MESSAGE] * 3, end=False)
+    return connection
+
+
+def idle_streams(port: int) -> RawConnection:
+    connection = RawConnection(port)
+    for _ in range(20):
+        connection.call(RESCORE_STREAM, end=False)
+    return connection
+
+
+def half_sent_message(port: int) -> RawConnection:
+    connection = RawConnection(port)
+    connection.call(RESCORE, end=False)
+    connection.send(frame(DATA, 0, 1, b"\0\0\1\0\0half"))
+    return connection
+
+
+def half_sent_headers(port: int) -> RawConnection:
+    connection = RawConnection(port)
+    connection.send(frame(HEADERS, 0, 1, b"", length=100))
+    return connection
+
+
+def silent(port: int) -> RawConnection:
+    return RawConnection(port, handshake=False)
+
+
+def half_handshake(port: int) -> RawConnection:
+    connection = RawConnection(port, handshake=False)
+    connection.send(PREFACE[:10])
+    return connection
+
+
+def half_closed(port: int) -> RawConnection:
+    connection = RawConnection(port)
+    connection.call(HEALTH_WATCH, WATCH)
+    connection.socket.shutdown(1)
+    return connection
+
+
+PEERS = (
+    unread_watches,
+    unread_answers,
+    unread_streams,
+    unread_socket,
+    idle_streams,
+    half_sent_message,
+    half_sent_headers,
+    silent,
+    half_handshake,
+    half_closed,
+)
+
+
+@pytest.mark.parametrize("front_ends", [1, 2])
+def test_stops_within_the_grace_time_whatever_peers_do(bundle, tmp_path, front_ends):
+    options = ("--grace-s", str(GRACE_S), "--front-ends", str(front_ends), "--metrics-port", "0")
+    with run_serve_command(bundle, tmp_path, *options) as (process, _), ExitStack() as stack:
+        port = int((tmp_path / "port").read_text())
+        for open_connection in PEERS:
+            for _ in range(front_ends):
+                stack.enter_context(open_connection(port))
+        time.sleep(1)
+        began = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        assert time.monotonic() - began < GRACE_S + MARGIN_S
