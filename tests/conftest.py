@@ -72,6 +72,15 @@ def library(bundle: Path) -> Rescorer:
     return Rescorer.load(bundle)
 
 
+@pytest.fixture
+def unused_port() -> int:
+    import socket
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
     """Folder of real lists and text; tests that use it are marked ``data``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -31,6 +32,7 @@ def health(
 
     Prints the reason if the server is not ready. No token is needed.
     """
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # our own message says what gRPC's log would
     from rescorer.client import NO_RETRY, Client, Tls
 
     use_tls = tls or ca is not None or certificate is not None or bool(server_name)

@@ -19,7 +19,7 @@ from rescorer.client.calls import (
     Item,
     RequestBuilder,
     RequestOptions,
-    convert_rpc_errors,
+    convert_rpc_errors_async,
     iterate_until_error,
     read_answers,
     read_text_scores,
@@ -73,14 +73,15 @@ class AsyncClient:
         """Like ``Client.wait_ready``."""
         health: Any = HealthStub(self._connections.channels[0])
         try:
-            with convert_rpc_errors():
+            async with convert_rpc_errors_async(self._connections.diagnosis):
                 states = health.Watch(HealthCheckRequest(), timeout=timeout_s, wait_for_ready=True)
                 async for state in states:
                     if state.status == HealthCheckResponse.SERVING:
                         states.cancel()
                         return
         except DeadlineExceeded:
-            reason = await self._find_unready_reason(health)
+            reason = await asyncio.to_thread(self._connections.diagnosis.explain)
+            reason = reason or await self._find_unready_reason(health)
             raise DeadlineExceeded(f"{self._connections.target}: {reason}") from None
         raise Unavailable(f"{self._connections.target}: the server ended the health check")
 
@@ -103,7 +104,7 @@ class AsyncClient:
     ) -> list[Answer]:
         """Like ``Client.rescore``."""
         items, request = self._requests.rescore(lists, RequestOptions(weights, merge, fallback))
-        with convert_rpc_errors():
+        async with convert_rpc_errors_async(self._connections.diagnosis):
             response = await self._connections.stub.Rescore(
                 request, timeout=timeout_s, metadata=self._connections.metadata
             )
@@ -149,7 +150,7 @@ class AsyncClient:
     async def _wait_for_answers(self, bulk_call: BulkCall) -> list[Answer]:
         while True:
             try:
-                with convert_rpc_errors():
+                async with convert_rpc_errors_async(self._connections.diagnosis):
                     return read_answers(await bulk_call.call, bulk_call.items)
             except Overloaded as error:
                 await asyncio.sleep(bulk_call.retry_delay_s(error))
@@ -165,7 +166,7 @@ class AsyncClient:
     ) -> list[TextScore]:
         """Like ``Client.score_text``."""
         request = self._requests.score_text(texts, context, weights)
-        with convert_rpc_errors():
+        async with convert_rpc_errors_async(self._connections.diagnosis):
             response = await self._connections.stub.ScoreText(
                 request, timeout=timeout_s, metadata=self._connections.metadata
             )
@@ -173,7 +174,7 @@ class AsyncClient:
 
     async def list_models(self, *, timeout_s: float | None = 30.0) -> list[models_pb2.ModelSummary]:
         """Like ``Client.list_models``."""
-        with convert_rpc_errors():
+        async with convert_rpc_errors_async(self._connections.diagnosis):
             response = await self._connections.models.ListModels(
                 models_pb2.ListModelsRequest(), timeout=timeout_s, metadata=self._connections.metadata
             )
@@ -181,7 +182,7 @@ class AsyncClient:
 
     async def get_model(self, model: str = "", *, timeout_s: float | None = 30.0) -> models_pb2.Model:
         """Like ``Client.get_model``."""
-        with convert_rpc_errors():
+        async with convert_rpc_errors_async(self._connections.diagnosis):
             response = await self._connections.models.GetModel(
                 models_pb2.GetModelRequest(model=model),
                 timeout=timeout_s,

@@ -97,14 +97,14 @@ class Client:
         """
         health: Any = HealthStub(self._connections.channels[0])
         try:
-            with convert_rpc_errors():
+            with convert_rpc_errors(self._connections.diagnosis):
                 states = health.Watch(HealthCheckRequest(), timeout=timeout_s, wait_for_ready=True)
                 for state in states:
                     if state.status == HealthCheckResponse.SERVING:
                         states.cancel()
                         return
         except DeadlineExceeded:
-            reason = self._find_unready_reason(health)
+            reason = self._connections.diagnosis.explain() or self._find_unready_reason(health)
             raise DeadlineExceeded(f"{self._connections.target}: {reason}") from None
         raise Unavailable(f"{self._connections.target}: the server ended the health check")
 
@@ -144,7 +144,7 @@ class Client:
             RescorerError: If the call as a whole fails.
         """
         items, request = self._requests.rescore(lists, RequestOptions(weights, merge, fallback))
-        with convert_rpc_errors():
+        with convert_rpc_errors(self._connections.diagnosis):
             response = self._connections.stub.Rescore(
                 request, timeout=timeout_s, metadata=self._connections.metadata
             )
@@ -196,7 +196,7 @@ class Client:
     def _wait_for_answers(self, bulk_call: BulkCall) -> list[Answer]:
         while True:
             try:
-                with convert_rpc_errors():
+                with convert_rpc_errors(self._connections.diagnosis):
                     return read_answers(bulk_call.call.result(), bulk_call.items)
             except Overloaded as error:
                 time.sleep(bulk_call.retry_delay_s(error))
@@ -223,7 +223,7 @@ class Client:
             RescorerError: If the call fails.
         """
         request = self._requests.score_text(texts, context, weights)
-        with convert_rpc_errors():
+        with convert_rpc_errors(self._connections.diagnosis):
             response = self._connections.stub.ScoreText(
                 request, timeout=timeout_s, metadata=self._connections.metadata
             )
@@ -238,7 +238,7 @@ class Client:
         Raises:
             RescorerError: If the call fails.
         """
-        with convert_rpc_errors():
+        with convert_rpc_errors(self._connections.diagnosis):
             response = self._connections.models.ListModels(
                 models_pb2.ListModelsRequest(), timeout=timeout_s, metadata=self._connections.metadata
             )
@@ -251,7 +251,7 @@ class Client:
             ModelNotFound: If the model is not served.
             RescorerError: If the call fails for another reason.
         """
-        with convert_rpc_errors():
+        with convert_rpc_errors(self._connections.diagnosis):
             response = self._connections.models.GetModel(
                 models_pb2.GetModelRequest(model=model),
                 timeout=timeout_s,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
@@ -14,6 +15,8 @@ import grpc
 from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
 
+from rescorer.client.connection import short_reason
+from rescorer.client.diagnosis import Diagnosis
 from rescorer.errors import (
     ConfigError,
     DeadlineExceeded,
@@ -228,11 +231,48 @@ def read_text_scores(response: pb.ScoreTextResponse) -> list[TextScore]:
 
 
 @contextmanager
-def convert_rpc_errors() -> Iterator[None]:
-    """Raise the ``RescorerError`` that corresponds to the status of a failed call."""
+def convert_rpc_errors(diagnosis: Diagnosis) -> Iterator[None]:
+    """Raise the ``RescorerError`` that corresponds to the status of a failed call.
+
+    Args:
+        diagnosis: explains errors of the connection.
+    """
     try:
         yield
-    except grpc.RpcError as error:
-        call: Any = error  # also a grpc.Call
-        status = rpc_status.from_call(call) or Status(code=call.code().value[0], message=call.details() or "")
-        raise error_from_status(status) from None
+    except grpc.RpcError as rpc_error:
+        error = error_from_call(rpc_error)
+        if concerns_connection(rpc_error):
+            error = explain_error(error, diagnosis.explain())
+        raise error from None
+
+
+@asynccontextmanager
+async def convert_rpc_errors_async(diagnosis: Diagnosis) -> AsyncIterator[None]:
+    """Like ``convert_rpc_errors``, without blocking the event loop."""
+    try:
+        yield
+    except grpc.RpcError as rpc_error:
+        error = error_from_call(rpc_error)
+        if concerns_connection(rpc_error):
+            error = explain_error(error, await asyncio.to_thread(diagnosis.explain))
+        raise error from None
+
+
+def error_from_call(call: Any) -> RescorerError:
+    """Return the error that corresponds to the status of a failed call."""
+    status = rpc_status.from_call(call) or Status(code=call.code().value[0], message=call.details() or "")
+    return error_from_status(status)
+
+
+def concerns_connection(call: Any) -> bool:
+    """Whether no server may have been reached: gRPC itself failed the call, for a lack of a connection or of
+    time."""
+    codes = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+    return call.code() in codes and rpc_status.from_call(call) is None
+
+
+def explain_error(error: RescorerError, explanation: str) -> RescorerError:
+    """Return the error with an explanation of the failed connection, if there is one."""
+    if isinstance(error, DeadlineExceeded):
+        return DeadlineExceeded("no answer before the deadline" + (f": {explanation}" if explanation else ""))
+    return type(error)(explanation or short_reason(str(error)))

@@ -11,6 +11,7 @@ from typing import Any
 
 from grpc import StatusCode
 
+from rescorer.client.diagnosis import Diagnosis
 from rescorer.client.identity import Tls, Token, auth_metadata, check_token
 from rescorer.errors import ConfigError
 from rescorer.protocol.v1 import models_pb2, rescorer_pb2
@@ -119,6 +120,7 @@ class Connections:
         self.target = target
         resolved, authority = resolve(target)
         check_token(resolved, tls, token)
+        self.diagnosis = Diagnosis(target, tls)
         options = [
             *channel_options(retry, max_message_bytes),
             *([("grpc.default_authority", authority)] if authority else []),
@@ -145,13 +147,18 @@ class Connections:
 
 
 def describe_unready(error: Any) -> str:
-    """Describe why a server is not ready, from the error of a health check.
+    """Describe why a server is not ready, from the error of a health check."""
+    if error.code() is StatusCode.DEADLINE_EXCEEDED:
+        return "no answer"
+    return short_reason(str(error.details() or error.code().name))
+
+
+def short_reason(message: str) -> str:
+    """Shorten a message of gRPC about a failed connection to the reason itself.
 
     gRPC's messages are meant for people and may change; an unknown message is returned unchanged.
     """
-    if error.code() is StatusCode.DEADLINE_EXCEEDED:
-        return "no answer"
-    reason, previous = str(error.details() or error.code().name), ""
+    reason, previous = message, ""
     while reason != previous:
         previous, reason = reason, REASON_CONTEXT.sub("", reason, count=1)
     if "unhealthy" in reason:

@@ -108,15 +108,16 @@ def test_distinguishes_missing_servers_from_servers_that_are_not_ready(bundle, u
             await client.wait_ready(0.3)
 
     unused_target = f"127.0.0.1:{unused_port}"
+    refused = f"^{unused_target}: connection refused by {unused_target}"
     with Client(unused_target, retry=NO_RETRY) as client:
-        with pytest.raises(Unavailable):
+        with pytest.raises(Unavailable, match=f"connection refused by {unused_target}"):
             client.rescore([make_list()])
-        with pytest.raises(DeadlineExceeded, match=f"^{unused_target}: connection refused$"):
+        with pytest.raises(DeadlineExceeded, match=refused):
             client.wait_ready(0.3)
-    with pytest.raises(DeadlineExceeded, match=f"^{unused_target}: connection refused$"):
+    with pytest.raises(DeadlineExceeded, match=refused):
         asyncio.run(wait_ready(unused_target))
     with run_server(bundle, load=False) as server, Client(server.target, retry=NO_RETRY) as client:
-        with pytest.raises(Unavailable, match="unhealthy"):
+        with pytest.raises(Unavailable, match="NOT_SERVING"):
             client.rescore([make_list()])
         loading = f"^{server.target}: NOT_SERVING, still loading its models"
         with pytest.raises(DeadlineExceeded, match=loading):
@@ -176,12 +177,3 @@ def test_client_imports_neither_torch_nor_kenlm():
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     dependencies = {re.split("[>=]", line)[0].replace("-", "_") for line in project["dependencies"]}
     assert dependencies & set(process.stdout.split()) == {"numpy"}
-
-
-@pytest.fixture
-def unused_port() -> int:
-    import socket
-
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from rescorer.service.net.clients_file import hash_token
 from tests.conftest import REPOSITORY
+from tests.support.certificates import Authority
 from tests.support.servers import run_server
 
 pytestmark = pytest.mark.slow
@@ -43,7 +45,44 @@ def test_reflection_client_rescores_a_list(server):
     assert "from rescorer" not in source
 
 
-@pytest.mark.slow
+def test_reflection_client_uses_tls_and_a_token(tmp_path):
+    authority = Authority(tmp_path)
+    pair = authority.issue("service")
+    access = tmp_path / "clients.toml"
+    access.write_text(
+        f'[[client]]\nname = "a"\nroles = ["score"]\ntoken_sha256 = ["{hash_token("secret")}"]\n'
+    )
+    access.chmod(0o600)
+    settings = {"tls_certificate": pair.certificate, "tls_key": pair.key, "access": access}
+    with run_server(REPOSITORY / "models" / "starter" / "1", **settings) as server:
+        secure = (EXAMPLES / "reflect.py", server.target, "--ca", authority.certificate)
+        assert run_example(*secure, "--token", "secret")[0].startswith("1 (was 2)")
+        with pytest.raises(AssertionError, match="UNAUTHENTICATED"):
+            run_example(*secure, "--token", "wrong")
+        with pytest.raises(AssertionError, match="UNAVAILABLE"):  # plain text
+            run_example(EXAMPLES / "reflect.py", server.target)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("127.0.0.1:1",), "127.0.0.1:1: UNAVAILABLE"),
+        (("10.0.0.1:1", "--token", "secret"), "plain text"),
+        (("127.0.0.1:1", "--ca", "missing.pem"), "missing.pem: No such file"),
+    ],
+)
+def test_reflection_client_explains_errors_in_one_line(options, message):
+    command = [sys.executable, EXAMPLES / "reflect.py", *options]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert process.returncode == 1
+    assert message in process.stderr
+    assert "Traceback" not in process.stderr
+
+
+def test_reflection_client_has_help():
+    assert "--token" in "\n".join(run_example(EXAMPLES / "reflect.py", "--help"))
+
+
 def test_recognises_speech_and_rescores_its_list_and_lattice(server, tmp_path):
     pytest.importorskip("pocketsphinx")
     if shutil.which("flite") is None:
