@@ -11,12 +11,11 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.options.lists import FormatOption, ListInputOptions, MapOption, StreamOption
 from rescorer.cli.options.models import DeviceOption, DtypeOption
+from rescorer.cli.render.tables import FoldingTable, print_out
 from rescorer.errors import ConfigError, InputError
 from rescorer.files.parallel import ProcessPoolRescorer
 from rescorer.pipeline import MAX_BATCH_WORDS, Rescorer
@@ -24,9 +23,6 @@ from rescorer.types import NBestList
 
 if TYPE_CHECKING:
     from rescorer.bench.run import BenchReport
-
-TABLE_WIDTH = 100
-"""Columns of the table, whatever the width of the terminal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +136,7 @@ def bench(
 
 def print_report(report: BenchReport) -> None:
     """Print one row per phase, followed by the comparisons."""
-    table = Table(box=None, pad_edge=False)
-    table.add_column("", no_wrap=True)
-    for name in ("seconds", "share", "words/s", "prefixes/s", "× floor"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = FoldingTable("phase", "seconds", "share", "words/s", "prefixes/s", "× floor")
     total_seconds = report.speed("end to end").seconds
     for speed in report.speeds:
         table.add_row(
@@ -154,9 +147,7 @@ def print_report(report: BenchReport) -> None:
             f"{speed.prefixes_per_second:,.0f}",
             "" if speed.floor_multiple is None else f"{speed.floor_multiple:.2f}",
         )
-    Console(highlight=False, width=TABLE_WIDTH).print(table)
-    for line in describe_comparisons(report):
-        typer.echo(line)
+    print_out(table, *describe_comparisons(report))
 
 
 def describe_comparisons(report: BenchReport) -> list[str]:

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from rescorer.cli.options.lists import GroupsOption, ListInputOptions, Lists, MapOption, StreamOption
 from rescorer.cli.output import SOME_REJECTED
 from rescorer.cli.rejects_file import RejectsFile
+from rescorer.cli.render.tables import make_text_grid, print_out
 from rescorer.errors import ConfigError, InputError, InvalidList
 from rescorer.files.rescoring import format_reject
 from rescorer.formats.registry import FORMATS, choose, detect
@@ -26,11 +25,13 @@ def print_formats(value: bool) -> None:
     """Print the table of formats and exit, if the option was given."""
     if not value:
         return
-    table = Table("name", "what", "base and sign", "can hold", "options")
+    rows = []
     for format_ in FORMATS.values():
         options = ", ".join(dict.fromkeys([*format_.read_options, *format_.write_options]))
-        table.add_row(format_.name, format_.description, format_.units, format_.describe_contents(), options)
-    Console(width=130).print(table)
+        rows += [(format_.name, format_.description), ("  base and sign", format_.units)]
+        rows += [("  can hold", format_.describe_contents())]
+        rows += [("  options", options)] if options else []
+    print_out(make_text_grid(rows))
     raise typer.Exit
 
 

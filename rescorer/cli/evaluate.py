@@ -29,7 +29,8 @@ from rescorer.cli.options.weights import (
     parse_first_pass,
 )
 from rescorer.cli.output import SEE_JSON, SOME_REJECTED, Rejections
-from rescorer.cli.render.error_rates import print_error_rates
+from rescorer.cli.render.error_rates import render_error_rates
+from rescorer.cli.render.tables import print_out
 from rescorer.errors import ConfigError, FormatError, InvalidList
 from rescorer.evaluation.error_rate.counting import CountingSettings
 from rescorer.evaluation.error_rate.oracle import evaluate_list
@@ -181,10 +182,10 @@ class Evaluation:
 
     def print_tables(self, by_group: bool) -> None:
         """Print the report as tables."""
-        print_error_rates(self.rows, by_group)
+        print_out(render_error_rates(self.rows, by_group))
         for file, totals in self.perplexity.items():
             values = ", ".join(f"{name} {value:,.1f}" for name, value in totals["perplexity"].items())
-            typer.echo(
+            print_out(
                 f"perplexity of the references ({Path(file).name}, {totals['tokens']:,} tokens, "
                 f"{totals['unknown_words']} unknown words): {values}"
             )

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.options.lists import ListInputOptions
@@ -23,6 +21,7 @@ from rescorer.cli.options.scoring import (
 from rescorer.cli.options.weights import FirstPassOption, WeightOptions, parse_first_pass
 from rescorer.cli.output import SEE_JSON, Rejections
 from rescorer.cli.render.inspection import render_inspections
+from rescorer.cli.render.tables import print_out
 from rescorer.errors import ConfigError
 from rescorer.evaluation.inspection.inspect import Inspection, inspect_lists
 from rescorer.evaluation.inspection.models import ModelTally
@@ -30,8 +29,6 @@ from rescorer.pipeline import Rescorer
 
 SUSPICIOUS = 1
 """Exit code if something is probably wrong."""
-PIPE_WIDTH = 120
-"""Columns assumed if the output is not a terminal."""
 
 
 @expand_options
@@ -92,7 +89,6 @@ def inspect(
         record = next(iter(records.values())) if len(records) == 1 else {"files": records}
         typer.echo(json.dumps(record, indent=2, ensure_ascii=False))
     else:
-        width = None if sys.stdout.isatty() else PIPE_WIDTH
-        Console(width=width).print(render_inspections(inspections))
+        print_out(render_inspections(inspections))
     if any(inspection.suspicious or inspection.lists.rejected for inspection in inspections.values()):
         raise typer.Exit(SUSPICIOUS)

@@ -8,10 +8,9 @@ from itertools import islice
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from rescorer.cli.options.models import BundleOption, DeviceOption
+from rescorer.cli.render.tables import FoldingTable, print_out
 from rescorer.errors import FormatError
 from rescorer.evaluation.perplexity import TextTotals, sum_scores
 from rescorer.formats.io.text_io import read_lines_strict
@@ -43,7 +42,6 @@ def score(
     """
     rescorer = Rescorer.load(bundle, device)
     totals = TextTotals()
-    console = Console()
     lines = (line for _, line in read_lines_strict(source))
     while batch := list(islice(lines, LINES_PER_BATCH)):
         scores = [text_score for text_score in rescorer.score_text(batch, context) if text_score.words]
@@ -52,7 +50,7 @@ def score(
             if as_json:
                 typer.echo(json.dumps(score_to_dict(text_score, words), ensure_ascii=False))
             else:
-                console.print(render_score(text_score, words))
+                print_out(render_score(text_score, words))
     if not totals.n_tokens:
         raise FormatError("no words in it", file=source)
     if as_json:
@@ -60,8 +58,8 @@ def score(
     else:
         counts = {"sentence": totals.n_sentences, "token": totals.n_tokens, "unknown word": totals.n_unknown}
         parts = [f"{count:,} {name}{'' if count == 1 else 's'}" for name, count in counts.items()]
-        typer.echo(", ".join(parts) + " (sentence ends count as tokens)")
-        console.print(render_totals(totals))
+        print_out(", ".join(parts) + " (sentence ends count as tokens)")
+        print_out(render_totals(totals))
 
 
 def score_to_dict(score: TextScore, with_words: bool) -> dict[str, object]:
@@ -79,26 +77,20 @@ def score_to_dict(score: TextScore, with_words: bool) -> dict[str, object]:
     return record
 
 
-def render_score(score: TextScore, with_words: bool) -> Table:
+def render_score(score: TextScore, with_words: bool) -> FoldingTable:
     """Render the scores of one sentence: the sums and, with ``with_words``, one row per word."""
-    table = Table(title=score.text.strip(), title_justify="left")
-    table.add_column("ln P")
-    for name in score.log_probs:
-        table.add_column(name, justify="right")
+    table = FoldingTable("ln P", *score.log_probs, title=score.text.strip())
     if with_words:
         for i, word in enumerate((*score.words, "</s>")):
             mark = " (unknown)" if i < len(score.unknown) and score.unknown[i] else ""
             table.add_row(word + mark, *(f"{values[i]:.4f}" for values in score.log_probs.values()))
-        table.add_section()
     table.add_row("sum", *(f"{math.fsum(values):.4f}" for values in score.log_probs.values()))
     return table
 
 
-def render_totals(totals: TextTotals) -> Table:
+def render_totals(totals: TextTotals) -> FoldingTable:
     """Render the totals with one row per model."""
-    table = Table()
-    for column in ("model", "ln P", "perplexity"):
-        table.add_column(column, justify="left" if column == "model" else "right")
+    table = FoldingTable("model", "ln P", "perplexity")
     for name, value in totals.log_probs.items():
         table.add_row(name, f"{value:,.2f}", f"{totals.perplexity(name):,.2f}")
     return table

@@ -22,7 +22,8 @@ from rescorer.cli.options.weights import (
     parse_first_pass,
 )
 from rescorer.cli.output import Rejections
-from rescorer.cli.render.error_rates import print_error_rates
+from rescorer.cli.render.error_rates import render_error_rates
+from rescorer.cli.render.tables import print_out
 from rescorer.errors import ConfigError, FormatError
 from rescorer.evaluation.error_rate.report import Report, build_report
 from rescorer.evaluation.tuning.comparison import (
@@ -78,13 +79,13 @@ def tune(
     if not scored:
         raise FormatError("no list could be used for tuning", file=file)
     tuned = tune_weights(scored, start)
-    print_error_rates(_report_rows(scored, start, tuned))
+    print_out(render_error_rates(_report_rows(scored, start, tuned)))
     scored_ids = {item.evaluated.id for item in scored}
     fingerprints = tuple(fingerprint_list(nbest) for nbest in lists if nbest.id in scored_ids)
     record = weights_to_dict(replace(tuned, name=output.stem, tuned_on=fingerprints))
     output.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     ((name, scale),) = tuned.lm.items()
-    typer.echo(
+    print_out(
         f"lm:{name}={scale:.4g} word={tuned.word:.4g} written to {output}; {len(rejected)} lists rejected"
     )
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
+from rescorer.cli.render.tables import FoldingTable, make_text_grid
 from rescorer.evaluation.inspection.inspect import Inspection
 from rescorer.evaluation.inspection.list_stats import ErrorStats
 from rescorer.evaluation.inspection.models import ModelStats
@@ -33,7 +33,7 @@ def _parts(inspection: Inspection) -> list[RenderableType]:
     return [Padding(table, (0, 0, 0, 2)) for table in tables] + [Text(), *_findings(inspection), Text()]
 
 
-def _overview(inspection: Inspection) -> Table:
+def _overview(inspection: Inspection) -> RenderableType:
     lists, unknown = inspection.lists, inspection.words.unknown
     rows: dict[str, str | Text] = {
         "lists": f"{lists.lists:,}" + (f"; {lists.rejected:,} rejected" if lists.rejected else ""),
@@ -56,12 +56,7 @@ def _overview(inspection: Inspection) -> Table:
         rows |= _error_rows(inspection.errors)
     if inspection.models:
         rows |= _model_rows(inspection.models)
-    table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in rows.items():
-        table.add_row(name, value)
-    return table
+    return make_text_grid(rows.items())
 
 
 def _error_rows(errors: ErrorStats) -> dict[str, str]:
@@ -96,29 +91,26 @@ def _model_rows(models: ModelStats) -> dict[str, str | Text]:
     return rows
 
 
-def _streams(inspection: Inspection) -> Table:
+def _streams(inspection: Inspection) -> FoldingTable:
     """Scores in nats as read, and their mean per word also as if they were in other units."""
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("stream", overflow="fold", vertical="bottom")
-    headings = (
+    table = FoldingTable(
+        "stream",
         "min",
         "max",
         "spread",
-        "per\nword",
-        "if\nlog10",
-        "if\nlog2",
-        "first\nbest",
-        "r with\nwords",
-        "r with\nerrors",
+        "per word",
+        "if log10",
+        "if log2",
+        "first best",
+        "r with words",
+        "r with errors",
     )
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True, vertical="bottom")
     for stream in inspection.streams:
         sizes = stream.minimum, stream.maximum, stream.spread, stream.per_word
         in_other_units = stream.per_word_as("10"), stream.per_word_as("2")
         correlations = stream.length_correlation, stream.error_correlation
         table.add_row(
-            Text(stream.name),
+            stream.name,
             *(_format_number(value) for value in (*sizes, *in_other_units)),
             f"{100 * stream.first_is_best / stream.compared:.0f} %" if stream.compared else "-",
             *("-" if r is None else f"{r:+.2f}" for r in correlations),
@@ -129,15 +121,14 @@ def _streams(inspection: Inspection) -> Table:
 def _findings(inspection: Inspection) -> list[RenderableType]:
     if not inspection.findings:
         return [Text("  Nothing looks wrong.")]
-    table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
+    rows: list[tuple[str, Text]] = []
     for finding in inspection.findings:
         is_warning = finding.severity == "warning"
-        label = Text("WARNING", style="bold red") if is_warning else Text("note", style="dim")
-        table.add_row(label, Text(finding.message))
+        label = "WARNING" if is_warning else "note"
+        rows.append((label, Text(finding.message)))
         if finding.advice:
-            table.add_row("", Text(f"→ {finding.advice}"))
+            rows.append(("", Text(f"→ {finding.advice}")))
+    table = make_text_grid(rows)
     return [Padding(table, (0, 0, 0, 2))]
 
 

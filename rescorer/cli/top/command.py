@@ -9,12 +9,13 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console, Group
+from rich.columns import Columns
+from rich.console import Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from rescorer.cli.output import or_dash
+from rescorer.cli.render.tables import FoldingTable, print_out
 
 if TYPE_CHECKING:
     from rescorer.cli.top.scrape import Quantiles, Snapshot
@@ -40,7 +41,7 @@ def top(
             if once:
                 return
     if once:
-        Console().print(render(address, next(snapshots)))
+        print_out(render(address, next(snapshots)))
         return
     try:
         with Live(Text(f"reading {address} …"), auto_refresh=False) as live:
@@ -64,8 +65,8 @@ def take_snapshots(address: str, interval_s: float) -> Iterator[Snapshot]:
 
 def render(address: str, snapshot: Snapshot) -> Group:
     """Lay out a snapshot as text and tables."""
-    side_by_side = Table.grid(padding=(0, 3))
-    side_by_side.add_row(latency_table(snapshot), code_table(snapshot), phase_table(snapshot))
+    tables = [latency_table(snapshot), code_table(snapshot), phase_table(snapshot)]
+    side_by_side = Columns(tables, padding=(0, 3))
     return Group(
         status_line(address, snapshot), load_line(snapshot), "", side_by_side, "", model_table(snapshot)
     )
@@ -92,30 +93,30 @@ def load_line(snapshot: Snapshot) -> Text:
     )
 
 
-def latency_table(snapshot: Snapshot) -> Table:
-    table = make_table("time", "p50 ms", "p99 ms")
+def latency_table(snapshot: Snapshot) -> FoldingTable:
+    table = FoldingTable("time", "p50 ms", "p99 ms")
     table.add_row("call", *format_quantiles(snapshot.call_ms))
     table.add_row("queue", *format_quantiles(snapshot.queue_ms))
     table.add_row("compute per batch", *format_quantiles(snapshot.compute_ms))
     return table
 
 
-def code_table(snapshot: Snapshot) -> Table:
-    table = make_table("code", "calls/s")
+def code_table(snapshot: Snapshot) -> FoldingTable:
+    table = FoldingTable("code", "calls/s")
     for code, calls_per_s in snapshot.calls_per_s.items():
         table.add_row(code, f"{calls_per_s:,.1f}")
     return table
 
 
-def phase_table(snapshot: Snapshot) -> Table:
-    table = make_table("phase", "of a core")
+def phase_table(snapshot: Snapshot) -> FoldingTable:
+    table = FoldingTable("phase", "of a core")
     for phase, share in sorted(snapshot.phase_shares.items(), key=lambda item: -item[1]):
         table.add_row(phase, f"{share:.1%}")
     return table
 
 
-def model_table(snapshot: Snapshot) -> Table:
-    table = make_table("model", "lists/s", "best changed", "unknown words", "MB")
+def model_table(snapshot: Snapshot) -> FoldingTable:
+    table = FoldingTable("model", "lists/s", "best changed", "unknown words", "MB")
     for label, model in snapshot.models.items():
         table.add_row(
             label,
@@ -124,13 +125,6 @@ def model_table(snapshot: Snapshot) -> Table:
             or_dash(model.unknown_words, ".2%"),
             f"{model.memory_bytes / 1e6:,.0f}",
         )
-    return table
-
-
-def make_table(first_column: str, *number_columns: str) -> Table:
-    table = Table(first_column, box=None, pad_edge=False, header_style="dim")
-    for name in number_columns:
-        table.add_column(name, justify="right")
     return table
 
 

@@ -8,17 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from rescorer.cli.render.tables import FoldingTable, print_out
 from rescorer_training.cli.options import JsonOption, NormaliserOption, ThreadsOption
 from rescorer_training.data.normalisation import choose_normaliser
 
 if TYPE_CHECKING:
     from rescorer_training.bench.run import Speed
-
-TABLE_WIDTH = 100
-"""Width of the table in characters, regardless of the width of the terminal."""
 
 
 def bench(
@@ -85,15 +81,12 @@ def bench(
         typer.echo(json.dumps(machine | facts))
     else:
         print_speeds(speeds)
-        typer.echo(f"{n_words:,} words, {torch.get_num_threads()} threads, torch {torch.__version__}")
+        print_out(f"{n_words:,} words, {torch.get_num_threads()} threads, torch {torch.__version__}")
 
 
 def print_speeds(speeds: list[Speed]) -> None:
     """Print a table with one row per model."""
-    table = Table(box=None, pad_edge=False)
-    table.add_column("model", no_wrap=True)
-    for name in ("words/s", "ratio", "floor, words/s", "× floor", "GFLOP/s"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = FoldingTable("model", "words/s", "ratio", "floor, words/s", "× floor", "GFLOP/s")
     for speed in speeds:
         table.add_row(
             speed.name,
@@ -103,4 +96,4 @@ def print_speeds(speeds: list[Speed]) -> None:
             f"{speed.floor_multiple:.2f}",
             f"{speed.floor_gflops_per_second:.0f}",
         )
-    Console(highlight=False, width=TABLE_WIDTH).print(table)
+    print_out(table)

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from rescorer.bundle import read_bundle
+from rescorer.cli.render.tables import FoldingTable, print_out
 from rescorer.errors import ConfigError
 from rescorer.types import Weights
 from rescorer_training.cli.options import NormaliserOption, parse_number, parse_pairs
@@ -86,18 +85,15 @@ def bundle(
     if as_json:
         typer.echo(json.dumps(manifest, indent=2, ensure_ascii=False))
     else:
-        Console().print(make_table(manifest, shares))
+        print_out(make_table(manifest, shares))
 
 
-def make_table(manifest: dict[str, Any], shares: Mapping[str, float]) -> Table:
+def make_table(manifest: dict[str, Any], shares: Mapping[str, float]) -> FoldingTable:
     """Make a table of perplexities with one row per text and one column per model."""
     names = [*manifest["models"], "mixture"]
     weights = ", ".join(f"{name} {share:.3f}" for name, share in shares.items())
-    table = Table(title=f"{manifest['name']}/{manifest['version']}: perplexity (λ: {weights})")
-    for column in ("text", "tokens", "unknown"):
-        table.add_column(column, justify="left" if column == "text" else "right")
-    for name in names:
-        table.add_column(name, justify="right")
+    title = f"{manifest['name']}/{manifest['version']}: perplexity (λ: {weights})"
+    table = FoldingTable("text", "tokens", "unknown", *names, title=title)
     for facts in manifest["measured"].values():
         values = [f"{facts['perplexity'][name]:.2f}" for name in names]
         table.add_row(facts["text"], f"{facts['tokens']:,}", f"{facts['unknown_words']:,}", *values)

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from rescorer.cli.render.tables import FoldingTable, print_out
 from rescorer_training.cli.models import open_models
 from rescorer_training.cli.options import (
     BundleOption,
@@ -56,14 +55,12 @@ def complete_command(
         }
         typer.echo(json.dumps({"shares": dict(models.shares), "models": facts}))
     else:
-        Console().print(make_table(completions))
+        print_out(make_table(completions))
 
 
-def make_table(completions: dict[str, Completion]) -> Table:
+def make_table(completions: dict[str, Completion]) -> FoldingTable:
     """Make a table with one row per model."""
-    table = Table()
-    for column in ("model", "correct", "of", "accuracy", "candidates with unknown words"):
-        table.add_column(column, justify="left" if column == "model" else "right")
+    table = FoldingTable("model", "correct", "of", "accuracy", "candidates with unknown words")
     for name, completion in completions.items():
         table.add_row(
             name,

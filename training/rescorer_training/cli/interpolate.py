@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from rescorer.cli.render.tables import FoldingTable, print_out
 from rescorer.errors import ConfigError
 from rescorer.lm.ngram import NgramModel, is_arpa
 from rescorer_training.cli.models import open_models, score_file
@@ -118,14 +117,13 @@ def write_mixture(
 
 def print_results(facts: dict[str, Any]) -> None:
     """Print the contributions of the models, and the perplexities of the mixture."""
-    table = Table(title=f"perplexity of the mixture: {facts['perplexity']:,.2f}", title_justify="left")
-    for column in ("model", "λ", "alone", "mixture without it"):
-        table.add_column(column, justify="left" if column == "model" else "right")
+    title = f"perplexity of the mixture: {facts['perplexity']:,.2f}"
+    table = FoldingTable("model", "λ", "alone", "mixture without it", title=title)
     for name, values in facts["models"].items():
         model = Contribution(**values)
         without = "–" if model.without is None else f"{model.without:,.2f}"
         table.add_row(name, f"{model.share:.4f}", f"{model.alone:,.2f}", without)
-    Console().print(table)
+    print_out(table)
     if "test" in facts:
         typer.echo(f"{facts['test']['text']}: perplexity {facts['test']['perplexity']:,.2f}")
     if "written" in facts:

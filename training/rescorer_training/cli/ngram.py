@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 from typer.core import TyperCommand
 
+from rescorer.cli.render.tables import FoldingTable, print_out
 from rescorer.errors import ConfigError
 from rescorer_training.cli.options import JsonOption, NormaliserOption
 from rescorer_training.data.corpus import read_sentences
@@ -121,24 +120,20 @@ def perplexity_facts(measured: TextPerplexity) -> dict[str, Any]:
 
 def print_summary(summary: NGramSummary, measured: TextPerplexity | None) -> None:
     """Print the sizes, discounts and perplexity of an estimated model."""
-    table = Table(box=None, pad_edge=False)
-    for name in ("order", "n-grams", "counted", "D1", "D2", "D3+"):
-        table.add_column(name, justify="right")
+    table = FoldingTable("order", "n-grams", "counted", "D1", "D2", "D3+")
     for n, order in enumerate(summary.orders, start=1):
         discounts = (f"{discount:.4f}" for discount in order.discounts)
         table.add_row(str(n), f"{order.n_kept:,}", f"{order.n_counted:,}", *discounts)
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(table)
+    print_out(table)
     unknown = f", {summary.n_unknown:,} of them unknown" if summary.n_unknown else ""
-    console.print(
+    print_out(
         f"{summary.n_words:,} words{unknown}, {summary.n_sentences:,} sentences, {summary.seconds:.1f} s, "
-        f"{summary.output_bytes / 1e6:.1f} MB: {summary.output}",
-        markup=False,
+        f"{summary.output_bytes / 1e6:.1f} MB: {summary.output}"
     )
     if measured:
         ngram = measured.models["ngram"]
         without = f"; {ngram.excluded:.2f} without unknown words" if ngram.excluded else ""
-        console.print(
+        print_out(
             f"perplexity {ngram.counted:.2f}, {ngram.n_unknown:,} unknown of {measured.n_tokens:,} tokens"
             f"{without}"
         )

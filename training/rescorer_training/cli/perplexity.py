@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from rescorer.cli.render.tables import FoldingTable, print_out
 from rescorer_training.cli.models import open_models, score_file
 from rescorer_training.cli.options import (
     BundleOption,
@@ -62,18 +61,16 @@ def perplexity_command(
         typer.echo(json.dumps({"shares": dict(shares), "texts": facts}))
         return
     for path, perplexity in measured.items():
-        Console().print(make_table(path, perplexity))
+        print_out(make_table(path, perplexity))
     if shares:
-        typer.echo("λ: " + ", ".join(f"{name} {value:.3f}" for name, value in shares.items()))
+        print_out("λ: " + ", ".join(f"{name} {value:.3f}" for name, value in shares.items()))
 
 
-def make_table(path: str, measured: TextPerplexity) -> Table:
+def make_table(path: str, measured: TextPerplexity) -> FoldingTable:
     """Make a table with one row per model and one column per treatment of unknown words."""
     title = f"{path}: {measured.n_sentences:,} sentences, {measured.n_tokens:,} tokens"
     title += f", {measured.n_excluded:,} excluded" if measured.n_excluded else ""
-    table = Table(title=title, title_justify="left")
-    for column in ("model", "unknown", "shared", "counted", "excluded"):
-        table.add_column(column, justify="left" if column == "model" else "right")
+    table = FoldingTable("model", "unknown", "shared", "counted", "excluded", title=title)
     for name, perplexity in measured.models.items():
         values = (perplexity.shared, perplexity.counted, perplexity.excluded)
         numbers = ("–" if value is None else f"{value:,.2f}" for value in values)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.markdown import Markdown
 
+from rescorer.cli.render.tables import FoldingTable, print_out
 from rescorer_training.cli.options import DeviceOption, ThreadsOption
 from rescorer_training.recipe.config import list_shipped_recipes
+
+if TYPE_CHECKING:
+    from rescorer_training.recipe.report import Report
 
 
 def run(
@@ -44,4 +46,15 @@ def run(
     if as_json:
         typer.echo(json.dumps(asdict(report), indent=2, ensure_ascii=False))
     else:
-        Console().print(Markdown((output / REPORT_FILE).read_text(encoding="utf-8")))
+        print_report(report, output / REPORT_FILE)
+
+
+def print_report(report: Report, file: Path) -> None:
+    """Print the table of models, how unknown words were counted, and where the report is."""
+    from rescorer_training.recipe.report import table_cells
+
+    header, *rows = table_cells(report)
+    table = FoldingTable(*header, title=report.title)
+    for row in rows:
+        table.add_row(*row)
+    print_out(table, report.unknown, f"report: {file}")

@@ -82,9 +82,20 @@ def render_markdown(report: Report) -> str:
 
 def render_table(report: Report) -> list[str]:
     """Render the models as the lines of a Markdown table."""
+    header, *rows = table_cells(report)
+    rows = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
+    return [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
+        for row in rows
+    ]
+
+
+def table_cells(report: Report) -> list[list[str]]:
+    """Return the cells of the table of models: the headings, then one row per model."""
     text_columns = [column for text in report.texts for column in (text, f"{text} + n-gram")]
     header = ["model", *text_columns, "λ", "parameters", "training", "words/s"]
-    rows = [header, ["---", *["---:"] * (len(header) - 1)]]
+    rows = [header]
     for model in report.models:
         rows.append([
             f"{model.name}: {model.note}" if model.note else model.name,
@@ -98,11 +109,7 @@ def render_table(report: Report) -> list[str]:
             _format(model.minutes, "{:.1f} min"),
             _format(model.words_per_s, "{:,.0f}"),
         ])  # fmt: skip
-    widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
-    return [
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
-        for row in rows
-    ]
+    return rows
 
 
 def _format(value: float | None, form: str) -> str:

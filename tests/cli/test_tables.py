@@ -1,0 +1,167 @@
+"""Every table of the commands on a terminal of 80 columns: no number is cut, and no line is longer."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from rescorer.cli.load import HEADER, format_stage
+from rescorer.cli.render.tables import FoldingTable, print_out
+from rescorer.cli.top.command import render
+from rescorer.cli.top.scrape import ModelSnapshot, Quantiles, Scrape, compare
+from rescorer.load.stages import StageResult
+from rescorer_training.cli import main as train
+from rescorer_training.cli.run import print_report
+from rescorer_training.recipe.report import MeasuredModel, Report
+from tests.conftest import REPOSITORY
+
+WIDTH = 80
+STARTER = REPOSITORY / "models" / "starter" / "1"
+WEIGHTED = ("--bundle", STARTER, "--weights", "pocketsphinx")
+TABLE_USERS = {
+    "bench", "error_rates", "inspection", "score", "command",
+    "rescorer_training bench", "bundle", "complete", "interpolate", "ngram", "perplexity", "run",
+}  # fmt: skip
+"""Modules that make tables; each of them is rendered below."""
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """Two files of lists from the demo, texts and questions."""
+    folder = tmp_path_factory.mktemp("demo")
+    lists = gzip.decompress((REPOSITORY / "demo" / "lists.jsonl.gz").read_bytes()).splitlines(keepends=True)
+    (folder / "lists.jsonl").write_bytes(b"".join(lists[:24]))
+    (folder / "other.jsonl").write_bytes(b"".join(lists[12:30]))
+    references = "".join(json.loads(line)["reference"] + "\n" for line in lists)
+    (folder / "text.txt").write_text(references)
+    (folder / "questions.csv").write_text(
+        "id,question,a,b,c,d,e,answer\n1,the old man _____ slowly,walked,gate,silver,the,see,a\n"
+    )
+    return folder
+
+
+@pytest.fixture
+def narrow(run, monkeypatch):
+    """Run a command on 80 columns, and check its output against the cells of its tables."""
+    cells: list[str] = []
+    add_row = FoldingTable.add_row
+
+    def record(table, name, *numbers):
+        cells.extend(number for number in numbers if number)
+        add_row(table, name, *numbers)
+
+    monkeypatch.setattr(FoldingTable, "add_row", record)
+    monkeypatch.setenv("COLUMNS", str(WIDTH))
+
+    def check(*arguments, command=None):
+        cells.clear()
+        code, out, err = run(*arguments, command=command)
+        assert code in (0, 1), err
+        assert not re.search(r"\d…|…\d", out), out
+        assert max(map(len, out.splitlines())) <= WIDTH, out
+        words = f" {' '.join(out.split())} "
+        assert [cell for cell in cells if f" {cell} " not in words] == [], out
+        return len(cells)
+
+    return check
+
+
+def test_every_module_that_makes_tables_is_tested():
+    folders = REPOSITORY / "rescorer" / "cli", REPOSITORY / "training" / "rescorer_training" / "cli"
+    files = [file for folder in folders for file in folder.rglob("*.py") if file.stem != "tables"]
+    users = [file for file in files if "FoldingTable" in file.read_text(encoding="utf-8")]
+    assert {
+        f"{file.parts[-3]} bench" if file.stem == "bench" and "training" in file.parts else file.stem
+        for file in users
+    } == TABLE_USERS
+    assert [file for file in files if "rich.table" in file.read_text(encoding="utf-8")] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ("evaluate", (*WEIGHTED, "--tune", "--groups", r"demo-0(\d)", "--by-group")),
+        ("evaluate", ("{folder}/other.jsonl",)),
+        ("inspect", WEIGHTED),
+        ("tune", (*WEIGHTED, "--groups", r"demo-0(\d)", "-o", "{folder}/weights.json")),
+    ],
+)
+def test_tables_of_lists_fit(narrow, demo, command, options):
+    n_cells = narrow(command, demo / "lists.jsonl", *(str(option).format(folder=demo) for option in options))
+    assert n_cells >= 18
+
+
+@pytest.mark.slow
+def test_tables_of_texts_and_speeds_fit(narrow, demo):
+    n_cells = narrow("score", demo / "text.txt", "--bundle", STARTER, "--words")
+    assert n_cells > 3 * 1000
+    shape = ("--network", "lstm", "--hidden", "8", "--classes", "10", "--repetitions", "1")
+    n_cells = narrow("bench", "--synthetic", "4x4x5", *shape, "--peer-seconds", "0")
+    assert n_cells > 40
+    assert narrow("convert", "--formats") == 0
+
+
+@pytest.mark.slow
+def test_tables_of_training_fit(narrow, demo):
+    fit = partial(narrow, command=train)
+    text, model = demo / "text.txt", demo / "model.arpa"
+    fit("ngram", text, "-o", model, "--order", "3", "--validation", text)
+    fit("perplexity", text, "--bundle", STARTER, "--ngram", model, "--validation", text)
+    fit("interpolate", text, "--bundle", STARTER, "--ngram", model)
+    fit("complete", demo / "questions.csv", "--bundle", STARTER)
+    fit("bundle", demo / "b" / "1", "--ngram", model, "--validation", text, "--test", text)
+    sizes = ("--vocabulary-size", "100", "--size", "8", "--classes", "10", "--noise-samples", "8")
+    n_cells = fit("bench", *sizes, "--seconds", "0.05", "--rounds", "1")
+    assert n_cells > 20
+
+
+def test_the_report_of_a_recipe_fits(narrow, tmp_path):
+    facts = json.loads((REPOSITORY / "docs" / "ptb" / "report.json").read_text(encoding="utf-8"))
+    models = [MeasuredModel(**model) for model in facts["models"]]
+    report = Report(**facts | {"models": models})
+    n_cells = narrow(command=lambda: print_report(report, tmp_path / "report.md"))
+    assert n_cells == 8 * len(models)
+
+
+def test_activity_of_a_busy_server_fits(narrow):
+    empty = Scrape("", 0.0)
+    snapshot = replace(
+        compare(empty, empty),
+        calls_per_s={"OK": 12345.6, "RESOURCE_EXHAUSTED": 1234.5, "DEADLINE_EXCEEDED": 123.4},
+        call_ms=Quantiles(12345.6, 123456.7),
+        phase_shares={"normalise": 12.345, "network": 1.0},
+        models={"a-long-name-of-a-model/123": ModelSnapshot(12345.6, 0.1, 0.2, 12e9)},
+    )
+    n_cells = narrow(command=lambda: print_out(render("here:1", snapshot)))
+    assert n_cells >= 12
+
+
+def test_stages_of_a_load_test_fit():
+    stage = StageResult("library, one thread", 9999999, {}, 99999.9, 99999.9, 99999.9, 99999.9)
+    lines = (HEADER + "\n" + format_stage(stage)).splitlines()
+    assert max(map(len, lines)) <= WIDTH
+    assert len({len(line) for line in lines}) == 1
+
+
+def test_folds_what_does_not_fit(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "20")
+    table = FoldingTable("model", "words/s", "share", title="speeds")
+    table.add_row("a name that is long", "1,234,567", "12.5 %")
+    print_out(table)
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == "speeds"
+    assert lines[1] == "model     words/s"
+    assert "1,234,567" in lines[2] or any(line.endswith("1,234,567") for line in lines)
+    assert any(line.endswith("12.5 %") for line in lines)
+
+
+def test_pipes_are_wide_and_do_not_wrap_text(monkeypatch, capsys):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    print_out("word " * 60)
+    assert len(capsys.readouterr().out.splitlines()) == 1
