@@ -45,8 +45,18 @@ def test_evaluate_reads_references_from_another_file(run, tmp_path):
     part = write(tmp_path / "part.jsonl", record("u1", "the cat"))
     code, _, err = run("evaluate", part, "--reference", trn)
     assert (code, err) == (0, f"{part}: no lists for 1 of 2 references: 'u2'\n")
+    kaldi = write(tmp_path / "text", "u1 the cat", "u2 the rug")
+    assert json.loads(run("evaluate", source, "--reference", kaldi, "--json")[1])["wer"] == 25.0
     code, _, err = run("evaluate", source)
     assert (code, "u1" in err, "reference" in err) == (3, True, True)
+
+
+def test_shows_an_id_of_each_side_if_ids_differ(run, tmp_path):
+    source = write(tmp_path / "in.jsonl", record("u1", "the cat"), record("u2", "the mat"))
+    _, _, err = run(
+        "evaluate", source, "--reference", write(tmp_path / "text", "spk-u1 the cat", "u2 the mat")
+    )
+    assert "no lists for 1 of 2 references: 'spk-u1'; there is a list 'u1' without a reference" in err
 
 
 def test_evaluate_and_tune_continue_after_invalid_lists(run, bundle, tmp_path):
@@ -110,6 +120,6 @@ def test_evaluate_counts_like_sclite(run, tmp_path):
     assert errors("--counting", "sclite", "--optional-words", "--fragments") == ("sclite", "word", 5, 8)
     assert errors("--characters") == ("levenshtein", "character", 8, 11)
     _, out, _ = run("evaluate", source, "--characters")
-    assert "CER %" in out.splitlines()[0]
+    assert "CER %" in out
     code, _, err = run("evaluate", source, "--fragments")
     assert (code, "count with sclite" in err) == (2, True)

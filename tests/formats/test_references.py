@@ -27,6 +27,18 @@ def test_all_formats_give_the_same_references(text):
     assert parse_references(text) == {"u1": "a b", "u 2": ""}
 
 
+def test_reads_the_text_file_of_kaldi():
+    """Also lines without words, several spaces, and a word in parentheses at the end of the first line."""
+    assert parse_references("u1 a b\nu2\nu3  c  d \n") == {"u1": "a b", "u2": "", "u3": "c  d"}
+    assert parse_references("u1 a (b)\nu2 c\nu3 d\n") == {"u1": "a (b)", "u2": "c", "u3": "d"}
+
+
+def test_reads_the_speakers_of_kaldi():
+    assert read_groups(io.BytesIO(b"u1 s1\nu2\ts2\n")) == {"u1": "s1", "u2": "s2"}
+    with pytest.raises(FormatError, match="<stream>:2: expected id speaker"):
+        read_groups(io.BytesIO(b"u1 s1\nu2\n"))
+
+
 def test_does_not_mistake_alternations_for_json():
     assert parse_references("{ uh / @ } yes (u1)\n") == {"u1": "{ uh / @ } yes"}
 
@@ -47,7 +59,7 @@ def test_accepts_equal_duplicates_and_empty_files():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a b\n", "<stream>:1: expected words .id., id<TAB>text or JSON"),
+        ("the cat sat\nthe mat\n", "<stream>:2: duplicate id 'the' .*does each line start with an id"),
         ("a (u1)\nb\n", "<stream>:2: expected words .id."),
         ("u1\ta\nb\n", "<stream>:2: expected id<TAB>text"),
         ("a (u1)\nb (u1)\n", "<stream>:2: duplicate id 'u1' with a different value"),

@@ -51,7 +51,8 @@ GroupsOption = Annotated[
     str | None,
     typer.Option(
         metavar="FILE|PATTERN",
-        help="Speaker or other group of each list: a JSON file with id and speaker, or a regular expression "
+        help="Speaker or other group of each list: a file of lines `id speaker` (Kaldi's utt2spk), a JSON "
+        "file with id and speaker, or a regular expression "
         r"with one group that matches it in the id: '^(\d+)-'.",
     ),
 ]

@@ -25,8 +25,8 @@ from rescorer.types import NBestList
 ReferenceOption = Annotated[
     str | None,
     typer.Option(
-        help="Reference transcripts by id: `words (id)`, id<TAB>text or JSON lines; or by time, if the name "
-        "ends in .stm and FILE is a ctm."
+        help="Reference transcripts by id: lines `id words` (Kaldi's text), `words (id)`, id<TAB>text or "
+        "JSON; or by time, if the name ends in .stm and FILE is a ctm."
     ),
 ]
 NormaliserOption = Annotated[
@@ -87,17 +87,25 @@ def make_list_reader(reference: str | None, options: ListInputOptions) -> Callab
 
 
 def add_references(lists: Lists, references: Mapping[str, str], file: str) -> Lists:
-    """Yield the lists with their references; report references without a list on stderr."""
+    """Yield the lists with their references; report references without a list on stderr.
+
+    Where lists lack a reference too, the ids may be written differently: one of each side is shown.
+    """
     unused = dict.fromkeys(references)
+    without_reference: str | None = None
     for item in lists:
         if isinstance(item, NBestList) and item.id in references:
             item = replace(item, reference=references[item.id])
+        elif isinstance(item, NBestList) and item.reference is None and without_reference is None:
+            without_reference = item.id
         unused.pop(item.id if isinstance(item, NBestList) else getattr(item, "list_id", ""), None)
         yield item
     if unused:
         examples = ", ".join(map(repr, islice(unused, MAX_EXAMPLES)))
         more = ", …" if len(unused) > MAX_EXAMPLES else ""
         message = f"{file}: no lists for {len(unused):,} of {len(references):,} references: {examples}{more}"
+        if without_reference is not None:
+            message += f"; there is a list {without_reference!r} without a reference: are ids written alike?"
         typer.echo(message, err=True)
 
 

@@ -12,7 +12,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-PIPE_WIDTH = 130
+PIPE_WIDTH = 160
 """Columns assumed if the output is neither a terminal nor given a width by the variable COLUMNS."""
 GAP = 2
 """Spaces between columns."""

@@ -1,9 +1,9 @@
 r"""Read references and speaker groups by utterance id.
 
-References are lines ``words (id)`` (NIST trn), lines ``id<TAB>text`` (further columns are ignored) or JSON;
-the first line that is neither blank nor a comment (``;;``) determines which. JSON is one object per line or
-one array of objects. The trn format is that of sclite:
-https://github.com/usnistgov/SCTK/blob/master/doc/infmts.htm.
+References are lines ``words (id)`` (NIST trn), ``id words`` (Kaldi's ``text``), ``id<TAB>text`` (further
+columns are ignored) or JSON, one object per line or one array of objects; lines that are blank or comments
+(``;;``) do not count. The trn format is that of sclite:
+https://github.com/usnistgov/SCTK/blob/master/doc/infmts.htm. Groups are JSON or Kaldi's ``utt2spk``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from rescorer.formats.nist.trn_ctm import COMMENT, parse_trn
 
 Entry = tuple[int, str, str]
 """Line number, id and value."""
+LineParser = Callable[[str], tuple[str, str] | None]
+"""Returns the id and the value of a line, or None if it has another format."""
 
 
 def read_references(source: Source, id_field: str = "id", text_field: str = "reference") -> dict[str, str]:
@@ -38,19 +40,21 @@ def read_references(source: Source, id_field: str = "id", text_field: str = "ref
     first = lines[0][1] if lines else ""
     if _is_json(first):
         return _index_by_id(_parse_json(lines, file, id_field, text_field), file)
-    parse_line = _parse_tsv if "\t" in first else parse_trn
-    return _index_by_id(_parse_lines(lines, parse_line, file), file)
+    return _index_by_id(_parse_lines(lines, *_choose_line_format(lines), file), file)
 
 
 def read_groups(source: Source, id_field: str = "id", group_field: str = "speaker") -> dict[str, str]:
-    """Read the group (speaker or conversation) of each utterance, by id, from a JSON file.
+    """Read the group (speaker or conversation) of each utterance, by id, from JSON or lines ``id group``.
 
     Raises:
         FormatError: If a record cannot be read, or an id has two different groups; the error names file and
             line.
     """
     file = source_name(source)
-    return _index_by_id(_parse_json(_read_content_lines(source), file, id_field, group_field), file)
+    lines = _read_content_lines(source)
+    if lines and not _is_json(lines[0][1]):
+        return _index_by_id(_parse_lines(lines, _parse_pair, "id speaker (utt2spk) or JSON", file), file)
+    return _index_by_id(_parse_json(lines, file, id_field, group_field), file)
 
 
 def _read_content_lines(source: Source) -> list[tuple[int, str]]:
@@ -67,13 +71,25 @@ def _is_json(first: str) -> bool:
     return bool(re.match(r'\s*(\[|\{\s*("|$))', first)) and parse_trn(first) is None
 
 
+def _choose_line_format(lines: list[tuple[int, str]]) -> tuple[LineParser, str]:
+    """Choose how to parse lines, and how to describe what they should be.
+
+    A word of Kaldi's ``text`` may be in parentheses, so one such line does not make a file trn.
+    """
+    if lines and "\t" in lines[0][1]:
+        return _parse_tsv, "id<TAB>text"
+    n_trn = sum(parse_trn(text) is not None for _, text in lines)
+    if lines and parse_trn(lines[0][1]) and 2 * n_trn >= len(lines):
+        return parse_trn, "words (id), as in the first line"
+    return _parse_kaldi, "id words, words (id), id<TAB>text or JSON"
+
+
 def _parse_lines(
-    lines: list[tuple[int, str]], parse_line: Callable[[str], tuple[str, str] | None], file: str
+    lines: list[tuple[int, str]], parse_line: LineParser, expected: str, file: str
 ) -> Iterator[Entry]:
     for line, text in lines:
         entry = parse_line(text)
         if entry is None:
-            expected = "id<TAB>text" if parse_line is _parse_tsv else "words (id), id<TAB>text or JSON"
             raise FormatError(f"expected {expected}", file=file, line=line)
         yield line, *entry
 
@@ -81,6 +97,16 @@ def _parse_lines(
 def _parse_tsv(text: str) -> tuple[str, str] | None:
     key, tab, rest = text.partition("\t")
     return (key.strip(), rest.split("\t")[0].strip()) if tab and key.strip() else None
+
+
+def _parse_kaldi(text: str) -> tuple[str, str]:
+    key, _, words = text.strip().partition(" ")
+    return key, words.strip()
+
+
+def _parse_pair(text: str) -> tuple[str, str] | None:
+    fields = text.split()
+    return (fields[0], fields[1]) if len(fields) == 2 else None
 
 
 def _parse_json(lines: list[tuple[int, str]], file: str, id_field: str, value_field: str) -> Iterator[Entry]:
@@ -116,5 +142,6 @@ def _index_by_id(entries: Iterator[Entry], file: str) -> dict[str, str]:
     values: dict[str, str] = {}
     for line, key, value in entries:
         if values.setdefault(key, value) != value:
-            raise FormatError(f"duplicate id {key!r} with a different value", file=file, line=line)
+            hint = "; does each line start with an id?" if key.isalpha() else ""
+            raise FormatError(f"duplicate id {key!r} with a different value{hint}", file=file, line=line)
     return values
