@@ -121,7 +121,7 @@ def create_shadow(
     repository = None if settings.shadow[0] in "./" else settings.repository
     folder, single = repository or Path(settings.shadow), repository is None
     names = () if single else (settings.shadow,)
-    if not all(select_versions(find_versions(folder, single), names).values()):
+    if not all(select_versions(find_versions(folder, single).versions, names).values()):
         raise BundleError(f"{folder}: has no bundle {settings.shadow} to use as the shadow")
     pool = WorkerPool(
         [create_process_worker(settings, SHADOW_NICENESS)],

@@ -49,6 +49,7 @@ class Gauges:
         metrics.streams.set(self._streams.held)
         metrics.workers_alive.set(sum(worker.alive for _, worker in workers))
         metrics.models_refused.set(len(self._models.refused))
+        metrics.versions_missing.set(len(self._models.missing))
         self._set_labelled(
             metrics.model_bytes, {(version.label,): version.memory_bytes for version in self._models.versions}
         )

@@ -102,16 +102,16 @@ def missing_bundles(settings: ServiceSettings) -> Iterator[str]:
     if folder is None:
         return
     try:
-        found = find_versions(folder, single=settings.repository is None)
+        found, unreadable = find_versions(folder, single=settings.repository is None)
     except BundleError as error:
         yield str(error)
         return
     if not found:
-        yield f"{folder}: {NO_BUNDLES}"
+        yield from unreadable.values() or [f"{folder}: {NO_BUNDLES}"]
     elif settings.repository is not None:
-        for name, versions in select_versions(found, settings.models).items():
+        for model, versions in select_versions(found, settings.models).items():
             if not versions:
-                yield f"{folder}: has no bundle {name}"
+                yield unreadable.get(model.split("/")[0]) or f"{folder}: has no bundle {model}"
 
 
 def missing_device(settings: ServiceSettings) -> Iterator[str]:

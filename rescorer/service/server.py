@@ -42,7 +42,7 @@ from rescorer.service.engine.dispatch import Dispatcher
 from rescorer.service.engine.offload import Offloader
 from rescorer.service.engine.work_item import BatchScores, WorkItem
 from rescorer.service.gauges import Gauges
-from rescorer.service.models.repository import Changes
+from rescorer.service.models.versions import Changes
 from rescorer.service.net.addresses import check_free
 from rescorer.service.net.clients_file import Role
 from rescorer.service.net.grpc_listener import create_grpc_server, watch_listening

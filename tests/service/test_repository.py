@@ -255,8 +255,8 @@ def test_models_stay_within_their_memory(folder, add):
         # Quota for the new version beside the old one is needed, too.
         add("a/2")
         assert set((await models.reload()).refused) == {"a/2", "c/1"}
-        shutil.rmtree(folder / "b")
-        # Dropping a/1 makes room for the other that was refused.
+        # Dropping a/1 and b/1 makes room for those that were refused.
+        models.models = ("a", "c")
         assert (await models.reload()).loaded == ["a/2", "c/1"]
 
     asyncio.run(story())
@@ -289,6 +289,29 @@ def test_the_one_reason_is_raised_as_it_is(folder, add):
     models.host.fault = ConfigError("device is 'foo'")
     with pytest.raises(ConfigError, match="foo"):
         asyncio.run(models.start())
+
+
+def test_only_the_setting_retires_a_model_and_only_if_another_one_serves(folder, add):
+    for label in ("a/1", "a/2", "b/1"):
+        add(label)
+
+    async def story():
+        models = repository(folder)
+        await models.start()
+        shutil.rmtree(folder / "b")
+        assert (await models.reload()).refused == {"b/1": "b/1: no such bundle folder"}
+        assert list(models.missing) == ["b/1"]
+        # A newer version that cannot be used does not replace what has vanished.
+        damaged(add("b/2"))
+        assert not await models.reload()
+        assert models.version("b").label == "b/1"
+        models.models = ("typo",)
+        assert not (await models.reload()).retired
+        models.models = ("a",)
+        assert (await models.reload()).retired == ["b/1"]
+        assert not models.missing
+
+    asyncio.run(story())
 
 
 def test_one_bundle_or_its_versions_can_be_served_alone(folder, add):

@@ -27,20 +27,22 @@ MODEL_STATE_REFUSED: ModelState
 MODEL_STATE_SHADOW: ModelState
 
 class ModelSummary(_message.Message):
-    __slots__ = ("model", "state", "reason", "is_default", "memory_bytes", "load_time")
+    __slots__ = ("model", "state", "reason", "is_default", "memory_bytes", "load_time", "missing_reason")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     IS_DEFAULT_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     LOAD_TIME_FIELD_NUMBER: _ClassVar[int]
+    MISSING_REASON_FIELD_NUMBER: _ClassVar[int]
     model: str
     state: ModelState
     reason: str
     is_default: bool
     memory_bytes: int
     load_time: _timestamp_pb2.Timestamp
-    def __init__(self, model: _Optional[str] = ..., state: _Optional[_Union[ModelState, str]] = ..., reason: _Optional[str] = ..., is_default: _Optional[bool] = ..., memory_bytes: _Optional[int] = ..., load_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    missing_reason: str
+    def __init__(self, model: _Optional[str] = ..., state: _Optional[_Union[ModelState, str]] = ..., reason: _Optional[str] = ..., is_default: _Optional[bool] = ..., memory_bytes: _Optional[int] = ..., load_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., missing_reason: _Optional[str] = ...) -> None: ...
 
 class LanguageModel(_message.Message):
     __slots__ = ("name", "kind", "vocabulary_size", "parameters")

@@ -15,7 +15,8 @@ from rescorer.protocol.v1.admin_pb2_grpc import AdminServiceServicer
 from rescorer.protocol.v1.models_pb2_grpc import ModelServiceServicer
 from rescorer.service.api.reload import Reloader
 from rescorer.service.api.shadow import Shadow
-from rescorer.service.models.repository import ModelRepository, Version
+from rescorer.service.models.repository import ModelRepository
+from rescorer.service.models.versions import Version
 
 MODEL_SERVICE = pb.DESCRIPTOR.services_by_name["ModelService"].full_name
 ADMIN_SERVICE = admin_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name
@@ -79,6 +80,7 @@ class ModelService(ModelServiceServicer):
             state=pb.MODEL_STATE_RETIRED if version.retired else state,
             is_default=self._repository.is_default(version),
             memory_bytes=version.memory_bytes,
+            missing_reason="" if shadow else self._repository.missing.get(version.label, ""),
         )
         summary.load_time.FromMilliseconds(round(version.loaded_at * 1e3))
         return summary

@@ -10,7 +10,8 @@ import structlog
 from rescorer.errors import ConfigError, RescorerError
 from rescorer.service.api.auth import Authenticator
 from rescorer.service.api.shadow import Shadow
-from rescorer.service.models.repository import Changes, ModelRepository
+from rescorer.service.models.repository import ModelRepository
+from rescorer.service.models.versions import Changes
 from rescorer.service.settings import ServiceSettings
 
 log = structlog.get_logger()
@@ -84,7 +85,10 @@ class Reloader:
         """Look for changes every ``poll_s`` seconds, for ever."""
         while True:
             await asyncio.sleep(self._settings.poll_s)
-            await self.reload(retry_refused=False)
+            try:
+                await self.reload(retry_refused=False)
+            except Exception as error:  # otherwise this would be the last look
+                log.error("looking for changes failed", exc_info=error)
 
     def _reload_settings(self) -> None:
         if self._read_settings is None:

@@ -16,7 +16,12 @@ from rescorer.service.workers.worker import Worker
 
 FRONT_END = "front_end"
 """Label that distinguishes the samples of the front ends."""
-SERVER_WIDE = ("rescorer_device_memory_bytes", "rescorer_model_memory_bytes", "rescorer_models_refused")
+SERVER_WIDE = (
+    "rescorer_device_memory_bytes",
+    "rescorer_model_memory_bytes",
+    "rescorer_model_versions_missing",
+    "rescorer_models_refused",
+)
 """Metrics of the whole server, for which all front ends eventually report the same value. Each is reported
 once, with the largest value."""
 

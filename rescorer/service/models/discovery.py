@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -32,8 +33,22 @@ class FoundVersion(NamedTuple):
         return f"{self.name}/{self.version}"
 
 
-def find_versions(folder: Path, single: bool) -> list[FoundVersion]:
-    """Find the versions in a folder.
+class Discovery(NamedTuple):
+    """The versions on disk, and the folders of models that cannot be listed."""
+
+    versions: list[FoundVersion]
+    unreadable: dict[str, str]
+    """Why a model's folder cannot be listed, by the name of the model."""
+
+    def why_missing(self, label: str) -> str:
+        """Explain why a version is not among those on disk; empty if it is."""
+        if any(version.label == label for version in self.versions):
+            return ""
+        return self.unreadable.get(label.split("/")[0]) or f"{label}: no such bundle folder"
+
+
+def find_versions(folder: Path, single: bool) -> Discovery:
+    """Find the versions in a folder. A model's folder that cannot be listed does not hide the other models.
 
     Args:
         single: whether the folder is one bundle, or holds the versions of one bundle.
@@ -43,16 +58,29 @@ def find_versions(folder: Path, single: bool) -> list[FoundVersion]:
     """
     try:
         if not single:
-            bundles = [path for path in sorted(folder.iterdir()) if path.is_dir()]
-            return [version for path in bundles for version in _versions_in(path, path.name)]
+            return _find_models(folder)
         is_bundle = (folder / MANIFEST).exists() or not folder.is_dir()
         found = [] if is_bundle else _versions_in(folder, folder.resolve().name)
     except OSError as error:
         raise BundleError(f"{folder}: cannot be read as a folder of bundles: {error.strerror}") from None
-    if found:
-        return found
-    manifest = read_manifest(folder)
-    return [FoundVersion(manifest["name"], manifest["version"], folder, strict=False)]
+    if not found:
+        manifest = read_manifest(folder)
+        found = [FoundVersion(manifest["name"], manifest["version"], folder, strict=False)]
+    return Discovery(found, {})
+
+
+def _find_models(folder: Path) -> Discovery:
+    """Find the versions of every model in a repository; raises OSError if the repository cannot be listed."""
+    discovery = Discovery([], {})
+    for path in sorted(folder.iterdir()):
+        try:
+            if stat.S_ISDIR(path.stat().st_mode):
+                discovery.versions.extend(_versions_in(path, path.name))
+        except FileNotFoundError:
+            pass  # removed since it was listed, or a link that leads nowhere
+        except OSError as error:
+            discovery.unreadable[path.name] = f"{path}: cannot be listed: {error.strerror}"
+    return discovery
 
 
 def _versions_in(folder: Path, name: str) -> list[FoundVersion]:

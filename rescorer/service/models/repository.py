@@ -2,33 +2,35 @@
 
 A new version is loaded alongside the one in service; then new requests use it immediately, and the old
 version is unloaded when the last request that uses it is answered. Versions that cannot be used are refused
-with the reason, and the previous version stays in service. Everything here runs in the event loop, except for
-reading and loading.
+with the reason, and the previous version stays in service. So does a version that vanishes from the disk, unless
+another version of its model is there: only the setting ``models`` retires a model. Everything here runs in the
+event loop, except for reading and loading.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Protocol
 
 import structlog
 
-from rescorer.bundle import Bundle, read_bundle
+from rescorer.bundle import read_bundle
 from rescorer.errors import BundleError, ModelNotFound, RescorerError, Unavailable
 from rescorer.list_ranker import ListRanker
 from rescorer.service.models.discovery import (
     NO_BUNDLES,
+    Discovery,
     Fingerprint,
     FoundVersion,
     find_versions,
     fingerprint,
     select_versions,
 )
-from rescorer.service.models.metadata import ModelFacts, read_model_facts
+from rescorer.service.models.metadata import read_model_facts
+from rescorer.service.models.versions import Changes, Lease, Version
 
 log = structlog.get_logger()
 
@@ -41,68 +43,6 @@ class Host(Protocol):
 
     async def unload(self, label: str) -> None:
         """Free the bundle's memory."""
-
-
-@dataclass(eq=False)
-class Version:
-    """One version of a bundle, loaded."""
-
-    ranker: ListRanker
-    """The parts of the bundle other than the models themselves: normaliser, weights, names of models."""
-    facts: list[ModelFacts]
-    fingerprint: Fingerprint
-    """Fingerprint of its folder when it was read."""
-    loaded_at: float = field(default_factory=time.time)
-    """Unix time in seconds."""
-    leases: int = 0
-    retired: bool = False
-
-    @property
-    def bundle(self) -> Bundle:
-        return self.ranker.bundle
-
-    @property
-    def label(self) -> str:
-        return self.bundle.label
-
-    @property
-    def memory_bytes(self) -> int:
-        return sum(model.memory_bytes for model in self.facts)
-
-
-class Lease:
-    """Keep a version loaded while it is in use: ``with repository.lease("name") as ranker: …``.
-
-    Used in the event loop only.
-    """
-
-    def __init__(self, repository: ModelRepository, version: Version) -> None:
-        self._repository, self._version = repository, version
-        self.ranker = version.ranker
-        version.leases += 1
-
-    def __enter__(self) -> ListRanker:
-        return self.ranker
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._version.leases -= 1
-        self._repository.unload_if_unused(self._version)
-
-
-@dataclass
-class Changes:
-    """The labels of versions that a reload loaded, changed, retired or refused."""
-
-    loaded: list[str] = field(default_factory=list)
-    changed: list[str] = field(default_factory=list)
-    """Versions of which only the weights changed."""
-    retired: list[str] = field(default_factory=list)
-    refused: dict[str, str] = field(default_factory=dict)
-    """Reasons for refusals by label, including versions that an earlier reload refused and that still
-    exist."""
-
-    def __bool__(self) -> bool:
-        return bool(self.loaded or self.changed or self.retired)
 
 
 class ModelRepository:
@@ -124,6 +64,8 @@ class ModelRepository:
         self._serving: dict[str, Version] = {}  # by the model to serve, the default first
         self._loaded: dict[str, Version] = {}  # by label, including retired versions
         self._refused: dict[str, tuple[Fingerprint, RescorerError]] = {}  # by label
+        self.missing: dict[str, str] = {}
+        """Why versions in service could not be loaded again from the disk, by label."""
         self._reload_lock = asyncio.Lock()
         self._unload_tasks: set[asyncio.Task[None]] = set()
 
@@ -155,25 +97,27 @@ class ModelRepository:
         async with self._reload_lock:
             changes = Changes()
             try:
-                found = await asyncio.to_thread(find_versions, self._folder, self._single)
+                found, unreadable = await asyncio.to_thread(find_versions, self._folder, self._single)
             except BundleError as error:
                 if not self._serving:
                     raise
                 changes.refused[""] = self.reason(error)
+                self._record_missing(Discovery([], {}), self.reason(error))
                 return changes
             if again:
                 self._refused.clear()
             choice = select_versions(found, self.models)
-            for name in [name for name in self._serving if name not in choice]:
-                self._switch(name, None, changes)
+            self._retire_deselected(choice, changes)  # makes room in memory for the others
             for name, candidates in choice.items():
                 version = await self._load_first_usable(candidates, changes)
                 if version is not None:
                     self._switch(name, version, changes)
-            self._serving = {name: self._serving[name] for name in choice if name in self._serving}
+            self._retire_deselected(choice, changes)
             labels = {version.label for version in found}
             self._refused = {label: refusal for label, refusal in self._refused.items() if label in labels}
-            changes.refused |= {label: self.reason(error) for label, (_, error) in self._refused.items()}
+            self._record_missing(Discovery(found, unreadable))
+            changes.refused |= {name: self._hide_folder(reason) for name, reason in unreadable.items()}
+            changes.refused |= self.missing | self.refused
             return changes
 
     def lease(self, model: str = "") -> Lease:
@@ -186,7 +130,7 @@ class ModelRepository:
             ModelNotFound: If the model is not served, or no model was named and there is no default.
             Unavailable: If nothing is loaded yet.
         """
-        return Lease(self, self.version(model))
+        return Lease(self.version(model), self.unload_if_unused)
 
     def version(self, model: str = "") -> Version:
         """Return the version that ``lease`` would lease, without keeping it loaded."""
@@ -219,7 +163,10 @@ class ModelRepository:
 
     def reason(self, error: RescorerError) -> str:
         """Return the message of an error without the path of the repository on this machine."""
-        return str(error).replace(f"{self._folder}/", "").replace(str(self._folder), self._folder.name)
+        return self._hide_folder(str(error))
+
+    def _hide_folder(self, text: str) -> str:
+        return text.replace(f"{self._folder}/", "").replace(str(self._folder), self._folder.name)
 
     def unload_if_unused(self, version: Version) -> None:
         """Unload a version if it is retired and no request uses it."""
@@ -241,6 +188,7 @@ class ModelRepository:
             current = await asyncio.to_thread(fingerprint, found.folder)
             loaded = self._loaded.get(found.label)
             if loaded is not None and loaded.fingerprint == current:
+                self._refused.pop(found.label, None)  # it was damaged and has been restored
                 return loaded  # possibly a retired one that is still in use
             if self._refused.get(found.label, (None,))[0] != current:
                 try:
@@ -291,13 +239,49 @@ class ModelRepository:
         self._refused[found.label] = current, error
         log.error("model refused", model=found.label, error=str(error))
 
-    def _switch(self, name: str, version: Version | None, changes: Changes) -> None:
-        old = self._serving.pop(name, None)
-        if version is not None:
-            if version.retired:  # but still in memory
-                changes.loaded.append(version.label)
-            version.retired = False
-            self._serving[name] = version
+    def _switch(self, name: str, version: Version, changes: Changes) -> None:
+        """Let a version serve a model instead of the one that serves it now."""
+        old = self._serving.get(name)
+        if version.retired:  # but still in memory
+            changes.loaded.append(version.label)
+        version.retired = False
+        self._serving[name] = version
+        self._retire_if_unused(old, changes)
+
+    def _retire_deselected(self, choice: Collection[str], changes: Changes) -> None:
+        """Retire the models that the setting ``models`` no longer names, and put the others in its order.
+
+        If none of the models that it names is in service, nothing is retired: a mistake in the setting must not
+        end the service.
+        """
+        selected = {name: self._serving[name] for name in choice if name in self._serving}
+        deselected = {name: version for name, version in self._serving.items() if name not in selected}
+        if not self.models or not selected:
+            self._serving = selected | deselected
+            return
+        self._serving = selected
+        for version in deselected.values():
+            self._retire_if_unused(version, changes)
+
+    def _record_missing(self, found: Discovery, reason: str = "") -> None:
+        """Find the versions in service that could not be loaded again from the disk, and log what is new.
+
+        Args:
+            reason: why the whole folder cannot be read; empty: it can.
+        """
+        before, self.missing = self.missing, {}
+        for version in self._serving.values():
+            label = version.label
+            why = self.refused.get(label) or self._hide_folder(reason or found.why_missing(label))
+            if why:
+                self.missing[label] = why
+            if why and label not in before:
+                log.error("model is missing on disk and still served", model=label, reason=why)
+            elif label in before and not why:
+                log.info("model is back on disk", model=label)
+
+    def _retire_if_unused(self, old: Version | None, changes: Changes) -> None:
+        """Retire a version that no longer serves any model."""
         if old is None or old in self._serving.values():
             return
         old.retired = True

@@ -136,6 +136,9 @@ class Metrics:
             "model_memory_bytes", "Estimated memory of a loaded model per process.", "model"
         )
         self.models_refused = self._gauge("models_refused", "Versions on disk that cannot be served.")
+        self.versions_missing = self._gauge(
+            "model_versions_missing", "Versions in service that could not be loaded again from the disk."
+        )
         self.reloads = self._counter("reloads", "Reloads, by whether anything was refused.", "outcome")
         for outcome in ("done", "refused"):
             self.reloads.labels(outcome)

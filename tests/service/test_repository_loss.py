@@ -1,0 +1,197 @@
+"""A repository whose versions vanish while the server runs: what is loaded keeps serving, and this is reported."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import grpc
+import pytest
+from grpc_health.v1.health_pb2 import HealthCheckRequest
+from grpc_health.v1.health_pb2_grpc import HealthStub
+
+from rescorer.protocol.v1 import models_pb2 as pb
+from rescorer.protocol.v1 import rescorer_pb2
+from rescorer.protocol.v1.models_pb2_grpc import ModelServiceStub
+from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
+from tests.support.prometheus import get_value, read_samples
+from tests.support.servers import RunningServer, run_server, wait_until
+from tests.support.stubs import SERVING, make_list_message
+from tests.support.tiny_models import write_bundle
+
+POLL_S = 0.05
+
+
+def move_version(repository: Path) -> Callable[[], None]:
+    away = (repository / "tiny" / "1").rename(repository / "tiny" / ".1")
+    return lambda: move(away, repository / "tiny" / "1")
+
+
+def move_model(repository: Path) -> Callable[[], None]:
+    away = (repository / "tiny").rename(repository.with_name("tiny"))
+    return lambda: move(away, repository / "tiny")
+
+
+def unmount(repository: Path) -> Callable[[], None]:
+    """Leave an empty mount point."""
+    away = repository.rename(repository.with_name("unmounted"))
+    repository.mkdir()
+
+    def mount() -> None:
+        repository.rmdir()
+        away.rename(repository)
+
+    return mount
+
+
+def remove_repository(repository: Path) -> Callable[[], None]:
+    away = repository.rename(repository.with_name("removed"))
+    return lambda: move(away, repository)
+
+
+def deny_access(repository: Path) -> Callable[[], None]:
+    if os.geteuid() == 0:
+        pytest.skip("root may read everything")
+    folder = repository / "tiny"
+    folder.chmod(0)
+    return lambda: folder.chmod(0o755)
+
+
+def break_model_folder(repository: Path) -> Callable[[], None]:
+    """Make listing the model's folder fail with an error other than its absence: too many symbolic links."""
+    away = (repository / "tiny").rename(repository.with_name("tiny"))
+    (repository / "tiny").symlink_to("tiny")
+
+    def restore() -> None:
+        (repository / "tiny").unlink()
+        away.rename(repository / "tiny")
+
+    return restore
+
+
+def damage_manifest(repository: Path) -> Callable[[], None]:
+    manifest = repository / "tiny" / "1" / "manifest.json"
+    away = manifest.rename(repository.with_name("manifest.json"))
+    manifest.write_text("{")
+    return lambda: move(away, manifest)
+
+
+def move(source: Path, target: Path) -> None:
+    source.rename(target)
+
+
+LOSSES = (
+    move_version,
+    move_model,
+    unmount,
+    remove_repository,
+    deny_access,
+    break_model_folder,
+    damage_manifest,
+)
+
+
+class Observation(NamedTuple):
+    """What a client, a health check and an operator see."""
+
+    answered_by: str
+    health: int
+    ready: float
+    missing_metric: float
+    missing_reasons: dict[str, str]
+    """Reasons by label of the models in service."""
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    write_bundle(tmp_path / "models", neural=False)
+    return tmp_path / "models"
+
+
+@pytest.fixture
+def server(repository: Path) -> Iterator[RunningServer]:
+    with run_server(None, repository=repository, poll_s=POLL_S, metrics_port=0) as server:
+        yield server
+
+
+def observe(server: RunningServer) -> Observation:
+    with grpc.insecure_channel(server.target) as channel:
+        request = rescorer_pb2.RescoreRequest(lists=[make_list_message()])
+        response = RescorerServiceStub(channel).Rescore(request, timeout=20)
+        health = HealthStub(channel).Check(HealthCheckRequest(), timeout=20)
+        models = ModelServiceStub(channel).ListModels(pb.ListModelsRequest(), timeout=20).models
+    samples = read_samples(server.server.metrics_port)
+    return Observation(
+        response.model,
+        health.status,
+        get_value(samples, "ready"),
+        get_value(samples, "model_versions_missing"),
+        {model.model: model.missing_reason for model in models if model.state == pb.MODEL_STATE_SERVING},
+    )
+
+
+@pytest.mark.parametrize("lose", LOSSES)
+def test_keeps_serving_what_is_loaded_and_reports_the_loss(server, repository, lose):
+    restore = lose(repository)
+    try:
+        wait_until(lambda: server.server.models.missing)
+        seen = observe(server)
+        assert seen[:4] == ("tiny/1", SERVING, 1, 1)
+        assert seen.missing_reasons["tiny/1"]
+        assert str(repository.parent) not in seen.missing_reasons["tiny/1"]
+        assert server.run(server.server.reloader.reload()).refused
+    finally:
+        restore()
+    wait_until(lambda: not server.server.models.missing)
+    assert observe(server) == ("tiny/1", SERVING, 1, 0, {"tiny/1": ""})
+    assert not server.server.models.refused
+
+
+def test_other_models_are_still_updated_while_one_is_missing(server, repository):
+    add_version(repository, "other/1")
+    wait_until(lambda: len(server.server.models.versions) == 2)
+    restore = break_model_folder(repository)
+    try:
+        add_version(repository, "other/2", original=repository.with_name("tiny") / "1")
+        wait_until(
+            lambda: [version.label for version in server.server.models.versions] == ["tiny/1", "other/2"]
+        )
+        assert list(server.server.models.missing) == ["tiny/1"]
+    finally:
+        restore()
+
+
+def test_an_older_version_of_the_model_takes_over_from_a_removed_one(server, repository):
+    add_version(repository, "tiny/2")
+    wait_until(lambda: server.server.models.version().label == "tiny/2")
+    shutil.rmtree(repository / "tiny" / "2")
+    wait_until(lambda: server.server.models.version().label == "tiny/1")
+    assert not server.server.models.missing
+
+
+def test_polling_survives_unexpected_errors(server, repository, monkeypatch):
+    failures = []
+
+    async def fail(**_: object) -> None:
+        failures.append(1)
+        raise RuntimeError("a bug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(server.server.models, "reload", fail)
+        wait_until(lambda: len(failures) > 1)
+    add_version(repository, "tiny/2")
+    wait_until(lambda: server.server.models.version().label == "tiny/2")
+
+
+def add_version(repository: Path, label: str, original: Path | None = None) -> None:
+    name, version = label.split("/")
+    partial = repository / f".{name}"
+    shutil.copytree(original or repository / "tiny" / "1", partial)
+    manifest = json.loads((partial / "manifest.json").read_text()) | {"name": name, "version": int(version)}
+    (partial / "manifest.json").write_text(json.dumps(manifest))
+    (repository / name).mkdir(exist_ok=True)
+    partial.rename(repository / label)
