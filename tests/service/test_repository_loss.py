@@ -1,4 +1,4 @@
-"""A repository whose versions vanish while the server runs: what is loaded keeps serving, and this is reported."""
+"""A repository whose versions vanish: what is loaded keeps serving, and the loss is reported."""
 
 from __future__ import annotations
 

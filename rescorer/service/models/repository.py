@@ -2,9 +2,9 @@
 
 A new version is loaded alongside the one in service; then new requests use it immediately, and the old
 version is unloaded when the last request that uses it is answered. Versions that cannot be used are refused
-with the reason, and the previous version stays in service. So does a version that vanishes from the disk, unless
-another version of its model is there: only the setting ``models`` retires a model. Everything here runs in the
-event loop, except for reading and loading.
+with the reason, and the previous version stays in service. So does a version that vanishes from the disk,
+unless another version of its model is there: only the setting ``models`` retires a model. Everything here
+runs in the event loop, except for reading and loading.
 """
 
 from __future__ import annotations
@@ -251,8 +251,8 @@ class ModelRepository:
     def _retire_deselected(self, choice: Collection[str], changes: Changes) -> None:
         """Retire the models that the setting ``models`` no longer names, and put the others in its order.
 
-        If none of the models that it names is in service, nothing is retired: a mistake in the setting must not
-        end the service.
+        If none of the models that it names is in service, nothing is retired: a mistake in the setting must
+        not end the service.
         """
         selected = {name: self._serving[name] for name in choice if name in self._serving}
         deselected = {name: version for name, version in self._serving.items() if name not in selected}
