@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 from prometheus_client import Gauge
 
-from rescorer.service.engine.admission import Admission, Quota
+from rescorer.service.api.stream_slots import StreamSlots
+from rescorer.service.engine.admission import Admission
 from rescorer.service.engine.batcher import Batcher
 from rescorer.service.models.repository import ModelRepository
 from rescorer.service.observability.metrics import READ_TIMEOUT_S, Metrics
@@ -19,7 +20,7 @@ class Gauges:
     """Read the state of a server into its gauges; must be created in the server's event loop.
 
     Args:
-        streams: the quota of open streams.
+        streams: the places of open streams.
     """
 
     def __init__(
@@ -28,7 +29,7 @@ class Gauges:
         pool: WorkerPool,
         batcher: Batcher,
         admission: Admission,
-        streams: Quota,
+        streams: StreamSlots,
         models: ModelRepository,
     ) -> None:
         self._metrics = metrics

@@ -29,6 +29,7 @@ from rescorer.service.api.interceptors import ErrorInterceptor
 from rescorer.service.api.management import ADMIN_SERVICE, MODEL_SERVICE, AdminService, ModelService
 from rescorer.service.api.reload import Reloader
 from rescorer.service.api.rescorer_service import RescorerService
+from rescorer.service.api.slow_clients import SlowClientInterceptor
 from rescorer.service.api.stream_slots import StreamSlots
 from rescorer.service.assembly import (
     create_admission,
@@ -45,6 +46,7 @@ from rescorer.service.gauges import Gauges
 from rescorer.service.models.versions import Changes
 from rescorer.service.net.addresses import check_free
 from rescorer.service.net.clients_file import Role
+from rescorer.service.net.connection_limits import connection_options
 from rescorer.service.net.grpc_listener import create_grpc_server, watch_listening
 from rescorer.service.net.port_file import remove_port, write_port
 from rescorer.service.net.tls import Certificates
@@ -81,11 +83,6 @@ clients see CANCELLED."""
 SETTLE_S = 0.5
 """Longest wait until no more calls arrive, and then longest wait for calls that have arrived but not
 started."""
-
-NEVER_MS = 2**31 - 1
-MIN_PING_INTERVAL_MS = 30_000
-"""Shortest interval at which clients may ping. Our clients ping every minute; gRPC's default of 5 minutes
-would disconnect them."""
 
 GC_THRESHOLDS = (10_000, 5, 3)
 """Thresholds of Python's garbage collector. The default of 700 new objects corresponds to three lists, and a
@@ -177,6 +174,7 @@ class Server:
         self.health = Health(HEALTH_NAMES, watches)
         self.grpc_server = create_grpc_server(
             [
+                SlowClientInterceptor(settings.max_wait_s, settings.max_idle_s, [reflection.SERVICE_NAME]),
                 AuthInterceptor(authenticator, ROLES, telemetry),
                 *(ErrorInterceptor(service, self._drain, telemetry) for service in OWN_SERVICES),
             ],
@@ -185,8 +183,12 @@ class Server:
                 ("grpc.max_receive_message_length", settings.max_message_bytes),
                 # Otherwise two servers would share a port without any error.
                 ("grpc.so_reuseport", int(settings.front_ends > 1)),
-                ("grpc.max_connection_age_ms", round(settings.max_connection_age_s * 1e3) or NEVER_MS),
-                ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
+                *connection_options(
+                    settings.max_connection_age_s,
+                    settings.max_connection_age_grace_s,
+                    settings.max_idle_connection_s,
+                    settings.max_handshake_s,
+                ),
             ],
         )
 

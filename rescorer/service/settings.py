@@ -117,7 +117,8 @@ class ServiceSettings(BaseSettings):
     """Maximum number of lists per client that are accepted and not yet answered. Clients are distinguished by
     identity if they authenticate, otherwise by connection."""
     max_streams: int = Field(256, ge=1)
-    """Maximum number of open streams, over all clients."""
+    """Maximum number of open streams, over all clients. When all are taken, a client with few streams takes
+    the place of an idle stream of the client that has most."""
     max_client_streams: int = Field(64, ge=1)
     """Maximum number of open streams per client."""
     max_watches: int = Field(1024, ge=1)
@@ -145,6 +146,17 @@ class ServiceSettings(BaseSettings):
     max_connection_age_s: float = Field(300.0, ge=0)
     """Age of a connection (plus or minus a tenth) at which the client is asked to reconnect once its calls
     are answered, so that it finds servers that were added under the same name. 0: never."""
+    max_connection_age_grace_s: float = Field(3600.0, ge=0)
+    """Time that the calls of such a connection have to end before it is closed all the same, with answers
+    that the client has not read. 0: no limit."""
+    max_idle_connection_s: float = Field(300.0, ge=0)
+    """Time without an open call after which a connection is closed; gRPC's clients connect again when they
+    need to. 0: no limit."""
+    max_handshake_s: float = Field(20.0, gt=0)
+    """Maximum time for the handshakes of TLS and HTTP/2 on a new connection."""
+    max_idle_s: float = Field(300.0, gt=0)
+    """Maximum time for which a stream may carry no message, or a message of a stream may wait to be read.
+    Then the stream ends with UNAVAILABLE, and the client may open it again."""
     grace_s: float = Field(30.0, ge=0)
     """Maximum time that a stopping server allows for open calls to finish."""
 

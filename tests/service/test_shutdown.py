@@ -28,10 +28,11 @@ GRACE_S = 1.0
 MARGIN_S = 8.0
 """What a slow machine may take beyond the grace time; a server that hangs takes for ever."""
 
-LIST = make_list_message(texts=["the cat sat on the mat"] * 200, values=[-1.0] * 200)
+LIST = make_list_message(texts=["cat"] * 1000, values=[-1.0] * 1000)
+"""About 15 KB, so that some fit into HTTP/2's first window; the answer has about ten times as much."""
 WATCH = HealthCheckRequest().SerializeToString()
-UNARY = pb.RescoreRequest(lists=[LIST] * 8).SerializeToString()
-MESSAGE = pb.RescoreStreamRequest(lists=[LIST] * 8).SerializeToString()
+UNARY = pb.RescoreRequest(lists=[LIST]).SerializeToString()
+MESSAGE = pb.RescoreStreamRequest(lists=[LIST]).SerializeToString()
 TEXTS = pb.ScoreTextRequest(texts=["the cat sat"] * 500).SerializeToString()
 
 

@@ -89,7 +89,8 @@ class RescorerServiceServicer:
 
     def RescoreStream(self, request_iterator, context):
         """Rescores many lists. Each message is answered by one message, in order. A full server delays reading
-        instead of refusing. A message that fails as a whole ends the stream.
+        instead of refusing. A message that fails as a whole ends the stream. So does, with UNAVAILABLE, a time of
+        minutes in which nothing is sent or read; open the stream again when there is more to send.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

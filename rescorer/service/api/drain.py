@@ -1,15 +1,16 @@
-"""Let a stopping server finish its open calls, but not wait for clients that send nothing."""
+"""Let a stopping server finish its open calls, and end streams whose clients send nothing."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any, TypeVar
 
 import grpc
 
 from rescorer.errors import Unavailable
+from rescorer.service.api.stream_slots import StreamSlot
 
 Message = TypeVar("Message")
 
@@ -57,35 +58,54 @@ class Drain:
         """Wait until no call is open."""
         await self._none_open.wait()
 
-    async def read_messages(self, requests: AsyncIterator[Message]) -> AsyncGenerator[Message, None]:
+    async def read_messages(
+        self, requests: AsyncIterator[Message], slot: StreamSlot, max_idle_s: float
+    ) -> AsyncGenerator[Message, None]:
         """Yield the messages of a client until it closes the stream.
 
+        Args:
+            slot: place of the stream, idle while this method waits for a message.
+            max_idle_s: longest wait for a message.
+
         Raises:
-            Unavailable: If the server is stopping.
+            Unavailable: If the server is stopping, the client sends nothing for too long, or the stream lost
+                its place to another client.
         """
         stop_requested = asyncio.ensure_future(self._stop_requested.wait())
         try:
-            while (message := await read_unless_stopped(anext(requests, None), stop_requested)) is not None:
+            while True:
+                slot.mark_idle()
+                reading = asyncio.ensure_future(anext(requests, None))
+                try:
+                    if (message := await self._read(reading, stop_requested, slot, max_idle_s)) is None:
+                        return
+                finally:
+                    reading.cancel()
+                slot.mark_busy()
                 yield message
         finally:
             stop_requested.cancel()
 
-
-async def read_unless_stopped(
-    read: Awaitable[Message | None], stop_requested: asyncio.Future[Any]
-) -> Message | None:
-    """Return the next message, or None at the end of the stream.
-
-    Raises:
-        Unavailable: If the server is stopping.
-    """
-    reading = asyncio.ensure_future(read)
-    try:
-        await asyncio.wait((reading, stop_requested), return_when=asyncio.FIRST_COMPLETED)
+    async def _read(
+        self,
+        reading: asyncio.Future[Message | None],
+        stop_requested: asyncio.Future[Any],
+        slot: StreamSlot,
+        max_idle_s: float,
+    ) -> Message | None:
+        """Return the next message, or None at the end of the stream; raises like ``read_messages``."""
+        endings = (reading, stop_requested, slot.revoked)
+        await asyncio.wait(endings, timeout=max_idle_s, return_when=asyncio.FIRST_COMPLETED)
         if stop_requested.done():
             await asyncio.wait((reading,), timeout=LAST_READ_S)
             if not reading.done() or reading.result() is not None:
                 raise Unavailable("the server is shutting down; send unanswered requests to another server")
+        elif slot.revoked.done():
+            raise Unavailable(
+                "this idle stream had to end in favour of another client's; open it again to send more"
+            )
+        elif not reading.done():
+            raise Unavailable(
+                f"the stream was idle for {max_idle_s:g} s (max_idle_s); open it again to send more"
+            )
         return reading.result()
-    finally:
-        reading.cancel()

@@ -29,7 +29,8 @@ from rescorer.service.api.planning import (
 )
 from rescorer.service.api.request_limits import check_request, check_texts
 from rescorer.service.api.shadow import Shadow
-from rescorer.service.engine.admission import Admission, Quota
+from rescorer.service.api.stream_slots import StreamSlots
+from rescorer.service.engine.admission import Admission
 from rescorer.service.engine.dispatch import CallContext, Dispatcher, ListOutcome
 from rescorer.service.engine.offload import Offloader
 from rescorer.service.models.repository import ModelRepository
@@ -73,7 +74,12 @@ class RescorerService(RescorerServiceServicer):
         self._drain = drain
         self._metrics = metrics
         self._shadow = shadow
-        self.streams = Quota("streams", settings.max_streams, settings.max_client_streams)
+        self.streams = StreamSlots(
+            "streams",
+            settings.max_streams,
+            settings.max_client_streams,
+            ("max_streams", "max_client_streams"),
+        )
 
     async def Rescore(  # noqa: N802 (the name in the proto)
         self, request: pb.RescoreRequest, context: grpc.aio.ServicerContext
@@ -87,19 +93,14 @@ class RescorerService(RescorerServiceServicer):
     async def RescoreStream(  # noqa: N802
         self, requests: AsyncIterator[pb.RescoreStreamRequest], context: grpc.aio.ServicerContext
     ) -> AsyncIterator[pb.RescoreStreamResponse]:
-        client = client_of(context)
-        if reason := self.streams.reason_to_refuse(client, 1, shared=False):
-            raise Overloaded(f"{reason}; try again later", retry_after_s=1.0)
-        self.streams.add(client, 1)
-        try:
-            async with aclosing(self._drain.read_messages(requests)) as messages:
+        max_idle_s = self._settings.max_idle_s
+        with self.streams.hold(client_of(context)) as slot:
+            async with aclosing(self._drain.read_messages(requests, slot, max_idle_s)) as messages:
                 async for request in messages:
                     response = await self._rescore(request, pb.RescoreStreamResponse(), context, wait=True)
                     yield response
                     if self._shadow is not None:
                         self._shadow.offer(request, response, current_request.get())
-        finally:
-            self.streams.add(client, -1)
 
     async def ScoreText(  # noqa: N802
         self, request: pb.ScoreTextRequest, context: grpc.aio.ServicerContext

@@ -28,7 +28,6 @@ RETRY_BOUNDS_S = (0.05, 5.0)
 SETTINGS = {
     "lists": ("max_in_flight_lists", "max_client_lists"),
     "tokens": ("max_in_flight_tokens", "max_in_flight_tokens"),
-    "streams": ("max_streams", "max_client_streams"),
 }
 """Names of the settings that bound each quantity, over all clients and per client, for the messages of
 refusals."""

@@ -15,7 +15,7 @@ from rescorer.service.settings import ServiceSettings
 from tests.conftest import REPOSITORY
 
 TABLE = re.compile(r"\| limit \|.*?\n\n", re.DOTALL)
-NOT_REQUEST_LIMITS = {"max_model_bytes", "max_batch_tokens", "max_connection_age_s"}
+NOT_REQUEST_LIMITS = {"max_model_bytes", "max_batch_tokens"}
 
 
 def test_documentation_lists_every_limit_and_its_default():
