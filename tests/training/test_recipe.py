@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 import tomllib
 
 import pytest
+from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 from rescorer.bundle import read_bundle
 from rescorer.errors import ConfigError
 from rescorer_training.cli import app
 from rescorer_training.recipe.config import SHIPPED, make_recipe, read_recipe
-from rescorer_training.recipe.report import Report, render_markdown
+from rescorer_training.recipe.report import Report, plot_curves, render_markdown
 from rescorer_training.recipe.run import run_recipe
 
 TOML = """
@@ -117,6 +119,35 @@ def test_second_run_reuses_all_results(tmp_path, data):
     second = CliRunner().invoke(app, command)
     assert {path: path.stat().st_mtime_ns for path in written} == written
     assert json.loads(first.stdout) == json.loads(second.stdout)
+
+
+def test_shows_a_shipped_recipe_to_copy(tmp_path):
+    shown = CliRunner().invoke(app, ["run", "starter", "--show"])
+    assert shown.stdout == (SHIPPED / "starter.toml").read_text()
+    incomplete = CliRunner().invoke(app, ["run", "starter", "--data", str(tmp_path)])
+    assert incomplete.exit_code
+    assert "--output" in str(incomplete.exception) + incomplete.output
+
+
+def test_missing_plot_library_is_noticed_before_any_work(tmp_path, data, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # as if it were not installed
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"matplotlib: pip install 'rescorer\[training\]'"):
+        run_recipe(read_recipe(str(tmp_path / "toy.toml")), data, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_plot_gives_each_network_its_own_look_and_plain_numbers(tmp_path, monkeypatch):
+    figures = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
+    entries = [{"seconds": 60 * i, "validation_perplexity": 600 / (i + 1)} for i in range(6)]
+    plot_curves({f"network-{i}": entries for i in range(12)}, tmp_path / "curves.png")
+    (axes,) = figures[0].axes
+    assert len({(line.get_color(), line.get_linestyle()) for line in axes.lines}) == 12
+    figures[0].canvas.draw()
+    labels = [label.get_text() for label in axes.get_yticklabels(which="both") if label.get_text()]
+    assert len(labels) >= 5
+    assert all(label.replace(",", "").isdigit() for label in labels)
 
 
 def test_rejects_a_missing_text_before_any_work(tmp_path, data):

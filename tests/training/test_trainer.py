@@ -22,6 +22,7 @@ from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.reference_scorer import reference_log_probs
 from rescorer.text import Normaliser
 from rescorer_training.classes.partition import bin_by_frequency, order_vocabulary
+from rescorer_training.cli import main
 from rescorer_training.data.corpus import encode_text, read_lines
 from rescorer_training.data.sentence_batches import Sentences, cut_into_batches, plan_batches
 from rescorer_training.evaluation.em_weights import fit_mixture
@@ -90,6 +91,26 @@ def test_killed_run_resumes_exactly(tmp_path, text, kill_at_validation):
     assert reports_without_seconds(uninterrupted) == reports_without_seconds(resumed)
     for a, b in zip(uninterrupted.model.parameters(), resumed.model.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+def test_network_that_learns_nothing_says_so(run, tmp_path):
+    lines = [" ".join(f"w{(7 * i * i + 3 * j) % 97}" for j in range(12)) for i in range(100)]
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(lines))
+    options = ("--hidden=8", "--embedding=8", "--epochs=1", "--learning-rate=1e-6", "--threads=1", "--json")
+    arguments = ("neural", text, "--validation", text, "-o", tmp_path / "run", *options)
+    code, out, err = run(*arguments, command=main)
+    assert code == 0
+    facts = json.loads(out)
+    assert facts["validation_perplexity"] > 0.99 * facts["unigram_perplexity"]
+    assert "the network learnt nothing from context" in err
+    assert "try more --epochs" in err
+
+
+def test_unigram_perplexity_is_that_of_smoothed_word_frequencies(text):
+    counts = text.counts() + 1.0
+    log_probs = [math.log(counts[i] / counts.sum()) for i in text.validation.ids]
+    assert text.unigram_perplexity() == pytest.approx(math.exp(-sum(log_probs) / len(log_probs)))
 
 
 def test_stops_early(tmp_path, text):

@@ -72,7 +72,7 @@ def bundle(
         version=int(output.name),
         ngram=ngram,
         neural=neural,
-        normaliser=choose_normaliser(normaliser),
+        normaliser=choose_normaliser(normaliser, [model for model in (ngram, neural) if model]),
         weights=Weights("default", streams, {"mixture": lm_weight}, word, oov),
         validation=validation,
         tests={path.name.split(".")[0]: path for path in test or []},

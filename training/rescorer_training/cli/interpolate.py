@@ -22,6 +22,7 @@ from rescorer_training.cli.options import (
     NormaliserOption,
 )
 from rescorer_training.data.corpus import read_sentences
+from rescorer_training.data.normalisation import record_normaliser
 from rescorer_training.evaluation.contributions import Contribution, measure_contributions
 from rescorer_training.evaluation.em_weights import fit_mixture
 from rescorer_training.evaluation.model_set import ModelSet, open_ngram
@@ -105,6 +106,7 @@ def write_mixture(
     with atomic_output(write) as partial:
         mixture.save(partial)
     write_word_list(write, mixture.trie.words)
+    record_normaliser(write, models.normaliser)
     text = list(read_sentences([validation], models.normaliser))
     measured = score_tokens({"written": open_ngram(write)}, text).log_probs["written"]
     return {

@@ -7,7 +7,7 @@ from pathlib import Path
 from rescorer_training.cli.options import parse_shares
 from rescorer_training.data.corpus import read_sentences
 from rescorer_training.data.normalisation import choose_normaliser
-from rescorer_training.evaluation.model_set import ModelSet, load_models
+from rescorer_training.evaluation.model_set import ModelSet, load_models, resolve_model_folder
 from rescorer_training.evaluation.token_scores import TokenScores, score_tokens
 
 
@@ -23,10 +23,11 @@ def open_models(
     """Load the models of the options ``--bundle``, ``--ngram`` and ``--neural``.
 
     Args:
-        normaliser: value of ``--normaliser``; None for the bundle's normaliser, or the default one.
+        normaliser: value of ``--normaliser``; None for the one recorded with the models.
         share: values of ``--share``.
     """
-    chosen = choose_normaliser(normaliser) if normaliser else None
+    given = [*(ngrams or []), *map(resolve_model_folder, neurals or [])]
+    chosen = choose_normaliser(normaliser, given) if normaliser else None
     return load_models(
         bundle, ngrams or (), neurals or (), normaliser=chosen, shares=parse_shares(share), device=device
     )

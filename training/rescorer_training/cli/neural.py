@@ -75,9 +75,8 @@ def neural(
 
     processes = ProcessGroup.join()
     paths, weights = zip(*map(parse_weighted_text, texts), strict=True)
-    inputs = train.RunInputs(
-        list(paths), validation, output_folder, choose_normaliser(normaliser), longest, start_from, weights
-    )
+    chosen = choose_normaliser(normaliser, [start_from] if start_from else [])
+    inputs = train.RunInputs(list(paths), validation, output_folder, chosen, longest, start_from, weights)
     if processes.is_first and not resume:
         train.prepare_run(inputs, vocabulary, vocabulary_size, network)
     processes.wait()

@@ -14,8 +14,8 @@ NormaliserOption = Annotated[
     typer.Option(
         "--normaliser",
         metavar="FILE|raw",
-        help="JSON file of normaliser settings, or 'raw' for text that is already normalised. Default: lower "
-        "case, without punctuation and fillers.",
+        help="JSON file of normaliser settings, or 'raw' for text that is already normalised. Default: the "
+        "one recorded with the given models; without one, lower case, no punctuation, no fillers.",
     ),
 ]
 BundleOption = Annotated[

@@ -16,7 +16,7 @@ from rescorer.text import Normaliser
 from rescorer.vocabulary import END, UNKNOWN
 from rescorer_training.cli.options import JsonOption, NormaliserOption
 from rescorer_training.data.corpus import encode_text, read_sentences
-from rescorer_training.data.normalisation import choose_normaliser
+from rescorer_training.data.normalisation import choose_normaliser, record_normaliser
 from rescorer_training.evaluation.model_set import open_ngram
 from rescorer_training.evaluation.perplexity import measure
 from rescorer_training.evaluation.token_scores import score_tokens
@@ -77,13 +77,14 @@ def prune_command(
     check_options(history, text, threshold, keep)
     if not model.exists() or not is_arpa(model):
         raise ConfigError(f"{model}: not an ARPA file; expected one, gzip or plain")
-    chosen = choose_normaliser(normaliser)
+    chosen = choose_normaliser(normaliser, [model])
     whole = load_backoff_model(model, "reading")
     probs = compute_history(whole, history, text or [], chosen)
     small, result = prune(whole, probs, threshold=threshold, keep=keep)
     with atomic_output(output) as partial:
         small.save(partial)
     write_word_list(output, small.trie.words)
+    record_normaliser(output, chosen)
     facts: dict[str, Any] = {
         "history": history,
         **asdict(result),

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rescorer.cli.render.tables import FoldingTable, print_out
+from rescorer.errors import ConfigError
 from rescorer_training.cli.options import DeviceOption, ThreadsOption
-from rescorer_training.recipe.config import list_shipped_recipes
+from rescorer_training.recipe.config import list_shipped_recipes, load_recipe_file
 
 if TYPE_CHECKING:
     from rescorer_training.recipe.report import Report
@@ -21,10 +22,11 @@ def run(
     recipe: Annotated[
         str, typer.Argument(help=f"Recipe to follow: {', '.join(list_shipped_recipes())}, or a TOML file.")
     ],
-    data: Annotated[Path, typer.Option(help="Folder that contains the recipe's texts.")],
+    data: Annotated[Path | None, typer.Option(help="Folder that contains the recipe's texts.")] = None,
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="Folder to write models, bundle and report into.")
-    ],
+        Path | None, typer.Option("-o", "--output", help="Folder to write models, bundle and report into.")
+    ] = None,
+    show: Annotated[bool, typer.Option("--show", help="Print the recipe instead, to copy it.")] = False,
     device: DeviceOption = "cpu",
     threads: ThreadsOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
@@ -32,11 +34,16 @@ def run(
     """Follow a recipe from raw text to a verified bundle and a one-page report.
 
     To continue an interrupted run, repeat the command: finished steps are skipped, and the training of a
-    network continues where it stopped. Recipes are commented TOML files; to change one, edit a copy and give
-    the path of the copy.
+    network continues where it stopped. Recipes are commented TOML files; to change one, edit a copy (--show)
+    and give the path of the copy.
 
     Example: rescorer-train run ptb --data ~/text -o ptb
     """
+    if show:
+        typer.echo(load_recipe_file(recipe)[1], nl=False)
+        return
+    if data is None or output is None:
+        raise ConfigError("a run needs --data, the folder of the texts, and --output (-o)")
     # deferred, because importing torch takes seconds
     from rescorer_training.recipe.config import read_recipe
     from rescorer_training.recipe.report import REPORT_FILE

@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
+from rescorer.text import Normaliser
 from rescorer_training.cli.options import DeviceOption, JsonOption, NormaliserOption
 from rescorer_training.data.corpus import read_sentences
-from rescorer_training.data.normalisation import choose_normaliser
+from rescorer_training.data.normalisation import choose_normaliser, record_normaliser
 from rescorer_training.evaluation.model_set import load_models, resolve_model_folder
 from rescorer_training.evaluation.perplexity import measure
 from rescorer_training.evaluation.token_scores import score_tokens
@@ -42,7 +43,9 @@ def quantise_command(
 
     folder = resolve_model_folder(model)
     before, after = quantise(folder, output, precision)
-    perplexities = measure_perplexities([folder, output], test, normaliser, device)
+    chosen = choose_normaliser(normaliser, [folder])
+    record_normaliser(output, chosen)
+    perplexities = measure_perplexities([folder, output], test, chosen, device)
     if as_json:
         facts = {"precision": precision, "bytes_before": before, "bytes": after, "perplexity": perplexities}
         typer.echo(json.dumps(facts))
@@ -70,7 +73,9 @@ def average_command(
 
     folders = [resolve_model_folder(model) for model in models]
     average(folders, output)
-    perplexities = measure_perplexities([*folders, output], test, normaliser, device)
+    chosen = choose_normaliser(normaliser, folders)
+    record_normaliser(output, chosen)
+    perplexities = measure_perplexities([*folders, output], test, chosen, device)
     if as_json:
         typer.echo(json.dumps({"models": [str(folder) for folder in folders], "perplexity": perplexities}))
         return
@@ -79,12 +84,12 @@ def average_command(
 
 
 def measure_perplexities(
-    folders: list[Path], test: Path | None, normaliser: str | None, device: str
+    folders: list[Path], test: Path | None, normaliser: Normaliser, device: str
 ) -> dict[str, float]:
     """Return the perplexity of each model by its folder; empty if there is no text."""
     if test is None:
         return {}
-    words = list(read_sentences([test], choose_normaliser(normaliser)))
+    words = list(read_sentences([test], normaliser))
     perplexities = {}
     for folder in folders:
         models = load_models(None, (), [folder], device=device)

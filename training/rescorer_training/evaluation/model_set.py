@@ -15,6 +15,7 @@ from rescorer.lm.ngram import NgramModel, is_arpa
 from rescorer.lm.vocabulary_alignment import align_vocabularies
 from rescorer.model_loading import load_bundle_models, load_network
 from rescorer.text import Normaliser
+from rescorer_training.data.normalisation import common_normaliser, recorded_normalisers
 
 
 @dataclass(frozen=True)
@@ -41,15 +42,20 @@ def load_models(
     Args:
         ngrams: ARPA files or KenLM binaries, named ngram, ngram2, …
         neurals: folders of trained networks or of their training runs, named neural, neural2, …
-        normaliser: None uses the bundle's normaliser, or the default one without a bundle.
+        normaliser: None uses the normaliser recorded with the models, or the default one if none is recorded.
         shares: interpolation weight λ by model name. None uses the bundle's weights if all models come from
             the bundle, and equal weights otherwise.
 
     Raises:
-        ConfigError: no model is given, or the shares do not match the models.
+        ConfigError: no model is given, the shares do not match the models, or the models were trained with
+            different normalisers and none is given.
         BundleError: a model cannot be read.
     """
     loaded = read_bundle(bundle) if bundle else None
+    if normaliser is None:
+        recorded = {bundle: loaded.normaliser} if bundle and loaded else {}
+        recorded |= recorded_normalisers([*ngrams, *map(resolve_model_folder, neurals)])
+        normaliser = common_normaliser(recorded) or Normaliser()
     models = load_bundle_models(loaded, device) if loaded else {}
     for path in ngrams:
         name = _choose_name("ngram", models)
@@ -67,7 +73,7 @@ def load_models(
     elif loaded and len(models) == len(loaded.model_kinds):
         chosen = loaded.weights["default"].mixture
     chosen = chosen if len(models) > 1 else {}
-    return ModelSet(models, normaliser or (loaded.normaliser if loaded else Normaliser()), chosen)
+    return ModelSet(models, normaliser, chosen)
 
 
 def _choose_name(kind: str, taken: Mapping[str, object]) -> str:

@@ -35,6 +35,16 @@ class PreparedText:
         """Count how often each word that can be predicted occurs in the training text: (V - 1,)."""
         return count_ids(self.train.ids, len(self.vocabulary))[:-1]
 
+    def unigram_perplexity(self) -> float:
+        """Return the perplexity of the validation text under the word frequencies of the training text.
+
+        This needs no context at all (add-one smoothing), so every network should do much better.
+        """
+        smoothed = self.counts() + 1
+        occurrences = count_ids(self.validation.ids, len(self.vocabulary))[:-1]
+        log_probs = np.log(smoothed / smoothed.sum())  # (V - 1,)
+        return float(np.exp(-(occurrences @ log_probs) / occurrences.sum()))
+
 
 def choose_vocabulary(counts: Mapping[str, int], file: Path | None, size: int) -> Vocabulary:
     """Return the words of ``file`` (one per line), or the ``size`` most frequent words without a file."""

@@ -17,7 +17,7 @@ from rescorer.lm.malloc import keep_freed_memory
 from rescorer.lm.networks import NeuralModel
 from rescorer.text import Normaliser
 from rescorer.vocabulary import Vocabulary
-from rescorer_training.data.sentence_batches import Sentences
+from rescorer_training.data.normalisation import record_normaliser
 from rescorer_training.neural.build import make_network, make_objective, order_by_classes
 from rescorer_training.neural.checkpoint import STATE_FILE, Progress
 from rescorer_training.neural.distributed import ProcessGroup
@@ -27,6 +27,8 @@ from rescorer_training.neural.prepare import PreparedText, load_prepared, prepar
 from rescorer_training.neural.progress import Monitor, print_status
 from rescorer_training.neural.trainer import Trainer
 
+LEARNT_SHARE = 0.99
+"""A network has learnt something if its perplexity is below this share of that of word frequencies."""
 STATE_DESCRIPTIONS = {False: "reset at every sentence", True: "carried over sentence ends"}
 
 
@@ -73,6 +75,7 @@ def prepare_run(
     if (folder / STATE_FILE).exists():
         raise ConfigError(f"{folder} already has a training run; add --resume or choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
+    record_normaliser(folder, inputs.normaliser)
     inherited = inputs.start_from and Vocabulary.load(inputs.start_from / "best" / "vocabulary.txt")
     text = prepare_text(
         folder, inputs.texts, inputs.validation, inputs.normaliser, inherited or vocabulary,
@@ -128,7 +131,7 @@ def train(
     )
     if progress.epoch < options.epochs:
         print_status(f"stopped early: {options.patience} validations without improvement")
-    return write_facts(trainer, progress, inputs, text.validation)
+    return write_facts(trainer, progress, inputs, text)
 
 
 def compute_fingerprint(vocabulary: Vocabulary) -> str:
@@ -160,11 +163,24 @@ def format_validation(entry: dict[str, Any]) -> str:
     )
 
 
+def describe_failure(progress: Progress, unigram_perplexity: float) -> str:
+    """Return a warning that a network is no better than word frequencies, and what to try."""
+    return (
+        f"WARNING: the network learnt nothing from context. Its validation perplexity is "
+        f"{progress.best_perplexity:,.2f}; the frequencies of single words alone give "
+        f"{unigram_perplexity:,.2f}. After {progress.step:,} steps, try more --epochs, smaller batches or "
+        "another --learning-rate."
+    )
+
+
 def write_facts(
-    trainer: Trainer, progress: Progress, inputs: RunInputs, validation: Sentences
+    trainer: Trainer, progress: Progress, inputs: RunInputs, text: PreparedText
 ) -> dict[str, Any]:
     """Write metadata for the bundle's manifest to ``training.json`` in the best model's folder; return it."""
     config = trainer.model.config
+    unigram_perplexity = text.unigram_perplexity()
+    if progress.best_perplexity > LEARNT_SHARE * unigram_perplexity:
+        print_status(describe_failure(progress, unigram_perplexity))
     facts = {
         "network": config.to_dict() | {"class_sizes": len(config.class_sizes)},
         "options": asdict(trainer.options),
@@ -172,6 +188,7 @@ def write_facts(
         "validation_text": inputs.validation.name,
         "state": STATE_DESCRIPTIONS[config.carried],
         "validation_perplexity": round(progress.best_perplexity, 3),
+        "unigram_perplexity": round(unigram_perplexity, 3),
         "epochs": progress.epoch,
         "steps": progress.step,
         "words": progress.words,
@@ -182,12 +199,14 @@ def write_facts(
     }
     if trainer.options.objective != "ml":
         model, _ = load_model(trainer.folder / "best")
-        error = measure_normaliser_error(model, validation, getattr(trainer.objective, "log_normaliser", 0.0))
+        log_normaliser = getattr(trainer.objective, "log_normaliser", 0.0)
+        error = measure_normaliser_error(model, text.validation, log_normaliser)
         print_status(
             f"the scores differ from log-probabilities by {error.mean:+.3f} ± {error.deviation:.3f} nats per "
             f"word; perplexities are normalised exactly"
         )
         facts["normaliser_error"] = asdict(error)
+    record_normaliser(trainer.folder / "best", inputs.normaliser)
     path = trainer.folder / "best" / "training.json"
     path.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
     return facts

@@ -12,6 +12,7 @@ from rescorer.errors import ConfigError, FormatError
 from rescorer.text import Normaliser
 from rescorer.vocabulary import END, START, UNKNOWN
 from rescorer_training.data.corpus import count_words, encode_text, read_lines, read_sentences
+from rescorer_training.data.normalisation import record_normaliser
 from rescorer_training.ngram import lmplz
 from rescorer_training.ngram.arpa import write_arpa
 from rescorer_training.ngram.counts import count_ngrams
@@ -101,7 +102,7 @@ def train_ngram(
         output: ARPA file, gzip if the name ends in ``.gz``; or a KenLM binary if it ends in one of
             ``BINARY_SUFFIXES``, for which KenLM's ``build_binary`` must be on the PATH. A binary
             cannot list its words, so they are written to a file next to it: ``model.words.txt`` for
-            ``model.bin``.
+            ``model.bin``. The normaliser is always recorded next to the model: ``model.bin.text.json``.
         engine: ``ours`` estimates in memory; ``lmplz`` runs KenLM's own tool, which works on disk.
         memory: memory for lmplz to sort in, in the format of its option ``-S``.
 
@@ -129,6 +130,7 @@ def train_ngram(
             )
             orders = tuple(OrderSummary(*size) for size in sizes)
     write_word_list(output, words)
+    record_normaliser(output, normaliser)
     return NGramSummary(
         output=str(output),
         output_bytes=output.stat().st_size,

@@ -122,20 +122,31 @@ def list_shipped_recipes() -> list[str]:
     return sorted(path.stem for path in SHIPPED.glob("*.toml"))
 
 
+def load_recipe_file(name: str) -> tuple[Path, str]:
+    """Return the path and the text of a shipped recipe, by its name, or of a TOML file.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
+    path = Path(name) if Path(name).suffix else SHIPPED / f"{name}.toml"
+    try:
+        return path, path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not valid UTF-8") from None
+    except OSError as error:
+        shipped = ", ".join(list_shipped_recipes())
+        raise ConfigError(f"{path} cannot be read: {error.strerror}; shipped recipes are {shipped}") from None
+
+
 def read_recipe(name: str) -> Recipe:
     """Read a shipped recipe by its name, or a TOML file.
 
     Raises:
         ConfigError: the file cannot be read, is not TOML, or has an unknown, missing or invalid setting.
     """
-    path = Path(name)
-    if not path.suffix:
-        path = SHIPPED / f"{name}.toml"
+    path, text = load_recipe_file(name)
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        shipped = ", ".join(list_shipped_recipes())
-        raise ConfigError(f"{path} cannot be read: {error.strerror}; shipped recipes are {shipped}") from None
+        values = tomllib.loads(text)
     except ValueError as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
     return make_recipe(values, path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import itertools
 import json
 import platform
 from collections.abc import Mapping, Sequence
@@ -14,6 +16,10 @@ import torch
 from rescorer.errors import ConfigError
 
 REPORT_FILE, FIGURES_FILE, CURVES_FILE = "report.md", "report.json", "curves.png"
+LINE_STYLES, N_COLOURS = ("-", "--", ":", "-."), 10
+"""Line styles and colours, combined so that 40 networks look different."""
+TICK_MULTIPLES = (1, 1.2, 1.5, 2, 3, 4, 5, 6, 8)
+"""Multiples of powers of ten at which the axis of perplexities has labels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,12 @@ def describe_machine(threads: int) -> str:
         model = f"{len(names)} × {names[0]}" if names else model
     devices = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     return ", ".join([model, *devices, f"{threads} threads", f"torch {torch.__version__}"])
+
+
+def check_plotting() -> None:
+    """Raise ConfigError if the training curves could not be plotted."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ConfigError("the report's training curves need matplotlib: pip install 'rescorer[training]'")
 
 
 def write_report(report: Report, folder: Path) -> None:
@@ -117,24 +129,22 @@ def _format(value: float | None, form: str) -> str:
 
 
 def plot_curves(curves: Mapping[str, Sequence[Mapping[str, Any]]], file: Path) -> None:
-    """Plot validation perplexity over training time, one line per network.
+    """Plot validation perplexity over training time, one line per network."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-    Raises:
-        ConfigError: matplotlib is not installed.
-    """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ConfigError(
-            "plotting the training curves needs matplotlib: pip install 'rescorer[training]'"
-        ) from None
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()
-    for name, entries in curves.items():
+    looks = itertools.cycle(itertools.product(LINE_STYLES, range(N_COLOURS)))
+    for (style, colour), (name, entries) in zip(looks, curves.items(), strict=False):
         minutes = [entry["seconds"] / 60 for entry in entries]
         perplexities = [entry["validation_perplexity"] for entry in entries]
-        axes.plot(minutes, perplexities, marker=".", label=f"{name} ({min(perplexities):.1f})")
+        label = f"{name} ({min(perplexities):.1f})"
+        axes.plot(minutes, perplexities, color=f"C{colour}", linestyle=style, marker=".", label=label)
     axes.set(xlabel="minutes of training", ylabel="validation perplexity", yscale="log")
+    axes.yaxis.set_major_locator(LogLocator(subs=TICK_MULTIPLES))
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))  # 370, not 3.7 × 10²
+    axes.yaxis.set_minor_formatter(NullFormatter())
     axes.grid(visible=True, which="both", alpha=0.3)
     axes.legend()
     figure.savefig(file, dpi=120)

@@ -23,6 +23,7 @@ from rescorer.model_loading import load_bundle_models
 from rescorer.text import Normaliser
 from rescorer.types import Weights
 from rescorer_training.data.corpus import count_words, read_lines, read_sentences
+from rescorer_training.data.normalisation import record_normaliser
 from rescorer_training.evaluation.em_weights import fit_mixture
 from rescorer_training.evaluation.model_set import load_models
 from rescorer_training.evaluation.perplexity import Perplexity, measure
@@ -37,7 +38,13 @@ from rescorer_training.ngram.estimate import atomic_output, train_ngram
 from rescorer_training.ngram.prune import compute_stationary_history, prune
 from rescorer_training.recipe.bundle_export import BundleParts, make_bundle
 from rescorer_training.recipe.config import NetworkRecipe, Recipe
-from rescorer_training.recipe.report import MeasuredModel, Report, describe_machine, write_report
+from rescorer_training.recipe.report import (
+    MeasuredModel,
+    Report,
+    check_plotting,
+    describe_machine,
+    write_report,
+)
 
 NGRAM_FILE, VOCABULARY_FILE = "ngram.arpa.gz", "vocabulary.txt"
 NETWORKS_FOLDER, BUNDLES_FOLDER = "networks", "bundle"
@@ -84,7 +91,7 @@ def run_recipe(
     """Make the n-gram model, the networks, the bundle and the report in ``folder``.
 
     Raises:
-        ConfigError: a text of the recipe is missing from ``data``.
+        ConfigError: a text of the recipe is missing from ``data``, or matplotlib is missing.
         RescorerError: a stage fails; the results of earlier stages remain.
     """
     run = start_run(recipe, data, folder, device, threads)
@@ -105,6 +112,8 @@ def start_run(recipe: Recipe, data: Path, folder: Path, device: str, threads: in
     missing = sorted({name for name in names if name and not (data / name).exists()})
     if missing:
         raise ConfigError(f"{data} has no {', '.join(missing)}; give the folder of the texts with --data")
+    if recipe.networks:
+        check_plotting()  # now rather than after hours of training
     folder.mkdir(parents=True, exist_ok=True)
     train, validation = tuple(data / name for name in text.train), data / text.validation
     if text.held_out_lines:
@@ -212,6 +221,7 @@ def make_bundle_ngram(run: RecipeRun) -> Path:
     output = run.folder / "pruned.arpa.gz"
     with atomic_output(output) as partial:
         pruned.save(partial)
+    record_normaliser(output, run.normaliser)
     return output
 
 
