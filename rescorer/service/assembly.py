@@ -77,13 +77,13 @@ def threads_of(settings: ServiceSettings) -> int:
     return settings.threads or max(1, (count_cpus() - settings.front_ends) // max(1, settings.workers))
 
 
-def create_admission(settings: ServiceSettings) -> Admission:
+def create_admission(settings: ServiceSettings, batcher: Batcher) -> Admission:
     return Admission(
         Quota("lists", settings.max_in_flight_lists, settings.max_client_lists),
         Quota("tokens", settings.max_in_flight_tokens),
-        # With less than a quarter of a batch per worker in flight, throughput does not predict how long a
-        # list takes.
+        # After less than a quarter of a batch per worker, throughput does not predict how long a list takes.
         settings.max_batch_tokens // 4 * max(1, settings.workers),
+        batcher.cost_before,
     )
 
 

@@ -125,10 +125,9 @@ class Server:
             settings.worker_timeout_s,
             self.metrics.worker_restarts.inc,
         )
-        self.admission = create_admission(settings)
         self.models = create_repository(settings, self.pool)
         self._threads = ThreadPoolExecutor(MESSAGE_THREADS, "messages")
-        offloader = Offloader(self._threads)
+        offloader = Offloader(self._threads, MESSAGE_THREADS)
         self.batcher = Batcher(
             self.pool,
             offloader,
@@ -137,13 +136,14 @@ class Server:
             self._record_batch,
             self.metrics.failed_batches.inc,
         )
+        self.admission = create_admission(settings, self.batcher)
         self.shadow = create_shadow(settings, self.models, self.batcher, self.metrics)
         self._drain = Drain()
         self._service = RescorerService(
             settings,
             self.models,
             self.admission,
-            create_admission(settings),
+            create_admission(settings, self.batcher),
             Dispatcher(self.batcher, settings.max_batch_tokens, self.metrics),
             offloader,
             self._drain,

@@ -114,11 +114,15 @@ class RescorerService(RescorerServiceServicer):
             async with self._admission.admit(
                 call.client, 1, n_tokens, remaining_s=call.remaining_s
             ) as ticket:
-                prepared_request = await self._run(lambda: prepare_texts(ranker, request), n_tokens)
-                self._admission.correct(ticket, prepared_request.tokens)
+                prepared_request = await self._run(
+                    lambda: prepare_texts(ranker, request), n_tokens, call.client
+                )
+                self._admission.begin_scoring(ticket, prepared_request.tokens)
                 outcomes = await self._score(prepared_request, call)
                 response = await self._run(
-                    lambda: write_text_scores(prepared_request, outcomes), prepared_request.tokens
+                    lambda: write_text_scores(prepared_request, outcomes),
+                    prepared_request.tokens,
+                    call.client,
                 )
         response.timing.CopyFrom(make_timing(outcomes, call.arrived_at, current_call.get().timings))
         return response
@@ -147,22 +151,25 @@ class RescorerService(RescorerServiceServicer):
                 async with self._admission.admit(
                     call.client, *size, remaining_s=call.remaining_s, wait=wait
                 ) as ticket:
-                    prepared_request = await self._prepare(ranker, request)
-                    self._admission.correct(ticket, prepared_request.tokens)
+                    prepared_request = await self._prepare(ranker, request, call)
+                    self._admission.begin_scoring(ticket, prepared_request.tokens)
                     outcomes = await self._score(prepared_request, call)
                     return await self._respond(prepared_request, outcomes, request, response, call)
             except Overloaded:
                 self._metrics.rejected_lists.inc(len(request.lists))
                 if not call.fallback:
                     raise
-            async with self._late_admission.admit(call.client, *size):
-                prepared_request = await self._prepare(ranker, request)
+            async with self._late_admission.admit(call.client, *size) as ticket:
+                prepared_request = await self._prepare(ranker, request, call)
+                self._late_admission.begin_scoring(ticket, prepared_request.tokens)
                 outcomes = await self._score(prepared_request, call, late=True)
                 return await self._respond(prepared_request, outcomes, request, response, call)
 
-    async def _prepare(self, ranker: ListRanker, request: RescoreRequest) -> PreparedRequest:
+    async def _prepare(
+        self, ranker: ListRanker, request: RescoreRequest, call: CallContext
+    ) -> PreparedRequest:
         return await self._run(
-            lambda: prepare_lists(ranker, request, self._settings), estimate_tokens(request)
+            lambda: prepare_lists(ranker, request, self._settings), estimate_tokens(request), call.client
         )
 
     async def _score(
@@ -190,14 +197,15 @@ class RescorerService(RescorerServiceServicer):
                 prepared_request, outcomes, request, response, call.request_id, self._metrics
             ),
             prepared_request.tokens,
+            call.client,
         )
         telemetry = current_call.get()
         telemetry.failed_lists += sum(answer.status.code != 0 for answer in response.lists)
         response.timing.CopyFrom(make_timing(outcomes, call.arrived_at, telemetry.timings))
         return response
 
-    async def _run(self, job: Callable[[], Result], tokens: int) -> Result:
-        result, timings = await self._offloader.run(job, tokens)
+    async def _run(self, job: Callable[[], Result], tokens: int, client: Hashable) -> Result:
+        result, timings = await self._offloader.run(job, tokens, client)
         current_call.get().record_timings(timings)
         return result
 

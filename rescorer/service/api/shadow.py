@@ -85,7 +85,7 @@ class Shadow:
         self._share, self._max_batch_tokens = share, max_batch_tokens
         self._metrics = metrics
         self._thread = ThreadPoolExecutor(1, "shadow")
-        self._batcher = Batcher(pool, Offloader(self._thread, 0), max_batch_tokens)
+        self._batcher = Batcher(pool, Offloader(self._thread, small_tokens=0), max_batch_tokens)
         self._waiting: asyncio.Queue[AnsweredList] = asyncio.Queue(MAX_WAITING_LISTS)
         self._running: asyncio.Task[None] | None = None
         self._reloading: asyncio.Task[None] | None = None

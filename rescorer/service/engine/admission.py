@@ -1,5 +1,8 @@
 """Decide which calls are admitted, by what is in flight, whose it is, and whether a deadline can be met.
 
+How long a call would take follows from its client's turn in the fair queue: other clients may have more work
+in flight than that, which is scored later.
+
 Calls are counted here rather than by gRPC, whose own limit would also refuse health checks.
 """
 
@@ -9,10 +12,12 @@ import asyncio
 import math
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from contextlib import asynccontextmanager
+from typing import Protocol
 
 from rescorer.errors import Overloaded
+from rescorer.service.engine.fair_queue import NO_WORK, Work
 
 REFUSED_MEMORY_S = 10.0
 """How long after a refusal other clients leave capacity for the refused client."""
@@ -128,11 +133,26 @@ class Quota:
             self._held_by.pop(client, None)
 
 
+class CostBefore(Protocol):
+    """Predicts the cost of everything that is scored before the last of some new items of a client.
+
+    ``expected`` is work that clients will add before them.
+    """
+
+    def __call__(self, client: Hashable, work: Work, expected: Mapping[Hashable, Work], /) -> float: ...
+
+
 class Ticket:
-    """Amounts that an admitted call holds; ``Admission.correct`` updates them once the tokens are counted."""
+    """What an admitted call holds."""
 
     def __init__(self, client: Hashable, lists: int, tokens: int) -> None:
         self.client, self.lists, self.tokens = client, lists, tokens
+        self.is_expected = False
+        """Whether the call's work is not in the queue yet."""
+
+    @property
+    def work(self) -> Work:
+        return Work(self.tokens, self.lists)
 
 
 class Admission:
@@ -141,18 +161,27 @@ class Admission:
     Args:
         lists: quota of lists in flight.
         tokens: quota of tokens in flight.
-        min_tokens: number of tokens in flight below which no call is refused because of its deadline.
+        min_tokens: number of tokens before a call below which it is not refused because of its deadline.
+        cost_before: predicts the number of tokens before a call from the queue.
         throughput: estimate of the tokens scored per second.
     """
 
     def __init__(
-        self, lists: Quota, tokens: Quota, min_tokens: int, throughput: Throughput | None = None
+        self,
+        lists: Quota,
+        tokens: Quota,
+        min_tokens: int,
+        cost_before: CostBefore,
+        throughput: Throughput | None = None,
     ) -> None:
         self.lists, self.tokens = lists, tokens
         self.throughput = throughput or Throughput()
         self._min_tokens = min_tokens
+        self._cost_before = cost_before
+        self._expected: dict[Hashable, Work] = {}
+        """Work of admitted calls that are being prepared, by client."""
         self._refused_at: dict[Hashable, float] = {}  # by client, oldest first
-        self._changed = asyncio.Condition()
+        self._waiting: list[asyncio.Future[None]] = []  # calls that wait for capacity, longest wait first
 
     @asynccontextmanager
     async def admit(
@@ -175,56 +204,79 @@ class Admission:
             Overloaded: If there is no capacity, or the deadline would probably be missed.
         """
         ticket = Ticket(client, lists, tokens)
-        async with self._changed:
-            if wait:
-                await self._changed.wait_for(lambda: self._fits(ticket))
-            elif reason := self._reason_to_refuse(ticket, remaining_s):
-                self._remember_refused(client)
-                raise Overloaded(f"{reason}; try again later", retry_after_s=self.retry_after_s())
-            self.throughput.mark_busy()
-            self.lists.add(client, lists)
-            self.tokens.add(client, ticket.tokens)
+        if wait:
+            await self._wait_for_capacity(ticket)
+        elif reason := self._reason_to_refuse(ticket, remaining_s):
+            self._remember_refused(client)
+            raise Overloaded(f"{reason}; try again later", retry_after_s=self.retry_after_s(client))
+        self.throughput.mark_busy()
+        self.lists.add(client, lists)
+        self.tokens.add(client, tokens)
+        self._expect(ticket)
         try:
             yield ticket
         finally:
+            self._stop_expecting(ticket)
             self.lists.add(client, -ticket.lists)
             self.tokens.add(client, -ticket.tokens)
             if not self.lists.held and not self.tokens.held:
                 self.throughput.mark_idle()
-            async with self._changed:
-                self._changed.notify_all()
+            self._wake_waiting()
 
-    def correct(self, ticket: Ticket, tokens: int) -> None:
-        """Replace the estimated number of tokens of a call by the counted one."""
+    def begin_scoring(self, ticket: Ticket, tokens: int) -> None:
+        """Record that the work of a call is put into the queue now.
+
+        Args:
+            tokens: the counted number of tokens, which replaces the estimate.
+        """
+        self._stop_expecting(ticket)
         self.tokens.add(ticket.client, tokens - ticket.tokens)
         ticket.tokens = tokens
 
-    def predicted_wait_s(self) -> float:
-        """Predict how long a call that arrives now would wait until its scoring begins."""
-        return self.throughput.seconds_for(self.tokens.held)
-
-    def retry_after_s(self) -> float:
-        """Seconds until a refused caller may find capacity; randomised so that callers do not all return
-        together."""
+    def retry_after_s(self, client: Hashable) -> float:
+        """Seconds until a refused client may find capacity, when its present work will have been scored;
+        randomised so that callers do not all return together."""
+        wait_s = self.throughput.seconds_for(self._cost_before(client, NO_WORK, self._expected))
         low, high = RETRY_BOUNDS_S
-        return min(max(self.predicted_wait_s(), low), high) * random.uniform(0.8, 1.2)
+        return min(max(wait_s, low), high) * random.uniform(0.8, 1.2)
 
     def _reason_to_refuse(self, ticket: Ticket, remaining_s: float) -> str:
         shared = self._has_other_clients(ticket.client)
         for quota, amount in ((self.lists, ticket.lists), (self.tokens, ticket.tokens)):
             if reason := quota.reason_to_refuse(ticket.client, amount, shared=shared):
                 return reason
-        wait_s = self.throughput.seconds_for(self.tokens.held + ticket.tokens)
-        if self.tokens.held >= self._min_tokens and wait_s > USABLE_DEADLINE_SHARE * remaining_s:
+        if remaining_s == math.inf:
+            return ""
+        tokens_before = self._cost_before(ticket.client, ticket.work, self._expected)
+        wait_s = self.throughput.seconds_for(tokens_before + ticket.tokens)
+        if tokens_before >= self._min_tokens and wait_s > USABLE_DEADLINE_SHARE * remaining_s:
             return f"an answer would take about {wait_s:.2f} s, but the deadline is in {remaining_s:.2f} s"
         return ""
 
-    def _fits(self, ticket: Ticket) -> bool:
-        """Whether there is capacity for a waiting call; if not, other clients have to leave some for it."""
-        if not self._reason_to_refuse(ticket, math.inf):
-            return True
-        self._remember_refused(ticket.client)
-        return False
+    async def _wait_for_capacity(self, ticket: Ticket) -> None:
+        """Wait until a call fits; meanwhile other clients have to leave some capacity for it."""
+        while self._reason_to_refuse(ticket, math.inf):
+            self._remember_refused(ticket.client)
+            released = asyncio.get_running_loop().create_future()
+            self._waiting.append(released)
+            await released
+
+    def _wake_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for released in waiting:
+            if not released.done():
+                released.set_result(None)
+
+    def _expect(self, ticket: Ticket) -> None:
+        ticket.is_expected = True
+        self._expected[ticket.client] = self._expected.get(ticket.client, NO_WORK).plus(*ticket.work)
+
+    def _stop_expecting(self, ticket: Ticket) -> None:
+        if ticket.is_expected:
+            ticket.is_expected = False
+            expected = self._expected.pop(ticket.client).plus(-ticket.tokens, -ticket.lists)
+            if expected != NO_WORK:
+                self._expected[ticket.client] = expected
 
     def _remember_refused(self, client: Hashable) -> None:
         self._refused_at.pop(client, None)  # reinsert at the end, so that the oldest come first

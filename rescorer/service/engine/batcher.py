@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import numpy as np
 import structlog
 
 from rescorer.errors import ScoringError, Unavailable
-from rescorer.service.engine.fair_queue import FairQueue
+from rescorer.service.engine.fair_queue import Work
 from rescorer.service.engine.offload import Offloader
+from rescorer.service.engine.two_level_queue import TwoLevelQueue
 from rescorer.service.engine.work_item import BatchScores, ItemScores, WorkItem, build_batch_trie
 from rescorer.service.observability.timings import QUEUE, PhaseTiming, timings_from_seconds
 from rescorer.service.workers.pool import WorkerPool
@@ -53,7 +54,8 @@ class Batcher:
         self._max_batch_tokens = max_batch_tokens
         self._wait_s = wait_ms / 1e3
         self._on_scored, self._on_failed = on_scored, on_failed
-        self._queue: FairQueue[WorkItem] = FairQueue(WorkItem.is_finished)
+        self._queue: TwoLevelQueue[WorkItem] = TwoLevelQueue(WorkItem.is_finished)
+        self._cost_in_batches = 0
         self._arrival = asyncio.Event()
         self._lanes: list[asyncio.Task[None]] = []
 
@@ -73,7 +75,7 @@ class Batcher:
 
     def put(self, item: WorkItem, client: Hashable, *, urgent: bool = False) -> None:
         """Queue an item; ``item.future`` will receive its scores or an error."""
-        self._queue.put(item, item.cost, client=client, kind=item.kind, urgent=urgent)
+        item.leave_queue = self._queue.put(item, item.cost, client=client, kind=item.kind, urgent=urgent)
         self._arrival.set()
 
     def cancel(self, items: Sequence[WorkItem]) -> None:
@@ -81,7 +83,13 @@ class Batcher:
         for item in items:
             if not item.future.done():
                 item.future.cancel()
-                self._queue.count_finished()
+                item.leave_queue()
+
+    def cost_before(
+        self, client: Hashable, work: Work, expected: Mapping[Hashable, Work] | None = None
+    ) -> float:
+        """Predict the cost of what is scored before the last of some new items; see ``FairQueue``."""
+        return self._cost_in_batches + self._queue.cost_before(client, work, expected)
 
     async def _run_lane(self) -> None:
         while True:
@@ -92,6 +100,8 @@ class Batcher:
                 log.error("a batch failed", exc_info=error)
                 for item in items:
                     item.fail(ScoringError(f"{type(error).__name__}: {error}"))
+            finally:
+                self._cost_in_batches -= sum(item.cost for item in items)
             # Let the lane that now has the worker fill up its batch first.
             await asyncio.sleep(0)
 
@@ -104,6 +114,7 @@ class Batcher:
             if self._wait_s:
                 await asyncio.sleep(self._wait_s)
             if items := self._queue.take(self._max_batch_tokens):  # empty if all were finished
+                self._cost_in_batches += sum(item.cost for item in items)
                 return items
 
     async def _serve(self, items: list[WorkItem]) -> None:
@@ -176,10 +187,14 @@ class Batcher:
         if not items:
             return []
         budget = self._max_batch_tokens - sum(item.cost for item in items)
-        return self._queue.take_more(items[0].kind, budget)
+        joining = self._queue.take_more(items[0].kind, budget)
+        self._cost_in_batches += sum(item.cost for item in joining)
+        return joining
 
     async def _build_trie(self, items: list[WorkItem]) -> tuple[HypothesisTrie, list[PhaseTiming]]:
-        return await self._offloader.run(lambda: build_batch_trie(items), sum(item.cost for item in items))
+        cost = sum(item.cost for item in items)
+        # Urgent, because a worker would wait.
+        return await self._offloader.run(lambda: build_batch_trie(items), cost, urgent=True)
 
     async def _score(
         self, worker: Worker, items: Sequence[WorkItem], trie: HypothesisTrie, timings: list[PhaseTiming]

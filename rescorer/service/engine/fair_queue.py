@@ -1,27 +1,69 @@
 """A fair queue of items that are served in batches; all items of a batch are of the same kind.
 
-It uses start-time fair queueing (Goyal, Vin and Cheng 1996): each item gets a tag, the virtual time at which
-its client's share of the service reaches it, and the item with the smallest tag is served first. A client
-that sends much work delays only itself.
+It uses start-time fair queueing (Goyal, Vin and Cheng 1996): each client has a tag, the virtual time at which
+its share of the service reaches its next item, and the client with the smallest tag is served first. A client
+that sends much work delays only itself, and what precedes a new item follows from the tags.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping
+from functools import partial
+from typing import Generic, NamedTuple, TypeVar
 
 Item = TypeVar("Item")
-Entry = tuple[float, int, int, Item]
-"""Tag, sequence number, cost and item."""
 
-URGENT = 1 << 62
-"""Subtracted from the sequence number of an urgent item, so that it precedes other items of the same tag."""
 MAX_REMEMBERED_CLIENTS = 1024
 """Number of remembered clients above which those without influence on future tags are forgotten."""
-SWEEP_ABOVE = 256
-"""Number of finished items above which they are removed from the heaps, if they are the majority."""
+
+
+class Work(NamedTuple):
+    """The cost of some items, and their number."""
+
+    cost: int = 0
+    items: int = 0
+
+    def plus(self, cost: int, items: int) -> Work:
+        return Work(self.cost + cost, self.items + items)
+
+    def due_within(self, span: float) -> float:
+        """Return the cost of the items that are due within a span of virtual time, its end included.
+
+        The first item is due at the beginning, and each of the others when the previous one is paid. They are
+        assumed to cost the same.
+        """
+        if span < 0 or not self.cost:
+            return 0.0
+        cost_per_item = self.cost / self.items
+        return min(self.cost, (span // cost_per_item + 1) * cost_per_item)
+
+
+NO_WORK = Work()
+
+
+class Flow(Generic[Item]):
+    """The waiting items of one client, by kind and in the order of their arrival."""
+
+    def __init__(self, client: Hashable) -> None:
+        self.client = client
+        self.tag = 0
+        """Virtual time at which the next item is due."""
+        self.waiting = NO_WORK
+        self.entries: dict[Hashable, deque[Entry[Item]]] = {}
+
+
+class Entry(Generic[Item]):
+    """The place of an item in the queue."""
+
+    __slots__ = ("cost", "flow", "item", "kind", "number")
+
+    def __init__(self, number: int, item: Item, cost: int, kind: Hashable, flow: Flow[Item]) -> None:
+        self.number, self.item, self.cost, self.kind = number, item, cost, kind
+        self.flow: Flow[Item] | None = flow
+        """None: the item no longer waits."""
 
 
 class FairQueue(Generic[Item]):
@@ -33,77 +75,158 @@ class FairQueue(Generic[Item]):
 
     def __init__(self, is_finished: Callable[[Item], bool] = lambda item: False) -> None:
         self._is_finished = is_finished
-        self._heaps: dict[Hashable, list[Entry[Item]]] = {}  # by kind
-        self._virtual_time = 0.0
-        self._next_tags: dict[Hashable, float] = {}  # by client: the earliest tag of its next item
+        self._virtual_time = 0
+        self._flows: dict[Hashable, Flow[Item]] = {}  # by client
+        self._busy: dict[Hashable, Flow[Item]] = {}  # by client: those with waiting items
+        self._heaps: dict[Hashable, list[tuple[int, int, Flow[Item]]]] = {}
+        """By kind: the flows that have had such items since they were last looked at, with their tags and the
+        numbers of their first items, both of which may have grown since."""
         self._numbers = itertools.count()
-        self._n_finished = 0
+        self._n_waiting = 0
+        self.waiting_cost = self.taken_cost = 0
+        """Cost of the waiting items, and of all that have ever been taken."""
 
     def __len__(self) -> int:
-        """Number of items, including finished ones that have not been removed yet."""
-        return sum(len(heap) for heap in self._heaps.values())
+        """Number of items, including finished ones that have not been skipped yet."""
+        return self._n_waiting
 
-    def put(
-        self, item: Item, cost: int, *, client: Hashable = "", kind: Hashable = "", urgent: bool = False
-    ) -> None:
-        """Add an item.
+    def put(self, item: Item, cost: int, *, client: Hashable = "", kind: Hashable = "") -> Callable[[], None]:
+        """Add an item; return a function that removes it, if it still waits, at no cost to its client.
 
         Args:
             cost: cost of serving the item, above 0.
             kind: only items of the same kind are taken together.
-            urgent: serve the item before all waiting ones, whichever client sent it.
         """
-        tag = self._virtual_time
-        if not urgent:
-            tag = max(tag, self._next_tags.get(client, 0.0))
-            self._next_tags[client] = tag + cost
-        number = next(self._numbers)
-        entry = (tag, number - URGENT if urgent else number, cost, item)
-        heapq.heappush(self._heaps.setdefault(kind, []), entry)
-        if len(self._next_tags) > MAX_REMEMBERED_CLIENTS:
-            self._next_tags = {
-                name: next_tag for name, next_tag in self._next_tags.items() if next_tag > self._virtual_time
-            }
+        flow = self._flow_of(client)
+        if not flow.waiting.items:
+            flow.tag = max(flow.tag, self._virtual_time)
+            self._busy[client] = flow
+        entry = Entry(next(self._numbers), item, cost, kind, flow)
+        if kind not in flow.entries:
+            flow.entries[kind] = deque()
+            heapq.heappush(self._heaps.setdefault(kind, []), (flow.tag, entry.number, flow))
+        flow.entries[kind].append(entry)
+        flow.waiting = flow.waiting.plus(cost, 1)
+        self._n_waiting += 1
+        self.waiting_cost += cost
+        return partial(self._remove, entry)
 
     def take(self, budget: int) -> list[Item]:
         """Remove and return the next items, all of one kind, that cost at most ``budget`` together.
 
         The first item is returned even if it alone costs more. The result is empty if nothing is waiting.
         """
-        return self._take(self._next_kind(), budget, at_least=1)
+        return self._take(self.next_kind(), budget, at_least=1)
 
     def take_more(self, kind: Hashable, budget: int) -> list[Item]:
         """Remove and return the next items if they are of this kind and cost at most ``budget`` together."""
-        return self._take(kind, budget, at_least=0) if kind == self._next_kind() else []
+        return self._take(kind, budget, at_least=0) if kind == self.next_kind() else []
 
-    def _next_kind(self) -> Hashable:
+    def next_kind(self) -> Hashable:
         """Return the kind of the next item; None if nothing is waiting."""
-        for heap in self._heaps.values():
-            self._skip_finished(heap)
-        self._heaps = {kind: heap for kind, heap in self._heaps.items() if heap}
-        return min(self._heaps, key=lambda kind: self._heaps[kind][0][:2], default=None)
+        firsts = {kind: flow for kind in list(self._heaps) if (flow := self._first_flow(kind))}
+        return min(
+            firsts, key=lambda kind: (firsts[kind].tag, firsts[kind].entries[kind][0].number), default=None
+        )
+
+    def cost_before(
+        self, client: Hashable, work: Work, expected: Mapping[Hashable, Work] | None = None
+    ) -> float:
+        """Predict the cost of everything that will be served before the last of some new items.
+
+        Of another client, that is what is due by its tag until the last new item is due. If all items of a
+        client cost the same and nothing else arrives, the prediction is exact; otherwise it is off by less
+        than an item per client.
+
+        Args:
+            work: the new items. All but the last are included in the result.
+            expected: work that clients will add before the new items.
+        """
+        expected = expected or {}
+        own = self._work_of(client, expected)
+        first_items_cost = work.cost * (work.items - 1) / work.items if work.items else 0.0
+        before = own.cost + first_items_cost
+        due = self._tag_of(client) + before
+        for other in (self._busy.keys() | expected.keys()) - {client}:
+            before += self._work_of(other, expected).due_within(due - self._tag_of(other))
+        return before
+
+    def _work_of(self, client: Hashable, expected: Mapping[Hashable, Work]) -> Work:
+        flow = self._busy.get(client)
+        return (flow.waiting if flow else NO_WORK).plus(*expected.get(client, NO_WORK))
+
+    def _tag_of(self, client: Hashable) -> int:
+        """Virtual time at which the next item of a client is due."""
+        flow = self._flows.get(client)
+        if flow is None:
+            return self._virtual_time
+        return flow.tag if flow.waiting.items else max(flow.tag, self._virtual_time)
+
+    def _flow_of(self, client: Hashable) -> Flow[Item]:
+        if client not in self._flows:
+            if len(self._flows) >= MAX_REMEMBERED_CLIENTS:
+                self._flows = {
+                    name: flow
+                    for name, flow in self._flows.items()
+                    if flow.waiting.items or flow.tag > self._virtual_time
+                }
+            self._flows[client] = Flow(client)
+        return self._flows[client]
 
     def _take(self, kind: Hashable, budget: int, at_least: int) -> list[Item]:
-        heap = self._heaps.get(kind, [])
         items: list[Item] = []
-        while heap and (len(items) < at_least or heap[0][2] <= budget):
-            tag, _, cost, item = heapq.heappop(heap)
-            self._virtual_time = max(self._virtual_time, tag)
-            budget -= cost
-            items.append(item)
-            self._skip_finished(heap)
+        while (flow := self._first_flow(kind)) is not None:
+            entry = flow.entries[kind][0]
+            if len(items) >= at_least and entry.cost > budget:
+                break
+            self._pop(flow, kind)
+            self._virtual_time = max(self._virtual_time, flow.tag)
+            flow.tag += entry.cost
+            budget -= entry.cost
+            self.taken_cost += entry.cost
+            items.append(entry.item)
+        self._start_over_if_empty()
         return items
 
-    def count_finished(self) -> None:
-        """Record that a waiting item has finished; remove the finished items once they are the majority."""
-        self._n_finished += 1
-        if self._n_finished > SWEEP_ABOVE and 2 * self._n_finished > len(self):
-            self._n_finished = 0
-            for heap in self._heaps.values():
-                heap[:] = [entry for entry in heap if not self._is_finished(entry[-1])]
-                heapq.heapify(heap)
+    def _first_flow(self, kind: Hashable) -> Flow[Item] | None:
+        """Return the flow with the smallest tag among those with unfinished items of a kind."""
+        heap = self._heaps.get(kind, [])
+        while heap:
+            tag, number, flow = heap[0]
+            entries = flow.entries[kind]
+            while entries and self._is_finished(entries[0].item):
+                self._pop(flow, kind)
+            if not entries:
+                del flow.entries[kind]
+                heapq.heappop(heap)
+            elif (tag, number) != (flow.tag, entries[0].number):
+                heapq.heapreplace(heap, (flow.tag, entries[0].number, flow))
+            else:
+                return flow
+        self._heaps.pop(kind, None)
+        return None
 
-    def _skip_finished(self, heap: list[Entry[Item]]) -> None:
-        while heap and self._is_finished(heap[0][-1]):
-            heapq.heappop(heap)
-            self._n_finished = max(0, self._n_finished - 1)
+    def _remove(self, entry: Entry[Item]) -> None:
+        if entry.flow is not None:
+            entry.flow.entries[entry.kind].remove(entry)
+            self._leave(entry, entry.flow)
+            self._start_over_if_empty()
+
+    def _start_over_if_empty(self) -> None:
+        """Forget what clients have used once nobody waits for it."""
+        if not self._n_waiting:
+            self._flows.clear()
+            self._heaps.clear()
+            self._virtual_time = 0
+
+    def _pop(self, flow: Flow[Item], kind: Hashable) -> None:
+        self._leave(flow.entries[kind].popleft(), flow)
+
+    def _leave(self, entry: Entry[Item], flow: Flow[Item]) -> None:
+        """Stop counting an item as waiting."""
+        entry.flow = None
+        self._n_waiting -= 1
+        self.waiting_cost -= entry.cost
+        flow.waiting = flow.waiting.plus(-entry.cost, -1)
+        if not flow.waiting.items:
+            del self._busy[flow.client]

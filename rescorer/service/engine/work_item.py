@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -94,6 +94,8 @@ class WorkItem:
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
     """Receives the scores."""
+    leave_queue: Callable[[], None] = lambda: None
+    """Removes the item from the queue, if it still waits there."""
 
     @property
     def kind(self) -> tuple[str, tuple[str, ...]]:

@@ -1,44 +1,97 @@
-"""The fair queue and admission: no item is lost, budgets are respected, and every client gets a share."""
+"""The fair queue: no item is lost, budgets are respected, and every client gets its predicted share."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import random
 from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer.errors import Overloaded
-from rescorer.service.engine.admission import Admission, Quota, Throughput
-from rescorer.service.engine.fair_queue import SWEEP_ABOVE, FairQueue
+from rescorer.service.engine.fair_queue import MAX_REMEMBERED_CLIENTS, NO_WORK, FairQueue, Work
+from rescorer.service.engine.two_level_queue import TwoLevelQueue
+from tests.support.plain_fair_queue import PlainFairQueue
 
 item_lists = st.lists(
     st.tuples(st.sampled_from("abc"), st.integers(1, 9), st.sampled_from(["x", "y"]), st.booleans()),
     max_size=40,
 )
+operations = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), st.sampled_from("abcd"), st.integers(1, 9)),
+        st.tuples(st.just("take"), st.just(""), st.just(0)),
+        st.tuples(st.just("remove"), st.just(""), st.integers(0, 60)),
+    ),
+    max_size=60,
+)
 
 
-@given(item_lists, st.integers(1, 20), st.sets(st.integers(0, 39)))
-def test_takes_every_item_once_in_batches_of_one_kind(items, budget, finished):
-    queue = FairQueue(lambda number: number in finished)
-    for number, (client, cost, kind, urgent) in enumerate(items):
+@given(item_lists, st.integers(1, 20), st.sets(st.integers(0, 39)), st.sets(st.integers(0, 39)))
+def test_takes_every_item_once_in_batches_of_one_kind(items, budget, finished, removed):
+    queue: TwoLevelQueue[int] = TwoLevelQueue(lambda number: number in finished)
+    leave = [
         queue.put(number, cost, client=client, kind=kind, urgent=urgent)
+        for number, (client, cost, kind, urgent) in enumerate(items)
+    ]
+    for number in removed & set(range(len(items))):
+        leave[number]()
+        leave[number]()  # without effect
     taken: list[int] = []
     while batch := queue.take(budget):
         batch += queue.take_more(items[batch[0]][2], budget - sum(items[number][1] for number in batch))
         assert len({items[number][2] for number in batch}) == 1
         assert len(batch) == 1 or sum(items[number][1] for number in batch) <= budget
         taken += batch
-    assert sorted(taken) == [number for number in range(len(items)) if number not in finished]
+    assert len(queue) == 0
+    assert sorted(taken) == [number for number in range(len(items)) if number not in finished | removed]
     for client in "abc":
         for kind in "xy":  # the items of one client are served in their order
             own = [
                 number for number in taken if (items[number][0], *items[number][2:]) == (client, kind, False)
             ]
             assert own == sorted(own)
+
+
+@given(
+    operations, st.sampled_from("abcde"), st.lists(st.integers(1, 9), min_size=1, max_size=5), st.booleans()
+)
+def test_predicts_what_precedes_new_items(operations, client, costs, equal):
+    queue: FairQueue[tuple[str, int, int]] = FairQueue()
+    twin, leave = PlainFairQueue(), []
+    for number, (operation, name, value) in enumerate(operations):
+        if operation == "put":
+            entry = (name, number, ord(name) % 5 + 1 if equal else value)
+            leave.append((entry, queue.put(entry, entry[2], client=name)))
+            twin.put(*entry)
+        elif operation == "take" and twin.waiting:
+            assert queue.take(1) == [twin.take()]
+        elif operation == "remove" and value < len(leave):
+            entry, leave_queue = leave[value]
+            leave_queue()
+            twin.remove(entry)
+    costs = [ord(client) % 5 + 1] * len(costs) if equal else [round(sum(costs) / len(costs))] * len(costs)
+    predicted = queue.cost_before(client, Work(sum(costs), len(costs)))
+    largest = {
+        name: max(cost for other, _, cost in twin.waiting if other == name) for name, _, _ in twin.waiting
+    }
+    actual = twin.cost_before(client, costs)
+    if equal:
+        assert predicted == pytest.approx(actual)
+    else:
+        assert abs(predicted - actual) <= sum(largest.values())
+
+
+def test_predicts_by_turn_and_not_by_all_that_waits():
+    queue: FairQueue[str] = FairQueue()
+    for _ in range(200):
+        queue.put("flood", 5, client="flooding")
+    assert queue.cost_before("modest", Work(5, 1)) == 5
+    assert queue.cost_before("modest", Work(20, 4)) == 15 + 20
+    assert queue.cost_before("flooding", Work(5, 1)) == 1000
+    queue.put("own", 5, client="modest")
+    assert queue.cost_before("flooding", Work(5, 1)) == 1005
+    assert queue.cost_before("modest", NO_WORK, {"modest": Work(10, 2)}) == 15 + 20
+    assert queue.cost_before("third", Work(5, 1), {"fourth": Work(100, 10)}) == 5 + 5 + 10
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=20))
@@ -65,102 +118,41 @@ def test_only_the_next_items_join_a_batch_and_only_if_they_fit():
     assert (queue.take(5), queue.take_more("x", 5), queue.take(5)) == (["other"], [], ["large"])
 
 
-def test_serves_urgent_items_first_and_removes_finished_ones():
-    finished: set[int] = set()
-    queue = FairQueue(finished.__contains__)
-    queue.put(-1, 1)
-    for number in range(10 * SWEEP_ABOVE):
-        queue.put(number, 1)
-        finished.add(number)
-        queue.count_finished()
-    assert len(queue) <= 2 * SWEEP_ABOVE
-    queue.put(-2, 1, urgent=True)
-    assert queue.take(1) == [-2]
-    assert queue.take(9) == [-1]
-    assert queue.take(9) == []
+def test_client_does_not_pay_for_removed_items():
+    queue: FairQueue[str] = FairQueue()
+    leave = [queue.put("removed", 100, client="a") for _ in range(9)]
+    for leave_queue in leave:
+        leave_queue()
+    queue.put("a", 5, client="a")
+    queue.put("b", 5, client="b")
+    assert [queue.take(1), queue.take(1), queue.take(1)] == [["a"], ["b"], []]
 
 
-def test_active_clients_leave_room_for_another():
-    quota = Quota("lists", 12, per_client=9)
-    assert quota.reason_to_refuse("a", 9, shared=False) == ""
-    quota.add("a", 6)
-    assert quota.reason_to_refuse("a", 3, shared=False) == ""
-    assert "expected at most 9 (" in quota.reason_to_refuse("a", 4, shared=False)
-    assert "other clients are active" in quota.reason_to_refuse("a", 1, shared=True)
-    assert quota.reason_to_refuse("b", 6, shared=True) == ""
-    assert "expected at most 12 (" in quota.reason_to_refuse("b", 7, shared=True)
-    quota.add("a", -6)
-    assert quota.reason_to_refuse("b", 99, shared=True) == ""  # alone, it may exceed the capacity
-    assert not quota.has_others("a")
+def test_forgets_clients_without_influence():
+    queue: FairQueue[int] = FairQueue()
+    for _ in range(3 * MAX_REMEMBERED_CLIENTS):
+        queue.put(-1, 2, client="busy")
+    for number in range(3 * MAX_REMEMBERED_CLIENTS):
+        queue.put(number, 1, client=number)
+        assert queue.take(3) in ([-1, number], [number, -1])
+    assert len(queue._flows) <= MAX_REMEMBERED_CLIENTS
 
 
-def test_refusal_because_of_the_deadline_says_when_to_retry():
-    now = [0.0]
-    throughput = Throughput(lambda: now[0])
-    throughput.mark_busy()
-    now[0] = 1.0
-    throughput.record(100)  # 100 tokens per second
-    admission = Admission(Quota("lists", 10), Quota("tokens", 1000), 50, throughput)
-
-    async def make_calls():
-        async with admission.admit("a", 1, 200):
-            with pytest.raises(Overloaded, match="deadline is in") as caught:
-                async with admission.admit("b", 1, 100, remaining_s=2.0):
-                    pass
-            assert 1.5 < caught.value.retry_after_s < 2.5
-            with pytest.raises(Overloaded):  # the prediction has a safety margin
-                async with admission.admit("b", 1, 100, remaining_s=4.0):
-                    pass
-            async with admission.admit("b", 1, 100, remaining_s=5.0) as ticket:
-                admission.correct(ticket, 300)
-                assert admission.tokens.held == 500
-            waiting = asyncio.create_task(wait_for_room(admission))
-            await asyncio.sleep(0)
-            assert not waiting.done()
-        await waiting
-        assert (admission.lists.held, admission.tokens.held) == (0, 0)
-
-    asyncio.run(make_calls())
-
-
-async def wait_for_room(admission: Admission) -> None:
-    async with admission.admit("c", 10, 1, wait=True):
-        pass
-
-
-def test_waiting_client_gets_room_while_another_floods(monkeypatch):
-    monkeypatch.setattr("rescorer.service.engine.admission.REFUSED_MEMORY_S", 0.01)
-    admission, rng = Admission(Quota("lists", 10), Quota("tokens", 1000), 50), random.Random(1)
-
-    async def flood(stop: asyncio.Event) -> None:
-        while not stop.is_set():
-            with contextlib.suppress(Overloaded):
-                async with admission.admit("flooding", 1, 1):
-                    await asyncio.sleep(rng.uniform(0.1, 0.2))
-            await asyncio.sleep(0.001)
-
-    async def make_calls():
-        stop = asyncio.Event()
-        flooding = [asyncio.create_task(flood(stop)) for _ in range(40)]
-        await asyncio.sleep(0.1)
-        assert admission.lists.held == 10
-        async with asyncio.timeout(5), admission.admit("modest", 4, 1, wait=True):
-            stop.set()
-        await asyncio.gather(*flooding)
-
-    asyncio.run(make_calls())
-
-
-def test_throughput_of_large_batches_outweighs_that_of_many_small_ones():
-    now = [0.0]
-    throughput = Throughput(lambda: now[0])
+def test_urgent_items_are_first_but_get_only_half_of_the_service():
+    queue: TwoLevelQueue[str] = TwoLevelQueue()
+    queue.put("normal", 5)
+    queue.put("urgent", 5, urgent=True)
+    assert [queue.take(1), queue.take(1)] == [["urgent"], ["normal"]]
     for _ in range(100):
-        throughput.mark_busy()
-        now[0] += 0.01
-        throughput.record(10)  # 1,000 per second
-        throughput.mark_idle()
-    assert throughput.seconds_for(1000) == pytest.approx(1.0)
-    throughput.mark_busy()
-    now[0] += 0.02
-    throughput.record(1000)
-    assert 0.02 < throughput.seconds_for(1000) < 0.04
+        queue.put("urgent", 5, client="flooding", urgent=True)
+        queue.put("flood", 5, client="flooding")
+    for _ in range(10):
+        queue.put("modest", 5, client="modest")
+    assert queue.cost_before("modest", Work(5, 1)) == 2 * (50 + 55) + 5
+    served: Counter[str] = Counter()
+    while served["modest"] < 10:
+        served.update(queue.take(1))
+    assert served["flood"] <= 12
+    assert served["urgent"] <= 24
+    queue.put("other", 5, client="modest", urgent=True)
+    assert "other" in queue.take(1) + queue.take(1) + queue.take(1)
