@@ -17,7 +17,7 @@ from rescorer.errors import InvalidList
 from rescorer.lm.base import EdgeScores
 from rescorer.lm.mixture import mix_scores
 from rescorer.profiling import Phase, phase
-from rescorer.ranking import Ranking, ranking
+from rescorer.ranking import Ranking, find_empty, ranking
 from rescorer.score_combination import MIXTURE, OOV, WORDS, totals
 from rescorer.trie import HypothesisTrie, Words
 from rescorer.types import NBestList, TextScore, Weights
@@ -99,20 +99,27 @@ class ListRanker:
         return sums
 
     def rank(
-        self, prepared: PreparedList, sums: Mapping[str, np.ndarray], weights: Weights, *, merge: bool = False
+        self,
+        prepared: PreparedList,
+        sums: Mapping[str, np.ndarray],
+        weights: Weights,
+        *,
+        merge: bool = False,
+        drop_empty: bool = False,
     ) -> Ranking:
         """Rank one list by its totals.
 
         Args:
             sums: the result of ``sentence_sums`` for this list's hypotheses.
             merge: merge hypotheses with equal canonical words, adding their probabilities.
+            drop_empty: drop hypotheses without canonical words; the first one stays if all are empty.
 
         Raises:
             InvalidList: a total is not finite.
         """
         components = components_of(prepared, sums)
-        keys = prepared.words if merge else None
-        return ranking(prepared.nbest, components, totals(components, weights), keys)
+        total = totals(components, weights)
+        return rank_prepared(prepared, components, total, merge=merge, drop_empty=drop_empty)
 
     def text_scores(
         self,
@@ -137,6 +144,21 @@ class ListRanker:
             )
             for text, text_words, edges in zip(texts, words, paths, strict=True)
         ]
+
+
+def rank_prepared(
+    prepared: PreparedList,
+    components: Mapping[str, np.ndarray],
+    total: np.ndarray,
+    *,
+    merge: bool,
+    drop_empty: bool,
+    keep_order: bool = False,
+) -> Ranking:
+    """Rank a list by its totals as ``ranking`` does; its canonical words say what is equal and what empty."""
+    dropped = find_empty(prepared.words) if drop_empty else ()
+    merge_by = prepared.words if merge else None
+    return ranking(prepared.nbest, components, total, merge_by, dropped, keep_order=keep_order)
 
 
 def components_of(prepared: PreparedList, sums: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

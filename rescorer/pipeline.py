@@ -73,26 +73,37 @@ class Rescorer:
         return self.scorer.models
 
     def rescore(
-        self, lists: Sequence[NBestList], weights: Weights | None = None, *, merge: bool = False
+        self,
+        lists: Sequence[NBestList],
+        weights: Weights | None = None,
+        *,
+        merge: bool = False,
+        drop_empty: bool = False,
     ) -> list[RescoredList]:
         """Re-rank lists, in input order.
 
         Args:
             weights: weights of the totals; None for the bundle's default.
             merge: merge hypotheses with equal canonical words, adding their probabilities.
+            drop_empty: drop hypotheses without canonical words; the first one stays if all are empty.
 
         Raises:
             InvalidList: a list cannot be scored; use ``rescore_each`` to score the others.
             ConfigError: the weights do not fit the bundle.
         """
-        answers = self.rescore_each(lists, weights, merge=merge)
+        answers = self.rescore_each(lists, weights, merge=merge, drop_empty=drop_empty)
         for answer in answers:
             if isinstance(answer, InputError):
                 raise answer
         return answers  # type: ignore[return-value]
 
     def rescore_each(
-        self, lists: Sequence[NBestList], weights: Weights | None = None, *, merge: bool = False
+        self,
+        lists: Sequence[NBestList],
+        weights: Weights | None = None,
+        *,
+        merge: bool = False,
+        drop_empty: bool = False,
     ) -> list[RescoredList | InvalidList]:
         """Like ``rescore``, but return an error in place of each list that cannot be scored."""
         weights = self.ranker.effective_weights(weights)
@@ -110,7 +121,9 @@ class Rescorer:
             list_sums = {name: values[begin:end] for name, values in sums.items()}
             try:
                 with phase(Phase.RANK):
-                    ranked = self.ranker.rank(prepared, list_sums, weights, merge=merge)
+                    ranked = self.ranker.rank(
+                        prepared, list_sums, weights, merge=merge, drop_empty=drop_empty
+                    )
                     answers[i] = ranked.to_rescored_list(weights, self.bundle.label)
             except InvalidList as error:
                 answers[i] = error

@@ -1,4 +1,4 @@
-"""Rank the hypotheses of a list: settle ties, compute posteriors, merge equal hypotheses."""
+"""Rank the hypotheses of a list: settle ties, compute posteriors, merge equal and drop empty hypotheses."""
 
 from __future__ import annotations
 
@@ -55,6 +55,45 @@ def merge_equal(keys: Sequence[Hashable], totals: np.ndarray) -> tuple[np.ndarra
     return merged, members
 
 
+def find_empty(words: Sequence[Sequence[str]]) -> tuple[int, ...]:
+    """Positions of the hypotheses without words; without the first of them if no hypothesis has words."""
+    empty = tuple(i for i, hypothesis in enumerate(words) if not hypothesis)
+    return empty[1:] if len(empty) == len(words) else empty
+
+
+def select_and_order(
+    totals: np.ndarray,
+    merge_by: Sequence[Hashable] | None = None,
+    dropped: Sequence[int] = (),
+    *,
+    keep_order: bool = False,
+) -> tuple[list[int], np.ndarray, list[tuple[int, ...]]]:
+    """Order the hypotheses of a list, without those that were dropped or merged into another.
+
+    Args:
+        totals: (H,), finite.
+        merge_by: a key per hypothesis; those with equal keys are merged. None: no merging.
+        dropped: positions of the hypotheses to drop; at least one other hypothesis must remain.
+        keep_order: leave the hypotheses in input order.
+
+    Returns:
+        Positions from best to worst; the totals after merging, -inf for hypotheses that are not among these
+        positions; and for each hypothesis the positions merged into it, empty tuples without merging.
+    """
+    members: list[tuple[int, ...]] = [()] * len(totals)
+    if dropped:
+        totals = totals.copy()
+        totals[list(dropped)] = -np.inf
+    if merge_by is not None:
+        left_out = set(dropped)
+        keys = [i if i in left_out else key for i, key in enumerate(merge_by)] if dropped else merge_by
+        totals, members = merge_equal(keys, totals)
+    positions = range(len(totals)) if keep_order else best_first(totals).tolist()
+    if merge_by is not None or dropped:
+        positions = [i for i in positions if totals[i] > -np.inf]
+    return list(positions), totals, members
+
+
 @dataclass(frozen=True, slots=True)
 class Ranking:
     """A ranked list, column by column.
@@ -65,13 +104,15 @@ class Ranking:
 
     nbest: NBestList
     order: Sequence[int]
-    """Input positions from best to worst, without hypotheses that were merged into another."""
+    """Input positions from best to worst, without hypotheses that were dropped or merged into another."""
     totals: Sequence[float]
     log_posteriors: Sequence[float]
     components: Mapping[str, Sequence[float]]
     """Unweighted scores and counts, by name."""
     members: Sequence[tuple[int, ...]]
     """Input positions merged into each hypothesis; empty tuples if merging was not requested."""
+    dropped: Sequence[int] = ()
+    """Input positions of the hypotheses that were dropped because they have no words."""
 
     def to_rescored_list(self, weights: Weights, model: str) -> RescoredList:
         """Build an object per hypothesis, in ranked order.
@@ -94,7 +135,8 @@ class Ranking:
             for i in self.order
         )
         kept = (nbest.reference, nbest.group, nbest.fields, nbest.context)
-        return RescoredList(nbest.id, hypotheses, weights, model, *kept)
+        dropped = tuple(self.dropped)
+        return RescoredList(nbest.id, hypotheses, weights, model, *kept, dropped_ranks=dropped)
 
 
 def ranking(
@@ -102,6 +144,7 @@ def ranking(
     components: Mapping[str, np.ndarray],
     total: np.ndarray,
     merge_by: Sequence[Hashable] | None = None,
+    dropped: Sequence[int] = (),
     *,
     keep_order: bool = False,
 ) -> Ranking:
@@ -110,8 +153,7 @@ def ranking(
     Args:
         components: (H,) float64 by name.
         total: (H,) float64, the weighted sum of the components.
-        merge_by: a key per hypothesis; those with equal keys are merged. None: no merging.
-        keep_order: leave the hypotheses in input order.
+        merge_by, dropped, keep_order: as in ``select_and_order``.
 
     Raises:
         InvalidList: a total is not finite, or its absolute value is larger than ``MAX_TOTAL``.
@@ -119,15 +161,13 @@ def ranking(
     for i in np.flatnonzero(~(np.abs(total) <= MAX_TOTAL))[:1]:
         message = f"the total is {total[i]}; the scores or weights are too large"
         raise InvalidList(message, list_id=nbest.id, hypothesis=int(i), field="streams")
-    members: list[tuple[int, ...]] = [()] * len(total)
-    if merge_by is not None:
-        total, members = merge_equal(merge_by, total)
-    positions = range(len(total)) if keep_order else best_first(total).tolist()
+    order, total, members = select_and_order(total, merge_by, dropped, keep_order=keep_order)
     return Ranking(
         nbest,
-        [i for i in positions if merge_by is None or members[i]],
+        order,
         total.tolist(),
         log_posteriors(total).tolist(),
         {name: values.tolist() for name, values in components.items()},
         members,
+        dropped,
     )

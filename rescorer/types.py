@@ -99,6 +99,9 @@ class RescoredList:
 
     ``ngram``: scored only by the n-gram model; ``first_pass``: in input order. Empty: fully scored.
     """
+    dropped_ranks: tuple[int, ...] = ()
+    """0-based input ranks of the empty hypotheses that were dropped on request; together with
+    ``original_rank`` and ``merged_ranks`` of the hypotheses, they account for the whole input list."""
 
     @property
     def best(self) -> RescoredHypothesis:

@@ -50,6 +50,10 @@ class BenchOptions:
     processor_time: bool = False
     """Measure processor time instead of wall time, so that other work on the machine does not distort the
     results; needs a single thread."""
+    merge: bool = False
+    """Merge equal hypotheses, as ``rescorer rescore --merge`` does."""
+    drop_empty: bool = False
+    """Drop empty hypotheses, as ``rescorer rescore --drop-empty`` does."""
 
     def __post_init__(self) -> None:
         for name, least in (("warm_up", 0), ("repetitions", 1), ("single_lists", 0), ("peer_seconds", 0)):
@@ -169,9 +173,9 @@ def without_streams(rescorer: Rescorer) -> Rescorer:
     return Rescorer(bundle, rescorer.models, rescorer.max_batch_words)
 
 
-def load_rescorer(load: Callable[[], Rescorer]) -> LocalRescorer:
+def load_rescorer(load: Callable[[], Rescorer], options: BenchOptions) -> LocalRescorer:
     """Load a rescorer in a process of the parallel run."""
-    return LocalRescorer(without_streams(load()))
+    return LocalRescorer(without_streams(load()), merge=options.merge, drop_empty=options.drop_empty)
 
 
 def time_run(
@@ -182,8 +186,9 @@ def time_run(
 ) -> dict[Phase, float]:
     """Measure the seconds per phase of one run of the file command over all lists."""
     watch = Stopwatch(options.clock, torch.cuda.synchronize if uses_gpu(rescorer) else lambda: None)
+    local = LocalRescorer(rescorer, merge=options.merge, drop_empty=options.drop_empty)
     with rescored_writer(JSON_LINES, folder / "answers.jsonl") as write, watch.running():
-        rescore_lists(LocalRescorer(rescorer), read(), write, io.StringIO())
+        rescore_lists(local, read(), write, io.StringIO())
     return watch.seconds
 
 

@@ -15,6 +15,7 @@ import typer
 from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.options.lists import FormatOption, ListInputOptions, MapOption, StreamOption
 from rescorer.cli.options.models import DeviceOption, DtypeOption
+from rescorer.cli.options.selection import SelectionOptions
 from rescorer.cli.render.tables import FoldingTable, print_out
 from rescorer.errors import ConfigError, InputError
 from rescorer.files.parallel import ProcessPoolRescorer
@@ -86,6 +87,7 @@ def bench(
         ),
     ] = 1,
     batch_words: Annotated[int, typer.Option(help="Number of words per batch.")] = MAX_BATCH_WORDS,
+    selection: SelectionOptions,
     measurement_options: MeasurementOptions,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")] = None,
 ) -> None:
@@ -106,7 +108,7 @@ def bench(
         raise ConfigError("expected either a file of lists or --synthetic")
     use_threads(threads)
     keep_freed_memory()  # as in `rescorer rescore`; the plain PyTorch scorer benefits too
-    options = BenchOptions(**asdict(measurement_options))
+    options = BenchOptions(**asdict(measurement_options), **asdict(selection))
     with TemporaryDirectory() as name:
         folder = Path(name)
         source = lists or str(folder / "lists.jsonl")
@@ -127,7 +129,9 @@ def bench(
             )
             good = [item for item in read() if isinstance(item, NBestList)]
             load = partial(build_rescorer, spec, good, folder, device, dtype, batch_words)
-        start = partial(ProcessPoolRescorer, partial(load_rescorer, load), processes, batch_words=batch_words)
+        start = partial(
+            ProcessPoolRescorer, partial(load_rescorer, load, options), processes, batch_words=batch_words
+        )
         report = run_benchmark(load(), read, folder, options, start if processes > 1 else None)
     print_report(report)
     if json_file:

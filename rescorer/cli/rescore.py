@@ -15,6 +15,7 @@ from rescorer.bundle import read_bundle
 from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.options.lists import ListInputOptions
 from rescorer.cli.options.models import BundleOption, DeviceOption, DtypeOption
+from rescorer.cli.options.selection import SelectionOptions
 from rescorer.cli.options.weights import WeightOptions, check_first_lists
 from rescorer.cli.output import SOME_REJECTED
 from rescorer.cli.rejects_file import RejectsFile
@@ -57,9 +58,7 @@ def rescore(
     ] = None,
     list_options: ListInputOptions,
     weight_options: WeightOptions,
-    merge: Annotated[
-        bool, typer.Option("--merge", help="Merge hypotheses with the same words after normalisation.")
-    ] = False,
+    selection: SelectionOptions,
     device: DeviceOption = "cpu",
     dtype: DtypeOption = "float32",
     batch_words: Annotated[int, typer.Option(help="Number of words per batch.")] = MAX_BATCH_WORDS,
@@ -91,7 +90,7 @@ def rescore(
     weights = weight_options.resolve(ranker.bundle.weights)
     ranker.effective_weights(weights)  # reject invalid weights and formats before writing anything
     get_renderer(to)
-    load = partial(load_rescorer, bundle, device, dtype, batch_words, weights, merge, to)
+    load = partial(load_rescorer, bundle, device, dtype, batch_words, weights, selection, to)
     lists = check_first_lists(list_options.read(source), weights, list_options.streams, to)
     rejects_path = rejects or (Path(f"{output}.rejects") if output != "-" else None)
     check_paths(source, output, rejects_path)
@@ -131,8 +130,14 @@ def print_summary(summary: FileSummary, rejects_path: Path | None) -> None:
 
 
 def load_rescorer(
-    bundle: Path, device: str, dtype: str, batch_words: int, weights: Weights, merge: bool, to: str
+    bundle: Path,
+    device: str,
+    dtype: str,
+    batch_words: int,
+    weights: Weights,
+    selection: SelectionOptions,
+    to: str,
 ) -> LocalRescorer:
     """Load the models in a scoring process; raises BundleError and ConfigError like ``Rescorer.load``."""
     rescorer = Rescorer.load(bundle, device, batch_words, dtype)
-    return LocalRescorer(rescorer, weights, merge, get_renderer(to))
+    return LocalRescorer(rescorer, weights, selection.merge, selection.drop_empty, get_renderer(to))

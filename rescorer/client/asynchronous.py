@@ -99,11 +99,12 @@ class AsyncClient:
         weights: Weights | str | None = None,
         *,
         merge: bool = False,
+        drop_empty: bool = False,
         fallback: Fallback = "",
         timeout_s: float | None = 30.0,
     ) -> list[Answer]:
         """Like ``Client.rescore``."""
-        items, request = self._requests.rescore(lists, RequestOptions(weights, merge, fallback))
+        items, request = self._requests.rescore(lists, RequestOptions(weights, merge, drop_empty, fallback))
         async with convert_rpc_errors_async(self._connections.diagnosis):
             response = await self._connections.stub.Rescore(
                 request, timeout=timeout_s, metadata=self._connections.metadata
@@ -116,11 +117,12 @@ class AsyncClient:
         weights: Weights | str | None = None,
         *,
         merge: bool = False,
+        drop_empty: bool = False,
         fallback: Fallback = "",
         timeout_s: float | None = 60.0,
     ) -> AsyncIterator[Answer]:
         """Like ``Client.rescore_stream``; ``lists`` is read in the event loop."""
-        options = RequestOptions(weights, merge, fallback)
+        options = RequestOptions(weights, merge, drop_empty, fallback)
         open_calls: deque[BulkCall] = deque()
         errors: list[Exception] = []
         try:

@@ -122,6 +122,7 @@ class Client:
         weights: Weights | str | None = None,
         *,
         merge: bool = False,
+        drop_empty: bool = False,
         fallback: Fallback = "",
         timeout_s: float | None = 30.0,
     ) -> list[Answer]:
@@ -133,6 +134,7 @@ class Client:
             weights: Weights, the name of one of the bundle's weights sets, or None for the bundle's default
                 set.
             merge: Whether to merge hypotheses with equal words.
+            drop_empty: Whether to drop hypotheses without words; the first one stays if all are empty.
             fallback: Degraded answer to accept if time runs out, ``ngram`` or ``first_pass``; the answer's
                 ``degradation`` says whether it was used. If empty, no degraded answer is accepted.
             timeout_s: Deadline of the call in seconds; None waits forever.
@@ -143,7 +145,7 @@ class Client:
         Raises:
             RescorerError: If the call as a whole fails.
         """
-        items, request = self._requests.rescore(lists, RequestOptions(weights, merge, fallback))
+        items, request = self._requests.rescore(lists, RequestOptions(weights, merge, drop_empty, fallback))
         with convert_rpc_errors(self._connections.diagnosis):
             response = self._connections.stub.Rescore(
                 request, timeout=timeout_s, metadata=self._connections.metadata
@@ -156,6 +158,7 @@ class Client:
         weights: Weights | str | None = None,
         *,
         merge: bool = False,
+        drop_empty: bool = False,
         fallback: Fallback = "",
         timeout_s: float | None = 60.0,
     ) -> Iterator[Answer]:
@@ -169,7 +172,7 @@ class Client:
         ``rescore``. If iterating over ``lists`` raises an error, it is raised after the answers to all calls
         built before it.
         """
-        options = RequestOptions(weights, merge, fallback)
+        options = RequestOptions(weights, merge, drop_empty, fallback)
         open_calls: deque[BulkCall] = deque()
         errors: list[Exception] = []
         try:

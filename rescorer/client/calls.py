@@ -63,6 +63,7 @@ class RequestOptions:
 
     weights: Weights | str | None = None
     merge: bool = False
+    drop_empty: bool = False
     fallback: Fallback = ""
 
     def __post_init__(self) -> None:
@@ -74,7 +75,12 @@ class RequestOptions:
     @property
     def fields(self) -> dict[str, Any]:
         """Fields of the request message."""
-        return {**weights_fields(self.weights), "merge": self.merge, "fallback": FALLBACKS[self.fallback]}
+        return {
+            **weights_fields(self.weights),
+            "merge": self.merge,
+            "drop_empty": self.drop_empty,
+            "fallback": FALLBACKS[self.fallback],
+        }
 
 
 @dataclass(slots=True)

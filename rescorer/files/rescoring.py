@@ -80,6 +80,7 @@ class LocalRescorer:
     rescorer: Rescorer
     weights: Weights | None = None
     merge: bool = False
+    drop_empty: bool = False
     render: Callable[[RescoredList], Any] = encode_rescored_list
 
     @property
@@ -96,10 +97,10 @@ class LocalRescorer:
         Raises:
             ConfigError: the weights do not fit the bundle.
         """
-        return [
-            result if isinstance(result, InvalidList) else self._render(result)
-            for result in self.rescorer.rescore_each(lists, self.weights, merge=self.merge)
-        ]
+        results = self.rescorer.rescore_each(
+            lists, self.weights, merge=self.merge, drop_empty=self.drop_empty
+        )
+        return [result if isinstance(result, InvalidList) else self._render(result) for result in results]
 
     def _render(self, rescored: RescoredList) -> RenderedList:
         with phase(Phase.WRITE):

@@ -140,6 +140,7 @@ def write_ranking(ranking: Ranking, message: pb.RescoredList) -> None:
     nbest = ranking.nbest
     message.id = nbest.id
     message.status.SetInParent()
+    message.dropped_ranks.extend(i + 1 for i in ranking.dropped)
     if nbest.fields:
         message.fields.CopyFrom(nbest.fields)  # type: ignore[arg-type]  # the request's Struct
     names, rows = list(ranking.components), list(zip(*ranking.components.values(), strict=True))
@@ -183,6 +184,7 @@ def rescored_from_proto(
         sent.fields,
         sent.context,
         DEGRADATIONS.get(message.degradation, ""),
+        tuple(rank - 1 for rank in message.dropped_ranks),
     )
 
 

@@ -102,6 +102,15 @@ def test_merged_lists_keep_their_first_pass(run, bundle, tmp_path):
     assert (json.loads(out)["first_pass_wer"], json.loads(out)["wer"]) == (0.0, 0.0)
 
 
+def test_rescore_writes_which_hypotheses_it_dropped(run, bundle, tmp_path):
+    source = write(tmp_path / "in.jsonl", record("u1", "<sil>", "the cat", ""), record("u2", "", "-"))
+    output = tmp_path / "out.jsonl"
+    assert run("rescore", source, "-o", output, "--bundle", bundle, "--drop-empty", "--merge")[0] == 0
+    first, second = map(json.loads, output.read_text().splitlines())
+    assert (first["dropped_ranks"], [h["merged_ranks"] for h in first["hypotheses"]]) == ([1, 3], [[2]])
+    assert (second["dropped_ranks"], [h["original_rank"] for h in second["hypotheses"]]) == ([2], [1])
+
+
 def test_evaluate_counts_like_sclite(run, tmp_path):
     source = write(
         tmp_path / "in.jsonl",

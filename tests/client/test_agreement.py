@@ -109,13 +109,15 @@ def lists(draw) -> NBestList:
         weight,
     ),
     st.booleans(),
+    st.booleans(),
 )
-def test_clients_rescore_like_the_library(library, server, client, some_lists, weights, merge):
-    expected_answers = library.rescore_each(some_lists, weights, merge=merge)
+def test_clients_rescore_like_the_library(library, server, client, some_lists, weights, merge, drop_empty):
+    options = {"merge": merge, "drop_empty": drop_empty}
+    expected_answers = library.rescore_each(some_lists, weights, **options)
     results = [
-        client.rescore(some_lists, weights, merge=merge),
-        list(client.rescore_stream(some_lists, weights, merge=merge)),
-        *asyncio.run(rescore_async(server.target, some_lists, weights, merge)),
+        client.rescore(some_lists, weights, **options),
+        list(client.rescore_stream(some_lists, weights, **options)),
+        *asyncio.run(rescore_async(server.target, some_lists, weights, **options)),
     ]
     for answers in results:
         for answer, expected in zip(answers, expected_answers, strict=True):

@@ -84,6 +84,28 @@ def test_merging_adds_probabilities(rescorer):
     )
 
 
+@pytest.mark.parametrize("merge", [False, True])
+def test_drops_empty_hypotheses_and_accounts_for_all(rescorer, merge):
+    sent = nbest("...", "the cat", "", "The cat!", "the mat", acoustic=[9, -1, 9, -2, -3])
+    answer = rescorer.rescore([sent], merge=merge, drop_empty=True)[0]
+    assert answer.dropped_ranks == (0, 2)
+    kept = [h.merged_ranks or (h.original_rank,) for h in answer.hypotheses]
+    assert sorted(rank for ranks in kept for rank in ranks) == [1, 3, 4]
+    assert np.exp([h.log_posterior for h in answer.hypotheses]).sum() == pytest.approx(1.0)
+    alone = rescorer.rescore([nbest("the cat", "The cat!", "the mat", acoustic=[-1, -2, -3])], merge=merge)[0]
+    assert [h.text for h in answer.hypotheses] == [h.text for h in alone.hypotheses]
+    assert answer.best.log_posterior == pytest.approx(alone.best.log_posterior)
+    assert rescorer.rescore([sent])[0].dropped_ranks == ()
+
+
+@pytest.mark.parametrize("merge", [False, True])
+def test_the_first_of_only_empty_hypotheses_stays(rescorer, merge):
+    answer = rescorer.rescore([nbest("", "-", "", acoustic=[-2, -1, 0])], merge=merge, drop_empty=True)[0]
+    assert (len(answer.hypotheses), answer.best.original_rank, answer.dropped_ranks) == (1, 0, (1, 2))
+    assert answer.best.merged_ranks == ((0,) if merge else ())
+    assert answer.best.log_posterior == 0.0
+
+
 def test_scores_empty_long_and_unknown_texts(rescorer):
     generator = np.random.default_rng(1)
     long = " ".join(generator.choice(["the", "cat", "sat", "on", "mat", "zzz"], size=1000))

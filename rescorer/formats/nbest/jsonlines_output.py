@@ -39,8 +39,11 @@ def encode_rescored_list(rescored: RescoredList) -> str:
         _rescored_hypothesis_record(hypothesis, rank)
         for rank, hypothesis in enumerate(rescored.hypotheses, start=1)
     ]
+    record: dict[str, Any]
     weights = {key: value for key, value in weights_to_dict(rescored.weights).items() if key != "tuned_on"}
     record = {"id": rescored.id, "model": rescored.model, "weights": weights, "hypotheses": hypotheses}
+    if rescored.dropped_ranks:
+        record["dropped_ranks"] = [rank + 1 for rank in rescored.dropped_ranks]
     record |= {"context": rescored.context} if rescored.context else {}
     record |= _reference_and_group(rescored.reference, rescored.group)
     return _dump(_add_client_fields(record, rescored.fields))

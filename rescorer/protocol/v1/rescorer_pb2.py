@@ -27,7 +27,7 @@ from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 from google.rpc import status_pb2 as google_dot_rpc_dot_status__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1arescorer/v1/rescorer.proto\x12\x0brescorer.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x17google/rpc/status.proto\"u\n\x0bScoreStream\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\"\n\x04\x62\x61se\x18\x02 \x01(\x0e\x32\x14.rescorer.v1.LogBase\x12$\n\x04sign\x18\x03 \x01(\x0e\x32\x16.rescorer.v1.ScoreSign\x12\x0e\n\x06values\x18\x04 \x03(\x01\"T\n\nHypothesis\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\'\n\x06\x66ields\x18\x02 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x0f\n\x07partial\x18\x03 \x01(\x08\"\xa9\x01\n\tNBestList\x12\n\n\x02id\x18\x01 \x01(\t\x12+\n\nhypotheses\x18\x02 \x03(\x0b\x32\x17.rescorer.v1.Hypothesis\x12)\n\x07streams\x18\x03 \x03(\x0b\x32\x18.rescorer.v1.ScoreStream\x12\x0f\n\x07\x63ontext\x18\x04 \x01(\t\x12\'\n\x06\x66ields\x18\x05 \x01(\x0b\x32\x17.google.protobuf.Struct\"\xe1\x02\n\x07Weights\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x32\n\x07streams\x18\x02 \x03(\x0b\x32!.rescorer.v1.Weights.StreamsEntry\x12(\n\x02lm\x18\x03 \x03(\x0b\x32\x1c.rescorer.v1.Weights.LmEntry\x12\x0c\n\x04word\x18\x04 \x01(\x01\x12\x0b\n\x03oov\x18\x05 \x01(\x01\x12\x32\n\x07mixture\x18\x06 \x03(\x0b\x32!.rescorer.v1.Weights.MixtureEntry\x12\x10\n\x08tuned_on\x18\x07 \x03(\t\x1a.\n\x0cStreamsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a)\n\x07LmEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a.\n\x0cMixtureEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\xcc\x01\n\x0eRescoreRequest\x12%\n\x05lists\x18\x01 \x03(\x0b\x32\x16.rescorer.v1.NBestList\x12\'\n\x07weights\x18\x02 \x01(\x0b\x32\x14.rescorer.v1.WeightsH\x00\x12\x16\n\x0cweights_name\x18\x03 \x01(\tH\x00\x12\r\n\x05merge\x18\x04 \x01(\x08\x12\r\n\x05model\x18\x05 \x01(\t\x12\'\n\x08\x66\x61llback\x18\x06 \x01(\x0e\x32\x15.rescorer.v1.FallbackB\x0b\n\tweighting\"\x96\x01\n\x0fRescoreResponse\x12(\n\x05lists\x18\x01 \x03(\x0b\x32\x19.rescorer.v1.RescoredList\x12%\n\x07weights\x18\x02 \x01(\x0b\x32\x14.rescorer.v1.Weights\x12\r\n\x05model\x18\x03 \x01(\t\x12#\n\x06timing\x18\x04 \x01(\x0b\x32\x13.rescorer.v1.Timing\"\xd2\x01\n\x14RescoreStreamRequest\x12%\n\x05lists\x18\x01 \x03(\x0b\x32\x16.rescorer.v1.NBestList\x12\'\n\x07weights\x18\x02 \x01(\x0b\x32\x14.rescorer.v1.WeightsH\x00\x12\x16\n\x0cweights_name\x18\x03 \x01(\tH\x00\x12\r\n\x05merge\x18\x04 \x01(\x08\x12\r\n\x05model\x18\x05 \x01(\t\x12\'\n\x08\x66\x61llback\x18\x06 \x01(\x0e\x32\x15.rescorer.v1.FallbackB\x0b\n\tweighting\"\x9c\x01\n\x15RescoreStreamResponse\x12(\n\x05lists\x18\x01 \x03(\x0b\x32\x19.rescorer.v1.RescoredList\x12%\n\x07weights\x18\x02 \x01(\x0b\x32\x14.rescorer.v1.Weights\x12\r\n\x05model\x18\x03 \x01(\t\x12#\n\x06timing\x18\x04 \x01(\x0b\x32\x13.rescorer.v1.Timing\"\xcb\x01\n\x0cRescoredList\x12\n\n\x02id\x18\x01 \x01(\t\x12\"\n\x06status\x18\x02 \x01(\x0b\x32\x12.google.rpc.Status\x12\x33\n\nhypotheses\x18\x03 \x03(\x0b\x32\x1f.rescorer.v1.RescoredHypothesis\x12\'\n\x06\x66ields\x18\x04 \x01(\x0b\x32\x17.google.protobuf.Struct\x12-\n\x0b\x64\x65gradation\x18\x05 \x01(\x0e\x32\x18.rescorer.v1.Degradation\"\xa4\x02\n\x12RescoredHypothesis\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\x05\x12\x15\n\roriginal_rank\x18\x03 \x01(\x05\x12\r\n\x05total\x18\x04 \x01(\x01\x12\x15\n\rlog_posterior\x18\x05 \x01(\x01\x12\x43\n\ncomponents\x18\x06 \x03(\x0b\x32/.rescorer.v1.RescoredHypothesis.ComponentsEntry\x12\x14\n\x0cmerged_ranks\x18\x07 \x03(\x05\x12\'\n\x06\x66ields\x18\x08 \x01(\x0b\x32\x17.google.protobuf.Struct\x1a\x31\n\x0f\x43omponentsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x92\x01\n\x06Timing\x12\x10\n\x08queue_ms\x18\x01 \x01(\x01\x12\x12\n\ncompute_ms\x18\x02 \x01(\x01\x12\x32\n\x08phase_ms\x18\x03 \x03(\x0b\x32 .rescorer.v1.Timing.PhaseMsEntry\x1a.\n\x0cPhaseMsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x8f\x01\n\x10ScoreTextRequest\x12\r\n\x05texts\x18\x01 \x03(\t\x12\x0f\n\x07\x63ontext\x18\x02 \x01(\t\x12\'\n\x07weights\x18\x03 \x01(\x0b\x32\x14.rescorer.v1.WeightsH\x00\x12\x16\n\x0cweights_name\x18\x04 \x01(\tH\x00\x12\r\n\x05model\x18\x05 \x01(\tB\x0b\n\tweighting\"\x96\x01\n\x11ScoreTextResponse\x12&\n\x06scores\x18\x01 \x03(\x0b\x32\x16.rescorer.v1.TextScore\x12%\n\x07weights\x18\x02 \x01(\x0b\x32\x14.rescorer.v1.Weights\x12\r\n\x05model\x18\x03 \x01(\t\x12#\n\x06timing\x18\x04 \x01(\x0b\x32\x13.rescorer.v1.Timing\"\xbe\x01\n\tTextScore\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\r\n\x05words\x18\x02 \x03(\t\x12\x37\n\tlog_probs\x18\x03 \x03(\x0b\x32$.rescorer.v1.TextScore.LogProbsEntry\x12\x0f\n\x07unknown\x18\x04 \x03(\x08\x1aJ\n\rLogProbsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12(\n\x05value\x18\x02 \x01(\x0b\x32\x19.rescorer.v1.WordLogProbs:\x02\x38\x01\"\x1e\n\x0cWordLogProbs\x12\x0e\n\x06values\x18\x01 \x03(\x01*\x7f\n\x07LogBase\x12\x18\n\x14LOG_BASE_UNSPECIFIED\x10\x00\x12\x0e\n\nLOG_BASE_E\x10\x01\x12\x0e\n\nLOG_BASE_2\x10\x02\x12\x0f\n\x0bLOG_BASE_10\x10\x03\x12\x13\n\x0fLOG_BASE_1_0001\x10\x04\x12\x14\n\x10LOG_BASE_BYTELOG\x10\x05*U\n\tScoreSign\x12\x1a\n\x16SCORE_SIGN_UNSPECIFIED\x10\x00\x12\x17\n\x13SCORE_SIGN_LOG_PROB\x10\x01\x12\x13\n\x0fSCORE_SIGN_COST\x10\x02*Q\n\x08\x46\x61llback\x12\x18\n\x14\x46\x41LLBACK_UNSPECIFIED\x10\x00\x12\x12\n\x0e\x46\x41LLBACK_NGRAM\x10\x01\x12\x17\n\x13\x46\x41LLBACK_FIRST_PASS\x10\x02*]\n\x0b\x44\x65gradation\x12\x1b\n\x17\x44\x45GRADATION_UNSPECIFIED\x10\x00\x12\x15\n\x11\x44\x45GRADATION_NGRAM\x10\x01\x12\x1a\n\x16\x44\x45GRADATION_FIRST_PASS\x10\x02\x32\xb9\x02\n\x0fRescorerService\x12\x62\n\x07Rescore\x12\x1b.rescorer.v1.RescoreRequest\x1a\x1c.rescorer.v1.RescoreResponse\"\x1c\x82\xd3\xe4\x93\x02\x16\"\x11/v1/lists:rescore:\x01*\x12Z\n\rRescoreStream\x12!.rescorer.v1.RescoreStreamRequest\x1a\".rescorer.v1.RescoreStreamResponse(\x01\x30\x01\x12\x66\n\tScoreText\x12\x1d.rescorer.v1.ScoreTextRequest\x1a\x1e.rescorer.v1.ScoreTextResponse\"\x1a\x82\xd3\xe4\x93\x02\x14\"\x0f/v1/texts:score:\x01*b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1arescorer/v1/rescorer.proto\x12\x0brescorer.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x17google/rpc/status.proto\"u\n\x0bScoreStream\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\"\n\x04\x62\x61se\x18\x02 \x01(\x0e\x32\x14.rescorer.v1.LogBase\x12$\n\x04sign\x18\x03 \x01(\x0e\x32\x16.rescorer.v1.ScoreSign\x12\x0e\n\x06values\x18\x04 \x03(\x01\"T\n\nHypothesis\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\'\n\x06\x66ields\x18\x02 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x0f\n\x07partial\x18\x03 \x01(\x08\"\xa9\x01\n\tNBestList\x12\n\n\x02id\x18\x01 \x01(\t\x12+\n\nhypotheses\x18\x02 \x03(\x0b\x32\x17.rescorer.v1.Hypothesis\x12)\n\x07streams\x18\x03 \x03(\x0b\x32\x18.rescorer.v1.ScoreStream\x12\x0f\n\x07\x63ontext\x18\x04 \x01(\t\x12\'\n\x06\x66ields\x18\x05 \x01(\x0b\x32\x17.google.protobuf.Struct\"\xe1\x02\n\x07Weights\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x32\n\x07streams\x18\x02 \x03(\x0b\x32!.rescorer.v1.Weights.StreamsEntry\x12(\n\x02lm\x18\x03 \x03(\x0b\x32\x1c.rescorer.v1.Weights.LmEntry\x12\x0c\n\x04word\x18\x04 \x01(\x01\x12\x0b\n\x03oov\x18\x05 \x01(\x01\x12\x32\n\x07mixture\x18\x06 \x03(\x0b\x32!.rescorer.v1.Weights.MixtureEntry\x12\x10\n\x08tuned_on\x18\x07 \x03(\t\x1a.\n\x0cStreamsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a)\n\x07LmEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a.\n\x0cMixtureEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\xe0\x01\n\x0eRescoreRequest\x12%\n\x05lists\x18\x01 \x03(\x0b\x32\x16.rescorer.v1.NBestList\x12\'\n\x07weights\x18\x02 \x01(\x0b\x32\x14.rescorer.v1.WeightsH\x00\x12\x16\n\x0cweights_name\x18\x03 \x01(\tH\x00\x12\r\n\x05merge\x18\x04 \x01(\x08\x12\r\n\x05model\x18\x05 \x01(\t\x12\'\n\x08\x66\x61llback\x18\x06 \x01(\x0e\x32\x15.rescorer.v1.Fallback\x12\x12\n\ndrop_empty\x18\x07 \x01(\x08\x42\x0b\n\tweighting\"\x96\x01\n\x0fRescoreResponse\x12(\n\x05lists\x18\x01 \x03(\x0b\x32\x19.rescorer.v1.RescoredList\x12%\n\x07weights\x18\x02 \x01(\x0b\x32\x14.rescorer.v1.Weights\x12\r\n\x05model\x18\x03 \x01(\t\x12#\n\x06timing\x18\x04 \x01(\x0b\x32\x13.rescorer.v1.Timing\"\xe6\x01\n\x14RescoreStreamRequest\x12%\n\x05lists\x18\x01 \x03(\x0b\x32\x16.rescorer.v1.NBestList\x12\'\n\x07weights\x18\x02 \x01(\x0b\x32\x14.rescorer.v1.WeightsH\x00\x12\x16\n\x0cweights_name\x18\x03 \x01(\tH\x00\x12\r\n\x05merge\x18\x04 \x01(\x08\x12\r\n\x05model\x18\x05 \x01(\t\x12\'\n\x08\x66\x61llback\x18\x06 \x01(\x0e\x32\x15.rescorer.v1.Fallback\x12\x12\n\ndrop_empty\x18\x07 \x01(\x08\x42\x0b\n\tweighting\"\x9c\x01\n\x15RescoreStreamResponse\x12(\n\x05lists\x18\x01 \x03(\x0b\x32\x19.rescorer.v1.RescoredList\x12%\n\x07weights\x18\x02 \x01(\x0b\x32\x14.rescorer.v1.Weights\x12\r\n\x05model\x18\x03 \x01(\t\x12#\n\x06timing\x18\x04 \x01(\x0b\x32\x13.rescorer.v1.Timing\"\xe2\x01\n\x0cRescoredList\x12\n\n\x02id\x18\x01 \x01(\t\x12\"\n\x06status\x18\x02 \x01(\x0b\x32\x12.google.rpc.Status\x12\x33\n\nhypotheses\x18\x03 \x03(\x0b\x32\x1f.rescorer.v1.RescoredHypothesis\x12\'\n\x06\x66ields\x18\x04 \x01(\x0b\x32\x17.google.protobuf.Struct\x12-\n\x0b\x64\x65gradation\x18\x05 \x01(\x0e\x32\x18.rescorer.v1.Degradation\x12\x15\n\rdropped_ranks\x18\x06 \x03(\x05\"\xa4\x02\n\x12RescoredHypothesis\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\x05\x12\x15\n\roriginal_rank\x18\x03 \x01(\x05\x12\r\n\x05total\x18\x04 \x01(\x01\x12\x15\n\rlog_posterior\x18\x05 \x01(\x01\x12\x43\n\ncomponents\x18\x06 \x03(\x0b\x32/.rescorer.v1.RescoredHypothesis.ComponentsEntry\x12\x14\n\x0cmerged_ranks\x18\x07 \x03(\x05\x12\'\n\x06\x66ields\x18\x08 \x01(\x0b\x32\x17.google.protobuf.Struct\x1a\x31\n\x0f\x43omponentsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x92\x01\n\x06Timing\x12\x10\n\x08queue_ms\x18\x01 \x01(\x01\x12\x12\n\ncompute_ms\x18\x02 \x01(\x01\x12\x32\n\x08phase_ms\x18\x03 \x03(\x0b\x32 .rescorer.v1.Timing.PhaseMsEntry\x1a.\n\x0cPhaseMsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x8f\x01\n\x10ScoreTextRequest\x12\r\n\x05texts\x18\x01 \x03(\t\x12\x0f\n\x07\x63ontext\x18\x02 \x01(\t\x12\'\n\x07weights\x18\x03 \x01(\x0b\x32\x14.rescorer.v1.WeightsH\x00\x12\x16\n\x0cweights_name\x18\x04 \x01(\tH\x00\x12\r\n\x05model\x18\x05 \x01(\tB\x0b\n\tweighting\"\x96\x01\n\x11ScoreTextResponse\x12&\n\x06scores\x18\x01 \x03(\x0b\x32\x16.rescorer.v1.TextScore\x12%\n\x07weights\x18\x02 \x01(\x0b\x32\x14.rescorer.v1.Weights\x12\r\n\x05model\x18\x03 \x01(\t\x12#\n\x06timing\x18\x04 \x01(\x0b\x32\x13.rescorer.v1.Timing\"\xbe\x01\n\tTextScore\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\r\n\x05words\x18\x02 \x03(\t\x12\x37\n\tlog_probs\x18\x03 \x03(\x0b\x32$.rescorer.v1.TextScore.LogProbsEntry\x12\x0f\n\x07unknown\x18\x04 \x03(\x08\x1aJ\n\rLogProbsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12(\n\x05value\x18\x02 \x01(\x0b\x32\x19.rescorer.v1.WordLogProbs:\x02\x38\x01\"\x1e\n\x0cWordLogProbs\x12\x0e\n\x06values\x18\x01 \x03(\x01*\x7f\n\x07LogBase\x12\x18\n\x14LOG_BASE_UNSPECIFIED\x10\x00\x12\x0e\n\nLOG_BASE_E\x10\x01\x12\x0e\n\nLOG_BASE_2\x10\x02\x12\x0f\n\x0bLOG_BASE_10\x10\x03\x12\x13\n\x0fLOG_BASE_1_0001\x10\x04\x12\x14\n\x10LOG_BASE_BYTELOG\x10\x05*U\n\tScoreSign\x12\x1a\n\x16SCORE_SIGN_UNSPECIFIED\x10\x00\x12\x17\n\x13SCORE_SIGN_LOG_PROB\x10\x01\x12\x13\n\x0fSCORE_SIGN_COST\x10\x02*Q\n\x08\x46\x61llback\x12\x18\n\x14\x46\x41LLBACK_UNSPECIFIED\x10\x00\x12\x12\n\x0e\x46\x41LLBACK_NGRAM\x10\x01\x12\x17\n\x13\x46\x41LLBACK_FIRST_PASS\x10\x02*]\n\x0b\x44\x65gradation\x12\x1b\n\x17\x44\x45GRADATION_UNSPECIFIED\x10\x00\x12\x15\n\x11\x44\x45GRADATION_NGRAM\x10\x01\x12\x1a\n\x16\x44\x45GRADATION_FIRST_PASS\x10\x02\x32\xb9\x02\n\x0fRescorerService\x12\x62\n\x07Rescore\x12\x1b.rescorer.v1.RescoreRequest\x1a\x1c.rescorer.v1.RescoreResponse\"\x1c\x82\xd3\xe4\x93\x02\x16\"\x11/v1/lists:rescore:\x01*\x12Z\n\rRescoreStream\x12!.rescorer.v1.RescoreStreamRequest\x1a\".rescorer.v1.RescoreStreamResponse(\x01\x30\x01\x12\x66\n\tScoreText\x12\x1d.rescorer.v1.ScoreTextRequest\x1a\x1e.rescorer.v1.ScoreTextResponse\"\x1a\x82\xd3\xe4\x93\x02\x14\"\x0f/v1/texts:score:\x01*b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -50,14 +50,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RESCORERSERVICE'].methods_by_name['Rescore']._serialized_options = b'\202\323\344\223\002\026\"\021/v1/lists:rescore:\001*'
   _globals['_RESCORERSERVICE'].methods_by_name['ScoreText']._loaded_options = None
   _globals['_RESCORERSERVICE'].methods_by_name['ScoreText']._serialized_options = b'\202\323\344\223\002\024\"\017/v1/texts:score:\001*'
-  _globals['_LOGBASE']._serialized_start=2767
-  _globals['_LOGBASE']._serialized_end=2894
-  _globals['_SCORESIGN']._serialized_start=2896
-  _globals['_SCORESIGN']._serialized_end=2981
-  _globals['_FALLBACK']._serialized_start=2983
-  _globals['_FALLBACK']._serialized_end=3064
-  _globals['_DEGRADATION']._serialized_start=3066
-  _globals['_DEGRADATION']._serialized_end=3159
+  _globals['_LOGBASE']._serialized_start=2830
+  _globals['_LOGBASE']._serialized_end=2957
+  _globals['_SCORESIGN']._serialized_start=2959
+  _globals['_SCORESIGN']._serialized_end=3044
+  _globals['_FALLBACK']._serialized_start=3046
+  _globals['_FALLBACK']._serialized_end=3127
+  _globals['_DEGRADATION']._serialized_start=3129
+  _globals['_DEGRADATION']._serialized_end=3222
   _globals['_SCORESTREAM']._serialized_start=128
   _globals['_SCORESTREAM']._serialized_end=245
   _globals['_HYPOTHESIS']._serialized_start=247
@@ -73,33 +73,33 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WEIGHTS_MIXTUREENTRY']._serialized_start=813
   _globals['_WEIGHTS_MIXTUREENTRY']._serialized_end=859
   _globals['_RESCOREREQUEST']._serialized_start=862
-  _globals['_RESCOREREQUEST']._serialized_end=1066
-  _globals['_RESCORERESPONSE']._serialized_start=1069
-  _globals['_RESCORERESPONSE']._serialized_end=1219
-  _globals['_RESCORESTREAMREQUEST']._serialized_start=1222
-  _globals['_RESCORESTREAMREQUEST']._serialized_end=1432
-  _globals['_RESCORESTREAMRESPONSE']._serialized_start=1435
-  _globals['_RESCORESTREAMRESPONSE']._serialized_end=1591
-  _globals['_RESCOREDLIST']._serialized_start=1594
-  _globals['_RESCOREDLIST']._serialized_end=1797
-  _globals['_RESCOREDHYPOTHESIS']._serialized_start=1800
-  _globals['_RESCOREDHYPOTHESIS']._serialized_end=2092
-  _globals['_RESCOREDHYPOTHESIS_COMPONENTSENTRY']._serialized_start=2043
-  _globals['_RESCOREDHYPOTHESIS_COMPONENTSENTRY']._serialized_end=2092
-  _globals['_TIMING']._serialized_start=2095
-  _globals['_TIMING']._serialized_end=2241
-  _globals['_TIMING_PHASEMSENTRY']._serialized_start=2195
-  _globals['_TIMING_PHASEMSENTRY']._serialized_end=2241
-  _globals['_SCORETEXTREQUEST']._serialized_start=2244
-  _globals['_SCORETEXTREQUEST']._serialized_end=2387
-  _globals['_SCORETEXTRESPONSE']._serialized_start=2390
-  _globals['_SCORETEXTRESPONSE']._serialized_end=2540
-  _globals['_TEXTSCORE']._serialized_start=2543
-  _globals['_TEXTSCORE']._serialized_end=2733
-  _globals['_TEXTSCORE_LOGPROBSENTRY']._serialized_start=2659
-  _globals['_TEXTSCORE_LOGPROBSENTRY']._serialized_end=2733
-  _globals['_WORDLOGPROBS']._serialized_start=2735
-  _globals['_WORDLOGPROBS']._serialized_end=2765
-  _globals['_RESCORERSERVICE']._serialized_start=3162
-  _globals['_RESCORERSERVICE']._serialized_end=3475
+  _globals['_RESCOREREQUEST']._serialized_end=1086
+  _globals['_RESCORERESPONSE']._serialized_start=1089
+  _globals['_RESCORERESPONSE']._serialized_end=1239
+  _globals['_RESCORESTREAMREQUEST']._serialized_start=1242
+  _globals['_RESCORESTREAMREQUEST']._serialized_end=1472
+  _globals['_RESCORESTREAMRESPONSE']._serialized_start=1475
+  _globals['_RESCORESTREAMRESPONSE']._serialized_end=1631
+  _globals['_RESCOREDLIST']._serialized_start=1634
+  _globals['_RESCOREDLIST']._serialized_end=1860
+  _globals['_RESCOREDHYPOTHESIS']._serialized_start=1863
+  _globals['_RESCOREDHYPOTHESIS']._serialized_end=2155
+  _globals['_RESCOREDHYPOTHESIS_COMPONENTSENTRY']._serialized_start=2106
+  _globals['_RESCOREDHYPOTHESIS_COMPONENTSENTRY']._serialized_end=2155
+  _globals['_TIMING']._serialized_start=2158
+  _globals['_TIMING']._serialized_end=2304
+  _globals['_TIMING_PHASEMSENTRY']._serialized_start=2258
+  _globals['_TIMING_PHASEMSENTRY']._serialized_end=2304
+  _globals['_SCORETEXTREQUEST']._serialized_start=2307
+  _globals['_SCORETEXTREQUEST']._serialized_end=2450
+  _globals['_SCORETEXTRESPONSE']._serialized_start=2453
+  _globals['_SCORETEXTRESPONSE']._serialized_end=2603
+  _globals['_TEXTSCORE']._serialized_start=2606
+  _globals['_TEXTSCORE']._serialized_end=2796
+  _globals['_TEXTSCORE_LOGPROBSENTRY']._serialized_start=2722
+  _globals['_TEXTSCORE_LOGPROBSENTRY']._serialized_end=2796
+  _globals['_WORDLOGPROBS']._serialized_start=2798
+  _globals['_WORDLOGPROBS']._serialized_end=2828
+  _globals['_RESCORERSERVICE']._serialized_start=3225
+  _globals['_RESCORERSERVICE']._serialized_end=3538
 # @@protoc_insertion_point(module_scope)

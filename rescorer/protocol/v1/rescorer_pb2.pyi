@@ -128,20 +128,22 @@ class Weights(_message.Message):
     def __init__(self, name: _Optional[str] = ..., streams: _Optional[_Mapping[str, float]] = ..., lm: _Optional[_Mapping[str, float]] = ..., word: _Optional[float] = ..., oov: _Optional[float] = ..., mixture: _Optional[_Mapping[str, float]] = ..., tuned_on: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RescoreRequest(_message.Message):
-    __slots__ = ("lists", "weights", "weights_name", "merge", "model", "fallback")
+    __slots__ = ("lists", "weights", "weights_name", "merge", "model", "fallback", "drop_empty")
     LISTS_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_NAME_FIELD_NUMBER: _ClassVar[int]
     MERGE_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     FALLBACK_FIELD_NUMBER: _ClassVar[int]
+    DROP_EMPTY_FIELD_NUMBER: _ClassVar[int]
     lists: _containers.RepeatedCompositeFieldContainer[NBestList]
     weights: Weights
     weights_name: str
     merge: bool
     model: str
     fallback: Fallback
-    def __init__(self, lists: _Optional[_Iterable[_Union[NBestList, _Mapping]]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., weights_name: _Optional[str] = ..., merge: _Optional[bool] = ..., model: _Optional[str] = ..., fallback: _Optional[_Union[Fallback, str]] = ...) -> None: ...
+    drop_empty: bool
+    def __init__(self, lists: _Optional[_Iterable[_Union[NBestList, _Mapping]]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., weights_name: _Optional[str] = ..., merge: _Optional[bool] = ..., model: _Optional[str] = ..., fallback: _Optional[_Union[Fallback, str]] = ..., drop_empty: _Optional[bool] = ...) -> None: ...
 
 class RescoreResponse(_message.Message):
     __slots__ = ("lists", "weights", "model", "timing")
@@ -156,20 +158,22 @@ class RescoreResponse(_message.Message):
     def __init__(self, lists: _Optional[_Iterable[_Union[RescoredList, _Mapping]]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., model: _Optional[str] = ..., timing: _Optional[_Union[Timing, _Mapping]] = ...) -> None: ...
 
 class RescoreStreamRequest(_message.Message):
-    __slots__ = ("lists", "weights", "weights_name", "merge", "model", "fallback")
+    __slots__ = ("lists", "weights", "weights_name", "merge", "model", "fallback", "drop_empty")
     LISTS_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_NAME_FIELD_NUMBER: _ClassVar[int]
     MERGE_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     FALLBACK_FIELD_NUMBER: _ClassVar[int]
+    DROP_EMPTY_FIELD_NUMBER: _ClassVar[int]
     lists: _containers.RepeatedCompositeFieldContainer[NBestList]
     weights: Weights
     weights_name: str
     merge: bool
     model: str
     fallback: Fallback
-    def __init__(self, lists: _Optional[_Iterable[_Union[NBestList, _Mapping]]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., weights_name: _Optional[str] = ..., merge: _Optional[bool] = ..., model: _Optional[str] = ..., fallback: _Optional[_Union[Fallback, str]] = ...) -> None: ...
+    drop_empty: bool
+    def __init__(self, lists: _Optional[_Iterable[_Union[NBestList, _Mapping]]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., weights_name: _Optional[str] = ..., merge: _Optional[bool] = ..., model: _Optional[str] = ..., fallback: _Optional[_Union[Fallback, str]] = ..., drop_empty: _Optional[bool] = ...) -> None: ...
 
 class RescoreStreamResponse(_message.Message):
     __slots__ = ("lists", "weights", "model", "timing")
@@ -184,18 +188,20 @@ class RescoreStreamResponse(_message.Message):
     def __init__(self, lists: _Optional[_Iterable[_Union[RescoredList, _Mapping]]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., model: _Optional[str] = ..., timing: _Optional[_Union[Timing, _Mapping]] = ...) -> None: ...
 
 class RescoredList(_message.Message):
-    __slots__ = ("id", "status", "hypotheses", "fields", "degradation")
+    __slots__ = ("id", "status", "hypotheses", "fields", "degradation", "dropped_ranks")
     ID_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     HYPOTHESES_FIELD_NUMBER: _ClassVar[int]
     FIELDS_FIELD_NUMBER: _ClassVar[int]
     DEGRADATION_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_RANKS_FIELD_NUMBER: _ClassVar[int]
     id: str
     status: _status_pb2.Status
     hypotheses: _containers.RepeatedCompositeFieldContainer[RescoredHypothesis]
     fields: _struct_pb2.Struct
     degradation: Degradation
-    def __init__(self, id: _Optional[str] = ..., status: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., hypotheses: _Optional[_Iterable[_Union[RescoredHypothesis, _Mapping]]] = ..., fields: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., degradation: _Optional[_Union[Degradation, str]] = ...) -> None: ...
+    dropped_ranks: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, id: _Optional[str] = ..., status: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., hypotheses: _Optional[_Iterable[_Union[RescoredHypothesis, _Mapping]]] = ..., fields: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., degradation: _Optional[_Union[Degradation, str]] = ..., dropped_ranks: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class RescoredHypothesis(_message.Message):
     __slots__ = ("text", "rank", "original_rank", "total", "log_posterior", "components", "merged_ranks", "fields")

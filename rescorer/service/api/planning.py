@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 
 from rescorer.errors import ConfigError, InputError, Unavailable
-from rescorer.list_ranker import ListRanker, PreparedList, check_lengths, components_of
+from rescorer.list_ranker import ListRanker, PreparedList, check_lengths, components_of, rank_prepared
 from rescorer.profiling import Phase, phase
 from rescorer.protocol.messages import (
     list_from_proto,
@@ -23,7 +23,7 @@ from rescorer.protocol.messages import (
 )
 from rescorer.protocol.status import error_kind, status_from_error
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from rescorer.ranking import Ranking, ranking
+from rescorer.ranking import Ranking
 from rescorer.score_combination import totals
 from rescorer.service.api.request_limits import check_list
 from rescorer.service.engine.dispatch import ListOutcome
@@ -138,7 +138,7 @@ def write_response(
         if isinstance(prepared, PreparedList) and error is None:
             try:
                 with phase(Phase.RANK):
-                    ranked = rank_list(prepared_request, prepared, outcome, merge=request.merge)
+                    ranked = rank_list(prepared_request, prepared, outcome, request)
                 with phase(Phase.WRITE):
                     write_ranking(ranked, response.lists.add(degradation=outcome.degradation))
                 metrics.record_ranked_list(label, ranked, outcome.degradation)
@@ -165,7 +165,10 @@ def raise_if_request_failed(outcomes: Sequence[ListOutcome]) -> None:
 
 
 def rank_list(
-    prepared_request: PreparedRequest, prepared: PreparedList, outcome: ListOutcome, *, merge: bool
+    prepared_request: PreparedRequest,
+    prepared: PreparedList,
+    outcome: ListOutcome,
+    request: RescoreRequest,
 ) -> Ranking:
     """Rank one list by its scores, or by the fallback with which it was answered.
 
@@ -173,7 +176,7 @@ def rank_list(
         InvalidList: If a total is not finite.
     """
     if outcome.degradation == pb.DEGRADATION_FIRST_PASS:
-        return rank_first_pass(prepared, prepared_request.weights)
+        return rank_first_pass(prepared, prepared_request.weights, request)
     weights = prepared_request.weights
     if outcome.degradation == pb.DEGRADATION_NGRAM:
         weights = ngram_weights(weights, prepared_request.ranker.bundle.ngram)
@@ -182,7 +185,9 @@ def rank_list(
         for name, values in part.batch.sentence_sums(weights).items():
             list_sums = sums.setdefault(name, np.empty(len(prepared.words)))
             list_sums[list(part.indices)] = values[part.rows]
-    return prepared_request.ranker.rank(prepared, sums, weights, merge=merge)
+    return prepared_request.ranker.rank(
+        prepared, sums, weights, merge=request.merge, drop_empty=request.drop_empty
+    )
 
 
 def write_text_scores(
@@ -217,7 +222,7 @@ def ngram_weights(weights: Weights, ngram: str) -> Weights:
     return replace(weights, lm={ngram: sum(weights.lm.values())}, mixture={ngram: 1.0})
 
 
-def rank_first_pass(prepared: PreparedList, weights: Weights) -> Ranking:
+def rank_first_pass(prepared: PreparedList, weights: Weights, request: RescoreRequest) -> Ranking:
     """Keep the order of a list, with totals from its streams and number of words only.
 
     Raises:
@@ -225,4 +230,11 @@ def rank_first_pass(prepared: PreparedList, weights: Weights) -> Ranking:
     """
     components = components_of(prepared, {})
     total = totals(components, replace(weights, lm={}, oov=0.0))
-    return ranking(prepared.nbest, components, total, keep_order=True)
+    return rank_prepared(
+        prepared,
+        components,
+        total,
+        merge=request.merge,
+        drop_empty=request.drop_empty,
+        keep_order=True,
+    )

@@ -228,7 +228,7 @@ def compare_with_answer(
     """Rank the list by the shadow's scores and compare the order with the answer."""
     outcome = ListOutcome(tuple(item.future.result() for item in items))
     (prepared,) = prepared_request.valid_lists
-    ranked = rank_list(prepared_request, prepared, outcome, merge=answered.request.merge)
+    ranked = rank_list(prepared_request, prepared, outcome, answered.request)
     first = [hypothesis.original_rank - 1 for hypothesis in answered.answer.hypotheses]
     return compare_orders(first, ranked)
 

@@ -70,6 +70,11 @@ def test_request_sets_weights_merging_and_context(stub):
         pb.RescoreRequest(lists=[make_list_message(texts=["The cat", "a", "the, cat"])], merge=True)
     )
     assert [list(hypothesis.merged_ranks) for hypothesis in merged.lists[0].hypotheses] == [[1, 3], [2]]
+    sent = make_list_message(texts=["<sil>", "the cat", ""])
+    dropped = stub.Rescore(pb.RescoreRequest(lists=[sent], drop_empty=True)).lists[0]
+    assert [hypothesis.original_rank for hypothesis in dropped.hypotheses] == [2]
+    assert (list(dropped.dropped_ranks), dropped.hypotheses[0].log_posterior) == ([1, 3], 0.0)
+    assert len(stub.Rescore(pb.RescoreRequest(lists=[sent])).lists[0].hypotheses) == 3
     alone, continued = make_list_message(texts=["on the mat"]), make_list_message(texts=["on the mat"])
     continued.context = "the cat sat"
     totals = [
