@@ -120,7 +120,8 @@ def fuzz(
 
     Example: python -m tools fuzz demo/lists.jsonl.gz --bundle models/starter/1 --requests 2000
 
-    Requests are messages with unusual values in any field, mutated bytes, and malformed HTTP/2 connections.
+    Requests are messages with unusual values in any field, mutated bytes, malformed HTTP/2 connections, and
+    hostile clients that do not read, do not end, or ask for far too much.
     """
     from tools.fuzz.run import FuzzPlan, run_fuzz
 

@@ -16,6 +16,7 @@ from tools.fuzz.http2 import (
     END_HEADERS,
     END_STREAM,
     HEADERS,
+    MAX_FRAME_BYTES,
     PREFACE,
     RST_STREAM,
     SETTINGS,
@@ -27,8 +28,6 @@ from tools.fuzz.http2 import (
 )
 
 HEADER_BYTES = 9
-PART_BYTES = 16_384
-"""Largest payload of a frame that every HTTP/2 server accepts."""
 
 HEADER_TABLE_SIZE, ENABLE_PUSH, MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE = range(1, 6)
 NO_WINDOW: Mapping[int, int] = MappingProxyType({INITIAL_WINDOW_SIZE: 0})
@@ -209,9 +208,9 @@ class RawConnection:
     @staticmethod
     def _data_frames(stream: int, messages: tuple[bytes, ...], *, end: bool) -> Iterator[bytes]:
         body = b"".join(map(grpc_message, messages))
-        for start in range(0, len(body), PART_BYTES):
-            last = end and start + PART_BYTES >= len(body)
-            yield frame(DATA, END_STREAM if last else 0, stream, body[start : start + PART_BYTES])
+        for start in range(0, len(body), MAX_FRAME_BYTES):
+            last = end and start + MAX_FRAME_BYTES >= len(body)
+            yield frame(DATA, END_STREAM if last else 0, stream, body[start : start + MAX_FRAME_BYTES])
 
 
 def encode_settings(settings: Mapping[int, int]) -> bytes:

@@ -12,6 +12,8 @@ DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDO
 )
 END_STREAM, ACK, END_HEADERS, PADDED = 0x1, 0x1, 0x4, 0x8
 FLOOD_FRAMES = 2000
+MAX_FRAME_BYTES = 16_384
+"""Largest payload of a frame that every HTTP/2 server accepts."""
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"", length: int | None = None) -> bytes:
@@ -64,13 +66,16 @@ def grpc_message(data: bytes, compressed: int = 0, length: int | None = None) ->
 
 def valid_connection(path: bytes, data: bytes) -> list[bytes]:
     """Build a valid connection with one call of one message; return its preface and frames."""
-    body = grpc_message(data)
-    parts = [body[start : start + 16_384] for start in range(0, len(body), 16_384)]
+    return [PREFACE, frame(SETTINGS, 0, 0), *call_frames(path, data, 1)]
+
+
+def call_frames(path: bytes, message: bytes, stream: int) -> list[bytes]:
+    """Build the frames of a call with one message."""
+    body = grpc_message(message)
+    parts = [body[start : start + MAX_FRAME_BYTES] for start in range(0, len(body), MAX_FRAME_BYTES)]
     return [
-        PREFACE,
-        frame(SETTINGS, 0, 0),
-        frame(HEADERS, END_HEADERS, 1, request_headers(path)),
-        *(frame(DATA, END_STREAM if part is parts[-1] else 0, 1, part) for part in parts),
+        frame(HEADERS, END_HEADERS, stream, request_headers(path)),
+        *(frame(DATA, END_STREAM if part is parts[-1] else 0, stream, part) for part in parts),
     ]
 
 

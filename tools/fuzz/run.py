@@ -1,4 +1,5 @@
-"""Send mutated messages, arbitrary bytes and malformed HTTP/2 to a server, and check how it reacts."""
+"""Send mutated messages, arbitrary bytes, malformed HTTP/2 and hostile calls to a server, and check how it
+reacts."""
 
 from __future__ import annotations
 
@@ -24,6 +25,7 @@ from rescorer.protocol.messages import list_to_proto
 from rescorer.protocol.v1 import models_pb2
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.types import NBestList
+from tools.fuzz.hostile import hostile_connection
 from tools.fuzz.http2 import malformed_connection
 from tools.fuzz.mutations import mutate_bytes, mutate_message
 from tools.support.growth import GrowthMonitor, GrowthReport
@@ -39,14 +41,16 @@ METHODS = {
     "no method": RESCORER_SERVICE + "Nothing",
 }
 METHOD_SHARES = (0.6, 0.2, 0.12, 0.05, 0.03)
-KIND_SHARES = {"message": 0.65, "bytes": 0.25, "conversation": 0.1}
-"""Shares of mutated messages, mutated bytes and malformed HTTP/2 connections among the requests."""
+KIND_SHARES = {"message": 0.64, "bytes": 0.25, "conversation": 0.1, "attack": 0.01}
+"""Shares of mutated messages, mutated bytes, malformed HTTP/2 connections and hostile clients."""
 ALLOWED_CODES = {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED"}
 """Allowed status codes of calls."""
 ALLOWED_LIST_CODES = {"OK", "INVALID_ARGUMENT"}
 DEADLINE_S = 60.0
 READ_TIMEOUT_S = 0.2
 """How long to read the server's reaction to a malformed connection."""
+MAX_HOLD_S = 5.0
+"""Longest time for which a hostile client keeps its connection open without reading."""
 HEALTH_INTERVAL_S = 0.5
 HEALTH_TIMEOUT_S = 20.0
 
@@ -152,6 +156,7 @@ class FuzzRun:
             "message": lambda: self._call(channel, with_broken_bytes=False),
             "bytes": lambda: self._call(channel, with_broken_bytes=True),
             "conversation": self._open_malformed_connection,
+            "attack": self._attack,
         }
         while self._remaining_requests > 0 and time.monotonic() < self._end:
             self._remaining_requests -= 1
@@ -233,6 +238,15 @@ class FuzzRun:
             writer.write(malformed_connection(path, request, rng))
             if rng.random() < 0.5:
                 await asyncio.wait_for(reader.read(), READ_TIMEOUT_S)
+        writer.transport.abort()
+
+    async def _attack(self) -> None:
+        """Send what a hostile client sends, and leave the connection open for a while without reading."""
+        rng = self._rng
+        host, _, port = self._target.rpartition(":")
+        _, writer = await asyncio.open_connection(host, int(port))
+        writer.write(hostile_connection(rng.choice(self._lists), rng))
+        await asyncio.sleep(rng.uniform(0, MAX_HOLD_S))
         writer.transport.abort()
 
 
