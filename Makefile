@@ -6,23 +6,32 @@ SECONDS ?= 600
 PYTEST_ARGS ?=
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo test test-fast lint audit fuzz proto docs clean
+.PHONY: help demo test test-fast lint audit fuzz proto docs lock sbom dist clean
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
+# Nothing is installed that a lock file does not name with its hash: build tools first, since KenLM is built with them.
+INSTALL := $(PIP) install --quiet --require-hashes --no-deps --no-build-isolation --requirement
+LOCKS := requirements
+
 # Each stamp is younger than what it was made from, so that a second `make` installs nothing.
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.installed: pyproject.toml $(LOCKS)/build.txt $(LOCKS)/torch-cpu.txt $(LOCKS)/runtime.txt
 	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13) and "Python 3.11 or 3.12 is needed")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install --quiet --constraint constraints.txt --editable .
+	$(INSTALL) $(LOCKS)/build.txt
+	$(INSTALL) $(LOCKS)/torch-cpu.txt
+	$(INSTALL) $(LOCKS)/runtime.txt
+	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	$(PIP) check
 	touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
+$(VENV)/.installed-dev: $(VENV)/.installed $(LOCKS)/dev.txt
+	$(INSTALL) $(LOCKS)/dev.txt
+	$(PIP) check
 	touch $@
 
-$(VENV)/.installed-fuzz: $(VENV)/.installed
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[fuzz]'
+$(VENV)/.installed-fuzz: $(VENV)/.installed $(LOCKS)/fuzz.txt
+	$(INSTALL) $(LOCKS)/fuzz.txt
 	touch $@
 
 demo: $(VENV)/.installed  ## start a server on the starter models, send it the demo lists, show what changed
@@ -35,12 +44,14 @@ test-fast: $(VENV)/.installed-dev  ## the fast loop: no lint, no slow tests, non
 	$(BIN)/python -m pytest -m "not slow and not data and not gpu" \
 		--hypothesis-profile=fast -n 2 $(PYTEST_ARGS)
 
-lint: $(VENV)/.installed-dev  ## style, architecture, protocol and types
+lint: $(VENV)/.installed-dev  ## style, architecture, protocol, locks, images and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/buf lint
 	$(BIN)/python proto/generate.py --check
+	$(BIN)/python -m tools.release.locks --check
+	$(BIN)/python -m tools.release.images --check
 	$(BIN)/mypy
 
 audit: $(VENV)/.installed-dev  ## check installed packages for known vulnerabilities
@@ -57,5 +68,14 @@ docs: $(VENV)/.installed-dev  ## write the generated pages in docs/reference and
 	$(BIN)/python -m tools.docs
 	$(BIN)/python -m mkdocs build --strict --quiet
 
+lock: $(VENV)/.installed-dev  ## write requirements/*.txt from pyproject.toml; UPGRADE=1 takes the newest versions
+	$(BIN)/python -m tools.release.locks $(if $(UPGRADE),--upgrade)
+
+sbom: $(VENV)/.installed-dev  ## write the bill of materials, dist/rescorer.cdx.json (CycloneDX)
+	$(BIN)/python -m tools.release.sbom dist/rescorer.cdx.json
+
+dist: sbom  ## build the wheel and the source distribution, with the locked build tools, into dist/
+	$(BIN)/python -m build --no-isolation --outdir dist
+
 clean:  ## remove the virtual environment and caches
-	rm -rf $(VENV) site .pytest_cache .hypothesis .ruff_cache .mypy_cache
+	rm -rf $(VENV) dist site .pytest_cache .hypothesis .ruff_cache .mypy_cache

@@ -4,7 +4,7 @@
     python proto/generate.py --check    fail if the files are out of date
 
 Needs grpcio-tools. The generated code requires the version of grpcio that generated it, or a newer one. Other
-versions generate different files, so constraints.txt pins the version.
+versions generate different files, so the locks pin the version.
 """
 
 from __future__ import annotations

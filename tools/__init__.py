@@ -1,1 +1,1 @@
-"""Tests of the service under stress, run as ``python -m tools``; not part of the wheel."""
+"""Tests under stress, run as ``python -m tools``, and what makes releases; not part of the wheel."""

@@ -14,7 +14,7 @@ import typer
 
 from rescorer.cli import run
 from rescorer.cli.options.lists import FormatOption, ListInputOptions
-from rescorer.cli.output import PLAIN_HELP
+from rescorer.cli.output import PLAIN_HELP, version_option
 from rescorer.types import NBestList
 
 MAX_SHOWN_ERRORS = 10
@@ -38,7 +38,7 @@ app = typer.Typer(**PLAIN_HELP, no_args_is_help=True)
 
 
 @app.callback()
-def tools() -> None:
+def tools(version: Annotated[bool, version_option("python -m tools")] = False) -> None:
     """Test a server under stress: failing workers, malformed requests, long load.
 
     Example: python -m tools chaos demo/lists.jsonl.gz --bundle models/starter/1 --calls 1000

@@ -7,7 +7,6 @@ that commands share, ``render`` the tables.
 from __future__ import annotations
 
 import sys
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
@@ -20,7 +19,7 @@ from rescorer.cli.health import health
 from rescorer.cli.inspect import inspect
 from rescorer.cli.load import load
 from rescorer.cli.options.settings import SettingsCommand
-from rescorer.cli.output import PLAIN_HELP
+from rescorer.cli.output import PLAIN_HELP, version_option
 from rescorer.cli.rescore import rescore
 from rescorer.cli.score import score
 from rescorer.cli.serve import serve
@@ -54,19 +53,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(value: bool) -> None:
-    if value:
-        typer.echo(f"rescorer {version('rescorer')}")
-        raise typer.Exit
-
-
 @app.callback()
-def _options(
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit."),
-    ] = False,
-) -> None:
+def _options(version: Annotated[bool, version_option("rescorer")] = False) -> None:
     """Options of the program itself."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from importlib.metadata import version
 from typing import Any
 
 import typer
@@ -37,6 +38,17 @@ PLAIN_HELP: dict[str, Any] = {
     "context_settings": {"max_content_width": 110},
 }
 """Arguments of ``typer.Typer`` for help without rich's tables, which truncate names on narrow terminals."""
+
+
+def version_option(program: str) -> Any:
+    """The option ``--version`` of a program, which all programs of this project have."""
+
+    def show(value: bool) -> None:
+        if value:
+            typer.echo(f"{program} {version('rescorer')}")
+            raise typer.Exit
+
+    return typer.Option("--version", callback=show, is_eager=True, help="Show the version and exit.")
 
 
 def or_dash(value: float | None, form: str) -> str:

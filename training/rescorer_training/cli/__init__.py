@@ -6,10 +6,11 @@ Reads options and files; produces models, bundles, tables or JSON. Errors are on
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 
-from rescorer.cli.output import PLAIN_HELP
+from rescorer.cli.output import PLAIN_HELP, version_option
 from rescorer.errors import RescorerError
 from rescorer_training.cli.bench import bench
 from rescorer_training.cli.bundle import bundle
@@ -32,6 +33,13 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+
+
+@app.callback()
+def _options(version: Annotated[bool, version_option("rescorer-train")] = False) -> None:
+    """Options of the program itself."""
+
+
 app.command("ngram", cls=NGramCommand)(ngram)
 app.command("neural")(neural)
 app.command("run")(run)

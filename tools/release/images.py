@@ -1,0 +1,149 @@
+"""Pin the container images that deploy/ uses to digests, or check that they are pinned.
+
+    python -m tools.release.images             asks the registries and writes name:tag@sha256:… into the files
+    python -m tools.release.images --dry-run   asks the registries and only prints the digests
+    python -m tools.release.images --check     fails if an image is neither pinned nor listed as unpinned
+
+Writing needs the images' registries; checking works offline. A tag that has moved since gets its new digest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.release.registry import DOCKER_HUB, RegistryError, resolve_digest
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+UNPINNED = "unpinned-images.txt"
+UNPINNED_HEADER = "# Images whose digest is not known yet; `python -m tools.release.images` pins them.\n"
+IMAGE = re.compile(
+    r"^(?P<before># syntax=|ARG \w*IMAGE=|FROM |\s*(?:- )?image:\s+)(?P<image>[^\s$\"']+)(?=\s|$)",
+    re.MULTILINE,
+)
+"""An image in a Dockerfile, a compose file or a manifest; one from a variable is found where that is set."""
+
+OWN_IMAGE = re.compile(r"(?:.*/)?rescorer(?::.*)?")
+"""The image that is built from this repository."""
+
+
+@dataclass(frozen=True)
+class Image:
+    """A container image, as written in a file."""
+
+    name: str
+    tag: str
+    digest: str
+
+    @classmethod
+    def parse(cls, text: str) -> Image:
+        """Parse ``name:tag@digest``; tag and digest may be missing."""
+        rest, _, digest = text.partition("@")
+        name, colon, tag = rest.rpartition(":")
+        return cls(name, tag, digest) if colon and "/" not in tag else cls(rest, "", digest)
+
+    @property
+    def tagged(self) -> str:
+        return f"{self.name}:{self.tag}"
+
+
+def find_images(deploy: Path = DEPLOY) -> dict[Image, list[str]]:
+    """Find the images of others that the files in a folder name, and the files that name them."""
+    found: dict[Image, list[str]] = {}
+    for path in _image_files(deploy):
+        for match in _other_images(path.read_text(encoding="utf-8")):
+            found.setdefault(Image.parse(match["image"]), []).append(str(path.relative_to(deploy)))
+    return found
+
+
+def find_problems(deploy: Path = DEPLOY) -> list[str]:
+    """Return the images without tag, or with neither digest nor an entry in the list of unpinned ones."""
+    images = find_images(deploy)
+    unpinned = read_unpinned(deploy)
+    problems = []
+    for image, files in images.items():
+        where = ", ".join(dict.fromkeys(files))
+        if not image.tag:
+            problems.append(f"{where}: {image.name} has no tag")
+        elif image.digest and not re.fullmatch(r"sha256:[0-9a-f]{64}", image.digest):
+            problems.append(f"{where}: {image.tagged}: expected sha256 and 64 digits, got {image.digest}")
+        elif not image.digest and image.tagged not in unpinned:
+            problems.append(f"{where}: {image.tagged} has no digest, and is not in {UNPINNED}")
+    waiting = {image.tagged for image in images if not image.digest}
+    problems.extend(
+        f"{UNPINNED}: {tagged} is pinned or not used" for tagged in unpinned if tagged not in waiting
+    )
+    return problems
+
+
+def read_unpinned(deploy: Path) -> list[str]:
+    lines = (deploy / UNPINNED).read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def write_digests(digests: Mapping[str, str], deploy: Path = DEPLOY) -> None:
+    """Write digests, by ``name:tag``, into the files; what has none goes to the list of unpinned images."""
+
+    def pin(match: re.Match[str]) -> str:
+        image = Image.parse(match["image"])
+        if OWN_IMAGE.fullmatch(match["image"]) or image.tagged not in digests:
+            return match[0]
+        return f"{match['before']}{image.tagged}@{digests[image.tagged]}"
+
+    for path in _image_files(deploy):
+        text = path.read_text(encoding="utf-8")
+        if (pinned := IMAGE.sub(pin, text)) != text:
+            path.write_text(pinned, encoding="utf-8")
+    waiting = sorted({image.tagged for image in find_images(deploy) if not image.digest})
+    (deploy / UNPINNED).write_text(UNPINNED_HEADER + "".join(f"{tagged}\n" for tagged in waiting), "utf-8")
+
+
+def _image_files(deploy: Path) -> list[Path]:
+    return [deploy / "Dockerfile", deploy / "compose.yaml", *sorted((deploy / "kubernetes").glob("*.yaml"))]
+
+
+def _other_images(text: str) -> Iterator[re.Match[str]]:
+    """Yield the images in a text that are neither our own nor stages of the same Dockerfile."""
+    stages = set(re.findall(r"^FROM \S+ AS (\S+)$", text, re.MULTILINE))
+    for match in IMAGE.finditer(text):
+        if not OWN_IMAGE.fullmatch(match["image"]) and match["image"] not in stages:
+            yield match
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.release.images",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--check", action="store_true", help="Check the files, without a network.")
+    mode.add_argument("--dry-run", action="store_true", help="Print the digests, write nothing.")
+    parser.add_argument("--deploy", type=Path, default=DEPLOY, help="Folder with the files.")
+    parser.add_argument(
+        "--docker-hub", default=DOCKER_HUB, help="Address of Docker Hub or of a mirror of it."
+    )
+    options = parser.parse_args(arguments)
+    if options.check:
+        if problems := find_problems(options.deploy):
+            raise SystemExit("\n".join(problems))
+        return
+    digests, errors = {}, []
+    for tagged in sorted({image.tagged for image in find_images(options.deploy) if image.tag}):
+        name, _, tag = tagged.rpartition(":")
+        try:
+            digests[tagged] = resolve_digest(name, tag, docker_hub=options.docker_hub)
+            print(f"{tagged}@{digests[tagged]}")
+        except RegistryError as error:
+            errors.append(f"{tagged}: {error}")
+    if not options.dry_run:
+        write_digests(digests, options.deploy)
+    if errors:
+        raise SystemExit("\n".join(errors))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""Write the lock files in requirements/, or check that they satisfy pyproject.toml.
+
+    python -m tools.release.locks             adds what pyproject.toml newly needs; keeps other versions
+    python -m tools.release.locks --upgrade   takes the newest version of everything
+    python -m tools.release.locks --check     fails if the locks do not satisfy pyproject.toml; works offline
+
+Writing needs PyPI, and for a new version of torch also PyTorch's index of builds for CPUs. The files are for
+every supported Python and platform: rows that differ have markers.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from tools.release.lock_files import CONTENTS, FOLDER, PROJECT, PYTHONS, REPOSITORY, find_problems, read_lock
+
+CPU_WHEELS = "https://download.pytorch.org/whl/cpu/torch/"
+"""Page that lists torch's builds for CPUs; PyPI's build for Linux needs gigabytes of CUDA libraries."""
+
+PYPI_WHEELS = "https://pypi.org/simple/torch/"
+HEADER = "# Written by `make lock` from pyproject.toml. Do not edit.\n"
+GPU_ONLY = re.compile(r"(nvidia|cuda)-.*|triton")
+"""Dependencies of torch's build for GPUs."""
+
+LINUX_WHEEL = "manylinux_2_28_(x86_64|aarch64)"
+OTHER_WHEEL = r"(macosx_\w+|win_amd64)"
+
+
+def write_locks(*, upgrade: bool) -> None:
+    """Write all lock files.
+
+    ``dev.txt`` comes first, because it contains nearly everything; the others keep its versions.
+    """
+    pyproject = REPOSITORY / "pyproject.toml"
+    gpu_only = _lock_torch(upgrade=upgrade)
+    left_out = ["torch", *gpu_only]
+    torch = FOLDER / "torch-cuda.txt"
+    constraints = [torch]
+    for name in sorted(CONTENTS, key=lambda name: name != "dev"):
+        extras = [f"--extra={extra}" for extra in CONTENTS[name] if extra != PROJECT]
+        _compile([pyproject, *extras], FOLDER / f"{name}.txt", constraints, left_out, upgrade=upgrade)
+        constraints = [torch, FOLDER / "dev.txt"]
+    _compile([FOLDER / "build.in"], FOLDER / "build.txt", constraints, left_out, upgrade=upgrade)
+
+
+def _lock_torch(*, upgrade: bool) -> list[str]:
+    """Write the locks of torch; return the names of the packages that only its build for GPUs needs."""
+    for_gpus = FOLDER / "torch-cuda.txt"
+    _compile([FOLDER / "torch.in"], for_gpus, [], [], upgrade=upgrade)
+    packages = {package.name: package for package in read_lock(for_gpus)}
+    for_cpus = FOLDER / "torch-cpu.txt"
+    version = packages["torch"].version
+    if not for_cpus.exists() or {package.version.split("+")[0] for package in read_lock(for_cpus)} != {
+        version
+    }:
+        for_cpus.write_text(cpu_lock(version, _fetch(CPU_WHEELS), _fetch(PYPI_WHEELS)), encoding="utf-8")
+    return [name for name in packages if GPU_ONLY.fullmatch(name)]
+
+
+def cpu_lock(version: str, cpu_page: str, pypi_page: str) -> str:
+    """Return the lock of torch without CUDA, from the pages that list its wheels.
+
+    Raises:
+        SystemExit: a page lacks a wheel for a supported Python and platform.
+    """
+    linux = _find_hashes(cpu_page, f"{version}+cpu", LINUX_WHEEL, wheels_per_python=2)
+    others = _find_hashes(pypi_page, version, OTHER_WHEEL, wheels_per_python=1)
+    rows = [
+        HEADER.rstrip("\n"),
+        "# Linux: from PyTorch's index of builds for CPUs. Others: from PyPI, where theirs are for CPUs.",
+        f"--find-links {CPU_WHEELS}",
+        _format_row(f"torch=={version}+cpu ; sys_platform == 'linux'", linux),
+        _format_row(f"torch=={version} ; sys_platform != 'linux'", others),
+    ]
+    return "\n".join(rows) + "\n"
+
+
+def _find_hashes(page: str, version: str, platform: str, wheels_per_python: int) -> list[str]:
+    hashes: list[str] = []
+    text = urllib.parse.unquote(page)
+    for python in PYTHONS:
+        tag = "cp" + python.replace(".", "")
+        wheel = rf"/torch-{re.escape(version)}-{tag}-{tag}-{platform}\.whl#sha256=([0-9a-f]{{64}})\""
+        found = {match[-1] for match in re.findall(wheel, text)}
+        if len(found) < wheels_per_python:
+            raise SystemExit(f"torch {version}: no wheel with a hash for Python {python} and {platform}")
+        hashes.extend(found)
+    return sorted(hashes)
+
+
+def _format_row(requirement: str, hashes: Iterable[str]) -> str:
+    return " \\\n    ".join([requirement, *(f"--hash=sha256:{value}" for value in hashes)])
+
+
+def _fetch(address: str) -> str:
+    try:
+        with urllib.request.urlopen(address, timeout=60) as answer:
+            return answer.read().decode()
+    except (urllib.error.URLError, TimeoutError) as error:
+        raise SystemExit(f"cannot read {address}, which lists the wheels of torch: {error}") from None
+
+
+def _compile(
+    sources: Sequence[Path | str],
+    target: Path,
+    constraints: Iterable[Path],
+    left_out: Iterable[str],
+    *,
+    upgrade: bool,
+) -> None:
+    """Resolve requirements with uv into a lock file for all platforms; versions in the file are kept."""
+    command = [
+        str(Path(sys.executable).with_name("uv")), "pip", "compile", "--quiet", "--universal", "--no-header",
+        "--no-config", "--generate-hashes", "--no-annotate", f"--python-version={PYTHONS[0]}",
+        f"--output-file={target}",
+        *(f"--constraint={path}" for path in constraints),
+        *(f"--no-emit-package={name}" for name in left_out),
+        *(["--upgrade"] if upgrade else []),
+        *map(str, sources),
+    ]  # fmt: skip
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("UV_")}
+    if subprocess.run(command, check=False, cwd=REPOSITORY, env=environment).returncode:
+        raise SystemExit(f"{target.name}: uv found no solution")
+    target.write_text(HEADER + target.read_text(encoding="utf-8"), encoding="utf-8")
+
+
+def main(arguments: list[str]) -> None:
+    if arguments == ["--check"]:
+        if problems := find_problems():
+            raise SystemExit("\n".join([*problems, "run: make lock"]))
+    elif arguments in ([], ["--upgrade"]):
+        write_locks(upgrade=bool(arguments))
+    else:
+        raise SystemExit(__doc__)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
