@@ -220,7 +220,7 @@ class Server:
         except RuntimeError as error:
             raise ConfigError(f"cannot listen on {settings.address}: {error}") from None
         if settings.metrics_port is not None:
-            self._endpoint = MetricsEndpoint(
+            self._endpoint = await MetricsEndpoint.start(
                 settings.metrics_host, settings.metrics_port, self.metrics.registry
             )
             log.info("metrics", host=settings.metrics_host, port=self._endpoint.port)

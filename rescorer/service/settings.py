@@ -85,7 +85,8 @@ class ServiceSettings(BaseSettings):
     """json: one object per line; console: readable text; auto: console if the log goes to a terminal."""
     metrics_port: int | None = Field(None, ge=0, le=65535)
     """Port for Prometheus metrics over HTTP, in plain text and without authentication; 0: any free port,
-    which is written to the log. None: no metrics endpoint."""
+    which is written to the log. None: no metrics endpoint. A connection carries one request, is closed when
+    its client takes longer than 10 s to send or read, and there are at most 64 of them."""
     metrics_host: str = "127.0.0.1"
     """Name or address of the metrics port. Anyone who can reach this port can see how busy the server is."""
     trace_endpoint: str | None = Field(None, pattern=r"^https?://")

@@ -83,7 +83,7 @@ class Supervisor:
             self._port = self._reserve_port()
             self._create_workers()
             if settings.metrics_port is not None:
-                endpoint = MetricsEndpoint(
+                endpoint = await MetricsEndpoint.start(
                     settings.metrics_host, settings.metrics_port, self._metrics.registry
                 )
                 log.info("metrics", host=settings.metrics_host, port=endpoint.port)
