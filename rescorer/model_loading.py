@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rescorer.bundle import Bundle, read_words
+from rescorer.bundle import Bundle
 from rescorer.lm import CONTEXT_CACHE_BYTES
 from rescorer.lm.base import LanguageModel
+from rescorer.lm.files.word_list import read_words
 from rescorer.lm.ngram import NgramModel
 from rescorer.lm.vocabulary_alignment import align_vocabularies
+from rescorer.safe_files import Folder
 
 
 def load_bundle_models(
@@ -34,22 +36,23 @@ def load_bundle_models(
     models: dict[str, LanguageModel] = {}
     for name, entry in bundle.manifest["models"].items():
         if entry["kind"] == "ngram":
-            models[name] = load_ngram(bundle.folder, name, entry)
+            models[name] = load_ngram(bundle.files, name, entry)
         else:
-            path = bundle.folder / entry["path"]
-            models[name] = load_network(path, name, device, dtype, context_cache_bytes)
+            folder = bundle.files.subfolder(entry["path"].rstrip("/"))
+            models[name] = load_network(folder, name, device, dtype, context_cache_bytes)
     align_vocabularies(list(models.values()))
     return models
 
 
-def load_ngram(folder: Path, name: str, entry: Mapping[str, Any]) -> NgramModel:
+def load_ngram(folder: Folder, name: str, entry: Mapping[str, Any]) -> NgramModel:
     """Load an n-gram; for a KenLM binary, ``words`` in the model's manifest entry names the word list."""
-    words = frozenset(read_words(folder / entry["words"])) if "words" in entry else None
-    return NgramModel(folder / entry["path"], name, words)
+    words = frozenset(read_words(folder, entry["words"])) if "words" in entry else None
+    with folder.open(entry["path"]) as stream:
+        return NgramModel(stream, name, words)
 
 
 def load_network(
-    folder: Path,
+    folder: Path | Folder,
     name: str,
     device: str,
     dtype: str = "float32",

@@ -39,7 +39,9 @@ class Vocabulary:
         if missing:
             raise BundleError(f"the vocabulary lacks {', '.join(missing)}")
         if self.words[-1] != START:
-            raise BundleError(f"expected {START} as the last word of the vocabulary, got {self.words[-1]!r}")
+            raise BundleError(
+                f"expected {START} as the last word of the vocabulary, got {self.words[-1][:100]!r}"
+            )
         object.__setattr__(self, "ids", ids)
 
     def __len__(self) -> int:
@@ -82,7 +84,26 @@ class Vocabulary:
             BundleError: the file cannot be read, or is not a valid vocabulary.
         """
         try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise BundleError(f"{path}: cannot be read as a vocabulary: {error}") from None
-        return cls(tuple(text.removesuffix("\n").split("\n")))
+            data = path.read_bytes()
+        except OSError as error:
+            raise BundleError(f"{path}: cannot be read as a vocabulary: {error.strerror}") from None
+        return cls.parse(data, str(path))
+
+    @classmethod
+    def parse(cls, data: bytes, place: str) -> Vocabulary:
+        """Parse the content of a file written by ``save``.
+
+        Args:
+            place: path of the file, for messages.
+
+        Raises:
+            BundleError: the content is not a valid vocabulary.
+        """
+        try:
+            return cls(tuple(data.decode("utf-8").removesuffix("\n").split("\n")))
+        except UnicodeDecodeError as error:
+            raise BundleError(
+                f"{place}: cannot be read as a vocabulary: not UTF-8 at byte {error.start:,}"
+            ) from None
+        except BundleError as error:
+            raise BundleError(f"{place}: {error}") from None

@@ -18,12 +18,13 @@ import torch
 from rescorer.bundle import Bundle, ModelKind
 from rescorer.errors import ConfigError
 from rescorer.lm.base import LanguageModel
+from rescorer.lm.files.network_config import WINDOWED_KINDS
 from rescorer.lm.networks import NetworkConfig, NeuralModel
-from rescorer.lm.networks.config import WINDOWED_KINDS
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.ngram import NgramModel
 from rescorer.lm.vocabulary_alignment import align_vocabularies
 from rescorer.pipeline import MAX_BATCH_WORDS, Rescorer
+from rescorer.safe_files import Folder
 from rescorer.text import Normaliser
 from rescorer.trie import Words
 from rescorer.types import NBestList, Weights
@@ -109,7 +110,7 @@ def build_rescorer(
     align_vocabularies(list(models.values()))
     weights = Weights("default", mixture={"ngram": 0.5, "neural": 0.5})
     kinds: dict[str, ModelKind] = {"ngram": "ngram", "neural": "neural"}
-    bundle = Bundle(folder, "spec", 0, {}, normaliser, kinds, {"default": weights})
+    bundle = Bundle(Folder(folder), "spec", 0, {}, normaliser, kinds, {"default": weights})
     return Rescorer(bundle, models, batch_words)
 
 

@@ -22,6 +22,7 @@ from rescorer.cli.options.settings import SettingsCommand
 from rescorer.cli.output import PLAIN_HELP, version_option
 from rescorer.cli.rescore import rescore
 from rescorer.cli.score import score
+from rescorer.cli.seal import seal_bundle
 from rescorer.cli.serve import serve
 from rescorer.cli.token import token
 from rescorer.cli.top.command import top
@@ -68,6 +69,7 @@ app.command("evaluate")(evaluate)
 app.command("tune")(tune)
 app.command("convert")(convert)
 app.command("score")(score)
+app.command("seal")(seal_bundle)
 app.command("inspect")(inspect)
 app.command("bench")(bench)
 app.command("load")(load)

@@ -14,11 +14,17 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from rescorer.errors import BundleError
+from rescorer.lm.files.network_files import (
+    CONFIG_FILE,
+    VOCABULARY_FILE,
+    WEIGHTS_FILE,
+    read_config,
+    read_vocabulary,
+)
 from rescorer.lm.kernels.quantisation import dequantise_tensors, quantise_tensors
-from rescorer.lm.networks import NetworkConfig, NeuralModel
+from rescorer.lm.networks import NeuralModel
+from rescorer.safe_files import Folder, descriptor_path
 from rescorer.vocabulary import Vocabulary
-
-CONFIG_FILE, WEIGHTS_FILE, VOCABULARY_FILE = "config.json", "model.safetensors", "vocabulary.txt"
 
 
 def deduplicated_state(model: NeuralModel) -> dict[str, torch.Tensor]:
@@ -53,33 +59,30 @@ def _cast_floats(dtype: torch.dtype, tensors: Mapping[str, torch.Tensor]) -> dic
     }
 
 
-def load_model(folder: Path) -> tuple[NeuralModel, Vocabulary]:
+def load_model(folder: Path | Folder) -> tuple[NeuralModel, Vocabulary]:
     """Load a model in float32 and evaluation mode.
+
+    The sizes of all three files are compared before anything is built.
 
     Raises:
         BundleError: If a file is missing or damaged, or weights, config and vocabulary do not fit together.
     """
-    try:
-        values = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
-        tensors = dequantise_tensors(load_file(folder / WEIGHTS_FILE))
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        raise BundleError(f"{folder}: cannot be read as a neural model: {error}") from None
-    if not isinstance(values, dict):
-        raise BundleError(f"{folder / CONFIG_FILE}: expected an object of settings")
-    vocabulary = Vocabulary.load(folder / VOCABULARY_FILE)
-    config = NetworkConfig.from_dict(values)
-    if len(vocabulary) != config.vocabulary_size:
-        raise BundleError(
-            f"{folder}: the vocabulary has {len(vocabulary)} words, the network {config.vocabulary_size}"
-        )
+    files = folder if isinstance(folder, Folder) else Folder(folder)
+    config = read_config(files)
+    vocabulary = read_vocabulary(files, config)
     model = NeuralModel(config)
-    if config.tied and "network.embedding.weight" in tensors:
-        tensors["output.word_weight"] = tensors["network.embedding.weight"]
-    try:
-        model.load_state_dict(_cast_floats(torch.float32, tensors))
-    except RuntimeError as error:
-        raise BundleError(f"{folder}: the weights do not fit the network: {error}") from None
+    with files.open(WEIGHTS_FILE) as stream:
+        try:
+            tensors = dequantise_tensors(load_file(descriptor_path(stream)))
+        except (OSError, ValueError, SafetensorError):
+            raise BundleError(f"{stream.name}: cannot be read as a safetensors file") from None
+        if config.tied and "network.embedding.weight" in tensors:
+            tensors["output.word_weight"] = tensors["network.embedding.weight"]
+        try:
+            model.load_state_dict(_cast_floats(torch.float32, tensors))
+        except RuntimeError as error:
+            raise BundleError(f"{stream.name}: the weights do not fit the network: {error}") from None
     for name, value in model.state_dict().items():
         if not torch.isfinite(value).all():
-            raise BundleError(f"{folder}: {name} has values that are not finite")
+            raise BundleError(f"{files.path}: {name} has values that are not finite")
     return model.eval(), vocabulary

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
 import math
-import zlib
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import BinaryIO
 
@@ -14,7 +14,10 @@ import numpy as np
 
 from rescorer.errors import BundleError
 from rescorer.lm.base import EdgeScores
+from rescorer.lm.files.arpa import read_arpa, starts_like_arpa
+from rescorer.lm.files.kenlm_binary import read_kenlm_header
 from rescorer.profiling import Phase, phase
+from rescorer.safe_files import descriptor_path, open_regular
 from rescorer.trie import HypothesisTrie
 from rescorer.vocabulary import END, SPECIAL_TOKENS, UNKNOWN
 
@@ -26,23 +29,21 @@ class NgramModel:
     """A back-off model from an ARPA file (gzip or plain) or a KenLM binary.
 
     Args:
-        path: the model file.
+        source: the model file, by its path or opened.
         words: its vocabulary; required for a KenLM binary, from which it cannot be read.
 
     Raises:
         BundleError: If KenLM cannot read the file, or the vocabulary of a binary is missing.
     """
 
-    def __init__(self, path: Path, name: str = "ngram", words: frozenset[str] | None = None) -> None:
+    def __init__(
+        self, source: Path | BinaryIO, name: str = "ngram", words: frozenset[str] | None = None
+    ) -> None:
         self.name = name
-        config = kenlm.Config()
-        config.show_progress = False
-        config.arpa_complain = kenlm.ARPALoadComplain.NONE
-        try:
-            self.kenlm = kenlm.Model(str(path), config)
-        except (OSError, RuntimeError) as error:
-            raise BundleError(f"{path}: cannot be read as an n-gram model: {error}") from None
-        self._words = frozenset(read_arpa_words(path)) if words is None else words
+        with open_regular(source) if isinstance(source, Path) else nullcontext(source) as stream:
+            arpa_words = check_ngram_file(stream, is_binary=words is not None)
+            self.kenlm = load_kenlm(stream)
+        self._words = arpa_words if words is None else words
         self._log_shares: Mapping[str, float] = {}
         self._default_log_share = 0.0
 
@@ -109,39 +110,29 @@ class NgramModel:
         return state
 
 
-def is_arpa(path: Path) -> bool:
-    """Whether a file, gzip or plain, starts like an ARPA file."""
-    try:
-        with _open_model(path) as stream:
-            return stream.read(64).lstrip().startswith(b"\\data\\")
-    except (OSError, EOFError, zlib.error):
-        return False
+def check_ngram_file(stream: BinaryIO, *, is_binary: bool) -> frozenset[str]:
+    """Check that what an n-gram file declares fits its size, and return the words of an ARPA file.
 
-
-def read_arpa_words(path: Path) -> Iterator[str]:
-    """Yield the unigrams of an ARPA file, without ``<s>``, ``</s>`` and ``<unk>``.
+    Args:
+        is_binary: whether a KenLM binary is possible; its words must then be known from elsewhere.
 
     Raises:
-        BundleError: If the file is not an ARPA file.
+        BundleError: If the file is neither, or declares more than it can contain.
     """
-    with _open_model(path) as stream:
-        in_unigrams = False
-        for line in stream:
-            if line.startswith(b"\\"):
-                if in_unigrams:
-                    return
-                in_unigrams = line.strip() == b"\\1-grams:"
-            elif in_unigrams and line.strip():
-                word = line.split()[1].decode("utf-8")
-                if word not in SPECIAL_TOKENS and word != "<UNK>":
-                    yield word
-    raise BundleError(
-        f"{path}: no unigram section; expected an ARPA file, or a KenLM binary with a list of its words"
-    )
+    if is_binary and not starts_like_arpa(stream):
+        read_kenlm_header(stream)
+        return frozenset()
+    return read_arpa(stream).words
 
 
-def _open_model(path: Path) -> BinaryIO:
-    """Open a plain or gzip-compressed file, detected by its first bytes."""
-    with open(path, "rb") as raw:
-        is_gzip = raw.read(2) == b"\x1f\x8b"
-    return gzip.open(path, "rb") if is_gzip else open(path, "rb")  # type: ignore[return-value]
+def load_kenlm(stream: BinaryIO) -> kenlm.Model:
+    """Load an open model file; raises BundleError, without KenLM's message, which quotes the file."""
+    config = kenlm.Config()
+    config.show_progress = False
+    config.arpa_complain = kenlm.ARPALoadComplain.NONE
+    try:
+        return kenlm.Model(descriptor_path(stream), config)
+    except (OSError, RuntimeError, MemoryError) as error:
+        position = re.search(r"Byte: (\d+)", str(error))
+        place = f" at byte {int(position[1]):,}" if position else ""
+        raise BundleError(f"{stream.name}: KenLM cannot read it as an n-gram model{place}") from None

@@ -17,7 +17,7 @@ from rescorer.bench.workload import count_work
 from rescorer.cli import app
 from rescorer.errors import ConfigError
 from rescorer.formats.nbest.jsonlines import writer
-from rescorer.lm.networks.config import KINDS, OUTPUTS
+from rescorer.lm.files.network_config import KINDS, OUTPUTS
 from rescorer.lm.ngram import NgramModel
 from rescorer.profiling import Phase, Stopwatch, phase, time_items
 from rescorer.trie import build_trie

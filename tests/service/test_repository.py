@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rescorer import BundleError, ConfigError
-from rescorer.bundle import sha256
+from rescorer.bundle import read_bundle, seal
 from rescorer.errors import ModelNotFound, ScoringError, Unavailable
 from rescorer.service.models.metadata import read_model_facts
 from rescorer.service.models.repository import ModelRepository
@@ -192,6 +193,7 @@ def test_what_was_refused_is_tried_again_when_it_has_changed_or_when_told(folder
         assert "RuntimeError: out of memory" in (await models.reload()).refused["a/3"]
         models.host.fault = None
         (folder / "a/3/weights/other.json").write_text("{}")
+        seal(folder / "a/3")
         assert (await models.reload(again=False)).loaded == ["a/3"]
 
     asyncio.run(story())
@@ -205,6 +207,10 @@ def test_weights_are_read_again_without_loading_models_and_models_are_immutable(
         await models.start()
         with models.lease() as before:
             (path / "weights/other.json").write_text('{"word": 3.0}')
+            refused = (await models.reload()).refused
+            assert "weights/other.json: not part of the bundle" in refused["a/1"]
+            assert models.version().label == "a/1"
+            assert seal(path) == ["weights/other.json"]
             changes = await models.reload(again=False)
             assert (changes.loaded, changes.changed) == ([], ["a/1"])
             assert "other" not in before.bundle.weights
@@ -212,7 +218,7 @@ def test_weights_are_read_again_without_loading_models_and_models_are_immutable(
         assert models.host.log == ["load a/1"]
         manifest = json.loads((path / "manifest.json").read_text())
         (path / "text.json").write_text("{}")
-        manifest["files"]["text.json"] = sha256(path / "text.json")
+        manifest["files"]["text.json"] = hashlib.sha256(b"{}").hexdigest()
         (path / "manifest.json").write_text(json.dumps(manifest))
         assert "a/1: changed in place" in (await models.reload()).refused["a/1"]
         assert models.version().label == "a/1"
@@ -241,8 +247,7 @@ def test_a_retired_version_that_is_still_in_use_can_serve_again(folder, add):
 
 def test_models_stay_within_their_memory(folder, add):
     path = add("a/1")
-    manifest = json.loads((path / "manifest.json").read_text())
-    size = sum(each.memory_bytes for each in read_model_facts(path, manifest))
+    size = sum(each.memory_bytes for each in read_model_facts(read_bundle(path)))
 
     async def story():
         models = repository(folder, max_bytes=2 * size)

@@ -74,7 +74,7 @@ def test_rejects_damaged_scales(tmp_path):
         {key: value for key, value in whole.items() if key != name.removesuffix(SCALE_SUFFIX)},
     ):
         save_file(damaged, tmp_path / "m" / WEIGHTS_FILE)
-        with pytest.raises(BundleError, match="cannot be read as a neural model"):
+        with pytest.raises(BundleError, match=r"scales have the shape|has the type I8|is missing"):
             load_model(tmp_path / "m")
 
 

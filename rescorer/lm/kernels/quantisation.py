@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-SCALE_SUFFIX = ".int8_scale"
-"""Suffix of the name of an int8 matrix's scales, (rows,) float32."""
+from rescorer.lm.files.network_files import SCALE_SUFFIX
+
 MAX_LEVEL = 127
 
 
@@ -28,11 +28,7 @@ def quantise_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def dequantise_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Convert the matrices of ``quantise_tensors`` back to float32; other tensors stay unchanged.
-
-    Raises:
-        KeyError: If there are scales without the matrix to which they belong.
-    """
+    """Convert the matrices of ``quantise_tensors`` back to float32; other tensors stay unchanged."""
     restored = {name: value for name, value in tensors.items() if not name.endswith(SCALE_SUFFIX)}
     for name, scale in tensors.items():
         if name.endswith(SCALE_SUFFIX):

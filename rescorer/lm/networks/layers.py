@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from rescorer.lm.files.network_config import NetworkConfig
 from rescorer.lm.kernels.linear import linear
-from rescorer.lm.networks.config import NetworkConfig
 from rescorer.lm.networks.recurrences import ACTIVATE_IN_PLACE, ElmanRecurrence, GruRecurrence
 
 # cuDNN copies weights that are not contiguous with each other. That is a few MB per batch, and weight dropout

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from rescorer.errors import BundleError
+from rescorer.lm.files.network_config import KINDS, WINDOWED_KINDS, NetworkConfig
 from rescorer.lm.networks.base import ContextNetwork, State
-from rescorer.lm.networks.config import KINDS, WINDOWED_KINDS, NetworkConfig
 from rescorer.lm.networks.recurrent import RecurrentNetwork
 from rescorer.lm.networks.windowed import WindowedNetwork
 from rescorer.lm.output import ClassFactoredSoftmax, FullSoftmax, OutputLayer, TreeSoftmax

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from rescorer.lm.files.network_config import NetworkConfig
 from rescorer.lm.kernels.linear import linear
 from rescorer.lm.networks.base import State
-from rescorer.lm.networks.config import NetworkConfig
 from rescorer.lm.networks.dropout import apply_dropout
 from rescorer.lm.networks.layers import ElmanLayers, GruLayers, LstmLayers, RecurrentLayers
 

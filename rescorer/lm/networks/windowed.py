@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn import functional
 
+from rescorer.lm.files.network_config import NetworkConfig
 from rescorer.lm.networks.base import State
-from rescorer.lm.networks.config import NetworkConfig
 from rescorer.lm.networks.dropout import apply_dropout
 
 NO_WORD = -1

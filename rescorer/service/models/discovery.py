@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from rescorer.bundle import MANIFEST, read_manifest
 from rescorer.errors import BundleError
+from rescorer.safe_files import SealedFolder
 
 Fingerprint = tuple[tuple[str, int, int], ...]
 """Path, size and modification time of every file of a folder."""
@@ -105,10 +107,9 @@ def select_versions(found: Sequence[FoundVersion], models: Sequence[str]) -> dic
 
 
 def fingerprint(folder: Path) -> Fingerprint:
-    """Fingerprint a folder, to detect changes; empty if it is being removed."""
-    try:
-        files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-        seen = [(path.relative_to(folder).as_posix(), path.stat()) for path in files]
-    except OSError:
-        return ()
-    return tuple((name, status.st_size, status.st_mtime_ns) for name, status in seen)
+    """Fingerprint a folder, to detect changes; partial if it is being removed or is not like a bundle."""
+    seen: list[tuple[str, int, int]] = []
+    with suppress(OSError, BundleError):
+        for name, status in SealedFolder(folder).list_files():
+            seen.append((name, status.st_size, status.st_mtime_ns))
+    return tuple(seen)

@@ -17,7 +17,7 @@ from typing import Protocol
 
 import structlog
 
-from rescorer.bundle import read_bundle
+from rescorer.bundle import Bundle, list_weights_files, read_bundle
 from rescorer.errors import BundleError, ModelNotFound, RescorerError, Unavailable
 from rescorer.list_ranker import ListRanker
 from rescorer.service.models.discovery import (
@@ -210,12 +210,12 @@ class ModelRepository:
         if found.strict and bundle.label != found.label:
             raise BundleError(f"{found.folder}: the manifest says {bundle.label}; expected {found.label}")
         if loaded is not None:
-            if bundle.manifest["files"] != loaded.bundle.manifest["files"]:
+            if _model_files(bundle) != _model_files(loaded.bundle):
                 raise BundleError(f"{found.folder}: changed in place; publish it as a new version")
             loaded.ranker, loaded.fingerprint = ListRanker(bundle), current
             changes.changed.append(bundle.label)
             return loaded
-        facts = await asyncio.to_thread(read_model_facts, found.folder, bundle.manifest)
+        facts = await asyncio.to_thread(read_model_facts, bundle)
         version = Version(ListRanker(bundle), facts, current)
         await self.wait_for_unloads()
         self._check_memory(version, found)
@@ -292,3 +292,9 @@ class ModelRepository:
     async def _unload(self, version: Version) -> None:
         await self.host.unload(version.label)
         log.info("model unloaded", model=version.label)
+
+
+def _model_files(bundle: Bundle) -> dict[str, str]:
+    """The hashes of all files that stay as they are while a version is loaded: all but the weights sets."""
+    weights = list_weights_files(bundle.manifest).values()
+    return {name: digest for name, digest in bundle.manifest["files"].items() if name not in weights}

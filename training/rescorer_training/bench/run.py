@@ -15,8 +15,8 @@ import torch
 from rescorer.bench.baselines import BATCH_SENTENCES, PlainLstm
 from rescorer.bench.matrix_products import Product, flops, measure_products
 from rescorer.errors import ConfigError
+from rescorer.lm.files.network_config import WINDOWED_KINDS
 from rescorer.lm.networks import NetworkConfig, NeuralModel
-from rescorer.lm.networks.config import WINDOWED_KINDS
 from rescorer.text import Normaliser
 from rescorer_training.bench.baseline import make_plain_optimiser, train_plain_step
 from rescorer_training.bench.gemm_floor import N_PASSES, list_network_products, list_output_products

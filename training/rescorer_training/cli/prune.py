@@ -11,7 +11,7 @@ import numpy as np
 import typer
 
 from rescorer.errors import ConfigError
-from rescorer.lm.ngram import is_arpa
+from rescorer.lm.files.arpa import is_arpa
 from rescorer.text import Normaliser
 from rescorer.vocabulary import END, UNKNOWN
 from rescorer_training.cli.options import JsonOption, NormaliserOption

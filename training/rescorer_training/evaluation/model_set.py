@@ -7,13 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rescorer.bundle import read_bundle, read_words
+from rescorer.bundle import read_bundle
 from rescorer.errors import BundleError, ConfigError
 from rescorer.lm.base import LanguageModel
+from rescorer.lm.files.arpa import is_arpa
+from rescorer.lm.files.word_list import read_words
 from rescorer.lm.mixture import check_mixture
-from rescorer.lm.ngram import NgramModel, is_arpa
+from rescorer.lm.ngram import NgramModel
 from rescorer.lm.vocabulary_alignment import align_vocabularies
 from rescorer.model_loading import load_bundle_models, load_network
+from rescorer.safe_files import Folder
 from rescorer.text import Normaliser
 from rescorer_training.data.normalisation import common_normaliser, recorded_normalisers
 
@@ -101,7 +104,7 @@ def _read_binary_words(path: Path) -> frozenset[str]:
         raise BundleError(
             f"{path} is not an ARPA file, and {words}, the word list that a KenLM binary needs, is missing"
         )
-    return frozenset(read_words(words)) if words.exists() else frozenset()
+    return frozenset(read_words(Folder(words.parent), words.name)) if words.exists() else frozenset()
 
 
 def resolve_model_folder(folder: Path) -> Path:

@@ -12,8 +12,8 @@ import torch
 
 from rescorer.errors import ConfigError
 from rescorer.lm.checkpoint import load_model
+from rescorer.lm.files.network_config import WINDOWED_KINDS
 from rescorer.lm.networks import NetworkConfig, NeuralModel
-from rescorer.lm.networks.config import WINDOWED_KINDS
 from rescorer.lm.output import TreeSoftmax
 from rescorer.vocabulary import Vocabulary
 from rescorer_training.classes.brown import compute_neighbour_vectors, find_brown_clusters

@@ -16,10 +16,11 @@ from rescorer.errors import ConfigError
 from rescorer.lm import checkpoint
 from rescorer.lm.base import LanguageModel
 from rescorer.lm.checkpoint import load_model, save_model
+from rescorer.lm.files.arpa import is_arpa
 from rescorer.lm.neural import NeuralLanguageModel
-from rescorer.lm.ngram import is_arpa
 from rescorer.lm.vocabulary_alignment import align_vocabularies
 from rescorer.model_loading import load_ngram
+from rescorer.safe_files import Folder
 from rescorer.score_combination import MIXTURE, weights_to_dict
 from rescorer.text import Normaliser
 from rescorer.types import Weights
@@ -77,7 +78,8 @@ def make_bundle(parts: BundleParts, folder: Path) -> dict[str, Any]:
         default_file.write_text(json.dumps(weights, indent=2) + "\n", encoding="utf-8")
         for path in parts.weight_sets:
             shutil.copyfile(path, partial / WEIGHTS / path.name)
-        read_weights(partial, list(models))  # check all weight sets before publishing
+        names = {path.stem: f"{WEIGHTS}/{path.name}" for path in (partial / WEIGHTS).glob("*.json")}
+        read_weights(Folder(partial), names, list(models))  # check all weight sets before publishing
         return {
             "name": parts.name,
             "version": parts.version,
@@ -100,7 +102,7 @@ def copy_models(parts: BundleParts, partial: Path) -> tuple[dict[str, Any], dict
     models: dict[str, LanguageModel] = {}
     if parts.ngram:
         entries["ngram"] = _copy_ngram(parts.ngram, partial)
-        ngram = load_ngram(partial, "ngram", entries["ngram"])
+        ngram = load_ngram(Folder(partial), "ngram", entries["ngram"])
         entries["ngram"]["order"] = ngram.order
         models["ngram"] = ngram
     if parts.neural:

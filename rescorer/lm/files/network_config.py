@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -13,6 +14,30 @@ WINDOWED_KINDS = ("feedforward", "lbl")
 """Kinds that see a fixed number of preceding words."""
 OUTPUTS = ("classes", "full", "tree")
 ACTIVATIONS = ("tanh", "sigmoid", "relu", "linear")
+
+MAXIMA = {
+    "vocabulary_size": 10_000_000,
+    "embedding_size": 16_384,
+    "hidden_size": 16_384,
+    "layers": 64,
+    "window": 64,
+}
+"""Largest dimensions. The largest recurrent language models that were ever published stay within a half."""
+SMALLEST_VOCABULARY = 3
+_TYPES = {
+    "class_sizes": "a list of integers",
+    **dict.fromkeys(("kind", "output", "activation"), "a string"),
+    **dict.fromkeys(("tied", "residual", "carried", "locked_dropout"), "true or false"),
+    **dict.fromkeys(("dropout", "weight_dropout"), "a number"),
+}
+"""Types of the fields other than integers."""
+_FITS: dict[str, Callable[[Any], bool]] = {
+    "an integer": lambda value: type(value) is int,
+    "a list of integers": lambda value: type(value) is tuple and all(type(size) is int for size in value),
+    "a string": lambda value: type(value) is str,
+    "true or false": lambda value: type(value) is bool,
+    "a number": lambda value: type(value) in (int, float),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +80,19 @@ class NetworkConfig:
     2018)."""
 
     def __post_init__(self) -> None:
+        self._check_types()
         for name, known in (("kind", KINDS), ("output", OUTPUTS), ("activation", ACTIVATIONS)):
             if getattr(self, name) not in known:
                 raise BundleError(
-                    f"unknown {name} {getattr(self, name)!r}; expected one of {', '.join(known)}"
+                    f"unknown {name} {getattr(self, name)[:100]!r}; expected one of {', '.join(known)}"
+                )
+        for name, most in MAXIMA.items():
+            least = {"window": 0, "vocabulary_size": SMALLEST_VOCABULARY}.get(name, 1)
+            if not least <= getattr(self, name) <= most:
+                raise BundleError(
+                    f"{name} is {getattr(self, name)}; expected at least {least}, at most {most:,}"
                 )
         self._check_classes()
-        for name in ("embedding_size", "hidden_size", "layers"):
-            if getattr(self, name) < 1:
-                raise BundleError(f"{name} is {getattr(self, name)}; expected at least 1")
         if (self.window > 0) != (self.kind in WINDOWED_KINDS):
             expected = "at least 1" if self.kind in WINDOWED_KINDS else "0 for recurrent kinds"
             raise BundleError(f"window is {self.window} for {self.kind}; expected {expected}")
@@ -74,6 +103,12 @@ class NetworkConfig:
         for name in ("dropout", "weight_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise BundleError(f"{name} is {getattr(self, name)}; expected 0 ≤ {name} < 1")
+
+    def _check_types(self) -> None:
+        for field in fields(self):
+            value, expected = getattr(self, field.name), _TYPES.get(field.name, "an integer")
+            if not _FITS[expected](value):
+                raise BundleError(f"{field.name} is {ascii(value)[:100]}; expected {expected}")
 
     def _check_classes(self) -> None:
         if self.output != "classes":
@@ -103,7 +138,9 @@ class NetworkConfig:
         """
         unknown = sorted(set(values) - {field.name for field in fields(cls)})
         if unknown:
-            raise BundleError(f"unknown network settings {unknown}; was the model made by a newer version?")
+            raise BundleError(
+                f"unknown network settings {str(unknown)[:200]}; was the model made by a newer version?"
+            )
         try:
             arguments: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
             return cls(**arguments)

@@ -1,0 +1,41 @@
+"""Read, verify and publish model bundles; needs neither torch nor KenLM.
+
+A bundle is a folder:
+
+manifest.json          schema, name, version, sha256 of every other file, how the models were trained
+text.json              normaliser settings
+ngram/model.arpa.gz    or another file that KenLM can read
+neural/                config.json, model.safetensors, vocabulary.txt
+weights/default.json   stream and LM weights, λ, word and OOV terms, fingerprints of the tuning lists
+
+``Bundle`` describes a bundle without its models; ``model_loading`` loads the models.
+"""
+
+from rescorer.bundle.manifest import (
+    MANIFEST,
+    TEXT,
+    WEIGHTS,
+    ModelKind,
+    list_weights_files,
+    newest_version,
+    read_manifest,
+)
+from rescorer.bundle.publishing import publish, seal
+from rescorer.bundle.reading import Bundle, check_weights, read_bundle, read_normaliser, read_weights
+
+__all__ = [
+    "MANIFEST",
+    "TEXT",
+    "WEIGHTS",
+    "Bundle",
+    "ModelKind",
+    "check_weights",
+    "list_weights_files",
+    "newest_version",
+    "publish",
+    "read_bundle",
+    "read_manifest",
+    "read_normaliser",
+    "read_weights",
+    "seal",
+]

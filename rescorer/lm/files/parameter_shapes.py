@@ -1,0 +1,64 @@
+"""The names and shapes of a network's parameters, derived from its configuration alone."""
+
+from __future__ import annotations
+
+from rescorer.lm.files.network_config import WINDOWED_KINDS, NetworkConfig
+
+Shapes = dict[str, tuple[int, ...]]
+GATES = {"lstm": 4, "gru": 3, "elman": 1}
+"""Rows of a recurrent layer's matrices, in units of the hidden size."""
+
+
+def parameter_shapes(config: NetworkConfig) -> Shapes:
+    """Return the shape of every tensor that a checkpoint of this network contains, by name."""
+    hidden, embedding = config.hidden_size, config.embedding_size
+    shapes: Shapes = {"network.embedding.weight": (config.vocabulary_size, embedding)}
+    shapes |= _windowed_shapes(config) if config.kind in WINDOWED_KINDS else _recurrent_shapes(config)
+    if hidden != embedding:
+        shapes["network.projection.weight"] = (embedding, hidden)
+    return shapes | _output_shapes(config)
+
+
+def _recurrent_shapes(config: NetworkConfig) -> Shapes:
+    rows = GATES[config.kind] * config.hidden_size
+    shapes: Shapes = {}
+    for layer in range(config.layers):
+        prefix = f"network.{config.kind}"
+        columns = config.hidden_size if layer else config.embedding_size
+        shapes[f"{prefix}.weight_ih_l{layer}"] = (rows, columns)
+        shapes[f"{prefix}.weight_hh_l{layer}"] = (rows, config.hidden_size)
+        shapes[f"{prefix}.bias_ih_l{layer}"] = shapes[f"{prefix}.bias_hh_l{layer}"] = (rows,)
+    return shapes
+
+
+def _windowed_shapes(config: NetworkConfig) -> Shapes:
+    hidden = config.hidden_size
+    shapes: Shapes = {
+        "network.positions": (config.window, hidden, config.embedding_size),
+        "network.bias": (hidden,),
+    }
+    for layer in range(config.layers - 1):
+        shapes[f"network.deeper.{layer}.weight"] = (hidden, hidden)
+        shapes[f"network.deeper.{layer}.bias"] = (hidden,)
+    return shapes
+
+
+def _output_shapes(config: NetworkConfig) -> Shapes:
+    n_words, size = config.n_words, config.embedding_size
+    if config.output == "tree":
+        inner = n_words - 1
+        return {
+            "output.word_weight": (inner, size),
+            "output.word_bias": (inner,),
+            "output.tree": (inner, 2),
+        }
+    shapes: Shapes = {"output.word_bias": (n_words,)}
+    if not config.tied:
+        shapes["output.word_weight"] = (n_words, size)
+    if config.output == "classes":
+        n_classes = len(config.class_sizes)
+        shapes |= {
+            "output.class_layer.weight": (n_classes, size),
+            "output.class_layer.bias": (n_classes,),
+        }
+    return shapes
