@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer.errors import BundleError
+from rescorer.lm.checkpoint import deduplicated_state
+from rescorer.lm.files.parameter_shapes import parameter_shapes
 from rescorer.lm.networks import NetworkConfig
 from rescorer.lm.networks.dropout import apply_dropout
 from rescorer.lm.networks.recurrences import ElmanRecurrence, GruRecurrence
@@ -55,6 +57,18 @@ def test_forward_equals_step(config, hidden):
             torch.testing.assert_close(vectors, whole[:, t], atol=1e-5, rtol=1e-5)
         for part, expected in zip(state, last, strict=True):
             torch.testing.assert_close(part, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("hidden", [6, 8])
+@pytest.mark.parametrize("output", ["classes", "full", "tree"])
+@pytest.mark.parametrize("config", CONFIGS, ids=config_id)
+def test_shapes_follow_from_the_configuration(config, output, hidden):
+    if output == "tree" and config["tied"]:
+        pytest.skip("trees are not tied")
+    classes = {} if output == "classes" else {"class_sizes": ()}
+    model, _ = stable_network(**config, **classes, output=output, hidden_size=hidden)
+    shapes = {name: tuple(tensor.shape) for name, tensor in deduplicated_state(model).items()}
+    assert parameter_shapes(model.config) == shapes
 
 
 WORDS = (*NETWORK_WORDS, "nobody", "knows")
