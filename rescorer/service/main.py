@@ -13,6 +13,7 @@ from rescorer.errors import ScoringError
 from rescorer.lm.malloc import keep_freed_memory, share_freed_memory
 from rescorer.service.config_sources import unknown_variables
 from rescorer.service.observability.logs import log_to_stderr
+from rescorer.service.process_exit import EXIT_S, end_process_within
 from rescorer.service.server import Server
 from rescorer.service.settings import ServiceSettings
 
@@ -41,8 +42,13 @@ def serve(settings: ServiceSettings, read_again: Callable[[], ServiceSettings] |
 
 async def _serve(settings: ServiceSettings, read_again: Callable[[], ServiceSettings] | None) -> None:
     stop_requested = asyncio.Event()
+
+    def request_stop() -> None:
+        end_process_within(settings.grace_s + EXIT_S)
+        stop_requested.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop_requested.set)
+        asyncio.get_running_loop().add_signal_handler(number, request_stop)
     server = Server(settings, read_again=read_again)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, server.reloader.request_reload)
     await server.start()

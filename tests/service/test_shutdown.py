@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import signal
+import socket
+import subprocess
+import sys
 import time
 from contextlib import ExitStack
 
@@ -132,3 +135,26 @@ def test_stops_within_the_grace_time_whatever_peers_do(bundle, tmp_path, front_e
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
         assert time.monotonic() - began < GRACE_S + MARGIN_S
+
+
+def test_stops_within_the_grace_time_although_the_trace_collector_hangs(ngram_bundle, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as collector:  # accepts connections and never answers
+        endpoint = f"http://127.0.0.1:{collector.getsockname()[1]}"
+        options = ("--grace-s", str(GRACE_S), "--trace-endpoint", endpoint)
+        with run_serve_command(ngram_bundle, tmp_path, *options) as (process, client):
+            client.score_text(["the cat"])
+            began = time.monotonic()
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0
+            assert time.monotonic() - began < GRACE_S + MARGIN_S
+
+
+def test_a_busy_thread_does_not_delay_the_exit():
+    script = (
+        "import time; from concurrent.futures import ThreadPoolExecutor\n"
+        "from rescorer.service.process_exit import end_process_within\n"
+        "ThreadPoolExecutor().submit(time.sleep, 60); end_process_within(0.5)"
+    )
+    began = time.monotonic()
+    assert subprocess.run((sys.executable, "-c", script), timeout=60, check=False).returncode == 0
+    assert time.monotonic() - began < 30
