@@ -18,6 +18,7 @@ from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 from rescorer.types import Hypothesis, NBestList
 from tests.support.http2 import (
+    HEALTH_CHECK,
     HEALTH_WATCH,
     NO_WINDOW,
     RESCORE,
@@ -33,6 +34,7 @@ from tools.fuzz.http2 import DATA, PREFACE, frame
 pytestmark = pytest.mark.slow
 
 IDLE_S = 1.0
+REFLECTION = f"/{reflection.SERVICE_NAME}/ServerReflectionInfo"
 UNAVAILABLE, DEADLINE_EXCEEDED, INVALID_ARGUMENT = 14, 4, 3
 LIST = make_list_message(texts=["cat"] * 1000, values=[-1.0] * 1000)
 MESSAGE = pb.RescoreStreamRequest(lists=[LIST]).SerializeToString()
@@ -111,6 +113,14 @@ def test_a_call_without_a_message_is_refused(server):
     with RawConnection(server.port) as connection:
         frames = connection.read_until_end(connection.call(RESCORE, end=True))
         assert grpc_code(frames) == INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize("path", [HEALTH_CHECK, HEALTH_WATCH, REFLECTION])
+def test_a_message_that_cannot_be_decoded_is_refused_without_an_exception(server, path):
+    with RawConnection(server.port) as connection:
+        frames = connection.read_until_end(connection.call(path, b"\xff\xff\xff"))
+        assert grpc_code(frames) == INVALID_ARGUMENT
+        assert "the request cannot be decoded" in trailers_of(frames)
 
 
 def test_an_idle_reflection_stream_ends(server):

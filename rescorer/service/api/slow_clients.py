@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 
 
 class SlowClientInterceptor(grpc.aio.ServerInterceptor):
@@ -66,14 +67,14 @@ class SlowClientInterceptor(grpc.aio.ServerInterceptor):
     def _read_until_idle(
         self, behaviour: Callable[..., AsyncIterator[Any]]
     ) -> Callable[..., AsyncIterator[Any]]:
-        async def read(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        async def read(requests: AsyncIterator[Any], context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
             with suppress(TimeoutError, StopAsyncIteration):
                 while True:
                     async with asyncio.timeout(self._max_idle_s):
-                        request = await anext(requests)
+                        request = await read_or_abort(requests, context)
                     yield request
 
-        return lambda requests, context: behaviour(read(requests), context)
+        return lambda requests, context: behaviour(read(requests, context), context)
 
     def _end_unread(self, behaviour: Callable[..., AsyncIterator[Any]]) -> Callable[..., AsyncIterator[Any]]:
         async def answer(requests: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
@@ -90,7 +91,7 @@ class SlowClientInterceptor(grpc.aio.ServerInterceptor):
     async def _read_request(self, requests: AsyncIterator[Any], context: grpc.aio.ServicerContext) -> Any:
         try:
             async with asyncio.timeout(self._max_request_s):
-                return await anext(requests)
+                return await read_or_abort(requests, context)
         except TimeoutError:
             reason = f"the request did not arrive within {self._max_request_s:g} s (max_wait_s)"
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, reason)
@@ -120,3 +121,11 @@ class SlowClientInterceptor(grpc.aio.ServerInterceptor):
         reason = f"a message was not read for {self._max_idle_s:g} s (max_idle_s); open the stream again"
         with suppress(grpc.aio.AbortError):
             await context.abort(grpc.StatusCode.UNAVAILABLE, reason)
+
+
+async def read_or_abort(requests: AsyncIterator[Any], context: grpc.aio.ServicerContext) -> Any:
+    """Return the next message; gRPC itself would send the exception of one that cannot be decoded."""
+    try:
+        return await anext(requests)
+    except DecodeError:
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the request cannot be decoded")
