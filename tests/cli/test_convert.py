@@ -138,4 +138,4 @@ def test_evaluate_reads_other_formats(tmp_path, source):
     explicit = CliRunner().invoke(app, [*common, "--format", "kaldi"])
     assert detected.exit_code == 0
     assert detected.stdout == explicit.stdout
-    assert json.loads(explicit.stdout)["wer"] == 25.0
+    assert json.loads(explicit.stdout)["systems"][0]["wer"] == 25.0

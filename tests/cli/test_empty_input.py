@@ -45,5 +45,5 @@ def test_evaluate_needs_lists(run, tmp_path):
     ]
     good = write(tmp_path / "good.jsonl", *GOOD)
     code, out, err = run("evaluate", source, good, "--json")
-    assert (code, json.loads(out)["lists"]) == (0, 2)
+    assert (code, json.loads(out)["systems"][0]["lists"]) == (0, 2)
     assert "no lists in it" in err

@@ -6,24 +6,33 @@ import json
 
 from tests.support.list_lines import GOOD, record, write
 
+REPORT_KEYS = {
+    "systems", "shared_lists", "other_lists", "references", "rejected", "rejected_lists", "counting", "unit",
+}  # fmt: skip
+
 
 def test_evaluate_counts_and_compares(run, bundle, tmp_path):
     source = write(tmp_path / "in.jsonl", *GOOD)
     code, out, _ = run("evaluate", source, "--json")
     report = json.loads(out)
-    assert (code, report["wer"], report["oracle_wer"], report["errors"]) == (0, 40.0, 20.0, 2)
-    assert set(report["groups"]) == {"s1", "s2"}
+    assert set(report) == REPORT_KEYS
+    (system,) = report["systems"]
+    assert (code, system["wer"], system["oracle_wer"], system["errors"]) == (0, 40.0, 20.0, 2)
+    assert system["name"] == system["file"] == str(source)
+    assert set(system["groups"]) == {"s1", "s2"}
     code, out, _ = run("evaluate", source, "--bundle", bundle, "--tune", "--json")
     compared = json.loads(out)
-    assert set(compared["systems"]) == {
+    assert set(compared) == REPORT_KEYS
+    systems = {system["name"]: system for system in compared["systems"]}
+    assert set(systems) == {
         "first pass", "ngram", "ngram, tuned", "neural", "neural, tuned", "mixture", "mixture, tuned",
     }  # fmt: skip
-    assert compared["systems"]["first pass"]["wer"] == 40.0
+    assert systems["first pass"]["wer"] == 40.0
     assert compared["references"][str(source)]["tokens"] == 7
     run("rescore", source, "-o", tmp_path / "out.jsonl", "--bundle", bundle)
     _, out, _ = run("evaluate", tmp_path / "out.jsonl", "--json")
-    rescored = json.loads(out)
-    assert rescored["wer"] == compared["systems"]["mixture"]["wer"]
+    (rescored,) = json.loads(out)["systems"]
+    assert rescored["wer"] == systems["mixture"]["wer"]
     assert rescored["first_pass_wer"] == 40.0
 
 
@@ -41,12 +50,12 @@ def test_evaluate_reads_references_from_another_file(run, tmp_path):
     source = write(tmp_path / "in.jsonl", record("u1", "the cat"), record("u2", "the mat"))
     trn = write(tmp_path / "ref.trn", "the cat (u1)", "the { mat / rug } (u2)")
     code, out, err = run("evaluate", source, "--reference", trn, "--json")
-    assert (code, json.loads(out)["wer"], err) == (0, 0.0, "")
+    assert (code, json.loads(out)["systems"][0]["wer"], err) == (0, 0.0, "")
     part = write(tmp_path / "part.jsonl", record("u1", "the cat"))
     code, _, err = run("evaluate", part, "--reference", trn)
     assert (code, err) == (0, f"{part}: no lists for 1 of 2 references: 'u2'\n")
     kaldi = write(tmp_path / "text", "u1 the cat", "u2 the rug")
-    assert json.loads(run("evaluate", source, "--reference", kaldi, "--json")[1])["wer"] == 25.0
+    assert json.loads(run("evaluate", source, "--reference", kaldi, "--json")[1])["systems"][0]["wer"] == 25.0
     code, _, err = run("evaluate", source)
     assert (code, "u1" in err, "reference" in err) == (3, True, True)
 
@@ -65,7 +74,7 @@ def test_evaluate_and_tune_continue_after_invalid_lists(run, bundle, tmp_path):
         code, out, err = run("evaluate", source, "--json", *options)
         report = json.loads(out)
         assert (code, report["rejected"], "'u3'" in err) == (1, 1, True)
-        assert report.get("systems", {"x": report}).popitem()[1]["lists"] == 2
+        assert report["systems"][-1]["lists"] == 2
     code, out, _ = run("tune", source, "--bundle", bundle, "-o", tmp_path / "w.json")
     assert (code, "1 lists rejected" in out) == (0, True)
 
@@ -99,7 +108,7 @@ def test_merged_lists_keep_their_first_pass(run, bundle, tmp_path):
     _, _, err = run("rescore", source, "-o", tmp_path / "out.jsonl", "--bundle", bundle, "--merge")
     assert "changed in 0" in err
     _, out, _ = run("evaluate", tmp_path / "out.jsonl", "--json")
-    assert (json.loads(out)["first_pass_wer"], json.loads(out)["wer"]) == (0.0, 0.0)
+    assert [json.loads(out)["systems"][0][key] for key in ("first_pass_wer", "wer")] == [0.0, 0.0]
 
 
 def test_rescore_writes_which_hypotheses_it_dropped(run, bundle, tmp_path):
@@ -122,7 +131,8 @@ def test_evaluate_counts_like_sclite(run, tmp_path):
         code, out, _ = run("evaluate", source, "--json", *options)
         result = json.loads(out)
         assert code == 0
-        return result["counting"], result["unit"], result["errors"], result["reference_words"]
+        (system,) = result["systems"]
+        return result["counting"], result["unit"], system["errors"], system["reference_words"]
 
     assert errors() == ("levenshtein", "word", 6, 8)
     assert errors("--counting", "sclite") == ("sclite", "word", 7, 8)
@@ -132,3 +142,102 @@ def test_evaluate_counts_like_sclite(run, tmp_path):
     assert "CER %" in out
     code, _, err = run("evaluate", source, "--fragments")
     assert (code, "count with sclite" in err) == (2, True)
+
+
+def test_compares_systems_on_the_lists_that_they_share(run, tmp_path):
+    first = write(
+        tmp_path / "first.jsonl",
+        record("u1", "the cat", reference="the cat"),
+        record("u2", "a b", reference="the mat"),
+        record("u3", "x", reference="the mat on"),
+    )
+    second = write(
+        tmp_path / "second.jsonl",
+        record("u2", "the mat", reference="The mat."),
+        record("u1", "a cat", reference="the cat"),
+    )
+    code, out, _ = run("evaluate", first, second)
+    assert code == 0
+    assert f"compared on the 2 lists that all files have; others: {first} 1, {second} 0" in out
+    report = json.loads(run("evaluate", first, second, "--own-lists", "--json")[1])
+    found = [(system["name"], system["lists"], system["errors"]) for system in report["systems"]]
+    assert found == [(str(first), 2, 2), (str(second), 2, 1), (f"{first}, all its lists", 3, 5)]
+    assert (report["shared_lists"], report["other_lists"]) == (2, {str(first): 1, str(second): 0})
+    other = write(tmp_path / "other.jsonl", record("u1", "the dog", reference="the dog"))
+    code, out, _ = run("evaluate", first, other)
+    assert (code, "the files share no list" in out, out.count("first.jsonl")) == (0, True, 1)
+
+
+def tuning_lists(path, group=None):
+    """Lists whose language models are right and whose acoustic scores are wrong."""
+    lists = []
+    for i in range(12):
+        nbest = json.loads(record(f"spk-{i}", "mat sat the", "the cat sat", reference="the cat sat"))
+        nbest["reference"] = f"the cat sat {'x ' * i}"
+        for hypothesis, score in zip(nbest["hypotheses"], (-1.0, -3.0), strict=True):
+            hypothesis["scores"]["acoustic"] = score
+        lists.append(json.dumps(nbest | ({"group": group} if group else {})))
+    return write(path, *lists)
+
+
+def test_tuning_divides_lists_without_groups_by_id(run, ngram_bundle, tmp_path):
+    source, weights = tuning_lists(tmp_path / "in.jsonl"), tmp_path / "w.json"
+    start = ("--bundle", ngram_bundle, "-w", "lm:mixture=0.1")
+    code, out, _ = run("tune", source, *start, "-o", weights)
+    assert (code, "10 folds by id, because the lists have no groups" in out) == (0, True)
+    assert run("evaluate", source, *start, "--tune")[0] == 0
+    one_speaker = tuning_lists(tmp_path / "one.jsonl", "s1")
+    code, out, _ = run("tune", one_speaker, *start, "-o", weights)
+    assert (code, "10 folds by id, because all lists are of one group" in out) == (0, True)
+    assert "12 folds by group" in run("tune", source, *start, "-o", weights, "--groups", r"-(\d+)")[1]
+    for pattern, message in (
+        ("^(spk)", "all 12 lists are of the group 'spk'"),
+        ("^(x)", "no list gets a group"),
+    ):
+        code, _, err = run("tune", source, *start, "-o", weights, "--groups", pattern)
+        assert (code, message in err, "omit --groups" in err) == (2, True, True)
+
+
+def test_warns_if_rescoring_adds_errors(run, bundle, tmp_path):
+    source = write(tmp_path / "in.jsonl", *GOOD)
+    _, _, err = run("evaluate", source, "--bundle", bundle, "-w", "acoustic=-9")
+    assert len([line for line in err.splitlines() if "rescoring adds errors" in line]) == 1
+    assert "rescorer inspect" in err
+    run("rescore", source, "-o", tmp_path / "out.jsonl", "--bundle", bundle, "-w", "acoustic=-9")
+    assert "rescoring adds errors" in run("evaluate", tmp_path / "out.jsonl")[2]
+    assert "adds errors" not in run("evaluate", source)[2]
+
+
+def test_merges_and_drops_in_evaluation_and_tuning(run, ngram_bundle, tmp_path):
+    """Three hypotheses with the same words have more probability together than the best one, and the empty
+    hypothesis, which has the best score, is dropped."""
+    lists = []
+    for i in range(4):
+        texts = ("", "zebra", "the mat", "The mat", "the mat!")
+        nbest = json.loads(record(f"u{i}", *texts, reference=f"the mat {'x ' * i}", group=f"g{i}"))
+        for hypothesis, score in zip(nbest["hypotheses"], (0.0, -1.0, -1.5, -1.5, -1.5), strict=True):
+            hypothesis["scores"]["acoustic"] = score
+        lists.append(json.dumps(nbest))
+    source = write(tmp_path / "in.jsonl", *lists)
+
+    def errors(*options):
+        code, out, err = run("evaluate", source, "--json", *options)
+        assert code == 0, err
+        return {system["name"]: system["errors"] for system in json.loads(out)["systems"]}
+
+    expected_extra = 0 + 1 + 2 + 3  # reference words that no hypothesis has
+    assert errors() == {str(source): 8 + expected_extra}
+    assert errors("--drop-empty")[str(source)] == 8 + expected_extra  # "zebra" is not better
+    scored = ("--first-pass", "acoustic=1,word=0")
+    assert errors("--drop-empty", "--merge", *scored)[str(source)] == expected_extra
+    assert errors("--merge", "--first-pass", "acoustic=1,word=5")[str(source)] == expected_extra
+    streams = ("--bundle", ngram_bundle, "-w", "lm:mixture=0")
+    both = errors(*streams, "--merge", "--drop-empty")
+    assert both["first pass"] == 8 + expected_extra
+    assert both["first pass, merged, empty dropped"] == both["ngram"] == expected_extra
+    assert errors(*streams)["ngram"] == 8 + expected_extra
+    code, out, _ = run("tune", source, *streams, "--merge", "--drop-empty", "-o", tmp_path / "w.json")
+    rows = [line for line in out.splitlines() if line.startswith(("before", "first pass, m"))]
+    assert (code, len(rows)) == (0, 2)
+    code, _, err = run("evaluate", source, "--merge")
+    assert (code, "give the scores with --first-pass" in err) == (2, True)

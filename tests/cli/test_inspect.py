@@ -19,6 +19,7 @@ from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.formats.nbest.jsonlines_output import encode_list
 from rescorer.formats.registry import choose
 from rescorer.text import Normaliser
+from rescorer.types import Weights
 from tests.support.inspection_cases import SOUND, TOTAL, with_scores
 from tests.support.tiny_models import write_bundle
 
@@ -64,7 +65,7 @@ def test_reports_findings_and_rejected_lists(monkeypatch, capsys, tmp_path):
 def test_aligns_tables_on_a_narrow_screen():
     lists = with_scores(with_scores(SOUND, "acoustic", lambda s: 300.0 * s), "lm", lambda s: -s)
     found = inspect_lists(
-        lists, Normaliser(), vocabulary=frozenset(), first_pass={"acoustic": 1.0, "lm": 9.5}
+        lists, Normaliser(), vocabulary=frozenset(), first_pass=Weights(streams={"acoustic": 1.0, "lm": 9.5})
     )
     console = Console(width=80, file=io.StringIO())
     console.print(render_inspections({"lists.jsonl": found}))
@@ -97,9 +98,9 @@ NAMES = ["hypotheses=hyps,reference=ref"]
         ("read-speech/moonshine-20best.jsonl.gz", NAMES, ["am=am"], {}, 143, {"empty_near_best"}),
         ("read-speech/moonshine-20best-cased.jsonl.gz", NAMES, ["am=am"], {}, 143, {"empty_near_best"}),
         ("read-speech/pocketsphinx-100best.jsonl.gz", NAMES, ["am=am", "lm=lm"],
-         {"first_pass": {"am": 1.0, "lm": 9.5}}, 143, set()),
+         {"first_pass": Weights(streams={"am": 1.0, "lm": 9.5})}, 143, set()),
         ("read-speech/pocketsphinx-100best-tagged.jsonl.gz", NAMES, ["am=am", "lm=lm"],
-         {"first_pass": {"am": 1.0, "lm": 9.5}}, 143, set()),
+         {"first_pass": Weights(streams={"am": 1.0, "lm": 9.5})}, 143, set()),
         ("read-speech/pocketsphinx-native.jsonl.gz", NAMES, ["score=score"], {}, 143,
          {"duplicates", "unsorted", "scale"}),
     ],
@@ -143,6 +144,7 @@ def test_counts_errors_like_evaluate(monkeypatch, capsys, tmp_path):
         for command in ("inspect", "evaluate"):
             _, out, _ = run(monkeypatch, capsys, *files[kind], *counting, "--json", command=command)
             found = json.loads(out)
+            found |= found.get("systems", [{}])[0]
             results.append([found[key] for key in ("wer", "oracle_wer", "reference_words", "lists")])
         assert results[0] == results[1], (kind, option)
     code, _, err = run(monkeypatch, capsys, *files["stm"], "--groups", "(.)")

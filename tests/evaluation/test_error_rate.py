@@ -22,7 +22,7 @@ from rescorer.formats.field_map import parse_field_map
 from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.formats.nist.references import read_references
 from rescorer.text import Normaliser
-from rescorer.types import Hypothesis, NBestList
+from rescorer.types import Hypothesis, NBestList, Weights
 
 SENTENCES = st.lists(st.sampled_from(["a", "b", "c", "dd"]), max_size=7)
 
@@ -163,19 +163,20 @@ def test_counts_every_hypothesis_of_a_list():
 
 
 def test_finds_the_first_pass_by_weights_or_original_ranks():
-    assert find_first_pass(LIST) == 0
-    assert find_first_pass(LIST, {"am": 1.0}) == 3
-    assert find_first_pass(LIST, {"am": 1.0, "lm": 1.0}) == 1
+    assert find_first_pass(LIST, split) == 0
+    assert find_first_pass(LIST, split, Weights(streams={"am": 1.0})) == 3
+    assert find_first_pass(LIST, split, Weights(streams={"am": 1.0}, word=9.0)) == 2
+    assert find_first_pass(LIST, split, Weights(streams={"am": 1.0, "lm": 1.0})) == 1
     ranks = (2, 3, 1, 4)
     ranked = tuple(
         replace(hypothesis, fields={"original_rank": rank})
         for hypothesis, rank in zip(LIST.hypotheses, ranks, strict=True)
     )
-    assert find_first_pass(replace(LIST, hypotheses=ranked)) == 2
+    assert find_first_pass(replace(LIST, hypotheses=ranked), split) == 2
     with pytest.raises(InvalidList, match=r'streams\["tm"\]: no such stream'):
-        find_first_pass(LIST, {"tm": 1.0})
+        find_first_pass(LIST, split, Weights(streams={"tm": 1.0}))
     with pytest.raises(InvalidList, match="hypothesis 1, original_rank: expected an integer"):
-        find_first_pass(replace(LIST, hypotheses=(ranked[0], *LIST.hypotheses[1:])))
+        find_first_pass(replace(LIST, hypotheses=(ranked[0], *LIST.hypotheses[1:])), split)
 
 
 def test_rejects_lists_without_reference():
@@ -184,9 +185,8 @@ def test_rejects_lists_without_reference():
 
 
 def evaluated(group: str, first_pass_index: int, *texts: str) -> EvaluatedList:
-    return EvaluatedList(
-        "u", group, tuple(count_errors(["a", "b", "c", "d"], t.split()) for t in texts), first_pass_index
-    )
+    errors = tuple(count_errors(["a", "b", "c", "d"], text.split()) for text in texts)
+    return EvaluatedList("u", group, errors, errors[first_pass_index])
 
 
 def test_report_adds_up_lists_by_group():
@@ -254,7 +254,8 @@ SWITCHBOARD = ["hypotheses=hyps,text=text_norm,reference=ref_norm"]
 )
 def test_reproduces_published_rates_of_real_lists(data_dir, file, maps, streams, weights, first_pass, oracle):
     lists = read_lists(data_dir / "nbest" / file, parse_field_map(maps, streams))
-    result = build_report(evaluate_list(nbest, split, weights) for nbest in lists).to_dict()
+    first_pass_weights = Weights(streams=weights) if weights else None
+    result = build_report(evaluate_list(nbest, split, first_pass_weights) for nbest in lists).to_dict()
     assert (result["first_pass_wer"], result["oracle_wer"]) == (first_pass, oracle)
 
 

@@ -13,6 +13,7 @@ from rescorer.errors import InvalidList
 from rescorer.evaluation.error_rate.error_counts import count_errors
 from rescorer.evaluation.inspection.inspect import inspect_lists
 from rescorer.text import Normaliser
+from rescorer.types import Weights
 from tests.support.inspection_cases import (
     SOUND,
     TOTAL,
@@ -30,7 +31,10 @@ LOG_10 = math.log(10.0)
 
 
 def test_finds_nothing_in_sound_lists():
-    assert inspect_lists(SOUND, Normaliser(), first_pass={"acoustic": 1, "lm": 1}).findings == ()
+    assert (
+        inspect_lists(SOUND, Normaliser(), first_pass=Weights(streams={"acoustic": 1, "lm": 1})).findings
+        == ()
+    )
     assert inspect_lists(TOTAL, Normaliser(), vocabulary=frozenset(WORDS)).findings == ()
     assert inspect_lists(with_ranks(TOTAL, lambda i: i), Normaliser()).findings == ()
     assert inspect_lists(with_ranks(TOTAL, lambda i: i + 1), Normaliser()).findings == ()
@@ -94,7 +98,9 @@ def test_reports_invalid_lists_without_counting_them():
     assert (found.lists.rejected, len(errors)) == (3, 3)
     assert "'bad'" in str(errors[0])
     huge = replace(TOTAL[0], streams={"score": (1e308,) * len(TOTAL[0].hypotheses)})
-    assert inspect_lists([huge], Normaliser(), first_pass={"score": 10.0}).lists.rejected == 1
+    assert (
+        inspect_lists([huge], Normaliser(), first_pass=Weights(streams={"score": 10.0})).lists.rejected == 1
+    )
 
 
 # Braces mark alternations, which must be well formed.

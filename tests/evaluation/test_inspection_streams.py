@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rescorer.evaluation.inspection.inspect import inspect_lists
 from rescorer.evaluation.inspection.streams import correlate
 from rescorer.text import Normaliser
+from rescorer.types import Weights
 from tests.support.inspection_cases import SOUND, TOTAL, finding_codes, with_scores
 
 LOG_10 = math.log(10.0)
@@ -38,7 +39,9 @@ def test_densities_above_one_are_not_costs_if_order_or_errors_contradict():
 
 def test_detects_a_wrong_base_by_the_order_of_the_first_pass():
     wrong = with_scores(SOUND, "acoustic", lambda s: 0.1 * s)
-    (finding,) = inspect_lists(wrong, Normaliser(), first_pass={"acoustic": 1.0, "lm": 1.0}).findings
+    (finding,) = inspect_lists(
+        wrong, Normaliser(), first_pass=Weights(streams={"acoustic": 1.0, "lm": 1.0})
+    ).findings
     assert (finding.code, finding.stream) == ("unsorted", "first pass")
     assert "base and sign" in finding.advice
 

@@ -130,7 +130,8 @@ def evaluate(monkeypatch, capsys, *arguments) -> dict:
     with pytest.raises(SystemExit) as stop:
         main()
     assert not stop.value.code
-    return json.loads(capsys.readouterr().out)
+    (system,) = json.loads(capsys.readouterr().out)["systems"]
+    return system
 
 
 FLAGS = {"": [], "-D": ["--optional-words"], "-F": ["--fragments"], "-c": ["--characters"]}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -84,6 +84,19 @@ class ListInputOptions:
             raise ConfigError(f"--map and --stream are for JSON lines, not for {choice.format.name}")
         lists = choice.read(source)
         return warn_if_empty(assign_groups(lists, find_group) if find_group else lists, source)
+
+    def check_groups(self, lists: Sequence[NBestList]) -> None:
+        """Raise ConfigError if ``--groups`` was given and puts all lists into one group, or finds none."""
+        groups = sorted({nbest.group for nbest in lists})
+        if self.groups is None or len(groups) != 1:
+            return
+        found = f"all {len(lists):,} lists are of the group {groups[0]!r}"
+        if not groups[0]:
+            found = f"no list gets a group, such as the one with the id {lists[0].id!r}"
+        raise ConfigError(
+            f"--groups {self.groups!r}: {found}, but tuning holds out one group at a time; match the part of "
+            "the id that differs between speakers, or omit --groups to divide the lists by id"
+        )
 
     @property
     def is_set(self) -> bool:

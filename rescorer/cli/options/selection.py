@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from rescorer.evaluation.error_rate.oracle import Selection
+
 
 @dataclass(frozen=True, slots=True)
 class SelectionOptions:
@@ -26,3 +28,7 @@ class SelectionOptions:
             help="Drop hypotheses without words after normalisation; if all are empty, the first stays.",
         ),
     ] = False
+
+    def selection(self) -> Selection:
+        """The same choice, as the evaluation expects it."""
+        return Selection(self.merge, self.drop_empty)

@@ -40,7 +40,8 @@ FirstPassOption = Annotated[
     typer.Option(
         "--first-pass",
         metavar="STREAM=WEIGHT,…",
-        help="Streams and weights that the recogniser ranked by; default: the order of the lists.",
+        help="Weights that the recogniser ranked by, also that of a word: acoustic=1,lm=9.5,word=-0.6. "
+        "Default: the order of the lists.",
     ),
 ]
 
@@ -166,22 +167,18 @@ def check_streams(lists: Sequence[NBestList], weights: Weights, streams: list[st
         raise ConfigError(f"{need}, but {none} it ({available}){hint}")
 
 
-def first_pass_weights(streams: Mapping[str, float] | None) -> Weights:
-    """The weights given with ``--first-pass``, named after the option."""
-    return Weights("--first-pass", streams=streams or {})
-
-
-def parse_first_pass(text: str | None) -> dict[str, float] | None:
-    """Parse the value of ``--first-pass``: ``a=1,b=2``; raises ConfigError if it is malformed."""
+def parse_first_pass(text: str | None) -> Weights | None:
+    """Parse the value of ``--first-pass``, ``a=1,b=2,word=-0.5``; raises ConfigError if it is malformed."""
     if not text:
         return None
-    weights: dict[str, float] = {}
+    values: dict[str, float] = {}
     for part in text.split(","):
         name, equals, value = part.partition("=")
         try:
-            weights[name.strip()] = float(value)
+            values[name.strip()] = float(value)
         except ValueError:
             equals = ""
         if not equals:
-            raise ConfigError(f"--first-pass {part!r}: expected STREAM=NUMBER")
-    return weights
+            raise ConfigError(f"--first-pass {part!r}: expected STREAM=NUMBER or word=NUMBER")
+    word = values.pop("word", 0.0)
+    return parse_weights({"name": "--first-pass", "streams": values, "lm": {}, "word": word})

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import typer
 from rich.console import Group, RenderableType
 
 from rescorer.cli.render.tables import FoldingTable
-from rescorer.evaluation.error_rate.report import NO_GROUP, PERCENT_DECIMALS, Report, Totals
+from rescorer.evaluation.error_rate.report import NO_GROUP, PERCENT_DECIMALS, Report, Totals, to_percent
 
 COLUMNS = {
     "accuracy %": "word_accuracy",
@@ -23,6 +24,28 @@ COLUMNS = {
 }
 """Keys of ``Totals.to_dict`` by heading, between the error rate and the number of words; the least important
 columns are last, because those fold first."""
+
+
+def warn_if_worse(prefix: str, reports: Mapping[str, Report]) -> None:
+    """Print one line to stderr if systems have more errors than the first pass of the same lists.
+
+    Args:
+        prefix: beginning of the message, such as the name of the file.
+    """
+    worse = {
+        name: report.total
+        for name, report in reports.items()
+        if report.total.system.errors > report.total.first_pass.errors
+    }
+    if worse:
+        rates = ", ".join(f"{name} {_format_number(to_percent(t.system.rate))}" for name, t in worse.items())
+        first = next(iter(worse.values())).first_pass
+        typer.echo(
+            f"warning: {prefix}rescoring adds errors: {rates} %, first pass "
+            f"{_format_number(to_percent(first.rate))} %; check the weights, and the signs and bases of the "
+            "scores with `rescorer inspect`",
+            err=True,
+        )
 
 
 def render_error_rates(reports: Mapping[str, Report], by_group: bool = False) -> RenderableType:

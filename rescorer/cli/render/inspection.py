@@ -30,7 +30,11 @@ def _parts(inspection: Inspection) -> list[RenderableType]:
     tables: list[RenderableType] = [_overview(inspection)]
     if inspection.streams:
         tables += [Text(), _streams(inspection)]
-    return [Padding(table, (0, 0, 0, 2)) for table in tables] + [Text(), *_findings(inspection), Text()]
+    return [Padding(table, (0, 0, 0, 2), expand=False) for table in tables] + [
+        Text(),
+        *_findings(inspection),
+        Text(),
+    ]
 
 
 def _overview(inspection: Inspection) -> RenderableType:
@@ -129,7 +133,7 @@ def _findings(inspection: Inspection) -> list[RenderableType]:
         if finding.advice:
             rows.append(("", Text(f"→ {finding.advice}")))
     table = make_text_grid(rows)
-    return [Padding(table, (0, 0, 0, 2))]
+    return [Padding(table, (0, 0, 0, 2), expand=False)]
 
 
 def _format_examples(tokens: TokenStats) -> Text:

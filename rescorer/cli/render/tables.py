@@ -16,8 +16,10 @@ PIPE_WIDTH = 160
 """Columns assumed if the output is neither a terminal nor given a width by the variable COLUMNS."""
 GAP = 2
 """Spaces between columns."""
+MAX_TEXT_WIDTH = 96
+"""Longest line of text in a grid; longer ones are hard to read."""
 MAX_NAME_SHARE = 0.3
-"""Largest share of the width that the names of the rows may take before they wrap."""
+"""Largest share of the width that the names of the rows may take if the table must fold."""
 
 
 def has_width() -> bool:
@@ -80,6 +82,8 @@ class FoldingTable:
 
     def _name_width(self, max_width: int) -> int:
         longest = max(map(cell_len, (self._names, *(name for name, _ in self._rows))))
+        if longest + sum(GAP + width for width in self._full_widths()) <= max_width:
+            return longest
         return min(longest, max(int(MAX_NAME_SHARE * max_width), 1))
 
     def _full_widths(self) -> list[int]:
@@ -94,7 +98,7 @@ def make_text_grid(rows: Iterable[tuple[str, str | Text]]) -> Table:
     """Make a table without headings: names on the left, and text on the right, which wraps at spaces."""
     grid = Table.grid(padding=(0, GAP, 0, 0))
     grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
+    grid.add_column(overflow="fold", max_width=MAX_TEXT_WIDTH)
     for name, text in rows:
         grid.add_row(Text(name), Text(text) if isinstance(text, str) else text)
     return grid

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from rescorer.errors import InvalidList
 from rescorer.evaluation.error_rate.counting import DEFAULT_COUNTING, CountingSettings
 from rescorer.evaluation.error_rate.error_counts import WordErrors
-from rescorer.ranking import best_first
-from rescorer.types import NBestList
+from rescorer.ranking import best_first, find_empty, select_and_order
+from rescorer.score_combination import WORDS, totals
+from rescorer.trie import Words
+from rescorer.types import NBestList, Weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +23,8 @@ class EvaluatedList:
     id: str
     group: str
     hypotheses: tuple[WordErrors, ...]
-    first_pass_index: int = 0
-    """Index of the hypothesis that the recogniser ranked first."""
+    first_pass: WordErrors
+    """Errors of the hypothesis that the recogniser ranked first, which may have been dropped since."""
     unit: str = "word"
     """What was counted: ``word`` or ``character``."""
 
@@ -30,11 +32,6 @@ class EvaluatedList:
     def system(self) -> WordErrors:
         """Errors of the first hypothesis of the list."""
         return self.hypotheses[0]
-
-    @property
-    def first_pass(self) -> WordErrors:
-        """Errors of the hypothesis that the recogniser ranked first."""
-        return self.hypotheses[self.first_pass_index]
 
     @property
     def oracle(self) -> WordErrors:
@@ -47,10 +44,35 @@ class EvaluatedList:
         return max(self.hypotheses, key=lambda counts: counts.errors)
 
 
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which hypotheses of a list take part in its ranking; see ``rescorer.ranking.select_and_order``."""
+
+    merge: bool = False
+    """Merge hypotheses with equal canonical words, adding their probabilities."""
+    drop_empty: bool = False
+    """Drop hypotheses without canonical words."""
+
+    def __bool__(self) -> bool:
+        return self.merge or self.drop_empty
+
+    def order(
+        self, words: Sequence[Words], totals: np.ndarray, *, keep_order: bool = False
+    ) -> tuple[list[int], np.ndarray]:
+        """Return the positions of the selected hypotheses, best first, and all totals after merging."""
+        dropped = find_empty(words) if self.drop_empty else ()
+        merge_by = words if self.merge else None
+        return select_and_order(totals, merge_by, dropped, keep_order=keep_order)[:2]
+
+
+ALL = Selection()
+"""Neither merge nor drop."""
+
+
 def evaluate_list(
     nbest: NBestList,
-    words: Callable[[str], tuple[str, ...]],
-    first_pass_weights: Mapping[str, float] | None = None,
+    words: Callable[[str], Words],
+    first_pass_weights: Weights | None = None,
     counting: CountingSettings = DEFAULT_COUNTING,
 ) -> EvaluatedList:
     """Count the errors of every hypothesis against the reference of the list.
@@ -58,8 +80,8 @@ def evaluate_list(
     For each hypothesis, a reference with alternatives counts as the reading that matches it best.
 
     Args:
-        words: converts reference and hypotheses to canonical words: ``Normaliser.words``.
-        first_pass_weights: stream weights that define the first pass; None for the recogniser's order.
+        words: converts reference and hypotheses to canonical words: ``Normaliser.normalise``.
+        first_pass_weights: weights that define the first pass; None for the recogniser's order.
 
     Raises:
         InvalidList: there is no reference, its alternatives or the ranks are malformed, or a weighted stream
@@ -71,11 +93,43 @@ def evaluate_list(
         )
     count = counting.counter_for(nbest.reference, words, nbest.id)
     errors = tuple(count(hypothesis.text) for hypothesis in nbest.hypotheses)
-    first = find_first_pass(nbest, first_pass_weights)
-    return EvaluatedList(nbest.id, nbest.group, errors, first, counting.unit)
+    first = find_first_pass(nbest, words, first_pass_weights)
+    return EvaluatedList(nbest.id, nbest.group, errors, errors[first], counting.unit)
 
 
-def find_first_pass(nbest: NBestList, weights: Mapping[str, float] | None = None) -> int:
+def score_first_pass(nbest: NBestList, words: Sequence[Words], weights: Weights) -> np.ndarray:
+    """Compute the totals of the first pass, (H,), from the streams and the number of words.
+
+    Raises:
+        InvalidList: a weighted stream is missing, or a total is not finite.
+    """
+    missing = sorted(name for name, weight in weights.streams.items() if weight and name not in nbest.streams)
+    if missing:
+        raise InvalidList("no such stream in this list", list_id=nbest.id, field=f'streams["{missing[0]}"]')
+    components = {name: np.array(values, dtype=np.float64) for name, values in nbest.streams.items()}
+    n_words = np.array([len(hypothesis) for hypothesis in words], dtype=np.float64)
+    total = totals({**components, WORDS: n_words}, replace(weights, lm={}, oov=0.0))
+    if not np.isfinite(total).all():
+        message = "the total is not finite; the scores or weights are too large"
+        raise InvalidList(message, list_id=nbest.id, field="streams")
+    return total
+
+
+def find_first_pass_totals(
+    nbest: NBestList, words: Sequence[Words], weights: Weights | None = None
+) -> np.ndarray | None:
+    """Find the scores by which the recogniser ranked, (H,): by ``weights``, or the only stream.
+
+    None if there are no weights and several streams, or none at all.
+    """
+    if weights is None and len(nbest.streams) != 1:
+        return None
+    return score_first_pass(nbest, words, weights or Weights("first pass", dict.fromkeys(nbest.streams, 1.0)))
+
+
+def find_first_pass(
+    nbest: NBestList, normalise: Callable[[str], Words], weights: Weights | None = None
+) -> int:
     """Find the index of the hypothesis that the recogniser ranked first.
 
     That is the best one by ``weights`` if given, else by the ``original_rank`` fields of a re-ranked list,
@@ -85,15 +139,8 @@ def find_first_pass(nbest: NBestList, weights: Mapping[str, float] | None = None
         InvalidList: a weighted stream is missing, or only some hypotheses have a rank.
     """
     if weights is not None:
-        missing = sorted(set(weights) - set(nbest.streams))
-        if missing:
-            raise InvalidList(
-                "no such stream in this list", list_id=nbest.id, field=f'streams["{missing[0]}"]'
-            )
-        totals = np.zeros(len(nbest.hypotheses))
-        for name, weight in weights.items():
-            totals += weight * np.array(nbest.streams[name])
-        return int(best_first(totals)[0])
+        words = [normalise(hypothesis.text) for hypothesis in nbest.hypotheses]
+        return int(best_first(score_first_pass(nbest, words, weights))[0])
     if not any("original_rank" in hypothesis.fields for hypothesis in nbest.hypotheses):
         return 0
     ranks: list[int] = []
@@ -110,3 +157,23 @@ def find_first_pass(nbest: NBestList, weights: Mapping[str, float] | None = None
         merged = hypothesis.fields.get("merged_ranks") or (rank,)
         ranks.append(min(merged))
     return ranks.index(min(ranks))
+
+
+def select_hypotheses(
+    evaluated: EvaluatedList,
+    nbest: NBestList,
+    normalise: Callable[[str], Words],
+    weights: Weights | None,
+    selection: Selection,
+) -> EvaluatedList:
+    """Leave out hypotheses that are merged or dropped.
+
+    Merging ranks the list by ``weights``; without merging, the order stays.
+
+    Raises:
+        InvalidList: as in ``score_first_pass``.
+    """
+    words = [normalise(hypothesis.text) for hypothesis in nbest.hypotheses]
+    total = np.zeros(len(words)) if weights is None else score_first_pass(nbest, words, weights)
+    order, _ = selection.order(words, total, keep_order=not selection.merge)
+    return replace(evaluated, hypotheses=tuple(evaluated.hypotheses[i] for i in order))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from rescorer.evaluation.inspection.streams import StreamStats
 from rescorer.evaluation.inspection.tally import ListTally
 from rescorer.evaluation.inspection.words import WordStats
 from rescorer.text import Normaliser
-from rescorer.types import NBestList
+from rescorer.types import NBestList, Weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def inspect_lists(
     *,
     vocabulary: frozenset[str] | None = None,
     models: ModelTally | None = None,
-    first_pass: Mapping[str, float] | None = None,
+    first_pass: Weights | None = None,
     counting: CountingSettings = DEFAULT_COUNTING,
     on_rejected: Callable[[InputError], object] = lambda error: None,
 ) -> Inspection:
@@ -68,7 +68,7 @@ def inspect_lists(
         lists: lists and errors as a reader yields them; the errors are counted.
         vocabulary: known words; None for those of the bundle. Without either, OOV words are not reported.
         models: scores the lists with a bundle; None to skip the comparison with its n-gram and weights.
-        first_pass: stream weights that define the first pass; None for the order of the lists, and for the
+        first_pass: weights that define the first pass; None for the order of the lists, and for the
             only stream if there is one.
         on_rejected: called with the error of each rejected list.
     """

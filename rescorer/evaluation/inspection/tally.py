@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from rescorer.errors import InvalidList
 from rescorer.evaluation.error_rate.alternations import expand_alternations
 from rescorer.evaluation.error_rate.counting import DEFAULT_COUNTING, CountingSettings
-from rescorer.evaluation.error_rate.oracle import EvaluatedList
+from rescorer.evaluation.error_rate.oracle import EvaluatedList, find_first_pass_totals
 from rescorer.evaluation.error_rate.report import Totals
 from rescorer.evaluation.inspection.list_stats import ErrorStats, ListStats
 from rescorer.evaluation.inspection.models import ModelTally
@@ -41,7 +40,7 @@ class ListTally:
     def __init__(
         self,
         normaliser: Normaliser,
-        first_pass: Mapping[str, float] | None = None,
+        first_pass: Weights | None = None,
         counting: CountingSettings = DEFAULT_COUNTING,
         models: ModelTally | None = None,
     ) -> None:
@@ -70,9 +69,9 @@ class ListTally:
         Raises:
             InvalidList: the list is invalid; nothing of it has been counted.
         """
-        check_list(nbest, Weights("first pass", self.first_pass or {}))
+        check_list(nbest, self.first_pass or Weights("first pass"))
         words = [self.normaliser.normalise(hypothesis.text) for hypothesis in nbest.hypotheses]
-        total = self._first_pass_scores(nbest)
+        total = find_first_pass_totals(nbest, words, self.first_pass)
         order = range(len(words)) if not self.first_pass or total is None else best_first(total).tolist()
         evaluated = self._evaluate(nbest, order)
         self._add_texts(nbest, words)
@@ -124,33 +123,13 @@ class ListTally:
             self.counting.unit,
         )
 
-    def _first_pass_scores(self, nbest: NBestList) -> np.ndarray | None:
-        """Return the scores (H,) by which the recogniser ranked: the sum of the weighted streams, or the only
-        stream.
-
-        None if there are several streams without weights, or none at all.
-
-        Raises:
-            InvalidList: a weighted sum is not finite.
-        """
-        if self.first_pass:
-            total = np.zeros(len(nbest.hypotheses))
-            with np.errstate(over="ignore", invalid="ignore"):  # checked below
-                for name, weight in self.first_pass.items():
-                    total += weight * np.array(nbest.streams[name])
-            if not np.isfinite(total).all():
-                message = "the total is not finite; the scores or weights are too large"
-                raise InvalidList(message, list_id=nbest.id, field="streams")
-            return total
-        return np.array(next(iter(nbest.streams.values()))) if len(nbest.streams) == 1 else None
-
     def _evaluate(self, nbest: NBestList, order: Sequence[int]) -> EvaluatedList | None:
         """The errors of the list in the order of the first pass; None without a reference."""
         if nbest.reference is None:
             return None
         count = self.counting.counter_for(nbest.reference, self.normaliser.normalise, nbest.id)
         errors = tuple(count(nbest.hypotheses[i].text) for i in order)
-        return EvaluatedList(nbest.id, nbest.group, errors, 0, self.counting.unit)
+        return EvaluatedList(nbest.id, nbest.group, errors, errors[0], self.counting.unit)
 
     def _add_texts(self, nbest: NBestList, words: Sequence[Words]) -> None:
         texts = [hypothesis.text for hypothesis in nbest.hypotheses]

@@ -15,13 +15,21 @@ from rescorer.errors import ConfigError, InvalidList
 from rescorer.evaluation.components import collect_components
 from rescorer.evaluation.error_rate.alternations import expand_alternations
 from rescorer.evaluation.error_rate.counting import DEFAULT_COUNTING, CountingSettings
-from rescorer.evaluation.error_rate.oracle import EvaluatedList, evaluate_list
+from rescorer.evaluation.error_rate.oracle import (
+    ALL,
+    EvaluatedList,
+    Selection,
+    evaluate_list,
+    find_first_pass,
+    find_first_pass_totals,
+)
 from rescorer.evaluation.error_rate.report import Report, build_report
 from rescorer.evaluation.perplexity import TextTotals, sum_scores
+from rescorer.evaluation.tuning.folds import choose_folds
 from rescorer.evaluation.tuning.search import TuningList, TuningSettings, leave_one_group_out, tune
 from rescorer.pipeline import Rescorer
-from rescorer.ranking import best_first
 from rescorer.score_combination import MIXTURE, WORDS, totals
+from rescorer.trie import Words
 from rescorer.types import NBestList, Weights
 
 
@@ -33,22 +41,31 @@ class ScoredList:
     reference: str
     components: Mapping[str, np.ndarray]
     """(H,) float64 by name."""
+    words: Sequence[Words]
+    """Canonical words of each hypothesis."""
+    first_pass_index: int
+    """Index of the hypothesis that the recogniser ranked first."""
+    first_pass_totals: np.ndarray | None
+    """(H,), by which the recogniser ranked; None if only the order is known."""
+    selection: Selection
+    """Which hypotheses take part in rankings."""
 
 
 def score_lists(
     rescorer: Rescorer,
     lists: Sequence[NBestList],
     weights: Weights | None = None,
-    first_pass_weights: Mapping[str, float] | None = None,
+    first_pass_weights: Weights | None = None,
     counting: CountingSettings = DEFAULT_COUNTING,
+    selection: Selection = ALL,
 ) -> tuple[list[ScoredList], list[InvalidList]]:
     """Score lists that have references; lists that cannot be scored or evaluated are returned as errors.
 
     Args:
         weights: their interpolation weights define the mixture.
-        first_pass_weights: stream weights that define the first pass; None for the order of the list.
+        first_pass_weights: weights that define the first pass; None for the order of the list.
     """
-    words = rescorer.bundle.normaliser.normalise
+    normalise = rescorer.bundle.normaliser.normalise
     scored: list[ScoredList] = []
     errors: list[InvalidList] = []
     for nbest, result in zip(lists, rescorer.rescore_each(lists, weights), strict=True):
@@ -56,30 +73,50 @@ def score_lists(
             errors.append(result)
             continue
         try:
-            evaluated = evaluate_list(nbest, words, first_pass_weights, counting)
+            evaluated = evaluate_list(nbest, normalise, first_pass_weights, counting)
+            words = tuple(normalise(hypothesis.text) for hypothesis in nbest.hypotheses)
+            first = find_first_pass(nbest, normalise, first_pass_weights)
+            first_totals = find_first_pass_totals(nbest, words, first_pass_weights)
         except InvalidList as error:
             errors.append(error)
             continue
-        scored.append(ScoredList(evaluated, nbest.reference or "", collect_components(result)))
+        components, reference = collect_components(result), nbest.reference or ""
+        scored.append(ScoredList(evaluated, reference, components, words, first, first_totals, selection))
     return scored, errors
 
 
 def rerank(scored: ScoredList, weights: Weights) -> EvaluatedList:
     """Order the errors of a list as ``weights`` rank its hypotheses."""
-    order = best_first(totals(scored.components, weights)).tolist()
-    evaluated = scored.evaluated
-    return replace(
-        evaluated,
-        hypotheses=tuple(evaluated.hypotheses[i] for i in order),
-        first_pass_index=order.index(evaluated.first_pass_index),
-    )
+    order, _ = scored.selection.order(scored.words, totals(scored.components, weights))
+    return _reorder(scored.evaluated, order)
 
 
 def rank_by_first_pass(scored: ScoredList) -> EvaluatedList:
     """Move the hypothesis chosen by the first pass to the top of the list."""
-    evaluated, first = scored.evaluated, scored.evaluated.first_pass_index
-    others = [errors for i, errors in enumerate(evaluated.hypotheses) if i != first]
-    return replace(evaluated, hypotheses=(evaluated.hypotheses[first], *others), first_pass_index=0)
+    first = scored.first_pass_index
+    others = [i for i in range(len(scored.words)) if i != first]
+    return _reorder(scored.evaluated, [first, *others])
+
+
+def select_by_first_pass(scored: ScoredList) -> EvaluatedList:
+    """Rank the selected hypotheses by the scores of the first pass, or in its order if these are unknown."""
+    scores = scored.first_pass_totals
+    unknown = np.zeros(len(scored.words))
+    order, _ = scored.selection.order(
+        scored.words, unknown if scores is None else scores, keep_order=scores is None
+    )
+    return _reorder(scored.evaluated, order)
+
+
+def _reorder(evaluated: EvaluatedList, order: Sequence[int]) -> EvaluatedList:
+    return replace(evaluated, hypotheses=tuple(evaluated.hypotheses[i] for i in order))
+
+
+def name_selected_first_pass(scored: ScoredList) -> str:
+    """Name of the row of ``select_by_first_pass``; empty if it would equal the first pass."""
+    merges = scored.selection.merge and scored.first_pass_totals is not None
+    parts = ["merged"] * merges + ["empty dropped"] * scored.selection.drop_empty
+    return ", ".join(["first pass", *parts]) if parts else ""
 
 
 def weights_by_system(rescorer: Rescorer, weights: Weights) -> dict[str, Weights]:
@@ -124,17 +161,18 @@ def build_tuning_problem(scored: Sequence[ScoredList], weights: Weights) -> Tuni
         )
     ((name, scale),) = weights.lm.items()
     fixed = replace(weights, lm={}, word=0.0)
-    lists = [
-        TuningList(
-            components=np.stack(
-                [totals(item.components, fixed), item.components[name], item.components[WORDS]], 1
-            ),
-            errors=np.array([counts.errors for counts in item.evaluated.hypotheses]),
-        )
-        for item in scored
-    ]
+    lists = [_make_tuning_list(item, fixed, name) for item in scored]
     settings = TuningSettings(bounds=((1.0, 1.0), (0.0, math.inf), (-math.inf, math.inf)))
     return TuningProblem(lists, (1.0, scale, weights.word), settings, name)
+
+
+def _make_tuning_list(scored: ScoredList, fixed: Weights, lm: str) -> TuningList:
+    """Reduce a list to the selected hypotheses: merged ones differ only in what has fixed weights."""
+    order, fixed_totals = scored.selection.order(scored.words, totals(scored.components, fixed))
+    kept = sorted(order)
+    parts = (fixed_totals, scored.components[lm], scored.components[WORDS])
+    errors = [scored.evaluated.hypotheses[i].errors for i in kept]
+    return TuningList(np.stack([part[kept] for part in parts], axis=1), np.array(errors))
 
 
 def tune_weights(scored: Sequence[ScoredList], weights: Weights) -> Weights:
@@ -144,18 +182,13 @@ def tune_weights(scored: Sequence[ScoredList], weights: Weights) -> Weights:
 
 
 def cross_validate(scored: Sequence[ScoredList], weights: Weights) -> list[EvaluatedList]:
-    """Re-rank each list with weights tuned without the list's group and without lists that have the same
+    """Re-rank each list with weights tuned without the list's fold and without lists that have the same
     reference.
 
     Raises:
-        ConfigError: the weights name several language models, or there are fewer than two groups.
+        ConfigError: the weights name several language models, or there are too few lists.
     """
-    groups = [item.evaluated.group for item in scored]
-    if len(set(groups)) < 2:
-        raise ConfigError(
-            "tuning holds out one group at a time and needs at least two; give the groups of the lists with "
-            "--groups or --map"
-        )
+    groups = choose_folds([item.evaluated.id for item in scored], [item.evaluated.group for item in scored])
     problem = build_tuning_problem(scored, weights)
     references = [item.reference for item in scored]
     result = leave_one_group_out(problem.lists, groups, problem.start, problem.settings, sentences=references)
@@ -168,6 +201,8 @@ def compare_systems(
 ) -> dict[str, Report]:
     """Report the first pass, each system and, with tuning, each system with cross-validated weights."""
     rows = {"first pass": build_report(rank_by_first_pass(item) for item in scored)}
+    if scored and (name := name_selected_first_pass(scored[0])):
+        rows[name] = build_report(select_by_first_pass(item) for item in scored)
     for name, weights in systems.items():
         rows[name] = build_report(rerank(item, weights) for item in scored)
         if with_tuning:
