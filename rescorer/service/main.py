@@ -13,6 +13,7 @@ from rescorer.errors import ScoringError
 from rescorer.lm.malloc import keep_freed_memory, share_freed_memory
 from rescorer.service.config_sources import unknown_variables
 from rescorer.service.observability.logs import log_to_stderr
+from rescorer.service.observability.stderr import protect_stderr
 from rescorer.service.process_exit import EXIT_S, end_process_within
 from rescorer.service.server import Server
 from rescorer.service.settings import ServiceSettings
@@ -31,6 +32,7 @@ def serve(settings: ServiceSettings, read_again: Callable[[], ServiceSettings] |
         ConfigError: If the address, the port file or the device is not available.
         BundleError: If the models cannot be loaded.
     """
+    protect_stderr()
     log_to_stderr(settings.log_format)
     for variable, message in unknown_variables(type(settings)):
         log.warning("unknown variable", variable=variable, message=message)

@@ -26,6 +26,7 @@ from rescorer.lm.malloc import share_freed_memory
 from rescorer.service.config_sources import gather
 from rescorer.service.main import serve_until
 from rescorer.service.observability.logs import log_to_stderr
+from rescorer.service.observability.stderr import use_parents_stderr
 from rescorer.service.preflight import check_settings
 from rescorer.service.server import Server
 from rescorer.service.settings import BYTES_PER_TOKEN, ServiceSettings
@@ -127,6 +128,7 @@ class FrontEnd:
 
     async def _run_server(self, header: Header) -> None:
         settings = derive_front_end_settings(ServiceSettings(**header["settings"]), header["port"])
+        use_parents_stderr(is_terminal=header["terminal"])
         log_to_stderr(settings.log_format, front_end=header["front"])
 
         def reread_settings() -> ServiceSettings:

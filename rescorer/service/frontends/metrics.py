@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Metric, Process
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from rescorer.service.observability.metrics import READ_TIMEOUT_S
+from rescorer.service.observability.metrics import DROPPED_LINES, READ_TIMEOUT_S, DroppedLinesCollector
 from rescorer.service.observability.process_memory import resident_bytes
 from rescorer.service.workers.worker import Worker
 
@@ -50,6 +50,7 @@ class FrontEndMetrics(Collector):
         )
         memory = "rescorer_worker_resident_memory_bytes", "Memory of a worker."
         self._bytes = Gauge(*memory, ["worker"], registry=own)
+        own.register(DroppedLinesCollector())
         ProcessCollector(registry=own)
         self.registry = CollectorRegistry()
         self.registry.register(self)
@@ -77,7 +78,7 @@ def merge_metrics(texts: Mapping[int, str], own: Iterable[Metric] = ()) -> list[
         own: the supervisor's metrics.
     """
     families = {family.name: family for family in own}
-    of_supervisor = {name for name in families if name.startswith("rescorer_")}
+    of_supervisor = {name for name in families if name.startswith("rescorer_")} - {DROPPED_LINES}
     largest: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
     for number, text in texts.items():
         for family in text_string_to_metric_families(text):

@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import signal
 import socket
+import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -27,6 +28,7 @@ from rescorer.service.net.addresses import keep_port
 from rescorer.service.net.port_file import remove_port, write_port
 from rescorer.service.observability.endpoint import MetricsEndpoint
 from rescorer.service.observability.logs import log_to_stderr
+from rescorer.service.observability.stderr import protect_stderr
 from rescorer.service.preflight import check_settings
 from rescorer.service.process_exit import EXIT_S, end_process_within
 from rescorer.service.settings import ServiceSettings
@@ -205,6 +207,7 @@ class Supervisor:
             "sources": self._sources,
             "port": self._port,
             "workers": self._paths,
+            "terminal": sys.stderr.isatty(),
         }
         await front_end.ask(request)
         while (event := (await front_end.ask({"do": "next"})).header["event"]) != "ended":
@@ -281,6 +284,7 @@ def supervise(settings: ServiceSettings, config: Path | None, options: Mapping[s
         config, options: the settings file and the options, from which settings are read again; see
             ``gather``.
     """
+    protect_stderr()
     log_to_stderr(settings.log_format)
     for variable, message in unknown_variables(type(settings)):
         log.warning("unknown variable", variable=variable, message=message)

@@ -19,6 +19,7 @@ from prometheus_client import (
     ProcessCollector,
     disable_created_metrics,
 )
+from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
 from rescorer.profiling import Phase
@@ -26,6 +27,7 @@ from rescorer.protocol.status import error_kind
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.ranking import Ranking
 from rescorer.score_combination import OOV, WORDS
+from rescorer.service.observability.stderr import dropped_lines
 from rescorer.service.observability.timings import PhaseTiming, label, sum_by_phase
 
 disable_created_metrics()  # they would double the number of series
@@ -40,6 +42,8 @@ READ_TIMEOUT_S = 5.0
 LISTS = tuple(2.0**n for n in range(11))
 EDGES = tuple(2.0**n for n in range(4, 19))
 SHARES = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99, 1.0)
+DROPPED_LINES = "rescorer_log_lines_dropped"
+"""Metric that every process reports for itself."""
 PHASES = tuple(label(each) for each in Phase)
 OUTCOMES = ("scored", "failed", "expired", "cancelled")
 """Possible outcomes of a work item: scored, failed, past its deadline, or cancelled by its caller."""
@@ -62,6 +66,7 @@ class Metrics:
         self._batches()
         self._state()
         self._shadow()
+        self.registry.register(DroppedLinesCollector())
         ProcessCollector(registry=self.registry)
 
     def _calls(self) -> None:
@@ -250,3 +255,11 @@ class _RefreshCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         self._refresh()
         return ()
+
+
+class DroppedLinesCollector(Collector):
+    """The log lines that this process has dropped."""
+
+    def collect(self) -> Iterable[Metric]:
+        help_text = "Log lines dropped because stderr was full, closed or not read."
+        yield CounterMetricFamily(DROPPED_LINES, help_text, value=dropped_lines.total)

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rescorer.lm.malloc import keep_freed_memory
+from rescorer.service.observability.stderr import use_parents_stderr
 from rescorer.service.workers.ipc import (
     HAS_WORKED,
     PREFIX,
@@ -64,6 +65,7 @@ def main(
 ) -> None:
     for signal_number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(signal_number, signal.SIG_IGN)
+    use_parents_stderr()
     keep_freed_memory()
     load = partial(TrieScorer.load, dtype=dtype, context_cache_bytes=context_cache_bytes)
     host = ModelHost(device, threads, load)
