@@ -24,6 +24,22 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
+MAX_QUOTED_CHARS = 100
+"""Longest name or id in a message: the rest of the message must stay readable."""
+MAX_MESSAGE_CHARS = 1000
+"""Longest message about a part of the input, which may quote more than names."""
+
+
+def shorten(text: str, max_chars: int) -> str:
+    """Cut a text from outside to a length at which it can be quoted."""
+    return text if len(text) <= max_chars else text[: max_chars - 1] + "…"
+
+
+def quote(text: str, max_chars: int = MAX_QUOTED_CHARS) -> str:
+    """Return a text from outside in quotation marks, cut, and without control characters."""
+    quoted = repr(text[: max_chars + 1])
+    return quoted if len(quoted) <= max_chars + 2 else f"{quoted[:max_chars]}…{quoted[0]}"
+
 
 class RescorerError(Exception):
     """Base class of all errors that this project raises deliberately."""
@@ -59,7 +75,8 @@ class FormatError(InputError):
     def __init__(self, message: str, *, file: str = "", line: int | None = None, field: str = "") -> None:
         self.file, self.line, self.field = file, line, field
         place = ":".join(str(part) for part in (file, line) if part not in ("", None))
-        super().__init__(": ".join(part for part in (place, field, message) if part))
+        parts = place, shorten(field, MAX_QUOTED_CHARS), shorten(message, MAX_MESSAGE_CHARS)
+        super().__init__(": ".join(part for part in parts if part))
 
 
 class InvalidList(InputError):
@@ -84,15 +101,16 @@ class InvalidList(InputError):
         file: str = "",
         line: int | None = None,
     ) -> None:
-        self.message, self.list_id, self.hypothesis, self.field = message, list_id, hypothesis, field
+        self.message = shorten(message, MAX_MESSAGE_CHARS)
+        self.list_id, self.hypothesis, self.field = list_id, hypothesis, field
         self.file, self.line = file, line
         place = [":".join(str(part) for part in (file, line) if part not in ("", None))] if file else []
-        place.append(f"list {list_id!r}")
+        place.append(f"list {quote(list_id)}")
         if hypothesis is not None:
             place.append(f"hypothesis {hypothesis}")
         if field:
-            place.append(field)
-        super().__init__(f"{', '.join(place)}: {message}")
+            place.append(shorten(field, MAX_QUOTED_CHARS))
+        super().__init__(f"{', '.join(place)}: {self.message}")
 
 
 class LimitExceeded(InputError):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rescorer.bundle import Bundle, check_weights
-from rescorer.errors import InvalidList
+from rescorer.errors import InvalidList, quote
 from rescorer.lm.base import EdgeScores
 from rescorer.lm.mixture import mix_scores
 from rescorer.profiling import Phase, phase
@@ -208,7 +208,7 @@ def check_list(nbest: NBestList, weights: Weights, reserved_names: frozenset[str
     for name, weight in weights.streams.items():
         if weight != 0 and name not in nbest.streams:
             streams = ", ".join(sorted(nbest.streams)) or "none"
-            message = f"missing, but weights {weights.name!r} need it; the list has: {streams}"
+            message = f"missing, but weights {quote(weights.name)} need it; the list has: {streams}"
             raise invalid(message, f'streams["{name}"]')
     reserved = sorted(set(nbest.streams) & reserved_names)
     if reserved:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rescorer.errors import ConfigError, did_you_mean
+from rescorer.errors import MAX_QUOTED_CHARS, ConfigError, did_you_mean, shorten
 from rescorer.types import Weights
 
 WORDS, OOV = "words", "oov"
@@ -67,7 +67,10 @@ def parse_weights(values: Mapping[str, Any]) -> Weights:
 
 def _parse_finite(value: Any, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise ConfigError(f"weights.{name} is {value!r}; expected a finite number")
+        raise ConfigError(
+            f"weights.{shorten(name, MAX_QUOTED_CHARS)} is {shorten(repr(value), MAX_QUOTED_CHARS)}; "
+            "expected a finite number"
+        )
     return float(value)
 
 

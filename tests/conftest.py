@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 # processes on the machine disturb it less. Must be set before torch is imported, here and in subprocesses.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Servers refuse a clients file that the group may write, which some systems make the default.
+os.umask(0o022)
+
 # No deadlines: a busy machine must not fail a test. CI draws the same examples in every run, so that a
 # failure is caused by the change under test. Local runs and `make fuzz` keep searching for new examples;
 # `make test-fast` tries a few.

@@ -11,7 +11,7 @@ from functools import reduce
 
 import numpy as np
 
-from rescorer.errors import ConfigError, did_you_mean
+from rescorer.errors import MAX_QUOTED_CHARS, ConfigError, did_you_mean, shorten
 from rescorer.lm.base import EdgeScores
 
 
@@ -31,11 +31,11 @@ def check_mixture(weights: Mapping[str, float], known: Sequence[str]) -> None:
     unknown = sorted(set(weights) - set(known))
     if unknown:
         meant = did_you_mean(unknown[0], known)
-        raise ConfigError(f"mixture names the models {unknown}; the bundle has {sorted(known)}{meant}")
+        names = shorten(str(unknown), MAX_QUOTED_CHARS)
+        raise ConfigError(f"mixture names the models {names}; the bundle has {sorted(known)}{meant}")
     if any(not 0 <= weight <= 1 for weight in weights.values()) or abs(sum(weights.values()) - 1) > 1e-6:
-        raise ConfigError(
-            f"mixture weights are {dict(weights)}; expected numbers between 0 and 1 that sum to 1"
-        )
+        given = shorten(str(dict(weights)), MAX_QUOTED_CHARS)
+        raise ConfigError(f"mixture weights are {given}; expected numbers between 0 and 1 that sum to 1")
 
 
 def mix_scores(scores: Mapping[str, EdgeScores], weights: Mapping[str, float]) -> np.ndarray:

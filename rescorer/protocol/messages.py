@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from rescorer.errors import InvalidList
+from rescorer.errors import InvalidList, quote
 from rescorer.formats.score_units import Base, Sign, Units, stream_to_nats
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.ranking import Ranking
@@ -53,7 +53,7 @@ def list_from_proto(message: pb.NBestList) -> NBestList:
     for index, stream in enumerate(message.streams):
         name = stream.name
         if not name or name in streams:
-            reason = f"duplicate name {name!r}" if name else "empty; expected the name of the stream"
+            reason = f"duplicate name {quote(name)}" if name else "empty; expected the name of the stream"
             raise InvalidList(reason, list_id=message.id, field=f"streams[{index}].name")
         field = f'streams["{name}"]'
         units = Units(

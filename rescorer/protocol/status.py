@@ -30,9 +30,12 @@ from rescorer.errors import (
     ServiceError,
     Unauthenticated,
     Unavailable,
+    shorten,
 )
 
 DOMAIN = "rescorer"
+MAX_TEXT_CHARS = 500
+"""Longest text in a list's status."""
 MESSAGE_TOO_LARGE = re.compile(r"Received message larger than max \((\d+) vs\. (\d+)\)")
 """Status message of gRPC's own refusal of a request above ``max_message_bytes``."""
 
@@ -83,27 +86,20 @@ def error_kind(error: Exception) -> ErrorKind:
 
 
 def status_from_error(
-    error: Exception, request_id: str = "", path: str = "", max_text_chars: int | None = None
+    error: Exception, request_id: str = "", path: str = "", max_text_chars: int = MAX_TEXT_CHARS
 ) -> Status:
     """Return the status that reports an error to the client.
 
     Args:
         request_id: id under which the server's log has the details.
         path: path in the request of the list that caused the error, such as ``lists[2]``.
-        max_text_chars: maximum length of each text in the status, since error messages may quote the request;
-            None: unlimited.
+        max_text_chars: maximum length of each text in the status, since error messages may quote the request.
     """
-
-    def shorten(text: str) -> str:
-        if max_text_chars is None or len(text) <= max_text_chars:
-            return text
-        return text[: max_text_chars - 1] + "…"
-
     kind = error_kind(error)
     message = (
         f"internal error; look for request {request_id} in the server's log"
         if kind.hidden
-        else shorten(str(error))
+        else shorten(str(error), max_text_chars)
     )
     info = ErrorInfo(reason=kind.reason, domain=DOMAIN)
     if request_id:
@@ -111,16 +107,17 @@ def status_from_error(
     for name in ("message", "list_id", "hypothesis", "field"):
         value = getattr(error, name, None)
         if value not in (None, "") and not kind.hidden:
-            info.metadata[name] = shorten(str(value))
+            info.metadata[name] = shorten(str(value), max_text_chars)
     status = Status(code=kind.code.value[0], message=message)
     status.details.add().Pack(info)
     if retry_ms := retry_after_ms(error):
         delay = RetryInfo()
         delay.retry_delay.FromMilliseconds(retry_ms)
         status.details.add().Pack(delay)
-    if field := field_path(error, path):
+    if not kind.hidden and (field := field_path(error, path)):
+        description = getattr(error, "message", message)
         violation = BadRequest.FieldViolation(
-            field=shorten(field), description=shorten(getattr(error, "message", message))
+            field=shorten(field, max_text_chars), description=shorten(description, max_text_chars)
         )
         status.details.add().Pack(BadRequest(field_violations=[violation]))
     return status

@@ -76,11 +76,12 @@ class ServiceSettings(BaseSettings):
     """Certificate authorities (PEM) that sign client certificates. None: clients need no certificate."""
     access: Path | None = None
     """File of the clients that may connect: hashes of their tokens or their certificates, and their roles.
-    `rescorer token` creates an entry. None: anyone who can connect may score."""
+    `rescorer token` creates an entry. Only its owner may write it. None: anyone who can connect may score."""
     admin: bool = False
     """Offer AdminService to clients with the role admin."""
     log_texts: bool = False
-    """Write the texts of requests to the log; by default they are never logged."""
+    """Write the texts of requests to the log, up to 250,000 characters per request; by default they are never
+    logged."""
     log_format: LogFormat = "auto"
     """json: one object per line; console: readable text; auto: console if the log goes to a terminal."""
     metrics_port: int | None = Field(None, ge=0, le=65535)

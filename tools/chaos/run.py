@@ -278,6 +278,7 @@ def write_access_file(path: Path, admin_token: str, tokens: Sequence[str]) -> No
     entries = [format_client("admin", ["admin"], admin_token)]
     entries += [format_client(f"caller-{number}", ["score"], token) for number, token in enumerate(tokens)]
     path.write_text("".join(entries))
+    path.chmod(0o600)  # a server refuses a file that others may write
 
 
 def format_client(name: str, roles: Sequence[str], token: str) -> str:

@@ -37,7 +37,9 @@ class RescorerServiceStub:
     is larger than the server's limit, by default 4 MiB
     UNAVAILABLE         the server is loading its models or shutting down
     DEADLINE_EXCEEDED   the client's deadline has passed; queued work of the call is discarded
-    INTERNAL            an error in the server; the message has the request id, under which the log has more
+    INTERNAL            an error in the server; the message has the request id, under which the log has more,
+    and nothing else
+    Texts of the request that a status quotes are cut to a few hundred characters.
     The client may send a request id of its own as metadata `x-request-id`.
     """
 
@@ -76,7 +78,9 @@ class RescorerServiceServicer:
     is larger than the server's limit, by default 4 MiB
     UNAVAILABLE         the server is loading its models or shutting down
     DEADLINE_EXCEEDED   the client's deadline has passed; queued work of the call is discarded
-    INTERNAL            an error in the server; the message has the request id, under which the log has more
+    INTERNAL            an error in the server; the message has the request id, under which the log has more,
+    and nothing else
+    Texts of the request that a status quotes are cut to a few hundred characters.
     The client may send a request id of its own as metadata `x-request-id`.
     """
 
@@ -141,7 +145,9 @@ class RescorerService:
     is larger than the server's limit, by default 4 MiB
     UNAVAILABLE         the server is loading its models or shutting down
     DEADLINE_EXCEEDED   the client's deadline has passed; queued work of the call is discarded
-    INTERNAL            an error in the server; the message has the request id, under which the log has more
+    INTERNAL            an error in the server; the message has the request id, under which the log has more,
+    and nothing else
+    Texts of the request that a status quotes are cut to a few hundred characters.
     The client may send a request id of its own as metadata `x-request-id`.
     """
 

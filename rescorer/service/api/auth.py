@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import structlog
 
-from rescorer.errors import PermissionDenied, ServiceError, Unauthenticated
+from rescorer.errors import PermissionDenied, Unauthenticated
 from rescorer.protocol.status import error_kind
 from rescorer.service.api.call_telemetry import Telemetry
 from rescorer.service.api.interceptors import abort
@@ -129,7 +129,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
     async def _authorise_or_abort(self, path: str, context: grpc.aio.ServicerContext, role: Role) -> None:
         try:
             client = self._authenticator.authorise(context, role)
-        except ServiceError as error:
+        except Exception as error:  # a bug must not reach the client as UNKNOWN with its text
             structlog.contextvars.bind_contextvars(peer=context.peer())
             call = self._telemetry.begin(path, context)
             call.finish("caller refused", error_kind(error).code.name, error)

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from rescorer.errors import ConfigError, InputError, Unavailable
+from rescorer.errors import ConfigError, InputError, Unavailable, quote
 from rescorer.list_ranker import ListRanker, PreparedList, check_lengths, components_of, rank_prepared
 from rescorer.profiling import Phase, phase
 from rescorer.protocol.messages import (
@@ -105,7 +105,7 @@ def select_weights(ranker: ListRanker, request: RescoreRequest | pb.ScoreTextReq
     name = request.weights_name if weighting else "default"
     if name not in ranker.bundle.weights:
         known = ", ".join(sorted(ranker.bundle.weights))
-        raise ConfigError(f"weights_name is {name!r}; the bundle has: {known}")
+        raise ConfigError(f"weights_name is {quote(name)}; the bundle has: {known}")
     return ranker.effective_weights(ranker.bundle.weights[name])
 
 

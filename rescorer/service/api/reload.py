@@ -40,6 +40,7 @@ class Reloader:
         self._on_reloaded, self._shadow = on_reloaded, shadow
         self._repository, self._authenticator = repository, authenticator
         self._read_settings = read_settings
+        self._refused_files: dict[str, str] = {}
         self._reloading: set[asyncio.Task[Changes]] = set()
         self.others: Callable[[], Awaitable[None]] | None = None
         """Reloads the other front ends of the server and waits for them; None: there are no others."""
@@ -57,12 +58,7 @@ class Reloader:
         Args:
             retry_refused: try bundles again that were refused and have not changed since.
         """
-        refused: dict[str, str] = {}
-        for name, read in (("settings", self._reload_settings), ("access", self._authenticator.reload)):
-            try:
-                await asyncio.to_thread(read)
-            except ConfigError as error:
-                refused[name] = str(error)
+        refused = await self._reload_files()
         try:
             changes = await self._repository.reload(again=retry_refused)
         except RescorerError as error:  # no bundle is served yet
@@ -89,6 +85,21 @@ class Reloader:
                 await self.reload(retry_refused=False)
             except Exception as error:  # otherwise this would be the last look
                 log.error("looking for changes failed", exc_info=error)
+
+    async def _reload_files(self) -> dict[str, str]:
+        """Read settings and clients again; return the reasons why they are refused, and log new ones."""
+        refused: dict[str, str] = {}
+        for name, read in (("settings", self._reload_settings), ("access", self._authenticator.reload)):
+            try:
+                await asyncio.to_thread(read)
+            except ConfigError as error:
+                refused[name] = str(error)
+            if name in refused and refused[name] != self._refused_files.get(name):
+                log.error(
+                    "a file is refused, its former content stays in use", file=name, error=refused[name]
+                )
+        self._refused_files = refused
+        return refused
 
     def _reload_settings(self) -> None:
         if self._read_settings is None:

@@ -99,7 +99,7 @@ class Batcher:
             except Exception as error:  # if the lane ended, later items would wait for ever
                 log.error("a batch failed", exc_info=error)
                 for item in items:
-                    item.fail(ScoringError(f"{type(error).__name__}: {error}"))
+                    item.fail(ScoringError("a batch failed unexpectedly"))
             finally:
                 self._cost_in_batches -= sum(item.cost for item in items)
             # Let the lane that now has the worker fill up its batch first.
@@ -127,7 +127,8 @@ class Batcher:
             "a batch failed; its lists are scored one by one",
             lists=len(items),
             requests=sorted({item.request_id for item in items}),
-            error=repr(error),
+            error=str(error),
+            exc_info=None if isinstance(error, Unavailable) else error,
         )
         remaining = deque(items)
         while remaining:

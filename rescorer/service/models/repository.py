@@ -18,7 +18,7 @@ from typing import Protocol
 import structlog
 
 from rescorer.bundle import Bundle, list_weights_files, read_bundle
-from rescorer.errors import BundleError, ModelNotFound, RescorerError, Unavailable
+from rescorer.errors import BundleError, ModelNotFound, RescorerError, ScoringError, Unavailable, quote
 from rescorer.list_ranker import ListRanker
 from rescorer.service.models.discovery import (
     NO_BUNDLES,
@@ -31,6 +31,8 @@ from rescorer.service.models.discovery import (
 )
 from rescorer.service.models.metadata import read_model_facts
 from rescorer.service.models.versions import Changes, Lease, Version
+
+UNEXPECTED_ERROR = "unexpected error while loading; the server's log has the details"
 
 log = structlog.get_logger()
 
@@ -145,7 +147,9 @@ class ModelRepository:
                 return version
         served = ", ".join(repr(version.label) for version in self._serving.values())
         verb = "is" if len(self._serving) == 1 else "are"
-        problem = f"model {model!r} is not served" if model else "no model is named, and there is no default"
+        problem = (
+            f"model {quote(model)} is not served" if model else "no model is named, and there is no default"
+        )
         raise ModelNotFound(f"{problem}; {served} {verb}")
 
     @property
@@ -197,7 +201,7 @@ class ModelRepository:
                     self._refuse(found, current, error)
                 except Exception as bug:  # damaged files can cause any exception
                     log.error("model failed to load", model=found.label, exc_info=bug)
-                    self._refuse(found, current, BundleError(f"{found.folder}: {type(bug).__name__}: {bug}"))
+                    self._refuse(found, current, BundleError(f"{found.folder}: {UNEXPECTED_ERROR}"))
             if loaded is not None and not loaded.retired:
                 return loaded
         return None
@@ -237,7 +241,8 @@ class ModelRepository:
 
     def _refuse(self, found: FoundVersion, current: Fingerprint, error: RescorerError) -> None:
         self._refused[found.label] = current, error
-        log.error("model refused", model=found.label, error=str(error))
+        unexpected = error if isinstance(error, ScoringError) else None
+        log.error("model refused", model=found.label, error=str(error), exc_info=unexpected)
 
     def _switch(self, name: str, version: Version, changes: Changes) -> None:
         """Let a version serve a model instead of the one that serves it now."""

@@ -16,7 +16,9 @@ A client may have several valid tokens at once, so that tokens can be rotated.
 from __future__ import annotations
 
 import hashlib
+import os
 import secrets
+import stat
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -73,12 +75,23 @@ def read_clients(path: Path) -> tuple[ClientEntry, ...]:
     """Read the clients from a file.
 
     Raises:
-        ConfigError: If the file is invalid; the message lists all errors.
+        ConfigError: If the file is invalid, or others may write it; the message lists all errors.
     """
     try:
-        return parse_clients(path.read_text(encoding="utf-8"), f"access file {path}")
+        with path.open(encoding="utf-8") as file:
+            check_permissions(path, os.fstat(file.fileno()).st_mode)
+            return parse_clients(file.read(), f"access file {path}")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"access file {path}: cannot be read: {error}") from None
+
+
+def check_permissions(path: Path, mode: int) -> None:
+    """Raise a ConfigError if others than the owner may write the file, and so admit themselves."""
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise ConfigError(
+            f"access file {path}: its permissions are {stat.S_IMODE(mode):04o}, so that others may add "
+            f"clients; expected that only its owner may write it: chmod go-w {path.resolve()}"
+        )
 
 
 def parse_clients(text: str, name: str) -> tuple[ClientEntry, ...]:

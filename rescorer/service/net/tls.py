@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import stat
 from pathlib import Path
 
 import grpc
@@ -29,6 +30,8 @@ class Certificates:
     def __init__(self, certificate: Path, key: Path, client_ca: Path | None = None) -> None:
         self._certificate, self._key, self._client_ca = certificate, key, client_ca
         check_certificates(certificate, key, client_ca)
+        if key.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH):
+            log.warning("everybody on this machine may read or write the private key", key=str(key))
         self._stamp = self._read_stamp()
 
     def credentials(self) -> grpc.ServerCredentials:

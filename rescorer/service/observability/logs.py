@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 import structlog
 
+from rescorer.service.observability.log_values import bound_values, escape_lines
+
 LogFormat = Literal["auto", "json", "console"]
 
 WARNING = logging.WARNING, "WARNING"
@@ -64,15 +66,18 @@ def tone_down_grpc(record: logging.LogRecord) -> bool:
 
 
 def rendering_steps(for_people: bool) -> list[Any]:
-    """Return the structlog processors that turn an event into a line; texts are quoted so that clients cannot
-    control the terminal."""
+    """Return the structlog processors that turn an event into a line; texts are cut, and quoted so that
+    clients cannot control the terminal."""
+    bounded = [structlog.processors.format_exc_info, bound_values]
     if for_people:
         # Plain tracebacks: those of rich show variables, and so the texts of requests.
         return [
+            *bounded,
+            escape_lines,
             structlog.dev.ConsoleRenderer(
                 colors=sys.stderr.isatty(),
                 repr_native_str=True,
                 exception_formatter=structlog.dev.plain_traceback,
-            )
+            ),
         ]
-    return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(ensure_ascii=False)]
+    return [*bounded, structlog.processors.JSONRenderer(ensure_ascii=False)]

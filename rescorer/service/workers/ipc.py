@@ -14,6 +14,7 @@ import socket
 import struct
 import sys
 from collections.abc import Mapping, Sequence
+from traceback import format_exception
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +30,7 @@ MAX_FRAME_BYTES = 1 << 32
 """Largest frame in bytes, without its prefix."""
 HAS_WORKED = 0
 """Id of the frame by which a process reports that it has done some work. It answers no request."""
+UNEXPECTED_ERROR = "unexpected error in a process of the server; its log has the details"
 ARRAY_TYPES = {"<i8", "<f8", "|b1", "|u1"}
 
 Arrays = Mapping[str, np.ndarray]
@@ -137,10 +139,12 @@ def unpack_scores(arrays: Arrays) -> dict[str, EdgeScores]:
 
 
 def error_header(error: Exception) -> dict[str, str]:
-    """Describe an error in the header of a reply. Errors that are not ours become a ScoringError."""
+    """Describe an error in the header of a reply. Errors that are not ours become a ScoringError, with their
+    traceback for the log only: the message of a ScoringError may become the reason for a refused model."""
     if isinstance(error, RescorerError):
         return {"fault": type(error).__name__, "message": str(error)}
-    return {"fault": ScoringError.__name__, "message": f"{type(error).__name__}: {error}"}
+    traceback = "".join(format_exception(error))
+    return {"fault": ScoringError.__name__, "message": UNEXPECTED_ERROR, "traceback": traceback}
 
 
 def error_from_header(header: Mapping[str, Any]) -> RescorerError | None:
@@ -149,7 +153,10 @@ def error_from_header(header: Mapping[str, Any]) -> RescorerError | None:
         return None
     kind = getattr(errors, header["fault"], ScoringError)
     known = isinstance(kind, type) and issubclass(kind, RescorerError)
-    return (kind if known else ScoringError)(header["message"])
+    error = (kind if known else ScoringError)(header["message"])
+    if "traceback" in header:
+        error.add_note(header["traceback"])
+    return error
 
 
 class WorkerLost(Unavailable):

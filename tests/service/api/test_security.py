@@ -28,6 +28,7 @@ from rescorer.protocol.v1 import admin_pb2, models_pb2
 from rescorer.protocol.v1.admin_pb2_grpc import AdminServiceStub
 from rescorer.protocol.v1.models_pb2_grpc import ModelServiceStub
 from rescorer.service.net.clients_file import hash_token
+from rescorer.service.net.tls import Certificates
 from rescorer.service.observability.logs import log_to_stderr
 from rescorer.service.preflight import load_settings
 from tests.support.certificates import Authority
@@ -296,3 +297,42 @@ def test_token_command_prints_the_token_and_stores_only_its_hash(tmp_path):
         result = CliRunner().invoke(app, ["token", *arguments])
         assert isinstance(result.exception, ConfigError)
         assert not result.stdout
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
+def test_refuses_a_clients_file_that_others_may_write(ngram_bundle, tmp_path, mode):
+    access, link = tmp_path / "access.toml", tmp_path / "link.toml"
+    access.write_text(entry("captions", '["score"]', "t"))
+    link.symlink_to(access)
+    access.chmod(mode)
+    for path in (access, link):
+        with pytest.raises(ConfigError, match=rf"permissions are {mode:04o}.*chmod go-w {access}"):
+            load_settings(bundle=ngram_bundle, access=path)
+    access.chmod(0o640)
+    load_settings(bundle=ngram_bundle, access=link)
+
+
+def test_keeps_the_former_clients_if_others_may_write_the_file(ngram_bundle, tmp_path, capfd):
+    with run_guarded_server(ngram_bundle, tmp_path) as (server, access):
+        access.write_text(entry("intruder", '["score", "admin"]', "mine"))
+        access.chmod(0o666)
+        for _ in range(3):
+            changes = server.run(server.server.reloader.reload(retry_refused=False))
+            assert "chmod go-w" in changes.refused["access"]
+        assert capfd.readouterr().out.count("a file is refused") == 1
+        with Client(server.target, token="mine") as client, pytest.raises(Unauthenticated):
+            client.rescore(LISTS)
+        with Client(server.target, token="new") as client:
+            client.rescore(LISTS)
+        access.chmod(0o600)
+        assert "access" not in server.run(server.server.reloader.reload()).refused
+        with Client(server.target, token="mine") as client:
+            client.rescore(LISTS)
+
+
+def test_warns_about_a_private_key_that_everybody_may_read(authority, capfd):
+    pair = authority.issue("127.0.0.1")
+    for mode, warnings in ((0o640, 0), (0o644, 1)):
+        pair.key.chmod(mode)
+        Certificates(pair.certificate, pair.key)
+        assert capfd.readouterr().out.count("may read or write the private key") == warnings
