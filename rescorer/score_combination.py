@@ -53,6 +53,8 @@ def parse_weights(values: Mapping[str, Any]) -> Weights:
         if name == "name":
             checked[name] = str(value)
         elif name == "tuned_on":
+            if not isinstance(value, (list, tuple)):
+                raise ConfigError(f"weights.tuned_on is {value!r}; expected a list of fingerprints")
             checked[name] = tuple(str(fingerprint) for fingerprint in value)
         elif name in ("word", "oov"):
             checked[name] = _parse_finite(value, name)

@@ -9,7 +9,7 @@ import json
 import re
 import sys
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
@@ -24,6 +24,22 @@ DEFAULT_DROP_PATTERNS = (
     r"-pau-|sil",
 )
 """Tokens in recogniser output that are not words; matched regardless of case."""
+
+
+def _are_strings(values: Iterable[Any]) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+_TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "drop": ("a list of strings", lambda value: isinstance(value, tuple) and _are_strings(value)),
+    "keep": ("a list of strings", lambda value: isinstance(value, tuple) and _are_strings(value)),
+    "variants": ("true or false", lambda value: isinstance(value, bool)),
+    "replace": (
+        "an object of strings",
+        lambda value: isinstance(value, dict) and _are_strings(value.values()),
+    ),
+}
+"""Types of the settings that are not strings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +116,10 @@ class NormaliserSettings:
         arguments: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
         }
+        for name, value in arguments.items():
+            expected, fits = _TYPES.get(name, ("a string", lambda value: isinstance(value, str)))
+            if not fits(value):
+                raise ConfigError(f"{name}: expected {expected}, got {ascii(value)[:100]}")
         return cls(**arguments)
 
 

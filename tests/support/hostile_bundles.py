@@ -164,15 +164,22 @@ def write_arpa(text: bytes) -> Callable[[Path], None]:
     return lambda bundle: (bundle / "ngram" / "model.arpa").write_bytes(text) and None
 
 
+def kenlm_header(counts: tuple[int, ...]) -> bytes:
+    """The header of a KenLM binary that declares these counts, and some empty tables."""
+    magic = b"mmap lm http://kheafield.com/code format version 5\n\0\0".ljust(56, b"\0")
+    constants = struct.pack("<fffIIIQ", 0.0, 1.0, -0.5, 1, 0xFFFFFFFF, 0, 1)
+    numbers = struct.pack("<B3xfIB3xI", len(counts), 1.5, 0, 1, 0)
+    return magic + constants + numbers + struct.pack(f"<{len(counts)}Q", *counts) + bytes(1024)
+
+
+KENLM_BINARY = kenlm_header((3, 2))
+
+
 def kenlm_binary(counts: tuple[int, ...]) -> Callable[[Path], None]:
-    """A KenLM binary that declares these counts and consists of a header."""
+    """Replace the n-gram by the header of a KenLM binary, with a list of words."""
 
     def apply(bundle: Path) -> None:
-        magic = b"mmap lm http://kheafield.com/code format version 5\n\0\0".ljust(56, b"\0")
-        constants = struct.pack("<fffIIIQ", 0.0, 1.0, -0.5, 1, 0xFFFFFFFF, 0, 1)
-        numbers = struct.pack("<B3xfIB3xI", len(counts), 1.5, 0, 1, 0)
-        body = magic + constants + numbers + struct.pack(f"<{len(counts)}Q", *counts) + bytes(4096)
-        (bundle / "ngram" / "model.arpa").write_bytes(body)
+        (bundle / "ngram" / "model.arpa").write_bytes(kenlm_header(counts))
         (bundle / "ngram" / "words.txt").write_text("a\nb\n")
         edit_manifest(lambda values, _: values["models"]["ngram"].update(words="ngram/words.txt"))(bundle)
         list_file(bundle, "ngram/words.txt")

@@ -1,4 +1,4 @@
-"""Define what is fuzzed: the readers of all formats and of references, with valid files as seeds.
+"""Define what is fuzzed: the readers of all formats, references and bundles, with valid files as seeds.
 
 For arbitrary bytes, a reader must yield only consistent lists and errors of this project. ``Target.run``
 checks this; hypothesis (``test_any_bytes.py``) and atheris (``readers.py``) search for bytes that violate it.
@@ -27,6 +27,7 @@ from rescorer.formats.nist.trn_ctm import read_ctm, read_stm
 from rescorer.formats.registry import FORMATS, choose, detect
 from rescorer.types import Hypothesis, NBestList
 from tests.support.format_samples import CHOICES_WITH_OPTIONS, FILES, FOLDERS
+from tools.fuzz.bundle_targets import JSON_MEMORY_PER_BYTE, SEEDS
 
 SEPARATOR = b"\x1c"
 """Separates the files of a target that reads several: the file separator of ASCII."""
@@ -238,6 +239,10 @@ TARGETS = {
             (TRN, b"{ a / b / @ } c { {d/e} / {f} }\n"),
             ("u1",),
             16 * MAX_READINGS,
+        ),
+        *(
+            Target(name, read, tuple(map(SEPARATOR.join, contents)), files, JSON_MEMORY_PER_BYTE)
+            for name, (read, files, contents) in SEEDS.items()
         ),
         Target(
             "detect",
