@@ -12,7 +12,7 @@ import grpc
 from rescorer import Hypothesis, NBestList
 from rescorer.protocol.v1 import models_pb2
 from rescorer.protocol.v1.models_pb2_grpc import ModelServiceStub
-from tests.support.hostile_bundles import PATH_ATTACKS, SECRET, SIZE_ATTACKS, write_hostile
+from tests.support.hostile_bundles import PATH_ATTACKS, SECRET, SIZE_ATTACKS, edit_manifest, write_hostile
 from tests.support.serve_command import run_serve_command
 from tests.support.servers import wait_until
 from tests.support.tiny_models import write_bundle
@@ -68,6 +68,7 @@ def test_hostile_versions_are_refused_while_the_sound_one_serves(tmp_path):
         for version, (name, attack) in enumerate(ATTACKS.items(), 2):
             partial = tmp_path / "staging" / "tiny" / "1"
             shutil.copytree(sound, partial)
+            edit_manifest(lambda values, _, number=version: values.update(version=number))(partial)
             write_hostile(partial, attack)
             reasons[f"tiny/{version}"] = name
             partial.rename(sound.parent / str(version))
