@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import BinaryIO
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from rescorer.errors import BundleError
 from rescorer.lm.base import EdgeScores
-from rescorer.lm.files.arpa import read_arpa, starts_like_arpa
+from rescorer.lm.files.arpa import TextCopy, is_gzip, read_arpa, starts_like_arpa
 from rescorer.lm.files.kenlm_binary import read_kenlm_header
 from rescorer.profiling import Phase, phase
 from rescorer.safe_files import descriptor_path, open_regular
@@ -40,9 +40,12 @@ class NgramModel:
         self, source: Path | BinaryIO, name: str = "ngram", words: frozenset[str] | None = None
     ) -> None:
         self.name = name
-        with open_regular(source) if isinstance(source, Path) else nullcontext(source) as stream:
-            arpa_words = check_ngram_file(stream, is_binary=words is not None)
-            self.kenlm = load_kenlm(stream)
+        with (
+            open_regular(source) if isinstance(source, Path) else nullcontext(source) as stream,
+            closing(TextCopy(is_gzip(stream))) as copy,
+        ):
+            arpa_words = check_ngram_file(stream, copy, is_binary=words is not None)
+            self.kenlm = load_kenlm(stream, descriptor_path(copy.file() or stream))
         self._words = arpa_words if words is None else words
         self._log_shares: Mapping[str, float] = {}
         self._default_log_share = 0.0
@@ -110,10 +113,11 @@ class NgramModel:
         return state
 
 
-def check_ngram_file(stream: BinaryIO, *, is_binary: bool) -> frozenset[str]:
+def check_ngram_file(stream: BinaryIO, copy: TextCopy, *, is_binary: bool) -> frozenset[str]:
     """Check that what an n-gram file declares fits its size, and return the words of an ARPA file.
 
     Args:
+        copy: takes the text of a compressed file.
         is_binary: whether a KenLM binary is possible; its words must then be known from elsewhere.
 
     Raises:
@@ -122,16 +126,20 @@ def check_ngram_file(stream: BinaryIO, *, is_binary: bool) -> frozenset[str]:
     if is_binary and not starts_like_arpa(stream):
         read_kenlm_header(stream)
         return frozenset()
-    return read_arpa(stream).words
+    return read_arpa(stream, copy).words
 
 
-def load_kenlm(stream: BinaryIO) -> kenlm.Model:
-    """Load an open model file; raises BundleError, without KenLM's message, which quotes the file."""
+def load_kenlm(stream: BinaryIO, path: str) -> kenlm.Model:
+    """Load an open model file by a path that leads to its content.
+
+    Raises:
+        BundleError: If KenLM cannot read it; without KenLM's message, which quotes the file.
+    """
     config = kenlm.Config()
     config.show_progress = False
     config.arpa_complain = kenlm.ARPALoadComplain.NONE
     try:
-        return kenlm.Model(descriptor_path(stream), config)
+        return kenlm.Model(path, config)
     except (OSError, RuntimeError, MemoryError) as error:
         position = re.search(r"Byte: (\d+)", str(error))
         place = f" at byte {int(position[1]):,}" if position else ""

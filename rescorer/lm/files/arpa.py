@@ -19,6 +19,8 @@ MAX_COMPRESSION = 50
 """Largest ratio of text to compressed bytes; the n-grams of a language compress to a third or a fifth."""
 FREE_TEXT_BYTES = 1 << 20
 """Text that a compressed file may always have, whatever its ratio."""
+MAX_COPY_BYTES = 1 << 26
+"""Largest text that is kept in memory while a model is built from it."""
 MAX_ORDER = 10
 MAX_COUNT_DIGITS = 12
 NO_WORDS = SPECIAL_TOKENS | {"<UNK>"}
@@ -32,6 +34,40 @@ class ArpaFile(NamedTuple):
     """Number of n-grams per order."""
     words: frozenset[str]
     """Unigrams without ``<s>``, ``</s>`` and ``<unk>``."""
+
+
+class TextCopy:
+    """The text of a compressed file in memory, for a library that reads files; dropped if it is large.
+
+    Args:
+        wanted: whether to keep anything.
+    """
+
+    def __init__(self, wanted: bool) -> None:
+        wanted = wanted and hasattr(os, "memfd_create")
+        self._file: BinaryIO | None = None
+        if wanted:
+            self._file = open(os.memfd_create("arpa"), "w+b")  # noqa: SIM115  # closed by ``close``
+
+    def fill(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
+        """Pass blocks on, and keep them."""
+        for block in blocks:
+            if self._file is not None:
+                self._file.write(block)
+                if self._file.tell() > MAX_COPY_BYTES:
+                    self.close()
+            yield block
+
+    def file(self) -> BinaryIO | None:
+        """The copy, if it is complete; None if the text was too large."""
+        if self._file is not None:
+            self._file.flush()
+        return self._file
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        self._file = None
 
 
 def is_arpa(path: Path) -> bool:
@@ -64,14 +100,17 @@ def read_arpa_counts(stream: BinaryIO) -> list[int]:
     return counts
 
 
-def read_arpa(stream: BinaryIO) -> ArpaFile:
+def read_arpa(stream: BinaryIO, copy: TextCopy | None = None) -> ArpaFile:
     """Read the words of an ARPA file, and check the size of everything else.
+
+    Args:
+        copy: takes the text, so that a compressed file need not be decompressed again.
 
     Raises:
         BundleError: a line is too long, a unigram cannot be read, or the header declares other numbers of
             n-grams than the file has lines.
     """
-    blocks = _text_blocks(stream)
+    blocks = _text_blocks(stream) if copy is None else copy.fill(_text_blocks(stream))
     counts, rest = _read_header(stream, blocks)
     words, n_unigrams, rest = _read_words(stream, blocks, rest)
     if n_unigrams != counts[0]:
@@ -152,10 +191,10 @@ def _read_words(stream: BinaryIO, blocks: Iterator[bytes], rest: bytes) -> tuple
 def max_text_bytes(stream: BinaryIO) -> int:
     """The most text that a file of this size may have."""
     size = os.fstat(stream.fileno()).st_size
-    return MAX_COMPRESSION * size + FREE_TEXT_BYTES if _is_gzip(stream) else size
+    return MAX_COMPRESSION * size + FREE_TEXT_BYTES if is_gzip(stream) else size
 
 
-def _is_gzip(stream: BinaryIO) -> bool:
+def is_gzip(stream: BinaryIO) -> bool:
     return os.pread(stream.fileno(), len(GZIP_MAGIC), 0) == GZIP_MAGIC
 
 
@@ -165,7 +204,7 @@ def _text_blocks(stream: BinaryIO) -> Iterator[bytes]:
     Raises:
         BundleError: the compressed data are damaged, or hold more text than a file of this size may have.
     """
-    if not _is_gzip(stream):
+    if not is_gzip(stream):
         while block := stream.read(BLOCK_BYTES):
             yield block
         return
