@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rescorer.bundle import read_manifest, read_normaliser
@@ -76,7 +76,8 @@ SETTINGS = (
         weights_to_dict(Weights("w", {"am": 1.0}, {"mixture": 2.0}, 0.5, -1.0, {"a": 1.0}, ("f",)))
     ).encode(),
 )
-SEEDS = {
+Seeds = tuple[Callable[[Path], Iterator[object]], tuple[str, ...], list[tuple[bytes, ...]]]
+SEEDS: dict[str, Seeds] = {
     "bundle-manifest": (read_manifest_file, ("manifest.json",), [(json.dumps(MANIFEST_TEXT).encode(),)]),
     "bundle-settings": (read_settings, ("text.json", "weights.json"), [SETTINGS]),
     "bundle-network": (read_network, NETWORK_FILES, [build_network_files()]),
