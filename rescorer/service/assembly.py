@@ -13,6 +13,7 @@ import structlog
 from rescorer.cpu_count import count_cpus
 from rescorer.errors import BundleError, ConfigError
 from rescorer.service.api.shadow import Shadow
+from rescorer.service.api.stream_slots import StreamSlots
 from rescorer.service.engine.admission import Admission, Quota
 from rescorer.service.engine.batcher import Batcher
 from rescorer.service.models.discovery import find_versions, select_versions
@@ -23,6 +24,7 @@ from rescorer.service.observability.tracing import create_tracing as create_otlp
 from rescorer.service.settings import ServiceSettings
 from rescorer.service.workers.pool import WorkerPool
 from rescorer.service.workers.worker import ProcessWorker, Worker
+from rescorer.service.workers.worker_group import WorkerGroup
 
 if TYPE_CHECKING:
     from rescorer.service.workers.model_host import LoadScorer
@@ -44,7 +46,8 @@ def create_workers(settings: ServiceSettings, load: LoadScorer | None) -> list[W
         load: replaces ``TrieScorer.load`` in the thread, for tests.
     """
     if settings.workers:
-        return [create_process_worker(settings, niceness_of(settings)) for _ in range(settings.workers)]
+        create = partial(create_process_worker, settings, niceness_of(settings))
+        return [WorkerGroup(create) for _ in range(settings.workers)]
     # Only this branch needs KenLM and torch in the server's own process.
     from rescorer.service.workers.thread_worker import ThreadWorker
     from rescorer.trie_scorer import TrieScorer
@@ -87,6 +90,12 @@ def create_admission(settings: ServiceSettings, batcher: Batcher) -> Admission:
     )
 
 
+def create_watches(settings: ServiceSettings) -> StreamSlots:
+    """Create the places for open watches of the server's health."""
+    names = "max_watches", "max_client_watches"
+    return StreamSlots("watches", settings.max_watches, settings.max_client_watches, names)
+
+
 def create_tracing(settings: ServiceSettings) -> Tracing | None:
     if settings.trace_endpoint is None:
         return None
@@ -124,9 +133,10 @@ def create_shadow(
     if not all(select_versions(find_versions(folder, single).versions, names).values()):
         raise BundleError(f"{folder}: has no bundle {settings.shadow} to use as the shadow")
     pool = WorkerPool(
-        [create_process_worker(settings, SHADOW_NICENESS)],
+        [WorkerGroup(partial(create_process_worker, settings, SHADOW_NICENESS))],
         lambda reason: log.error("the shadow is stopped", reason=reason),
         settings.worker_timeout_s,
+        settings.load_timeout_s,
     )
     return Shadow(
         ModelRepository(pool, folder, single=single, models=names, max_bytes=settings.max_model_bytes),

@@ -48,7 +48,7 @@ class Gauges:
         metrics.in_flight_lists.set(self._admission.lists.held)
         metrics.in_flight_tokens.set(self._admission.tokens.held)
         metrics.streams.set(self._streams.held)
-        metrics.workers_alive.set(sum(worker.alive for _, worker in workers))
+        metrics.workers_alive.set(self._pool.n_alive)
         metrics.models_refused.set(len(self._models.refused))
         metrics.versions_missing.set(len(self._models.missing))
         self._set_labelled(
@@ -56,7 +56,7 @@ class Gauges:
         )
         self._set_labelled(
             metrics.worker_bytes,
-            {(str(i),): resident_bytes(worker.pid) for i, worker in workers if worker.pid},
+            {(str(i),): sum(map(resident_bytes, worker.pids)) for i, worker in workers if worker.pids},
         )
         self._set_labelled(
             metrics.device_bytes,

@@ -24,18 +24,18 @@ from rescorer.protocol.v1.rescorer_pb2_grpc import add_RescorerServiceServicer_t
 from rescorer.service.api.auth import Authenticator, AuthInterceptor
 from rescorer.service.api.call_telemetry import Telemetry
 from rescorer.service.api.drain import Drain
-from rescorer.service.api.health import NOT_SERVING, SERVING, Health
+from rescorer.service.api.health import Health
 from rescorer.service.api.interceptors import ErrorInterceptor
 from rescorer.service.api.management import ADMIN_SERVICE, MODEL_SERVICE, AdminService, ModelService
 from rescorer.service.api.reload import Reloader
 from rescorer.service.api.rescorer_service import RescorerService
 from rescorer.service.api.slow_clients import SlowClientInterceptor
-from rescorer.service.api.stream_slots import StreamSlots
 from rescorer.service.assembly import (
     create_admission,
     create_repository,
     create_shadow,
     create_tracing,
+    create_watches,
     create_workers,
 )
 from rescorer.service.engine.batcher import Batcher
@@ -53,6 +53,7 @@ from rescorer.service.net.tls import Certificates
 from rescorer.service.observability.endpoint import MetricsEndpoint
 from rescorer.service.observability.metrics import Metrics
 from rescorer.service.observability.tracing import Tracing
+from rescorer.service.serving_state import ServingState
 from rescorer.service.settings import ServiceSettings
 from rescorer.service.workers.pool import WorkerPool
 from rescorer.service.workers.worker import Worker
@@ -123,6 +124,7 @@ class Server:
             create_workers(settings, load) if workers is None else workers,
             self._handle_failure,
             settings.worker_timeout_s,
+            settings.load_timeout_s,
             self.metrics.worker_restarts.inc,
         )
         self.models = create_repository(settings, self.pool)
@@ -157,21 +159,11 @@ class Server:
         telemetry = Telemetry(self.metrics, self.tracing)
         authenticator = Authenticator(settings.access)
         self.reloader = Reloader(
-            settings,
-            self.models,
-            authenticator,
-            read_again,
-            self._record_reload,
-            self.shadow,
+            settings, self.models, authenticator, read_again, self._record_reload, self.shadow
         )
         self._polling: asyncio.Task[None] | None = None
-        watches = StreamSlots(
-            "watches",
-            settings.max_watches,
-            settings.max_client_watches,
-            ("max_watches", "max_client_watches"),
-        )
-        self.health = Health(HEALTH_NAMES, watches)
+        self.health = Health(HEALTH_NAMES, create_watches(settings))
+        self._serving_state = ServingState(self.health, self.metrics.ready, self.models, self.pool)
         self.grpc_server = create_grpc_server(
             [
                 SlowClientInterceptor(settings.max_wait_s, settings.max_idle_s, [reflection.SERVICE_NAME]),
@@ -212,7 +204,7 @@ class Server:
         health = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
         shown = [SERVICE, MODEL_SERVICE, *([ADMIN_SERVICE] if settings.admin else [])]
         reflection.enable_server_reflection((*shown, health, reflection.SERVICE_NAME), self.grpc_server)
-        self._set_health(SERVING if self.models.versions else NOT_SERVING)
+        self._serving_state.update()
         if settings.front_ends == 1:
             check_free(settings.host, settings.port, "the service")
         try:
@@ -241,10 +233,11 @@ class Server:
         await self.pool.start()
         self.batcher.start()
         await self.models.start()
+        self.pool.open()
         gc.collect()
         gc.freeze()  # these objects stay; scanning them would stop everything for 0.1 s now and then
         gc.set_threshold(*GC_THRESHOLDS)
-        self._set_health(SERVING)
+        self._serving_state.start()
         if self.shadow is not None:
             self.shadow.start()
         if self.settings.poll_s:
@@ -260,7 +253,7 @@ class Server:
                 remove_port(self.settings.port_file)
         if self._polling is not None:
             self._polling.cancel()
-        self.health.begin_shutdown()
+        self._serving_state.stop()
         self._drain.begin()
         if self.shadow is not None:
             await self.shadow.stop()  # first: no caller waits for it
@@ -313,8 +306,4 @@ class Server:
         log.critical("scoring is no longer possible", reason=reason)
         if not self.broken.done():
             self.broken.set_result(reason)
-            self._set_health(NOT_SERVING)
-
-    def _set_health(self, status: int) -> None:
-        self.metrics.ready.set(status == SERVING)
-        self.health.set(status)
+            self._serving_state.fail(reason)

@@ -141,7 +141,11 @@ class ServiceSettings(BaseSettings):
     one per core gives the highest throughput. 0: score in a thread of the server itself, which needs the
     least memory but delays calls."""
     worker_timeout_s: float = Field(60.0, gt=0)
-    """Maximum time that a worker may take for one batch, or a front end to respond, before it is replaced."""
+    """Maximum time that a worker may take for one batch, or a front end to respond, before it is replaced.
+    Loading does not count."""
+    load_timeout_s: float = Field(600.0, gt=0)
+    """Maximum time that a worker may take to load one bundle; a version that takes longer is refused, and the
+    previous one stays in service."""
     front_ends: int = Field(1, ge=1, le=64)
     """Number of processes that accept and answer calls on one port (Linux) and share the workers. Use more
     than 1 if a single one cannot keep a GPU, or many workers, busy."""

@@ -25,11 +25,11 @@ rescorer_models_refused 1
 rescorer_workers_alive 2
 """
     second = first.replace("} 3", "} 4").replace("refused 1", "refused 0")
-    alive = Metric("rescorer_workers_alive", "Workers that can score.", "gauge")
-    alive.add_sample(alive.name, {}, 3)
+    up = Metric("rescorer_front_ends_up", "Front ends that respond.", "gauge")
+    up.add_sample(up.name, {}, 2)
     merged = {
         (sample.name, *sorted(sample.labels.items())): sample.value
-        for family in merge_metrics({0: first, 2: second}, [alive])
+        for family in merge_metrics({0: first, 2: second}, [up])
         for sample in family.samples
     }
     labels = ("code", "OK"), ("model", "m/1")
@@ -37,7 +37,8 @@ rescorer_workers_alive 2
         ("rescorer_lists_total", labels[0], ("front_end", "0"), labels[1]): 3,
         ("rescorer_lists_total", labels[0], ("front_end", "2"), labels[1]): 4,
         ("rescorer_models_refused",): 1,
-        ("rescorer_workers_alive",): 3,
+        ("rescorer_workers_alive",): 2,
+        ("rescorer_front_ends_up",): 2,
     }
 
 

@@ -142,8 +142,9 @@ def test_what_scoring_processes_do_is_counted_and_so_is_their_end(tmp_path):
             RescorerServiceStub(channel).Rescore(pb.RescoreRequest(lists=[make_list_message()]))
         before = told(server)
         worker = server.server.pool.workers[0]
-        server.loop.call_soon_threadsafe(os.kill, worker.pid, signal.SIGKILL)
-        wait_until(lambda: not worker.alive)
+        (killed,) = worker.pids
+        os.kill(killed, signal.SIGKILL)
+        wait_until(lambda: killed not in worker.pids)
         with grpc.insecure_channel(server.target) as channel:
             RescorerServiceStub(channel).Rescore(pb.RescoreRequest(lists=[make_list_message()]), timeout=60)
         after = told(server)

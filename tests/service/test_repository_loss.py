@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from rescorer.protocol.v1 import rescorer_pb2
 from rescorer.protocol.v1.models_pb2_grpc import ModelServiceStub
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 from tests.support.prometheus import get_value, read_samples
+from tests.support.repositories import add_version
 from tests.support.servers import RunningServer, run_server, wait_until
 from tests.support.stubs import SERVING, make_list_message
 from tests.support.tiny_models import write_bundle
@@ -185,13 +185,3 @@ def test_polling_survives_unexpected_errors(server, repository, monkeypatch):
         wait_until(lambda: len(failures) > 1)
     add_version(repository, "tiny/2")
     wait_until(lambda: server.server.models.version().label == "tiny/2")
-
-
-def add_version(repository: Path, label: str, original: Path | None = None) -> None:
-    name, version = label.split("/")
-    partial = repository / f".{name}"
-    shutil.copytree(original or repository / "tiny" / "1", partial)
-    manifest = json.loads((partial / "manifest.json").read_text()) | {"name": name, "version": int(version)}
-    (partial / "manifest.json").write_text(json.dumps(manifest))
-    (repository / name).mkdir(exist_ok=True)
-    partial.rename(repository / label)

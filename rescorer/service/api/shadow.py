@@ -154,6 +154,7 @@ class Shadow:
             await self.models.start()
         except (RescorerError, OSError) as error:  # continue: a reload may succeed later
             log.error("the shadow cannot be loaded", error=str(error))
+        self.pool.open()
         self._batcher.start()
         self._is_started = True
         while True:

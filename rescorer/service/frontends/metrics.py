@@ -21,6 +21,7 @@ SERVER_WIDE = (
     "rescorer_model_memory_bytes",
     "rescorer_model_versions_missing",
     "rescorer_models_refused",
+    "rescorer_workers_alive",
 )
 """Metrics of the whole server, for which all front ends eventually report the same value. Each is reported
 once, with the largest value."""
@@ -44,7 +45,6 @@ class FrontEndMetrics(Collector):
         self.front_end_restarts = Counter(
             "rescorer_front_end_restarts_total", "Front ends that died or were terminated.", registry=own
         )
-        self._alive = Gauge("rescorer_workers_alive", "Workers that can score.", registry=own)
         self.worker_restarts = Counter(
             "rescorer_worker_restarts_total", "Workers that died or were terminated.", registry=own
         )
@@ -62,9 +62,8 @@ class FrontEndMetrics(Collector):
         """Read and merge all metrics; called from any thread but the event loop's."""
         texts = asyncio.run_coroutine_threadsafe(self._read(), self._loop).result(READ_TIMEOUT_S)
         self._up.set(len(texts))
-        self._alive.set(sum(worker.alive for worker in self._workers))
         for number, worker in enumerate(self._workers):
-            self._bytes.labels(str(number)).set(resident_bytes(worker.pid) if worker.pid else 0)
+            self._bytes.labels(str(number)).set(sum(map(resident_bytes, worker.pids)))
         return merge_metrics(texts, self._own.collect())
 
 

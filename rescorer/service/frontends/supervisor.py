@@ -33,11 +33,9 @@ from rescorer.service.preflight import check_settings
 from rescorer.service.process_exit import EXIT_S, end_process_within
 from rescorer.service.settings import ServiceSettings
 from rescorer.service.workers.ipc import Child, WorkerLost
-from rescorer.service.workers.pool import MAX_CONSECUTIVE_LOSSES, RESTART_DELAY_S
+from rescorer.service.workers.pool import MAX_CONSECUTIVE_LOSSES, RESTART_DELAY_S, STABLE_AFTER_S
 from rescorer.service.workers.worker import ProcessWorker
 
-STABLE_AFTER_S = 10.0
-"""When a process dies after it has run for this long, the count of consecutive losses starts again."""
 PING_INTERVAL_S = 1.0
 """Interval between checks that a front end responds. A front end that hangs would still be given
 connections."""

@@ -153,6 +153,11 @@ class ModelRepository:
         raise ModelNotFound(f"{problem}; {served} {verb}")
 
     @property
+    def n_serving(self) -> int:
+        """Number of models in service."""
+        return len(self._serving)
+
+    @property
     def versions(self) -> list[Version]:
         """The versions in memory, including retired ones that are still in use."""
         return list(self._loaded.values())

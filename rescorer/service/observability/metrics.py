@@ -129,7 +129,7 @@ class Metrics:
         )
         self.ready = self._gauge("ready", "1 while health reports SERVING.")
         self.queue_pieces = self._gauge("queue_pieces", "Work items in the queue.")
-        self.workers_alive = self._gauge("workers_alive", "Workers that are alive.")
+        self.workers_alive = self._gauge("workers_alive", "Workers that can score.")
         self.worker_restarts = self._counter("worker_restarts", "Workers that died or were terminated.")
         self.worker_bytes = self._gauge(
             "worker_resident_memory_bytes", "Resident memory of a worker.", "worker"

@@ -26,8 +26,10 @@ class ThreadWorker:
         self._scoring = ThreadPoolExecutor(1, "scoring")
         self._loading = ThreadPoolExecutor(1, "loading")
         self._stopped = False
-        self.pid = 0
+        self.pids: tuple[int, ...] = ()
+        self.is_stopped = False
         self.device_bytes: Mapping[str, int] = {}
+        self.labels: set[str] = set()
 
     @property
     def alive(self) -> bool:
@@ -39,8 +41,13 @@ class ThreadWorker:
 
     async def load(self, label: str, folder: Path) -> None:
         await self._run(self._loading, lambda: self._host.load(label, folder))
+        self.labels.add(label)
+
+    async def load_beside(self, label: str, folder: Path) -> None:
+        await self.load(label, folder)
 
     async def unload(self, label: str) -> None:
+        self.labels.discard(label)
         await self._run(self._scoring, lambda: self._host.unload(label))
 
     async def probe(self) -> None:

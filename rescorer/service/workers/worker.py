@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -19,6 +19,7 @@ from rescorer.errors import ScoringError
 from rescorer.lm.base import EdgeScores
 from rescorer.lm.context_stats import ContextWords
 from rescorer.service.workers.ipc import Arrays, Child, Frame, Peer, WorkerLost, pack_trie, unpack_scores
+from rescorer.service.workers.process_state import is_stopped
 from rescorer.trie import HypothesisTrie
 
 
@@ -37,18 +38,33 @@ class WorkerScores(NamedTuple):
 class Worker(Protocol):
     """Scores tries. ``load``, ``unload``, ``probe`` and ``score`` raise WorkerLost if it is not alive."""
 
-    pid: int
-    """Id of the worker's process; 0: the worker is a thread, or is not running."""
-    device_bytes: Mapping[str, int]
-    """Memory on the worker's GPU after the last batch, in bytes by kind; empty on a CPU."""
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Ids of the worker's processes; empty: the worker is a thread, or is not running."""
+
+    @property
+    def device_bytes(self) -> Mapping[str, int]:
+        """Memory on the worker's GPU after the last batch, in bytes by kind; empty on a CPU."""
+
+    @property
+    def labels(self) -> Collection[str]:
+        """Labels of the bundles that the worker has loaded."""
 
     @property
     def alive(self) -> bool: ...
 
-    async def start(self) -> None:
-        """Start or restart the worker, with no bundle loaded."""
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a signal has stopped a process of the worker, which could be continued."""
 
-    async def load(self, label: str, folder: Path) -> None: ...
+    async def start(self) -> None:
+        """Start or restart the worker; bundles that were lost are not loaded again."""
+
+    async def load(self, label: str, folder: Path) -> None:
+        """Load a bundle in a worker that is not in service."""
+
+    async def load_beside(self, label: str, folder: Path) -> None:
+        """Load a bundle in a worker that is in service."""
 
     async def unload(self, label: str) -> None: ...
 
@@ -71,10 +87,19 @@ class RemoteWorker(ABC):
         self._peer: Peer | None = None
         self.pid = 0
         self.device_bytes: Mapping[str, int] = {}
+        self.labels: set[str] = set()
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        return (self.pid,) if self.pid else ()
 
     @property
     def alive(self) -> bool:
         return self._peer is not None and self._peer.alive
+
+    @property
+    def is_stopped(self) -> bool:
+        return self.pid != 0 and is_stopped(self.pid)
 
     @abstractmethod
     async def start(self) -> None: ...
@@ -84,8 +109,13 @@ class RemoteWorker(ABC):
 
     async def load(self, label: str, folder: Path) -> None:
         await self._ask({"do": "load", "label": label, "folder": str(folder.resolve())})
+        self.labels.add(label)
+
+    async def load_beside(self, label: str, folder: Path) -> None:
+        await self.load(label, folder)
 
     async def unload(self, label: str) -> None:
+        self.labels.discard(label)
         await self._ask({"do": "unload", "label": label})
 
     async def probe(self) -> None:
@@ -140,9 +170,9 @@ class ProcessWorker(RemoteWorker):
 
     async def stop(self) -> None:
         child, self._peer, self._child = self._child, None, None
+        self.pid, self.labels = 0, set()
         if child is not None:
             await child.kill()
-        self.pid = 0
 
     async def terminate(self) -> None:
         await self.stop()
@@ -183,7 +213,7 @@ class SharedWorker(RemoteWorker):
     async def stop(self) -> None:
         if self._peer is not None:
             self._peer.close()
-        self._peer, self.pid = None, 0
+        self._peer, self.pid, self.labels = None, 0, set()
 
     async def terminate(self) -> None:
         if self.alive and self.pid:

@@ -326,7 +326,8 @@ def test_workers_score_like_the_library_even_if_one_is_killed(folder, library):
         for worker in itertools.cycle(server.server.pool.workers):
             if stop.wait(2.0):
                 return
-            os.kill(worker.pid, signal.SIGKILL)
+            for pid in worker.pids:
+                os.kill(pid, signal.SIGKILL)
 
     with run_server(folder, workers=2, max_words=20, max_batch_tokens=100) as server:
         channel, stub = connect(server)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rescorer.errors import BundleError, Unavailable
-from rescorer.service.workers import pool
+from rescorer.service.workers import pool as pool_module
 from rescorer.service.workers.pool import WorkerPool
 
 
@@ -16,18 +16,22 @@ class FakeWorker:
     """A worker that only loads bundles, of which some may be missing on disk."""
 
     def __init__(self) -> None:
-        self.alive, self.missing, self.loaded = True, set(), set()
+        self.alive, self.is_stopped, self.pids = True, False, ()
+        self.missing, self.labels = set(), set()
 
     async def start(self):
-        self.alive, self.loaded = True, set()
+        self.alive, self.labels = True, set()
 
     async def load(self, label, folder):
         if label in self.missing:
             raise BundleError(f"{folder}: no such bundle folder")
-        self.loaded.add(label)
+        self.labels.add(label)
+
+    async def load_beside(self, label, folder):
+        await self.load(label, folder)
 
     async def unload(self, label):
-        self.loaded.discard(label)
+        self.labels.discard(label)
 
     async def stop(self):
         self.alive = False
@@ -40,6 +44,7 @@ async def start_pool_with_one_dead_worker(timeout_s):
     await pool.start()
     for label in ("m/1", "m/2"):
         await pool.load(label, Path(label))
+    pool.open()
     for worker in workers:
         worker.missing.add("m/1")
     async with pool.acquire() as worker:
@@ -60,17 +65,22 @@ def test_a_missing_bundle_is_tolerated_if_it_is_then_unloaded():
         assert (pool.n_idle, reasons) == (1, [])
         await pool.unload("m/1")
         await wait_for(lambda: pool.n_idle == 2)
-        assert (worker.loaded, reasons) == ({"m/2"}, [])
+        assert (worker.labels, reasons) == ({"m/2"}, [])
         await pool.stop()
 
     asyncio.run(check())
 
 
-def test_reports_a_bundle_that_stays_missing():
+def test_a_worker_returns_when_its_bundle_is_back(monkeypatch):
+    monkeypatch.setattr(pool_module, "RELOAD_DELAY_S", 0.05)
+
     async def check():
-        pool, _, reasons = await start_pool_with_one_dead_worker(timeout_s=0.1)
-        await wait_for(lambda: reasons)
-        assert reasons == ["m/1: no such bundle folder"]
+        pool, worker, reasons = await start_pool_with_one_dead_worker(timeout_s=0.1)
+        await asyncio.sleep(0.3)
+        assert (pool.n_idle, pool.n_alive) == (1, 1)
+        worker.missing.clear()
+        await wait_for(lambda: pool.n_alive == 2)
+        assert (worker.labels, reasons) == ({"m/1", "m/2"}, [])
         await pool.stop()
 
     asyncio.run(check())
@@ -79,6 +89,7 @@ def test_reports_a_bundle_that_stays_missing():
 async def start_pool_of_one():
     pool = WorkerPool([FakeWorker()], lambda reason: None)
     await pool.start()
+    pool.open()
     return pool
 
 
@@ -122,7 +133,10 @@ def test_restarts_workers_that_die_all_at_once():
         reasons, workers = [], [FakeWorker() for _ in range(8)]
         pool = WorkerPool(workers, reasons.append)
         await pool.start()
-        await pool.stop()  # all are dead, as when the machine runs out of memory
+        pool.open()
+        await asyncio.gather(
+            *(worker.stop() for worker in workers)
+        )  # all are dead, as when the machine runs out of memory
         async with asyncio.timeout(10), pool.acquire():
             assert reasons == []
         await wait_for(lambda: pool.n_idle == 8)
@@ -132,13 +146,14 @@ def test_restarts_workers_that_die_all_at_once():
 
 
 def test_reports_a_worker_that_never_starts(monkeypatch):
-    monkeypatch.setattr(pool, "RESTART_DELAY_S", 0.001)
+    monkeypatch.setattr(pool_module, "RESTART_DELAY_S", 0.001)
 
     async def check():
         reasons, worker = [], FakeWorker()
         worker.start = worker.stop
         pool = WorkerPool([worker], reasons.append)
         await pool.start()
+        pool.open()
         with pytest.raises(Unavailable):
             async with asyncio.timeout(30), pool.acquire():
                 pass
