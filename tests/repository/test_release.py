@@ -173,9 +173,8 @@ def test_the_wheel_works_in_an_empty_environment(distributions, tmp_path):
         programs / "rescorer", "rescore", "lists.jsonl", "-o", "out.jsonl", "--bundle", bundle,
         "--weights", "pocketsphinx", cwd=tmp_path,
     )  # fmt: skip
-    assert re.search(
-        r"^out\.jsonl +4 ", run(programs / "rescorer", "evaluate", "out.jsonl", cwd=tmp_path), re.M
-    )
+    assert len((tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()) == 4
+    assert "out.jsonl" in run(programs / "rescorer", "evaluate", "out.jsonl", cwd=tmp_path)
     text = tmp_path / "text.txt"
     text.write_text("the cat sat\nthe dog sat\n" * 20)
     run(programs / "rescorer-train", "ngram", text, "-o", "model.arpa", "--order", "2", cwd=tmp_path)
