@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from rescorer.cli.options.lists import GroupsOption, ListInputOptions, Lists, MapOption, StreamOption
-from rescorer.cli.output import SOME_REJECTED
+from rescorer.cli.output import SOME_REJECTED, Rejections
 from rescorer.cli.rejects_file import RejectsFile
 from rescorer.cli.render.tables import make_text_grid, print_out
 from rescorer.errors import ConfigError, InputError, InvalidList
@@ -77,7 +77,8 @@ def convert(
     lists = warn_if_rescored(ListInputOptions(maps, streams, from_, groups).read(source), source)
     lists = rename_streams(lists, parse_renames(rename))
     rejects_path = rejects or (Path(f"{target.rstrip('/')}.rejects") if target != "-" else None)
-    n_written, n_rejected = 0, 0
+    n_written = 0
+    rejected = Rejections()
     losses: Counter[str] = Counter()
     with ExitStack() as stack:
         rejects_file = stack.enter_context(RejectsFile(rejects_path)) if rejects_path else None
@@ -92,15 +93,15 @@ def convert(
                 except InvalidList as invalid:
                     error = invalid
             if error is not None:
-                n_rejected += 1
-                typer.echo(f"rejected: {error}", err=True)
+                rejected.add(error)
                 if rejects_file is not None:
                     rejects_file.write(format_reject(error, item) + "\n")
+    rejected.report(f"; all are in {rejects_path}" if rejects_path else "")
     for part, count in sorted(losses.items()):
         what = f"scores of the {part}" if part.startswith("stream ") else part
         typer.echo(f"warning: {what} of {count:,} lists left out: {to} cannot store this", err=True)
-    typer.echo(f"{n_written:,} lists written as {to}; {n_rejected:,} rejected", err=True)
-    if n_rejected:
+    typer.echo(f"{n_written:,} lists written as {to}; {len(rejected):,} rejected", err=True)
+    if rejected:
         raise typer.Exit(SOME_REJECTED)
 
 

@@ -29,6 +29,12 @@ from rescorer.list_ranker import ListRanker
 from rescorer.pipeline import MAX_BATCH_WORDS, Rescorer
 from rescorer.types import Weights
 
+MIN_LISTS_TO_JUDGE = 10
+"""Number of lists from which the choices of the weights are judged."""
+MAX_LOWER_HALF, MAX_CHANGED = 0.5, 0.9
+"""Shares of lists whose best hypothesis comes from the lower half of the list, or is not the first one, above
+which together a warning is due."""
+
 
 @expand_options
 def rescore(
@@ -98,14 +104,28 @@ def rescore(
         rescorer = stack.enter_context(open_rescorer(load, processes or count_cpus(), threads, batch_words))
         write = stack.enter_context(rescored_writer(to, output))
         rejects_file = stack.enter_context(RejectsFile(rejects_path))
-        update_bar = stack.enter_context(show_rescoring(not quiet and sys.stderr.isatty()))
+        update_bar = stack.enter_context(show_rescoring(not quiet and sys.stderr.isatty(), source))
         summary = rescore_lists(rescorer, lists, write, rejects_file, on_batch=update_bar)
+    warn_if_order_is_reversed(summary)
     if as_json:
         typer.echo(json.dumps(summary.to_dict()), err=True)
     elif not quiet:
         print_summary(summary, rejects_path)
     if summary.rejected:
         raise typer.Exit(SOME_REJECTED)
+
+
+def warn_if_order_is_reversed(summary: FileSummary) -> None:
+    """Warn on stderr if nearly every best hypothesis changed, mostly to one of the lower half of its list."""
+    n = summary.lists
+    is_odd = summary.from_lower_half > MAX_LOWER_HALF * n and summary.changed > MAX_CHANGED * n
+    if n >= MIN_LISTS_TO_JUDGE and is_odd:
+        typer.echo(
+            f"warning: in {summary.from_lower_half:,} of {n:,} lists the best hypothesis comes from the "
+            "lower half of the list: is a cost read as a log-probability, or a weight wrong? "
+            "`rescorer inspect` finds such errors",
+            err=True,
+        )
 
 
 def check_paths(source: str, output: str, rejects_path: Path | None) -> None:

@@ -36,6 +36,8 @@ class FileSummary:
     """Number of lists whose best hypothesis was not the first of the input list."""
     rejected: int = 0
     """Number of lists that could not be read, scored or written."""
+    from_lower_half: int = 0
+    """Number of lists whose best hypothesis was in the lower half of the input list."""
 
     def to_dict(self) -> dict[str, int]:
         return asdict(self)
@@ -50,6 +52,8 @@ class RenderedList:
     words: int
     changed: bool
     """Whether the best hypothesis was not the first of the input list."""
+    from_lower_half: bool
+    """Whether the best hypothesis was in the lower half of the input list."""
 
 
 Batch = list[NBestList | InputError]
@@ -107,7 +111,9 @@ class LocalRescorer:
             content = self.render(rescored)
         words = sum(int(hypothesis.components["words"]) for hypothesis in rescored.hypotheses)
         changed = 0 not in (rescored.best.merged_ranks or (rescored.best.original_rank,))
-        return RenderedList(content, len(rescored.hypotheses), words, changed)
+        ranks = [rank for h in rescored.hypotheses for rank in (*h.merged_ranks, h.original_rank)]
+        from_lower_half = 2 * min(rescored.best.merged_ranks or (rescored.best.original_rank,)) > max(ranks)
+        return RenderedList(content, len(rescored.hypotheses), words, changed, from_lower_half)
 
 
 def rescore_lists(
@@ -144,6 +150,7 @@ def rescore_lists(
             summary.hypotheses += result.hypotheses
             summary.words += result.words
             summary.changed += result.changed
+            summary.from_lower_half += result.from_lower_half
         on_batch(len(batch), summary)
     return summary
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from rescorer.cli import main
+from rescorer.cli.render.progress import count_json_lines
 from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.pipeline import Rescorer
 from rescorer.service.settings import ServiceSettings
@@ -223,3 +224,33 @@ def test_warns_if_weights_use_no_scores(run, bundle, tmp_path):
         "rescore", source, "-o", tmp_path / "o.jsonl", "--bundle", bundle, "--weights", weights
     )
     assert (code, "warning: weights 'w' use no score of the lists (acoustic)" in err) == (0, True)
+
+
+def test_rescore_warns_if_choices_look_reversed(run, ngram_bundle, tmp_path):
+    """Costs that are read as log-probabilities choose the recogniser's worst hypotheses."""
+    lists = []
+    for i in range(12):
+        nbest = {"id": f"u{i}", "hypotheses": []}
+        for rank, text in enumerate(("the cat", "the mat", "a mat", "on")):
+            nbest["hypotheses"].append({"text": text, "scores": {"acoustic": 50.0 * rank + i}})
+        lists.append(json.dumps(nbest))
+    source = write(tmp_path / "in.jsonl", *lists)
+    options = ("-o", tmp_path / "out.jsonl", "--bundle", ngram_bundle)
+    assert (
+        "in 12 of 12 lists the best hypothesis comes from the lower half"
+        in run("rescore", source, *options)[2]
+    )
+    assert "lower half" not in run("rescore", source, *options, "--stream", "acoustic=acoustic:e:cost")[2]
+
+
+def test_progress_has_a_total_where_the_size_is_known(tmp_path):
+    lines = ['{"id": "a", "hypotheses": []}', "", '{"id": "b", "hypotheses": []}']
+    plain = write(tmp_path / "a.jsonl", *lines)
+    assert count_json_lines(str(plain)) == 2
+    packed = tmp_path / "a.jsonl.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    assert count_json_lines(str(packed)) == 2
+    header = write(tmp_path / "b.jsonl", '{"format": "x"}', *lines)
+    assert count_json_lines(str(header)) == 2
+    for other in (write(tmp_path / "c.txt", "the cat (u1)"), tmp_path, "-"):
+        assert count_json_lines(str(other)) is None

@@ -139,3 +139,16 @@ def test_evaluate_reads_other_formats(tmp_path, source):
     assert detected.exit_code == 0
     assert detected.stdout == explicit.stdout
     assert json.loads(explicit.stdout)["systems"][0]["wer"] == 25.0
+
+
+def test_summarises_many_rejected_lists(tmp_path):
+    """A format that can hold none of the lists prints three reasons and the number of others."""
+    lists = [{"id": f"u{i}", "hypotheses": [{"text": "the cat"}]} for i in range(96)]
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(json.dumps(nbest) + "\n" for nbest in lists))
+    done = run(path, tmp_path / "out.ctm", "--to", "ctm")
+    rejected = [line for line in done.stderr.splitlines() if line.startswith("rejected: ")]
+    assert (done.exit_code, len(rejected)) == (1, 4)
+    assert "93 more lists" in rejected[-1]
+    assert str(tmp_path / "out.ctm.rejects") in rejected[-1]
+    assert len((tmp_path / "out.ctm.rejects").read_text().splitlines()) == 96

@@ -13,7 +13,7 @@ from rescorer.errors import InvalidList
 from rescorer.evaluation.error_rate.error_counts import count_errors
 from rescorer.evaluation.inspection.inspect import inspect_lists
 from rescorer.text import Normaliser
-from rescorer.types import Weights
+from rescorer.types import Hypothesis, NBestList, Weights
 from tests.support.inspection_cases import (
     SOUND,
     TOTAL,
@@ -156,3 +156,14 @@ def check_stream(streams, lists, n_words):
         and list(nbest.streams["am"]) == sorted(nbest.streams["am"], reverse=True)
     ]
     assert am.descending == len(descending)
+
+
+@pytest.mark.parametrize("largest", [9, 200_000])
+def test_recognises_integer_ids(largest):
+    """Small ids, too; but not numbers among words."""
+    texts = [f"{i % 7} {i * 31 % largest} {i % 3}" for i in range(40)]
+    lists = [NBestList(f"u{i}", (Hypothesis(text), Hypothesis(text + " 1"))) for i, text in enumerate(texts)]
+    codes = {finding.code for finding in inspect_lists(lists, Normaliser()).findings}
+    assert "integer_ids" in codes
+    lists[0] = NBestList("u0", (Hypothesis("route 66"), Hypothesis("1 2")))
+    assert "integer_ids" not in {finding.code for finding in inspect_lists(lists, Normaliser()).findings}

@@ -112,6 +112,13 @@ def _judge_words(words: WordStats) -> Iterator[Finding]:
         examples = ", ".join(token for token, _ in tokens.examples[:5])
         message = f"{tokens.count:,} {kind} tokens remain after normalisation: {examples}"
         yield Finding(severity, kind, message, ADVICE_BY_KIND[kind])
+    if words.tokens and words.integers.count == words.tokens:
+        examples = ", ".join(token for token, _ in words.integers.examples[:5])
+        message = (
+            f"all {words.tokens:,} tokens are whole numbers, like the word ids of a symbol table: {examples}"
+        )
+        advice = "Map ids to words first, as Kaldi's utils/int2sym.pl does, unless digits were spoken."
+        yield Finding("warning", "integer_ids", message, advice)
     unknown = words.unknown
     if unknown is None or unknown.rate < OOV_NOTE_RATE:
         return

@@ -77,10 +77,14 @@ class WordStats:
     """Tokens that the normaliser's settings do not handle, by kind: filler, variant, multiword, case."""
     unknown: UnknownWords | None
     """None without a vocabulary."""
+    integers: TokenStats = TokenStats(0, 0, ())
+    """Tokens that are whole numbers and that no vocabulary has, like the word ids of a symbol table."""
 
     def to_dict(self) -> dict[str, Any]:
         uncovered = {kind: tokens.to_dict() for kind, tokens in self.uncovered.items()}
-        return {"uncovered": uncovered} | (self.unknown.to_dict() if self.unknown else {})
+        return {"uncovered": uncovered, "integers": self.integers.to_dict()} | (
+            self.unknown.to_dict() if self.unknown else {}
+        )
 
 
 class WordTally:
@@ -106,6 +110,15 @@ class WordTally:
             tokens=tokens.total(),
             uncovered={kind: TokenStats.from_counts(kinds[kind]) for kind in sorted(kinds)},
             unknown=None if vocabulary is None else self._count_unknown(normaliser, vocabulary),
+            integers=TokenStats.from_counts(
+                Counter(
+                    {
+                        token: count
+                        for token, count in tokens.items()
+                        if token.isascii() and token.isdigit() and token not in (vocabulary or ())
+                    }
+                )
+            ),
         )
 
     def _count_unknown(self, normaliser: Normaliser, vocabulary: frozenset[str]) -> UnknownWords:
