@@ -108,13 +108,15 @@ def create_repository(settings: ServiceSettings, pool: WorkerPool) -> ModelRepos
     folder = settings.bundle or settings.repository
     if folder is None:
         raise ConfigError("nothing to serve: expected a bundle or a repository")
-    return ModelRepository(
+    repository = ModelRepository(
         pool,
         folder,
         single=settings.repository is None,
         models=settings.models,
         max_bytes=settings.max_model_bytes,
     )
+    pool.verify = repository.verify_unchanged
+    return repository
 
 
 def create_shadow(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
+import json
 import os
 import signal
 import subprocess
@@ -18,10 +21,12 @@ import pytest
 from grpc_health.v1.health_pb2 import HealthCheckRequest
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
-from rescorer import Hypothesis, NBestList
+from rescorer import BundleError, Hypothesis, NBestList
 from rescorer.client import Client
 from rescorer.service.serving_state import explain_not_serving
 from rescorer.service.workers import pool
+from rescorer.service.workers.model_host import ModelHost
+from rescorer.trie_scorer import TrieScorer
 from tests.support.prometheus import get_value, read_samples
 from tests.support.repositories import add_version
 from tests.support.servers import RunningServer, run_server, wait_until
@@ -250,3 +255,31 @@ def test_a_busy_core_raises_no_false_alarm(repository, slow):
                 client.rescore(LISTS * 50, timeout_s=60)
         assert watcher.states == {(SERVING, 1, 1)}
         assert server.server.metrics.worker_restarts._value.get() == 0
+
+
+def test_a_replaced_worker_never_loads_files_that_were_changed_in_place(repository):
+    with run_with_worker(repository) as server, Client(server.target) as client:
+        total = client.rescore(LISTS)[0].best.total
+        folder = repository / "tiny" / "1"
+        model, manifest = folder / "ngram" / "model.arpa", folder / "manifest.json"
+        originals = model.read_text(), manifest.read_text()
+        model.write_text(originals[0].replace("-0.9\tthe", "-3.9\tthe").replace("-0.4\t<s>", "-4.4\t<s>"))
+        changed = json.loads(originals[1])
+        changed["files"]["ngram/model.arpa"] = hashlib.sha256(model.read_bytes()).hexdigest()
+        manifest.write_text(json.dumps(changed))
+        os.kill(find_worker(server), signal.SIGKILL)
+        wait_until(lambda: read_state(server) == (NOT_SERVING, 0, 0), NOTICE_S)
+        time.sleep(3)
+        assert read_state(server) == (NOT_SERVING, 0, 0)
+        model.write_text(originals[0])
+        manifest.write_text(originals[1])
+        wait_until(lambda: read_state(server) == (SERVING, 1, 1))
+        assert client.rescore(LISTS)[0].best.total == pytest.approx(total)
+
+
+def test_a_disk_that_fails_refuses_the_bundle_and_does_not_end_the_server(tmp_path):
+    def fail(folder: Path, device: str) -> TrieScorer:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with pytest.raises(BundleError, match="cannot be read: Input/output error"):
+        ModelHost("cpu", 1, fail).load("tiny/1", tmp_path)

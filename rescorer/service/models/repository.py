@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import structlog
 
-from rescorer.bundle import Bundle, list_weights_files, read_bundle
+from rescorer.bundle import list_weights_files, read_bundle, read_manifest
 from rescorer.errors import BundleError, ModelNotFound, RescorerError, ScoringError, Unavailable, quote
 from rescorer.list_ranker import ListRanker
 from rescorer.service.models.discovery import (
@@ -189,6 +189,12 @@ class ModelRepository:
         """Wait until the memory of retired, unused versions is free."""
         await asyncio.gather(*self._unload_tasks)
 
+    async def verify_unchanged(self, label: str) -> None:
+        """Raise BundleError if a version in memory could not be loaded again as it is."""
+        version = self._loaded.get(label)
+        if version is not None:
+            _check_unchanged(await asyncio.to_thread(read_manifest, version.bundle.folder), version)
+
     async def _load_first_usable(
         self, candidates: Iterable[FoundVersion], changes: Changes
     ) -> Version | None:
@@ -219,8 +225,7 @@ class ModelRepository:
         if found.strict and bundle.label != found.label:
             raise BundleError(f"{found.folder}: the manifest says {bundle.label}; expected {found.label}")
         if loaded is not None:
-            if _model_files(bundle) != _model_files(loaded.bundle):
-                raise BundleError(f"{found.folder}: changed in place; publish it as a new version")
+            _check_unchanged(bundle.manifest, loaded)
             loaded.ranker, loaded.fingerprint = ListRanker(bundle), current
             changes.changed.append(bundle.label)
             return loaded
@@ -285,9 +290,9 @@ class ModelRepository:
             why = self.refused.get(label) or self._hide_folder(reason or found.why_missing(label))
             if why:
                 self.missing[label] = why
-            if why and label not in before:
-                log.error("model is missing on disk and still served", model=label, reason=why)
-            elif label in before and not why:
+                if label not in before:
+                    log.error("model is missing on disk and still served", model=label, reason=why)
+            elif label in before:
                 log.info("model is back on disk", model=label)
 
     def _retire_if_unused(self, old: Version | None, changes: Changes) -> None:
@@ -304,7 +309,13 @@ class ModelRepository:
         log.info("model unloaded", model=version.label)
 
 
-def _model_files(bundle: Bundle) -> dict[str, str]:
+def _check_unchanged(manifest: Mapping[str, Any], version: Version) -> None:
+    """Raise BundleError if a manifest on disk names other files than those of the loaded version."""
+    if _model_files(manifest) != _model_files(version.bundle.manifest):
+        raise BundleError(f"{version.bundle.folder}: changed in place; publish it as a new version")
+
+
+def _model_files(manifest: Mapping[str, Any]) -> dict[str, str]:
     """The hashes of all files that stay as they are while a version is loaded: all but the weights sets."""
-    weights = list_weights_files(bundle.manifest).values()
-    return {name: digest for name, digest in bundle.manifest["files"].items() if name not in weights}
+    weights = list_weights_files(manifest).values()
+    return {name: digest for name, digest in manifest["files"].items() if name not in weights}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from rescorer.errors import Unavailable
+from rescorer.errors import BundleError, Unavailable
 from rescorer.lm.base import EdgeScores
 from rescorer.lm.context_stats import ContextWords
 from rescorer.lm.malloc import release_freed_memory
@@ -46,7 +46,10 @@ class ModelHost:
             ConfigError: If this machine does not have the device.
             ScoringError: If the models give scores that are not finite.
         """
-        scorer = self._load(folder, self._device)
+        try:
+            scorer = self._load(folder, self._device)
+        except OSError as error:  # such as EIO; the disk may recover
+            raise BundleError(f"{folder}: cannot be read: {error.strerror}") from None
         if not all(isinstance(model, NgramModel) for model in scorer.models.values()):
             from rescorer.lm.device import use_threads  # imports torch, which n-gram models do not need
 

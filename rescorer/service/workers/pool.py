@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,10 @@ Load = Callable[[str, Path], Coroutine[Any, Any, None]]
 log = structlog.get_logger()
 
 
+async def accept_any(label: str) -> None:
+    """Accept every bundle."""
+
+
 class WorkerPool:
     """Workers that all hold the same bundles.
 
@@ -70,6 +74,8 @@ class WorkerPool:
         self._some_in_service = asyncio.Event()
         self._loaded: dict[str, Path] = {}
         self._loading = asyncio.Lock()
+        self.verify: Callable[[str], Awaitable[None]] = accept_any
+        """Raises BundleError if a bundle on disk is no longer the one that the other workers have loaded."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._consecutive_losses: Counter[Worker] = Counter()
 
@@ -286,6 +292,7 @@ class WorkerPool:
             if folder is None:  # unloaded in the meantime
                 continue
             try:
+                await self.verify(label)
                 await self._load_in_time(load(label, folder), label)
             except ModelError as error:
                 if label not in reported:
