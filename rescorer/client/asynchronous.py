@@ -101,10 +101,13 @@ class AsyncClient:
         merge: bool = False,
         drop_empty: bool = False,
         fallback: Fallback = "",
+        model: str = "",
         timeout_s: float | None = 30.0,
     ) -> list[Answer]:
         """Like ``Client.rescore``."""
-        items, request = self._requests.rescore(lists, RequestOptions(weights, merge, drop_empty, fallback))
+        items, request = self._requests.rescore(
+            lists, RequestOptions(weights, merge, drop_empty, fallback, model)
+        )
         async with convert_rpc_errors_async(self._connections.diagnosis):
             response = await self._connections.stub.Rescore(
                 request, timeout=timeout_s, metadata=self._connections.metadata
@@ -119,10 +122,11 @@ class AsyncClient:
         merge: bool = False,
         drop_empty: bool = False,
         fallback: Fallback = "",
+        model: str = "",
         timeout_s: float | None = 60.0,
     ) -> AsyncIterator[Answer]:
         """Like ``Client.rescore_stream``; ``lists`` is read in the event loop."""
-        options = RequestOptions(weights, merge, drop_empty, fallback)
+        options = RequestOptions(weights, merge, drop_empty, fallback, model)
         open_calls: deque[BulkCall] = deque()
         errors: list[Exception] = []
         try:

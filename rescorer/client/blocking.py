@@ -124,6 +124,7 @@ class Client:
         merge: bool = False,
         drop_empty: bool = False,
         fallback: Fallback = "",
+        model: str = "",
         timeout_s: float | None = 30.0,
     ) -> list[Answer]:
         """Rescore lists with a single call.
@@ -137,6 +138,7 @@ class Client:
             drop_empty: Whether to drop hypotheses without words; the first one stays if all are empty.
             fallback: Degraded answer to accept if time runs out, ``ngram`` or ``first_pass``; the answer's
                 ``degradation`` says whether it was used. If empty, no degraded answer is accepted.
+            model: Model to request; empty for that of the client.
             timeout_s: Deadline of the call in seconds; None waits forever.
 
         Returns:
@@ -145,7 +147,9 @@ class Client:
         Raises:
             RescorerError: If the call as a whole fails.
         """
-        items, request = self._requests.rescore(lists, RequestOptions(weights, merge, drop_empty, fallback))
+        items, request = self._requests.rescore(
+            lists, RequestOptions(weights, merge, drop_empty, fallback, model)
+        )
         with convert_rpc_errors(self._connections.diagnosis):
             response = self._connections.stub.Rescore(
                 request, timeout=timeout_s, metadata=self._connections.metadata
@@ -160,6 +164,7 @@ class Client:
         merge: bool = False,
         drop_empty: bool = False,
         fallback: Fallback = "",
+        model: str = "",
         timeout_s: float | None = 60.0,
     ) -> Iterator[Answer]:
         """Rescore many lists; yield their answers in input order while later lists are read and scored.
@@ -172,7 +177,7 @@ class Client:
         ``rescore``. If iterating over ``lists`` raises an error, it is raised after the answers to all calls
         built before it.
         """
-        options = RequestOptions(weights, merge, drop_empty, fallback)
+        options = RequestOptions(weights, merge, drop_empty, fallback, model)
         open_calls: deque[BulkCall] = deque()
         errors: list[Exception] = []
         try:

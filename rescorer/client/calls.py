@@ -65,6 +65,8 @@ class RequestOptions:
     merge: bool = False
     drop_empty: bool = False
     fallback: Fallback = ""
+    model: str = ""
+    """Model of this request; empty for that of the client."""
 
     def __post_init__(self) -> None:
         if self.fallback not in FALLBACKS:
@@ -134,7 +136,7 @@ class RequestBuilder:
         for item, message in self._encode_items(lists):
             items.append(item)
             messages += message
-        request = pb.RescoreRequest(lists=messages, model=self._model, **options.fields)
+        request = pb.RescoreRequest(lists=messages, model=options.model or self._model, **options.fields)
         return items, self._check_size(request)
 
     def bulk(
@@ -143,7 +145,7 @@ class RequestBuilder:
         """Build requests of limited size; the timeout of each starts when it is built."""
 
         def new_request() -> pb.RescoreRequest:
-            return pb.RescoreRequest(model=self._model, **fields)
+            return pb.RescoreRequest(model=options.model or self._model, **fields)
 
         def new_call() -> BulkCall:
             deadline_s = math.inf if timeout_s is None else time.monotonic() + timeout_s

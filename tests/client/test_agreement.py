@@ -21,6 +21,7 @@ from rescorer import (
     Weights,
 )
 from rescorer.client import AsyncClient, Client
+from rescorer.errors import ModelNotFound
 from rescorer.files.rescoring import LocalRescorer, rescore_lists
 from rescorer.formats.field_map import parse_field_map
 from rescorer.formats.nbest.jsonlines import read_lists
@@ -122,6 +123,15 @@ def test_clients_rescore_like_the_library(library, server, client, some_lists, w
     for answers in results:
         for answer, expected in zip(answers, expected_answers, strict=True):
             assert_same(answer, expected)
+
+
+def test_a_call_may_name_its_model(server, client):
+    sent = [NBestList("u1", (Hypothesis("the cat"),), {"acoustic": (-1.0,)})]
+    assert client.rescore(sent, model="tiny/1")[0].model == "tiny/1"
+    with pytest.raises(ModelNotFound, match="other"):
+        client.rescore(sent, model="other")
+    with pytest.raises(ModelNotFound, match="other"):
+        list(client.rescore_stream(sent, model="other"))
 
 
 def test_clients_score_texts_like_the_library(library, server, client):
