@@ -96,8 +96,8 @@ class ModelRepository:
         Args:
             again: also retry versions that were refused and have not changed since.
         """
+        changes = Changes()
         async with self._reload_lock:
-            changes = Changes()
             try:
                 found, unreadable = await asyncio.to_thread(find_versions, self._folder, self._single)
             except BundleError as error:
@@ -115,8 +115,8 @@ class ModelRepository:
                 if version is not None:
                     self._switch(name, version, changes)
             self._retire_deselected(choice, changes)
-            labels = {version.label for version in found}
-            self._refused = {label: refusal for label, refusal in self._refused.items() if label in labels}
+            for label in self._refused.keys() - {version.label for version in found}:
+                del self._refused[label]
             self._record_missing(Discovery(found, unreadable))
             changes.refused |= {name: self._hide_folder(reason) for name, reason in unreadable.items()}
             changes.refused |= self.missing | self.refused
@@ -191,8 +191,7 @@ class ModelRepository:
 
     async def verify_unchanged(self, label: str) -> None:
         """Raise BundleError if a version in memory could not be loaded again as it is."""
-        version = self._loaded.get(label)
-        if version is not None:
+        if version := self._loaded.get(label):
             _check_unchanged(await asyncio.to_thread(read_manifest, version.bundle.folder), version)
 
     async def _load_first_usable(
