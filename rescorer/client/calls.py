@@ -53,6 +53,12 @@ MAX_BULK_LISTS = 32
 """Maximum number of lists per call of ``rescore_stream``."""
 MAX_BULK_BYTES = 1024 * 1024
 """Approximate size at which a call of ``rescore_stream`` is sent even if it has fewer lists."""
+MAX_BULK_RESPONSE_BYTES = 4 * 1024 * 1024
+"""Estimated size of the answer at which a call of ``rescore_stream`` is sent even if it is small itself. It is
+a quarter of the server's default ``max_response_bytes``."""
+HYPOTHESIS_RESPONSE_BYTES, STREAM_RESPONSE_BYTES = 320, 24
+"""Estimated size of a hypothesis in an answer, with the scores of about eight language models, and in addition
+to the name of each of its score streams."""
 DEFAULT_RETRY_DELAY_S = 0.1
 """Delay before a full server is asked again if it does not say how long to wait."""
 
@@ -153,15 +159,20 @@ class RequestBuilder:
 
         fields = options.fields
         items: list[Item] = []
-        request, request_bytes = new_request(), 0
+        request, request_bytes, response_bytes = new_request(), 0, 0
         for item, messages in self._encode_items(lists):
-            item_bytes = sum(message.ByteSize() for message in messages)
-            if items and (len(items) == MAX_BULK_LISTS or request_bytes + item_bytes > MAX_BULK_BYTES):
+            request_bytes += (item_bytes := sum(message.ByteSize() for message in messages))
+            response_bytes += (item_response_bytes := sum(map(estimate_response_bytes, messages)))
+            if items and (
+                len(items) == MAX_BULK_LISTS
+                or request_bytes > MAX_BULK_BYTES
+                or response_bytes > MAX_BULK_RESPONSE_BYTES
+            ):
                 yield new_call()
-                items, request, request_bytes = [], new_request(), 0
+                items, request = [], new_request()
+                request_bytes, response_bytes = item_bytes, item_response_bytes
             items.append(item)
             request.lists.extend(messages)
-            request_bytes += item_bytes
         if items:
             yield new_call()
 
@@ -197,6 +208,12 @@ class RequestBuilder:
                 field="lists",
             )
         return message
+
+
+def estimate_response_bytes(message: pb.NBestList) -> int:
+    """Estimate the size of the answer to a list, which repeats the names of its streams per hypothesis."""
+    streams = sum(STREAM_RESPONSE_BYTES + len(stream.name) for stream in message.streams)
+    return len(message.hypotheses) * (HYPOTHESIS_RESPONSE_BYTES + streams)
 
 
 def weights_fields(weights: Weights | str | None) -> dict[str, Any]:

@@ -107,6 +107,13 @@ class ServiceSettings(BaseSettings):
     max_words: int = Field(1000, ge=1)
     """Maximum number of words per hypothesis, text or context, separated by blanks, hyphens or underscores.
     The default corresponds to minutes of speech."""
+    max_name_chars: int = Field(1000, ge=1)
+    """Maximum number of characters of a list's id and of the names of streams, weights and models. Answers
+    repeat the names of streams for every hypothesis."""
+    max_response_bytes: int = Field(16 * 1024 * 1024, ge=1024)
+    """Maximum size of an answer, estimated before it is made. The default allows for 2,000 hypotheses with
+    300 streams, or 128 lists of 100 hypotheses with 40 streams. Clients must be able to receive such answers:
+    gRPC's own default is 4 MiB, which the Python client raises."""
     max_in_flight_lists: int = Field(512, ge=1)
     """Maximum number of lists accepted and not yet answered, over all calls. Above this limit unary calls are
     refused as overload and streams wait. A ScoreText counts as one list. If several clients compete, none of

@@ -29,6 +29,7 @@ class Call:
 
     Attributes:
         timings: phases of the current message.
+        request_bytes: size of the current message.
         model: label of the bundle that serves the call.
         lists: number of lists in all messages so far.
         failed_lists: number of lists that were answered with an individual error, which does not affect the
@@ -40,6 +41,7 @@ class Call:
         self.model = ""
         self.lists = self.failed_lists = self.edges = 0
         self.timings: list[PhaseTiming] = []
+        self.request_bytes = 0
         self._method, self._metrics, self._span = method, metrics, span
         self._began_at = time.perf_counter()
         self._seconds: Counter[str] = Counter()

@@ -94,6 +94,7 @@ def decode(handler: Any, data: bytes, call: Call) -> Any:
         InputError: If the bytes are not a valid message.
     """
     began_at = time.perf_counter()
+    call.request_bytes = len(data)
     try:
         return handler.request_deserializer(data)
     except DecodeError:

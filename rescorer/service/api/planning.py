@@ -26,6 +26,7 @@ from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.ranking import Ranking
 from rescorer.score_combination import totals
 from rescorer.service.api.request_limits import check_list
+from rescorer.service.api.response_size import MAX_LIST_STATUS_CHARS, check_list_response_size
 from rescorer.service.engine.dispatch import ListOutcome
 from rescorer.service.observability.metrics import Metrics
 from rescorer.service.settings import ServiceSettings
@@ -69,6 +70,7 @@ def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: Service
     def prepare(message: pb.NBestList) -> PreparedList | InputError:
         try:
             check_list(message, settings)
+            check_list_response_size(message, ranker.bundle, settings.max_response_bytes)
             with phase(Phase.PARSE):
                 nbest = list_from_proto(message)
             return ranker.prepare(nbest, weights)
@@ -147,7 +149,7 @@ def write_response(
         if error is not None:
             metrics.record_refused_list(label, error)
             hidden_id = request_id if error_kind(error).hidden else ""
-            status = status_from_error(error, hidden_id, path=f"lists[{index}]")
+            status = status_from_error(error, hidden_id, f"lists[{index}]", MAX_LIST_STATUS_CHARS)
             response.lists.add(id=message.id, status=status)
             if message.HasField("fields"):
                 response.lists[index].fields.CopyFrom(message.fields)

@@ -28,6 +28,7 @@ from rescorer.service.api.planning import (
     write_text_scores,
 )
 from rescorer.service.api.request_limits import check_request, check_texts
+from rescorer.service.api.response_size import check_response_size, check_text_response_size
 from rescorer.service.api.shadow import Shadow
 from rescorer.service.api.stream_slots import StreamSlots
 from rescorer.service.engine.admission import Admission
@@ -109,13 +110,16 @@ class RescorerService(RescorerServiceServicer):
         if self._settings.log_texts:
             log.info("texts", texts=list(request.texts))
         call = self._call_context(context)
-        n_tokens = estimate_tokens(request)
+        n_tokens = estimate_tokens()
         with self._models.lease(request.model) as ranker:
             async with self._admission.admit(
                 call.client, 1, n_tokens, remaining_s=call.remaining_s
             ) as ticket:
                 prepared_request = await self._run(
                     lambda: prepare_texts(ranker, request), n_tokens, call.client
+                )
+                check_text_response_size(
+                    request, prepared_request.valid_lists, ranker.bundle, self._settings.max_response_bytes
                 )
                 self._admission.begin_scoring(ticket, prepared_request.tokens)
                 outcomes = await self._score(prepared_request, call)
@@ -145,8 +149,11 @@ class RescorerService(RescorerServiceServicer):
             texts = [[hypothesis.text for hypothesis in nbest.hypotheses] for nbest in request.lists]
             log.info("texts", lists=texts)
         call = replace(self._call_context(context), fallback=request.fallback)
-        size = len(request.lists), estimate_tokens(request)
+        size = len(request.lists), estimate_tokens()
         with self._models.lease(request.model) as ranker:
+            check_response_size(
+                request, current_call.get().request_bytes, ranker.bundle, self._settings.max_response_bytes
+            )
             try:
                 async with self._admission.admit(
                     call.client, *size, remaining_s=call.remaining_s, wait=wait
@@ -169,7 +176,7 @@ class RescorerService(RescorerServiceServicer):
         self, ranker: ListRanker, request: RescoreRequest, call: CallContext
     ) -> PreparedRequest:
         return await self._run(
-            lambda: prepare_lists(ranker, request, self._settings), estimate_tokens(request), call.client
+            lambda: prepare_lists(ranker, request, self._settings), estimate_tokens(), call.client
         )
 
     async def _score(
@@ -223,9 +230,9 @@ def client_of(context: grpc.aio.ServicerContext) -> Hashable:
     return current_client.get() or context.peer()
 
 
-def estimate_tokens(request: RescoreRequest | pb.ScoreTextRequest) -> int:
-    """Estimate the number of tokens of a request from its size in bytes, before they are counted."""
-    return request.ByteSize() // BYTES_PER_TOKEN
+def estimate_tokens() -> int:
+    """Estimate the number of tokens of the current message from its size, before they are counted."""
+    return current_call.get().request_bytes // BYTES_PER_TOKEN
 
 
 def make_timing(outcomes: list[ListOutcome], arrived_at: float, timings: list[PhaseTiming]) -> pb.Timing:

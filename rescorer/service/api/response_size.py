@@ -1,0 +1,126 @@
+"""Bound the size of a response before anything is scored for it.
+
+A response repeats the name of every component for every hypothesis, so it can be thousands of times as large
+as its request. The bounds follow from the request and the bundle alone. They are at most a few times too
+high, except for lists of a few hypotheses, since their status could be an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rescorer.bundle import Bundle
+from rescorer.errors import LimitExceeded
+from rescorer.list_ranker import PreparedList
+from rescorer.protocol.v1 import rescorer_pb2 as pb
+from rescorer.score_combination import MIXTURE, OOV, WORDS
+
+RescoreRequest = pb.RescoreRequest | pb.RescoreStreamRequest
+
+HYPOTHESIS_BYTES = 64
+"""Upper bound of a rescored hypothesis, without its components and what it repeats of the request: ranks,
+total, posterior, place in the merged ranks, and lengths."""
+COMPONENT_BYTES = 24
+"""Upper bound of a component, or of the log-probabilities of a text by one model, without name and values."""
+LIST_BYTES = 256
+"""Upper bound of a rescored list without hypotheses and without what it repeats of the request."""
+MAX_LIST_STATUS_CHARS = 400
+"""Longest text in the status of a list: error messages may quote the request."""
+LIST_STATUS_BYTES = 6 * 4 * MAX_LIST_STATUS_CHARS
+"""Upper bound of the status of a list, which contains each text up to six times."""
+EMPTY_WEIGHTS_BYTES = 64
+"""Upper bound of weights without names, with a default value for each part."""
+RESPONSE_BYTES = 2048
+"""Upper bound of a response without lists, texts and weights: timing and the model's label."""
+
+
+def check_response_size(request: RescoreRequest, request_bytes: int, bundle: Bundle, limit: int) -> int:
+    """Return a bound of the size of a response in bytes.
+
+    Raises:
+        LimitExceeded: If the bound is above the limit, although no list alone is. A list that is above the
+            limit alone gets an error of its own, see ``check_list_response_size``.
+    """
+    bundle_bytes = bundle_component_bytes(bundle)
+    total = RESPONSE_BYTES + weights_bytes(request, bundle) + request_bytes
+    for index, nbest in enumerate(request.lists):
+        list_bytes = list_response_bytes(nbest, bundle_bytes)
+        total += LIST_STATUS_BYTES if list_bytes > limit else list_bytes
+        if total > limit:
+            raise LimitExceeded(
+                f"the answers to the first {index + 1} of {len(request.lists)} lists could have {total} bytes; "
+                f"expected at most {limit} (max_response_bytes); send fewer lists per message, or shorter names "
+                "of streams",
+                field=f"lists[{index}]",
+            )
+    return total
+
+
+def check_list_response_size(nbest: pb.NBestList, bundle: Bundle, limit: int) -> None:
+    """Raise LimitExceeded if the answer to a list could exceed the limit."""
+    if (size := list_response_bytes(nbest, bundle_component_bytes(bundle))) > limit:
+        raise LimitExceeded(
+            f"the answer to {len(nbest.hypotheses)} hypotheses with {len(nbest.streams)} streams could have "
+            f"{size} bytes; expected at most {limit} (max_response_bytes); send fewer hypotheses or streams, "
+            "or shorter names",
+            field="hypotheses",
+        )
+
+
+def check_text_response_size(
+    request: pb.ScoreTextRequest, prepared: Sequence[PreparedList], bundle: Bundle, limit: int
+) -> int:
+    """Return a bound of the size of a response to ScoreText in bytes.
+
+    Raises:
+        LimitExceeded: If the bound is above the limit.
+    """
+    names = (*bundle.model_kinds, MIXTURE)
+    per_text = HYPOTHESIS_BYTES + names_bytes(names)
+    total = RESPONSE_BYTES + weights_bytes(request, bundle) + len(request.texts) * per_text
+    for nbest in prepared:
+        for hypothesis, words in zip(nbest.nbest.hypotheses, nbest.words, strict=True):
+            # A word has its text, a flag, and a value of 8 bytes per model; one more value is for </s>.
+            total += utf8_bytes(hypothesis.text) + (8 * len(names) + 4) * (len(words) + 1)
+            total += sum(map(len, words)) if hypothesis.text.isascii() else sum(map(utf8_bytes, words))
+    if total > limit:
+        raise LimitExceeded(
+            f"the scores of {len(request.texts)} texts could have {total} bytes; expected at most {limit} "
+            "(max_response_bytes); send fewer or shorter texts per request",
+            field="texts",
+        )
+    return total
+
+
+def list_response_bytes(nbest: pb.NBestList, bundle_bytes: int) -> int:
+    """Return a bound of the size of the answer to a list, without what it repeats of the list.
+
+    Args:
+        bundle_bytes: result of ``bundle_component_bytes``.
+    """
+    components = bundle_bytes + names_bytes(stream.name for stream in nbest.streams)
+    return max(LIST_BYTES + len(nbest.hypotheses) * (HYPOTHESIS_BYTES + components), LIST_STATUS_BYTES)
+
+
+def bundle_component_bytes(bundle: Bundle) -> int:
+    """Return a bound of the size of a hypothesis's components that do not come from its list."""
+    return names_bytes((*bundle.model_kinds, MIXTURE, WORDS, OOV))
+
+
+def weights_bytes(request: RescoreRequest | pb.ScoreTextRequest, bundle: Bundle) -> int:
+    """Return a bound of the size of the weights in a response, which may have the λ of the bundle."""
+    if request.WhichOneof("weighting") == "weights":
+        return EMPTY_WEIGHTS_BYTES + request.weights.ByteSize() + names_bytes(bundle.model_kinds)
+    weights = bundle.weights.get(request.weights_name or "default")
+    if weights is None:  # the request will be refused
+        return 0
+    names = (*weights.streams, *weights.lm, *weights.mixture, *weights.tuned_on, weights.name)
+    return EMPTY_WEIGHTS_BYTES + names_bytes(names)
+
+
+def names_bytes(names: Iterable[str]) -> int:
+    return sum(COMPONENT_BYTES + utf8_bytes(name) for name in names)
+
+
+def utf8_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

@@ -1,0 +1,149 @@
+"""The size of an answer is bounded before it is made, and the bound is neither too low nor far too high."""
+
+from __future__ import annotations
+
+import grpc
+import numpy as np
+import pytest
+from google.protobuf.struct_pb2 import Struct
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rescorer.list_ranker import ListRanker, PreparedList
+from rescorer.protocol.messages import text_score_to_proto, weights_to_proto
+from rescorer.protocol.v1 import rescorer_pb2 as pb
+from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
+from rescorer.service.api.response_size import (
+    LIST_STATUS_BYTES,
+    RESPONSE_BYTES,
+    check_response_size,
+    check_text_response_size,
+)
+from rescorer.service.observability.process_memory import resident_bytes
+from rescorer.types import Hypothesis, NBestList, TextScore
+from tests.support.serve_command import run_serve_command
+from tests.support.servers import run_server
+from tests.support.stubs import expect_error, make_list_message
+
+HUGE = 1 << 60
+CODES = grpc.StatusCode
+
+names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
+
+
+@pytest.fixture(scope="module")
+def server(bundle):
+    with run_server(bundle, max_response_bytes=100_000) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def stub(server):
+    with grpc.insecure_channel(server.target) as channel:
+        yield RescorerServiceStub(channel)
+
+
+def with_streams(nbest: pb.NBestList, *stream_names: str) -> pb.NBestList:
+    for name in stream_names:
+        nbest.streams.add(name=name, base=1, sign=1, values=[-1.0] * len(nbest.hypotheses))
+    return nbest
+
+
+@pytest.mark.slow
+def test_long_stream_names_do_not_multiply_into_an_answer_that_fills_the_memory(ngram_bundle, tmp_path):
+    """0.5 MB became an answer of 1 GB, and the front end took 3 GB."""
+    many = make_list_message(texts=[f"the {i}" for i in range(2000)])
+    several = [with_streams(make_list_message(texts=["the"] * 2000), f"{i}" + "n" * 900) for i in range(20)]
+    with run_serve_command(ngram_bundle, tmp_path) as (process, client):
+        stub = client._connections.stub
+        before = resident_bytes(process.pid)
+        (long_name,) = stub.Rescore(pb.RescoreRequest(lists=[with_streams(many, "n" * 500_000)])).lists
+        assert "500000 characters; expected at most 1000 (max_name_chars)" in long_name.status.message
+        code, details, reason, field = expect_error(stub.Rescore, pb.RescoreRequest(lists=several))
+        assert (code, reason) == (CODES.INVALID_ARGUMENT, "LIMIT_EXCEEDED")
+        assert "(max_response_bytes)" in details
+        assert field.startswith("lists[")
+        assert resident_bytes(process.pid) - before < 100e6
+
+
+def test_refuses_lists_whose_answers_are_too_large_together(stub):
+    lists = [with_streams(make_list_message(texts=["the"] * 10), "n" * 500)] * 20
+    code, details, reason, field = expect_error(stub.Rescore, pb.RescoreRequest(lists=lists))
+    assert (code, reason, field) == (CODES.INVALID_ARGUMENT, "LIMIT_EXCEEDED", "lists[8]")
+    assert "the first 9 of 20 lists" in details
+    assert "expected at most 100000 (max_response_bytes)" in details
+
+
+def test_a_list_whose_answer_is_too_large_alone_does_not_affect_others(stub):
+    large = with_streams(make_list_message(texts=["the"] * 200), "n" * 600)
+    first, second = stub.Rescore(pb.RescoreRequest(lists=[large, make_list_message()])).lists
+    assert "(max_response_bytes)" in first.status.message
+    assert (len(second.hypotheses), second.status.code) == (2, 0)
+
+
+def test_refuses_texts_whose_scores_are_too_large(stub):
+    request = pb.ScoreTextRequest(texts=["the cat " * 200] * 20)
+    code, details, reason, field = expect_error(stub.ScoreText, request)
+    assert (code, reason, field) == (CODES.INVALID_ARGUMENT, "LIMIT_EXCEEDED", "texts")
+    assert "expected at most 100000 (max_response_bytes)" in details
+
+
+@pytest.mark.parametrize(
+    ("request_", "field"),
+    [
+        (pb.RescoreRequest(model="m" * 1001), "model"),
+        (pb.RescoreRequest(weights_name="w" * 1001), "weights_name"),
+        (pb.RescoreRequest(weights=pb.Weights(name="w" * 1001)), "weights.name"),
+        (pb.RescoreRequest(weights=pb.Weights(streams={"w" * 1001: 1})), "a name in weights.streams"),
+        (pb.RescoreRequest(weights=pb.Weights(tuned_on=["w" * 1001])), "a name in weights.tuned_on"),
+    ],
+)
+def test_refuses_long_names(stub, request_, field):
+    code, details, reason, where = expect_error(stub.Rescore, request_)
+    assert (code, reason, where) == (CODES.INVALID_ARGUMENT, "LIMIT_EXCEEDED", field)
+    assert "1001 characters; expected at most 1000 (max_name_chars)" in details
+
+
+def test_refuses_a_list_with_a_long_id_and_quotes_little_of_it(stub):
+    answer, other = stub.Rescore(
+        pb.RescoreRequest(lists=[make_list_message("i" * 2000), make_list_message()])
+    ).lists
+    assert answer.id == "i" * 2000
+    assert "(max_name_chars)" in answer.status.message
+    assert other.status.code == 0
+
+
+@st.composite
+def list_messages(draw):
+    texts = draw(st.lists(st.sampled_from(["the cat", "", "ä ö", "the " * 30]), min_size=1, max_size=30))
+    nbest = make_list_message(draw(names), texts)
+    with_streams(nbest, *draw(st.sets(names, max_size=4)))
+    if draw(st.booleans()):
+        nbest.fields.update({draw(names): draw(names)})
+        nbest.hypotheses[0].fields.CopyFrom(Struct(fields={}))
+    return nbest
+
+
+@given(st.lists(list_messages(), max_size=3), st.booleans())
+def test_a_response_is_never_larger_than_its_bound(stub, server, lists, merge):
+    request = pb.RescoreRequest(lists=lists, merge=merge)
+    ranker = ListRanker(server.server.models.version().ranker.bundle)
+    bound = check_response_size(request, request.ByteSize(), ranker.bundle, HUGE)
+    size = stub.Rescore(request).ByteSize()
+    assert size <= bound <= 4 * size + RESPONSE_BYTES + LIST_STATUS_BYTES * (1 + len(lists))
+
+
+@given(st.lists(st.lists(names, max_size=20), max_size=10))
+def test_text_scores_are_never_larger_than_their_bound(server, texts):
+    bundle = server.server.models.version().ranker.bundle
+    request = pb.ScoreTextRequest(texts=[" ".join(words) for words in texts])
+    response = pb.ScoreTextResponse(model=bundle.label, weights=weights_to_proto(bundle.weights["default"]))
+    for text, words in zip(request.texts, texts, strict=True):
+        values = tuple(np.full(len(words) + 1, -1.5))
+        log_probs = dict.fromkeys((*bundle.model_kinds, "mixture"), values)
+        score = TextScore(text, tuple(words), log_probs, (True,) * len(words))
+        response.scores.append(text_score_to_proto(score))
+    nbest = NBestList("", tuple(map(Hypothesis, request.texts)))
+    prepared = PreparedList(nbest, tuple(map(tuple, texts)), ())
+    bound = check_text_response_size(request, [prepared] if texts else [], bundle, HUGE)
+    assert response.ByteSize() <= bound
