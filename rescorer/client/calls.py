@@ -54,11 +54,11 @@ MAX_BULK_LISTS = 32
 MAX_BULK_BYTES = 1024 * 1024
 """Approximate size at which a call of ``rescore_stream`` is sent even if it has fewer lists."""
 MAX_BULK_RESPONSE_BYTES = 4 * 1024 * 1024
-"""Estimated size of the answer at which a call of ``rescore_stream`` is sent even if it is small itself. It is
-a quarter of the server's default ``max_response_bytes``."""
+"""Estimated size of the answer at which a call of ``rescore_stream`` is sent even if it is small itself: a
+quarter of the server's default ``max_response_bytes``."""
 HYPOTHESIS_RESPONSE_BYTES, STREAM_RESPONSE_BYTES = 320, 24
-"""Estimated size of a hypothesis in an answer, with the scores of about eight language models, and in addition
-to the name of each of its score streams."""
+"""Estimated size of a hypothesis in an answer, with the scores of about eight language models, and of each of
+its score streams in addition to the stream's name."""
 DEFAULT_RETRY_DELAY_S = 0.1
 """Delay before a full server is asked again if it does not say how long to wait."""
 

@@ -40,6 +40,13 @@ def find_contradictions(settings: ServiceSettings) -> Iterator[str]:
             f"max_in_flight_tokens is {settings.max_in_flight_tokens}; expected at least "
             f"{-(-settings.max_message_bytes // BYTES_PER_TOKEN)}, as many as max_message_bytes may hold"
         )
+    full_call = settings.max_message_bytes + settings.max_response_bytes
+    for name in ("max_in_flight_bytes", "max_client_bytes"):
+        if (limit := getattr(settings, name)) < full_call:
+            yield (
+                f"{name} is {limit}; expected at least {full_call}, the sum of max_message_bytes and "
+                "max_response_bytes"
+            )
     if settings.front_ends > 1:
         yield from _front_end_contradictions(settings)
     if settings.dtype == "int8" and settings.device != "cpu":

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from prometheus_client import Gauge
 
+from rescorer.service.api.call_memory import CallMemory
 from rescorer.service.api.stream_slots import StreamSlots
 from rescorer.service.engine.admission import Admission
 from rescorer.service.engine.batcher import Batcher
@@ -30,11 +31,12 @@ class Gauges:
         batcher: Batcher,
         admission: Admission,
         streams: StreamSlots,
+        memory: CallMemory,
         models: ModelRepository,
     ) -> None:
         self._metrics = metrics
         self._pool, self._batcher, self._admission = pool, batcher, admission
-        self._streams, self._models = streams, models
+        self._streams, self._memory, self._models = streams, memory, models
         self._loop = asyncio.get_running_loop()
         self._labels_set: dict[Gauge, set[tuple[str, ...]]] = {}
 
@@ -49,6 +51,8 @@ class Gauges:
         metrics.in_flight_tokens.set(self._admission.tokens.held)
         metrics.streams.set(self._streams.held)
         metrics.workers_alive.set(self._pool.n_alive)
+        metrics.in_flight_bytes.set(self._memory.quota.held)
+        metrics.unread_bytes.set(self._memory.unread_bytes)
         metrics.models_refused.set(len(self._models.refused))
         metrics.versions_missing.set(len(self._models.missing))
         self._set_labelled(

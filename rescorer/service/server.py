@@ -22,6 +22,7 @@ from rescorer.protocol.v1.admin_pb2_grpc import add_AdminServiceServicer_to_serv
 from rescorer.protocol.v1.models_pb2_grpc import add_ModelServiceServicer_to_server
 from rescorer.protocol.v1.rescorer_pb2_grpc import add_RescorerServiceServicer_to_server
 from rescorer.service.api.auth import Authenticator, AuthInterceptor
+from rescorer.service.api.call_memory import CallMemory
 from rescorer.service.api.call_telemetry import Telemetry
 from rescorer.service.api.drain import Drain
 from rescorer.service.api.health import Health
@@ -38,6 +39,7 @@ from rescorer.service.assembly import (
     create_watches,
     create_workers,
 )
+from rescorer.service.engine.admission import Quota
 from rescorer.service.engine.batcher import Batcher
 from rescorer.service.engine.dispatch import Dispatcher
 from rescorer.service.engine.offload import Offloader
@@ -152,8 +154,19 @@ class Server:
             self.metrics,
             self.shadow,
         )
+        self.memory = CallMemory(
+            Quota("bytes", settings.max_in_flight_bytes, settings.max_client_bytes),
+            settings.max_unread_s,
+            self.metrics.unread_answers.inc,
+        )
         self._gauges = Gauges(
-            self.metrics, self.pool, self.batcher, self.admission, self._service.streams, self.models
+            self.metrics,
+            self.pool,
+            self.batcher,
+            self.admission,
+            self._service.streams,
+            self.memory,
+            self.models,
         )
         self._endpoint: MetricsEndpoint | None = None
         telemetry = Telemetry(self.metrics, self.tracing)
@@ -168,7 +181,16 @@ class Server:
             [
                 SlowClientInterceptor(settings.max_wait_s, settings.max_idle_s, [reflection.SERVICE_NAME]),
                 AuthInterceptor(authenticator, ROLES, telemetry),
-                *(ErrorInterceptor(service, self._drain, telemetry) for service in OWN_SERVICES),
+                *(
+                    ErrorInterceptor(
+                        service,
+                        self._drain,
+                        telemetry,
+                        self.memory,
+                        settings.max_response_bytes if service == SERVICE else 0,
+                    )
+                    for service in OWN_SERVICES
+                ),
             ],
             settings.max_calls_per_connection,
             [

@@ -125,6 +125,14 @@ class ServiceSettings(BaseSettings):
     max_client_lists: int = Field(512, ge=1)
     """Maximum number of lists per client that are accepted and not yet answered. Clients are distinguished by
     identity if they authenticate, otherwise by connection."""
+    max_in_flight_bytes: int = Field(128 * 1024 * 1024, ge=1024)
+    """Maximum size of the messages in flight: requests that are not yet answered, the estimated sizes of
+    their answers, and answers that their clients have not yet read. Above this limit unary calls are refused
+    as overload and streams wait. Clients share this limit in the same way as the lists."""
+    max_client_bytes: int = Field(64 * 1024 * 1024, ge=1024)
+    """Maximum size of the messages in flight per client."""
+    max_unread_s: float = Field(60.0, gt=0)
+    """Maximum time that an answer may wait for its client to read it; then its call is cancelled."""
     max_streams: int = Field(256, ge=1)
     """Maximum number of open streams, over all clients. When all are taken, a client with few streams takes
     the place of an idle stream of the client that has most."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,11 @@ import structlog
 from rescorer.errors import PermissionDenied, Unauthenticated
 from rescorer.protocol.status import error_kind
 from rescorer.service.api.call_telemetry import Telemetry
+from rescorer.service.api.caller import current_client
 from rescorer.service.api.interceptors import abort
 from rescorer.service.net.clients_file import ClientEntry, Role, hash_token, read_clients
 
 AUTHORIZATION, BEARER = "authorization", "bearer "
-
-current_client: ContextVar[str] = ContextVar("client", default="")
-"""Name of the client whose call this task handles; empty if clients do not have to authenticate."""
 
 
 class Authenticator:

@@ -7,10 +7,9 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any, TypeVar
 
-import grpc
-
 from rescorer.errors import Unavailable
 from rescorer.service.api.stream_slots import StreamSlot
+from rescorer.service.net.grpc_listener import on_call_done
 
 Message = TypeVar("Message")
 
@@ -34,12 +33,12 @@ class Drain:
         message."""
         self._stop_requested.set()
 
-    def add_call(self, context: grpc.aio.ServicerContext) -> None:
-        """Count a call as open until its answer is sent or its client disconnects."""
+    def add_call(self) -> None:
+        """Count this task's call as open until its answer is sent or its client disconnects."""
         self._n_open += 1
         self._last_opened = time.monotonic()
         self._none_open.clear()
-        context.add_done_callback(self._remove_call)  # type: ignore[arg-type]  # the stubs lack Protocol
+        on_call_done(self._remove_call)
 
     def _remove_call(self, _: Any) -> None:
         self._n_open -= 1

@@ -18,7 +18,9 @@ from grpc_status import rpc_status
 from rescorer.errors import InputError
 from rescorer.profiling import Phase
 from rescorer.protocol.status import error_kind, retry_after_ms, status_from_error
+from rescorer.service.api.call_memory import CallMemory
 from rescorer.service.api.call_telemetry import Call, Telemetry
+from rescorer.service.api.caller import client_of
 from rescorer.service.api.drain import Drain
 from rescorer.service.observability.request_id import REQUEST_ID, bind_request_id
 from rescorer.service.observability.timings import PhaseTiming, label
@@ -37,11 +39,21 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         service: full name of the proto service.
         drain: counts the open calls.
         telemetry: records the calls.
+        memory: bounds the bytes of requests and answers.
+        max_response_bytes: size of an answer to reserve before its request is decoded.
     """
 
-    def __init__(self, service: str, drain: Drain, telemetry: Telemetry) -> None:
+    def __init__(
+        self,
+        service: str,
+        drain: Drain,
+        telemetry: Telemetry,
+        memory: CallMemory,
+        max_response_bytes: int = 0,
+    ) -> None:
         self._prefix = f"/{service}/"
         self._drain, self._telemetry = drain, telemetry
+        self._memory, self._max_response_bytes = memory, max_response_bytes
 
     async def intercept_service(
         self,
@@ -52,38 +64,48 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         path = handler_call_details.method
         if handler is None or not path.startswith(self._prefix):
             return handler
-        # Without a deserialiser, gRPC passes requests as bytes, so that decoding errors are caught here too.
+        # gRPC passes requests and answers as bytes: decoding errors are caught here, and sizes are known.
         if handler.request_streaming:
-            return grpc.stream_stream_rpc_method_handler(
-                self._guard_stream(handler, path), None, handler.response_serializer
-            )
-        return grpc.unary_unary_rpc_method_handler(
-            self._guard_unary(handler, path), None, handler.response_serializer
-        )
+            return grpc.stream_stream_rpc_method_handler(self._guard_stream(handler, path))
+        return grpc.unary_unary_rpc_method_handler(self._guard_unary(handler, path))
 
-    def _guard_unary(self, handler: Any, path: str) -> Callable[..., Awaitable[Any]]:
-        async def answer(data: bytes, context: grpc.aio.ServicerContext) -> Any:
+    def _guard_unary(self, handler: Any, path: str) -> Callable[..., Any]:
+        async def answer(data: bytes, context: grpc.aio.ServicerContext) -> bytes:
             call = self._begin_call(path, context)
             async with guard(context, call):
-                return await handler.unary_unary(decode(handler, data, call), context)
+                memory = await self._memory.open(client_of(context))
+                await memory.hold(len(data) + self._max_response_bytes)
+                response = await handler.unary_unary(decode(handler, data, call), context)
+                answer: bytes = handler.response_serializer(response)
+                memory.post(len(answer), len(data))
+                return answer
 
         return answer
 
-    def _guard_stream(self, handler: Any, path: str) -> Callable[..., AsyncIterator[Any]]:
+    def _guard_stream(self, handler: Any, path: str) -> Callable[..., AsyncIterator[bytes]]:
         async def answer(
             stream: AsyncIterator[bytes], context: grpc.aio.ServicerContext
-        ) -> AsyncIterator[Any]:
+        ) -> AsyncIterator[bytes]:
             call = self._begin_call(path, context)
             async with guard(context, call):
-                requests = (decode(handler, data, call) async for data in stream)
-                async for response in handler.stream_stream(requests, context):
+                memory = await self._memory.open(client_of(context))
+
+                async def read_requests() -> AsyncIterator[Any]:
+                    async for data in stream:
+                        await memory.hold(len(data) + self._max_response_bytes, wait=True)
+                        yield decode(handler, data, call)
+
+                async for response in handler.stream_stream(read_requests(), context):
+                    answer: bytes = handler.response_serializer(response)
                     call.finish_message()
-                    yield response
+                    memory.post(len(answer))
+                    yield answer  # returns when the client's flow control has let the answer through
+                    memory.mark_read()
 
         return answer
 
     def _begin_call(self, path: str, context: grpc.aio.ServicerContext) -> Call:
-        self._drain.add_call(context)
+        self._drain.add_call()
         return self._telemetry.begin(path, context)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Hashable
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import replace
 from typing import TypeVar
@@ -15,8 +15,9 @@ from rescorer.errors import Overloaded
 from rescorer.list_ranker import ListRanker
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceServicer
-from rescorer.service.api.auth import current_client
+from rescorer.service.api.call_memory import current_memory
 from rescorer.service.api.call_telemetry import current_call
+from rescorer.service.api.caller import client_of
 from rescorer.service.api.drain import Drain
 from rescorer.service.api.planning import (
     PreparedRequest,
@@ -35,6 +36,7 @@ from rescorer.service.engine.admission import Admission
 from rescorer.service.engine.dispatch import CallContext, Dispatcher, ListOutcome
 from rescorer.service.engine.offload import Offloader
 from rescorer.service.models.repository import ModelRepository
+from rescorer.service.net.grpc_listener import on_call_done
 from rescorer.service.observability.metrics import Metrics
 from rescorer.service.observability.request_id import current_request
 from rescorer.service.observability.timings import PhaseTiming, sum_by_phase
@@ -88,7 +90,7 @@ class RescorerService(RescorerServiceServicer):
         response = await self._rescore(request, pb.RescoreResponse(), context, wait=False)
         if (shadow := self._shadow) is not None:
             request_id = current_request.get()
-            context.add_done_callback(lambda _: shadow.offer(request, response, request_id))  # type: ignore[arg-type]  # the stubs lack Protocol
+            on_call_done(lambda _: shadow.offer(request, response, request_id))
         return response
 
     async def RescoreStream(  # noqa: N802
@@ -118,9 +120,10 @@ class RescorerService(RescorerServiceServicer):
                 prepared_request = await self._run(
                     lambda: prepare_texts(ranker, request), n_tokens, call.client
                 )
-                check_text_response_size(
+                response_bytes = check_text_response_size(
                     request, prepared_request.valid_lists, ranker.bundle, self._settings.max_response_bytes
                 )
+                current_memory.get().shrink(current_call.get().request_bytes + response_bytes)
                 self._admission.begin_scoring(ticket, prepared_request.tokens)
                 outcomes = await self._score(prepared_request, call)
                 response = await self._run(
@@ -151,9 +154,11 @@ class RescorerService(RescorerServiceServicer):
         call = replace(self._call_context(context), fallback=request.fallback)
         size = len(request.lists), estimate_tokens()
         with self._models.lease(request.model) as ranker:
-            check_response_size(
-                request, current_call.get().request_bytes, ranker.bundle, self._settings.max_response_bytes
+            request_bytes = current_call.get().request_bytes
+            response_bytes = check_response_size(
+                request, request_bytes, ranker.bundle, self._settings.max_response_bytes
             )
+            current_memory.get().shrink(request_bytes + response_bytes)
             try:
                 async with self._admission.admit(
                     call.client, *size, remaining_s=call.remaining_s, wait=wait
@@ -223,11 +228,6 @@ class RescorerService(RescorerServiceServicer):
         return CallContext(
             client_of(context), current_request.get(), time.perf_counter(), time.monotonic() + allowed_s
         )
-
-
-def client_of(context: grpc.aio.ServicerContext) -> Hashable:
-    """Identify the caller for limits and fairness: the authenticated client, otherwise the connection."""
-    return current_client.get() or context.peer()
 
 
 def estimate_tokens() -> int:

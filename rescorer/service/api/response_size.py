@@ -48,9 +48,9 @@ def check_response_size(request: RescoreRequest, request_bytes: int, bundle: Bun
         total += LIST_STATUS_BYTES if list_bytes > limit else list_bytes
         if total > limit:
             raise LimitExceeded(
-                f"the answers to the first {index + 1} of {len(request.lists)} lists could have {total} bytes; "
-                f"expected at most {limit} (max_response_bytes); send fewer lists per message, or shorter names "
-                "of streams",
+                f"the answers to the first {index + 1} of {len(request.lists)} lists could have {total} "
+                f"bytes; expected at most {limit} (max_response_bytes); send fewer lists per message, or "
+                "shorter names of streams",
                 field=f"lists[{index}]",
             )
     return total

@@ -33,6 +33,7 @@ RETRY_BOUNDS_S = (0.05, 5.0)
 SETTINGS = {
     "lists": ("max_in_flight_lists", "max_client_lists"),
     "tokens": ("max_in_flight_tokens", "max_in_flight_tokens"),
+    "bytes": ("max_in_flight_bytes", "max_client_bytes"),
 }
 """Names of the settings that bound each quantity, over all clients and per client, for the messages of
 refusals."""

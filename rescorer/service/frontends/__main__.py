@@ -52,6 +52,10 @@ def derive_front_end_settings(settings: ServiceSettings, port: int) -> ServiceSe
         "metrics_port": None,
         "max_in_flight_lists": max(-(-settings.max_in_flight_lists // front_ends), settings.max_lists),
         "max_in_flight_tokens": max(-(-settings.max_in_flight_tokens // front_ends), full_message),
+        "max_in_flight_bytes": max(
+            -(-settings.max_in_flight_bytes // front_ends),
+            settings.max_message_bytes + settings.max_response_bytes,
+        ),
         "max_streams": -(-settings.max_streams // front_ends),
         "max_watches": -(-settings.max_watches // front_ends),
     }

@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import weakref
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar, copy_context
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
@@ -49,6 +51,9 @@ INTERNALS: Mapping[str, str | None] = MappingProxyType(
 AioServer: Any = getattr(cygrpc, "AioServer", object)
 
 log = structlog.get_logger()
+
+serving_task: ContextVar[Sequence[weakref.ref[asyncio.Task[None]]]] = ContextVar("serving_task")
+"""The task in which gRPC serves the current call; a weak reference, since the task refers to its context."""
 
 
 class Core(AioServer):
@@ -108,18 +113,58 @@ class Core(AioServer):
         next_call: Callable[[], Awaitable[Any]],
     ) -> None:
         """Accept one call after the other, and answer each in a task of its own."""
-        loop = asyncio.get_running_loop()
         while True:
             try:
-                state = await next_call()
+                # No variable may refer to the call: it would keep the call in memory until the next one.
+                self._start(path, resolver, interceptors, await next_call())
             except cygrpc._RequestCallError:
-                if self.is_running():  # only this call has failed
-                    continue
-                raise
-            answer = cygrpc._handle_rpc(path, resolver, interceptors, state, loop, False)
-            task = loop.create_task(cygrpc._schedule_rpc_coro(answer, state, loop, path))
-            self.open_calls.add(task)
-            task.add_done_callback(self.open_calls.discard)
+                if not self.is_running():  # otherwise only this call has failed
+                    raise
+
+    def _start(
+        self, path: str, resolver: Any, interceptors: tuple[grpc.aio.ServerInterceptor, ...], state: Any
+    ) -> None:
+        """Answer a call in a task of its own."""
+        loop = asyncio.get_running_loop()
+        answer = cygrpc._handle_rpc(path, resolver, interceptors, state, loop, False)
+        holder: list[weakref.ref[asyncio.Task[None]]] = []
+        context = copy_context()
+        context.run(serving_task.set, holder)
+        task = loop.create_task(cygrpc._schedule_rpc_coro(answer, state, loop, path), context=context)
+        holder.append(weakref.ref(task))
+        self.open_calls.add(task)
+        task.add_done_callback(self.open_calls.discard)
+
+
+def on_call_done(callback: Callable[[Any], None]) -> None:
+    """Have a function called when gRPC has finished the call which this task handles, whatever its outcome.
+
+    Unlike ``ServicerContext.add_done_callback``, this leaves no reference cycle, which would keep the call
+    and its messages in memory until they are garbage-collected.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    task.add_done_callback(callback)
+
+
+def current_call_canceller() -> Callable[[], None] | None:
+    """Return a function that cancels the call which this task handles, at any time, and frees its memory.
+
+    It also works after the method has returned, while gRPC waits for the client to read the answer, which
+    gRPC itself has no way to end. Both tasks of the call are cancelled: once nothing refers to the call any more,
+    gRPC resets the client's stream. None: there is no way, because gRPC's own loop is used.
+    """
+    serving, handling = serving_task.get(None), asyncio.current_task()
+    if serving is None or handling is None:
+        return None
+
+    def cancel() -> None:
+        handling.cancel()
+        for task in (reference() for reference in serving):
+            if task is not None:
+                task.cancel()
+
+    return cancel
 
 
 def changed_internals() -> Iterator[str]:

@@ -80,6 +80,13 @@ class Metrics:
         self.in_flight_tokens = self._gauge(
             "in_flight_tokens", "Words and sentence ends accepted and not yet answered."
         )
+        self.in_flight_bytes = self._gauge(
+            "in_flight_bytes", "Requests not yet answered, their expected answers, and unread answers."
+        )
+        self.unread_bytes = self._gauge("unread_bytes", "Answers that clients have not read yet.")
+        self.unread_answers = self._counter(
+            "unread_answers", "Answers that were not read in time, and whose calls were cancelled."
+        )
 
     def _lists(self) -> None:
         self.lists = self._counter("lists", "Answered lists, by their own status code.", "model", "code")
