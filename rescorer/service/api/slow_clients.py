@@ -48,7 +48,7 @@ class SlowClientInterceptor(grpc.aio.ServerInterceptor):
 
     def _read_one(self, behaviour: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         async def answer(requests: AsyncIterator[Any], context: grpc.aio.ServicerContext) -> Any:
-            return await behaviour(await self._read_request(requests, context), context)
+            return await behaviour(await self._read_request(context), context)
 
         return answer
 
@@ -58,7 +58,7 @@ class SlowClientInterceptor(grpc.aio.ServerInterceptor):
         async def answer(
             requests: AsyncIterator[Any], context: grpc.aio.ServicerContext
         ) -> AsyncIterator[Any]:
-            request = await self._read_request(requests, context)
+            request = await self._read_request(context)
             async for response in behaviour(request, context):
                 yield response
 
@@ -71,7 +71,7 @@ class SlowClientInterceptor(grpc.aio.ServerInterceptor):
             with suppress(TimeoutError, StopAsyncIteration):
                 while True:
                     async with asyncio.timeout(self._max_idle_s):
-                        request = await read_or_abort(requests, context)
+                        request = await read_or_abort(anext(requests), context)
                     yield request
 
         return lambda requests, context: behaviour(read(requests, context), context)
@@ -88,15 +88,17 @@ class SlowClientInterceptor(grpc.aio.ServerInterceptor):
 
         return answer
 
-    async def _read_request(self, requests: AsyncIterator[Any], context: grpc.aio.ServicerContext) -> Any:
+    async def _read_request(self, context: grpc.aio.ServicerContext) -> Any:
         try:
             async with asyncio.timeout(self._max_request_s):
-                return await read_or_abort(requests, context)
+                # gRPC's iterator of requests would be in a reference cycle with the call and its answer.
+                request = await read_or_abort(context.read(), context)
         except TimeoutError:
             reason = f"the request did not arrive within {self._max_request_s:g} s (max_wait_s)"
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, reason)
-        except StopAsyncIteration:
+        if request is grpc.aio.EOF:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the call has no message; expected one")
+        return request
 
     @contextmanager
     def _end_unless_read(self, context: grpc.aio.ServicerContext) -> Iterator[None]:
@@ -123,9 +125,9 @@ class SlowClientInterceptor(grpc.aio.ServerInterceptor):
             await context.abort(grpc.StatusCode.UNAVAILABLE, reason)
 
 
-async def read_or_abort(requests: AsyncIterator[Any], context: grpc.aio.ServicerContext) -> Any:
+async def read_or_abort(read: Awaitable[Any], context: grpc.aio.ServicerContext) -> Any:
     """Return the next message; gRPC itself would send the exception of one that cannot be decoded."""
     try:
-        return await anext(requests)
+        return await read
     except DecodeError:
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the request cannot be decoded")

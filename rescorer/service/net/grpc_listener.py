@@ -148,11 +148,12 @@ def on_call_done(callback: Callable[[Any], None]) -> None:
 
 
 def current_call_canceller() -> Callable[[], None] | None:
-    """Return a function that cancels the call which this task handles, at any time, and frees its memory.
+    """Return a function that cancels the call which this task handles.
 
     It also works after the method has returned, while gRPC waits for the client to read the answer, which
-    gRPC itself has no way to end. Both tasks of the call are cancelled: once nothing refers to the call any more,
-    gRPC resets the client's stream. None: there is no way, because gRPC's own loop is used.
+    gRPC itself has no way to end. Both tasks of the call are cancelled; when nothing refers to the call any
+    more, which may need a garbage collection, gRPC resets the client's stream and frees the answer. None:
+    there is no way, because gRPC's own loop is used.
     """
     serving, handling = serving_task.get(None), asyncio.current_task()
     if serving is None or handling is None:
