@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from rescorer.trie import Words
@@ -15,7 +16,7 @@ class BatchPlan(NamedTuple):
     """Indices of these hypotheses in the sequence given to ``plan_batches``."""
     cost: int
     """Number of words to score: canonical words, one ``</s>`` per hypothesis, and the words of every distinct
-    context."""
+    context. If not all hypotheses fit into one batch, words that they share from their start count once."""
 
 
 def plan_batches(words: Sequence[Words], contexts: Sequence[Words], max_words: int) -> Iterator[BatchPlan]:
@@ -29,22 +30,41 @@ def plan_batches(words: Sequence[Words], contexts: Sequence[Words], max_words: i
         contexts: the words that each hypothesis continues.
         max_words: maximum number of words per batch.
     """
-    order: Sequence[int] = range(len(words))
-    if _cost(words, contexts) > max_words:
-        order = sorted(order, key=lambda i: (contexts[i], words[i]))
+    if not words:
+        return
+    if (cost := _cost(words, contexts)) <= max_words:
+        yield BatchPlan(range(len(words)), cost)
+        return
+    order = sorted(range(len(words)), key=lambda i: (contexts[i], words[i]))
     begin = total = 0
-    previous: Words | None = None
     for position, i in enumerate(order):
-        cost = len(words[i]) + 1
-        cost_with_context = cost + len(contexts[i])
-        if contexts[i] is not previous:
-            cost = cost_with_context
-        if position > begin and total + cost > max_words:
-            yield BatchPlan(order[begin:position], total)
-            begin, total, cost = position, 0, cost_with_context
-        total, previous = total + cost, contexts[i]
-    if begin < len(order):
-        yield BatchPlan(order[begin:], total)
+        cost = whole_cost = len(words[i]) + 1 + len(contexts[i])
+        if position > begin:
+            cost = _cost_after(words, contexts, order[position - 1], i)
+            if total + cost > max_words:
+                yield BatchPlan(order[begin:position], total)
+                begin, total, cost = position, 0, whole_cost
+        total += cost
+    yield BatchPlan(order[begin:], total)
+
+
+def count_distinct(words: Sequence[Words], context: Words) -> int:
+    """Count the words of a list like ``BatchPlan.cost``, but those that hypotheses share only once."""
+    contexts = [context] * len(words)
+    order = sorted(range(len(words)), key=words.__getitem__)
+    added = sum(_cost_after(words, contexts, before, i) for before, i in pairwise(order))
+    return added + (len(words[order[0]]) + 1 + len(context) if order else 0)
+
+
+def _cost_after(words: Sequence[Words], contexts: Sequence[Words], before: int, i: int) -> int:
+    """Count the words that hypothesis i adds to a batch that ends with the hypothesis sorted before it."""
+    if contexts[i] != contexts[before]:
+        return len(words[i]) + 1 + len(contexts[i])
+    if words[i] == words[before]:
+        return 0
+    pairs = enumerate(zip(words[before], words[i], strict=False))
+    shared = next((n for n, (a, b) in pairs if a != b), min(len(words[before]), len(words[i])))
+    return len(words[i]) - shared + 1
 
 
 def _cost(words: Sequence[Words], contexts: Sequence[Words]) -> int:

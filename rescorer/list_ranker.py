@@ -68,10 +68,15 @@ class ListRanker:
         """
         with phase(Phase.TEXT):
             check_list(nbest, weights, self._reserved_names)
-            words = tuple(self._normalise(hypothesis.text) for hypothesis in nbest.hypotheses)
+            words = self.normalise_texts([hypothesis.text for hypothesis in nbest.hypotheses])
             context = self._normalise(nbest.context)
             check_lengths(nbest.id, words, context)
         return PreparedList(nbest, words, context)
+
+    def normalise_texts(self, texts: Sequence[str]) -> tuple[Words, ...]:
+        """Return the canonical words of each text; equal texts are normalised once and share their words."""
+        words = {text: self._normalise(text) for text in dict.fromkeys(texts)}
+        return tuple(words[text] for text in texts)
 
     def sentence_sums(
         self,
@@ -134,16 +139,16 @@ class ListRanker:
         log_probs = {name: part.log_probs for name, part in scores.items()}
         log_probs[MIXTURE] = mix_scores(scores, weights.mixture)
         unknown = scores[self.bundle.ngram].unknown
-        paths = [trie.path_edges(first + i) for i in range(len(texts))]
-        return [
-            TextScore(
-                text=text,
-                words=text_words,
-                log_probs={name: tuple(values[edges].tolist()) for name, values in log_probs.items()},
-                unknown=tuple(unknown[edges[:-1]].tolist()),
-            )
-            for text, text_words, edges in zip(texts, words, paths, strict=True)
-        ]
+        by_node: dict[int, tuple[dict[str, tuple[float, ...]], tuple[bool, ...]]] = {}  # equal texts share it
+        answers = []
+        for i, (text, text_words) in enumerate(zip(texts, words, strict=True), start=first):
+            node = int(trie.hypothesis_node[i])
+            if node not in by_node:
+                edges = trie.path_edges(i)
+                word_scores = {name: tuple(values[edges].tolist()) for name, values in log_probs.items()}
+                by_node[node] = word_scores, tuple(unknown[edges[:-1]].tolist())
+            answers.append(TextScore(text, text_words, *by_node[node]))
+        return answers
 
 
 def rank_prepared(

@@ -10,7 +10,7 @@ The trie is built over canonical words; it knows neither scores nor the word ids
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 
@@ -111,6 +111,16 @@ def build_trie(hypotheses: Sequence[Words], contexts: Sequence[Words] | None = N
         contexts: words that each hypothesis continues; None: no hypothesis has a context.
     """
     contexts = [()] * len(hypotheses) if contexts is None else contexts
+    row_of_hypothesis: dict[tuple[Words, Words], int] = {}
+    rows = [
+        row_of_hypothesis.setdefault(pair, len(row_of_hypothesis))
+        for pair in zip(contexts, hypotheses, strict=True)
+    ]
+    if len(row_of_hypothesis) < len(
+        rows
+    ):  # equal hypotheses are merged before any of their words is looked at
+        trie = build_trie(*reversed([*zip(*row_of_hypothesis, strict=True)]))
+        return replace(trie, hypothesis_node=trie.hypothesis_node[np.array(rows)])
     root_of_context = {context: root for root, context in enumerate(dict.fromkeys(contexts))}
     distinct_words = dict.fromkeys(chain.from_iterable((*root_of_context, *hypotheses)))
     index = {word: number for number, word in enumerate(distinct_words)}

@@ -107,6 +107,10 @@ class ServiceSettings(BaseSettings):
     max_words: int = Field(1000, ge=1)
     """Maximum number of words per hypothesis, text or context, separated by blanks, hyphens or underscores.
     The default corresponds to minutes of speech."""
+    max_request_words: int = Field(262_144, ge=1)
+    """Maximum number of words per message, including sentence ends and contexts. Words that hypotheses of a
+    list share from their start count once, so that ordinary lists may be several times as long. The default
+    takes one core with the starter bundle about half a minute."""
     max_name_chars: int = Field(1000, ge=1)
     """Maximum number of characters of a list's id and of the names of streams, weights and models. Answers
     repeat the names of streams for every hypothesis."""

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.batching import plan_batches
-from rescorer.trie import Words
+from rescorer.trie import Words, build_trie
 
 WORDS = st.lists(st.sampled_from("ab"), max_size=5).map(tuple)
 CONTEXTS = st.sampled_from([(), ("c",), ("a", "b")])
@@ -23,10 +23,11 @@ def test_batches_hold_every_hypothesis_once_within_the_budget(hypotheses, max_wo
     batches = plan(hypotheses, max_words)
     assert sorted(i for indices, _ in batches for i in indices) == list(range(len(hypotheses)))
     for indices, cost in batches:
-        assert cost <= max_words or len(indices) == 1
-        distinct_contexts = {hypotheses[i][1] for i in indices}
-        words = sum(len(hypotheses[i][0]) + 1 for i in indices)
-        assert cost >= words + sum(map(len, distinct_contexts))
+        batch = [hypotheses[i] for i in indices]
+        assert cost <= max_words or len(set(batch)) == 1
+        distinct_contexts = {context for _, context in batch}
+        trie = build_trie([words for words, _ in batch], [context for _, context in batch])
+        assert cost >= trie.n_edges + sum(map(len, distinct_contexts))
 
 
 @given(HYPOTHESES)
@@ -49,5 +50,5 @@ def test_hypotheses_of_a_subtree_stay_together_when_cut(hypotheses):
 def test_every_batch_of_a_list_pays_for_its_context():
     words = [("a",) * n for n in (3, 1, 5, 2)]
     context = ("x", "y")
-    assert plan([(hypothesis, context) for hypothesis in words], 8) == [([1, 3], 7), ([0], 6), ([2], 8)]
+    assert plan([(hypothesis, context) for hypothesis in words], 8) == [([1, 3, 0], 8), ([2], 8)]
     assert plan([(hypothesis, ()) for hypothesis in words], 15) == [([0, 1, 2, 3], 15)]

@@ -251,7 +251,7 @@ def test_splits_a_list_above_the_budget_between_subtrees(rescorer, monkeypatch):
     monkeypatch.setattr(
         TrieScorer, "score", lambda self, trie: node_counts.append(trie.n_nodes) or score(self, trie)
     )
-    small = Rescorer(rescorer.bundle, rescorer.models, max_batch_words=45)
+    small = Rescorer(rescorer.bundle, rescorer.models, max_batch_words=25)
     found = sorted(small.rescore([nbest(*texts)])[0].hypotheses, key=lambda h: h.original_rank)
     assert len(node_counts) > 1
     # The 2 × 16 prefixes are scored about once each; batches in input order would score 6 × 14.

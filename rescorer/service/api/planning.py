@@ -11,7 +11,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from rescorer.errors import ConfigError, InputError, Unavailable, quote
+from rescorer.batching import count_distinct
+from rescorer.errors import ConfigError, InputError, LimitExceeded, Unavailable, quote
 from rescorer.list_ranker import ListRanker, PreparedList, check_lengths, components_of, rank_prepared
 from rescorer.profiling import Phase, phase
 from rescorer.protocol.messages import (
@@ -45,18 +46,13 @@ class PreparedRequest:
     weights: Weights
     lists: tuple[PreparedList | InputError, ...]
     """Every list of the request, or the error of one that cannot be scored."""
+    tokens: int
+    """Number of tokens to score: words, ends of sentences and contexts. In large requests, words that
+    hypotheses share from their start count once."""
 
     @property
     def valid_lists(self) -> list[PreparedList]:
         return [prepared for prepared in self.lists if isinstance(prepared, PreparedList)]
-
-    @property
-    def tokens(self) -> int:
-        """Number of tokens to score: words, ends of sentences and contexts."""
-        return sum(
-            sum(map(len, prepared.words)) + len(prepared.words) + len(prepared.context)
-            for prepared in self.valid_lists
-        )
 
 
 def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: ServiceSettings) -> PreparedRequest:
@@ -64,6 +60,7 @@ def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: Service
 
     Raises:
         ConfigError: If the weights do not fit the bundle.
+        LimitExceeded: If the lists have too many words together.
     """
     weights = select_weights(ranker, request)
 
@@ -77,22 +74,62 @@ def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: Service
         except InputError as error:
             return error
 
-    return PreparedRequest(ranker, weights, tuple(prepare(message) for message in request.lists))
+    lists, tokens = limit_words([prepare(message) for message in request.lists], settings.max_request_words)
+    return PreparedRequest(ranker, weights, lists, tokens)
 
 
-def prepare_texts(ranker: ListRanker, request: pb.ScoreTextRequest) -> PreparedRequest:
+def prepare_texts(
+    ranker: ListRanker, request: pb.ScoreTextRequest, settings: ServiceSettings
+) -> PreparedRequest:
     """Normalise texts to score, and present them as one list without scores.
 
     Raises:
         ConfigError: If the weights do not fit the bundle.
         InvalidList: If a text is too long.
+        LimitExceeded: If the texts have too many words together.
     """
-    words = tuple(ranker.bundle.normaliser.normalise(text) for text in request.texts)
+    words = ranker.normalise_texts(request.texts)
     context: Words = ranker.bundle.normaliser.normalise(request.context)
     check_lengths("", words, context)
     nbest = NBestList("", tuple(Hypothesis(text) for text in request.texts))
-    lists = (PreparedList(nbest, words, context),) if words else ()
-    return PreparedRequest(ranker, select_weights(ranker, request), lists)
+    prepared = [PreparedList(nbest, words, context)] if words else []
+    lists, tokens = limit_words(prepared, settings.max_request_words, "texts")
+    for error in lists:
+        if isinstance(error, InputError):
+            raise error
+    return PreparedRequest(ranker, select_weights(ranker, request), lists, tokens)
+
+
+def limit_words(
+    lists: Sequence[PreparedList | InputError], limit: int, field: str = "hypotheses"
+) -> tuple[tuple[PreparedList | InputError, ...], int]:
+    """Return the lists, with an error in place of each that has too many words, and the number of all words.
+
+    Raises:
+        LimitExceeded: If the lists have too many words together, although none does alone.
+    """
+    tokens = sum(count_tokens(prepared) for prepared in lists if isinstance(prepared, PreparedList))
+    if tokens <= limit:
+        return tuple(lists), tokens
+    expected = f"expected at most {limit} (max_request_words); words shared from the start count once"
+    tokens, limited = 0, list[PreparedList | InputError]()
+    for index, prepared in enumerate(lists):
+        if isinstance(prepared, PreparedList):
+            list_tokens = count_distinct(prepared.words, prepared.context)
+            if list_tokens > limit:
+                prepared = LimitExceeded(f"{list_tokens} words; {expected}", field=field)
+            elif tokens + list_tokens > limit:
+                count = f"the first {index + 1} of {len(lists)} lists have {tokens + list_tokens} words"
+                raise LimitExceeded(f"{count}; {expected}", field=f"lists[{index}]")
+            else:
+                tokens += list_tokens
+        limited.append(prepared)
+    return tuple(limited), tokens
+
+
+def count_tokens(prepared: PreparedList) -> int:
+    """Count the words of a list, the ends of its sentences and its context."""
+    return sum(map(len, prepared.words)) + len(prepared.words) + len(prepared.context)
 
 
 def select_weights(ranker: ListRanker, request: RescoreRequest | pb.ScoreTextRequest) -> Weights:

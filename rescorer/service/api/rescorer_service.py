@@ -118,7 +118,7 @@ class RescorerService(RescorerServiceServicer):
                 call.client, 1, n_tokens, remaining_s=call.remaining_s
             ) as ticket:
                 prepared_request = await self._run(
-                    lambda: prepare_texts(ranker, request), n_tokens, call.client
+                    lambda: prepare_texts(ranker, request, self._settings), n_tokens, call.client
                 )
                 response_bytes = check_text_response_size(
                     request, prepared_request.valid_lists, ranker.bundle, self._settings.max_response_bytes

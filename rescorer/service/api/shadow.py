@@ -23,7 +23,13 @@ from rescorer.list_ranker import ListRanker
 from rescorer.protocol.messages import list_from_proto
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.ranking import Ranking
-from rescorer.service.api.planning import PreparedRequest, RescoreRequest, rank_list, select_weights
+from rescorer.service.api.planning import (
+    PreparedRequest,
+    RescoreRequest,
+    count_tokens,
+    rank_list,
+    select_weights,
+)
 from rescorer.service.engine.batcher import Batcher
 from rescorer.service.engine.dispatch import ListOutcome
 from rescorer.service.engine.offload import Offloader
@@ -220,7 +226,8 @@ def prepare_list(ranker: ListRanker, answered: AnsweredList) -> PreparedRequest:
     """
     weights = select_weights(ranker, answered.request)
     nbest = list_from_proto(answered.request.lists[answered.list_index])
-    return PreparedRequest(ranker, weights, (ranker.prepare(nbest, weights),))
+    prepared = ranker.prepare(nbest, weights)
+    return PreparedRequest(ranker, weights, (prepared,), count_tokens(prepared))
 
 
 def compare_with_answer(

@@ -1,0 +1,71 @@
+"""Find the shapes of requests that are within a server's limits and take most memory."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from rescorer.errors import InputError
+from rescorer.list_ranker import ListRanker
+from rescorer.protocol.messages import write_ranking
+from rescorer.protocol.v1 import rescorer_pb2 as pb
+from rescorer.score_combination import MIXTURE, OOV
+from rescorer.service.api.planning import prepare_lists
+from rescorer.service.api.request_limits import check_request
+from rescorer.service.api.response_size import check_response_size
+from rescorer.service.settings import ServiceSettings
+from tools.worst.shapes import Shape
+
+
+class Cost(NamedTuple):
+    """What a request costs a front end; Python's memory only, without that of protocol messages."""
+
+    peak_bytes: int
+    request_bytes: int
+    response_bytes: int
+    shape: Shape
+
+
+def estimated_bytes(shape: Shape) -> int:
+    """Estimate the size of a request without making it."""
+    hypothesis = 2 * shape.words + 6 + 8 * shape.streams + 12 * shape.fields
+    return shape.lists * (shape.hypotheses * hypothesis + shape.streams * shape.name_chars)
+
+
+def measure(shape: Shape, ranker: ListRanker, settings: ServiceSettings) -> Cost | None:
+    """Measure what a front end does for a request, with scores of 0; None if the limits refuse it."""
+    if not settings.max_message_bytes / 8 < estimated_bytes(shape) < 2 * settings.max_message_bytes:
+        return None  # small requests cost little, and larger ones are refused
+    request = shape.make_request()
+    request_bytes = request.ByteSize()
+    if request_bytes > settings.max_message_bytes:
+        return None
+    tracemalloc.start()
+    try:
+        check_request(request, settings)
+        check_response_size(request, request_bytes, ranker.bundle, settings.max_response_bytes)
+        prepared_request = prepare_lists(ranker, request, settings)
+        response = pb.RescoreResponse()
+        for prepared in prepared_request.valid_lists:
+            names = (*ranker.bundle.model_kinds, MIXTURE, OOV)
+            sums = dict.fromkeys(names, np.zeros(len(prepared.words)))
+            ranked = ranker.rank(prepared, sums, prepared_request.weights, merge=shape.merge)
+            write_ranking(ranked, response.lists.add())
+        if not prepared_request.valid_lists:
+            return None
+        return Cost(tracemalloc.get_traced_memory()[1], request_bytes, response.ByteSize(), shape)
+    except InputError:
+        return None
+    finally:
+        tracemalloc.stop()
+
+
+def find_worst(
+    candidates: Iterable[Shape], ranker: ListRanker, settings: ServiceSettings, n: int = 3
+) -> list[Cost]:
+    """Return the ``n`` allowed shapes that need most memory for the request, its lists and its answer."""
+    costs = [cost for shape in candidates if (cost := measure(shape, ranker, settings)) is not None]
+    return sorted(costs, key=lambda cost: cost.peak_bytes + cost.request_bytes + 4 * cost.response_bytes)[-n:]
