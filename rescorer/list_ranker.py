@@ -76,7 +76,7 @@ class ListRanker:
     def normalise_texts(self, texts: Sequence[str]) -> tuple[Words, ...]:
         """Return the canonical words of each text; equal texts are normalised once and share their words."""
         words = {text: self._normalise(text) for text in dict.fromkeys(texts)}
-        return tuple(words[text] for text in texts)
+        return tuple(map(words.__getitem__, texts))
 
     def sentence_sums(
         self,
