@@ -10,6 +10,7 @@ from typing import Literal
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 
 Difference = Literal["none", "first", "middle", "last"]
+DIFFERENCES: tuple[Difference, ...] = ("none", "first", "last")
 
 
 @dataclass(frozen=True)
@@ -51,18 +52,9 @@ class Shape:
         return " ".join(words)
 
 
-def shapes(scale: float = 1.0) -> Iterator[Shape]:
-    """Yield a grid of shapes; ``scale`` below 1 makes all of them smaller."""
-    grid = itertools.product(
-        (1, 16, 128), (1, 100, 2000), (1, 30, 1000), ("none", "first", "last"), (1, 40, 250), (8,), (0, 6)
-    )
-    for lists, hypotheses, words, differs, streams, name_chars, fields in grid:
-        yield Shape(
-            max(1, int(lists * scale)),
-            max(1, int(hypotheses * scale)),
-            max(1, int(words * scale)),
-            differs,
-            max(1, int(streams * scale)),
-            name_chars,
-            fields=fields,
-        )
+def shapes() -> Iterator[Shape]:
+    """Yield a grid of shapes."""
+    grid = itertools.product((1, 16, 128), (1, 100, 2000), (1, 30, 1000), (1, 40, 250), (0, 6))
+    for lists, hypotheses, words, streams, fields in grid:
+        for differs in DIFFERENCES:
+            yield Shape(lists, hypotheses, words, differs, streams, fields=fields)
