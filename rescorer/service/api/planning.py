@@ -27,7 +27,7 @@ from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.ranking import Ranking
 from rescorer.score_combination import totals
 from rescorer.service.api.request_limits import check_list
-from rescorer.service.api.response_size import MAX_LIST_STATUS_CHARS, check_list_response_size
+from rescorer.service.api.response_size import check_list_response_size
 from rescorer.service.engine.dispatch import ListOutcome
 from rescorer.service.observability.metrics import Metrics
 from rescorer.service.settings import ServiceSettings
@@ -186,7 +186,7 @@ def write_response(
         if error is not None:
             metrics.record_refused_list(label, error)
             hidden_id = request_id if error_kind(error).hidden else ""
-            status = status_from_error(error, hidden_id, f"lists[{index}]", MAX_LIST_STATUS_CHARS)
+            status = status_from_error(error, hidden_id, f"lists[{index}]")
             response.lists.add(id=message.id, status=status)
             if message.HasField("fields"):
                 response.lists[index].fields.CopyFrom(message.fields)

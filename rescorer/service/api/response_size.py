@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from rescorer.bundle import Bundle
 from rescorer.errors import LimitExceeded
 from rescorer.list_ranker import PreparedList
+from rescorer.protocol.status import MAX_TEXT_CHARS
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.score_combination import MIXTURE, OOV, WORDS
 
@@ -24,9 +25,7 @@ COMPONENT_BYTES = 24
 """Upper bound of a component, or of the log-probabilities of a text by one model, without name and values."""
 LIST_BYTES = 256
 """Upper bound of a rescored list without hypotheses and without what it repeats of the request."""
-MAX_LIST_STATUS_CHARS = 400
-"""Longest text in the status of a list: error messages may quote the request."""
-LIST_STATUS_BYTES = 6 * 4 * MAX_LIST_STATUS_CHARS
+LIST_STATUS_BYTES = 6 * 4 * MAX_TEXT_CHARS
 """Upper bound of the status of a list, which contains each text up to six times."""
 EMPTY_WEIGHTS_BYTES = 64
 """Upper bound of weights without names, with a default value for each part."""
