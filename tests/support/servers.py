@@ -101,9 +101,11 @@ class RunningServer:
 
 
 @contextmanager
-def run_server(bundle: Path, *, load: bool = True, **settings: Any) -> Iterator[RunningServer]:
+def run_server(
+    bundle: Path, *, load: bool = True, load_scorer: Callable | None = None, **settings: Any
+) -> Iterator[RunningServer]:
     """Start a server, with its models loaded unless ``load`` is false, and stop it at the end."""
-    server = RunningServer(bundle, **settings)
+    server = RunningServer(bundle, load_scorer, **settings)
     try:
         if load:
             server.load()
