@@ -49,6 +49,14 @@ def load(
     overload_seconds: Annotated[
         float, typer.Option(min=0, help="Duration of the last stage in seconds; 0: same as the others.")
     ] = 0.0,
+    client_niceness: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=19,
+            help="Niceness of the clients: with more than 0, the server goes first where cores are scarce.",
+        ),
+    ] = 0,
     dtype: DtypeOption = "float32",
     serve: Annotated[str, typer.Option(help="Options for the server, such as '--workers 2'.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object per stage.")] = False,
@@ -95,6 +103,7 @@ def load(
         tuple(serve.split()),
         dtype,
         overload_seconds,
+        client_niceness,
     )
     run_load_test(bundle, valid_lists, weights, plan, as_json)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
 import random
 import sys
 import time
@@ -46,6 +47,8 @@ class ClientConfig:
     seed: int = 0
     max_calls: int = 0
     """Maximum total number of calls in a closed loop; 0 means no limit."""
+    niceness: int = 0
+    """Niceness of the process; higher values let the server go first."""
     check_health: bool = False
     """Whether to call the health service as well, once per ``HEALTH_INTERVAL_S``."""
 
@@ -142,6 +145,7 @@ def wait_for_start() -> None:
 
 def main() -> None:
     config = ClientConfig(**json.loads(sys.stdin.readline()))
+    os.nice(config.niceness)
     print(json.dumps(asdict(asyncio.run(run_client(config, wait_for_start)))))
 
 

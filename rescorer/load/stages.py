@@ -41,6 +41,8 @@ class LoadPlan:
     """Precision of matrix products in the library and in the server."""
     overload_s: float = 0.0
     """Duration of the last stage; 0 means ``stage_s``."""
+    client_niceness: int = 0
+    """Niceness of the client processes, except the one that checks health."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +176,7 @@ def measure_server(
             plan.deadline_s,
             plan.calls_per_client,
             seed=number,
+            niceness=plan.client_niceness,
         )
         for number in range(plan.clients)
     ]

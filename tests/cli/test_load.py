@@ -30,7 +30,17 @@ def test_measures_every_stage(tmp_path):
         )
     )
     command = (sys.executable, "-m", "rescorer.cli", "load", lists, "--bundle", bundle, "--json")
-    options = ("--seconds", "1", "--clients", "1", "--lists-a-call", "2", "--serve=--max-in-flight-lists 130")
+    options = (
+        "--seconds",
+        "1",
+        "--clients",
+        "1",
+        "--lists-a-call",
+        "2",
+        "--client-niceness",
+        "1",
+        "--serve=--max-in-flight-lists 130",
+    )
     process = subprocess.run([*command, *options], capture_output=True, text=True, timeout=300)
     assert (process.returncode, process.stderr) == (0, "")
     stages = [json.loads(line) for line in process.stdout.splitlines()]
