@@ -92,6 +92,11 @@ GC_THRESHOLDS = (10_000, 5, 3)
 tenth of the time was spent on scanning waiting lists. A full collection runs every 150,000 objects: gRPC
 leaves 60 objects (20 KB) in reference cycles for each call that it aborts."""
 
+MAX_ARRIVING_BYTES = 256 * 1024 * 1024
+"""Bound on the memory of requests that are still arriving, those of streams aside."""
+MIN_ARRIVING = 8
+"""Number of requests that may arrive at the same time, however large they may be."""
+
 MESSAGE_THREADS = 2
 """Threads that convert messages. Two, so that a large message does not delay all small ones; more would wait
 for Python's global interpreter lock."""
@@ -179,7 +184,12 @@ class Server:
         self._serving_state = ServingState(self.health, self.metrics.ready, self.models, self.pool)
         self.grpc_server = create_grpc_server(
             [
-                SlowClientInterceptor(settings.max_wait_s, settings.max_idle_s, [reflection.SERVICE_NAME]),
+                SlowClientInterceptor(
+                    settings.max_wait_s,
+                    settings.max_idle_s,
+                    max(MIN_ARRIVING, MAX_ARRIVING_BYTES // settings.max_message_bytes),
+                    [reflection.SERVICE_NAME],
+                ),
                 AuthInterceptor(authenticator, ROLES, telemetry),
                 *(
                     ErrorInterceptor(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError
+
+from rescorer.service.api.arrivals import Arrivals
 
 
 class SlowClientInterceptor(grpc.aio.ServerInterceptor):
@@ -19,10 +22,14 @@ class SlowClientInterceptor(grpc.aio.ServerInterceptor):
     Args:
         max_request_s: longest time until the request of a call that is not a stream has arrived.
         max_idle_s: longest time for which a message of a stream may wait to be read.
+        max_arriving: largest number of requests of calls that are not streams that arrive at the same time.
         silent_services: services whose streams end without an error after ``max_idle_s`` without a request.
     """
 
-    def __init__(self, max_request_s: float, max_idle_s: float, silent_services: Collection[str]) -> None:
+    def __init__(
+        self, max_request_s: float, max_idle_s: float, max_arriving: int, silent_services: Collection[str]
+    ) -> None:
+        self._arrivals = Arrivals(max_arriving)
         self._max_request_s, self._max_idle_s = max_request_s, max_idle_s
         self._silent_services = frozenset(silent_services)
         self._ending: set[asyncio.Task[None]] = set()
@@ -89,11 +96,15 @@ class SlowClientInterceptor(grpc.aio.ServerInterceptor):
         return answer
 
     async def _read_request(self, context: grpc.aio.ServicerContext) -> Any:
+        began = time.monotonic()
         try:
-            async with asyncio.timeout(self._max_request_s):
+            async with asyncio.timeout(self._max_request_s) as timeout, self._arrivals.hold(timeout):
                 # gRPC's iterator of requests would be in a reference cycle with the call and its answer.
                 request = await read_or_abort(context.read(), context)
         except TimeoutError:
+            if time.monotonic() - began < self._max_request_s:
+                reason = "the request arrives slowly, and others wait for its place; try again later"
+                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, reason)
             reason = f"the request did not arrive within {self._max_request_s:g} s (max_wait_s)"
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, reason)
         if request is grpc.aio.EOF:
