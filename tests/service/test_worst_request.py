@@ -18,12 +18,13 @@ from tools.worst.shapes import Shape
 
 CALLS = 12
 WORST = (
+    Shape(lists=16, hypotheses=100, words=30, differs="first", streams=250, fields=6),
     Shape(lists=16, hypotheses=2000, words=1, differs="first", streams=1),
     Shape(lists=1, hypotheses=2000, words=900, differs="last"),
     Shape(lists=8, hypotheses=250, words=16, differs="first", streams=110),
     Shape(lists=8, hypotheses=2000, words=1, fields=6),
 )
-"""Shapes that ``python -m tools.worst`` found."""
+"""The shape that ``python -m tools.worst`` found, and others that are extreme in one of their sizes."""
 
 
 @pytest.mark.slow
