@@ -32,6 +32,8 @@ class Format:
     looks_like: Callable[[Sample], str]
     """Function that returns the evidence that a file has this format, or an empty string."""
     writer: Callable[..., AbstractContextManager[Write]]
+    suffix: str = ""
+    """End of file names by which the format is detected if no content matches."""
     read_options: Options = field(default_factory=dict)
     write_options: Options = field(default_factory=dict)
     is_folder: bool = False

@@ -19,6 +19,7 @@ from rescorer.formats.nbest import (
     speech_services,
     srilm,
     srinterp,
+    whisper,
 )
 from rescorer.formats.nbest.score_folders import parse_score_folders
 from rescorer.formats.nist import stm, trn_ctm
@@ -39,6 +40,7 @@ _FORMATS = (
         jsonlines.read_lists,
         jsonlines.looks_like,
         jsonlines.writer,
+        suffix=".jsonl",
         parts=ALL_PARTS,
     ),
     Format(
@@ -146,6 +148,16 @@ _FORMATS = (
         read_options=dict.fromkeys(("text", "score", "base", "sign"), str),
         parts=frozenset({"fields"}),
         streams=frozenset({speech_services.STREAM}),
+    ),
+    Format(
+        "whisper",
+        "JSON of Whisper, faster-whisper and whisper.cpp, in a file or folder: one list per segment",
+        "natural log-probabilities: avg_logprob times the number of tokens and 1, or as it is without tokens",
+        whisper.read_lists,
+        whisper.looks_like,
+        whisper.writer,
+        parts=frozenset({"fields"}),
+        streams=frozenset({whisper.STREAM}),
     ),
     Format(
         "nemo",

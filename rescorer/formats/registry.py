@@ -39,6 +39,8 @@ def choose(choice: str) -> FormatChoice:
 def detect(path: str | Path) -> tuple[str, str]:
     """Detect the format of a file or folder; return its name and the evidence. A pipe is JSON lines.
 
+    The name of a file counts only if its content matches no format.
+
     Raises:
         FormatError: If no format matches, or several formats match; in that case the error names each with
             its evidence.
@@ -50,6 +52,13 @@ def detect(path: str | Path) -> tuple[str, str]:
     matches = {
         name: evidence for name, format_ in FORMATS.items() if (evidence := format_.looks_like(sample))
     }
+    if not matches:
+        matches = {
+            name: f"a file name that ends in {format_.suffix}"
+            for name, format_ in FORMATS.items()
+            if format_.suffix and not sample.is_folder
+            if location.name.removesuffix(".gz").endswith(format_.suffix)
+        }
     if len(matches) == 1:
         return next(iter(matches.items()))
     if matches:

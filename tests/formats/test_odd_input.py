@@ -36,6 +36,7 @@ FILES: dict[str, Files] = {
     "espnet1": {"u1": '{"utts": {"ID": {"output": [{"rec_text": "a", "score": SCORE}]}}}\n'},
     "espnet2": {"1best_recog/text": "ID a\n", "1best_recog/score": "ID SCORE\n"},
     "alternatives": {"u1": '{"id": "ID", "alternatives": [{"text": "a", "score": SCORE}]}\n'},
+    "whisper": {"u1": '{"id": "ID", "seek": 0, "text": "a", "avg_logprob": SCORE}\n'},
     "nemo": {"u1": "a\tSCORE\nb\t-1\n"},
     "cued": {"u1": "ID SCORE -1 1 <s> a </s>\n"},
     "mikolov": {"u1": "ID a\n"},
@@ -48,7 +49,7 @@ FILES: dict[str, Files] = {
 """Templates of one list with the id ID and the score SCORE."""
 OBJECT_FRAMES = {"mlm": ("{", "}\n"), "espnet1": ('{"utts": {', "}}\n")}
 """Text before and after the lists, for formats whose lists are members of one JSON object."""
-JSON = ("jsonl", "mlm", "espnet1", "alternatives")
+JSON = ("jsonl", "mlm", "espnet1", "alternatives", "whisper")
 SCORED = [name for name in FILES if "SCORE" in "".join(FILES[name].values())]
 
 
@@ -202,7 +203,7 @@ def write_long_line(name: str, folder: Path, size: int) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads peak memory from /proc, on Linux")
-@pytest.mark.parametrize("name", ["jsonl", "srilm", "kaldi", "mlm", "espnet1", "alternatives"])
+@pytest.mark.parametrize("name", ["jsonl", "srilm", "kaldi", "mlm", "espnet1", "alternatives", "whisper"])
 def test_rejects_line_of_100_mb_in_bounded_memory(tmp_path, name):
     source = write_long_line(name, tmp_path, 100_000_000)
     command = [sys.executable, "-c", READ_AND_PRINT_PEAK, CHOICES.get(name, name), source]

@@ -9,6 +9,8 @@ FILES = {
     "mlm": '{"u1": {"hyp_1": {"score": -1, "text": "a"}}}\n',
     "espnet1": '{\n  "utts": {\n    "u1": {"output": [{"rec_text": "a", "score": -1}]}\n  }\n}\n',
     "alternatives": '{"results": [\n{"alternatives": [{"transcript": "a", "confidence": 0.9}]}]}\n',
+    "whisper": '{"text": " a", "segments": [{"id": 0, "seek": 0, "start": 0.0, "end": 2.5, "text": " a", '
+    '"tokens": [50364, 257], "avg_logprob": -0.5, "no_speech_prob": 0.01}], "language": "en"}\n',
     "nemo": "yeah well\t-3.5\n\t-4\n",
     "cued": "u1 -1 -2 1 <s> a </s>\n",
     "htk": "# by hand\nVERSION=1.0\nN=2 L=1\nI=0 W=!NULL\nI=1 W=a\nJ=0 S=0 E=1 a=-3\n",
@@ -31,5 +33,6 @@ FOLDERS = {
     "htk": {"README": "no lattice", "u1.slf": FILES["htk"]},
     "nbestlist2": {"u1": FILES["nbestlist2"]},
     "alternatives": {"u1.json": FILES["alternatives"], "u2.json": "{}"},
+    "whisper": {"talk.json": FILES["whisper"]},
 }
 """A minimal folder, as text by file name, of each format that can be detected from a folder."""

@@ -161,6 +161,12 @@ MORE_SEEDS = {
         b'{"choices": [{"text": "a"}, {"message": {"content": "b"}, "score": -1}]}\n',
         b'[[{"text": "a", "nbest": [{"hyp": "a b", "score": -45.7}]}], {"results": [{"alternatives": []}]}]',
     ],
+    "whisper": [
+        b'{"segments": [{"id": 3, "text": " a", "tokens": [1, 2], "avg_logprob": -0.5}, {"text": "", '
+        b'"nbest": [{"text": "a", "avg_logprob": -1}, {"text": "b", "avg_logprob": null}]}]}\n[{"text": 1}]',
+        b'{"transcription": [\n{"offsets": {"from": 0, "to": 9}, "text": " a", "tokens": [{"p": 0.9}]}]}\n',
+        b'[\n{"id": 1, "seek": 0, "text": "a", "words": [{"word": "a", "start": 0.5}]},\n{}]',
+    ],
     "cued": [b"u1 -1 -2 1 <s> a </s>\nu1 -3 -4 0 <s> </s>\nu2 nan 1e5 7\n"],
     "mikolov": [b"u1 a b\nu1 a\nu2\n"],
     "htk": [

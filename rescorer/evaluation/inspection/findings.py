@@ -82,7 +82,11 @@ def _judge_ids_and_ranks(stats: ListStats) -> Iterator[Finding]:
         yield Finding("warning", "id_in_text", message, "The id was read as a word: check --format or --map.")
     if stats.single == stats.lists:
         message = "every list has one hypothesis, so there is nothing to re-rank"
-        yield Finding("note", "single", message, "Configure the recogniser to return n-best lists.")
+        advice = (
+            "Configure the recogniser to return n-best lists. Whisper's programs print only the best text of "
+            "its beams or samples; docs/formats.md says how to write all of them."
+        )
+        yield Finding("note", "single", message, advice)
     if stats.without_first:
         message = f"{stats.without_first:,} of {stats.ranked:,} lists with ranks lack the first rank"
         advice = "If the 1-best was written to another file, put it back."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from rescorer.errors import FormatError, InputError, InvalidList
 from rescorer.formats.common import DUPLICATE_ID
 from rescorer.formats.io.json_records import SURROGATE_ESCAPE
 from rescorer.formats.io.json_stream import JsonStream, build_object
-from rescorer.formats.io.text_io import Source, open_output, read_text_chunks, source_name
+from rescorer.formats.io.text_io import Source, open_output, read_lines, read_text_chunks, source_name
 from rescorer.types import NBestList
 
 WriteMember = Callable[[str, Any], None]
@@ -53,6 +54,44 @@ def parse_document_lines(
                 yield line, parse_document(text, file, line)
             except FormatError as error:
                 yield line, error
+
+
+def open_documents(source: Source, file: str) -> JsonStream | Iterator[tuple[int, Any]]:
+    """Open a file that contains one document, or one document per line.
+
+    Returns:
+        The document as a stream if it takes several lines; otherwise the iterator of
+        ``parse_document_lines``.
+
+    Raises:
+        FormatError: If the file cannot be opened, or its first line is not valid text.
+    """
+    lines = read_lines(source)
+    head = []
+    for line, text in lines:
+        if isinstance(text, FormatError):
+            raise text
+        if _is_json(text):
+            return parse_document_lines(chain([(line, text)], lines), file)
+        head.append(text)
+        if text.strip():
+            break
+    return JsonStream(chain(["\n".join(head)], _join_lines(lines)), file)
+
+
+def _join_lines(lines: Iterator[tuple[int, str | FormatError]]) -> Iterator[str]:
+    for _, text in lines:
+        if isinstance(text, FormatError):
+            raise text
+        yield f"\n{text}"
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def open_document(source: Source) -> JsonStream:

@@ -83,10 +83,8 @@ def looks_like(sample: Sample) -> str:
     record = sample.record
     if record.get("format") == FORMAT:
         return f"a header line with the format {FORMAT!r}"
-    if isinstance(record.get("hypotheses"), list):
-        return 'one JSON object per line, with "hypotheses"'
-    has_suffix = sample.path.name.removesuffix(".gz").endswith(".jsonl")
-    return "a file name that ends in .jsonl" if has_suffix and not sample.is_folder else ""
+    has_hypotheses = isinstance(record.get("hypotheses"), list)
+    return 'one JSON object per line, with "hypotheses"' if has_hypotheses else ""
 
 
 def compile_group_pattern(pattern: str) -> Callable[[str], str]:

@@ -26,9 +26,10 @@ from rescorer.formats.common import DUPLICATE_ID, Row, Write, add_location, buil
 from rescorer.formats.io.json_records import describe_type
 from rescorer.formats.io.json_stream import JsonStream, yield_late_errors
 from rescorer.formats.io.sniff import Sample
-from rescorer.formats.io.text_io import Source, open_output, read_lines, source_name
+from rescorer.formats.io.text_io import Source, open_output, source_name
 from rescorer.formats.io.utterance_folder import read_list_files
-from rescorer.formats.nbest.json_document import parse_document_lines
+from rescorer.formats.nbest import whisper
+from rescorer.formats.nbest.json_document import open_documents
 from rescorer.formats.score_units import Units
 from rescorer.types import NBestList
 
@@ -157,39 +158,16 @@ def _find_id_key(container: dict[str, Any]) -> str:
 
 def _locate_lists(source: Source, file: str) -> Iterator[tuple[int | None, LocatedList | FormatError]]:
     """Yield each list and the number of its line, or None if the file is one document over several lines."""
-    lines = read_lines(source)
-    head = []
-    for line, text in lines:
-        if isinstance(text, FormatError):
-            raise text
-        if _is_json(text):
-            for number, document in parse_document_lines(chain([(line, text)], lines), file):
-                if isinstance(document, FormatError):
-                    yield number, document
-                else:
-                    yield from ((number, found) for found in _find_lists(document, f"{number}."))
-            return
-        head.append(text)
-        if text.strip():
-            break
-    document = JsonStream(chain(["\n".join(head)], _join_lines(lines)), file)
-    yield from ((None, found) for found in _stream_lists(document))
-    document.expect_end()
-
-
-def _join_lines(lines: Iterator[tuple[int, str | FormatError]]) -> Iterator[str]:
-    for _, text in lines:
-        if isinstance(text, FormatError):
-            raise text
-        yield f"\n{text}"
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True
+    documents = open_documents(source, file)
+    if isinstance(documents, JsonStream):
+        yield from ((None, found) for found in _stream_lists(documents))
+        documents.expect_end()
+        return
+    for line, document in documents:
+        if isinstance(document, FormatError):
+            yield line, document
+        else:
+            yield from ((line, found) for found in _find_lists(document, f"{line}."))
 
 
 def _stream_lists(document: JsonStream, path: str = "", depth: int = 0) -> Iterator[LocatedList]:
@@ -288,7 +266,7 @@ def _build_alternative(nbest: NBestList, index: int) -> dict[str, Any]:
 def looks_like(sample: Sample) -> str:
     """Return the evidence that a file or folder has this format, or an empty string."""
     has_suffix = not sample.is_folder or any(name.endswith(SUFFIX) for name in sample.names)
-    if not has_suffix or not sample.first.startswith(("{", "[")):
+    if not has_suffix or not sample.first.startswith(("{", "[")) or whisper.OWN_KEYS.search(sample.text):
         return ""
     match = re.search(rf'"({"|".join(LIST_KEYS)})"\s*:\s*\[', sample.text)
     return f"JSON with an array {match[1]!r}" if match else ""
