@@ -33,9 +33,10 @@ class Work(NamedTuple):
         """Return the cost of the items that are due within a span of virtual time, its end included.
 
         The first item is due at the beginning, and each of the others when the previous one is paid. They are
-        assumed to cost the same.
+        assumed to cost the same. A cost without items, such as that of a large request without lists, is due
+        never.
         """
-        if span < 0 or not self.cost:
+        if span < 0 or not self.cost or not self.items:
             return 0.0
         cost_per_item = self.cost / self.items
         return min(self.cost, (span // cost_per_item + 1) * cost_per_item)

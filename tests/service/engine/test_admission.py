@@ -87,6 +87,17 @@ def test_deadline_is_judged_by_the_turn_of_the_client():
     asyncio.run(make_calls())
 
 
+def test_a_large_request_without_lists_does_not_break_the_prediction_for_others():
+    queue: FairQueue[str] = FairQueue()
+    admission = make_admission(queue, lists=10, tokens=10_000)
+
+    async def make_calls():
+        async with admission.admit("hostile", 0, 5000), admission.admit("modest", 1, 10, remaining_s=20.0):
+            assert admission.lists.held == 1
+
+    asyncio.run(make_calls())
+
+
 async def wait_for_room(admission: Admission) -> None:
     async with admission.admit("c", 10, 1, wait=True):
         pass
