@@ -59,9 +59,12 @@ class Offloader:
         if tokens <= self._small_tokens:
             return run_timed(job)
         large_job = LargeJob(job, asyncio.get_running_loop().create_future())
-        self._queue.put(large_job, tokens, client=client, urgent=urgent)
+        leave_queue = self._queue.put(large_job, tokens, client=client, urgent=urgent)
         self._start_jobs()
-        return await large_job.result
+        try:
+            return await large_job.result
+        finally:
+            leave_queue()  # if the call was cancelled: its request must not stay in memory until its turn
 
     def _start_jobs(self) -> None:
         """Start waiting jobs while threads are idle; those of cancelled calls are skipped."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 
 import grpc
@@ -14,6 +15,7 @@ from grpc_status import rpc_status
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 from rescorer.service.server import SERVICE
+from tests.support.http2 import RESCORE, RESCORE_STREAM
 from tests.support.servers import run_server, wait_until
 from tests.support.stubs import LIMITS, SERVING, expect_error, make_list_message
 
@@ -194,3 +196,25 @@ def test_does_not_score_lists_of_cancelled_or_late_calls(stub, paused):
     assert running_call.result().lists[0].status.code == 0
     stub.Rescore(request)
     assert paused.scorer.calls == calls + 1
+
+
+@pytest.mark.parametrize("method", [RESCORE, RESCORE_STREAM])
+def test_refused_requests_do_not_stay_in_memory(method, server):
+    requests = {RESCORE: pb.RescoreRequest, RESCORE_STREAM: pb.RescoreStreamRequest}[method]
+    data = requests(model="missing", lists=[make_list_message()]).SerializeToString()
+
+    def count() -> int:
+        return sum(type(thing) is requests for thing in gc.get_objects())
+
+    gc.collect()
+    gc.disable()  # the server collects rarely
+    try:
+        before = count()
+        with grpc.insecure_channel(server.target) as channel:
+            for _ in range(100):
+                with pytest.raises(grpc.RpcError) as caught:
+                    list(channel.stream_stream(method)(iter([data]), timeout=10))
+                assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+        wait_until(lambda: count() - before < 40)  # the last ones of each accepting task may stay
+    finally:
+        gc.enable()

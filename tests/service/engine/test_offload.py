@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -39,6 +41,28 @@ def test_propagates_exceptions_of_jobs(size):
 
     with pytest.raises(ZeroDivisionError):
         asyncio.run(fail())
+
+
+def test_forgets_waiting_jobs_of_cancelled_calls():
+    async def cancel_a_waiting_job() -> None:
+        finish, request = threading.Event(), frozenset(["large"])
+        request_alive = weakref.ref(request)
+        with ThreadPoolExecutor(1) as threads:
+            offloader = Offloader(threads)
+            running = asyncio.create_task(offloader.run(finish.wait, SMALL_TOKENS + 1))
+            waiting = asyncio.create_task(offloader.run(lambda request=request: request, SMALL_TOKENS + 1))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            await asyncio.wait([waiting])
+            del waiting, request
+            gc.collect()
+            try:
+                assert request_alive() is None
+            finally:
+                finish.set()
+            await running
+
+    asyncio.run(cancel_a_waiting_job())
 
 
 @pytest.mark.parametrize(
