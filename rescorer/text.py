@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
-from rescorer.errors import ConfigError
+from rescorer.errors import ConfigError, quote
 
 DEFAULT_DROP_PATTERNS = (
     r"</?s>",  # sentence marks
@@ -24,6 +24,10 @@ DEFAULT_DROP_PATTERNS = (
     r"-pau-|sil",
 )
 """Tokens in recogniser output that are not words; matched regardless of case."""
+
+
+MAX_REPLACEMENT_CHARACTERS = 100
+"""Longest replacement of a word. A text of many such words must not grow beyond all bounds."""
 
 
 def _are_strings(values: Iterable[Any]) -> bool:
@@ -91,6 +95,12 @@ class NormaliserSettings:
             if getattr(self, name) not in allowed:
                 expected = ", ".join(allowed)
                 raise ConfigError(f"{name}: expected one of {expected}, got {getattr(self, name)!r}")
+        for word, replacement in self.replace.items():
+            if len(replacement) > MAX_REPLACEMENT_CHARACTERS:
+                raise ConfigError(
+                    f"replace: the replacement of {quote(word)} has {len(replacement):,} characters; "
+                    f"expected at most {MAX_REPLACEMENT_CHARACTERS}"
+                )
 
     @classmethod
     def raw(cls) -> NormaliserSettings:

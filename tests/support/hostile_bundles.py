@@ -231,6 +231,12 @@ PATH_ATTACKS = {
 """Attacks by the names and kinds of files."""
 
 SIZE_ATTACKS = {
+    "word that becomes a million": Attack(
+        replace(
+            "text.json", lambda path: path.write_text(json.dumps({"replace": {"the": "a " * 1_000_000}}))
+        ),
+        "text.json: replace: the replacement of 'the' has 2,000,000 characters; expected at most 100",
+    ),
     "huge manifest": Attack(replace("manifest.json", make_sparse), "manifest.json"),
     "nested manifest": Attack(
         replace("manifest.json", lambda path: path.write_text('{"files": ' + "[" * 200_000)), "manifest.json"
