@@ -42,12 +42,13 @@ class ResourceMonitor:
 
 
 def process_tree(pid: int) -> list[int]:
-    """List a process and its children."""
+    """List a process and its descendants, each after its parent."""
     children_files = Path(f"/proc/{pid}/task").glob("*/children")
     try:
-        return [pid, *(int(child) for file in children_files for child in file.read_text().split())]
+        children = [int(child) for file in children_files for child in file.read_text().split()]
     except OSError:
         return [pid]
+    return [pid, *(descendant for child in children for descendant in process_tree(child))]
 
 
 def cpu_time_s(pid: int) -> float:

@@ -62,7 +62,15 @@ def create_process_worker(
     settings: ServiceSettings, niceness: int, listening: socket.socket | None = None
 ) -> ProcessWorker:
     threads, cache_bytes = threads_of(settings), settings.context_cache_bytes
-    return ProcessWorker(settings.device, threads, settings.dtype, cache_bytes, niceness, listening)
+    return ProcessWorker(
+        settings.device,
+        threads,
+        settings.dtype,
+        cache_bytes,
+        niceness,
+        listening,
+        settings.load_timeout_s,
+    )
 
 
 def niceness_of(settings: ServiceSettings) -> int:

@@ -11,86 +11,28 @@ import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from pathlib import Path
-from typing import NamedTuple
 
 import grpc
 import pytest
 
 from rescorer import Hypothesis, NBestList, RescoredList, Rescorer
 from rescorer.cli.top.scrape import compare, read_metrics
-from rescorer.client import NO_RETRY, Client
+from rescorer.client import NO_RETRY
 from rescorer.client.identity import auth_metadata
 from rescorer.load.resources import process_tree
 from rescorer.protocol.v1 import admin_pb2
 from rescorer.protocol.v1.admin_pb2_grpc import AdminServiceStub
-from rescorer.service.net.clients_file import new_token
 from rescorer.service.workers.pool import MAX_CONSECUTIVE_LOSSES
-from rescorer.types import Weights
-from tests.support.prometheus import get_value, read_families, read_samples
-from tests.support.serve_command import SERVE_COMMAND, run_serve_command
+from tests.support.front_ends import CONNECTIONS, RunningServer, run_two_front_ends, values_by_front_end
+from tests.support.prometheus import get_value, read_families
+from tests.support.serve_command import SERVE_COMMAND
 from tests.support.servers import wait_until
 from tests.support.tiny_models import write_bundle
-from tools.chaos.run import format_client
 from tools.support.processes import find_workers, read_command_line
-from tools.support.server_log import read_metrics_port
 
 pytestmark = pytest.mark.slow
 
 WORDS = ("the", "cat", "sat", "on", "mat", "zebra", "qqq")
-CONNECTIONS = 20
-"""Enough that both front ends get some, as the kernel picks one at random for each connection."""
-WEIGHTS = Weights("default", {"acoustic": 1.0}, {"mixture": 2.0}, 0.1, -1.0, {"ngram": 1.0})
-
-
-class RunningServer(NamedTuple):
-    """A server of two front ends and one worker, with a repository."""
-
-    pid: int
-    port: int
-    metrics_port: int
-    folder: Path
-    """Folder of the repository's only bundle, with its versions."""
-    token: str
-    """Token of a client with all roles."""
-
-    @property
-    def target(self) -> str:
-        return f"127.0.0.1:{self.port}"
-
-    def client(self, **options) -> Client:
-        return Client(self.target, token=self.token, connections=CONNECTIONS, **options)
-
-    def read_samples(self):
-        return read_samples(self.metrics_port)
-
-    def is_whole(self) -> bool:
-        samples = self.read_samples()
-        return (get_value(samples, "front_ends_up"), get_value(samples, "workers_alive")) == (2, 1)
-
-    def front_end_pids(self) -> list[int]:
-        return [
-            pid
-            for pid in process_tree(self.pid)[1:]
-            if b"rescorer.service.frontends" in read_command_line(pid)
-        ]
-
-
-@contextmanager
-def run_two_front_ends(tmp_path: Path, *more: str):
-    repository, token = tmp_path / "models", new_token()
-    write_bundle(repository, WEIGHTS, neural=False)
-    access = tmp_path / "access.toml"
-    access.write_text(format_client("all", ["score", "admin"], token))
-    options = ("--repository", repository, "--access", access, "--admin", "--metrics-port", "0", *more)
-    with run_serve_command(None, tmp_path, "--front-ends", "2", "--log-format", "json", *options) as (
-        process,
-        _,
-    ):
-        port = int((tmp_path / "port").read_text())
-        metrics_port = read_metrics_port(tmp_path / "log")
-        yield process, RunningServer(process.pid, port, metrics_port, repository / "tiny", token)
 
 
 @pytest.fixture(scope="module")
@@ -116,10 +58,6 @@ def lists():
 def expected(server, lists):
     """The results of the library."""
     return Rescorer.load(server.folder / "1").rescore(lists)
-
-
-def values_by_front_end(server: RunningServer, name: str, **labels: str) -> list[float]:
-    return [get_value(server.read_samples(), name, front_end=str(number), **labels) for number in range(2)]
 
 
 def count_lists(server: RunningServer) -> int:

@@ -65,7 +65,7 @@ def unpack(message: bytes) -> ipc.Frame:
 
 def serve_frames(descriptor: int) -> None:
     """Answer frames on a socket until it is closed."""
-    from rescorer.service.workers.__main__ import read_frames
+    from rescorer.service.workers.ipc import read_frames
 
     with socket.socket(fileno=descriptor) as connection:
         for frame in read_frames(connection):

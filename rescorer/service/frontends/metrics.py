@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Metric, ProcessCollector
@@ -11,8 +11,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from rescorer.service.observability.metrics import DROPPED_LINES, READ_TIMEOUT_S, DroppedLinesCollector
-from rescorer.service.observability.process_memory import resident_bytes
-from rescorer.service.workers.worker import Worker
 
 FRONT_END = "front_end"
 """Label that distinguishes the samples of the front ends."""
@@ -21,6 +19,7 @@ SERVER_WIDE = (
     "rescorer_model_memory_bytes",
     "rescorer_model_versions_missing",
     "rescorer_models_refused",
+    "rescorer_worker_resident_memory_bytes",
     "rescorer_workers_alive",
 )
 """Metrics of the whole server, for which all front ends eventually report the same value. Each is reported
@@ -31,14 +30,11 @@ class FrontEndMetrics(Collector):
     """Metrics of all front ends and the supervisor; must be created in the supervisor's event loop.
 
     Args:
-        workers: the workers of the server.
         read: reads the metrics of the front ends that respond, as text by number of the front end.
     """
 
-    def __init__(
-        self, workers: Sequence[Worker], read: Callable[[], Coroutine[Any, Any, Mapping[int, str]]]
-    ) -> None:
-        self._workers, self._read = workers, read
+    def __init__(self, read: Callable[[], Coroutine[Any, Any, Mapping[int, str]]]) -> None:
+        self._read = read
         self._loop = asyncio.get_running_loop()
         own = self._own = CollectorRegistry()
         self._up = Gauge("rescorer_front_ends_up", "Front ends that respond.", registry=own)
@@ -48,8 +44,6 @@ class FrontEndMetrics(Collector):
         self.worker_restarts = Counter(
             "rescorer_worker_restarts_total", "Workers that died or were terminated.", registry=own
         )
-        memory = "rescorer_worker_resident_memory_bytes", "Memory of a worker."
-        self._bytes = Gauge(*memory, ["worker"], registry=own)
         own.register(DroppedLinesCollector())
         ProcessCollector(registry=own)
         self.registry = CollectorRegistry()
@@ -62,8 +56,6 @@ class FrontEndMetrics(Collector):
         """Read and merge all metrics; called from any thread but the event loop's."""
         texts = asyncio.run_coroutine_threadsafe(self._read(), self._loop).result(READ_TIMEOUT_S)
         self._up.set(len(texts))
-        for number, worker in enumerate(self._workers):
-            self._bytes.labels(str(number)).set(sum(map(resident_bytes, worker.pids)))
         return merge_metrics(texts, self._own.collect())
 
 

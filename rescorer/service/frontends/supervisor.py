@@ -39,6 +39,9 @@ from rescorer.service.workers.worker import ProcessWorker
 PING_INTERVAL_S = 1.0
 """Interval between checks that a front end responds. A front end that hangs would still be given
 connections."""
+START_TIMEOUT_S = 60.0
+"""Longest time for which a front end that does not listen yet may not respond: its imports take seconds on a
+busy machine, however short ``worker_timeout_s`` is."""
 METRICS_TIMEOUT_S = 2.0
 """Longest wait for the metrics of a front end. After that they are left out, so that the reader gets the
 metrics of the others."""
@@ -68,7 +71,7 @@ class Supervisor:
         self._listening: set[int] = set()
         self._stopping = False
         self._reloading: set[asyncio.Task[None]] = set()
-        self._metrics = FrontEndMetrics(self._workers, self._read_metrics)
+        self._metrics = FrontEndMetrics(self._read_metrics)
 
     async def run(self, stop_requested: asyncio.Event) -> None:
         """Serve until a stop is requested.
@@ -218,10 +221,12 @@ class Supervisor:
 
     async def _watch(self, number: int, front_end: Child) -> None:
         """Kill a front end that does not respond, so that it is restarted."""
-        limit_s = self._settings.worker_timeout_s
         with suppress(WorkerLost):
             while True:
                 await asyncio.sleep(PING_INTERVAL_S)
+                limit_s = self._settings.worker_timeout_s
+                if number not in self._listening:
+                    limit_s = max(limit_s, START_TIMEOUT_S)
                 try:
                     await asyncio.wait_for(front_end.ask({"do": "ping"}), limit_s)
                 except TimeoutError:

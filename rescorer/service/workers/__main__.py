@@ -1,6 +1,6 @@
 """Run a worker process, which answers requests on an inherited socket until that is closed.
 
-    python -m rescorer.service.workers SOCKET DEVICE THREADS DTYPE CONTEXT_CACHE_BYTES [LISTENING]
+    python -m rescorer.service.workers SOCKET DEVICE THREADS DTYPE CACHE_BYTES [LISTENING LOAD_TIMEOUT_S]
 
 With a second, listening socket, the process serves everyone who connects to it, and uses the first socket
 only to report its first scored batch and to notice the end of the server. It ignores the signals that stop a
@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict
@@ -26,17 +26,18 @@ from rescorer.lm.malloc import keep_freed_memory
 from rescorer.service.observability.stderr import use_parents_stderr
 from rescorer.service.workers.ipc import (
     HAS_WORKED,
-    PREFIX,
     Arrays,
     Frame,
     error_header,
     pack,
     pack_scores,
-    parse_prefix,
-    unpack,
+    read_frames,
+    receive_exactly,
     unpack_trie,
 )
-from rescorer.service.workers.model_host import ModelHost, SharedModelHost, Tenant, WorkerScores
+from rescorer.service.workers.model_host import ModelHost
+from rescorer.service.workers.shared_host import ChildHost, SharedModelHost, Tenant
+from rescorer.service.workers.worker import WorkerScores
 from rescorer.trie import HypothesisTrie
 from rescorer.trie_scorer import TrieScorer
 
@@ -46,7 +47,7 @@ Reply = tuple[dict[str, Any], Arrays]
 class Host(Protocol):
     """A ``ModelHost`` or a ``Tenant`` of a shared one."""
 
-    def load(self, label: str, folder: Path) -> None: ...
+    def load(self, label: str, folder: Path) -> int: ...
 
     def unload(self, label: str) -> None: ...
 
@@ -61,7 +62,8 @@ def main(
     threads: int,
     dtype: str,
     context_cache_bytes: int,
-    listening: int | None = None,
+    listening: str = "",
+    load_timeout_s: str = "",
 ) -> None:
     for signal_number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(signal_number, signal.SIG_IGN)
@@ -70,11 +72,14 @@ def main(
     load = partial(TrieScorer.load, dtype=dtype, context_cache_bytes=context_cache_bytes)
     host = ModelHost(device, threads, load)
     with socket.socket(fileno=descriptor) as connection, suppress(ConnectionError):  # the server is gone
-        if listening is None:
+        if not listening:
             serve(connection, host)
             return
-        shared = SharedModelHost(host, lambda: connection.sendall(pack({"id": HAS_WORKED})))
-        arguments = socket.socket(fileno=listening), shared
+        create_child = partial(ChildHost, device, threads, dtype, context_cache_bytes)
+        shared = SharedModelHost(
+            host, create_child, float(load_timeout_s), lambda: connection.sendall(pack({"id": HAS_WORKED}))
+        )
+        arguments = socket.socket(fileno=int(listening)), shared
         threading.Thread(target=accept_connections, args=arguments, daemon=True).start()
         receive_exactly(connection, 1)  # the server sends nothing: this returns when it closes the socket
     os._exit(0)  # without waiting for batches in progress
@@ -99,7 +104,7 @@ def serve(connection: socket.socket, host: Host) -> None:
     """Answer requests in the order of their arrival, but load and unload bundles in a second thread.
 
     Unloading also needs the second thread: in a shared host it waits while a bundle of another front end is
-    loaded.
+    being loaded.
     """
     sending = threading.Lock()
 
@@ -121,37 +126,17 @@ def serve(connection: socket.socket, host: Host) -> None:
                 answer(frame, OPERATIONS[name])
 
 
-def read_frames(connection: socket.socket) -> Iterator[Frame]:
-    """Yield frames until the peer disconnects, even mid-frame."""
-    while prefix := receive_exactly(connection, PREFIX.size):
-        sizes = parse_prefix(prefix)
-        head, body = (receive_exactly(connection, size) for size in sizes)
-        if (len(head), len(body)) == sizes:
-            yield unpack(head, body)
-
-
-def receive_exactly(connection: socket.socket, size: int) -> bytearray:
-    """Receive ``size`` bytes; none if the peer disconnects before the last one.
-
-    The buffer is writable, because torch warns about read-only arrays.
-    """
-    buffer = bytearray(size)
-    filled = 0
-    while filled < size:
-        received = connection.recv_into(memoryview(buffer)[filled:])
-        if not received:
-            return bytearray()
-        filled += received
-    return buffer
-
-
 def greet(host: Host, frame: Frame) -> Reply:
     return {"pid": os.getpid()}, {}
 
 
 def load(host: Host, frame: Frame) -> Reply:
-    host.load(frame.header["label"], Path(frame.header["folder"]))
-    return {}, {}
+    return {"pid": host.load(frame.header["label"], Path(frame.header["folder"]))}, {}
+
+
+def load_beside(host: Host, frame: Frame) -> Reply:
+    assert isinstance(host, Tenant), "other processes load only before they are in service"
+    return {"pid": host.load_beside(frame.header["label"], Path(frame.header["folder"]))}, {}
 
 
 def unload(host: Host, frame: Frame) -> Reply:
@@ -177,8 +162,8 @@ def score(host: Host, frame: Frame) -> Reply:
 
 Operations = dict[str, Callable[[Host, Frame], Reply]]
 OPERATIONS: Operations = {"greet": greet, "probe": probe, "score": score}
-BACKGROUND_OPERATIONS: Operations = {"load": load, "unload": unload}
+BACKGROUND_OPERATIONS: Operations = {"load": load, "load_beside": load_beside, "unload": unload}
 """Operations that run in the second thread of ``serve``."""
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4], *map(int, sys.argv[5:]))
+    main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4], int(sys.argv[5]), *sys.argv[6:])

@@ -13,7 +13,7 @@ import json
 import socket
 import struct
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from traceback import format_exception
 from typing import Any, NamedTuple
 
@@ -275,3 +275,27 @@ async def read_frame(reader: asyncio.StreamReader) -> Frame:
     """
     head_bytes, body_bytes = parse_prefix(await reader.readexactly(PREFIX.size))
     return unpack(await reader.readexactly(head_bytes), await reader.readexactly(body_bytes))
+
+
+def read_frames(connection: socket.socket) -> Iterator[Frame]:
+    """Yield frames until the peer disconnects, even mid-frame."""
+    while prefix := receive_exactly(connection, PREFIX.size):
+        sizes = parse_prefix(prefix)
+        head, body = (receive_exactly(connection, size) for size in sizes)
+        if (len(head), len(body)) == sizes:
+            yield unpack(head, body)
+
+
+def receive_exactly(connection: socket.socket, size: int) -> bytearray:
+    """Receive ``size`` bytes; none if the peer disconnects before the last one.
+
+    The buffer is writable, because torch warns about read-only arrays.
+    """
+    buffer = bytearray(size)
+    filled = 0
+    while filled < size:
+        received = connection.recv_into(memoryview(buffer)[filled:])
+        if not received:
+            return bytearray()
+        filled += received
+    return buffer

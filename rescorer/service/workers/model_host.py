@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
+import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from rescorer.errors import BundleError, Unavailable
@@ -38,8 +37,8 @@ class ModelHost:
         self._load = load
         self._scorers: dict[str, TrieScorer] = {}
 
-    def load(self, label: str, folder: Path) -> None:
-        """Load and warm a bundle, and make it available under its label.
+    def load(self, label: str, folder: Path) -> int:
+        """Load and warm a bundle, make it available under its label, and return the id of the process.
 
         Raises:
             BundleError: If the bundle cannot be used.
@@ -57,6 +56,7 @@ class ModelHost:
         scorer.score(WARM_UP)
         self._scorers[label] = scorer
         release_freed_memory()
+        return os.getpid()
 
     def unload(self, label: str) -> None:
         self._scorers.pop(label, None)
@@ -96,73 +96,3 @@ class ModelHost:
         """Score a tiny trie with every model; raises the error of a device that no longer works."""
         for scorer in list(self._scorers.values()):
             scorer.score(WARM_UP)
-
-
-class SharedModelHost:
-    """A host for several tenants, whose requests are served in the order of their arrival.
-
-    A bundle is in memory once, and stays there while any tenant has it loaded.
-
-    Args:
-        on_first_score: called once, after the first scored trie.
-    """
-
-    def __init__(self, host: ModelHost, on_first_score: Callable[[], None] = lambda: None) -> None:
-        self._host, self._on_first_score = host, on_first_score
-        self._has_scored = False
-        self._tenants: dict[str, set[Tenant]] = {}  # the tenants that have a bundle loaded, by label
-        self._changing = threading.Lock()
-        self._scoring = ThreadPoolExecutor(1, "scoring")  # the only thread that uses the models
-
-    @property
-    def labels(self) -> set[str]:
-        """Labels of the bundles in memory."""
-        return set(self._tenants)
-
-    def load(self, tenant: Tenant, label: str, folder: Path) -> None:
-        with self._changing:
-            if label not in self._tenants:
-                self._host.load(label, folder)
-            self._tenants.setdefault(label, set()).add(tenant)
-
-    def unload(self, tenant: Tenant, label: str) -> None:
-        with self._changing:
-            tenants = self._tenants.get(label, set())
-            tenants.discard(tenant)
-            if not tenants and self._tenants.pop(label, None) is not None:
-                self._scoring.submit(self._host.unload, label).result()
-
-    def score_and_measure(self, label: str, trie: HypothesisTrie, only: Sequence[str]) -> WorkerScores:
-        result = self._scoring.submit(self._host.score_and_measure, label, trie, only).result()
-        if not self._has_scored:
-            self._has_scored = True
-            self._on_first_score()
-        return result
-
-    def probe(self) -> None:
-        self._scoring.submit(self._host.probe).result()
-
-
-class Tenant:
-    """One front end's view of a shared host: the methods of a ``ModelHost``, with its own set of bundles."""
-
-    def __init__(self, shared: SharedModelHost) -> None:
-        self._shared = shared
-
-    def load(self, label: str, folder: Path) -> None:
-        """Load a bundle like ``ModelHost.load``; return at once if another tenant has it loaded."""
-        self._shared.load(self, label, folder)
-
-    def unload(self, label: str) -> None:
-        self._shared.unload(self, label)
-
-    def score_and_measure(self, label: str, trie: HypothesisTrie, only: Sequence[str] = ()) -> WorkerScores:
-        return self._shared.score_and_measure(label, trie, only)
-
-    def probe(self) -> None:
-        self._shared.probe()
-
-    def unload_all(self) -> None:
-        """Unload all bundles of this tenant."""
-        for label in self._shared.labels:
-            self.unload(label)

@@ -12,10 +12,10 @@ from typing import Any
 
 import structlog
 
-from rescorer.errors import BundleError, ModelError, RescorerError, Unavailable
+from rescorer.errors import ModelError, RescorerError, Unavailable
 from rescorer.service.workers.idle_workers import IdleWorkers
 from rescorer.service.workers.ipc import WorkerLost
-from rescorer.service.workers.worker import Worker
+from rescorer.service.workers.worker import Worker, load_timeout_error
 
 MAX_CONSECUTIVE_LOSSES = 5
 """Maximum number of times that one worker may be lost soon after its start, without scoring a batch in
@@ -178,9 +178,7 @@ class WorkerPool:
         try:
             await asyncio.wait_for(loading, self._load_timeout_s)
         except TimeoutError:
-            raise BundleError(
-                f"{label}: was not loaded within the {self._load_timeout_s:g} s of load_timeout_s"
-            ) from None
+            raise load_timeout_error(label, self._load_timeout_s) from None
 
     async def _unload(self, label: str) -> None:
         self._loaded.pop(label, None)

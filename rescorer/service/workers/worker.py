@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from rescorer.errors import ScoringError
+from rescorer.errors import BundleError, ScoringError
 from rescorer.lm.base import EdgeScores
 from rescorer.lm.context_stats import ContextWords
 from rescorer.service.workers.ipc import Arrays, Child, Frame, Peer, WorkerLost, pack_trie, unpack_scores
@@ -33,6 +33,26 @@ class WorkerScores(NamedTuple):
     context_words: ContextWords
     device_bytes: Mapping[str, int]
     """Memory on a GPU in bytes, by kind; empty on a CPU."""
+
+
+def load_timeout_error(label: str, timeout_s: float) -> BundleError:
+    return BundleError(f"{label}: was not loaded within the {timeout_s:g} s of load_timeout_s")
+
+
+def loader_died_error(folder: Path) -> BundleError:
+    return BundleError(f"{folder}: the process that loaded it died; it may need too much memory")
+
+
+def score_request(label: str, only: Sequence[str]) -> dict[str, Any]:
+    """Return the header of a request to score a trie, which the frame holds."""
+    return {"do": "score", "label": label, "only": list(only)}
+
+
+def parse_worker_scores(frame: Frame) -> WorkerScores:
+    """Rebuild the scores from the reply to such a request."""
+    header = frame.header
+    context_words = ContextWords(**header["context_words"])
+    return WorkerScores(unpack_scores(frame.arrays), header["seconds"], context_words, header["device_bytes"])
 
 
 class Worker(Protocol):
@@ -87,11 +107,16 @@ class RemoteWorker(ABC):
         self._peer: Peer | None = None
         self.pid = 0
         self.device_bytes: Mapping[str, int] = {}
-        self.labels: set[str] = set()
+        self._pid_by_label: dict[str, int] = {}
 
     @property
     def pids(self) -> tuple[int, ...]:
-        return (self.pid,) if self.pid else ()
+        pids = dict.fromkeys((self.pid, *self._pid_by_label.values()))  # the worker's own first
+        return tuple(pids) if self.pid else ()
+
+    @property
+    def labels(self) -> Collection[str]:
+        return self._pid_by_label.keys()
 
     @property
     def alive(self) -> bool:
@@ -99,7 +124,7 @@ class RemoteWorker(ABC):
 
     @property
     def is_stopped(self) -> bool:
-        return self.pid != 0 and is_stopped(self.pid)
+        return any(map(is_stopped, self.pids))
 
     @abstractmethod
     async def start(self) -> None: ...
@@ -108,25 +133,26 @@ class RemoteWorker(ABC):
     async def stop(self) -> None: ...
 
     async def load(self, label: str, folder: Path) -> None:
-        await self._ask({"do": "load", "label": label, "folder": str(folder.resolve())})
-        self.labels.add(label)
+        await self._load("load", label, folder)
 
     async def load_beside(self, label: str, folder: Path) -> None:
-        await self.load(label, folder)
+        await self._load("load_beside", label, folder)
+
+    async def _load(self, operation: str, label: str, folder: Path) -> None:
+        request = {"do": operation, "label": label, "folder": str(folder.resolve())}
+        self._pid_by_label[label] = (await self._ask(request)).header["pid"]
 
     async def unload(self, label: str) -> None:
-        self.labels.discard(label)
+        self._pid_by_label.pop(label, None)
         await self._ask({"do": "unload", "label": label})
 
     async def probe(self) -> None:
         await self._ask({"do": "probe"})
 
     async def score(self, label: str, trie: HypothesisTrie, only: Sequence[str]) -> WorkerScores:
-        header = {"do": "score", "label": label, "only": list(only)}
-        frame = await self._ask(header, pack_trie(trie))
-        self.device_bytes = frame.header["device_bytes"]
-        words = ContextWords(**frame.header["context_words"])
-        return WorkerScores(unpack_scores(frame.arrays), frame.header["seconds"], words, self.device_bytes)
+        result = parse_worker_scores(await self._ask(score_request(label, only), pack_trie(trie)))
+        self.device_bytes = result.device_bytes
+        return result
 
     async def _ask(self, header: dict[str, Any], arrays: Arrays | None = None) -> Frame:
         if self._peer is None:
@@ -141,6 +167,8 @@ class ProcessWorker(RemoteWorker):
         niceness: niceness of the process; higher values let other processes go first.
         listening: socket on which the process accepts further clients, who share the loaded bundles; None:
             the process serves its parent only.
+        load_timeout_s: longest time that a bundle may take that is loaded while the process serves such
+            clients.
     """
 
     def __init__(
@@ -151,10 +179,12 @@ class ProcessWorker(RemoteWorker):
         context_cache_bytes: int,
         niceness: int = 0,
         listening: socket.socket | None = None,
+        load_timeout_s: float = 600.0,
     ) -> None:
         super().__init__()
         self._descriptors = [] if listening is None else [listening.fileno()]
-        self._arguments = [device, threads, dtype, context_cache_bytes, *self._descriptors]
+        shared = [*self._descriptors, load_timeout_s] if self._descriptors else []
+        self._arguments = [device, threads, dtype, context_cache_bytes, *shared]
         self._niceness = niceness
         self._child: Child | None = None
 
@@ -170,7 +200,7 @@ class ProcessWorker(RemoteWorker):
 
     async def stop(self) -> None:
         child, self._peer, self._child = self._child, None, None
-        self.pid, self.labels = 0, set()
+        self.pid, self._pid_by_label = 0, {}
         if child is not None:
             await child.kill()
 
@@ -213,10 +243,10 @@ class SharedWorker(RemoteWorker):
     async def stop(self) -> None:
         if self._peer is not None:
             self._peer.close()
-        self._peer, self.pid, self.labels = None, 0, set()
+        self._peer, self.pid, self._pid_by_label = None, 0, {}
 
     async def terminate(self) -> None:
-        if self.alive and self.pid:
+        for pid in self.pids if self.alive else ():
             with suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
         await self.stop()

@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from rescorer.errors import BundleError, Unavailable
+from rescorer.errors import Unavailable
 from rescorer.service.workers.ipc import WorkerLost
-from rescorer.service.workers.worker import Worker, WorkerScores
+from rescorer.service.workers.worker import Worker, WorkerScores, loader_died_error
 from rescorer.trie import HypothesisTrie
 
 
@@ -78,9 +78,7 @@ class WorkerGroup:
             await member.load(label, folder)
         except WorkerLost:
             await member.stop()
-            raise BundleError(
-                f"{folder}: the process that loaded it died; it may need too much memory"
-            ) from None
+            raise loader_died_error(folder) from None
         except BaseException:
             await member.stop()
             raise

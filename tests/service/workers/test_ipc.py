@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.lm.base import EdgeScores
-from rescorer.service.workers.__main__ import read_frames
 from rescorer.service.workers.ipc import (
     PREFIX,
     pack,
     pack_scores,
     pack_trie,
     parse_prefix,
+    read_frames,
     unpack,
     unpack_scores,
     unpack_trie,

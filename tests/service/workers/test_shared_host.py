@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer import BundleError
-from rescorer.service.workers.__main__ import read_frames, serve
-from rescorer.service.workers.ipc import pack
-from rescorer.service.workers.model_host import SharedModelHost, Tenant
+from rescorer.service.workers.__main__ import serve
+from rescorer.service.workers.ipc import pack, read_frames
+from rescorer.service.workers.shared_host import SharedModelHost, Tenant
 
 
 class CountingHost:
@@ -26,11 +27,12 @@ class CountingHost:
         self.unusable: set[str] = set()
         self.scoring = threading.Lock()
 
-    def load(self, label, folder):
+    def load(self, label, folder, timeout_s=0.0):
         if label in self.unusable:
             raise BundleError(f"{folder}: no such bundle folder")
         self.loads += 1
         self.loaded.append(label)
+        return 1
 
     def unload(self, label):
         self.loaded.remove(label)
@@ -44,6 +46,28 @@ class CountingHost:
             self.scoring.release()
 
 
+class ChildStub(CountingHost):
+    """A child process of a host, which counts its bundle as the host's."""
+
+    def __init__(self, host):
+        super().__init__()
+        self.loaded, self.scoring = host.loaded, host.scoring
+
+    def load(self, label, folder, timeout_s=0.0):
+        self.label = label
+        return super().load(label, folder) + 1
+
+    def watch(self, on_lost):
+        pass
+
+    def close(self):
+        self.loaded.remove(self.label)
+
+
+def share(host):
+    return SharedModelHost(host, lambda: ChildStub(host), 30.0)
+
+
 STEPS = st.tuples(
     st.sampled_from(["load", "unload", "unload_all"]),
     st.integers(0, 2),
@@ -54,7 +78,7 @@ STEPS = st.tuples(
 @given(st.lists(STEPS, max_size=30))
 def test_a_bundle_is_in_memory_once_while_any_tenant_has_it(steps):
     host = CountingHost()
-    shared = SharedModelHost(host)
+    shared = share(host)
     tenants = [Tenant(shared) for _ in range(3)]
     loaded: list[set[str]] = [set(), set(), set()]
     loads = 0
@@ -75,7 +99,7 @@ def test_a_bundle_is_in_memory_once_while_any_tenant_has_it(steps):
 
 def test_a_failed_load_is_not_recorded():
     host = CountingHost()
-    shared = SharedModelHost(host)
+    shared = share(host)
     first, second = Tenant(shared), Tenant(shared)
     host.unusable.add("m/1")
     with pytest.raises(BundleError):
@@ -88,7 +112,7 @@ def test_a_failed_load_is_not_recorded():
 
 def test_concurrent_tenants_do_not_interfere():
     host = CountingHost()
-    shared = SharedModelHost(host)
+    shared = share(host)
 
     def use_host(number: int) -> None:
         for turn in range(50):
@@ -109,15 +133,15 @@ class SlowHost(CountingHost):
         super().__init__()
         self.loading, self.may_finish = threading.Event(), threading.Event()
 
-    def load(self, label, folder):
+    def load(self, label, folder, timeout_s=0.0):
         self.loading.set()
         assert self.may_finish.wait(30)
-        super().load(label, folder)
+        return super().load(label, folder)
 
 
 def test_unloading_does_not_block_requests_while_another_tenant_loads():
     host = SlowHost()
-    shared = SharedModelHost(host)
+    shared = share(host)
     client, server = socket.socketpair()
     with ThreadPoolExecutor(2) as pool, server, client:
         loading = pool.submit(Tenant(shared).load, "m/2", Path("m/2"))
@@ -133,3 +157,32 @@ def test_unloading_does_not_block_requests_while_another_tenant_loads():
         assert next(replies).header["id"] == 1
         client.shutdown(socket.SHUT_WR)
         loading.result(30)
+
+
+def test_bundles_are_loaded_by_other_processes_once_the_worker_is_in_service():
+    host = CountingHost()
+    shared = share(host)
+    first, restarted = Tenant(shared), Tenant(shared)
+    assert [first.load("m/1", Path("m/1")), first.load_beside("m/2", Path("m/2"))] == [1, 2]
+    assert first.load("n/1", Path("n/1")) == 1  # nothing was scored yet
+    assert first.score_and_measure("m/2", "trie") == "trie"
+    assert [restarted.load(label, Path(label)) for label in ("m/1", "m/2", "n/1", "n/2")] == [1, 2, 1, 2]
+    assert host.loads == 2
+    for tenant in (first, restarted):
+        tenant.unload_all()
+    assert host.loaded == []
+
+
+def test_a_load_that_fails_fails_for_all_who_waited_for_it():
+    host = SlowHost()
+    host.unusable.add("m/1")
+    shared = share(host)
+    with ThreadPoolExecutor(2) as pool:
+        loads = [pool.submit(Tenant(shared).load, "m/1", Path("m/1"))]
+        assert host.loading.wait(30)
+        host.loading.clear()
+        loads.append(pool.submit(Tenant(shared).load, "m/1", Path("m/1")))
+        time.sleep(0.2)  # until the second one waits
+        host.may_finish.set()
+        assert all(isinstance(load.exception(30), BundleError) for load in loads)
+    assert not host.loading.is_set()
