@@ -197,6 +197,8 @@ class RequestBuilder:
                     messages = [self._check_size(list_to_proto(item))]
                 except InputError as error:
                     item = error
+            elif not isinstance(item, RescorerError):
+                raise TypeError(f"lists must be NBestList objects, got {type(item).__name__}")
             yield item, messages
 
     def _check_size(self, message: Any) -> Any:

@@ -54,6 +54,9 @@ class Diagnosis:
         return self._explanation
 
     def _examine(self) -> str:
+        for part in self._target.split(","):
+            if problem := describe_malformed(part.strip()):
+                return problem
         unreachable: dict[str, list[str]] = {}  # addresses by reason
         problems = []
         for address in list(find_addresses(self._target))[:MAX_ADDRESSES]:
@@ -75,6 +78,15 @@ class Diagnosis:
             return examine_plain(address)
         host = HOST_PORT.fullmatch(self._target.split(",")[0].strip())
         return examine_tls(address, self._tls, self._tls.server_name or (host[1].strip("[]") if host else ""))
+
+
+def describe_malformed(address: str) -> str:
+    """Return what is wrong with an address that is a URL or has no port; empty if nothing is."""
+    if address.lower().startswith(("http://", "https://")):
+        return f"{address} is a URL; expected HOST:PORT"
+    if address.startswith("unix") or HOST_PORT.fullmatch(address):
+        return ""
+    return f"{address} has no port, so gRPC tries 443; expected HOST:PORT"
 
 
 def find_addresses(target: str) -> Iterator[Address]:
@@ -146,7 +158,7 @@ def examine_tls(address: Address, tls: Tls, name: str) -> str:
                 encrypted.sendall(HTTP2_PREFACE)
                 answered = bool(encrypted.recv(FRAME_HEADER_BYTES))
         except TimeoutError:
-            return "accepts connections, but does not answer"
+            return "accepts connections, but answers no TLS handshake; is this its metrics port?"
         except ssl.SSLCertVerificationError as error:
             return describe_untrusted(error)
         except ssl.SSLError as error:

@@ -14,6 +14,9 @@ from rescorer.protocol.addresses import is_local_target
 Token = str | Callable[[], str]
 """A bearer token, or a function that returns the current one and is called for every call."""
 
+CERTIFICATE_LABEL = b"CERTIFICATE-----"
+"""End of the lines around a certificate in a PEM file."""
+
 
 @dataclass(frozen=True)
 class Tls:
@@ -36,12 +39,18 @@ class Tls:
         """Read the certificate and key files.
 
         Raises:
-            ConfigError: If a file cannot be read, or only one of certificate and key is given.
+            ConfigError: If a file cannot be read, ``ca`` has no certificate, or only one of certificate and
+                key is given.
         """
         if (self.certificate is None) != (self.key is None):
             raise ConfigError("tls: expected both certificate and key, or neither")
+        authorities = read_pem(self.ca)
+        if authorities is not None and CERTIFICATE_LABEL not in authorities:
+            raise ConfigError(
+                f"{self.ca}: contains no certificate; expected those of authorities, in PEM format"
+            )
         return grpc.ssl_channel_credentials(
-            root_certificates=read_pem(self.ca),
+            root_certificates=authorities,
             private_key=read_pem(self.key),
             certificate_chain=read_pem(self.certificate),
         )

@@ -208,6 +208,20 @@ def test_warns_if_rescoring_adds_errors(run, bundle, tmp_path):
     assert "adds errors" not in run("evaluate", source)[2]
 
 
+def test_warning_compares_each_system_with_its_own_first_pass(run, bundle, tmp_path):
+    """Under --own-lists, the rows for all lists of a file have another first pass."""
+    for name, records in (("one.jsonl", GOOD[:1]), ("all.jsonl", GOOD)):
+        source = write(tmp_path / name, *records)
+        run("rescore", source, "-o", tmp_path / f"out-{name}", "--bundle", bundle, "-w", "acoustic=-9")
+    files = [tmp_path / "out-one.jsonl", tmp_path / "out-all.jsonl"]
+    _, out, err = run("evaluate", *files, "--own-lists", "--json")
+    systems = json.loads(out)["systems"]
+    worse = [system for system in systems if system["wer"] > system["first_pass_wer"]]
+    assert worse
+    for rate in {system["first_pass_wer"] for system in worse}:
+        assert f"first pass {rate:.2f} %" in err
+
+
 def test_merges_and_drops_in_evaluation_and_tuning(run, ngram_bundle, tmp_path):
     """Three hypotheses with the same words have more probability together than the best one, and the empty
     hypothesis, which has the best score, is dropped."""
@@ -241,3 +255,15 @@ def test_merges_and_drops_in_evaluation_and_tuning(run, ngram_bundle, tmp_path):
     assert (code, len(rows)) == (0, 2)
     code, _, err = run("evaluate", source, "--merge")
     assert (code, "give the scores with --first-pass" in err) == (2, True)
+
+
+def test_unknown_stream_of_the_first_pass_is_to_be_left_out(run, tmp_path):
+    """`-w` changes other weights than those of the first pass."""
+    source = write(tmp_path / "in.jsonl", *GOOD)
+    code, _, err = run("evaluate", source, "--first-pass", "acoustic=1,graph=9.5")
+    assert (code, "; leave it out" in err, "`-w" in err) == (2, True, False)
+
+
+def test_missing_references_name_the_option(run, tmp_path):
+    source = write(tmp_path / "in.jsonl", record("u1", "a", "b"))
+    assert "give references with --reference FILE" in run("evaluate", source)[2]

@@ -82,6 +82,9 @@ def test_shows_a_snapshot_as_tables(busy_address):
 def test_rejects_an_address_that_cannot_be_read():
     result = CliRunner().invoke(app, ["top", "127.0.0.1:1", "--once"])
     assert isinstance(result.exception, Unavailable)
+    assert str(result.exception).endswith(
+        "cannot read metrics: connection refused; is the server running, with this --metrics-port?"
+    )
 
 
 def test_recognises_the_grpc_port(server):

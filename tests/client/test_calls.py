@@ -64,6 +64,11 @@ def test_errors_take_the_place_of_lists_that_cannot_be_sent(client, server):
 
 
 @pytest.mark.slow
+def test_refuses_items_that_are_not_lists(client):
+    with pytest.raises(TypeError, match="lists must be NBestList objects, got dict"):
+        client.rescore([{"id": "u1"}])
+
+
 def test_raises_the_error_that_a_status_stands_for(client, server, monkeypatch):
     with pytest.raises(ConfigError, match="the bundle has: default"):
         client.rescore([make_list()], "other")

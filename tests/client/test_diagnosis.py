@@ -13,7 +13,7 @@ import pytest
 
 from rescorer.client import NO_RETRY, AsyncClient, Client, Tls
 from rescorer.client.diagnosis import MAX_ADDRESSES, STEP_TIMEOUT_S, Diagnosis, find_addresses
-from rescorer.errors import DeadlineExceeded, Unavailable
+from rescorer.errors import ConfigError, DeadlineExceeded, Unavailable
 from tests.support.certificates import Authority
 from tests.support.clients import make_list
 from tests.support.servers import run_server
@@ -136,6 +136,30 @@ def test_dead_port_within_a_short_deadline_is_named(unused_port):
 def test_other_servers_are_recognised(answer, part):
     with run_listener(answer) as target:
         assert part in Diagnosis(target, None).explain()
+
+
+def test_silent_server_is_recognised_by_tls_clients(authority):
+    """The metrics port waits for the end of a line, which a TLS handshake need not have."""
+    with run_listener(None) as target:
+        explanation = Diagnosis(target, Tls(authority.certificate)).explain()
+    assert "answers no TLS handshake; is this its metrics port?" in explanation
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("127.0.0.1", "127.0.0.1 has no port, so gRPC tries 443; expected HOST:PORT"),
+        ("http://127.0.0.1:50051", "http://127.0.0.1:50051 is a URL; expected HOST:PORT"),
+    ],
+)
+def test_malformed_address_is_named(target, message):
+    assert message in call_error(target)
+
+
+def test_authority_file_without_certificate_is_refused(authority):
+    key = authority.issue("service").key
+    with pytest.raises(ConfigError, match="contains no certificate; expected those of authorities"):
+        Client("127.0.0.1:1", tls=Tls(key))
 
 
 def test_server_that_can_be_reached_needs_no_explanation(plain_server, tls_server, authority):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rescorer.errors import InvalidList
 from rescorer.evaluation.error_rate.error_counts import count_errors
 from rescorer.evaluation.inspection.inspect import inspect_lists
+from rescorer.evaluation.inspection.words import WordTally
 from rescorer.text import Normaliser
 from rescorer.types import Hypothesis, NBestList, Weights
 from tests.support.inspection_cases import (
@@ -165,5 +166,14 @@ def test_recognises_integer_ids(largest):
     lists = [NBestList(f"u{i}", (Hypothesis(text), Hypothesis(text + " 1"))) for i, text in enumerate(texts)]
     codes = {finding.code for finding in inspect_lists(lists, Normaliser()).findings}
     assert "integer_ids" in codes
+    vocabulary = frozenset(map(str, range(1000)))  # of a bundle that knows numbers
+    tally = WordTally()
+    tally.add(["3 4", "5 400"], ["three", "words"])
+    assert tally.stats(Normaliser(), vocabulary).integers.count == 4
+    tally.add([], ["7"])
+    assert tally.stats(Normaliser()).integers.count == 4
+    spoken = WordTally()
+    spoken.add(["3 4", "3 5"], ["3", "4"])
+    assert spoken.stats(Normaliser()).integers.count == 0
     lists[0] = NBestList("u0", (Hypothesis("route 66"), Hypothesis("1 2")))
     assert "integer_ids" not in {finding.code for finding in inspect_lists(lists, Normaliser()).findings}

@@ -150,7 +150,7 @@ def test_group_comes_from_its_field_or_else_from_the_id():
     assert [nbest.group for nbest in outcomes] == ["1688", "", "own"]
     for pattern, message in (
         ("(", "is not a valid regular expression"),
-        (r"\d+", "has 0 capturing groups; expected exactly one"),
+        (r"\d+", "is neither a file nor a regular expression with one group"),
     ):
         with pytest.raises(ConfigError, match=message):
             compile_group_pattern(pattern)

@@ -13,6 +13,7 @@ from hypothesis import given
 from rescorer.errors import FormatError, InvalidList
 from rescorer.formats.catalogue import FORMATS
 from rescorer.formats.nbest.kaldi import read_lists, writer
+from rescorer.formats.registry import detect
 from rescorer.types import Hypothesis, NBestList
 from tests.support.list_strategies import lists_match, nbest_lists, several, write_truncated_gzip
 
@@ -128,6 +129,15 @@ def test_rejects_other_sources(tmp_path):
     for source in (tmp_path, io.BytesIO(b""), tmp_path / "none"):
         with pytest.raises(FormatError, match="expected a folder with words_text, acwt and lmwt"):
             list(read_lists(source))
+
+
+def test_folder_without_words_says_how_they_are_made(tmp_path):
+    """Kaldi's nbest-to-linear writes ids into a file of any name; scripts map them to words afterwards."""
+    write_folder(tmp_path)
+    (tmp_path / "words_text").rename(tmp_path / "words")
+    assert detect(tmp_path)[0] == "kaldi"
+    with pytest.raises(FormatError, match="words_text has words, not ids, as utils/int2sym"):
+        list(read_lists(tmp_path))
 
 
 def test_writer_rejects_lists_that_archives_cannot_hold(tmp_path):

@@ -176,6 +176,23 @@ def test_rejects_an_invalid_recipe(tmp_path, old, new, message):
         make_recipe(tomllib.loads(TOML.replace(old, new, 1)), tmp_path / "toy.toml")
 
 
+def test_names_the_setting_that_was_meant(tmp_path):
+    with pytest.raises(ConfigError, match="unknown hiden_size; did you mean 'hidden_size'"):
+        make_recipe(tomllib.loads(TOML.replace("hidden_size", "hiden_size", 1)), tmp_path / "toy.toml")
+
+
+def test_missing_weights_set_is_reported_before_training(tmp_path):
+    """A copy of a shipped recipe lacks the weights sets, which lie beside the original."""
+    (tmp_path / "texts").mkdir()
+    for name in ("own.txt", "other.txt", "test.txt"):
+        (tmp_path / "texts" / name).write_text("a b\n" * 30)
+    toml = TOML.replace("[bundle]", '[bundle]\nweight_sets = ["../sets/mine.json"]')
+    recipe = make_recipe(tomllib.loads(toml), tmp_path / "toy.toml")
+    with pytest.raises(ConfigError, match="does not exist; paths count from the folder of the recipe"):
+        run_recipe(recipe, tmp_path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_unknown_recipe_name_lists_shipped_recipes():
     with pytest.raises(ConfigError, match="shipped recipes are books, conversation, ptb"):
         read_recipe("ptbb")

@@ -20,6 +20,8 @@ from rescorer.types import NBestList, Weights
 
 N_CHECKED_LISTS = 10
 """Number of lists that are checked for the streams named by options before anything is scored."""
+FIRST_PASS = "--first-pass"
+"""Option of the recogniser's own weights, and the name of that weights set in messages."""
 
 WeightsOption = Annotated[
     str,
@@ -38,7 +40,7 @@ WeightOption = Annotated[
 FirstPassOption = Annotated[
     str | None,
     typer.Option(
-        "--first-pass",
+        FIRST_PASS,
         metavar="STREAM=WEIGHT,…",
         help="Weights that the recogniser ranked by, also that of a word: acoustic=1,lm=9.5,word=-0.6. "
         "Default: the order of the lists.",
@@ -162,7 +164,8 @@ def check_streams(lists: Sequence[NBestList], weights: Weights, streams: list[st
         if name in {"mixture", *weights.lm, *weights.mixture}:
             hint = f"; did you mean `-w lm:{name}={weight:g}`?"
         else:
-            hint = did_you_mean(name, [*known, "word", "oov"]) or f"; `-w {name}=0` leaves it out"
+            leave_out = "leave it out" if weights.name == FIRST_PASS else f"`-w {name}=0` leaves it out"
+            hint = did_you_mean(name, [*known, "word", "oov"]) or f"; {leave_out}"
         available = f"streams: {', '.join(known)}" if known else "no scores at all"
         raise ConfigError(f"{need}, but {none} it ({available}){hint}")
 
@@ -181,4 +184,4 @@ def parse_first_pass(text: str | None) -> Weights | None:
         if not equals:
             raise ConfigError(f"--first-pass {part!r}: expected STREAM=NUMBER or word=NUMBER")
     word = values.pop("word", 0.0)
-    return parse_weights({"name": "--first-pass", "streams": values, "lm": {}, "word": word})
+    return parse_weights({"name": FIRST_PASS, "streams": values, "lm": {}, "word": word})

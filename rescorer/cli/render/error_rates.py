@@ -38,12 +38,16 @@ def warn_if_worse(prefix: str, reports: Mapping[str, Report]) -> None:
         if report.total.system.errors > report.total.first_pass.errors
     }
     if worse:
-        rates = ", ".join(f"{name} {_format_number(to_percent(t.system.rate))}" for name, t in worse.items())
-        first = next(iter(worse.values())).first_pass
+        by_first_pass: dict[str, list[str]] = {}  # systems with lists of their own have another first pass
+        for name, total in worse.items():
+            rate = f"{name} {_format_number(to_percent(total.system.rate))}"
+            by_first_pass.setdefault(_format_number(to_percent(total.first_pass.rate)), []).append(rate)
+        comparisons = "; ".join(
+            f"{', '.join(rates)} %, first pass {first} %" for first, rates in by_first_pass.items()
+        )
         typer.echo(
-            f"warning: {prefix}rescoring adds errors: {rates} %, first pass "
-            f"{_format_number(to_percent(first.rate))} %; check the weights, and the signs and bases of the "
-            "scores with `rescorer inspect`",
+            f"warning: {prefix}rescoring adds errors: {comparisons}; check the weights, and the signs and "
+            "bases of the scores with `rescorer inspect`",
             err=True,
         )
 

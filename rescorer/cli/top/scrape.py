@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -123,11 +124,21 @@ def read_metrics(address: str) -> Scrape:
             scrape = Scrape(text, time.monotonic())
     except (OSError, HTTPException, ValueError) as error:
         # Not isinstance: the subclass RemoteDisconnected carries a message instead of the received line.
-        reason = describe_bad_status_line(str(error)) if type(error) is BadStatusLine else str(error)
+        reason = (
+            describe_bad_status_line(str(error)) if type(error) is BadStatusLine else describe_failure(error)
+        )
         raise Unavailable(f"{url}: cannot read metrics: {reason}") from None
     if PREFIX not in text:
         raise Unavailable(f"{url}: expected metrics of a rescorer, got {text[:40]!r}")
     return scrape
+
+
+def describe_failure(error: Exception) -> str:
+    """Return why the address could not be read, and what to do if nothing listens there."""
+    cause = error.reason if isinstance(error, urllib.error.URLError) else error
+    if isinstance(cause, OSError) and cause.strerror:
+        return f"{cause.strerror.lower()}; is the server running, with this --metrics-port?"
+    return str(error)
 
 
 def describe_bad_status_line(line: str) -> str:

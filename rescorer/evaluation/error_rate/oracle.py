@@ -89,7 +89,7 @@ def evaluate_list(
     """
     if nbest.reference is None:
         raise InvalidList(
-            "no reference; errors cannot be counted without one", list_id=nbest.id, field="reference"
+            "no reference; give references with --reference FILE", list_id=nbest.id, field="reference"
         )
     count = counting.counter_for(nbest.reference, words, nbest.id)
     errors = tuple(count(hypothesis.text) for hypothesis in nbest.hypotheses)

@@ -116,10 +116,11 @@ def _judge_words(words: WordStats) -> Iterator[Finding]:
         examples = ", ".join(token for token, _ in tokens.examples[:5])
         message = f"{tokens.count:,} {kind} tokens remain after normalisation: {examples}"
         yield Finding(severity, kind, message, ADVICE_BY_KIND[kind])
-    if words.tokens and words.integers.count == words.tokens:
+    if words.integers.count:
         examples = ", ".join(token for token, _ in words.integers.examples[:5])
         message = (
-            f"all {words.tokens:,} tokens are whole numbers, like the word ids of a symbol table: {examples}"
+            f"all {words.integers.count:,} tokens of the hypotheses are whole numbers, like the word ids of "
+            f"a symbol table: {examples}"
         )
         advice = "Map ids to words first, as Kaldi's utils/int2sym.pl does, unless digits were spoken."
         yield Finding("warning", "integer_ids", message, advice)

@@ -78,13 +78,17 @@ class WordStats:
     unknown: UnknownWords | None
     """None without a vocabulary."""
     integers: TokenStats = TokenStats(0, 0, ())
-    """Tokens that are whole numbers and that no vocabulary has, like the word ids of a symbol table."""
+    """Tokens of the hypotheses, if all are whole numbers, like word ids, and the references are not."""
 
     def to_dict(self) -> dict[str, Any]:
         uncovered = {kind: tokens.to_dict() for kind, tokens in self.uncovered.items()}
         return {"uncovered": uncovered, "integers": self.integers.to_dict()} | (
             self.unknown.to_dict() if self.unknown else {}
         )
+
+
+def _is_integer(token: str) -> bool:
+    return token.isascii() and token.isdigit()
 
 
 class WordTally:
@@ -110,16 +114,14 @@ class WordTally:
             tokens=tokens.total(),
             uncovered={kind: TokenStats.from_counts(kinds[kind]) for kind in sorted(kinds)},
             unknown=None if vocabulary is None else self._count_unknown(normaliser, vocabulary),
-            integers=TokenStats.from_counts(
-                Counter(
-                    {
-                        token: count
-                        for token, count in tokens.items()
-                        if token.isascii() and token.isdigit() and token not in (vocabulary or ())
-                    }
-                )
-            ),
+            integers=TokenStats.from_counts(self._find_integer_ids()),
         )
+
+    def _find_integer_ids(self) -> Counter[str]:
+        """Return the hypotheses' tokens if they look like ids of a symbol table, otherwise nothing."""
+        spoken = self._reference_tokens and all(map(_is_integer, self._reference_tokens))
+        found = not spoken and all(map(_is_integer, self._hypothesis_tokens))
+        return self._hypothesis_tokens if found else Counter()
 
     def _count_unknown(self, normaliser: Normaliser, vocabulary: frozenset[str]) -> UnknownWords:
         words = _normalise_counts(self._hypothesis_tokens, normaliser)

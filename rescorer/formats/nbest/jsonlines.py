@@ -101,7 +101,10 @@ def compile_group_pattern(pattern: str) -> Callable[[str], str]:
     except re.error as error:
         raise ConfigError(f"{pattern!r} is not a valid regular expression: {error}") from None
     if compiled.groups != 1:
-        raise ConfigError(f"{pattern!r} has {compiled.groups} capturing groups; expected exactly one")
+        raise ConfigError(
+            f"{pattern!r} is neither a file nor a regular expression with one group, such as '^(\\d+)-': it "
+            f"has {compiled.groups} groups"
+        )
 
     def group_of(list_id: str) -> str:
         match = compiled.search(list_id)

@@ -46,6 +46,10 @@ STREAMS = {
 """Streams by the archive names that Kaldi's scripts use."""
 EXTRA_ARCHIVE_PREFIX = "lmwt."
 """Prefix of the names of other archives."""
+EXPECTED_FOLDER = (
+    f"expected a folder with {TEXT_ARCHIVE}, acwt and lmwt; {TEXT_ARCHIVE} has words, not ids, as "
+    "utils/int2sym.pl -f 2- words.txt writes them"
+)
 ARCHIVE_NAME = re.compile(r"[^\s/\0]{1,100}")
 KEY = re.compile(r"(.+)-([0-9]+)")
 
@@ -70,7 +74,7 @@ def read_lists(source: Source) -> Iterator[NBestList | InputError]:
     """
     folder = Path(source) if isinstance(source, (str, Path)) else None
     if folder is None or not (paths := find_archives(folder)):
-        raise FormatError(f"expected a folder with {TEXT_ARCHIVE}, acwt and lmwt", file=source_name(source))
+        raise FormatError(EXPECTED_FOLDER, file=source_name(source))
     seen: set[str] = set()
     for list_id, group in groupby(_zip_archives(paths), lambda entries: _list_id(_common_key(entries))):
         hypotheses = list(group)
@@ -92,7 +96,10 @@ def read_lists(source: Source) -> Iterator[NBestList | InputError]:
 
 def looks_like(sample: Sample) -> str:
     """Return the evidence that a folder has this format, or an empty string."""
-    return f"a folder with {TEXT_ARCHIVE}" if TEXT_ARCHIVE in sample.names else ""
+    if TEXT_ARCHIVE in sample.names:
+        return f"a folder with {TEXT_ARCHIVE}"
+    # The reader says which archive is missing.
+    return "a folder with acwt" if "acwt" in sample.names else ""
 
 
 def find_archives(folder: Path) -> dict[str, Path]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from rescorer.errors import ConfigError
+from rescorer.errors import ConfigError, did_you_mean
 from rescorer.text import Normaliser
 from rescorer_training.data.normalisation import choose_normaliser
 from rescorer_training.neural.options import NetworkOptions, TrainingOptions
@@ -211,7 +211,8 @@ def _parse_table(kind: type, table: dict[str, Any], location: str) -> Any:
         raise ConfigError(f"{location} {error}") from None
 
 
-def _check_keys(table: Mapping[str, Any], known: Iterable[str], location: str) -> None:
+def _check_keys(table: Mapping[str, Any], known: Collection[str], location: str) -> None:
     unknown = sorted(set(table) - set(known))
     if unknown:
-        raise ConfigError(f"{location} unknown {', '.join(unknown)}; expected some of {', '.join(known)}")
+        hint = did_you_mean(unknown[0], known) or f"; expected some of {', '.join(known)}"
+        raise ConfigError(f"{location} unknown {', '.join(unknown)}{hint}")

@@ -112,6 +112,12 @@ def start_run(recipe: Recipe, data: Path, folder: Path, device: str, threads: in
     missing = sorted({name for name in names if name and not (data / name).exists()})
     if missing:
         raise ConfigError(f"{data} has no {', '.join(missing)}; give the folder of the texts with --data")
+    for name in recipe.bundle.weight_sets:
+        if not recipe.resolve(name).is_file():
+            raise ConfigError(
+                f"[bundle] weight_sets: {recipe.resolve(name)} does not exist; paths count from the "
+                "folder of the recipe: copy the file, too, or leave it out"
+            )
     if recipe.networks:
         check_plotting()  # now rather than after hours of training
     folder.mkdir(parents=True, exist_ok=True)
