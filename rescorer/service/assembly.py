@@ -35,6 +35,8 @@ NICENESS = 5
 SHADOW_NICENESS = 15
 """Niceness of the shadow's worker, which leaves it a tenth of a contended core; with less the shadow would
 not load in time and would be restarted."""
+CLIENT_SHARE = 3 / 4
+"""Largest share of the tokens in flight that one client may hold, so that there is room for a newcomer."""
 
 log = structlog.get_logger()
 
@@ -91,7 +93,7 @@ def threads_of(settings: ServiceSettings) -> int:
 def create_admission(settings: ServiceSettings, batcher: Batcher) -> Admission:
     return Admission(
         Quota("lists", settings.max_in_flight_lists, settings.max_client_lists),
-        Quota("tokens", settings.max_in_flight_tokens),
+        Quota("tokens", settings.max_in_flight_tokens, int(CLIENT_SHARE * settings.max_in_flight_tokens)),
         # After less than a quarter of a batch per worker, throughput does not predict how long a list takes.
         settings.max_batch_tokens // 4 * max(1, settings.workers),
         batcher.cost_before,

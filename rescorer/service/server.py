@@ -43,6 +43,7 @@ from rescorer.service.engine.admission import Quota
 from rescorer.service.engine.batcher import Batcher
 from rescorer.service.engine.dispatch import Dispatcher
 from rescorer.service.engine.offload import Offloader
+from rescorer.service.engine.refusal_pacing import RefusalPacer
 from rescorer.service.engine.work_item import BatchScores, WorkItem
 from rescorer.service.gauges import Gauges
 from rescorer.service.models.versions import Changes
@@ -182,6 +183,7 @@ class Server:
         self._polling: asyncio.Task[None] | None = None
         self.health = Health(HEALTH_NAMES, create_watches(settings))
         self._serving_state = ServingState(self.health, self.metrics.ready, self.models, self.pool)
+        refusal_pacer = RefusalPacer()
         self.grpc_server = create_grpc_server(
             [
                 SlowClientInterceptor(
@@ -197,6 +199,7 @@ class Server:
                         self._drain,
                         telemetry,
                         self.memory,
+                        refusal_pacer,
                         settings.max_response_bytes if service == SERVICE else 0,
                     )
                     for service in OWN_SERVICES

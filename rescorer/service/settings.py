@@ -125,10 +125,12 @@ class ServiceSettings(BaseSettings):
     max_in_flight_tokens: int = Field(524_288, ge=1)
     """Maximum number of words accepted and not yet answered, including sentence ends and contexts. The limit
     must allow for at least one full message; the default takes one core some seconds. Clients share this
-    limit in the same way as the lists."""
-    max_client_lists: int = Field(512, ge=1)
+    limit in the same way as the lists, and one client may hold three quarters of it, so that there is room
+    for another."""
+    max_client_lists: int = Field(384, ge=1)
     """Maximum number of lists per client that are accepted and not yet answered. Clients are distinguished by
-    identity if they authenticate, otherwise by connection."""
+    identity if they authenticate, otherwise by connection. The default leaves a quarter of
+    max_in_flight_lists to a newcomer."""
     max_in_flight_bytes: int = Field(128 * 1024 * 1024, ge=1024)
     """Maximum size of the messages in flight: requests that are not yet answered, the estimated sizes of
     their answers, and answers that their clients have not yet read. Above this limit unary calls are refused

@@ -6,6 +6,7 @@ Without the interceptor gRPC would send the text of any exception to the client,
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -18,10 +19,11 @@ from grpc_status import rpc_status
 from rescorer.errors import InputError
 from rescorer.profiling import Phase
 from rescorer.protocol.status import error_kind, retry_after_ms, status_from_error
-from rescorer.service.api.call_memory import CallMemory
+from rescorer.service.api.call_memory import CallMemory, current_memory
 from rescorer.service.api.call_telemetry import Call, Telemetry
 from rescorer.service.api.caller import client_of
 from rescorer.service.api.drain import Drain
+from rescorer.service.engine.refusal_pacing import RefusalPacer
 from rescorer.service.observability.request_id import REQUEST_ID, bind_request_id
 from rescorer.service.observability.timings import PhaseTiming, label
 
@@ -40,6 +42,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         drain: counts the open calls.
         telemetry: records the calls.
         memory: bounds the bytes of requests and answers.
+        pacer: spaces out the refusals of a client; shared by all services.
         max_response_bytes: size of an answer to reserve before its request is decoded.
     """
 
@@ -49,11 +52,13 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         drain: Drain,
         telemetry: Telemetry,
         memory: CallMemory,
+        pacer: RefusalPacer,
         max_response_bytes: int = 0,
     ) -> None:
         self._prefix = f"/{service}/"
         self._drain, self._telemetry = drain, telemetry
         self._memory, self._max_response_bytes = memory, max_response_bytes
+        self._pacer = pacer
 
     async def intercept_service(
         self,
@@ -72,7 +77,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
     def _guard_unary(self, handler: Any, path: str) -> Callable[..., Any]:
         async def answer(data: bytes, context: grpc.aio.ServicerContext) -> bytes:
             call = self._begin_call(path, context)
-            async with guard(context, call):
+            async with guard(context, call, self._pacer):
                 memory = await self._memory.open(client_of(context))
                 await memory.hold(len(data) + self._max_response_bytes)
                 response = await handler.unary_unary(decode(handler, data, call), context)
@@ -87,7 +92,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
             stream: AsyncIterator[bytes], context: grpc.aio.ServicerContext
         ) -> AsyncIterator[bytes]:
             call = self._begin_call(path, context)
-            async with guard(context, call):
+            async with guard(context, call, self._pacer):
                 memory = await self._memory.open(client_of(context))
 
                 async def read_requests() -> AsyncIterator[Any]:
@@ -128,7 +133,7 @@ def decode(handler: Any, data: bytes, call: Call) -> Any:
 
 
 @asynccontextmanager
-async def guard(context: grpc.aio.ServicerContext, call: Call) -> AsyncIterator[None]:
+async def guard(context: grpc.aio.ServicerContext, call: Call, pacer: RefusalPacer) -> AsyncIterator[None]:
     """Finish the call, with the status of the error that is raised inside, if any."""
     try:
         yield
@@ -138,6 +143,9 @@ async def guard(context: grpc.aio.ServicerContext, call: Call) -> AsyncIterator[
     except Exception as error:
         kind = error_kind(error)
         call.finish("call failed" if kind.hidden else "call refused", kind.code.name, error)
+        if delay_s := pacer.delay_s(client_of(context)):
+            current_memory.get().shrink(call.request_bytes)  # no answer will be made
+            await asyncio.sleep(min(delay_s, (context.time_remaining() or math.inf) / 2))
         await abort(context, error)
     else:
         call.finish("call answered", grpc.StatusCode.OK.name)
