@@ -21,6 +21,7 @@ from rescorer.service.engine.two_level_queue import TwoLevelQueue
 from rescorer.service.engine.work_item import BatchScores, ItemScores, WorkItem, build_batch_trie
 from rescorer.service.observability.timings import QUEUE, PhaseTiming, timings_from_seconds
 from rescorer.service.workers.pool import WorkerPool
+from rescorer.service.workers.time_limit import run_within
 from rescorer.service.workers.worker import Worker
 from rescorer.trie import HypothesisTrie
 
@@ -203,7 +204,7 @@ class Batcher:
         began_at = time.perf_counter()
         first = items[0]
         label, only = first.kind
-        scored = await asyncio.wait_for(worker.score(label, trie, only), self._pool.timeout_s)
+        scored = await run_within(self._pool.timeout_s, worker.score(label, trie, only))
         self._pool.record_success()
         partial = np.array([is_partial for item in items for is_partial in item.partial], dtype=bool)
         timings = [*timings, *timings_from_seconds(scored.seconds, began_at)]

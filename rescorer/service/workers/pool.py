@@ -15,6 +15,7 @@ import structlog
 from rescorer.errors import ModelError, RescorerError, Unavailable
 from rescorer.service.workers.idle_workers import IdleWorkers
 from rescorer.service.workers.ipc import WorkerLost
+from rescorer.service.workers.time_limit import run_within
 from rescorer.service.workers.worker import Worker, load_timeout_error
 
 MAX_CONSECUTIVE_LOSSES = 5
@@ -148,7 +149,7 @@ class WorkerPool:
             await worker.terminate()
         elif not isinstance(error, WorkerLost):
             try:
-                await asyncio.wait_for(worker.probe(), self.timeout_s)
+                await run_within(self.timeout_s, worker.probe())
             except Exception as probe_error:
                 log.error("terminating a worker that no longer works", exc_info=probe_error)
                 await worker.terminate()
