@@ -267,3 +267,10 @@ def test_unknown_stream_of_the_first_pass_is_to_be_left_out(run, tmp_path):
 def test_missing_references_name_the_option(run, tmp_path):
     source = write(tmp_path / "in.jsonl", record("u1", "a", "b"))
     assert "give references with --reference FILE" in run("evaluate", source)[2]
+
+
+def test_names_the_weights_for_lists_with_one_mixed_score(run, bundle, tmp_path):
+    """Whisper and speech services give one score, which the weights of a bundle do not name."""
+    hypotheses = [{"text": "the cat", "scores": {"first_pass": -1.0}}]
+    source = write(tmp_path / "in.jsonl", json.dumps({"id": "u1", "hypotheses": hypotheses}))
+    assert "`-w acoustic=0 -w first_pass=1` weighs" in run("rescore", source, "--bundle", bundle)[2]
