@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 from rescorer.errors import ConfigError, quote
+from rescorer.patterns import check_patterns, compile_patterns, matches
 
 DEFAULT_DROP_PATTERNS = (
     r"</?s>",  # sentence marks
@@ -59,7 +60,8 @@ class NormaliserSettings:
     unicode_form: Literal["NFC", "NFKC"] = "NFC"
     """Unicode normalisation form."""
     drop: tuple[str, ...] = DEFAULT_DROP_PATTERNS
-    """Regular expressions of tokens that are removed; they must match the whole token."""
+    """Regular expressions of tokens that are removed; they must match the whole token. Module
+    ``patterns`` says which expressions are accepted."""
     variants: bool = True
     """Whether to remove pronunciation variant numbers: ``to(2)`` becomes ``to``."""
     case: Literal["lower", "upper", "keep"] = "lower"
@@ -80,12 +82,10 @@ class NormaliserSettings:
 
     def __post_init__(self) -> None:
         for name in ("drop", "keep"):
-            for pattern in getattr(self, name):
-                try:
-                    re.compile(pattern)
-                except re.error as error:
-                    message = f"{name}: {pattern!r} is not a valid regular expression: {error}"
-                    raise ConfigError(message) from None
+            try:
+                check_patterns(getattr(self, name))
+            except ConfigError as error:
+                raise ConfigError(f"{name}: {error}") from None
         for name, allowed in (
             ("unicode_form", ("NFC", "NFKC")),
             ("case", ("lower", "upper", "keep")),
@@ -142,8 +142,8 @@ class Normaliser:
 
     def __init__(self, settings: NormaliserSettings | None = None) -> None:
         self.settings = settings or NormaliserSettings()
-        self._drop = re.compile("|".join(f"(?:{p})" for p in self.settings.drop) or r"(?!)", re.IGNORECASE)
-        self._keep = re.compile("|".join(f"(?:{p})" for p in self.settings.keep) or r"(?!)", re.IGNORECASE)
+        self._drop = compile_patterns(self.settings.drop)
+        self._keep = compile_patterns(self.settings.keep)
         joiners = re.escape(self.settings.multiwords) + (
             r"\-‐‑–—" if self.settings.hyphens == "split" else ""
         )
@@ -186,11 +186,11 @@ class Normaliser:
         strip = settings.punctuation == "strip"
         # A token to drop, keep or replace may be followed by punctuation: "<sil>," and "Uh-huh."
         forms = [token, token.strip(EDGE_PUNCTUATION)] if strip else [token]
-        if any(self._drop.fullmatch(form) for form in forms):
+        if any(matches(self._drop, form) for form in forms):
             return []
         if settings.case != "keep":
             forms = [form.lower() if settings.case == "lower" else form.upper() for form in forms]
-        unsplit = [form for form in forms if form in settings.replace or self._keep.fullmatch(form)]
+        unsplit = [form for form in forms if form in settings.replace or matches(self._keep, form)]
         if unsplit:
             parts = unsplit[:1]
         else:

@@ -126,6 +126,46 @@ def test_rejects_invalid_settings(values):
         NormaliserSettings.from_dict(values)
 
 
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(a+)+$",
+        "(a|aa)*",
+        "(a|a?)+",
+        "(a?){50}",
+        "((ab)*c*)*",
+        r"(\w*)\1+",
+        "(?=(a+)+$)b",
+        "a*a*a*b",
+        "(" * 500,
+    ],
+)
+def test_rejects_patterns_that_may_take_for_ever(pattern):
+    with pytest.raises(ConfigError, match=r"drop: '.*'"):
+        NormaliserSettings(drop=(pattern,))
+
+
+@given(
+    st.lists(st.sampled_from([*"ab.|?*+()", "[ab]", "{2,9}", r"\w", "(?:", "^", "$"]), max_size=12).map(
+        "".join
+    ),
+    st.sampled_from(["a" * 99 + "!", "ab" * 40 + "c", "b" * 30, "a" * 1000]),
+)
+def test_accepted_patterns_match_any_token_quickly(pattern, token):
+    try:
+        normaliser = Normaliser(NormaliserSettings(drop=(pattern,), keep=()))
+    except ConfigError:
+        return
+    began = time.process_time()
+    normaliser.normalise(token)
+    assert time.process_time() - began < 2  # hours, if any way to match were tried
+
+
+def test_too_many_patterns_are_rejected():
+    with pytest.raises(ConfigError, match="keep: 201 regular expressions; expected at most 200"):
+        NormaliserSettings(keep=("a",) * 201)
+
+
 @pytest.mark.data
 def test_tagged_and_clean_lists_normalise_to_the_same_words(data_dir):
     folder = data_dir / "nbest" / "read-speech"
