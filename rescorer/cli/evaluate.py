@@ -78,11 +78,7 @@ def evaluate(
         bool, typer.Option("--by-group", help="Add a table with one row per speaker or other group.")
     ] = False,
     own_lists: Annotated[
-        bool,
-        typer.Option(
-            "--own-lists",
-            help="With several files: add rows for all lists of each, not only for shared ones.",
-        ),
+        bool, typer.Option("--own-lists", help="With several files: add rows for all lists of each.")
     ] = False,
     device: DeviceOption = "cpu",
     as_json: Annotated[
