@@ -51,7 +51,9 @@ def inspect(
     weight_options: WeightOptions,
     counting_options: CountingOptions,
     device: DeviceOption = "cpu",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON; rates in percent.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON: a list `files`; rates in percent.")
+    ] = False,
 ) -> None:
     """Report what lists contain and what looks wrong with them, before they are used.
 
@@ -82,12 +84,11 @@ def inspect(
         )
         rejected[file].report(SEE_JSON)
     if as_json:
-        records = {
-            file: inspection.to_dict() | {"rejected_lists": rejected[file].reasons}
+        records = [
+            {"file": file, **inspection.to_dict(), "rejected_lists": rejected[file].reasons}
             for file, inspection in inspections.items()
-        }
-        record = next(iter(records.values())) if len(records) == 1 else {"files": records}
-        typer.echo(json.dumps(record, indent=2, ensure_ascii=False))
+        ]
+        typer.echo(json.dumps({"files": records}, indent=2, ensure_ascii=False))
     else:
         print_out(render_inspections(inspections))
     if any(inspection.suspicious or inspection.lists.rejected for inspection in inspections.values()):

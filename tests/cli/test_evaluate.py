@@ -95,7 +95,7 @@ def test_summarises_many_rejected_lists(run, tmp_path):
     assert report["rejected"] == len(report["rejected_lists"]) == 52
     assert sum("no reference" in reason for reason in report["rejected_lists"]) == 50
     _, out, err = run("inspect", write(tmp_path / "bad.jsonl", GOOD[0], *["{broken"] * 9), "--json")
-    assert (len(json.loads(out)["rejected_lists"]), len(err.splitlines())) == (9, 4)
+    assert (len(json.loads(out)["files"][0]["rejected_lists"]), len(err.splitlines())) == (9, 4)
 
 
 def test_merged_lists_keep_their_first_pass(run, bundle, tmp_path):

@@ -51,7 +51,8 @@ def test_reports_findings_and_rejected_lists(monkeypatch, capsys, tmp_path):
     assert "--stream NAME=FIELD:e:cost" in out
 
     code, out, _ = run(monkeypatch, capsys, odd, "--json")
-    record = json.loads(out)
+    (record,) = json.loads(out)["files"]
+    assert record["file"] == str(odd)
     assert (code, record["rejected"], record["suspicious"]) == (1, 1, True)
     assert record["streams"]["score"]["per_word_if_cost"] < 0
     assert {finding["code"] for finding in record["findings"]} == {"backwards", "cost", "error_sign"}
@@ -59,7 +60,7 @@ def test_reports_findings_and_rejected_lists(monkeypatch, capsys, tmp_path):
     references = tmp_path / "spoken.trn"
     references.write_text("".join(f"river ({nbest.id})\n" for nbest in TOTAL), encoding="utf-8")
     _, out, _ = run(monkeypatch, capsys, sound, odd, "--json", "--reference", references)
-    assert [report["reference_words"] for report in json.loads(out)["files"].values()] == [40, 40]
+    assert [report["reference_words"] for report in json.loads(out)["files"]] == [40, 40]
 
 
 def test_aligns_tables_on_a_narrow_screen():
@@ -144,7 +145,7 @@ def test_counts_errors_like_evaluate(monkeypatch, capsys, tmp_path):
         for command in ("inspect", "evaluate"):
             _, out, _ = run(monkeypatch, capsys, *files[kind], *counting, "--json", command=command)
             found = json.loads(out)
-            found |= found.get("systems", [{}])[0]
+            found |= (found.get("systems") or found["files"])[0]
             results.append([found[key] for key in ("wer", "oracle_wer", "reference_words", "lists")])
         assert results[0] == results[1], (kind, option)
     code, _, err = run(monkeypatch, capsys, *files["stm"], "--groups", "(.)")
@@ -172,7 +173,7 @@ def test_warns_of_unread_scores(monkeypatch, capsys, tmp_path):
     ]
     flat.write_text("".join(json.dumps(record) + "\n" for record in records))
     code, out, _ = run(monkeypatch, capsys, flat, "--map", "hypotheses=hyps", "--json")
-    found = {finding["code"]: finding["message"] for finding in json.loads(out)["findings"]}
+    found = {finding["code"]: finding["message"] for finding in json.loads(out)["files"][0]["findings"]}
     assert (code, set(found)) == (1, {"unread_scores", "no_streams"})
     assert found["unread_scores"].endswith("look like scores: am")
     assert run(monkeypatch, capsys, flat, "--map", "hypotheses=hyps", "--stream", "am=am")[0] == 0

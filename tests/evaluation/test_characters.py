@@ -72,9 +72,9 @@ def test_library_counts_characters(method):
 
 
 def flatten(report: dict) -> dict:
-    """The report of ``inspect``, or that of ``evaluate`` with the figures of its only system."""
-    (system,) = report.get("systems", [{}])
-    return report | system
+    """The report of ``inspect`` or ``evaluate``, with the figures of its only file or system."""
+    (figures,) = report.get("systems") or report["files"]
+    return report | figures
 
 
 @pytest.mark.parametrize("method", ["levenshtein", "sclite"])
@@ -94,10 +94,8 @@ def test_commands_count_characters(run, lists, command, method):
 
 def test_inspect_counts_errors_of_weights_in_characters(run, lists, bundle):
     _, out, _ = run("inspect", lists, "--bundle", bundle, "--characters", "--json", "-w", "lm:mixture=0")
-    assert (json.loads(out)["weights"]["first_errors"], json.loads(out)["weights"]["errors"]) == (
-        FIRST,
-        FIRST,
-    )
+    (found,) = json.loads(out)["files"]
+    assert (found["weights"]["first_errors"], found["weights"]["errors"]) == (FIRST, FIRST)
 
 
 @pytest.mark.parametrize(("options", "unit", "errors"), [((), "W", 3), (("--characters",), "C", FIRST)])

@@ -193,5 +193,6 @@ def test_writer_rejects_lists_that_a_document_cannot_hold(tmp_path):
 def test_inspect_says_that_one_hypothesis_cannot_be_ranked(tmp_path):
     (tmp_path / "talk.json").write_text(json.dumps(OPENAI))
     result = CliRunner().invoke(app, ["inspect", str(tmp_path / "talk.json"), "--json"])
-    (single,) = [finding for finding in json.loads(result.stdout)["findings"] if finding["code"] == "single"]
+    (report,) = json.loads(result.stdout)["files"]
+    (single,) = [finding for finding in report["findings"] if finding["code"] == "single"]
     assert "Whisper's programs print only the best text" in single["advice"]
