@@ -14,7 +14,7 @@ import numpy as np
 
 from rescorer.batching import plan_batches
 from rescorer.bundle import Bundle, read_bundle
-from rescorer.errors import InputError, InvalidList
+from rescorer.errors import ConfigError, InputError, InvalidList, quote
 from rescorer.list_ranker import ListRanker, PreparedList
 from rescorer.lm import CONTEXT_CACHE_BYTES
 from rescorer.lm.base import EdgeScores, LanguageModel
@@ -79,6 +79,7 @@ class Rescorer:
         *,
         merge: bool = False,
         drop_empty: bool = False,
+        model: str = "",
     ) -> list[RescoredList]:
         """Re-rank lists, in input order.
 
@@ -86,12 +87,13 @@ class Rescorer:
             weights: weights of the totals; None for the bundle's default.
             merge: merge hypotheses with equal canonical words, adding their probabilities.
             drop_empty: drop hypotheses without canonical words; the first one stays if all are empty.
+            model: name, or ``name/version``, that the bundle must have, as in calls of ``Client``.
 
         Raises:
             InvalidList: a list cannot be scored; use ``rescore_each`` to score the others.
-            ConfigError: the weights do not fit the bundle.
+            ConfigError: the weights do not fit the bundle, or the model is another.
         """
-        answers = self.rescore_each(lists, weights, merge=merge, drop_empty=drop_empty)
+        answers = self.rescore_each(lists, weights, merge=merge, drop_empty=drop_empty, model=model)
         for answer in answers:
             if isinstance(answer, InputError):
                 raise answer
@@ -104,8 +106,15 @@ class Rescorer:
         *,
         merge: bool = False,
         drop_empty: bool = False,
+        model: str = "",
     ) -> list[RescoredList | InvalidList]:
         """Like ``rescore``, but return an error in place of each list that cannot be scored."""
+        if model not in ("", self.bundle.name, self.bundle.label):
+            raise ConfigError(
+                f"model is {quote(model)}, but this Rescorer has loaded {self.bundle.label!r}: load the "
+                "other bundle with Rescorer.load(FOLDER), or choose among the models of a server with "
+                "Client(ADDRESS, model=NAME)"
+            )
         weights = self.ranker.effective_weights(weights)
         answers: list[RescoredList | InvalidList | None] = [None] * len(lists)
         valid: list[tuple[int, PreparedList]] = []

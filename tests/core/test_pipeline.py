@@ -84,6 +84,17 @@ def test_merging_adds_probabilities(rescorer):
     )
 
 
+def test_model_must_be_that_of_the_loaded_bundle(rescorer):
+    """The clients of a server choose a model by call; a ``Rescorer`` has one, and says so."""
+    lists, bundle = [nbest("the cat", "a cat")], rescorer.bundle
+    for model in ("", bundle.name, bundle.label):
+        assert rescorer.rescore(lists, model=model) == rescorer.rescore(lists)
+    message = rf"model is 'other', but this Rescorer has loaded '{bundle.label}'.*Rescorer.load.*Client\("
+    for call in (rescorer.rescore, rescorer.rescore_each):
+        with pytest.raises(ConfigError, match=message):
+            call(lists, model="other")
+
+
 @pytest.mark.parametrize("merge", [False, True])
 def test_drops_empty_hypotheses_and_accounts_for_all(rescorer, merge):
     sent = nbest("...", "the cat", "", "The cat!", "the mat", acoustic=[9, -1, 9, -2, -3])
