@@ -16,6 +16,7 @@ from rescorer.formats.nbest import (
     mlm,
     nemo,
     rnnlm,
+    service_request,
     speech_services,
     srilm,
     srinterp,
@@ -158,6 +159,15 @@ _FORMATS = (
         whisper.writer,
         parts=frozenset({"fields"}),
         streams=frozenset({whisper.STREAM}),
+    ),
+    Format(
+        "request",
+        "JSON requests of this service: an object with lists",
+        "declared by each stream: base and sign, as in the protocol",
+        service_request.read_lists,
+        service_request.looks_like,
+        service_request.writer,
+        parts=frozenset({"context", "fields", "streams"}),
     ),
     Format(
         "nemo",

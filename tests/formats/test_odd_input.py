@@ -37,6 +37,10 @@ FILES: dict[str, Files] = {
     "espnet2": {"1best_recog/text": "ID a\n", "1best_recog/score": "ID SCORE\n"},
     "alternatives": {"u1": '{"id": "ID", "alternatives": [{"text": "a", "score": SCORE}]}\n'},
     "whisper": {"u1": '{"id": "ID", "seek": 0, "text": "a", "avg_logprob": SCORE}\n'},
+    "request": {
+        "u1": '{"lists": [{"id": "ID", "hypotheses": [{"text": "a"}], "streams": [{"name": "am", '
+        '"base": "LOG_BASE_E", "sign": "\\u0053CORE_SIGN_LOG_PROB", "values": [SCORE]}]}]}\n'
+    },
     "nemo": {"u1": "a\tSCORE\nb\t-1\n"},
     "cued": {"u1": "ID SCORE -1 1 <s> a </s>\n"},
     "mikolov": {"u1": "ID a\n"},
@@ -49,7 +53,7 @@ FILES: dict[str, Files] = {
 """Templates of one list with the id ID and the score SCORE."""
 OBJECT_FRAMES = {"mlm": ("{", "}\n"), "espnet1": ('{"utts": {', "}}\n")}
 """Text before and after the lists, for formats whose lists are members of one JSON object."""
-JSON = ("jsonl", "mlm", "espnet1", "alternatives", "whisper")
+JSON = ("jsonl", "mlm", "espnet1", "alternatives", "whisper", "request")
 SCORED = [name for name in FILES if "SCORE" in "".join(FILES[name].values())]
 
 

@@ -1,0 +1,168 @@
+"""Read and write requests of this service as JSON: the JSON form of ``RescoreRequest`` in ``proto/``.
+
+    {"lists": [{"id": "u1", "hypotheses": [{"text": "a b"}, {"text": "a"}], "streams": [{"name": "acoustic",
+        "base": "LOG_BASE_E", "sign": "SCORE_SIGN_LOG_PROB", "values": [-9.0, -9.5]}]}]}
+
+A file contains one request, or one per line. Only its lists are read; its other keys, such as ``model``, say
+how the service ranks them, and commands have options for that.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any, get_args
+
+from rescorer.errors import FormatError, InputError, InvalidList
+from rescorer.formats.common import Write, add_location
+from rescorer.formats.io.json_records import describe_type
+from rescorer.formats.io.json_stream import JsonStream, yield_late_errors
+from rescorer.formats.io.sniff import Sample
+from rescorer.formats.io.text_io import Source, open_output, source_name
+from rescorer.formats.nbest.json_document import expect_object, open_documents
+from rescorer.formats.score_units import Base, Sign, Units, stream_to_nats
+from rescorer.types import Hypothesis, NBestList
+
+LISTS_KEY = "lists"
+BASES: Mapping[str, Base] = {
+    f"LOG_BASE_{base.upper().replace('.', '_')}": base  # LOG_BASE_1_0001
+    for base in get_args(Base)
+}
+SIGNS: Mapping[str, Sign] = {f"SCORE_SIGN_{sign.upper()}": sign for sign in get_args(Sign)}
+
+TYPE_NAMES: Mapping[type, str] = {dict: "an object", list: "an array", str: "a string"}
+
+
+def read_lists(source: Source) -> Iterator[NBestList | InputError]:
+    """Yield the lists of requests; a list without an id gets its number in the file as id.
+
+    Raises:
+        FormatError: If the source cannot be opened, or is not JSON with an array ``lists``.
+    """
+    return yield_late_errors(_read_lists(source, source_name(source)))
+
+
+def _read_lists(source: Source, file: str) -> Iterator[NBestList | InputError]:
+    numbers = count(1)
+    for line, record in _locate_lists(source, file):
+        if isinstance(record, FormatError):
+            yield record
+            continue
+        number = str(next(numbers))
+        try:
+            yield _parse_list(record, number)
+        except InvalidList as error:
+            yield add_location(error, file, line)
+
+
+def _locate_lists(source: Source, file: str) -> Iterator[tuple[int | None, Any]]:
+    """Yield line and value of each list, and the errors of lines that are not requests."""
+    documents = open_documents(source, file)
+    missing = f"expected a request with an array {LISTS_KEY!r}"
+    if not isinstance(documents, JsonStream):
+        for line, document in documents:
+            lists = document.get(LISTS_KEY) if isinstance(document, dict) else None
+            if isinstance(document, FormatError) or not isinstance(lists, list):
+                is_error = isinstance(document, FormatError)
+                yield line, document if is_error else FormatError(missing, file=file, line=line)
+            else:
+                yield from ((line, record) for record in lists)
+        return
+    expect_object(documents, file)
+    found = False
+    for key in documents.read_members():
+        if key == LISTS_KEY and documents.peek() == "[":
+            found = True
+            yield from ((None, documents.read_value()) for _ in documents.read_elements())
+        else:
+            documents.read_value()
+    documents.expect_end()
+    if not found:
+        raise FormatError(missing, file=file)
+
+
+def _parse_list(record: Any, number: str) -> NBestList:
+    record = _check(record, dict, "", number)
+    list_id = _check(record.get("id", ""), str, "id", number) or number
+    hypotheses = []
+    for index, item in enumerate(_check(record.get("hypotheses", []), list, "hypotheses", list_id)):
+        field = f"hypotheses[{index}]"
+        item = _check(item, dict, field, list_id)
+        text = _check(item.get("text", ""), str, f"{field}.text", list_id)
+        fields = _check(item.get("fields", {}), dict, f"{field}.fields", list_id)
+        hypotheses.append(Hypothesis(text, fields, item.get("partial") is True))
+    if not hypotheses:
+        raise InvalidList("no hypotheses; expected at least one", list_id=list_id)
+    streams: dict[str, tuple[float, ...]] = {}
+    for index, stream in enumerate(_check(record.get("streams", []), list, "streams", list_id)):
+        name, values = _parse_stream(stream, f"streams[{index}]", list_id, len(hypotheses))
+        if name in streams:
+            raise InvalidList("duplicate name", list_id=list_id, field=f"streams[{index}].name")
+        streams[name] = values
+    context = _check(record.get("context", ""), str, "context", list_id)
+    fields = _check(record.get("fields", {}), dict, "fields", list_id)
+    return NBestList(list_id, tuple(hypotheses), streams, context, fields=fields)
+
+
+def _parse_stream(stream: Any, field: str, list_id: str, n_values: int) -> tuple[str, tuple[float, ...]]:
+    stream = _check(stream, dict, field, list_id)
+    name = _check(stream.get("name"), str, f"{field}.name", list_id)
+    for key, known in (("base", [*BASES]), ("sign", [*SIGNS])):
+        if stream.get(key) not in known:
+            message = f"not declared; expected one of {', '.join(known)}"
+            raise InvalidList(message, list_id=list_id, field=f"{field}.{key}")
+    units = Units(BASES[stream["base"]], SIGNS[stream["sign"]])
+    values = _check(stream.get("values"), list, f"{field}.values", list_id)
+    if not name or len(values) != n_values or None in values:
+        message = f"{len(values)} values; expected a name and one number for each of {n_values} hypotheses"
+        raise InvalidList(message, list_id=list_id, field=field)
+    return name, stream_to_nats(name, values, units, list_id=list_id) or ()
+
+
+def _check(value: Any, kind: type, field: str, list_id: str) -> Any:
+    if not isinstance(value, kind):
+        message = f"expected {TYPE_NAMES[kind]}, got {describe_type(value)}"
+        raise InvalidList(message, list_id=list_id, field=field)
+    return value
+
+
+@contextmanager
+def writer(target: str | Path) -> Iterator[Write]:
+    """Write one request with all lists; scores are natural log-probabilities."""
+    is_first = True
+    with open_output(target) as stream:
+        stream.write(f'{{"{LISTS_KEY}": [')
+
+        def write(nbest: NBestList) -> None:
+            nonlocal is_first
+            record = json.dumps(_build_record(nbest), ensure_ascii=False)
+            stream.write(f"{'' if is_first else ','}\n{record}")
+            is_first = False
+
+        yield write
+        stream.write("\n]}\n")
+
+
+def _build_record(nbest: NBestList) -> dict[str, Any]:
+    units = {"base": "LOG_BASE_E", "sign": "SCORE_SIGN_LOG_PROB"}
+    hypotheses = [
+        {"text": h.text}
+        | ({"fields": dict(h.fields)} if h.fields else {})
+        | ({"partial": True} if h.partial else {})
+        for h in nbest.hypotheses
+    ]
+    record: dict[str, Any] = {"id": nbest.id, "hypotheses": hypotheses}
+    record["streams"] = [{"name": name, **units, "values": [*v]} for name, v in nbest.streams.items()]
+    record |= {"context": nbest.context} if nbest.context else {}
+    return record | ({"fields": dict(nbest.fields)} if nbest.fields else {})
+
+
+def looks_like(sample: Sample) -> str:
+    """Return the evidence that a file has this format, or an empty string."""
+    is_object = not sample.is_folder and sample.first.startswith("{")
+    match = is_object and re.match(rf'\s*\{{[^\[]*"{LISTS_KEY}"\s*:\s*\[', sample.text)
+    return f"a request of this service: JSON with an array {LISTS_KEY!r}" if match else ""
