@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -53,7 +53,7 @@ def parse_weights(values: Mapping[str, Any]) -> Weights:
         if name == "name":
             checked[name] = str(value)
         elif name == "tuned_on":
-            if not isinstance(value, (list, tuple)):
+            if isinstance(value, str) or not isinstance(value, Sequence):
                 raise ConfigError(f"weights.tuned_on is {value!r}; expected a list of fingerprints")
             checked[name] = tuple(str(fingerprint) for fingerprint in value)
         elif name in ("word", "oov"):

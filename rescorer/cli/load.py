@@ -16,6 +16,7 @@ from tqdm import tqdm
 from rescorer.cli.options.lists import FormatOption, ListInputOptions, MapOption, StreamOption
 from rescorer.cli.options.models import DtypeOption
 from rescorer.cli.output import or_dash
+from rescorer.errors import InputError
 from rescorer.types import NBestList
 
 if TYPE_CHECKING:
@@ -83,16 +84,9 @@ def load(
     refused ms   latency of refused calls (p99)
     health ms    latency of health checks (p99)
     """
-    from rescorer.errors import InputError
     from rescorer.load.stages import LoadPlan
 
-    valid_lists = [
-        nbest
-        for nbest in ListInputOptions(maps, streams, format_).read(lists)
-        if isinstance(nbest, NBestList)
-    ]
-    if not valid_lists:
-        raise InputError(f"{lists}: no valid lists; expected at least one")
+    valid_lists = read_valid_lists(lists, ListInputOptions(maps, streams, format_))
     plan = LoadPlan(
         seconds,
         clients,
@@ -106,6 +100,14 @@ def load(
         client_niceness,
     )
     run_load_test(bundle, valid_lists, weights, plan, as_json)
+
+
+def read_valid_lists(source: str, options: ListInputOptions) -> list[NBestList]:
+    """Read the valid lists of a file; raise InputError if there are none."""
+    valid_lists = [nbest for nbest in options.read(source) if isinstance(nbest, NBestList)]
+    if not valid_lists:
+        raise InputError(f"{source}: no valid lists; expected at least one")
+    return valid_lists
 
 
 def run_load_test(

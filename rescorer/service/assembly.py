@@ -12,6 +12,7 @@ import structlog
 
 from rescorer.cpu_count import count_cpus
 from rescorer.errors import BundleError, ConfigError
+from rescorer.service.api.call_memory import CallMemory
 from rescorer.service.api.shadow import Shadow
 from rescorer.service.api.stream_slots import StreamSlots
 from rescorer.service.engine.admission import Admission, Quota
@@ -112,6 +113,11 @@ def create_tracing(settings: ServiceSettings) -> Tracing | None:
     return create_otlp_tracing(
         settings.trace_endpoint, settings.trace_share, f"{socket.gethostname()}:{os.getpid()}"
     )
+
+
+def create_call_memory(settings: ServiceSettings, metrics: Metrics) -> CallMemory:
+    quota = Quota("bytes", settings.max_in_flight_bytes, settings.max_client_bytes)
+    return CallMemory(quota, settings.max_unread_s, metrics.unread_answers.inc)
 
 
 def create_repository(settings: ServiceSettings, pool: WorkerPool) -> ModelRepository:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import structlog
@@ -17,38 +16,33 @@ from grpc_reflection.v1alpha import reflection
 
 from rescorer.bundle import newest_version, read_manifest
 from rescorer.errors import ConfigError
-from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.admin_pb2_grpc import add_AdminServiceServicer_to_server
 from rescorer.protocol.v1.models_pb2_grpc import add_ModelServiceServicer_to_server
 from rescorer.protocol.v1.rescorer_pb2_grpc import add_RescorerServiceServicer_to_server
-from rescorer.service.api.auth import Authenticator, AuthInterceptor
-from rescorer.service.api.call_memory import CallMemory
+from rescorer.service.api.auth import Authenticator
 from rescorer.service.api.call_telemetry import Telemetry
 from rescorer.service.api.drain import Drain
 from rescorer.service.api.health import Health
-from rescorer.service.api.interceptors import ErrorInterceptor
 from rescorer.service.api.management import ADMIN_SERVICE, MODEL_SERVICE, AdminService, ModelService
 from rescorer.service.api.reload import Reloader
 from rescorer.service.api.rescorer_service import RescorerService
-from rescorer.service.api.slow_clients import SlowClientInterceptor
 from rescorer.service.assembly import (
     create_admission,
+    create_call_memory,
     create_repository,
     create_shadow,
     create_tracing,
     create_watches,
     create_workers,
 )
-from rescorer.service.engine.admission import Quota
 from rescorer.service.engine.batcher import Batcher
 from rescorer.service.engine.dispatch import Dispatcher
 from rescorer.service.engine.offload import Offloader
-from rescorer.service.engine.refusal_pacing import RefusalPacer
 from rescorer.service.engine.work_item import BatchScores, WorkItem
 from rescorer.service.gauges import Gauges
+from rescorer.service.interception import SERVICE, create_interceptors
 from rescorer.service.models.versions import Changes
 from rescorer.service.net.addresses import check_free
-from rescorer.service.net.clients_file import Role
 from rescorer.service.net.connection_limits import connection_options
 from rescorer.service.net.grpc_listener import create_grpc_server, watch_listening
 from rescorer.service.net.port_file import remove_port, write_port
@@ -64,19 +58,6 @@ from rescorer.service.workers.worker import Worker
 if TYPE_CHECKING:
     from rescorer.service.workers.model_host import LoadScorer
 
-SERVICE = pb.DESCRIPTOR.services_by_name["RescorerService"].full_name
-ROLES: Mapping[str, Role] = MappingProxyType(
-    {
-        SERVICE: "score",
-        MODEL_SERVICE: "score",
-        reflection.SERVICE_NAME: "score",
-        ADMIN_SERVICE: "admin",
-    }
-)
-"""The role that callers of each service need. The health service is open to all, because probes have no
-identity."""
-OWN_SERVICES = (SERVICE, MODEL_SERVICE, ADMIN_SERVICE)
-"""Services whose errors we turn into statuses; health and reflection create their own statuses."""
 HEALTH_NAMES = ("", SERVICE)
 """Names that health checks may ask for: the server as a whole, and the service."""
 
@@ -92,11 +73,6 @@ GC_THRESHOLDS = (10_000, 5, 3)
 """Thresholds of Python's garbage collector. The default of 700 new objects corresponds to three lists, and a
 tenth of the time was spent on scanning waiting lists. A full collection runs every 150,000 objects: gRPC
 leaves 60 objects (20 KB) in reference cycles for each call that it aborts."""
-
-MAX_ARRIVING_BYTES = 256 * 1024 * 1024
-"""Bound on the memory of requests that are still arriving, those of streams aside."""
-MIN_ARRIVING = 8
-"""Number of requests that may arrive at the same time, however large they may be."""
 
 MESSAGE_THREADS = 2
 """Threads that convert messages. Two, so that a large message does not delay all small ones; more would wait
@@ -160,11 +136,7 @@ class Server:
             self.metrics,
             self.shadow,
         )
-        self.memory = CallMemory(
-            Quota("bytes", settings.max_in_flight_bytes, settings.max_client_bytes),
-            settings.max_unread_s,
-            self.metrics.unread_answers.inc,
-        )
+        self.memory = create_call_memory(settings, self.metrics)
         self._gauges = Gauges(
             self.metrics,
             self.pool,
@@ -183,28 +155,8 @@ class Server:
         self._polling: asyncio.Task[None] | None = None
         self.health = Health(HEALTH_NAMES, create_watches(settings))
         self._serving_state = ServingState(self.health, self.metrics.ready, self.models, self.pool)
-        refusal_pacer = RefusalPacer()
         self.grpc_server = create_grpc_server(
-            [
-                SlowClientInterceptor(
-                    settings.max_wait_s,
-                    settings.max_idle_s,
-                    max(MIN_ARRIVING, MAX_ARRIVING_BYTES // settings.max_message_bytes),
-                    [reflection.SERVICE_NAME],
-                ),
-                AuthInterceptor(authenticator, ROLES, telemetry),
-                *(
-                    ErrorInterceptor(
-                        service,
-                        self._drain,
-                        telemetry,
-                        self.memory,
-                        refusal_pacer,
-                        settings.max_response_bytes if service == SERVICE else 0,
-                    )
-                    for service in OWN_SERVICES
-                ),
-            ],
+            create_interceptors(settings, authenticator, telemetry, self._drain, self.memory),
             settings.max_calls_per_connection,
             [
                 ("grpc.max_receive_message_length", settings.max_message_bytes),

@@ -38,8 +38,10 @@ def test_sigterm_finishes_calls_in_flight_and_exits_with_0(bundle, tmp_path):
     events = [line["event"] for line in lines]
     assert [event for event in events if not event.startswith(("call", "model"))] == [
         "listening",
+        "health has changed",
         "serving",
         "stopping",
+        "health has changed",
         "stopped",
     ]
     assert lines[0]["port"] == port

@@ -65,7 +65,7 @@ def test_writes_arpa_and_json_summary(run: Run, tmp_path: Path) -> None:
     assert (summary["n_words"], summary["n_sentences"], summary["n_unknown"]) == (227, 37, 0)
     assert summary["validation"]["n_tokens"] == 227 + 37
     assert 1 < summary["validation"]["perplexity"] < 28
-    assert [path.name for path in output.parent.iterdir()] == [output.name]
+    assert sorted(path.name for path in output.parent.iterdir()) == [output.name, f"{output.name}.text.json"]
 
 
 def test_prints_readable_summary(run: Run, tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_counts_unknown_words_only_on_request(tmp_path: Path) -> None:
         (["--vocabulary", "/dev/null"], "none of its 0 words"),
         (["--engine", "srilm"], "expected ours or lmplz"),
         (["--engine", "lmplz", "--count-unk"], "lmplz"),
-        (["--normaliser", "/dev/null"], "JSON"),
+        (["--normaliser", "/dev/null"], "expected a regular file"),
     ],
 )
 def test_reports_invalid_options_in_one_line(args: list[str], message: str, run: Run, tmp_path: Path) -> None:
@@ -177,7 +177,11 @@ def test_writes_the_words_of_a_binary_beside_it(run: Run, fake_tool: Callable, t
     fake_tool("build_binary", 'cp "$1" "$2"')
     output = tmp_path / "out" / "model.bin"
     assert run(TEXT, "-o", output, "--order", 2)[0] == 0
-    assert sorted(path.name for path in output.parent.iterdir()) == ["model.bin", "model.words.txt"]
+    assert sorted(path.name for path in output.parent.iterdir()) == [
+        "model.bin",
+        "model.bin.text.json",
+        "model.words.txt",
+    ]
     unigrams = {ngram[0] for ngram in read_arpa(output)[0]}
     assert set(output.with_suffix(".words.txt").read_text().split()) == unigrams - {"<unk>", "<s>", "</s>"}
 

@@ -114,7 +114,7 @@ def run_chaos(bundle: Path, lists: Sequence[NBestList], weights: str, plan: Chao
                 report = asyncio.run(asyncio.wait_for(run.run(tokens, lists, weights), plan.limit_s))
             elapsed_s = time.monotonic() - start
             metrics = read_metrics(f"127.0.0.1:{read_metrics_port(log)}")
-            workers = len(find_workers(pid))
+            workers = int(metrics.sum("workers_alive"))
             run.check(workers == plan.workers, f"expected {plan.workers} workers at the end, got {workers}")
         in_flight_lists = int(metrics.sum("in_flight_lists"))
         run.check(not in_flight_lists, f"{in_flight_lists} lists are in flight after all calls have ended")

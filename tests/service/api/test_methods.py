@@ -10,7 +10,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
-from rescorer.service.server import SERVICE
+from rescorer.service.interception import SERVICE
 from tests.support.servers import run_server
 from tests.support.stubs import LIMITS, make_list_message
 
