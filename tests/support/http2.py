@@ -30,6 +30,8 @@ from tools.fuzz.http2 import (
 HEADER_BYTES = 9
 
 HEADER_TABLE_SIZE, ENABLE_PUSH, MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE = range(1, 6)
+FIRST_WINDOW_BYTES = 65_535
+"""What may be sent before the server says more (RFC 9113, section 6.9.2)."""
 NO_WINDOW: Mapping[int, int] = MappingProxyType({INITIAL_WINDOW_SIZE: 0})
 """SETTINGS of a client that never lets the server send a byte of an answer."""
 
@@ -54,7 +56,7 @@ class Frame(NamedTuple):
 
 
 class RawConnection:
-    """An HTTP/2 connection that reads only when asked to.
+    """An HTTP/2 connection that reads only when asked to, or when the server's flow control demands it.
 
     Args:
         settings: SETTINGS to send, by identifier; ``NO_WINDOW`` keeps the server from sending answers.
@@ -81,6 +83,8 @@ class RawConnection:
         """All frames that were read, in the order in which they arrived."""
         self._unparsed = b""
         self._next_stream = 1
+        self._windows: dict[int, int] = {}  # bytes that the server lets us send, by stream; 0: in all
+        self._initial_window = FIRST_WINDOW_BYTES
         if handshake:
             self.send(PREFACE, frame(SETTINGS, 0, 0, encode_settings(settings)))
 
@@ -118,12 +122,13 @@ class RawConnection:
         fields = (header(key.encode(), value.encode()) for key, value in metadata.items())
         flags = END_HEADERS | (END_STREAM if end and not messages else 0)
         headers = frame(HEADERS, flags, stream, request_headers(path.encode(), *fields))
-        self.send(headers, *self._data_frames(stream, messages, end=end))
+        self.send(headers)
+        self._send_body(stream, messages, end=end)
         return stream
 
     def send_messages(self, stream: int, *messages: bytes, end: bool = False) -> None:
         """Send more serialized messages on an open stream."""
-        self.send(*self._data_frames(stream, messages, end=end))
+        self._send_body(stream, messages, end=end)
 
     def end(self, stream: int) -> None:
         """Close the sending half of a stream."""
@@ -157,6 +162,7 @@ class RawConnection:
         self._unparsed = self._unparsed[HEADER_BYTES + size :]
         stream = int.from_bytes(header_[5:9], "big") & 0x7FFF_FFFF
         self.frames.append(Frame(header_[3], header_[4], stream, payload[HEADER_BYTES:]))
+        self._note_windows(self.frames[-1])
         return self.frames[-1]
 
     def read_until_end(self, stream: int, timeout_s: float = 10.0) -> list[Frame]:
@@ -205,12 +211,31 @@ class RawConnection:
             self._unparsed += received
         return self._unparsed[:size]
 
-    @staticmethod
-    def _data_frames(stream: int, messages: tuple[bytes, ...], *, end: bool) -> Iterator[bytes]:
-        body = b"".join(map(grpc_message, messages))
-        for start in range(0, len(body), MAX_FRAME_BYTES):
-            last = end and start + MAX_FRAME_BYTES >= len(body)
-            yield frame(DATA, END_STREAM if last else 0, stream, body[start : start + MAX_FRAME_BYTES])
+    def _send_body(self, stream: int, messages: tuple[bytes, ...], *, end: bool) -> None:
+        body, start = b"".join(map(grpc_message, messages)), 0
+        while start < len(body):
+            while (size := min(MAX_FRAME_BYTES, self._window(0), self._window(stream))) <= 0:
+                if self.read() is None:
+                    raise ConnectionError("the server has closed the connection")
+            part = body[start : start + size]
+            start += len(part)
+            self.send(frame(DATA, END_STREAM if end and start >= len(body) else 0, stream, part))
+            for number in (0, stream):
+                self._windows[number] = self._window(number) - len(part)
+
+    def _window(self, stream: int) -> int:
+        return self._windows.get(stream, self._initial_window if stream else FIRST_WINDOW_BYTES)
+
+    def _note_windows(self, read: Frame) -> None:
+        """Note what the server lets us send."""
+        if read.kind == WINDOW_UPDATE:
+            self._windows[read.stream] = self._window(read.stream) + int.from_bytes(read.payload, "big")
+        elif read.kind == SETTINGS:
+            for name, value in struct.iter_unpack(">HI", read.payload):
+                if name == INITIAL_WINDOW_SIZE:
+                    for number in self._windows.keys() - {0}:
+                        self._windows[number] += value - self._initial_window
+                    self._initial_window = value
 
 
 def encode_settings(settings: Mapping[int, int]) -> bytes:

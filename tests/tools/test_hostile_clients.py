@@ -6,14 +6,16 @@ import random
 import socket
 from contextlib import ExitStack, suppress
 
+import grpc
 import pytest
 
 from rescorer import RescoredList
 from rescorer.client import NO_RETRY, Client
 from rescorer.protocol.messages import list_to_proto
 from tests.support.clients import make_list
+from tests.support.http2 import RESCORE
 from tests.support.servers import run_server
-from tools.fuzz.hostile import ATTACKS
+from tools.fuzz.hostile import CONNECTIONS, REQUESTS
 
 # gRPC's generators of streams that are open when the loop of the test ends are collected only later.
 IGNORE_LATE_GENERATORS = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -22,7 +24,7 @@ pytestmark = [pytest.mark.slow, IGNORE_LATE_GENERATORS]
 N_CONNECTIONS = 4
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
+@pytest.mark.parametrize("attack", CONNECTIONS, ids=lambda attack: attack.__name__)
 def test_others_are_served_while_hostile_clients_are_connected(attack, ngram_bundle):
     rng = random.Random(1)
     with ExitStack() as stack, run_server(ngram_bundle, grace_s=2) as server:  # stops before they disconnect
@@ -34,3 +36,19 @@ def test_others_are_served_while_hostile_clients_are_connected(attack, ngram_bun
         client.wait_ready(10)
         (answer,) = client.rescore([make_list()], timeout_s=10)
         assert isinstance(answer, RescoredList)
+
+
+@pytest.mark.parametrize("attack", REQUESTS, ids=lambda attack: attack.__name__)
+def test_requests_for_too_much_are_answered_or_refused(attack, ngram_bundle):
+    rng = random.Random(1)
+    options = [("grpc.max_receive_message_length", -1)]
+    with run_server(ngram_bundle) as server, grpc.insecure_channel(server.target, options) as channel:
+        send = channel.unary_unary(RESCORE)
+        codes = set()
+        for _ in range(20):
+            try:
+                send(attack(list_to_proto(make_list()), rng), timeout=60)
+            except grpc.RpcError as error:
+                codes.add(error.code())
+        refusals = {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND}
+        assert codes <= refusals

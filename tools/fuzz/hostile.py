@@ -1,4 +1,4 @@
-"""What a hostile client sends in valid HTTP/2: it does not read, does not end, or asks for far too much."""
+"""What hostile clients send: they do not read, do not end, or ask for far too much."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from tools.fuzz.http2 import (
     frame,
     grpc_message,
     request_headers,
-    valid_connection,
 )
 
 RESCORER_SERVICE = b"/rescorer.v1.RescorerService/"
 HEALTH_WATCH = b"/grpc.health.v1.Health/Watch"
 NO_WINDOW = struct.pack(">HI", 4, 0)
 """SETTINGS_INITIAL_WINDOW_SIZE 0: the server may not send a byte of an answer."""
+FIRST_WINDOW_BYTES = 65_535
+"""What a client may send before the server has answered (RFC 9113, section 6.9.2)."""
 LONG_NAME_CHARS = (300, 10_000, 500_000)
 """Lengths of names of streams, models, lists and weights."""
 
@@ -68,7 +69,7 @@ def long_names(nbest: pb.NBestList, rng: random.Random) -> bytes:
         request.weights_name = name
     else:
         request.weights.lm[name] = 1.0
-    return b"".join(valid_connection(RESCORER_SERVICE + b"Rescore", request.SerializeToString()))
+    return request.SerializeToString()
 
 
 def repeated_hypotheses(nbest: pb.NBestList, rng: random.Random) -> bytes:
@@ -81,7 +82,7 @@ def repeated_hypotheses(nbest: pb.NBestList, rng: random.Random) -> bytes:
         if position is not None:
             words[position] = f"w{number}"
         request.lists[0].hypotheses.add(text=" ".join(words))
-    return b"".join(valid_connection(RESCORER_SERVICE + b"Rescore", request.SerializeToString()))
+    return request.SerializeToString()
 
 
 def unfinished_request(nbest: pb.NBestList, rng: random.Random) -> bytes:
@@ -96,23 +97,23 @@ def unfinished_handshake(nbest: pb.NBestList, rng: random.Random) -> bytes:
     return PREFACE[: rng.randrange(len(PREFACE))]
 
 
-ATTACKS: tuple[Attack, ...] = (
+CONNECTIONS: tuple[Attack, ...] = (
     unread_watch,
     unread_answers,
     idle_streams,
-    long_names,
-    repeated_hypotheses,
     unfinished_request,
     unfinished_handshake,
 )
-
-
-def hostile_connection(nbest: pb.NBestList, rng: random.Random) -> bytes:
-    """Build what a hostile client sends over one connection."""
-    return rng.choice(ATTACKS)(nbest, rng)
+"""Build what a hostile client sends over one connection, which it leaves open."""
+REQUESTS: tuple[Attack, ...] = (long_names, repeated_hypotheses)
+"""Build requests of ``Rescore`` that ask for too much."""
 
 
 def unread_calls(path: bytes, message: bytes, n_calls: int) -> bytes:
-    """Build a connection that opens calls and lets the server send nothing."""
+    """Build a connection that opens calls and lets the server send nothing.
+
+    There are fewer calls if their messages would exceed what HTTP/2 allows to send at once.
+    """
+    n_calls = min(n_calls, max(1, FIRST_WINDOW_BYTES // (len(message) + 5)))
     calls = (b"".join(call_frames(path, message, 2 * number + 1)) for number in range(n_calls))
     return b"".join((PREFACE, frame(SETTINGS, 0, 0, NO_WINDOW), *calls))

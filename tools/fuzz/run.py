@@ -25,7 +25,7 @@ from rescorer.protocol.messages import list_to_proto
 from rescorer.protocol.v1 import models_pb2
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.types import NBestList
-from tools.fuzz.hostile import hostile_connection
+from tools.fuzz.hostile import CONNECTIONS, REQUESTS
 from tools.fuzz.http2 import malformed_connection
 from tools.fuzz.mutations import mutate_bytes, mutate_message
 from tools.support.growth import GrowthMonitor, GrowthReport
@@ -153,10 +153,10 @@ class FuzzRun:
 
     async def _send_requests(self, channel: grpc.aio.Channel) -> None:
         send_by_kind: dict[str, Callable[[], Awaitable[None]]] = {
-            "message": lambda: self._call(channel, with_broken_bytes=False),
-            "bytes": lambda: self._call(channel, with_broken_bytes=True),
+            "message": lambda: self._call_at_random(channel, with_broken_bytes=False),
+            "bytes": lambda: self._call_at_random(channel, with_broken_bytes=True),
             "conversation": self._open_malformed_connection,
-            "attack": self._attack,
+            "attack": lambda: self._attack(channel),
         }
         while self._remaining_requests > 0 and time.monotonic() < self._end:
             self._remaining_requests -= 1
@@ -164,11 +164,12 @@ class FuzzRun:
             self.kinds[kind] += 1
             await send_by_kind[kind]()
 
-    async def _call(self, channel: grpc.aio.Channel, *, with_broken_bytes: bool) -> None:
+    async def _call_at_random(self, channel: grpc.aio.Channel, *, with_broken_bytes: bool) -> None:
         (method,) = self._rng.choices(list(METHODS), METHOD_SHARES)
         request = self._make_request(method)
-        if with_broken_bytes:
-            request = mutate_bytes(request, self._rng)
+        await self._call(channel, method, mutate_bytes(request, self._rng) if with_broken_bytes else request)
+
+    async def _call(self, channel: grpc.aio.Channel, method: str, request: bytes) -> None:
         start = time.monotonic()
         try:
             response = await self._send(channel, method, request)
@@ -240,12 +241,16 @@ class FuzzRun:
                 await asyncio.wait_for(reader.read(), READ_TIMEOUT_S)
         writer.transport.abort()
 
-    async def _attack(self) -> None:
-        """Send what a hostile client sends, and leave the connection open for a while without reading."""
+    async def _attack(self, channel: grpc.aio.Channel) -> None:
+        """Ask for too much, or open a connection and leave it open for a while without reading."""
         rng = self._rng
+        attack = rng.choice((*CONNECTIONS, *REQUESTS))
+        data = attack(rng.choice(self._lists), rng)
+        if attack in REQUESTS:
+            return await self._call(channel, "Rescore", data)
         host, _, port = self._target.rpartition(":")
         _, writer = await asyncio.open_connection(host, int(port))
-        writer.write(hostile_connection(rng.choice(self._lists), rng))
+        writer.write(data)
         await asyncio.sleep(rng.uniform(0, MAX_HOLD_S))
         writer.transport.abort()
 
