@@ -143,8 +143,9 @@ async def guard(context: grpc.aio.ServicerContext, call: Call, pacer: RefusalPac
     except Exception as error:
         kind = error_kind(error)
         call.finish("call failed" if kind.hidden else "call refused", kind.code.name, error)
+        if (memory := current_memory.get(None)) is not None:
+            memory.shrink(call.request_bytes)  # no answer will be made
         if delay_s := pacer.delay_s(client_of(context)):
-            current_memory.get().shrink(call.request_bytes)  # no answer will be made
             await asyncio.sleep(min(delay_s, (context.time_remaining() or math.inf) / 2))
         await abort(context, error)
     else:

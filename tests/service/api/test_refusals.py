@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
@@ -218,3 +219,22 @@ def test_refused_requests_do_not_stay_in_memory(method, server):
         wait_until(lambda: count() - before < 40)  # the last ones of each accepting task may stay
     finally:
         gc.enable()
+
+
+def test_refusals_do_not_hold_the_memory_of_answers(ngram_bundle):
+    """Each held 16 MiB until its status was sent, so that the fourth of a client at a time was refused."""
+    invalid = pb.RescoreRequest(lists=[make_list_message()], weights_name="missing")
+
+    def call(stub: RescorerServiceStub) -> grpc.StatusCode:
+        with pytest.raises(grpc.RpcError) as raised:
+            stub.Rescore(invalid, timeout=30)
+        return raised.value.code()
+
+    with (
+        run_server(ngram_bundle) as server,
+        grpc.insecure_channel(server.target) as channel,
+        ThreadPoolExecutor(32) as threads,
+    ):
+        stub = RescorerServiceStub(channel)
+        codes = set(threads.map(call, [stub] * 200))
+    assert codes == {grpc.StatusCode.INVALID_ARGUMENT}
