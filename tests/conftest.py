@@ -95,6 +95,8 @@ def run(monkeypatch, capsys):
     """Run a command in this process; returns its exit code, standard output and standard error."""
     from rescorer.cli import main
 
+    monkeypatch.setenv("COLUMNS", "200")  # tables do not depend on the length of temporary paths
+
     def call(*arguments, command=None):
         monkeypatch.setattr(sys, "argv", ["command", *map(str, arguments)])
         code = 0

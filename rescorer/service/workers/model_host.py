@@ -48,7 +48,8 @@ class ModelHost:
         try:
             scorer = self._load(folder, self._device)
         except OSError as error:  # such as EIO; the disk may recover
-            raise BundleError(f"{folder}: cannot be read: {error.strerror}") from None
+            reason = os.strerror(error.errno) if error.errno else "input/output error"
+            raise BundleError(f"{folder}: cannot be read: {reason}") from None
         if not all(isinstance(model, NgramModel) for model in scorer.models.values()):
             from rescorer.lm.device import use_threads  # imports torch, which n-gram models do not need
 

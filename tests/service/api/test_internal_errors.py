@@ -100,4 +100,8 @@ def test_a_refused_model_does_not_quote_an_unexpected_error(tmp_path, monkeypatc
             for model in models.ListModels(models_pb2.ListModelsRequest()).models
             if model.state == models_pb2.MODEL_STATE_REFUSED
         ]
-    assert refused.reason == "tiny/2: unexpected error while loading; the server's log has the details"
+    assert SECRET not in refused.reason
+    if isinstance(error, OSError):
+        assert refused.reason.endswith("cannot be read: No space left on device")
+    else:
+        assert refused.reason == "tiny/2: unexpected error while loading; the server's log has the details"
