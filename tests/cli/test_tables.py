@@ -76,7 +76,7 @@ def test_every_module_that_makes_tables_is_tested():
     files = [file for folder in folders for file in folder.rglob("*.py") if file.stem != "tables"]
     users = [file for file in files if "FoldingTable" in file.read_text(encoding="utf-8")]
     assert {
-        f"{file.parts[-3]} bench" if file.stem == "bench" and "training" in file.parts else file.stem
+        f"{file.parts[-3]} bench" if file.stem == "bench" and folders[1] in file.parents else file.stem
         for file in users
     } == TABLE_USERS
     assert [file for file in files if "rich.table" in file.read_text(encoding="utf-8")] == []
