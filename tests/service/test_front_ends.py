@@ -190,7 +190,7 @@ def test_sigterm_lets_calls_finish_in_all_front_ends(tmp_path):
 
 def test_replaces_a_hanging_front_end_and_keeps_restarting_a_worker_that_works(tmp_path, lists):
     with (
-        run_two_front_ends(tmp_path, "--worker-timeout-s", "4") as (process, server),
+        run_two_front_ends(tmp_path, "--worker-timeout-s", "10") as (process, server),
         server.client() as client,
     ):
         hanging_pid = server.front_end_pids()[0]

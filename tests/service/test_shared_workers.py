@@ -111,14 +111,14 @@ def test_both_front_ends_answer_while_a_model_loads_longer_than_a_batch_may_take
 
 
 def test_a_model_that_takes_too_long_to_load_is_refused_by_all_front_ends(tmp_path, slow):
-    with run_two_front_ends(tmp_path, "--load-timeout-s", "2") as (_, server), server.client() as client:
+    with run_two_front_ends(tmp_path, "--load-timeout-s", "6") as (_, server), server.client() as client:
         serving = find_workers(server.pid)
         slow.delay("tiny/2", 60)
         add_version(server.folder.parent, "tiny/2")
         began = time.monotonic()
         changes = reload(server)
-        assert time.monotonic() - began < 20
-        reason = "tiny/2: was not loaded within the 2 s of load_timeout_s"
+        assert time.monotonic() - began < 30
+        reason = "tiny/2: was not loaded within the 6 s of load_timeout_s"
         assert dict(changes.refused) == {"tiny/2": reason}
         assert {client.rescore(LISTS)[0].model for _ in range(CONNECTIONS)} == {"tiny/1"}
         wait_until(lambda: find_workers(server.pid) == serving)
