@@ -64,8 +64,9 @@ class Folder:
     def read_bytes(self, name: str, max_bytes: int) -> bytes:
         """Read a whole file; raise BundleError if it is larger than ``max_bytes``."""
         with self.open(name) as stream:
-            check_size(self.path / name, os.fstat(stream.fileno()).st_size, max_bytes)
-            return stream.read(max_bytes)
+            size = os.fstat(stream.fileno()).st_size
+            check_size(self.path / name, size, max_bytes)
+            return stream.read(size)  # a reader sets aside what it is asked for, hence not `max_bytes`
 
     def read_json(self, name: str) -> dict[str, Any]:
         """Read a JSON object; raise BundleError if it cannot be read or is not within the bounds."""

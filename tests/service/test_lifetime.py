@@ -58,15 +58,16 @@ def test_health_reports_serving_between_load_and_stop(bundle):
 
 
 def test_drain_waits_until_no_call_has_arrived_for_a_while():
-    class Context:
-        def add_done_callback(self, _) -> None: ...
-
     async def measure_wait_s(calls: int) -> float:
         drain, began = Drain(), time.monotonic()
         waiting = asyncio.create_task(drain.wait_until_quiet(0.2, 1.0))
+
+        async def call() -> None:
+            drain.add_call()
+
         for _ in range(calls):
             await asyncio.sleep(0.05)
-            drain.add_call(Context())
+            await asyncio.create_task(call())
         await waiting
         return time.monotonic() - began
 

@@ -86,7 +86,7 @@ def test_answers_and_drains_if_stderr_cannot_be_written(ngram_bundle, tmp_path, 
         unwritable_stderr(kind) as stderr,
         serve(ngram_bundle, tmp_path, "--front-ends", front_ends, stderr=stderr) as process,
         connect(tmp_path) as client,
-        connect(tmp_path, model="x" * 100_000) as mistaken_client,
+        connect(tmp_path, model="x" * 1_000) as mistaken_client,
     ):
         client.wait_ready(60)
         for _ in range(60):
