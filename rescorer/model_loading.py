@@ -12,7 +12,7 @@ from rescorer.lm.base import LanguageModel
 from rescorer.lm.files.word_list import read_words
 from rescorer.lm.ngram import NgramModel
 from rescorer.lm.vocabulary_alignment import align_vocabularies
-from rescorer.safe_files import Folder
+from rescorer.safe_input.files import Folder
 
 
 def load_bundle_models(

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 from rescorer.errors import ConfigError, quote
-from rescorer.patterns import check_patterns, compile_patterns, matches
+from rescorer.safe_input.patterns import check_patterns, compile_patterns, matches
 
 DEFAULT_DROP_PATTERNS = (
     r"</?s>",  # sentence marks

@@ -24,7 +24,7 @@ from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.ngram import NgramModel
 from rescorer.lm.vocabulary_alignment import align_vocabularies
 from rescorer.pipeline import MAX_BATCH_WORDS, Rescorer
-from rescorer.safe_files import Folder
+from rescorer.safe_input.files import Folder
 from rescorer.text import Normaliser
 from rescorer.trie import Words
 from rescorer.types import NBestList, Weights

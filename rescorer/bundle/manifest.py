@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from rescorer.bounded_json import MAX_JSON_BYTES
 from rescorer.errors import BundleError
 from rescorer.lm.files.network_files import NETWORK_FILES
-from rescorer.safe_files import MAX_FILES, SealedFolder, check_name, check_regular, check_size
+from rescorer.safe_input.files import MAX_FILES, SealedFolder, check_name, check_regular, check_size
+from rescorer.safe_input.json import MAX_JSON_BYTES
 
 SCHEMA = 1
 MANIFEST, TEXT, WEIGHTS = "manifest.json", "text.json", "weights"

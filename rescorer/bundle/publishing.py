@@ -11,7 +11,7 @@ from typing import Any
 
 from rescorer.bundle.manifest import MANIFEST, SCHEMA, WEIGHTS
 from rescorer.errors import BundleError, ConfigError
-from rescorer.safe_files import SealedFolder, sha256
+from rescorer.safe_input.files import SealedFolder, sha256
 
 
 def publish(folder: Path, fill: Callable[[Path], dict[str, Any]]) -> None:

@@ -18,7 +18,7 @@ from rescorer.bundle.manifest import (
 )
 from rescorer.errors import BundleError, ConfigError, did_you_mean
 from rescorer.lm.mixture import check_mixture
-from rescorer.safe_files import Folder, SealedFolder
+from rescorer.safe_input.files import Folder, SealedFolder
 from rescorer.score_combination import MIXTURE, parse_weights
 from rescorer.text import Normaliser, NormaliserSettings
 from rescorer.types import Weights

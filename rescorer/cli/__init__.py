@@ -12,21 +12,21 @@ from typing import Annotated
 import typer
 
 from rescorer.cli.bench import bench
-from rescorer.cli.config import config
 from rescorer.cli.convert import convert
-from rescorer.cli.evaluate import evaluate
-from rescorer.cli.health import health
-from rescorer.cli.inspect import inspect
-from rescorer.cli.load import load
+from rescorer.cli.evaluation.evaluate import evaluate
+from rescorer.cli.evaluation.inspect import inspect
+from rescorer.cli.evaluation.tune import tune
 from rescorer.cli.options.settings import SettingsCommand
 from rescorer.cli.output import PLAIN_HELP, version_option
 from rescorer.cli.rescore import rescore
 from rescorer.cli.score import score
 from rescorer.cli.seal import seal_bundle
-from rescorer.cli.serve import serve
-from rescorer.cli.token import token
-from rescorer.cli.top.command import top
-from rescorer.cli.tune import tune
+from rescorer.cli.service.config import config
+from rescorer.cli.service.health import health
+from rescorer.cli.service.load import load
+from rescorer.cli.service.serve import serve
+from rescorer.cli.service.token import token
+from rescorer.cli.service.top.command import top
 from rescorer.errors import ConfigError, InputError, ModelError, RescorerError
 
 EXIT_CODES: tuple[tuple[type[RescorerError], int, str], ...] = (

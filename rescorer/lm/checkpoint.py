@@ -23,7 +23,7 @@ from rescorer.lm.files.network_files import (
 )
 from rescorer.lm.kernels.quantisation import dequantise_tensors, quantise_tensors
 from rescorer.lm.networks import NeuralModel
-from rescorer.safe_files import Folder, descriptor_path
+from rescorer.safe_input.files import Folder, descriptor_path
 from rescorer.vocabulary import Vocabulary
 
 

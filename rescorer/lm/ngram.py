@@ -17,7 +17,7 @@ from rescorer.lm.base import EdgeScores
 from rescorer.lm.files.arpa import TextCopy, is_gzip, read_arpa, starts_like_arpa
 from rescorer.lm.files.kenlm_binary import read_kenlm_header
 from rescorer.profiling import Phase, phase
-from rescorer.safe_files import descriptor_path, open_regular
+from rescorer.safe_input.files import descriptor_path, open_regular
 from rescorer.trie import HypothesisTrie
 from rescorer.vocabulary import END, SPECIAL_TOKENS, UNKNOWN
 

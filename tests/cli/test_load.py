@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from rescorer.cli.load import HEADER, format_stage
+from rescorer.cli.service.load import HEADER, format_stage
 from rescorer.errors import ServiceError
 from rescorer.load.client import ClientConfig
 from rescorer.load.client_processes import run_clients

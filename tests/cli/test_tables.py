@@ -10,10 +10,10 @@ from functools import partial
 
 import pytest
 
-from rescorer.cli.load import HEADER, format_stage
 from rescorer.cli.render.tables import FoldingTable, print_out
-from rescorer.cli.top.command import render
-from rescorer.cli.top.scrape import ModelSnapshot, Quantiles, Scrape, compare
+from rescorer.cli.service.load import HEADER, format_stage
+from rescorer.cli.service.top.command import render
+from rescorer.cli.service.top.scrape import ModelSnapshot, Quantiles, Scrape, compare
 from rescorer.load.stages import StageResult
 from rescorer_training.cli import main as train
 from rescorer_training.cli.run import print_report

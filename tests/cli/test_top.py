@@ -16,8 +16,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from rescorer.cli import app
-from rescorer.cli.top.command import render
-from rescorer.cli.top.scrape import Scrape, compare, quantile
+from rescorer.cli.service.top.command import render
+from rescorer.cli.service.top.scrape import Scrape, compare, quantile
 from rescorer.errors import Unavailable
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub

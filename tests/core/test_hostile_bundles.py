@@ -13,7 +13,7 @@ from rescorer.bundle import read_bundle, seal
 from rescorer.errors import BundleError
 from rescorer.lm.ngram import NgramModel
 from rescorer.model_loading import load_bundle_models
-from rescorer.safe_files import SealedFolder
+from rescorer.safe_input.files import SealedFolder
 from rescorer.service.models.metadata import read_model_facts
 from tests.support.bounds import bounded
 from tests.support.hostile_bundles import PATH_ATTACKS, SECRET, SIZE_ATTACKS, write_hostile

@@ -16,7 +16,7 @@ import grpc
 import pytest
 
 from rescorer import Hypothesis, NBestList, RescoredList, Rescorer
-from rescorer.cli.top.scrape import compare, read_metrics
+from rescorer.cli.service.top.scrape import compare, read_metrics
 from rescorer.client import NO_RETRY
 from rescorer.client.identity import auth_metadata
 from rescorer.load.resources import process_tree

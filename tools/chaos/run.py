@@ -18,7 +18,7 @@ from pathlib import Path
 
 import grpc
 
-from rescorer.cli.top.scrape import read_metrics
+from rescorer.cli.service.top.scrape import read_metrics
 from rescorer.client.identity import auth_metadata
 from rescorer.errors import ServiceError
 from rescorer.load.server import run_server

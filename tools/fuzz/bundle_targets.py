@@ -13,7 +13,7 @@ from rescorer.lm.files.kenlm_binary import read_kenlm_header
 from rescorer.lm.files.network_config import NetworkConfig
 from rescorer.lm.files.network_files import NETWORK_FILES, read_config, read_vocabulary
 from rescorer.lm.files.parameter_shapes import parameter_shapes
-from rescorer.safe_files import Folder, open_regular
+from rescorer.safe_input.files import Folder, open_regular
 from rescorer.score_combination import parse_weights, weights_to_dict
 from rescorer.text import NormaliserSettings
 from rescorer.types import Weights

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from rescorer.errors import BundleError
-from rescorer.safe_files import open_regular
+from rescorer.safe_input.files import open_regular
 from rescorer.vocabulary import SPECIAL_TOKENS
 
 BLOCK_BYTES = 1 << 16

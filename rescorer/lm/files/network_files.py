@@ -7,11 +7,11 @@ import os
 from collections.abc import Mapping
 from typing import Any, BinaryIO, NamedTuple, TypeGuard
 
-from rescorer.bounded_json import parse_json
 from rescorer.errors import BundleError
 from rescorer.lm.files.network_config import NetworkConfig
 from rescorer.lm.files.parameter_shapes import parameter_shapes
-from rescorer.safe_files import Folder
+from rescorer.safe_input.files import Folder
+from rescorer.safe_input.json import parse_json
 from rescorer.vocabulary import Vocabulary
 
 CONFIG_FILE, WEIGHTS_FILE, VOCABULARY_FILE = "config.json", "model.safetensors", "vocabulary.txt"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rescorer.errors import BundleError
-from rescorer.safe_files import Folder
+from rescorer.safe_input.files import Folder
 
 MAX_BYTES = 1 << 28
 """Largest word list: 20 million words of 12 bytes."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from rescorer.bundle import MANIFEST, read_manifest
 from rescorer.errors import BundleError
-from rescorer.safe_files import SealedFolder
+from rescorer.safe_input.files import SealedFolder
 
 Fingerprint = tuple[tuple[str, int, int], ...]
 """Path, size and modification time of every file of a folder."""

@@ -13,7 +13,7 @@ from rescorer.lm.files.kenlm_binary import read_kenlm_header
 from rescorer.lm.files.network_files import read_config
 from rescorer.lm.files.parameter_shapes import parameter_shapes
 from rescorer.lm.files.word_list import read_words
-from rescorer.safe_files import Folder
+from rescorer.safe_input.files import Folder
 from rescorer.vocabulary import SPECIAL_TOKENS
 
 WORD_BYTES = 200

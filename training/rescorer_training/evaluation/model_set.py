@@ -16,7 +16,7 @@ from rescorer.lm.mixture import check_mixture
 from rescorer.lm.ngram import NgramModel
 from rescorer.lm.vocabulary_alignment import align_vocabularies
 from rescorer.model_loading import load_bundle_models, load_network
-from rescorer.safe_files import Folder
+from rescorer.safe_input.files import Folder
 from rescorer.text import Normaliser
 from rescorer_training.data.normalisation import common_normaliser, recorded_normalisers
 

@@ -20,7 +20,7 @@ from rescorer.lm.files.arpa import is_arpa
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.vocabulary_alignment import align_vocabularies
 from rescorer.model_loading import load_ngram
-from rescorer.safe_files import Folder
+from rescorer.safe_input.files import Folder
 from rescorer.score_combination import MIXTURE, weights_to_dict
 from rescorer.text import Normaliser
 from rescorer.types import Weights

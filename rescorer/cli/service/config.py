@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from rescorer.cli.options.settings import collected_options
-from rescorer.cli.serve import ConfigOption
+from rescorer.cli.service.serve import ConfigOption
 
 if TYPE_CHECKING:
     from rescorer.service.config_sources import Given

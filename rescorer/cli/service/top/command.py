@@ -18,7 +18,7 @@ from rescorer.cli.output import or_dash
 from rescorer.cli.render.tables import FoldingTable, print_out
 
 if TYPE_CHECKING:
-    from rescorer.cli.top.scrape import Quantiles, Snapshot
+    from rescorer.cli.service.top.scrape import Quantiles, Snapshot
 
 
 def top(
@@ -53,7 +53,7 @@ def top(
 
 def take_snapshots(address: str, interval_s: float) -> Iterator[Snapshot]:
     """Yield a snapshot after each interval, endlessly; raise Unavailable if the metrics cannot be read."""
-    from rescorer.cli.top.scrape import compare, read_metrics
+    from rescorer.cli.service.top.scrape import compare, read_metrics
 
     before = read_metrics(address)
     while True:

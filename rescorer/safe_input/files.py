@@ -14,8 +14,8 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from rescorer.bounded_json import MAX_JSON_BYTES, parse_json
 from rescorer.errors import BundleError
+from rescorer.safe_input.json import MAX_JSON_BYTES, parse_json
 
 MAX_FILES = 1000
 """Largest number of files and folders in a sealed folder."""
