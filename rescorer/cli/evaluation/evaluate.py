@@ -32,16 +32,12 @@ from rescorer.cli.output import SEE_JSON, SOME_REJECTED, Rejections
 from rescorer.cli.render.error_rates import render_error_rates, warn_if_worse
 from rescorer.cli.render.tables import print_out
 from rescorer.errors import ConfigError, FormatError, InvalidList
+from rescorer.evaluation.comparison.scored_lists import score_lists, score_references
+from rescorer.evaluation.comparison.systems import compare_systems, weights_by_system
 from rescorer.evaluation.error_rate.counting import CountingSettings
 from rescorer.evaluation.error_rate.oracle import Selection, evaluate_list, select_hypotheses
 from rescorer.evaluation.error_rate.report import Report, build_report
 from rescorer.evaluation.error_rate.shared_lists import ListKey, find_shared_lists, index_lists
-from rescorer.evaluation.tuning.comparison import (
-    compare_systems,
-    score_lists,
-    score_references,
-    weights_by_system,
-)
 from rescorer.evaluation.tuning.fingerprint import count_tuning_lists
 from rescorer.pipeline import Rescorer
 from rescorer.text import Normaliser

@@ -25,17 +25,15 @@ from rescorer.cli.output import Rejections
 from rescorer.cli.render.error_rates import render_error_rates, warn_if_worse
 from rescorer.cli.render.tables import print_out
 from rescorer.errors import ConfigError, FormatError
-from rescorer.evaluation.error_rate.report import Report, build_report
-from rescorer.evaluation.tuning.comparison import (
-    ScoredList,
-    cross_validate,
+from rescorer.evaluation.comparison.rankings import (
     name_selected_first_pass,
     rank_by_first_pass,
     rerank,
-    score_lists,
     select_by_first_pass,
-    tune_weights,
 )
+from rescorer.evaluation.comparison.scored_lists import ScoredList, score_lists
+from rescorer.evaluation.comparison.tuned import cross_validate, tune_weights
+from rescorer.evaluation.error_rate.report import Report, build_report
 from rescorer.evaluation.tuning.fingerprint import fingerprint_list
 from rescorer.evaluation.tuning.folds import describe_folds
 from rescorer.pipeline import Rescorer

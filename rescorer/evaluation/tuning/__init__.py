@@ -1,4 +1,4 @@
-"""Search for the weights with the fewest errors, and compare systems on the same lists.
+"""Tuning of weights by their errors on lists with references.
 
-Scored lists with references come in; weights, cross-validated errors and comparison reports come out.
+Components and errors per list come in; weights and cross-validated errors come out.
 """
