@@ -12,11 +12,11 @@ import structlog
 
 from rescorer.cpu_count import count_cpus
 from rescorer.errors import BundleError, ConfigError
-from rescorer.service.api.call_memory import CallMemory
 from rescorer.service.api.shadow import Shadow
-from rescorer.service.api.stream_slots import StreamSlots
 from rescorer.service.engine.admission import Admission, Quota
 from rescorer.service.engine.batcher import Batcher
+from rescorer.service.limits.call_memory import CallMemory
+from rescorer.service.limits.stream_slots import StreamSlots
 from rescorer.service.models.discovery import find_versions, select_versions
 from rescorer.service.models.repository import ModelRepository
 from rescorer.service.observability.metrics import Metrics

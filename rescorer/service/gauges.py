@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 from prometheus_client import Gauge
 
-from rescorer.service.api.call_memory import CallMemory
-from rescorer.service.api.stream_slots import StreamSlots
 from rescorer.service.engine.admission import Admission
 from rescorer.service.engine.batcher import Batcher
+from rescorer.service.limits.call_memory import CallMemory
+from rescorer.service.limits.stream_slots import StreamSlots
 from rescorer.service.models.repository import ModelRepository
 from rescorer.service.observability.metrics import READ_TIMEOUT_S, Metrics
 from rescorer.service.observability.process_memory import resident_bytes

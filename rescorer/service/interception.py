@@ -10,13 +10,13 @@ from grpc_reflection.v1alpha import reflection
 
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.service.api.auth import Authenticator, AuthInterceptor
-from rescorer.service.api.call_memory import CallMemory
 from rescorer.service.api.call_telemetry import Telemetry
 from rescorer.service.api.drain import Drain
 from rescorer.service.api.interceptors import ErrorInterceptor
 from rescorer.service.api.management import ADMIN_SERVICE, MODEL_SERVICE
-from rescorer.service.api.slow_clients import SlowClientInterceptor
-from rescorer.service.engine.refusal_pacing import RefusalPacer
+from rescorer.service.limits.call_memory import CallMemory
+from rescorer.service.limits.refusal_pacing import RefusalPacer
+from rescorer.service.limits.slow_clients import SlowClientInterceptor
 from rescorer.service.net.clients_file import Role
 from rescorer.service.settings import ServiceSettings
 

@@ -14,8 +14,8 @@ from rescorer.protocol.messages import write_ranking
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.score_combination import MIXTURE, OOV
 from rescorer.service.api.planning import prepare_lists
-from rescorer.service.api.request_limits import check_request
-from rescorer.service.api.response_size import check_response_size
+from rescorer.service.limits.request_size import check_request
+from rescorer.service.limits.response_size import check_response_size
 from rescorer.service.settings import ServiceSettings
 from tools.worst.shapes import Shape
 

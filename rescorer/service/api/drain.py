@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any, TypeVar
 
 from rescorer.errors import Unavailable
-from rescorer.service.api.stream_slots import StreamSlot
+from rescorer.service.limits.stream_slots import StreamSlot
 from rescorer.service.net.grpc_listener import on_call_done
 
 Message = TypeVar("Message")

@@ -20,7 +20,7 @@ from grpc_health.v1.health_pb2 import (  # type: ignore[attr-defined]  # the stu
 from grpc_health.v1.health_pb2_grpc import HealthServicer
 
 from rescorer.errors import Overloaded
-from rescorer.service.api.stream_slots import StreamSlots
+from rescorer.service.limits.stream_slots import StreamSlots
 
 SERVING, NOT_SERVING = HealthCheckResponse.SERVING, HealthCheckResponse.NOT_SERVING
 Status = HealthCheckResponse.ServingStatus

@@ -19,11 +19,11 @@ from grpc_status import rpc_status
 from rescorer.errors import InputError
 from rescorer.profiling import Phase
 from rescorer.protocol.status import error_kind, retry_after_ms, status_from_error
-from rescorer.service.api.call_memory import CallMemory, current_memory
 from rescorer.service.api.call_telemetry import Call, Telemetry
 from rescorer.service.api.caller import client_of
 from rescorer.service.api.drain import Drain
-from rescorer.service.engine.refusal_pacing import RefusalPacer
+from rescorer.service.limits.call_memory import CallMemory, current_memory
+from rescorer.service.limits.refusal_pacing import RefusalPacer
 from rescorer.service.observability.request_id import REQUEST_ID, bind_request_id
 from rescorer.service.observability.timings import PhaseTiming, label
 

@@ -26,9 +26,9 @@ from rescorer.protocol.status import error_kind, status_from_error
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.ranking import Ranking
 from rescorer.score_combination import totals
-from rescorer.service.api.request_limits import check_list
-from rescorer.service.api.response_size import check_list_response_size
 from rescorer.service.engine.dispatch import ListOutcome
+from rescorer.service.limits.request_size import check_list
+from rescorer.service.limits.response_size import check_list_response_size
 from rescorer.service.observability.metrics import Metrics
 from rescorer.service.settings import ServiceSettings
 from rescorer.trie import Words

@@ -15,7 +15,6 @@ from rescorer.errors import Overloaded
 from rescorer.list_ranker import ListRanker
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceServicer
-from rescorer.service.api.call_memory import current_memory
 from rescorer.service.api.call_telemetry import current_call
 from rescorer.service.api.caller import client_of
 from rescorer.service.api.drain import Drain
@@ -28,13 +27,14 @@ from rescorer.service.api.planning import (
     write_response,
     write_text_scores,
 )
-from rescorer.service.api.request_limits import check_request, check_texts
-from rescorer.service.api.response_size import check_response_size, check_text_response_size
 from rescorer.service.api.shadow import Shadow
-from rescorer.service.api.stream_slots import StreamSlots
 from rescorer.service.engine.admission import Admission
 from rescorer.service.engine.dispatch import CallContext, Dispatcher, ListOutcome
 from rescorer.service.engine.offload import Offloader
+from rescorer.service.limits.call_memory import current_memory
+from rescorer.service.limits.request_size import check_request, check_texts
+from rescorer.service.limits.response_size import check_response_size, check_text_response_size
+from rescorer.service.limits.stream_slots import StreamSlots
 from rescorer.service.models.repository import ModelRepository
 from rescorer.service.net.grpc_listener import on_call_done
 from rescorer.service.observability.metrics import Metrics

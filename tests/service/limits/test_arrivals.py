@@ -9,8 +9,8 @@ import pytest
 
 from rescorer import RescoredList
 from rescorer.client import NO_RETRY, Client
-from rescorer.service.api import arrivals, slow_clients
-from rescorer.service.api.arrivals import Arrivals
+from rescorer.service.limits import arrivals, slow_clients
+from rescorer.service.limits.arrivals import Arrivals
 from tests.support.clients import make_list
 from tests.support.http2 import RESCORE, RawConnection, grpc_code
 from tests.support.servers import run_server

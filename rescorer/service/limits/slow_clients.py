@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
-from rescorer.service.api.arrivals import Arrivals
+from rescorer.service.limits.arrivals import Arrivals
 
 
 class SlowClientInterceptor(grpc.aio.ServerInterceptor):

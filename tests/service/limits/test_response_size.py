@@ -15,7 +15,7 @@ from rescorer.list_ranker import ListRanker, PreparedList
 from rescorer.protocol.messages import text_score_to_proto, weights_to_proto
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
-from rescorer.service.api.response_size import (
+from rescorer.service.limits.response_size import (
     LIST_STATUS_BYTES,
     RESPONSE_BYTES,
     check_response_size,
