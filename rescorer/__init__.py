@@ -20,6 +20,7 @@ from rescorer.errors import (
     ScoringError,
 )
 from rescorer.types import (
+    DecisionRule,
     Hypothesis,
     NBestList,
     RescoredHypothesis,
@@ -31,6 +32,7 @@ from rescorer.types import (
 __all__ = [
     "BundleError",
     "ConfigError",
+    "DecisionRule",
     "FormatError",
     "Hypothesis",
     "InputError",

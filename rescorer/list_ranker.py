@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rescorer.bundle import Bundle, check_weights
+from rescorer.decision.rules import apply_rule
 from rescorer.errors import InvalidList, quote
 from rescorer.lm.base import EdgeScores
 from rescorer.lm.mixture import mix_scores
@@ -20,7 +21,7 @@ from rescorer.profiling import Phase, phase
 from rescorer.ranking import Ranking, find_empty, ranking
 from rescorer.score_combination import MIXTURE, OOV, WORDS, totals
 from rescorer.trie import HypothesisTrie, Words
-from rescorer.types import NBestList, TextScore, Weights
+from rescorer.types import DecisionRule, NBestList, TextScore, Weights
 
 MAX_WORDS = 100_000
 """Maximum number of words in a hypothesis or context; no real sentence is longer."""
@@ -111,20 +112,23 @@ class ListRanker:
         *,
         merge: bool = False,
         drop_empty: bool = False,
+        decision: DecisionRule | None = None,
     ) -> Ranking:
-        """Rank one list by its totals.
+        """Rank one list by its totals and a decision rule.
 
         Args:
             sums: the result of ``sentence_sums`` for this list's hypotheses.
             merge: merge hypotheses with equal canonical words, adding their probabilities.
             drop_empty: drop hypotheses without canonical words; the first one stays if all are empty.
+            decision: the rule that decides; None for that of the weights.
 
         Raises:
-            InvalidList: a total is not finite.
+            InvalidList: a total is not finite, or the list is too long for the rule.
         """
         components = components_of(prepared, sums)
         total = totals(components, weights)
-        return rank_prepared(prepared, components, total, merge=merge, drop_empty=drop_empty)
+        ranked = rank_prepared(prepared, components, total, merge=merge, drop_empty=drop_empty)
+        return apply_rule(ranked, decision or weights.decision, prepared.words)
 
     def text_scores(
         self,

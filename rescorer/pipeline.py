@@ -23,7 +23,7 @@ from rescorer.profiling import Phase, phase
 from rescorer.score_combination import MIXTURE, OOV
 from rescorer.trie import HypothesisTrie, Words, build_trie
 from rescorer.trie_scorer import TrieScorer
-from rescorer.types import NBestList, RescoredList, TextScore, Weights
+from rescorer.types import DecisionRule, NBestList, RescoredList, TextScore, Weights
 
 MAX_BATCH_WORDS = 65_536
 """Default number of words per batch. At hidden size 200, a network needs 1 KB per word: 64 MB for such a
@@ -76,6 +76,7 @@ class Rescorer:
         self,
         lists: Sequence[NBestList],
         weights: Weights | None = None,
+        decision: DecisionRule | None = None,
         *,
         merge: bool = False,
         drop_empty: bool = False,
@@ -85,6 +86,7 @@ class Rescorer:
 
         Args:
             weights: weights of the totals; None for the bundle's default.
+            decision: rule that decides by the totals; None for that of the weights.
             merge: merge hypotheses with equal canonical words, adding their probabilities.
             drop_empty: drop hypotheses without canonical words; the first one stays if all are empty.
             model: name, or ``name/version``, that the bundle must have, as in calls of ``Client``.
@@ -93,7 +95,7 @@ class Rescorer:
             InvalidList: a list cannot be scored; use ``rescore_each`` to score the others.
             ConfigError: the weights do not fit the bundle, or the model is another.
         """
-        answers = self.rescore_each(lists, weights, merge=merge, drop_empty=drop_empty, model=model)
+        answers = self.rescore_each(lists, weights, decision, merge=merge, drop_empty=drop_empty, model=model)
         for answer in answers:
             if isinstance(answer, InputError):
                 raise answer
@@ -103,6 +105,7 @@ class Rescorer:
         self,
         lists: Sequence[NBestList],
         weights: Weights | None = None,
+        decision: DecisionRule | None = None,
         *,
         merge: bool = False,
         drop_empty: bool = False,
@@ -131,7 +134,12 @@ class Rescorer:
             try:
                 with phase(Phase.RANK):
                     ranked = self.ranker.rank(
-                        prepared, list_sums, weights, merge=merge, drop_empty=drop_empty
+                        prepared,
+                        list_sums,
+                        weights,
+                        merge=merge,
+                        drop_empty=drop_empty,
+                        decision=decision,
                     )
                     answers[i] = ranked.to_rescored_list(weights, self.bundle.label)
             except InvalidList as error:

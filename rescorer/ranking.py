@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rescorer.errors import InvalidList
-from rescorer.types import NBestList, RescoredHypothesis, RescoredList, Weights
+from rescorer.types import MAXIMUM, DecisionRule, NBestList, RescoredHypothesis, RescoredList, Weights
 
 TIE_DECIMALS = 4
 """Number of decimals to which totals are rounded before being compared. The last digits of float32 products
@@ -22,14 +22,29 @@ def best_first(totals: np.ndarray) -> np.ndarray:
     return np.argsort(-np.round(totals, TIE_DECIMALS), kind="stable")
 
 
-def log_posteriors(totals: np.ndarray) -> np.ndarray:
-    """Logarithm of the softmax of the totals, (H,) float64.
+def log_posteriors(totals: np.ndarray, temperature: float = 1.0) -> np.ndarray:
+    """Logarithm of the softmax of totals / temperature, (H,) float64.
 
     The largest total is subtracted first: a posterior is a small difference of totals, which the log-sum-exp
     of large totals would round away.
+
+    Args:
+        totals: (H,) in nats; -inf for hypotheses that do not count.
+        temperature: positive; larger values make the posteriors more even.
     """
     relative = totals - totals.max(initial=-np.inf)
+    if temperature != 1.0:
+        with np.errstate(over="ignore"):  # -inf is the right answer
+            relative /= temperature
     return relative - np.logaddexp.reduce(relative)
+
+
+def posteriors(totals: np.ndarray, temperature: float = 1.0) -> np.ndarray:
+    """Softmax of totals / temperature, (H,) float64; see ``log_posteriors``.
+
+    These are shares of belief under the weights and the temperature, not calibrated probabilities.
+    """
+    return np.exp(log_posteriors(totals, temperature))
 
 
 def merge_equal(keys: Sequence[Hashable], totals: np.ndarray) -> tuple[np.ndarray, list[tuple[int, ...]]]:
@@ -113,6 +128,11 @@ class Ranking:
     """Input positions merged into each hypothesis; empty tuples if merging was not requested."""
     dropped: Sequence[int] = ()
     """Input positions of the hypotheses that were dropped because they have no words."""
+    decision: DecisionRule | None = MAXIMUM
+    """Rule that determined the order; None if the list was not ranked."""
+    expected_errors: Sequence[float] | None = None
+    """Expected errors under minimum Bayes risk, NaN for hypotheses that are not in ``order``; None under
+    other rules."""
 
     def to_rescored_list(self, weights: Weights, model: str) -> RescoredList:
         """Build an object per hypothesis, in ranked order.
@@ -121,7 +141,7 @@ class Ranking:
             weights: the weights of the totals.
             model: label of the bundle that scored the list.
         """
-        nbest = self.nbest
+        nbest, errors = self.nbest, self.expected_errors
         hypotheses = tuple(
             RescoredHypothesis(
                 text=nbest.hypotheses[i].text,
@@ -131,12 +151,22 @@ class Ranking:
                 components={name: values[i] for name, values in self.components.items()},
                 merged_ranks=self.members[i],
                 fields=nbest.hypotheses[i].fields,
+                expected_errors=None if errors is None else errors[i],
             )
             for i in self.order
         )
-        kept = (nbest.reference, nbest.group, nbest.fields, nbest.context)
-        dropped = tuple(self.dropped)
-        return RescoredList(nbest.id, hypotheses, weights, model, *kept, dropped_ranks=dropped)
+        return RescoredList(
+            nbest.id,
+            hypotheses,
+            weights,
+            model,
+            nbest.reference,
+            nbest.group,
+            nbest.fields,
+            nbest.context,
+            dropped_ranks=tuple(self.dropped),
+            decision=self.decision,
+        )
 
 
 def ranking(
@@ -170,4 +200,5 @@ def ranking(
         {name: values.tolist() for name, values in components.items()},
         members,
         dropped,
+        decision=None if keep_order else MAXIMUM,
     )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any
 
 import numpy as np
 
 from rescorer.errors import MAX_QUOTED_CHARS, ConfigError, did_you_mean, shorten
-from rescorer.types import Weights
+from rescorer.types import MAXIMUM, DecisionRule, Weights
 
 WORDS, OOV = "words", "oov"
 """Component names of the two counts of a hypothesis: its words, and its out-of-vocabulary words."""
@@ -41,13 +41,9 @@ def parse_weights(values: Mapping[str, Any]) -> Weights:
     """Build weights from plain data, such as a JSON file or a request.
 
     Raises:
-        ConfigError: a key is unknown, or a value is not a finite number.
+        ConfigError: a key is unknown, a value is not a finite number, or the decision rule is invalid.
     """
-    known = [field.name for field in fields(Weights)]
-    unknown = sorted(set(values) - set(known))
-    if unknown:
-        meant = did_you_mean(unknown[0], known)
-        raise ConfigError(f"unknown weight settings {unknown}; expected some of {known}{meant}")
+    _check_keys(values, Weights, "weight settings")
     checked: dict[str, Any] = {}
     for name, value in values.items():
         if name == "name":
@@ -58,6 +54,8 @@ def parse_weights(values: Mapping[str, Any]) -> Weights:
             checked[name] = tuple(str(fingerprint) for fingerprint in value)
         elif name in ("word", "oov"):
             checked[name] = _parse_finite(value, name)
+        elif name == "decision":
+            checked[name] = parse_decision(value)
         elif not isinstance(value, Mapping):
             raise ConfigError(f"weights.{name} is {value!r}; expected an object of numbers by name")
         else:
@@ -65,6 +63,32 @@ def parse_weights(values: Mapping[str, Any]) -> Weights:
                 str(key): _parse_finite(number, f'{name}["{key}"]') for key, number in value.items()
             }
     return Weights(**checked)
+
+
+def parse_decision(value: Any) -> DecisionRule:
+    """Build a decision rule from plain data: ``{"kind": "minimum_bayes_risk", "temperature": 2.0}``.
+
+    Raises:
+        ConfigError: a key is unknown, or a value is not one of those permitted.
+    """
+    if isinstance(value, DecisionRule):
+        return value
+    if not isinstance(value, Mapping):
+        raise ConfigError(
+            f"weights.decision is {shorten(repr(value), MAX_QUOTED_CHARS)}; expected an object such as "
+            '{"kind": "minimum_bayes_risk", "unit": "word", "temperature": 1.0}'
+        )
+    _check_keys(value, DecisionRule, "settings of weights.decision")
+    return DecisionRule(**value)
+
+
+def _check_keys(values: Mapping[str, Any], kind: type[Weights] | type[DecisionRule], what: str) -> None:
+    """Raise ConfigError for keys that are not fields of a class."""
+    known = [field.name for field in fields(kind)]
+    unknown = sorted(set(values) - set(known))
+    if unknown:
+        meant = did_you_mean(unknown[0], known)
+        raise ConfigError(f"unknown {what} {unknown}; expected some of {known}{meant}")
 
 
 def _parse_finite(value: Any, name: str) -> float:
@@ -77,9 +101,14 @@ def _parse_finite(value: Any, name: str) -> float:
 
 
 def weights_to_dict(weights: Weights) -> dict[str, Any]:
-    """Convert weights to plain data that ``parse_weights`` reads back."""
+    """Convert weights to plain data that ``parse_weights`` reads back.
+
+    The decision rule is left out if it is the maximum, so that versions without rules read the weights too.
+    """
     plain = {field.name: getattr(weights, field.name) for field in fields(weights)}
-    return {
+    decision = plain.pop("decision")
+    converted = {
         key: dict(value) if isinstance(value, Mapping) else list(value) if isinstance(value, tuple) else value
         for key, value in plain.items()
     }
+    return converted if decision == MAXIMUM else {**converted, "decision": asdict(decision)}

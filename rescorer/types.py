@@ -5,9 +5,15 @@ All scores are natural logarithms and higher is better, whatever their base and 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, get_args
+
+from rescorer.errors import MAX_QUOTED_CHARS, ConfigError, did_you_mean, shorten
+
+DecisionKind = Literal["maximum", "minimum_bayes_risk", "confusion_network"]
+ErrorUnit = Literal["word", "character"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +46,51 @@ class NBestList:
 
 
 @dataclass(frozen=True, slots=True)
+class DecisionRule:
+    """How the totals of a list decide its order or its text.
+
+    Raises:
+        ConfigError: a value is not one of those described.
+    """
+
+    kind: DecisionKind = "maximum"
+    """``maximum``: largest total first, which gives the fewest wrong sentences; ``minimum_bayes_risk``:
+    fewest expected errors first; ``confusion_network``: largest total first, and beside the list the
+    consensus of all its hypotheses, which may be a text that none of them has."""
+    unit: ErrorUnit = "word"
+    """Errors to minimise: words, or characters without spaces (``minimum_bayes_risk`` only)."""
+    temperature: float = 1.0
+    """The posteriors of the rule are the softmax of total / temperature, which is positive: at high
+    temperatures all hypotheses count alike. The maximum does not depend on it."""
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("kind", self.kind, get_args(DecisionKind)),
+            ("unit", self.unit, get_args(ErrorUnit)),
+        ):
+            if value not in known:
+                text = shorten(str(value), MAX_QUOTED_CHARS)
+                choices = ", ".join(known)
+                raise ConfigError(
+                    f"decision.{name} is {text!r}; expected one of {choices}{did_you_mean(text, known)}"
+                )
+        number = isinstance(self.temperature, (int, float)) and not isinstance(self.temperature, bool)
+        if not (number and 0 < self.temperature < math.inf):
+            raise ConfigError(
+                f"decision.temperature is {self.temperature!r}; expected a finite number above 0"
+            )
+        if self.kind == "confusion_network" and self.unit != "word":
+            raise ConfigError(
+                "decision.unit is 'character', but a confusion network decides word by word; expected "
+                "'word', or decision.kind 'minimum_bayes_risk'"
+            )
+
+
+MAXIMUM = DecisionRule()
+"""The default rule: the hypothesis with the largest total."""
+
+
+@dataclass(frozen=True, slots=True)
 class Weights:
     """Weights of the parts of a total: Σ streams·score + Σ lm·log P + word·n_words + oov·n_oov.
 
@@ -60,6 +111,8 @@ class Weights:
     bundle apply."""
     tuned_on: tuple[str, ...] = ()
     """Fingerprints of the lists on which these weights were tuned."""
+    decision: DecisionRule = MAXIMUM
+    """How the totals decide, unless a request says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +126,18 @@ class RescoredHypothesis:
     total: float
     """Weighted sum of the components, by which the list is ranked."""
     log_posterior: float
-    """Natural logarithm of the softmax of the totals over the list."""
+    """Natural logarithm of the softmax of the totals over the list, at temperature 1.
+
+    It says how far the totals are apart, not how often the hypothesis is right: totals of long utterances are
+    far apart even where all are wrong, so it is not a calibrated confidence."""
     components: Mapping[str, float]
     """Unweighted scores of each stream and each LM, and the counts ``words`` and ``oov``."""
     merged_ranks: tuple[int, ...] = ()
     """0-based input ranks of the hypotheses merged into this one, including itself; empty without merging."""
     fields: Mapping[str, Any] = field(default_factory=dict)
+    expected_errors: float | None = None
+    """Expected number of wrong words or characters, by which minimum Bayes risk ranks; None under other
+    rules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +161,8 @@ class RescoredList:
     dropped_ranks: tuple[int, ...] = ()
     """0-based input ranks of the empty hypotheses that were dropped on request; together with
     ``original_rank`` and ``merged_ranks`` of the hypotheses, they account for the whole input list."""
+    decision: DecisionRule | None = MAXIMUM
+    """Rule that was applied; None if the list is in input order because a busy service did not score it."""
 
     @property
     def best(self) -> RescoredHypothesis:

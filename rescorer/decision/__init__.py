@@ -1,0 +1,5 @@
+"""Decide among the scored hypotheses of a list: minimum Bayes risk, confusion networks, consensus.
+
+Totals of a list and its canonical words come in; an order, expected errors or a consensus go out. Everything
+here is arithmetic on arrays: it needs neither models nor SciPy.
+"""

@@ -1,0 +1,113 @@
+"""Decision rules in the library: what they check, what they change and what they answer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rescorer import ConfigError, DecisionRule, Hypothesis, InvalidList, NBestList, Weights
+from rescorer.decision import distances
+from rescorer.score_combination import parse_weights, weights_to_dict
+from tests.support.decision_twins import plain_expected_errors, plain_posteriors
+
+STREAM_ONLY = Weights("stream", {"s": 1.0}, {})
+MBR = DecisionRule("minimum_bayes_risk")
+
+
+def make_list(*hypotheses: tuple[str, float]) -> NBestList:
+    texts, scores = zip(*hypotheses, strict=True)
+    return NBestList("u1", tuple(map(Hypothesis, texts)), {"s": tuple(scores)})
+
+
+VOTES = make_list(
+    ("the cat sat", np.log(0.3)), ("a bat sat", np.log(0.25)), ("a hat sat", np.log(0.25)), ("", np.log(0.2))
+)
+
+
+def test_maximum_is_the_default(library):
+    (answer,) = library.rescore([VOTES], STREAM_ONLY)
+    assert answer.decision == DecisionRule()
+    assert answer.best.text == "the cat sat"
+    assert answer.best.expected_errors is None
+
+
+def test_minimum_bayes_risk_orders_by_expected_errors(library):
+    (answer,) = library.rescore([VOTES], STREAM_ONLY, MBR)
+    errors = plain_expected_errors(
+        [hypothesis.text.split() for hypothesis in VOTES.hypotheses],
+        plain_posteriors(VOTES.streams["s"], 1.0),
+        "word",
+    )
+    assert answer.decision == MBR
+    assert [h.original_rank for h in answer.hypotheses] == [1, 2, 0, 3]
+    assert [h.expected_errors for h in answer.hypotheses] == pytest.approx([errors[i] for i in (1, 2, 0, 3)])
+    (maximum,) = library.rescore([VOTES], STREAM_ONLY)
+    for hypothesis in answer.hypotheses:
+        same = next(h for h in maximum.hypotheses if h.original_rank == hypothesis.original_rank)
+        assert hypothesis.total == same.total
+        assert hypothesis.log_posterior == same.log_posterior
+
+
+def test_the_rule_of_the_weights_applies_unless_the_call_says_otherwise(library):
+    weights = Weights("stream", {"s": 1.0}, {}, decision=MBR)
+    assert library.rescore([VOTES], weights)[0].decision == MBR
+    assert library.rescore([VOTES], weights, DecisionRule())[0].best.text == "the cat sat"
+
+
+def test_low_temperature_is_the_maximum(library):
+    (answer,) = library.rescore([VOTES], STREAM_ONLY, DecisionRule("minimum_bayes_risk", temperature=0.01))
+    assert answer.best.text == "the cat sat"
+
+
+def test_posteriors_of_merged_hypotheses_are_added_and_dropped_ones_do_not_count(library):
+    nbest = make_list(("", 0.0), ("a b", 0.0), ("A b", 0.0), ("a c", 0.0))
+    (answer,) = library.rescore([nbest], STREAM_ONLY, MBR, merge=True, drop_empty=True)
+    assert [h.original_rank for h in answer.hypotheses] == [1, 3]
+    assert [h.expected_errors for h in answer.hypotheses] == pytest.approx([1 / 3, 2 / 3])
+    assert answer.best.merged_ranks == (1, 2)
+    (apart,) = library.rescore([nbest], STREAM_ONLY, MBR, drop_empty=True)
+    assert [h.expected_errors for h in apart.hypotheses] == pytest.approx([1 / 3, 1 / 3, 2 / 3])
+
+
+def test_characters_differ_from_words(library):
+    nbest = make_list(("aaaaaaaa x", 0.0), ("aaaaaaab x", 0.0), ("aaaaaaaa yyyyyyyyy", 0.0))
+    by_word, by_character = (
+        library.rescore([nbest], STREAM_ONLY, DecisionRule("minimum_bayes_risk", unit))[0]
+        for unit in ("word", "character")
+    )
+    assert [h.expected_errors for h in by_word.hypotheses] == pytest.approx([2 / 3, 1, 1])
+    assert by_character.best.expected_errors == pytest.approx(10 / 3)
+
+
+def test_lists_that_are_too_long_are_rejected_by_name(library, monkeypatch):
+    monkeypatch.setattr(distances, "MAX_STEPS", 5)
+    error, good = library.rescore_each([VOTES, make_list(("a", 0.0))], STREAM_ONLY, MBR)
+    assert isinstance(error, InvalidList)
+    assert "list 'u1', hypotheses: comparing 4 different hypotheses with up to 3 words" in str(error)
+    assert good.decision == MBR
+
+
+def test_weights_round_trip_with_their_rule():
+    weights = Weights("w", {"s": 1.0}, decision=DecisionRule("minimum_bayes_risk", "character", 2.5))
+    assert parse_weights(weights_to_dict(weights)) == weights
+    assert "decision" not in weights_to_dict(Weights())  # readable by versions without rules
+
+
+@pytest.mark.parametrize(
+    ("decision", "message"),
+    [
+        ("mbr", "weights.decision is 'mbr'; expected an object such as"),
+        ({"kind": "minimum_bayes_risks"}, "decision.kind is 'minimum_bayes_risks'.*did you mean 'minimum_b"),
+        ({"kind": None}, "decision.kind is 'None'; expected one of maximum"),
+        ({"unit": "words"}, "decision.unit is 'words'; expected one of word, character; did you mean 'word'"),
+        ({"temperature": 0}, "decision.temperature is 0; expected a finite number above 0"),
+        ({"temperature": True}, "decision.temperature is True"),
+        ({"temperature": "2"}, "decision.temperature is '2'"),
+        ({"temperature": float("inf")}, "decision.temperature is inf"),
+        ({"temprature": 2}, "unknown settings of weights.decision .'temprature'.*did you mean 'temperature'"),
+        ({"kind": "confusion_network", "unit": "character"}, "a confusion network decides word by word"),
+    ],
+)
+def test_invalid_rules_are_refused(decision, message):
+    with pytest.raises(ConfigError, match=message):
+        parse_weights({"decision": decision})

@@ -1,0 +1,84 @@
+"""Measure the decision rules on fresh lists: ``python -m tools.decision_speed [--hypotheses 100 1000]``.
+
+Every repetition normalises and decides a list that was not seen before, in one thread. The slow twin is the
+textbook's dynamic programme in Python, which is measured on a share of the pairs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import time
+
+import numpy as np
+
+from rescorer.decision.bayes_risk import expected_errors
+from rescorer.ranking import posteriors
+from rescorer.text import Normaliser
+
+N_PAIRS = 300
+"""Pairs of hypotheses for which the slow twin is measured."""
+
+
+def make_texts(rng: random.Random, n_hypotheses: int, n_words: int, n_changes: int) -> list[str]:
+    """Write hypotheses that differ from one sentence at random positions, by words, insertions, deletions."""
+    vocabulary = [f"word{i}" for i in range(3000)]
+    spoken = [rng.choice(vocabulary) for _ in range(n_words)]
+    texts = []
+    for _ in range(n_hypotheses):
+        words = list(spoken)
+        for _ in range(n_changes):
+            position = rng.randrange(len(words))
+            words[position : position + rng.randint(0, 1)] = [rng.choice(vocabulary)] * rng.randint(0, 1)
+        texts.append(" ".join(words))
+    return texts
+
+
+def edit_distance(one: tuple[str, ...], other: tuple[str, ...]) -> int:
+    row = list(range(len(other) + 1))
+    for i, a in enumerate(one, 1):
+        previous, row = row, [i]
+        for j, b in enumerate(other, 1):
+            row.append(min(previous[j] + 1, row[-1] + 1, previous[j - 1] + (a != b)))
+    return row[-1]
+
+
+def measure(n_hypotheses: int, arguments: argparse.Namespace) -> str:
+    """Return a row of the table: median and worst time, and the ratio to the slow twin."""
+    rng = random.Random(1)
+    normalise = Normaliser().normalise
+    seconds = []
+    for _ in range(arguments.repetitions):
+        texts = make_texts(rng, n_hypotheses, arguments.words, arguments.changes)
+        totals = np.array([rng.gauss(-100, 5) for _ in texts])
+        began = time.perf_counter()
+        words = [normalise(text) for text in texts]
+        expected_errors(words, posteriors(totals, 2.0), arguments.unit)
+        seconds.append(time.perf_counter() - began)
+    sequences = words if arguments.unit == "word" else [tuple("".join(hypothesis)) for hypothesis in words]
+    began = time.perf_counter()
+    for _ in range(N_PAIRS):
+        edit_distance(rng.choice(sequences), rng.choice(sequences))
+    slow_s = (time.perf_counter() - began) / N_PAIRS * n_hypotheses * (n_hypotheses - 1) / 2
+    median_s = statistics.median(seconds)
+    return (
+        f"{n_hypotheses:>10,} {median_s * 1e3:>9.2f} {max(seconds) * 1e3:>9.2f} {slow_s / median_s:>10,.0f}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tools.decision_speed", description=__doc__)
+    parser.add_argument("--hypotheses", type=int, nargs="+", default=[100, 1000])
+    parser.add_argument("--words", type=int, default=20)
+    parser.add_argument("--changes", type=int, default=3)
+    parser.add_argument("--unit", choices=["word", "character"], default="word")
+    parser.add_argument("--repetitions", type=int, default=20)
+    arguments = parser.parse_args()
+    print("hypotheses median ms  worst ms slow twin ×")
+    for n_hypotheses in arguments.hypotheses:
+        print(measure(n_hypotheses, arguments), flush=True)
+
+
+if __name__ == "__main__":
+    main()
