@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import socket
+import ssl
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -89,7 +91,26 @@ def open_channel(options: argparse.Namespace) -> grpc.Channel:
     return grpc.intercept_channel(channel, SendToken(options.token)) if options.token else channel
 
 
+def explain_unavailable(options: argparse.Namespace) -> str:
+    """Say what a TLS handshake without gRPC shows, since gRPC only says that the socket was closed."""
+    host, _, port = options.target.rpartition(":")
+    context = ssl.create_default_context(cafile=options.ca)
+    uses_tls = context.check_hostname = bool(options.tls or options.ca)
+    context.verify_mode = ssl.CERT_REQUIRED if uses_tls else ssl.CERT_NONE
+    try:
+        with socket.create_connection((host, port), 2) as connection:
+            context.wrap_socket(connection, server_hostname=host).close()
+        return "" if uses_tls else "the server speaks TLS: add --tls or --ca"
+    except ssl.SSLCertVerificationError as error:
+        return f"its certificate is not trusted ({error.verify_message}): is --ca its authority?"
+    except ssl.SSLError:
+        return "the server does not speak TLS: leave out --tls and --ca" if uses_tls else ""
+    except OSError as error:
+        return (error.strerror or str(error)).lower()
+
+
 def main() -> None:
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the message below says what gRPC's log would
     options = read_options()
     try:
         with open_channel(options) as channel:
@@ -97,7 +118,8 @@ def main() -> None:
     except OSError as error:
         sys.exit(f"{options.ca}: {error.strerror}")
     except grpc.RpcError as error:
-        sys.exit(f"{options.target}: {error.code().name}: {error.details()}")
+        reason = explain_unavailable(options) if error.code() is grpc.StatusCode.UNAVAILABLE else ""
+        sys.exit(f"{options.target}: {error.code().name}: {reason or error.details()}")
     for hypothesis in response["lists"][0]["hypotheses"]:
         rank, original_rank = hypothesis["rank"], hypothesis["original_rank"]
         print(f"{rank} (was {original_rank})  {hypothesis['total']:8.3f}  {hypothesis['text']}")

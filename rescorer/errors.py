@@ -180,5 +180,10 @@ class DeadlineExceeded(ServiceError):
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return a suggestion to append to the error about an unknown name; empty if no known name is similar."""
-    matches = difflib.get_close_matches(name, list(known), 1)
-    return f"; did you mean {matches[0]!r}?" if matches and matches[0] != name else ""
+    similar = find_similar(name, known)
+    return f"; did you mean {similar!r}?" if similar not in ("", name) else ""
+
+
+def find_similar(name: str, known: Iterable[str]) -> str:
+    """Return the known name that is most similar to a name; empty if none is similar."""
+    return next(iter(difflib.get_close_matches(name, list(known), 1)), "")

@@ -21,7 +21,7 @@ from rescorer.profiling import Phase, phase
 from rescorer.ranking import Ranking, find_empty, ranking
 from rescorer.score_combination import MIXTURE, OOV, WORDS, totals
 from rescorer.trie import HypothesisTrie, Words
-from rescorer.types import DecisionRule, NBestList, TextScore, Weights
+from rescorer.types import DecisionRule, NBestList, TextScore, Weights, find_wrong_hypothesis
 
 MAX_WORDS = 100_000
 """Maximum number of words in a hypothesis or context; no real sentence is longer."""
@@ -69,7 +69,12 @@ class ListRanker:
         """
         with phase(Phase.TEXT):
             check_list(nbest, weights, self._reserved_names)
-            words = self.normalise_texts([hypothesis.text for hypothesis in nbest.hypotheses])
+            try:
+                words = self.normalise_texts([hypothesis.text for hypothesis in nbest.hypotheses])
+            except (AttributeError, TypeError):
+                if error := find_wrong_hypothesis(nbest):
+                    raise error from None
+                raise
             context = self._normalise(nbest.context)
             check_lengths(nbest.id, words, context)
         return PreparedList(nbest, words, context)

@@ -15,6 +15,8 @@ from rescorer.errors import MAX_QUOTED_CHARS, ConfigError, did_you_mean, shorten
 DecisionKind = Literal["maximum", "minimum_bayes_risk", "confusion_network"]
 ErrorUnit = Literal["word", "character"]
 
+from rescorer.errors import InvalidList, quote
+
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
@@ -43,6 +45,23 @@ class NBestList:
     """Speaker, conversation or fold; used only by evaluation and tuning."""
     fields: Mapping[str, Any] = field(default_factory=dict)
     """Other fields of the list, returned unchanged."""
+
+
+def find_wrong_hypothesis(nbest: NBestList) -> InvalidList | None:
+    """Return the error about the first hypothesis that is not a ``Hypothesis`` with a text, if there is one.
+
+    For use after an operation on the hypotheses has failed: valid lists are not delayed by it.
+    """
+    for index, hypothesis in enumerate(nbest.hypotheses):
+        if not isinstance(hypothesis, Hypothesis):
+            message = f"expected a Hypothesis, got {type(hypothesis).__name__}"
+            if isinstance(hypothesis, str):
+                message += f"; write Hypothesis({quote(hypothesis)})"
+            return InvalidList(message, list_id=nbest.id, hypothesis=index)
+        if not isinstance(hypothesis.text, str):
+            message = f"expected a string, got {type(hypothesis.text).__name__}"
+            return InvalidList(message, list_id=nbest.id, hypothesis=index, field="text")
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from grpc import StatusCode
 
-from rescorer.client.diagnosis import Diagnosis
+from rescorer.client.diagnosis import Diagnosis, describe_unknown_host
 from rescorer.client.identity import Tls, Token, auth_metadata, check_token
 from rescorer.errors import ConfigError
 from rescorer.protocol.v1 import models_pb2, rescorer_pb2
@@ -222,5 +222,5 @@ def resolve_address(text: str) -> tuple[str, str]:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         ((*_, (address, *_)), *_) = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise ConfigError(f"{text}: {getattr(error, 'strerror', None) or error}") from None
+        raise ConfigError(f"{text}: {describe_unknown_host(host, error)}") from None
     return str(address), port

@@ -10,9 +10,9 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import Iterator
 
 from rescorer.client.identity import Tls
+from rescorer.errors import quote
 from rescorer.protocol.addresses import format_address
 
 MAX_ADDRESSES = 4
@@ -59,7 +59,8 @@ class Diagnosis:
                 return problem
         unreachable: dict[str, list[str]] = {}  # addresses by reason
         problems = []
-        for address in list(find_addresses(self._target))[:MAX_ADDRESSES]:
+        addresses, unknown_hosts = find_addresses(self._target)
+        for address in addresses[:MAX_ADDRESSES]:
             try:
                 problem = self._examine_address(address)
             except OSError as error:
@@ -70,8 +71,10 @@ class Diagnosis:
                 problems.append(f"the server at {format_address(*address)} {problem}")
         if problems:
             return problems[0]
+        if not unreachable:
+            return "; ".join(unknown_hosts)
         reasons = [f"{reason} by {' and '.join(addresses)}" for reason, addresses in unreachable.items()]
-        return "; ".join(reasons) + "; is the server running, at this address?" if reasons else ""
+        return "; ".join([*reasons, *unknown_hosts]) + "; is the server running, at this address?"
 
     def _examine_address(self, address: Address) -> str:
         if self._tls is None:
@@ -89,17 +92,35 @@ def describe_malformed(address: str) -> str:
     return f"{address} has no port, so gRPC tries 443; expected HOST:PORT"
 
 
-def find_addresses(target: str) -> Iterator[Address]:
-    """Yield the IP addresses of a target with their ports; none for Unix sockets and unknown host names."""
+def find_addresses(target: str) -> tuple[list[Address], list[str]]:
+    """Look up the hosts of a target.
+
+    Returns:
+        IP addresses with their ports, none for Unix sockets, and what is wrong with each unknown host name.
+    """
+    addresses: dict[Address, None] = {}
+    unknown_hosts = []
     for part in target.split(","):
         match = HOST_PORT.fullmatch(part.strip())
         if match is None:
             continue
+        host = match[1].strip("[]")
         try:
-            found = socket.getaddrinfo(match[1].strip("[]"), int(match[2]), type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError):
-            continue  # gRPC's own message says which lookup failed
-        yield from dict.fromkeys((str(name), int(port)) for *_, (name, port, *_) in found)
+            found = socket.getaddrinfo(host, int(match[2]), type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            unknown_hosts.append(describe_unknown_host(host, error))
+        else:
+            addresses |= dict.fromkeys((str(name), int(port)) for *_, (name, port, *_) in found)
+    return list(addresses), unknown_hosts
+
+
+def describe_unknown_host(host: str, error: OSError | UnicodeError) -> str:
+    """Return why the address of a host cannot be looked up, and what to do."""
+    reason = getattr(error, "strerror", None) or "not a valid host name"
+    return (
+        f"the host name {quote(host)} cannot be looked up ({reason.lower()}); check its spelling, and that "
+        "the DNS or /etc/hosts of this machine knows it"
+    )
 
 
 def examine_plain(address: Address) -> str:

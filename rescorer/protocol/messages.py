@@ -23,6 +23,7 @@ from rescorer.types import (
     RescoredList,
     TextScore,
     Weights,
+    find_wrong_hypothesis,
 )
 
 Unit = TypeVar("Unit", Base, Sign)
@@ -85,8 +86,8 @@ def list_to_proto(nbest: NBestList) -> pb.NBestList:
     """Convert a list for sending; streams are sent in nats, user-defined fields are not sent.
 
     Raises:
-        InvalidList: If a text or a score has the wrong type, or a text has characters that UTF-8 cannot
-            encode.
+        InvalidList: If a hypothesis, a text or a score has the wrong type, or a text has characters that
+            UTF-8 cannot encode.
     """
     try:
         return pb.NBestList(
@@ -101,8 +102,9 @@ def list_to_proto(nbest: NBestList) -> pb.NBestList:
             ],
             context=nbest.context,
         )
-    except (TypeError, ValueError) as error:
-        raise InvalidList(f"cannot be sent: {error}", list_id=nbest.id) from None
+    except (AttributeError, TypeError, ValueError) as error:
+        wrong_hypothesis = find_wrong_hypothesis(nbest)
+        raise wrong_hypothesis or InvalidList(f"cannot be sent: {error}", list_id=nbest.id) from None
 
 
 def weights_from_proto(message: pb.Weights) -> Weights:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from pydantic_settings import BaseSettings, EnvSettingsSource, TomlConfigSettingsSource
 from rapidfuzz.distance import OSA
 
-from rescorer.errors import ConfigError, did_you_mean
+from rescorer.errors import ConfigError, find_similar
 from rescorer.formats.io.text_io import MAX_LINE_VARIABLE
 
 PREFIX = "RESCORER_"
@@ -33,6 +33,15 @@ SERVICE_LINK = re.compile(
 RESCORER_PORT=tcp://10.0.0.1:80."""
 RENAMED = {"scorers": "workers", "scorer_timeout_s": "worker_timeout_s"}
 """Settings by their former names, which are errors like misspelt ones."""
+OTHER_SERVERS = {
+    "listen": ("host", "port"),
+    "bind": ("host", "port"),
+    "address": ("host", "port"),
+    "addr": ("host", "port"),
+    "cert": ("tls_certificate",),
+    "key": ("tls_key",),
+}
+"""Settings by the names that other servers have for them."""
 LETTERS_PER_TYPO = 5
 """Number of letters per tolerated typo when a name is compared with the known names; one typo is always
 tolerated."""
@@ -92,14 +101,17 @@ def read_file(settings: type[BaseSettings], path: Path) -> dict[str, Any]:
 
 def unknown_setting(name: str, known: list[str]) -> str:
     """Return the error message for an unknown setting or flag, with its new name or the nearest known one."""
-    former = name.removeprefix("--").replace("-", "_")
-    if name.startswith("--"):
-        if former in RENAMED:
-            return f"no such option; it is now called {flag_of(RENAMED[former])!r}"
-        return "no such option" + did_you_mean(name, [flag_of(setting) for setting in (*known, "config")])
-    if former in RENAMED:
-        return f"no such setting; it is now called {RENAMED[former]!r}"
-    return "no such setting" + did_you_mean(name, known)
+    plain_name = name.removeprefix("--").replace("-", "_")
+    is_flag = name.startswith("--")
+    kind, spell = ("option", flag_of) if is_flag else ("setting", str)
+    if plain_name in RENAMED:
+        return f"no such {kind}; it is now called {spell(RENAMED[plain_name])!r}"
+    if plain_name in OTHER_SERVERS:
+        settings = " and ".join(repr(spell(setting)) for setting in OTHER_SERVERS[plain_name])
+        return f"no such {kind}; use {settings}"
+    # Without dashes, which would make all flags similar.
+    near = find_similar(plain_name, [*known, "config"] if is_flag else known)
+    return f"no such {kind}" + (f"; did you mean {spell(near)!r}?" if near else "")
 
 
 def origin(name: str) -> str:
@@ -126,7 +138,7 @@ def unknown_variables(settings: type[BaseSettings]) -> Iterator[tuple[str, str]]
     each."""
     for name, _, variable in _unknown(settings):
         if name not in RENAMED and not is_misspelt(name, settings.model_fields):
-            yield variable, "no such setting" + did_you_mean(name, settings.model_fields)
+            yield variable, unknown_setting(name, list(settings.model_fields))
 
 
 def is_service_link(variable: str, value: str) -> bool:

@@ -19,8 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer import ConfigError, Hypothesis, InvalidList, LimitExceeded, NBestList, Weights, errors
+from rescorer.bundle import read_bundle
 from rescorer.formats.nbest.jsonlines_output import encode_rescored_list
 from rescorer.formats.score_units import NATS_PER_UNIT
+from rescorer.list_ranker import ListRanker
 from rescorer.protocol.messages import (
     list_from_proto,
     list_to_proto,
@@ -152,6 +154,23 @@ def test_rejects_duplicate_streams():
 def test_rejects_text_that_utf8_cannot_encode():
     with pytest.raises(InvalidList, match="cannot be sent"):
         list_to_proto(NBestList("u1", (Hypothesis("\ud800"),)))
+
+
+@pytest.mark.parametrize(
+    ("hypotheses", "message"),
+    [
+        (("a b", "c"), "list 'u1', hypothesis 0: expected a Hypothesis, got str; write Hypothesis('a b')"),
+        ("ab", "list 'u1', hypothesis 0: expected a Hypothesis, got str; write Hypothesis('a')"),
+        ((Hypothesis("a"), {"text": "b"}), "list 'u1', hypothesis 1: expected a Hypothesis, got dict"),
+        ((Hypothesis("a"), Hypothesis(7)), "list 'u1', hypothesis 1, text: expected a string, got int"),
+    ],
+)
+def test_names_the_hypothesis_that_is_not_one(hypotheses, message, ngram_bundle):
+    nbest = NBestList("u1", hypotheses)
+    for check in (list_to_proto, lambda item: ListRanker(read_bundle(ngram_bundle)).prepare(item, Weights())):
+        with pytest.raises(InvalidList) as raised:
+            check(nbest)
+        assert str(raised.value) == message
 
 
 def test_every_error_has_a_status_and_survives_a_round_trip():

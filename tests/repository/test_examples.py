@@ -59,14 +59,24 @@ def test_reflection_client_uses_tls_and_a_token(tmp_path):
         assert run_example(*secure, "--token", "secret")[0].startswith("1 (was 2)")
         with pytest.raises(AssertionError, match="UNAUTHENTICATED"):
             run_example(*secure, "--token", "wrong")
-        with pytest.raises(AssertionError, match="UNAVAILABLE"):  # plain text
-            run_example(EXAMPLES / "reflect.py", server.target)
+        other = Authority(tmp_path, "other").certificate
+        for options, reason in (
+            ((), "the server speaks TLS: add --tls or --ca"),
+            (
+                ("--ca", other),
+                "its certificate is not trusted (",
+            ),
+        ):
+            with pytest.raises(AssertionError) as raised:
+                run_example(EXAMPLES / "reflect.py", server.target, *options)
+            assert str(raised.value).startswith(f"{server.target}: UNAVAILABLE: {reason}")
+            assert "handshake" not in str(raised.value).lower()  # a line of gRPC's own log
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("127.0.0.1:1",), "127.0.0.1:1: UNAVAILABLE"),
+        (("127.0.0.1:1",), "127.0.0.1:1: UNAVAILABLE: connection refused"),
         (("10.0.0.1:1", "--token", "secret"), "plain text"),
         (("127.0.0.1:1", "--ca", "missing.pem"), "missing.pem: No such file"),
     ],
@@ -77,6 +87,11 @@ def test_reflection_client_explains_errors_in_one_line(options, message):
     assert process.returncode == 1
     assert message in process.stderr
     assert "Traceback" not in process.stderr
+
+
+def test_reflection_client_says_that_a_server_has_no_tls(server, tmp_path):
+    with pytest.raises(AssertionError, match="UNAVAILABLE: the server does not speak TLS: leave out --tls"):
+        run_example(EXAMPLES / "reflect.py", server, "--ca", Authority(tmp_path).certificate)
 
 
 def test_reflection_client_has_help():

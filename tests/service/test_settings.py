@@ -226,6 +226,22 @@ def test_unknown_options_are_reported_with_all_other_errors(config):
     ]
 
 
+@pytest.mark.parametrize(
+    ("flag", "hint"),
+    [
+        ("--listen", "; use '--host' and '--port'"),
+        ("--bind", "; use '--host' and '--port'"),
+        ("--address", "; use '--host' and '--port'"),
+        ("--cert", "; use '--tls-certificate'"),
+        ("--gpus", ""),
+        ("--verbose", ""),
+    ],
+)
+def test_suggests_only_near_options_and_those_with_other_names_elsewhere(config, flag, hint):
+    _, _, error = run_config("--bundle", "a", flag, "x")
+    assert f"  {flag} (command line): no such option{hint}" in str(error).splitlines()
+
+
 @pytest.mark.parametrize("rest", [("models/starter/1",), ("-x",)])
 def test_rejects_positional_and_short_arguments(config, rest):
     done = CliRunner().invoke(app, ["config", "--admin", *rest])

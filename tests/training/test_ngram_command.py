@@ -106,6 +106,7 @@ def test_counts_unknown_words_only_on_request(tmp_path: Path) -> None:
         (["--engine", "srilm"], "expected ours or lmplz"),
         (["--engine", "lmplz", "--count-unk"], "lmplz"),
         (["--normaliser", "/dev/null"], "expected a regular file"),
+        (["--normaliser", "default"], "normaliser default: no such file; expected 'raw' for text that"),
     ],
 )
 def test_reports_invalid_options_in_one_line(args: list[str], message: str, run: Run, tmp_path: Path) -> None:

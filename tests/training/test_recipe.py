@@ -176,6 +176,28 @@ def test_rejects_an_invalid_recipe(tmp_path, old, new, message):
         make_recipe(tomllib.loads(TOML.replace(old, new, 1)), tmp_path / "toy.toml")
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "n_classes = 3",
+            "n_classes = 256",
+            r"\[networks.general\] 256 classes for 14 words; expected between",
+        ),
+        ("n_classes = 3", 'class_by = "size"', r"\[networks.general\] class_by is 'size'; expected one of"),
+        ("carried = true", "layers = 2", r"\[networks.windowed\] layers is 2 for lbl; expected 1"),
+        ("carried = true", "weight_dropout = 0.5", r"\[networks.windowed\] weight_dropout is 0.5 for lbl"),
+        ('start_from = "general"', 'start_from = "general"\nlayers = 1', "layers cannot be given too"),
+    ],
+)
+def test_notices_impossible_networks_before_any_estimation(tmp_path, data, old, new, message):
+    assert old in TOML
+    (tmp_path / "toy.toml").write_text(TOML.replace(old, new, 1))
+    with pytest.raises(ConfigError, match=message):
+        run_recipe(read_recipe(str(tmp_path / "toy.toml")), data, tmp_path / "out")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["text", "vocabulary.txt"]
+
+
 def test_names_the_setting_that_was_meant(tmp_path):
     with pytest.raises(ConfigError, match="unknown hiden_size; did you mean 'hidden_size'"):
         make_recipe(tomllib.loads(TOML.replace("hidden_size", "hiden_size", 1)), tmp_path / "toy.toml")

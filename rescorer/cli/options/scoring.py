@@ -63,8 +63,18 @@ class CountingOptions:
 
 
 def choose_normaliser(path: Path | None, rescorer: Rescorer | None) -> Normaliser:
-    """The normaliser of ``--normaliser``, else of the bundle, else the default one."""
+    """The normaliser of ``--normaliser``, else of the bundle, else the default one.
+
+    Raises:
+        ConfigError: the file does not exist.
+        BundleError: the file is not one of normaliser settings.
+    """
     if path:
+        if not path.exists():
+            raise ConfigError(
+                f"--normaliser {path}: no such file; expected a JSON file of normaliser settings, such as "
+                "the text.json of a bundle; leave it out for the normaliser of the bundle, or lower case"
+            )
         return read_normaliser(path)
     return rescorer.bundle.normaliser if rescorer else Normaliser()
 

@@ -122,7 +122,7 @@ class Quota:
 
     def has_others(self, client: Hashable) -> bool:
         """Whether a client other than this one holds an amount."""
-        return bool(self._held_by.keys() - {client})
+        return has_other_keys(self._held_by, client)
 
     def add(self, client: Hashable, amount: int) -> None:
         """Take an amount, or return it if ``amount`` is negative."""
@@ -132,6 +132,11 @@ class Quota:
             self._held_by[client] = own
         else:
             self._held_by.pop(client, None)
+
+
+def has_other_keys(mapping: Mapping[Hashable, object], key: Hashable) -> bool:
+    """Whether a mapping has a key other than this one, in constant time."""
+    return len(mapping) > (key in mapping)
 
 
 class CostBefore(Protocol):
@@ -289,4 +294,4 @@ class Admission:
         refused_at = self._refused_at
         while refused_at and now - refused_at[oldest := next(iter(refused_at))] > REFUSED_MEMORY_S:
             del refused_at[oldest]
-        return self.lists.has_others(client) or bool(refused_at.keys() - {client})
+        return self.lists.has_others(client) or has_other_keys(refused_at, client)

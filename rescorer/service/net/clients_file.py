@@ -26,7 +26,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from rescorer.errors import ConfigError
+from rescorer.errors import BundleError, ConfigError
+from rescorer.safe_input.files import open_regular
 
 Role = Literal["score", "admin"]
 TOKEN_BYTES = 32
@@ -75,12 +76,15 @@ def read_clients(path: Path) -> tuple[ClientEntry, ...]:
     """Read the clients from a file.
 
     Raises:
-        ConfigError: If the file is invalid, or others may write it; the message lists all errors.
+        ConfigError: If the file is invalid or not a regular file, or others may write it; the message lists
+            all errors.
     """
     try:
-        with path.open(encoding="utf-8") as file:
+        with open_regular(path) as file:
             check_permissions(path, os.fstat(file.fileno()).st_mode)
-            return parse_clients(file.read(), f"access file {path}")
+            return parse_clients(file.read().decode(), f"access file {path}")
+    except BundleError as error:
+        raise ConfigError(f"access file {error}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"access file {path}: cannot be read: {error}") from None
 

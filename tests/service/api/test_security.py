@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import contextmanager
 
@@ -310,6 +311,18 @@ def test_refuses_a_clients_file_that_others_may_write(ngram_bundle, tmp_path, mo
             load_settings(bundle=ngram_bundle, access=path)
     access.chmod(0o640)
     load_settings(bundle=ngram_bundle, access=link)
+
+
+def test_clients_file_that_is_a_fifo_blocks_neither_start_nor_reload(ngram_bundle, tmp_path):
+    os.mkfifo(tmp_path / "fifo", 0o600)
+    with pytest.raises(ConfigError, match=r"fifo: is a FIFO .* expected a regular file"):
+        load_settings(bundle=ngram_bundle, access=tmp_path / "fifo")
+    with run_guarded_server(ngram_bundle, tmp_path) as (server, access):
+        access.unlink()
+        os.mkfifo(access, 0o600)
+        changes = server.run(server.server.reloader.reload())
+        assert "is a FIFO" in changes.refused["access"]
+        assert rescore(server, token="old") == "the cat"
 
 
 def test_keeps_the_former_clients_if_others_may_write_the_file(ngram_bundle, tmp_path, capfd):

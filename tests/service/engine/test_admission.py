@@ -25,6 +25,11 @@ def test_active_clients_leave_room_for_another():
     quota.add("a", -6)
     assert quota.reason_to_refuse("b", 99, shared=True) == ""  # alone, it may exceed the capacity
     assert not quota.has_others("a")
+    quota.add("b", 1)
+    assert quota.has_others("a")
+    assert not quota.has_others("b")
+    quota.add("a", 1)
+    assert quota.has_others("b")
 
 
 def make_admission(queue: FairQueue, lists=10, tokens=1000, min_tokens=50) -> Admission:

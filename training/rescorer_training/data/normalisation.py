@@ -31,6 +31,12 @@ def choose_normaliser(choice: str | None, models: Iterable[Path] = ()) -> Normal
     recorded = recorded_normalisers(models)
     if choice is None:
         return common_normaliser(recorded) or Normaliser()
+    if choice != "raw" and not Path(choice).exists():
+        raise ConfigError(
+            f"normaliser {choice}: no such file; expected 'raw' for text that is already normalised, or a "
+            "JSON file of normaliser settings, such as the text.json of a bundle; leave it out for the "
+            "normaliser recorded with the models, or lower case"
+        )
     chosen = Normaliser(NormaliserSettings.raw()) if choice == "raw" else read_normaliser(Path(choice))
     for path, normaliser in recorded.items():
         if normaliser.settings != chosen.settings:

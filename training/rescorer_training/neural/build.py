@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -158,13 +158,11 @@ def make_network(
     Raises:
         ConfigError: network options are given for a loaded network, or options contradict each other.
     """
-    given = {
-        name: value for name, value in asdict(options).items() if value is not None and name != "dropout"
-    }
     if start_from:
-        return _load_network(start_from, given, options.dropout)
+        _check_none_given(options)
+        return _load_network(start_from, options.dropout)
     counts = text.counts()
-    model = NeuralModel(_make_config(folder, len(text.vocabulary), counts, given, options, objective))
+    model = NeuralModel(_make_config(folder, len(text.vocabulary), counts, options, objective))
     if isinstance(model.output, TreeSoftmax) and not resumed:
         model.output.set_tree(_make_tree(text, counts, options))
     model.output.start_from_unigrams(torch.from_numpy(counts))
@@ -174,25 +172,55 @@ def make_network(
     return model
 
 
-def _load_network(run: Path, given: dict[str, Any], dropout: float) -> NeuralModel:
-    if given:
+def check_network(
+    options: NetworkOptions, objective: str, vocabulary_size: int, *, starts_from_other: bool
+) -> None:
+    """Check options before any text is read; ``make_network`` repeats these checks.
+
+    Args:
+        vocabulary_size: number of words of the network, with ``</s>``, ``<unk>`` and ``<s>``.
+        starts_from_other: whether the network is loaded from another run.
+
+    Raises:
+        ConfigError: options contradict each other, or there are more classes than words.
+        BundleError: options do not fit the kind of network.
+    """
+    _check_options(options)
+    if starts_from_other:
+        return _check_none_given(options)
+    counts = np.ones(vocabulary_size - 1, dtype=np.int64)
+    _make_config(None, vocabulary_size, counts, replace(options, class_by=None), objective)
+
+
+def _given(options: NetworkOptions) -> dict[str, Any]:
+    return {name: value for name, value in asdict(options).items() if value is not None and name != "dropout"}
+
+
+def _check_none_given(options: NetworkOptions) -> None:
+    if given := _given(options):
         names = ", ".join(sorted(given))
         raise ConfigError(f"--start-from loads an existing network; {names} cannot be given too")
+
+
+def _load_network(run: Path, dropout: float) -> NeuralModel:
     model, _ = load_model(run / "best")
     model.set_dropout(dropout)
     return model.train()
 
 
 def _make_config(
-    folder: Path,
+    folder: Path | None,
     vocabulary_size: int,
     counts: np.ndarray,
-    given: dict[str, Any],
     options: NetworkOptions,
     objective: str,
 ) -> NetworkConfig:
-    """Complete the given options with defaults that depend on other options."""
-    settings = {name: value for name, value in given.items() if name not in NOT_IN_CONFIG}
+    """Complete the given options with defaults that depend on other options.
+
+    Args:
+        folder: folder of the run; None before there is one.
+    """
+    settings = {name: value for name, value in _given(options).items() if name not in NOT_IN_CONFIG}
     settings.setdefault("output", "classes" if objective == "ml" else "full")
     if settings["output"] == "tree":
         settings.setdefault("tied", False)
@@ -206,8 +234,8 @@ def _make_config(
     )
 
 
-def _get_class_sizes(folder: Path, counts: np.ndarray, options: NetworkOptions) -> tuple[int, ...]:
-    if (folder / CLASSES_FILE).exists():
+def _get_class_sizes(folder: Path | None, counts: np.ndarray, options: NetworkOptions) -> tuple[int, ...]:
+    if folder and (folder / CLASSES_FILE).exists():
         return tuple(json.loads((folder / CLASSES_FILE).read_text(encoding="utf-8")))
     n_classes = options.n_classes or choose_class_count(len(counts))
     return bin_by_frequency(counts, n_classes, CLASS_POWERS[options.class_by or "sqrt"])

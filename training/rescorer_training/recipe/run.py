@@ -15,7 +15,7 @@ from typing import Any, cast
 import torch
 
 from rescorer.bundle import read_bundle
-from rescorer.errors import ConfigError
+from rescorer.errors import BundleError, ConfigError
 from rescorer.lm.device import use_threads
 from rescorer.lm.networks import NeuralModel
 from rescorer.lm.neural import NeuralLanguageModel
@@ -29,9 +29,10 @@ from rescorer_training.evaluation.model_set import load_models
 from rescorer_training.evaluation.perplexity import Perplexity, measure
 from rescorer_training.evaluation.token_scores import score_tokens
 from rescorer_training.neural import train
+from rescorer_training.neural.build import check_network
 from rescorer_training.neural.checkpoint import STATE_FILE
 from rescorer_training.neural.postprocess import quantise
-from rescorer_training.neural.prepare import load_prepared
+from rescorer_training.neural.prepare import choose_vocabulary, load_prepared
 from rescorer_training.neural.progress import print_status
 from rescorer_training.ngram.backoff_model import load_backoff_model
 from rescorer_training.ngram.estimate import atomic_output, train_ngram
@@ -95,6 +96,7 @@ def run_recipe(
         RescorerError: a stage fails; the results of earlier stages remain.
     """
     run = start_run(recipe, data, folder, device, threads)
+    check_networks(run)
     estimate_ngram(run)
     for name, network in recipe.networks.items():
         train_network(run, name, network)
@@ -142,6 +144,23 @@ def split_held_out(train: tuple[Path, ...], n_lines: int, folder: Path) -> tuple
         kept.write_text("".join(f"{line}\n" for line in lines[:-n_lines]), encoding="utf-8")
         held_out.write_text("".join(f"{line}\n" for line in lines[-n_lines:]), encoding="utf-8")
     return (kept, *train[1:]), held_out
+
+
+def check_networks(run: RecipeRun) -> None:
+    """Count the vocabulary, and raise ConfigError if a network cannot be built, before any work."""
+    if not run.recipe.networks:
+        return
+    vocabulary = choose_vocabulary({}, write_vocabulary(run), run.recipe.vocabulary.size)
+    for name, recipe in run.recipe.networks.items():
+        try:
+            check_network(
+                recipe.network,
+                recipe.training.objective,
+                len(vocabulary),
+                starts_from_other=bool(recipe.run.start_from),
+            )
+        except (BundleError, ConfigError) as error:
+            raise ConfigError(f"{run.recipe.file}: [networks.{name}] {error}") from None
 
 
 def estimate_ngram(run: RecipeRun) -> None:
