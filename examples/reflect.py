@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # read at import; our messages say what gRPC's log would
 import grpc
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.json_format import MessageToDict, ParseDict
@@ -110,7 +111,6 @@ def explain_unavailable(options: argparse.Namespace) -> str:
 
 
 def main() -> None:
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the message below says what gRPC's log would
     options = read_options()
     try:
         with open_channel(options) as channel:
