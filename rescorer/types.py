@@ -10,12 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from rescorer.errors import MAX_QUOTED_CHARS, ConfigError, did_you_mean, shorten
+from rescorer.errors import MAX_QUOTED_CHARS, ConfigError, InvalidList, did_you_mean, quote, shorten
 
 DecisionKind = Literal["maximum", "minimum_bayes_risk", "confusion_network"]
 ErrorUnit = Literal["word", "character"]
-
-from rescorer.errors import InvalidList, quote
 
 
 @dataclass(frozen=True, slots=True)
