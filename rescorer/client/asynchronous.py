@@ -28,6 +28,7 @@ from rescorer.client.connection import UNREADY_REASON_TIMEOUT_S, Connections, Re
 from rescorer.client.identity import Tls, Token
 from rescorer.errors import DeadlineExceeded, Overloaded, Unavailable
 from rescorer.protocol import MAX_MESSAGE_BYTES
+from rescorer.protocol.missing_models import decode_missing_models
 from rescorer.protocol.v1 import models_pb2
 from rescorer.types import TextScore, Weights
 
@@ -84,6 +85,14 @@ class AsyncClient:
             reason = reason or await self._find_unready_reason(health)
             raise DeadlineExceeded(f"{self._connections.target}: {reason}") from None
         raise Unavailable(f"{self._connections.target}: the server ended the health check")
+
+    async def missing_models(self, timeout_s: float = 30.0) -> tuple[str, ...]:
+        """Like ``Client.missing_models``."""
+        health: Any = HealthStub(self._connections.channels[0])
+        async with convert_rpc_errors_async(self._connections.diagnosis):
+            call = health.Check(HealthCheckRequest(), timeout=timeout_s)
+            await call
+            return decode_missing_models(await call.trailing_metadata())
 
     async def _find_unready_reason(self, health: Any) -> str:
         """Find the reason with a call that does not wait; gRPC reports none to calls that wait."""

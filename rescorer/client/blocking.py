@@ -27,6 +27,7 @@ from rescorer.client.connection import UNREADY_REASON_TIMEOUT_S, Connections, Re
 from rescorer.client.identity import Tls, Token
 from rescorer.errors import DeadlineExceeded, Overloaded, Unavailable
 from rescorer.protocol import MAX_MESSAGE_BYTES
+from rescorer.protocol.missing_models import decode_missing_models
 from rescorer.protocol.v1 import models_pb2
 from rescorer.types import TextScore, Weights
 
@@ -107,6 +108,14 @@ class Client:
             reason = self._connections.diagnosis.explain() or self._find_unready_reason(health)
             raise DeadlineExceeded(f"{self._connections.target}: {reason}") from None
         raise Unavailable(f"{self._connections.target}: the server ended the health check")
+
+    def missing_models(self, timeout_s: float = 30.0) -> tuple[str, ...]:
+        """Return the models, as ``name/version``, that the server serves from memory although its repository
+        has lost them: it could not start again. The last one is ``...`` if there are too many to send."""
+        health: Any = HealthStub(self._connections.channels[0])
+        with convert_rpc_errors(self._connections.diagnosis):
+            _, call = health.Check.with_call(HealthCheckRequest(), timeout=timeout_s)
+        return decode_missing_models(call.trailing_metadata())
 
     def _find_unready_reason(self, health: Any) -> str:
         """Find the reason with a call that does not wait; gRPC reports none to calls that wait."""

@@ -81,6 +81,7 @@ class ServingState:
             failure=self._failure,
         )
         self._ready.set(not reason)
+        self._health.missing_models = tuple(self._models.missing)
         self._health.set(NOT_SERVING if reason else SERVING)
         if self._is_started and reason != self._last_reason:
             write = log.warning if reason and not self._is_stopping else log.info

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -12,7 +13,19 @@ import grpc
 import pytest
 from grpc_health.v1.health_pb2 import HealthCheckRequest
 from grpc_health.v1.health_pb2_grpc import HealthStub
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from rescorer.cli import app
+from rescorer.client import AsyncClient, Client
+from rescorer.protocol.missing_models import (
+    MAX_VALUE_CHARS,
+    MISSING_MODELS,
+    MORE,
+    decode_missing_models,
+    encode_missing_models,
+)
 from rescorer.protocol.v1 import models_pb2 as pb
 from rescorer.protocol.v1 import rescorer_pb2
 from rescorer.protocol.v1.models_pb2_grpc import ModelServiceStub
@@ -134,6 +147,41 @@ def observe(server: RunningServer) -> Observation:
     )
 
 
+def read_missing(server: RunningServer) -> list[tuple[str, ...]]:
+    """Return what the blocking and the asyncio client read from the metadata of a health check."""
+
+    async def read() -> tuple[str, ...]:
+        async with AsyncClient(server.target) as client:
+            return await client.missing_models(20)
+
+    with Client(server.target) as client:
+        return [client.missing_models(20), asyncio.run(read())]
+
+
+def test_health_command_names_missing_models(server, repository):
+    def check() -> list[str]:
+        result = CliRunner().invoke(app, ["health", server.target, "--timeout-s", "20"])
+        assert result.exit_code == 0, result.output
+        return result.stdout.splitlines()
+
+    assert check() == [f"{server.target} serves"]
+    move_version(repository)
+    wait_until(lambda: server.server.health.missing_models)
+    assert check()[1:] == ["from memory only, because they are missing on its disk: tiny/1"]
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=100), max_size=20))
+def test_missing_models_are_bounded_printable_metadata(labels):
+    value = encode_missing_models(labels)
+    assert len(value) <= MAX_VALUE_CHARS
+    assert value.isascii()
+    assert value.isprintable()
+    decoded = decode_missing_models([("other", "x"), (MISSING_MODELS, value)] if labels else None)
+    assert decoded == tuple(labels) or (
+        decoded[-1] == MORE and decoded[:-1] == tuple(labels[: len(decoded) - 1])
+    )
+
+
 @pytest.mark.parametrize("lose", LOSSES)
 def test_keeps_serving_what_is_loaded_and_reports_the_loss(server, repository, lose):
     restore = lose(repository)
@@ -143,11 +191,13 @@ def test_keeps_serving_what_is_loaded_and_reports_the_loss(server, repository, l
         assert seen[:4] == ("tiny/1", SERVING, 1, 1)
         assert seen.missing_reasons["tiny/1"]
         assert str(repository.parent) not in seen.missing_reasons["tiny/1"]
+        wait_until(lambda: read_missing(server) == [("tiny/1",)] * 2)
         assert server.run(server.server.reloader.reload()).refused
     finally:
         restore()
     wait_until(lambda: not server.server.models.missing)
     assert observe(server) == ("tiny/1", SERVING, 1, 0, {"tiny/1": ""})
+    wait_until(lambda: read_missing(server) == [()] * 2)
     assert not server.server.models.refused
 
 

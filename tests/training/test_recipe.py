@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from rescorer.bundle import read_bundle
 from rescorer.errors import ConfigError
 from rescorer_training.cli import app
-from rescorer_training.recipe.config import SHIPPED, make_recipe, read_recipe
+from rescorer_training.recipe.config import SHIPPED, list_shipped_recipes, make_recipe, read_recipe
 from rescorer_training.recipe.report import Report, plot_curves, render_markdown
 from rescorer_training.recipe.run import run_recipe
 
@@ -204,15 +204,29 @@ def test_names_the_setting_that_was_meant(tmp_path):
 
 
 def test_missing_weights_set_is_reported_before_training(tmp_path):
-    """A copy of a shipped recipe lacks the weights sets, which lie beside the original."""
     (tmp_path / "texts").mkdir()
     for name in ("own.txt", "other.txt", "test.txt"):
         (tmp_path / "texts" / name).write_text("a b\n" * 30)
     toml = TOML.replace("[bundle]", '[bundle]\nweight_sets = ["../sets/mine.json"]')
     recipe = make_recipe(tomllib.loads(toml), tmp_path / "toy.toml")
-    with pytest.raises(ConfigError, match="does not exist; paths count from the folder of the recipe"):
+    with pytest.raises(ConfigError, match=r"weight_sets: .*mine.json does not exist; .* names pocketsphinx"):
         run_recipe(recipe, tmp_path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", list_shipped_recipes())
+def test_copy_of_a_shipped_recipe_works_wherever_it_lies(tmp_path, name):
+    copy = tmp_path / "copy.toml"
+    copy.write_text(CliRunner().invoke(app, ["run", name, "--show"]).stdout)
+    original, copied = read_recipe(name), read_recipe(str(copy))
+    assert copied.list_weight_sets() == original.list_weight_sets()
+    assert copied.load_normaliser().settings == original.load_normaliser().settings
+
+
+def test_names_the_shipped_normalisers(tmp_path):
+    toml = TOML.replace("[vocabulary]", 'normaliser = "conversations"\n[vocabulary]')
+    with pytest.raises(ConfigError, match=r"\[text\] normaliser: .* names conversation, which come with"):
+        make_recipe(tomllib.loads(toml), tmp_path / "toy.toml").load_normaliser()
 
 
 def test_unknown_recipe_name_lists_shipped_recipes():
@@ -224,7 +238,8 @@ def test_unknown_recipe_name_lists_shipped_recipes():
 def test_shipped_recipes_are_valid(path):
     recipe = read_recipe(path.stem)
     assert recipe.name == path.stem
-    assert not recipe.text.normaliser.endswith(".json") or recipe.resolve(recipe.text.normaliser).exists()
+    recipe.load_normaliser()
+    recipe.list_weight_sets()
 
 
 def test_report_without_networks_has_no_curves():

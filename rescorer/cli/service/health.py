@@ -30,7 +30,8 @@ def health(
 
     Example: rescorer health 127.0.0.1:50051
 
-    Prints the reason if the server is not ready. No token is needed.
+    Prints the reason if the server is not ready, and which models serve although its repository has lost
+    them. No token is needed.
     """
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # our own message says what gRPC's log would
     from rescorer.client import NO_RETRY, Client, Tls
@@ -39,4 +40,7 @@ def health(
     identity = Tls(ca, certificate, key, server_name) if use_tls else None
     with Client(target, tls=identity, retry=NO_RETRY) as client:
         client.wait_ready(timeout_s)
+        missing = client.missing_models(timeout_s)
     typer.echo(f"{target} serves")
+    if missing:
+        typer.echo(f"from memory only, because they are missing on its disk: {', '.join(missing)}")

@@ -20,6 +20,7 @@ from grpc_health.v1.health_pb2 import (  # type: ignore[attr-defined]  # the stu
 from grpc_health.v1.health_pb2_grpc import HealthServicer
 
 from rescorer.errors import Overloaded
+from rescorer.protocol.missing_models import MISSING_MODELS, encode_missing_models
 from rescorer.service.limits.stream_slots import StreamSlots
 
 SERVING, NOT_SERVING = HealthCheckResponse.SERVING, HealthCheckResponse.NOT_SERVING
@@ -41,6 +42,8 @@ class Health(HealthServicer):
         self._shutting_down = False
         self._changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Resolved and replaced by another future whenever the status changes."""
+        self.missing_models: tuple[str, ...] = ()
+        """Models that serve from memory although the disk lacks them; sent as metadata of ``Check``."""
 
     def set(self, status: int) -> None:
         """Set the status; ignored after ``begin_shutdown``."""
@@ -61,6 +64,9 @@ class Health(HealthServicer):
         if request.service not in self._names:
             names = " or ".join(map(repr, self._names))
             await context.abort(grpc.StatusCode.NOT_FOUND, f"unknown service; expected {names}")
+        if self.missing_models:
+            missing = encode_missing_models(self.missing_models)
+            context.set_trailing_metadata(((MISSING_MODELS, missing),))
         return HealthCheckResponse(status=self._status)
 
     async def List(  # noqa: N802

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import grpc
 
+from rescorer.errors import MAX_QUOTED_CHARS, shorten
 from rescorer.protocol.messages import weights_to_proto
 from rescorer.protocol.v1 import admin_pb2
 from rescorer.protocol.v1 import models_pb2 as pb
@@ -87,18 +89,27 @@ class ModelService(ModelServiceServicer):
 
 
 def read_measurements(measured: Any) -> Iterator[pb.Measurement]:
-    """Yield the perplexities in a manifest's measurements; other entries are ignored."""
+    """Yield the perplexities in a manifest's measurements; other entries and odd values are ignored."""
     if not isinstance(measured, Mapping):
         return
     for name, entry in measured.items():
         if isinstance(entry, Mapping) and isinstance(entry.get("perplexity"), Mapping):
             yield pb.Measurement(
                 name=name,
-                text=str(entry.get("text", "")),
-                tokens=int(entry.get("tokens", 0)),
-                unknown_words=int(entry.get("unknown_words", 0)),
-                perplexity=entry["perplexity"],
+                text=shorten(str(entry.get("text", "")), MAX_QUOTED_CHARS),
+                tokens=read_count(entry.get("tokens")),
+                unknown_words=read_count(entry.get("unknown_words")),
+                perplexity={
+                    model: value
+                    for model, value in entry["perplexity"].items()
+                    if type(value) in (int, float) and math.isfinite(value)
+                },
             )
+
+
+def read_count(value: Any) -> int:
+    """Return a value of a manifest if it is a count, else 0 for not known."""
+    return value if type(value) is int and 0 <= value < 1 << 63 else 0
 
 
 class AdminService(AdminServiceServicer):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -53,6 +54,46 @@ def add(original, folder):
         return partial.rename(folder / name / str(version))
 
     return add
+
+
+ODD_VALUES = (
+    math.nan,
+    math.inf,
+    -math.inf,
+    1e308,
+    -1,
+    10**17,
+    True,
+    None,
+    "many",
+    "9" * 100_000,
+    [],
+    {"a": [1]},
+)
+
+
+def test_odd_facts_of_a_manifest_do_not_break_its_description(add, folder):
+    manifest_file = add(1) / "manifest.json"
+    manifest = json.loads(manifest_file.read_text())
+    entries = [
+        {"text": value, "tokens": value, "unknown_words": value, "perplexity": {"ngram": value, "mixture": 7}}
+        for value in ODD_VALUES
+    ]
+    manifest["measured"] |= {f"odd {i}": entry for i, entry in enumerate(entries)}
+    manifest["measured"] |= {f"bare {i}": value for i, value in enumerate(ODD_VALUES)}
+    manifest["measured"] |= {f"half {i}": {"perplexity": value} for i, value in enumerate(ODD_VALUES)}
+    manifest["training"] = {f"fact {i}": value for i, value in enumerate(ODD_VALUES)}
+    manifest_file.write_text(json.dumps(manifest))
+    with run_server(None, repository=folder) as server, grpc.insecure_channel(server.target) as channel:
+        model = ModelServiceStub(channel).GetModel(pb.GetModelRequest(), timeout=20).model
+    measured = {measurement.name: measurement for measurement in model.measurements}
+    assert measured["test"].tokens == 9
+    for i, value in enumerate(ODD_VALUES):
+        odd = measured[f"odd {i}"]
+        assert odd.tokens == odd.unknown_words == (value if value == 10**17 else 0)
+        assert odd.perplexity["mixture"] == 7
+        assert len(odd.text) <= 100
+    assert set(model.training) == set(manifest["training"])
 
 
 def make_lists(count: int) -> list[NBestList]:

@@ -16,7 +16,9 @@ from rescorer_training.data.normalisation import choose_normaliser
 from rescorer_training.neural.options import NetworkOptions, TrainingOptions
 from rescorer_training.ngram.estimate import NGramOptions
 
-SHIPPED = Path(__file__).parents[1] / "recipes"
+PACKAGE = Path(__file__).parents[1]
+SHIPPED, WEIGHT_SETS, NORMALISERS = PACKAGE / "recipes", PACKAGE / "weight_sets", PACKAGE / "normalisers"
+"""Folders of the recipes, weights sets and normaliser settings that come with the package."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,8 @@ class TextRecipe:
     tests: tuple[str, ...] = ()
     """Texts to evaluate the models on; the report names them by their file names."""
     normaliser: str = ""
-    """``raw``, or a file of normaliser settings, relative to the recipe; empty for the default normaliser."""
+    """``raw``, the name of shipped settings, or a file of settings, relative to the recipe; empty for the
+    default normaliser."""
 
     def __post_init__(self) -> None:
         if bool(self.validation) == bool(self.held_out_lines):
@@ -87,7 +90,7 @@ class BundleRecipe:
     lm_weight: float = 1.0
     word: float = 0.0
     weight_sets: tuple[str, ...] = ()
-    """Files of further weight sets, relative to the recipe; each set is named after its file."""
+    """Further weight sets: names of shipped ones, or files, relative to the recipe, that name their sets."""
     notes: Mapping[str, str] = field(default_factory=dict)
     """Notes for the manifest, such as the origin and the licence of the text."""
 
@@ -105,15 +108,40 @@ class Recipe:
     networks: Mapping[str, NetworkRecipe]
     bundle: BundleRecipe
 
-    def resolve(self, name: str) -> Path:
-        """Resolve a path given relative to the recipe file."""
-        return self.file.parent / name
+    def resolve(self, name: str, shipped: Path) -> Path:
+        """Return the path of a file that a recipe names.
+
+        Args:
+            name: path relative to the recipe, or, without a suffix, the name of a file of ``shipped``: so a
+                copy of a recipe works wherever it lies.
+
+        Raises:
+            ConfigError: there is no such file.
+        """
+        path = self.file.parent / name if Path(name).suffix else shipped / f"{name}.json"
+        if not path.is_file():
+            names = ", ".join(sorted(file.stem for file in shipped.glob("*.json")))
+            raise ConfigError(
+                f"{path} does not exist; expected a path relative to the recipe, or one of the names "
+                f"{names}, which come with the package"
+            )
+        return path
+
+    def list_weight_sets(self) -> list[Path]:
+        """Return the files of the further weight sets; raises ConfigError if one does not exist."""
+        try:
+            return [self.resolve(name, WEIGHT_SETS) for name in self.bundle.weight_sets]
+        except ConfigError as error:
+            raise ConfigError(f"[bundle] weight_sets: {error}") from None
 
     def load_normaliser(self) -> Normaliser:
-        """Load the normaliser of the recipe's texts; raises the same errors as ``choose_normaliser``."""
+        """Load the normaliser of the recipe's texts; raises ConfigError if it does not exist."""
         choice = self.text.normaliser or None
         if choice not in (None, "raw"):
-            choice = str(self.resolve(choice))
+            try:
+                choice = str(self.resolve(choice, NORMALISERS))
+            except ConfigError as error:
+                raise ConfigError(f"[text] normaliser: {error}, or 'raw'") from None
         return choose_normaliser(choice)
 
 

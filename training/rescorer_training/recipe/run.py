@@ -114,19 +114,15 @@ def start_run(recipe: Recipe, data: Path, folder: Path, device: str, threads: in
     missing = sorted({name for name in names if name and not (data / name).exists()})
     if missing:
         raise ConfigError(f"{data} has no {', '.join(missing)}; give the folder of the texts with --data")
-    for name in recipe.bundle.weight_sets:
-        if not recipe.resolve(name).is_file():
-            raise ConfigError(
-                f"[bundle] weight_sets: {recipe.resolve(name)} does not exist; paths count from the "
-                "folder of the recipe: copy the file, too, or leave it out"
-            )
+    recipe.list_weight_sets()  # raises an error now rather than after hours of training
+    normaliser = recipe.load_normaliser()
     if recipe.networks:
         check_plotting()  # now rather than after hours of training
     folder.mkdir(parents=True, exist_ok=True)
     train, validation = tuple(data / name for name in text.train), data / text.validation
     if text.held_out_lines:
         train, validation = split_held_out(train, text.held_out_lines, folder / "text")
-    return RecipeRun(recipe, data, folder, device, threads, recipe.load_normaliser(), train, validation)
+    return RecipeRun(recipe, data, folder, device, threads, normaliser, train, validation)
 
 
 def split_held_out(train: tuple[Path, ...], n_lines: int, folder: Path) -> tuple[tuple[Path, ...], Path]:
@@ -228,7 +224,7 @@ def publish_bundle(run: RecipeRun) -> None:
         weights=Weights("default", recipe.streams, {"mixture": recipe.lm_weight}, recipe.word),
         validation=run.validation,
         tests={path.name.split(".")[0]: path for path in run.tests},
-        weight_sets=[run.recipe.resolve(name) for name in recipe.weight_sets],
+        weight_sets=run.recipe.list_weight_sets(),
         facts={"recipe": run.recipe.file.name, **recipe.notes},
     )
     make_bundle(parts, folder)
