@@ -50,6 +50,8 @@ class Gain:
     """Two-sided: probability of so large a difference in either direction if there were none."""
     units_changed: int
     """Number of lists or groups in which the two systems differ; the other ones say nothing."""
+    standard_error: float = math.inf
+    """Of the gain; infinite if it is not known."""
 
     @property
     def lower_bound(self) -> float:
@@ -110,14 +112,14 @@ class Bootstrap:
         gain = float(self.rates[baseline] - self.rates[system])
         changed = self._columns.count_differences(baseline, system)
         if not changed:
-            return Gain(0.0, Interval(0.0, 0.0), 1.0, 0)
+            return Gain(0.0, Interval(0.0, 0.0), 1.0, 0, 0.0)
         differences = self.drawn_rates[:, baseline] - self.drawn_rates[:, system]
         error = float(differences.std(ddof=1)) * math.sqrt(self.n_units / max(self.n_units - 1, 1))
         if changed < 2 or not error > ROUNDING * self.rates[baseline]:
             return Gain(gain, Interval(-math.inf, math.inf), 1.0, changed)
         reach = float(stats.t.isf((1 - level) / 2, changed - 1)) * error
         p_value = 2 * float(stats.t.sf(abs(gain) / error, changed - 1))
-        return Gain(gain, Interval(gain - reach, gain + reach), p_value, changed)
+        return Gain(gain, Interval(gain - reach, gain + reach), p_value, changed, error)
 
     def share_of_better_draws(self, baseline: int, system: int) -> float:
         """Share of the draws in which the system is better, ties by half.

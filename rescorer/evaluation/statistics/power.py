@@ -1,0 +1,46 @@
+"""How likely a gain is to be found, and how many lists would show it.
+
+By the normal approximation: a gain of so many standard errors is found if chance does not take it below the
+quantile of the test. The standard error falls with the square root of the number of lists.
+"""
+
+from __future__ import annotations
+
+import math
+
+from scipy import stats
+
+from rescorer.evaluation.statistics.bootstrap import LEVEL
+
+POWER = 0.8
+"""Usual probability with which a planned experiment should find what it looks for."""
+
+
+def power_of_test(gain: float, standard_error: float, level: float = LEVEL) -> float:
+    """Probability that the lower end of the two-sided interval of the gain will be above 0.
+
+    Args:
+        gain: true gain.
+        standard_error: of the measured gain.
+        level: of the interval: 0.95 for a one-sided bound of 97.5 %.
+    """
+    if not standard_error:
+        return float(gain > 0)
+    return float(stats.norm.cdf(gain / standard_error - stats.norm.isf((1 - level) / 2)))
+
+
+def units_needed(
+    gain: float, standard_error: float, n_units: int, power: float = POWER, level: float = LEVEL
+) -> int | None:
+    """Number of lists (or groups) like these that would show a gain of this size with the given power.
+
+    None if no number would: the gain is not positive, or its standard error is not known.
+
+    Args:
+        gain: to be found, for instance the one measured.
+        standard_error: of a gain measured on ``n_units`` lists.
+    """
+    if gain <= 0 or not math.isfinite(standard_error):
+        return None
+    quantiles = float(stats.norm.isf((1 - level) / 2) + stats.norm.isf(1 - power))
+    return max(math.ceil(n_units * (quantiles * standard_error / gain) ** 2), 1)
