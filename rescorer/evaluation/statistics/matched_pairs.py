@@ -82,7 +82,7 @@ def segment_errors(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) ->
     errors = np.stack([np.concatenate(first), np.concatenate(second)])
     list_starts = np.cumsum([0, *lengths[:-1]])
     place = np.arange(errors.shape[1]) - np.repeat(list_starts, lengths)
-    is_clean: np.ndarray = ~errors.any(axis=0)
+    is_clean = np.asarray(errors.sum(axis=0) == 0)
     starts_segment = place == 0
     # a gap without insertions between two words that both systems have right
     is_inner_gap = (place % 2 == 0) & (place > 0)
