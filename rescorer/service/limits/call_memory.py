@@ -79,9 +79,8 @@ class CallMemory:
 
     def give_back(self, client: Hashable, n_bytes: int) -> None:
         self.quota.add(client, -n_bytes)
-        waiting, self._waiting = self._waiting, deque()
-        for freed in waiting:
-            if not freed.done():
+        while self._waiting:
+            if not (freed := self._waiting.popleft()).done():
                 freed.set_result(None)
 
     def drop(self, reservation: Reservation, cancel: Callable[[], None]) -> None:

@@ -20,6 +20,10 @@ MAX_TEXTS_CHARS = 250_000
 """Longest texts of a request in a log line. A line must fit into the pipe in front of stderr."""
 ITEM_CHARS = 8
 """What a number or another short item counts."""
+SCALARS = (int, float, type(None))
+"""Types whose values are short and have nothing to escape."""
+TRACEBACKS = ("exception", "stack")
+"""Keys of tracebacks in an event."""
 
 CONTROLS = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Characters that JSON leaves as they are although they control terminals or the direction of text."""
@@ -34,21 +38,26 @@ def bound_values(logger: Any, method: str, event: Event) -> Event:
         limits = MAX_TEXTS_CHARS, MAX_TEXTS_CHARS
     else:
         limits = MAX_VALUE_CHARS, MAX_CONTAINER_CHARS
-    return {
-        key: _bound_traceback(value) if key in ("exception", "stack") else _Copier(*limits).copy(value)
-        for key, value in event.items()
-    }
+    return {key: _bound(key, value, *limits) for key, value in event.items()}
 
 
 def escape_lines(logger: Any, method: str, event: Event) -> Event:
     """Structlog processor for readable lines: keep the event on one line, and indent the traceback, so that
     no text can look like another line. The renderer quotes the other values."""
     escaped = {**event, "event": _escape(ALL_CONTROLS, str(event.get("event", "")))}
-    for key in ("exception", "stack"):
+    for key in TRACEBACKS:
         if key in event:
             lines = str(event[key]).split("\n")
             escaped[key] = "\n".join(f"    {_escape(ALL_CONTROLS, line)}" for line in lines)
     return escaped
+
+
+def _bound(key: str, value: Any, max_chars: int, max_sum: int) -> Any:
+    if key in TRACEBACKS:
+        return _bound_traceback(value)
+    if isinstance(value, str):
+        return _escape(CONTROLS, shorten(value, max_chars))
+    return value if isinstance(value, SCALARS) else _Copier(max_chars, max_sum).copy(value)
 
 
 class _Copier:
@@ -63,13 +72,13 @@ class _Copier:
         self._max_chars, self._remaining = max_chars, max_sum
 
     def copy(self, value: Any) -> Any:
-        if value is None or isinstance(value, (bool, int, float)):
-            self._remaining -= ITEM_CHARS
-            return value
         if isinstance(value, str):
-            text = shorten(value, min(self._max_chars, max(self._remaining, 1)))
+            text = shorten(value, max(1, min(self._max_chars, self._remaining)))
             self._remaining -= len(text) + ITEM_CHARS
             return _escape(CONTROLS, text)
+        if isinstance(value, SCALARS):
+            self._remaining -= ITEM_CHARS
+            return value
         if isinstance(value, Mapping):
             return self._copy_mapping(value)
         if isinstance(value, (list, tuple, set, frozenset)):
@@ -105,4 +114,6 @@ def _bound_traceback(value: Any) -> str:
 
 
 def _escape(pattern: re.Pattern[str], text: str) -> str:
+    if text.isprintable():  # the usual case, decided quickly: no control character is printable
+        return text
     return pattern.sub(lambda match: match[0].encode("unicode_escape").decode(), text)

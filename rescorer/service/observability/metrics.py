@@ -123,9 +123,8 @@ class Metrics:
         self.recalled_context_words = self._counter(
             "recalled_context_words", "Context words whose states came from the cache.", "model"
         )
-        self.phase_seconds = self._times("phase_seconds", "Time of a phase, per message or batch.", "phase")
-        for phase in PHASES:
-            self.phase_seconds.labels(phase)
+        phase_seconds = self._times("phase_seconds", "Time of a phase, per message or batch.", "phase")
+        self._phase_seconds = {phase: phase_seconds.labels(phase) for phase in PHASES}
         self.failed_batches = self._counter(
             "failed_batches", "Batches that failed and were retried list by list."
         )
@@ -179,7 +178,7 @@ class Metrics:
     def record_timings(self, timings: Iterable[PhaseTiming]) -> None:
         """Record the timings of a message or a batch."""
         for phase, seconds in sum_by_phase(timings).items():
-            self.phase_seconds.labels(phase).observe(seconds)
+            self._phase_seconds[phase].observe(seconds)
 
     def record_batch(
         self,

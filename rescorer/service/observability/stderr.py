@@ -27,6 +27,9 @@ STDERR = 2
 PIPE_BYTES = 1 << 20
 """Size of the pipe: seconds of log at full load. Linux allows no more without privileges."""
 CHUNK_BYTES = 1 << 16
+PAUSE_S = 0.05
+"""Pause of the pump after it has emptied the pipe, so that under load it is woken for many lines at once
+instead of each one."""
 FLUSH_S = 1.0
 """Longest time that an ending process waits for its last lines to be written."""
 REPORT_INTERVAL_S = 1.0
@@ -138,6 +141,8 @@ class Pump:
             select.select((self._inlet,), (), ())
             with self._writing, suppress(Exception):  # such as MemoryError: later lines are written again
                 self._write(os.read(self._inlet, CHUNK_BYTES))
+            if not count_readable_bytes(self._inlet):
+                time.sleep(PAUSE_S)
 
     def _write(self, chunk: bytes) -> None:
         """Write a chunk. After a failure, continue with the next whole line, on a line of its own."""
