@@ -46,7 +46,7 @@ def test_reloads_and_killed_workers_do_not_affect_callers(lists, ngram_bundle):
     assert (report["faults"], callers["complaints"], callers["failures"]) == ([], [], [])
     assert callers["calls"] >= 1000
     assert len(callers["models"]) >= 3
-    assert report["restarts"] == 2
+    assert 1 <= report["restarts"] <= 2  # the second kill may hit the process that replaces the first one's
     assert set(callers["ends"]["whole"]) == set(callers["ends"]["stream"]) == {"OK"}
 
 
