@@ -182,7 +182,7 @@ class SealedFolder(Folder):
         identity = _identity(stream)
         if self._verified.get(name) == identity:
             return
-        actual = hashlib.file_digest(stream, "sha256").hexdigest()
+        actual = sha256(stream)
         if actual != expected:
             raise BundleError(
                 f"{stream.name}: corrupt: sha256 is {actual[:12]}…, but the manifest says {expected[:12]}…"

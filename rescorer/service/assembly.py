@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,6 +75,15 @@ def create_process_worker(
         listening,
         settings.load_timeout_s,
     )
+
+
+def create_pool(
+    settings: ServiceSettings,
+    workers: Sequence[Worker],
+    on_broken: Callable[[str], None],
+    on_worker_lost: Callable[[], None] = lambda: None,
+) -> WorkerPool:
+    return WorkerPool(workers, on_broken, settings.worker_timeout_s, settings.load_timeout_s, on_worker_lost)
 
 
 def niceness_of(settings: ServiceSettings) -> int:
@@ -150,11 +160,10 @@ def create_shadow(
     names = () if single else (settings.shadow,)
     if not all(select_versions(find_versions(folder, single).versions, names).values()):
         raise BundleError(f"{folder}: has no bundle {settings.shadow} to use as the shadow")
-    pool = WorkerPool(
+    pool = create_pool(
+        settings,
         [WorkerGroup(partial(create_process_worker, settings, SHADOW_NICENESS))],
         lambda reason: log.error("the shadow is stopped", reason=reason),
-        settings.worker_timeout_s,
-        settings.load_timeout_s,
     )
     return Shadow(
         ModelRepository(pool, folder, single=single, models=names, max_bytes=settings.max_model_bytes),

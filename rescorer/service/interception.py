@@ -1,4 +1,5 @@
-"""What every call passes before its method: slow clients, authentication, limits and errors."""
+"""Create the gRPC server, and what every call passes before its method: slow clients, authentication, limits
+and errors."""
 
 from __future__ import annotations
 
@@ -18,6 +19,8 @@ from rescorer.service.limits.call_memory import CallMemory
 from rescorer.service.limits.refusal_pacing import RefusalPacer
 from rescorer.service.limits.slow_clients import SlowClientInterceptor
 from rescorer.service.net.clients_file import Role
+from rescorer.service.net.connection_limits import connection_options
+from rescorer.service.net.grpc_listener import create_grpc_server
 from rescorer.service.settings import ServiceSettings
 
 SERVICE = pb.DESCRIPTOR.services_by_name["RescorerService"].full_name
@@ -38,6 +41,31 @@ MAX_ARRIVING_BYTES = 256 * 1024 * 1024
 """Bound on the memory of requests that are still arriving, those of streams aside."""
 MIN_ARRIVING = 8
 """Number of requests that may arrive at the same time, however large they may be."""
+
+
+def create_listener(
+    settings: ServiceSettings,
+    authenticator: Authenticator,
+    telemetry: Telemetry,
+    drain: Drain,
+    memory: CallMemory,
+) -> grpc.aio.Server:
+    """Create the gRPC server with its interceptors and limits, without services and ports."""
+    return create_grpc_server(
+        create_interceptors(settings, authenticator, telemetry, drain, memory),
+        settings.max_calls_per_connection,
+        [
+            ("grpc.max_receive_message_length", settings.max_message_bytes),
+            # Otherwise two servers would share a port without any error.
+            ("grpc.so_reuseport", int(settings.front_ends > 1)),
+            *connection_options(
+                settings.max_connection_age_s,
+                settings.max_connection_age_grace_s,
+                settings.max_idle_connection_s,
+                settings.max_handshake_s,
+            ),
+        ],
+    )
 
 
 def create_interceptors(

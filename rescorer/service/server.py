@@ -29,6 +29,7 @@ from rescorer.service.api.rescorer_service import RescorerService
 from rescorer.service.assembly import (
     create_admission,
     create_call_memory,
+    create_pool,
     create_repository,
     create_shadow,
     create_tracing,
@@ -40,11 +41,10 @@ from rescorer.service.engine.dispatch import Dispatcher
 from rescorer.service.engine.offload import Offloader
 from rescorer.service.engine.work_item import BatchScores, WorkItem
 from rescorer.service.gauges import Gauges
-from rescorer.service.interception import SERVICE, create_interceptors
+from rescorer.service.interception import SERVICE, create_listener
 from rescorer.service.models.versions import Changes
 from rescorer.service.net.addresses import check_free
-from rescorer.service.net.connection_limits import connection_options
-from rescorer.service.net.grpc_listener import create_grpc_server, watch_listening
+from rescorer.service.net.grpc_listener import watch_listening
 from rescorer.service.net.port_file import remove_port, write_port
 from rescorer.service.net.tls import Certificates
 from rescorer.service.observability.endpoint import MetricsEndpoint
@@ -52,7 +52,6 @@ from rescorer.service.observability.metrics import Metrics
 from rescorer.service.observability.tracing import Tracing
 from rescorer.service.serving_state import ServingState
 from rescorer.service.settings import ServiceSettings
-from rescorer.service.workers.pool import WorkerPool
 from rescorer.service.workers.worker import Worker
 
 if TYPE_CHECKING:
@@ -104,13 +103,9 @@ class Server:
         self.tracing = tracing or create_tracing(settings)
         self.broken: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """Resolved with the reason when scoring is no longer possible; the process should then end."""
-        self.pool = WorkerPool(
-            create_workers(settings, load) if workers is None else workers,
-            self._handle_failure,
-            settings.worker_timeout_s,
-            settings.load_timeout_s,
-            self.metrics.worker_restarts.inc,
-        )
+        workers = create_workers(settings, load) if workers is None else workers
+        restarts = self.metrics.worker_restarts
+        self.pool = create_pool(settings, workers, self._handle_failure, restarts.inc)
         self.models = create_repository(settings, self.pool)
         self._threads = ThreadPoolExecutor(MESSAGE_THREADS, "messages")
         offloader = Offloader(self._threads, MESSAGE_THREADS)
@@ -155,21 +150,7 @@ class Server:
         self._polling: asyncio.Task[None] | None = None
         self.health = Health(HEALTH_NAMES, create_watches(settings))
         self._serving_state = ServingState(self.health, self.metrics.ready, self.models, self.pool)
-        self.grpc_server = create_grpc_server(
-            create_interceptors(settings, authenticator, telemetry, self._drain, self.memory),
-            settings.max_calls_per_connection,
-            [
-                ("grpc.max_receive_message_length", settings.max_message_bytes),
-                # Otherwise two servers would share a port without any error.
-                ("grpc.so_reuseport", int(settings.front_ends > 1)),
-                *connection_options(
-                    settings.max_connection_age_s,
-                    settings.max_connection_age_grace_s,
-                    settings.max_idle_connection_s,
-                    settings.max_handshake_s,
-                ),
-            ],
-        )
+        self.grpc_server = create_listener(settings, authenticator, telemetry, self._drain, self.memory)
 
     async def start(self) -> int:
         """Listen, without serving yet unless the models are loaded; return the port.
@@ -183,14 +164,7 @@ class Server:
             read_manifest(newest_version(settings.bundle))  # report a wrong path at once
         if settings.port_file is not None:
             remove_port(settings.port_file)  # left by a server that was killed
-        add_RescorerServiceServicer_to_server(self._service, self.grpc_server)
-        health_pb2_grpc.add_HealthServicer_to_server(self.health, self.grpc_server)
-        add_ModelServiceServicer_to_server(ModelService(self.models, self.shadow), self.grpc_server)
-        if settings.admin:
-            add_AdminServiceServicer_to_server(AdminService(self.reloader), self.grpc_server)
-        health = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
-        shown = [SERVICE, MODEL_SERVICE, *([ADMIN_SERVICE] if settings.admin else [])]
-        reflection.enable_server_reflection((*shown, health, reflection.SERVICE_NAME), self.grpc_server)
+        self._add_services()
         self._serving_state.update()
         if settings.front_ends == 1:
             check_free(settings.host, settings.port, "the service")
@@ -265,6 +239,17 @@ class Server:
     def metrics_port(self) -> int:
         """Port of the metrics endpoint; 0: there is none."""
         return self._endpoint.port if self._endpoint else 0
+
+    def _add_services(self) -> None:
+        add_RescorerServiceServicer_to_server(self._service, self.grpc_server)
+        health_pb2_grpc.add_HealthServicer_to_server(self.health, self.grpc_server)
+        add_ModelServiceServicer_to_server(ModelService(self.models, self.shadow), self.grpc_server)
+        health = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+        shown = [SERVICE, MODEL_SERVICE, health, reflection.SERVICE_NAME]
+        if self.settings.admin:
+            add_AdminServiceServicer_to_server(AdminService(self.reloader), self.grpc_server)
+            shown.append(ADMIN_SERVICE)
+        reflection.enable_server_reflection(shown, self.grpc_server)
 
     def _add_port(self) -> int:
         settings = self.settings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import aclosing
@@ -152,7 +153,6 @@ class RescorerService(RescorerServiceServicer):
             texts = [[hypothesis.text for hypothesis in nbest.hypotheses] for nbest in request.lists]
             log.info("texts", lists=texts)
         call = replace(self._call_context(context), fallback=request.fallback)
-        size = len(request.lists), estimate_tokens()
         with self._models.lease(request.model) as ranker:
             request_bytes = current_call.get().request_bytes
             response_bytes = check_response_size(
@@ -160,29 +160,41 @@ class RescorerService(RescorerServiceServicer):
             )
             current_memory.get().shrink(request_bytes + response_bytes)
             try:
-                async with self._admission.admit(
-                    call.client, *size, remaining_s=call.remaining_s, wait=wait
-                ) as ticket:
-                    prepared_request = await self._prepare(ranker, request, call)
-                    self._admission.begin_scoring(ticket, prepared_request.tokens)
-                    outcomes = await self._score(prepared_request, call)
-                    return await self._respond(prepared_request, outcomes, request, response, call)
+                return await self._answer(ranker, request, response, call, wait=wait)
             except Overloaded:
                 self._metrics.rejected_lists.inc(len(request.lists))
                 if not call.fallback:
                     raise
-            async with self._late_admission.admit(call.client, *size) as ticket:
-                prepared_request = await self._prepare(ranker, request, call)
-                self._late_admission.begin_scoring(ticket, prepared_request.tokens)
-                outcomes = await self._score(prepared_request, call, late=True)
-                return await self._respond(prepared_request, outcomes, request, response, call)
+            return await self._answer(ranker, request, response, call, late=True)
 
-    async def _prepare(
-        self, ranker: ListRanker, request: RescoreRequest, call: CallContext
-    ) -> PreparedRequest:
-        return await self._run(
-            lambda: prepare_lists(ranker, request, self._settings), estimate_tokens(), call.client
-        )
+    async def _answer(
+        self,
+        ranker: ListRanker,
+        request: RescoreRequest,
+        response: RescoreResponse,
+        call: CallContext,
+        *,
+        wait: bool = False,
+        late: bool = False,
+    ) -> RescoreResponse:
+        """Admit a request and fill its response.
+
+        Args:
+            wait: wait for admission instead of refusing the request.
+            late: use only the permitted fallback, for which there is a quota of its own.
+        """
+        admission = self._late_admission if late else self._admission
+        remaining_s = math.inf if late else call.remaining_s
+        n_tokens = estimate_tokens()
+        async with admission.admit(
+            call.client, len(request.lists), n_tokens, remaining_s=remaining_s, wait=wait
+        ) as ticket:
+            prepared_request = await self._run(
+                lambda: prepare_lists(ranker, request, self._settings), n_tokens, call.client
+            )
+            admission.begin_scoring(ticket, prepared_request.tokens)
+            outcomes = await self._score(prepared_request, call, late=late)
+            return await self._respond(prepared_request, outcomes, request, response, call)
 
     async def _score(
         self, prepared_request: PreparedRequest, call: CallContext, *, late: bool = False
