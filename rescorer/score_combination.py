@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from rescorer.errors import MAX_QUOTED_CHARS, ConfigError, did_you_mean, shorten
-from rescorer.types import MAXIMUM, DecisionRule, Weights
+from rescorer.errors import MAX_QUOTED_CHARS, ConfigError, did_you_mean, quote, shorten
+from rescorer.types import MAXIMUM, Calibration, ConfidenceMap, DecisionRule, Weights
 
 WORDS, OOV = "words", "oov"
 """Component names of the two counts of a hypothesis: its words, and its out-of-vocabulary words."""
@@ -41,7 +41,8 @@ def parse_weights(values: Mapping[str, Any]) -> Weights:
     """Build weights from plain data, such as a JSON file or a request.
 
     Raises:
-        ConfigError: a key is unknown, a value is not a finite number, or the decision rule is invalid.
+        ConfigError: a key is unknown, a value is not a finite number, or the decision rule or the calibration
+            is invalid.
     """
     _check_keys(values, Weights, "weight settings")
     checked: dict[str, Any] = {}
@@ -52,6 +53,8 @@ def parse_weights(values: Mapping[str, Any]) -> Weights:
             if isinstance(value, str) or not isinstance(value, Sequence):
                 raise ConfigError(f"weights.tuned_on is {value!r}; expected a list of fingerprints")
             checked[name] = tuple(str(fingerprint) for fingerprint in value)
+        elif name == "calibration":
+            checked[name] = parse_calibration(value)
         elif name in ("word", "oov"):
             checked[name] = _parse_finite(value, name)
         elif name == "decision":
@@ -82,9 +85,47 @@ def parse_decision(value: Any) -> DecisionRule:
     return DecisionRule(**value)
 
 
-def _check_keys(values: Mapping[str, Any], kind: type[Weights] | type[DecisionRule], what: str) -> None:
-    """Raise ConfigError for keys that are not fields of a class."""
+def parse_calibration(value: Any) -> Calibration | None:
+    """Build a calibration from plain data, with the fields of ``Calibration`` and ``ConfidenceMap`` as keys.
+
+    Raises:
+        ConfigError: a key is unknown or missing, or a value is not one of those permitted.
+    """
+    if value is None or isinstance(value, Calibration):
+        return value
+    _check_keys(value, Calibration, "settings of weights.calibration")
+    return Calibration(
+        **{name: _parse_map(part, f"weights.calibration.{name}") for name, part in value.items()}
+    )
+
+
+def _parse_map(value: Any, name: str) -> ConfidenceMap | None:
+    if value is None:
+        return None
+    _check_keys(value, ConfidenceMap, f"settings of {name}")
+    for field in fields(ConfidenceMap):
+        if field.name not in value:
+            raise ConfigError(f"{name} has no {field.name!r}")
+        numbers = [value[field.name]] if field.name == "temperature" else value[field.name]
+        if not isinstance(numbers, Sequence) or isinstance(numbers, str):
+            raise ConfigError(f"{name}.{field.name} is {quote(str(numbers))}; expected a list of numbers")
+        for number in numbers:
+            _parse_finite(number, f"{name.removeprefix('weights.')}.{field.name}")
+    try:
+        return ConfidenceMap(
+            float(value["temperature"]),
+            tuple(map(float, value["posteriors"])),
+            tuple(map(float, value["confidences"])),
+        )
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {error}") from None
+
+
+def _check_keys(values: Any, kind: type[Any], what: str) -> None:
+    """Raise ConfigError unless ``values`` are an object whose keys are fields of a class."""
     known = [field.name for field in fields(kind)]
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{what} are {quote(str(values))}; expected an object with keys {', '.join(known)}")
     unknown = sorted(set(values) - set(known))
     if unknown:
         meant = did_you_mean(unknown[0], known)
@@ -103,10 +144,12 @@ def _parse_finite(value: Any, name: str) -> float:
 def weights_to_dict(weights: Weights) -> dict[str, Any]:
     """Convert weights to plain data that ``parse_weights`` reads back.
 
-    The decision rule is left out if it is the maximum, so that versions without rules read the weights too.
+    A decision rule that is the maximum, and a calibration that is None, are left out, so that versions without
+    these read the weights too.
     """
     plain = {field.name: getattr(weights, field.name) for field in fields(weights)}
-    decision = plain.pop("decision")
+    decision, calibration = plain.pop("decision"), plain.pop("calibration")
+    plain |= {} if calibration is None else {"calibration": asdict(calibration)}
     converted = {
         key: dict(value) if isinstance(value, Mapping) else list(value) if isinstance(value, tuple) else value
         for key, value in plain.items()

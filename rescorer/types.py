@@ -8,12 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Literal, get_args
 
 from rescorer.errors import MAX_QUOTED_CHARS, ConfigError, InvalidList, did_you_mean, quote, shorten
 
 DecisionKind = Literal["maximum", "minimum_bayes_risk", "confusion_network"]
 ErrorUnit = Literal["word", "character"]
+MAX_KNOTS = 100
+"""Largest number of points of a map of confidences."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,65 @@ MAXIMUM = DecisionRule()
 
 
 @dataclass(frozen=True, slots=True)
+class ConfidenceMap:
+    """Turns posteriors into confidences: a temperature, then a monotone piecewise-linear function.
+
+    The function is constant before its first point and after its last one.
+
+    Raises:
+        ConfigError: a value is not one of those described.
+    """
+
+    temperature: float
+    """Posteriors are the softmax of the totals of a list divided by this positive number."""
+    posteriors: tuple[float, ...]
+    """Posteriors at the points of the function, 0 to 1, ascending; at most ``MAX_KNOTS``."""
+    confidences: tuple[float, ...]
+    """Confidences at these points, above 0 and below 1, nowhere descending."""
+
+    def __post_init__(self) -> None:
+        for name, values in (("posteriors", self.posteriors), ("confidences", self.confidences)):
+            if not 1 <= len(values) <= MAX_KNOTS:
+                raise ConfigError(f"{name} has {len(values)} values; expected 1 to {MAX_KNOTS}")
+        if len(self.posteriors) != len(self.confidences):
+            counts = f"{len(self.posteriors)} posteriors for {len(self.confidences)} confidences"
+            raise ConfigError(f"{counts}; expected as many of either")
+        if not 0 < self.temperature < math.inf:
+            raise ConfigError(f"temperature is {self.temperature!r}; expected a finite number above 0")
+        if not all(0 <= value <= 1 for value in self.posteriors):
+            raise ConfigError(f"posteriors are {self.posteriors}; expected numbers from 0 to 1")
+        if not all(0 < value < 1 for value in self.confidences):
+            raise ConfigError(f"confidences are {self.confidences}; expected numbers above 0 and below 1")
+        if any(after <= before for before, after in pairwise(self.posteriors)):
+            raise ConfigError(
+                f"posteriors are {self.posteriors}; expected each to be larger than the one before"
+            )
+        if any(after < before for before, after in pairwise(self.confidences)):
+            raise ConfigError(
+                f"confidences are {self.confidences}; expected none smaller than the one before"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """How the totals of a list become the probability that its best hypothesis, or a word of it, is right."""
+
+    utterance: ConfidenceMap | None = None
+    """None: these weights give no confidence for whole hypotheses."""
+    word: ConfidenceMap | None = None
+    """None: these weights give no confidence for words."""
+
+
+@dataclass(frozen=True, slots=True)
+class WordConfidence:
+    """A word of a hypothesis, as written in its text, and the probability that it is right."""
+
+    word: str
+    confidence: float | None
+    """None if the normaliser drops the word, such as a filler."""
+
+
+@dataclass(frozen=True, slots=True)
 class Weights:
     """Weights of the parts of a total: Σ streams·score + Σ lm·log P + word·n_words + oov·n_oov.
 
@@ -130,6 +192,8 @@ class Weights:
     """Fingerprints of the lists on which these weights were tuned."""
     decision: DecisionRule = MAXIMUM
     """How the totals decide, unless a request says otherwise."""
+    calibration: Calibration | None = None
+    """How totals under these weights become confidences; None for weights that were not calibrated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +219,10 @@ class RescoredHypothesis:
     expected_errors: float | None = None
     """Expected number of wrong words or characters, by which minimum Bayes risk ranks; None under other
     rules."""
+    confidence: float | None = None
+    """Probability that all words are right, if the weights are calibrated; only for the best hypothesis."""
+    word_confidences: tuple[WordConfidence, ...] = ()
+    """The probability that each word of the text is right, likewise."""
 
 
 @dataclass(frozen=True, slots=True)
