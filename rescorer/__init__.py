@@ -20,6 +20,8 @@ from rescorer.errors import (
     ScoringError,
 )
 from rescorer.types import (
+    Calibration,
+    ConfidenceMap,
     DecisionRule,
     Hypothesis,
     NBestList,
@@ -27,10 +29,13 @@ from rescorer.types import (
     RescoredList,
     TextScore,
     Weights,
+    WordConfidence,
 )
 
 __all__ = [
     "BundleError",
+    "Calibration",
+    "ConfidenceMap",
     "ConfigError",
     "DecisionRule",
     "FormatError",
@@ -48,6 +53,7 @@ __all__ = [
     "ScoringError",
     "TextScore",
     "Weights",
+    "WordConfidence",
 ]
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rescorer.bundle import Bundle, check_weights
+from rescorer.decision.confidence import estimate_confidence
 from rescorer.decision.rules import apply_rule
 from rescorer.errors import InvalidList, quote
 from rescorer.lm.base import EdgeScores
@@ -21,7 +22,15 @@ from rescorer.profiling import Phase, phase
 from rescorer.ranking import Ranking, find_empty, ranking
 from rescorer.score_combination import MIXTURE, OOV, WORDS, totals
 from rescorer.trie import HypothesisTrie, Words
-from rescorer.types import DecisionRule, NBestList, TextScore, Weights, find_wrong_hypothesis
+from rescorer.types import (
+    Calibration,
+    DecisionRule,
+    NBestList,
+    TextScore,
+    Weights,
+    WordConfidence,
+    find_wrong_hypothesis,
+)
 
 MAX_WORDS = 100_000
 """Maximum number of words in a hypothesis or context; no real sentence is longer."""
@@ -133,7 +142,26 @@ class ListRanker:
         components = components_of(prepared, sums)
         total = totals(components, weights)
         ranked = rank_prepared(prepared, components, total, merge=merge, drop_empty=drop_empty)
-        return apply_rule(ranked, decision or weights.decision, prepared.words)
+        ranked = apply_rule(ranked, decision or weights.decision, prepared.words)
+        if weights.calibration is None:
+            return ranked
+        return self._add_confidence(ranked, prepared, total, weights.calibration)
+
+    def _add_confidence(
+        self, ranked: Ranking, prepared: PreparedList, total: np.ndarray, calibration: Calibration
+    ) -> Ranking:
+        """Add the confidence in the best hypothesis and in each word as it is written in the text."""
+        best = ranked.order[0]
+        confidence = estimate_confidence(calibration, prepared.words, total, best)
+        if confidence.words is None:
+            return replace(ranked, confidence=confidence.utterance)
+        remaining = iter(confidence.words.tolist())
+        words = []
+        for written in prepared.nbest.hypotheses[best].text.split():
+            # a written word can be several canonical words, such as we_did, or none
+            parts = [next(remaining) for _ in self.bundle.normaliser.normalise_token(written)]
+            words.append(WordConfidence(written, min(parts, default=None)))
+        return replace(ranked, confidence=confidence.utterance, word_confidences=words)
 
     def text_scores(
         self,

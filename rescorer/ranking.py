@@ -8,7 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from rescorer.errors import InvalidList
-from rescorer.types import MAXIMUM, DecisionRule, NBestList, RescoredHypothesis, RescoredList, Weights
+from rescorer.types import (
+    MAXIMUM,
+    DecisionRule,
+    NBestList,
+    RescoredHypothesis,
+    RescoredList,
+    Weights,
+    WordConfidence,
+)
 
 TIE_DECIMALS = 4
 """Number of decimals to which totals are rounded before being compared. The last digits of float32 products
@@ -133,6 +141,10 @@ class Ranking:
     expected_errors: Sequence[float] | None = None
     """Expected errors under minimum Bayes risk, NaN for hypotheses that are not in ``order``; None under
     other rules."""
+    confidence: float | None = None
+    """Probability that the best hypothesis is right; None if the weights are not calibrated."""
+    word_confidences: Sequence[WordConfidence] = ()
+    """The probability that each word of its text is right, likewise."""
 
     def to_rescored_list(self, weights: Weights, model: str) -> RescoredList:
         """Build an object per hypothesis, in ranked order.
@@ -152,8 +164,10 @@ class Ranking:
                 merged_ranks=self.members[i],
                 fields=nbest.hypotheses[i].fields,
                 expected_errors=None if errors is None else errors[i],
+                confidence=self.confidence if rank == 0 else None,
+                word_confidences=tuple(self.word_confidences) if rank == 0 else (),
             )
-            for i in self.order
+            for rank, i in enumerate(self.order)
         )
         return RescoredList(
             nbest.id,

@@ -144,8 +144,8 @@ def _parse_finite(value: Any, name: str) -> float:
 def weights_to_dict(weights: Weights) -> dict[str, Any]:
     """Convert weights to plain data that ``parse_weights`` reads back.
 
-    A decision rule that is the maximum, and a calibration that is None, are left out, so that versions without
-    these read the weights too.
+    A decision rule that is the maximum, and a calibration that is None, are left out, so that versions
+    without these read the weights too.
     """
     plain = {field.name: getattr(weights, field.name) for field in fields(weights)}
     decision, calibration = plain.pop("decision"), plain.pop("calibration")

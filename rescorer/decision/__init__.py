@@ -1,5 +1,6 @@
-"""Decide among the scored hypotheses of a list: minimum Bayes risk, confusion networks, consensus.
+"""Decide among the scored hypotheses of a list: minimum Bayes risk, confusion networks, consensus;
+confidence.
 
-Totals of a list and its canonical words come in; an order, expected errors or a consensus go out. Everything
-here is arithmetic on arrays: it needs neither models nor SciPy.
+Totals of a list and its canonical words come in; an order, expected errors, a consensus or confidences go
+out. Everything here is arithmetic on arrays: it needs neither models nor SciPy.
 """

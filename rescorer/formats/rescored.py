@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 from rescorer.errors import ConfigError, InvalidList
 from rescorer.formats.common import Write
 from rescorer.formats.io.text_io import open_output
-from rescorer.formats.nbest.jsonlines_output import encode_rescored_list
+from rescorer.formats.nbest.jsonlines_output import CONFIDENCE_DECIMALS, encode_rescored_list
 from rescorer.formats.registry import FORMATS, choose
-from rescorer.types import Hypothesis, NBestList, RescoredList
+from rescorer.formats.word_times import WORDS_FIELD
+from rescorer.types import Hypothesis, NBestList, RescoredHypothesis, RescoredList
 
 JSON_LINES = "jsonl"
 ONE_BEST = tuple(name for name, format_ in FORMATS.items() if format_.one_best)
@@ -47,11 +48,31 @@ def get_renderer(name: str) -> Callable[[RescoredList], Any]:
 
 
 def extract_best(rescored: RescoredList) -> OneBestList:
-    """Return the best hypothesis of a rescored list, with its fields but without its scores."""
+    """Return the best hypothesis of a rescored list, with its fields but without its scores.
+
+    Words with times get the confidences of a calibration, if there is one.
+    """
     best = rescored.best
-    hypotheses = (Hypothesis(best.text, best.fields),)
+    hypotheses = (Hypothesis(best.text, _add_confidences(best)),)
     nbest = NBestList(rescored.id, hypotheses, group=rescored.group, fields=rescored.fields)
     return OneBestList(nbest, best.original_rank)
+
+
+def _add_confidences(best: RescoredHypothesis) -> Mapping[str, Any]:
+    """Return the fields of a hypothesis, with confidences in ``words`` if these are the words of its text."""
+    entries = best.fields.get(WORDS_FIELD)
+    written = [word.word for word in best.word_confidences]
+    if not written or not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        return best.fields
+    if [entry.get("word") for entry in entries] != written:
+        return best.fields
+    words = [
+        entry
+        if word.confidence is None
+        else {**entry, "confidence": round(word.confidence, CONFIDENCE_DECIMALS)}
+        for entry, word in zip(entries, best.word_confidences, strict=True)
+    ]
+    return {**best.fields, WORDS_FIELD: words}
 
 
 def is_rescored(nbest: NBestList) -> bool:

@@ -8,6 +8,7 @@ does not send them at all.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -17,12 +18,15 @@ from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.ranking import Ranking
 from rescorer.score_combination import parse_weights
 from rescorer.types import (
+    Calibration,
+    ConfidenceMap,
     Hypothesis,
     NBestList,
     RescoredHypothesis,
     RescoredList,
     TextScore,
     Weights,
+    WordConfidence,
     find_wrong_hypothesis,
 )
 
@@ -121,7 +125,22 @@ def weights_from_proto(message: pb.Weights) -> Weights:
         "tuned_on": message.tuned_on,
     }
     present = {name: value for name, value in fields.items() if value}
+    if message.HasField("calibration"):
+        present["calibration"] = _calibration_from_proto(message.calibration)
     return parse_weights({**present, "word": message.word, "oov": message.oov})
+
+
+def _calibration_from_proto(message: pb.Calibration) -> dict[str, Any]:
+    """Convert a calibration to plain data, which ``parse_weights`` checks."""
+    return {
+        name: {
+            "temperature": part.temperature,
+            "posteriors": list(part.posteriors),
+            "confidences": list(part.confidences),
+        }
+        for name, part in (("utterance", message.utterance), ("word", message.word))
+        if message.HasField(name)
+    }
 
 
 def weights_to_proto(weights: Weights) -> pb.Weights:
@@ -134,7 +153,15 @@ def weights_to_proto(weights: Weights) -> pb.Weights:
         oov=weights.oov,
         mixture=weights.mixture,
         tuned_on=weights.tuned_on,
+        calibration=None if weights.calibration is None else _calibration_to_proto(weights.calibration),
     )
+
+
+def _calibration_to_proto(calibration: Calibration) -> pb.Calibration:
+    def convert(part: ConfidenceMap | None) -> pb.ConfidenceMap | None:
+        return None if part is None else pb.ConfidenceMap(**asdict(part))
+
+    return pb.Calibration(utterance=convert(calibration.utterance), word=convert(calibration.word))
 
 
 def write_ranking(ranking: Ranking, message: pb.RescoredList) -> None:
@@ -158,6 +185,10 @@ def write_ranking(ranking: Ranking, message: pb.RescoredList) -> None:
             merged_ranks=[member + 1 for member in ranking.members[i]],
             fields=hypothesis.fields or None,
         )
+    if ranking.confidence is not None:
+        message.hypotheses[0].confidence = ranking.confidence
+    for word in ranking.word_confidences:
+        message.hypotheses[0].word_confidences.add(word=word.word, confidence=word.confidence)
 
 
 def rescored_from_proto(
@@ -173,6 +204,11 @@ def rescored_from_proto(
             components=dict(sorted(hypothesis.components.items())),
             merged_ranks=tuple(rank - 1 for rank in hypothesis.merged_ranks),
             fields=sent.hypotheses[hypothesis.original_rank - 1].fields,
+            confidence=hypothesis.confidence if hypothesis.HasField("confidence") else None,
+            word_confidences=tuple(
+                WordConfidence(word.word, word.confidence if word.HasField("confidence") else None)
+                for word in hypothesis.word_confidences
+            ),
         )
         for hypothesis in message.hypotheses
     )

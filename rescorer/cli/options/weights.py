@@ -65,6 +65,13 @@ class WeightOptions:
             ConfigError: there are no such weights, or an option is malformed.
         """
         weights = _find_weights(self.weights, known)
+        if self.weight and weights.calibration is not None:
+            typer.echo(
+                f"warning: --weight changes weights {weights.name!r}: their calibration does not apply any "
+                "more, and there are no confidences",
+                err=True,
+            )
+            weights = replace(weights, calibration=None)
         for change in self.weight or ():
             weights = change_weight(weights, change)
         return weights

@@ -128,8 +128,3 @@ def choose_kind(outcomes: Outcomes, division: Division) -> str:
         judged = ~np.isnan(confidences)
         losses[name] = float(log_loss(confidences[judged], outcomes.correct[judged]).sum())
     return min(losses, key=losses.__getitem__)
-
-
-def fit_best(outcomes: Outcomes, division: Division) -> ConfidenceMap:
-    """Fit the kind of map that ``choose_kind`` finds."""
-    return KINDS[choose_kind(outcomes, division)](outcomes)

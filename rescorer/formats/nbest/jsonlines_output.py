@@ -13,6 +13,9 @@ from rescorer.types import NBestList, RescoredHypothesis, RescoredList
 
 SCORE_DECIMALS = 6
 """Decimals of written scores: a hundred times finer than the 1e-4 that ranking distinguishes."""
+CONFIDENCE_DECIMALS = 4
+UNREPEATED_WEIGHTS = ("tuned_on", "calibration")
+"""Parts of the weights that are as long as a list, and are not repeated in each."""
 NULL = b"null"
 
 
@@ -40,7 +43,9 @@ def encode_rescored_list(rescored: RescoredList) -> str:
         for rank, hypothesis in enumerate(rescored.hypotheses, start=1)
     ]
     record: dict[str, Any]
-    weights = {key: value for key, value in weights_to_dict(rescored.weights).items() if key != "tuned_on"}
+    weights = weights_to_dict(rescored.weights)
+    for key in UNREPEATED_WEIGHTS:
+        weights.pop(key, None)
     record = {"id": rescored.id, "model": rescored.model, "weights": weights, "hypotheses": hypotheses}
     if rescored.dropped_ranks:
         record["dropped_ranks"] = [rank + 1 for rank in rescored.dropped_ranks]
@@ -60,9 +65,20 @@ def _rescored_hypothesis_record(hypothesis: RescoredHypothesis, rank: int) -> di
         "log_posterior": round(hypothesis.log_posterior, SCORE_DECIMALS) + 0.0,
         "components": {name: round(value, SCORE_DECIMALS) + 0.0 for name, value in components},
     }
+    if hypothesis.confidence is not None:
+        record["confidence"] = round(hypothesis.confidence, CONFIDENCE_DECIMALS)
+    if hypothesis.word_confidences:
+        record["word_confidences"] = [
+            {"word": word.word, "confidence": _round_confidence(word.confidence)}
+            for word in hypothesis.word_confidences
+        ]
     if hypothesis.merged_ranks:
         record["merged_ranks"] = [rank + 1 for rank in hypothesis.merged_ranks]
     return _add_client_fields(record, hypothesis.fields)
+
+
+def _round_confidence(confidence: float | None) -> float | None:
+    return None if confidence is None else round(confidence, CONFIDENCE_DECIMALS)
 
 
 def _reference_and_group(reference: str | None, group: str) -> dict[str, Any]:

@@ -88,8 +88,26 @@ class NBestList(_message.Message):
     fields: _struct_pb2.Struct
     def __init__(self, id: _Optional[str] = ..., hypotheses: _Optional[_Iterable[_Union[Hypothesis, _Mapping]]] = ..., streams: _Optional[_Iterable[_Union[ScoreStream, _Mapping]]] = ..., context: _Optional[str] = ..., fields: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
 
+class ConfidenceMap(_message.Message):
+    __slots__ = ("temperature", "posteriors", "confidences")
+    TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
+    POSTERIORS_FIELD_NUMBER: _ClassVar[int]
+    CONFIDENCES_FIELD_NUMBER: _ClassVar[int]
+    temperature: float
+    posteriors: _containers.RepeatedScalarFieldContainer[float]
+    confidences: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, temperature: _Optional[float] = ..., posteriors: _Optional[_Iterable[float]] = ..., confidences: _Optional[_Iterable[float]] = ...) -> None: ...
+
+class Calibration(_message.Message):
+    __slots__ = ("utterance", "word")
+    UTTERANCE_FIELD_NUMBER: _ClassVar[int]
+    WORD_FIELD_NUMBER: _ClassVar[int]
+    utterance: ConfidenceMap
+    word: ConfidenceMap
+    def __init__(self, utterance: _Optional[_Union[ConfidenceMap, _Mapping]] = ..., word: _Optional[_Union[ConfidenceMap, _Mapping]] = ...) -> None: ...
+
 class Weights(_message.Message):
-    __slots__ = ("name", "streams", "lm", "word", "oov", "mixture", "tuned_on")
+    __slots__ = ("name", "streams", "lm", "word", "oov", "mixture", "tuned_on", "calibration")
     class StreamsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -118,6 +136,7 @@ class Weights(_message.Message):
     OOV_FIELD_NUMBER: _ClassVar[int]
     MIXTURE_FIELD_NUMBER: _ClassVar[int]
     TUNED_ON_FIELD_NUMBER: _ClassVar[int]
+    CALIBRATION_FIELD_NUMBER: _ClassVar[int]
     name: str
     streams: _containers.ScalarMap[str, float]
     lm: _containers.ScalarMap[str, float]
@@ -125,7 +144,8 @@ class Weights(_message.Message):
     oov: float
     mixture: _containers.ScalarMap[str, float]
     tuned_on: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., streams: _Optional[_Mapping[str, float]] = ..., lm: _Optional[_Mapping[str, float]] = ..., word: _Optional[float] = ..., oov: _Optional[float] = ..., mixture: _Optional[_Mapping[str, float]] = ..., tuned_on: _Optional[_Iterable[str]] = ...) -> None: ...
+    calibration: Calibration
+    def __init__(self, name: _Optional[str] = ..., streams: _Optional[_Mapping[str, float]] = ..., lm: _Optional[_Mapping[str, float]] = ..., word: _Optional[float] = ..., oov: _Optional[float] = ..., mixture: _Optional[_Mapping[str, float]] = ..., tuned_on: _Optional[_Iterable[str]] = ..., calibration: _Optional[_Union[Calibration, _Mapping]] = ...) -> None: ...
 
 class RescoreRequest(_message.Message):
     __slots__ = ("lists", "weights", "weights_name", "merge", "model", "fallback", "drop_empty")
@@ -204,7 +224,7 @@ class RescoredList(_message.Message):
     def __init__(self, id: _Optional[str] = ..., status: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., hypotheses: _Optional[_Iterable[_Union[RescoredHypothesis, _Mapping]]] = ..., fields: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., degradation: _Optional[_Union[Degradation, str]] = ..., dropped_ranks: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class RescoredHypothesis(_message.Message):
-    __slots__ = ("text", "rank", "original_rank", "total", "log_posterior", "components", "merged_ranks", "fields")
+    __slots__ = ("text", "rank", "original_rank", "total", "log_posterior", "components", "merged_ranks", "fields", "confidence", "word_confidences")
     class ComponentsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -220,6 +240,8 @@ class RescoredHypothesis(_message.Message):
     COMPONENTS_FIELD_NUMBER: _ClassVar[int]
     MERGED_RANKS_FIELD_NUMBER: _ClassVar[int]
     FIELDS_FIELD_NUMBER: _ClassVar[int]
+    CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
+    WORD_CONFIDENCES_FIELD_NUMBER: _ClassVar[int]
     text: str
     rank: int
     original_rank: int
@@ -228,7 +250,17 @@ class RescoredHypothesis(_message.Message):
     components: _containers.ScalarMap[str, float]
     merged_ranks: _containers.RepeatedScalarFieldContainer[int]
     fields: _struct_pb2.Struct
-    def __init__(self, text: _Optional[str] = ..., rank: _Optional[int] = ..., original_rank: _Optional[int] = ..., total: _Optional[float] = ..., log_posterior: _Optional[float] = ..., components: _Optional[_Mapping[str, float]] = ..., merged_ranks: _Optional[_Iterable[int]] = ..., fields: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
+    confidence: float
+    word_confidences: _containers.RepeatedCompositeFieldContainer[WordConfidence]
+    def __init__(self, text: _Optional[str] = ..., rank: _Optional[int] = ..., original_rank: _Optional[int] = ..., total: _Optional[float] = ..., log_posterior: _Optional[float] = ..., components: _Optional[_Mapping[str, float]] = ..., merged_ranks: _Optional[_Iterable[int]] = ..., fields: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., confidence: _Optional[float] = ..., word_confidences: _Optional[_Iterable[_Union[WordConfidence, _Mapping]]] = ...) -> None: ...
+
+class WordConfidence(_message.Message):
+    __slots__ = ("word", "confidence")
+    WORD_FIELD_NUMBER: _ClassVar[int]
+    CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
+    word: str
+    confidence: float
+    def __init__(self, word: _Optional[str] = ..., confidence: _Optional[float] = ...) -> None: ...
 
 class Timing(_message.Message):
     __slots__ = ("queue_ms", "compute_ms", "phase_ms")

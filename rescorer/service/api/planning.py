@@ -67,7 +67,7 @@ def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: Service
     def prepare(message: pb.NBestList) -> PreparedList | InputError:
         try:
             check_list(message, settings)
-            check_list_response_size(message, ranker.bundle, settings.max_response_bytes)
+            check_list_response_size(message, ranker.bundle, weights, settings.max_response_bytes)
             with phase(Phase.PARSE):
                 nbest = list_from_proto(message)
             return ranker.prepare(nbest, weights)
@@ -257,8 +257,12 @@ def write_text_scores(
 
 
 def ngram_weights(weights: Weights, ngram: str) -> Weights:
-    """Return weights that give the n-gram model the weight of all language models together."""
-    return replace(weights, lm={ngram: sum(weights.lm.values())}, mixture={ngram: 1.0})
+    """Return weights that give the n-gram model the weight of all language models together.
+
+    They are not calibrated.
+    """
+    lm = {ngram: sum(weights.lm.values())}
+    return replace(weights, lm=lm, mixture={ngram: 1.0}, calibration=None)
 
 
 def rank_first_pass(prepared: PreparedList, weights: Weights, request: RescoreRequest) -> Ranking:

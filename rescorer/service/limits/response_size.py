@@ -15,12 +15,15 @@ from rescorer.list_ranker import PreparedList
 from rescorer.protocol.status import MAX_TEXT_CHARS
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.score_combination import MIXTURE, OOV, WORDS
+from rescorer.types import Calibration, Weights
 
 RescoreRequest = pb.RescoreRequest | pb.RescoreStreamRequest
 
 HYPOTHESIS_BYTES = 64
 """Upper bound of a rescored hypothesis, without its components and what it repeats of the request: ranks,
-total, posterior, place in the merged ranks, and lengths."""
+total, posterior, confidence, place in the merged ranks, and lengths."""
+WORD_BYTES = 24
+"""Upper bound of the confidence of a word, without the word."""
 COMPONENT_BYTES = 24
 """Upper bound of a component, or of the log-probabilities of a text by one model, without name and values."""
 LIST_BYTES = 256
@@ -41,9 +44,10 @@ def check_response_size(request: RescoreRequest, request_bytes: int, bundle: Bun
             limit alone gets an error of its own, see ``check_list_response_size``.
     """
     bundle_bytes = bundle_component_bytes(bundle)
+    has_words = has_word_confidences(request, bundle)
     total = RESPONSE_BYTES + weights_bytes(request, bundle) + request_bytes
     for index, nbest in enumerate(request.lists):
-        list_bytes = list_response_bytes(nbest, bundle_bytes)
+        list_bytes = list_response_bytes(nbest, bundle_bytes, has_words)
         total += LIST_STATUS_BYTES if list_bytes > limit else list_bytes
         if total > limit:
             raise LimitExceeded(
@@ -55,9 +59,10 @@ def check_response_size(request: RescoreRequest, request_bytes: int, bundle: Bun
     return total
 
 
-def check_list_response_size(nbest: pb.NBestList, bundle: Bundle, limit: int) -> None:
-    """Raise LimitExceeded if the answer to a list could exceed the limit."""
-    if (size := list_response_bytes(nbest, bundle_component_bytes(bundle))) > limit:
+def check_list_response_size(nbest: pb.NBestList, bundle: Bundle, weights: Weights, limit: int) -> None:
+    """Raise LimitExceeded if the answer to a list under these weights could exceed the limit."""
+    has_words = weights.calibration is not None and weights.calibration.word is not None
+    if (size := list_response_bytes(nbest, bundle_component_bytes(bundle), has_words)) > limit:
         raise LimitExceeded(
             f"the answer to {len(nbest.hypotheses)} hypotheses with {len(nbest.streams)} streams could have "
             f"{size} bytes; expected at most {limit} (max_response_bytes); send fewer hypotheses or streams, "
@@ -91,14 +96,27 @@ def check_text_response_size(
     return total
 
 
-def list_response_bytes(nbest: pb.NBestList, bundle_bytes: int) -> int:
+def list_response_bytes(nbest: pb.NBestList, bundle_bytes: int, has_word_confidences: bool) -> int:
     """Return a bound of the size of the answer to a list, without what it repeats of the list.
 
     Args:
         bundle_bytes: result of ``bundle_component_bytes``.
+        has_word_confidences: whether the answer repeats the words of its best hypothesis, with confidences.
     """
     components = bundle_bytes + names_bytes(stream.name for stream in nbest.streams)
-    return max(LIST_BYTES + len(nbest.hypotheses) * (HYPOTHESIS_BYTES + components), LIST_STATUS_BYTES)
+    total = LIST_BYTES + len(nbest.hypotheses) * (HYPOTHESIS_BYTES + components)
+    if has_word_confidences:
+        texts = (hypothesis.text for hypothesis in nbest.hypotheses)
+        total += max((WORD_BYTES * len(text.split()) + utf8_bytes(text) for text in texts), default=0)
+    return max(total, LIST_STATUS_BYTES)
+
+
+def has_word_confidences(request: RescoreRequest, bundle: Bundle) -> bool:
+    """Return whether the weights of a request give each word of an answer a confidence."""
+    if request.WhichOneof("weighting") == "weights":
+        return request.weights.calibration.HasField("word")
+    weights = bundle.weights.get(request.weights_name or "default")
+    return weights is not None and weights.calibration is not None and weights.calibration.word is not None
 
 
 def bundle_component_bytes(bundle: Bundle) -> int:
@@ -114,7 +132,15 @@ def weights_bytes(request: RescoreRequest | pb.ScoreTextRequest, bundle: Bundle)
     if weights is None:  # the request will be refused
         return 0
     names = (*weights.streams, *weights.lm, *weights.mixture, *weights.tuned_on, weights.name)
-    return EMPTY_WEIGHTS_BYTES + names_bytes(names)
+    return EMPTY_WEIGHTS_BYTES + names_bytes(names) + calibration_bytes(weights.calibration)
+
+
+def calibration_bytes(calibration: Calibration | None) -> int:
+    """Return a bound of the size of a calibration: two numbers per point, and the temperature."""
+    if calibration is None:
+        return 0
+    maps = [part for part in (calibration.utterance, calibration.word) if part is not None]
+    return EMPTY_WEIGHTS_BYTES + sum(EMPTY_WEIGHTS_BYTES + 16 * len(part.posteriors) for part in maps)
 
 
 def names_bytes(names: Iterable[str]) -> int:
