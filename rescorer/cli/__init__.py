@@ -13,6 +13,7 @@ import typer
 
 from rescorer.cli.bench import bench
 from rescorer.cli.convert import convert
+from rescorer.cli.evaluation.calibrate import calibrate
 from rescorer.cli.evaluation.evaluate import evaluate
 from rescorer.cli.evaluation.inspect import inspect
 from rescorer.cli.evaluation.tune import tune
@@ -67,6 +68,7 @@ app.command("token")(token)
 app.command("top")(top)
 app.command("evaluate")(evaluate)
 app.command("tune")(tune)
+app.command("calibrate")(calibrate)
 app.command("convert")(convert)
 app.command("score")(score)
 app.command("seal")(seal_bundle)

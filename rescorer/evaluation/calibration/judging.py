@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -101,7 +102,7 @@ def judge(outcomes: Outcomes, division: Division, groups: Sequence[str]) -> Judg
         np.bincount(index, log_loss(values[judged], correct), n_lists) for values in (constant, confidences)
     ]
     units = groups if len(set(groups)) > 1 else None
-    drawn = bootstrap(losses, np.bincount(index, minlength=n_lists), units)
+    drawn = bootstrap(np.array(losses), np.bincount(index, minlength=n_lists), units)
     kind = choose_kind(outcomes, division)
     return Judgement(
         len(correct),
@@ -114,6 +115,10 @@ def judge(outcomes: Outcomes, division: Division, groups: Sequence[str]) -> Judg
     )
 
 
-def to_json_number(value: float) -> float | None:
-    """Return a number that JSON can hold: None for NaN and infinity."""
-    return float(value) if math.isfinite(value) else None
+def replace_nan(content: Any) -> Any:
+    """Return plain data with None in place of numbers that JSON does not have, NaN and infinity."""
+    if isinstance(content, dict):
+        return {key: replace_nan(value) for key, value in content.items()}
+    if isinstance(content, (list, tuple)):
+        return [replace_nan(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content

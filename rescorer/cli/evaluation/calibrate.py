@@ -1,0 +1,118 @@
+"""The command ``rescorer calibrate``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rescorer.cli.options.dataclass_options import expand_options
+from rescorer.cli.options.lists import ListInputOptions
+from rescorer.cli.options.models import BundleOption, DeviceOption
+from rescorer.cli.options.scoring import ReferenceOption, collect_lists, make_list_reader
+from rescorer.cli.options.selection import SelectionOptions
+from rescorer.cli.options.weights import WeightOptions, check_streams
+from rescorer.cli.output import Rejections
+from rescorer.cli.render.calibration import render_measures, render_reliability, summarise
+from rescorer.cli.render.reliability_plot import draw_reliability
+from rescorer.cli.render.tables import print_out
+from rescorer.errors import ConfigError, FormatError
+from rescorer.evaluation.calibration.claims import make_claims
+from rescorer.evaluation.calibration.fitting import Division
+from rescorer.evaluation.calibration.judging import Judgement, judge, replace_nan
+from rescorer.evaluation.tuning.fingerprint import count_tuning_lists
+from rescorer.evaluation.tuning.folds import choose_folds, describe_folds
+from rescorer.pipeline import Rescorer
+from rescorer.score_combination import weights_to_dict
+from rescorer.types import Calibration, Weights
+
+UTTERANCE, WORD = "utterance", "word"
+
+
+@expand_options
+def calibrate(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="N-best lists with references.")],
+    bundle: BundleOption,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="JSON file of weights with a calibration, for --weights.")
+    ],
+    *,
+    reference: ReferenceOption = None,
+    list_options: ListInputOptions,
+    weight_options: WeightOptions,
+    selection: SelectionOptions,
+    plot: Annotated[Path | None, typer.Option(help="SVG file of a reliability diagram to write.")] = None,
+    device: DeviceOption = "cpu",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the measures as JSON.")] = False,
+) -> None:
+    """Learn from lists with references how sure to be of the best hypothesis and of its words.
+
+    Example: rescorer calibrate demo/lists.jsonl.gz --bundle models/starter/1 --weights pocketsphinx
+    -o sure.json
+
+    Answers under the weights that this writes have confidences: of all words with confidence 0.8, about 80 %
+    are right. What is printed is held out: no list is judged by a map that its group, or its reference,
+    helped to fit. A confidence that is not better than a constant beyond chance is left out. Use lists on
+    which the weights were not tuned.
+    """
+    for path in filter(None, (output, plot)):
+        if not path.absolute().parent.is_dir():
+            raise ConfigError(f"{path}: no such folder")
+    read_lists = make_list_reader(reference, list_options)
+    rescorer = Rescorer.load(bundle, device)
+    weights = rescorer.ranker.effective_weights(weight_options.resolve(rescorer.bundle.weights))
+    rejected = Rejections()
+    lists = collect_lists(read_lists(file), rejected)
+    list_options.check_groups(lists)
+    check_streams(lists, weights, list_options.streams)
+    claims, errors = make_claims(
+        rescorer, lists, weights, merge=selection.merge, drop_empty=selection.drop_empty
+    )
+    for error in errors:
+        rejected.add(error)
+    rejected.report()
+    if claims is None:
+        raise FormatError("no list could be used for calibration", file=file)
+    if n_seen := count_tuning_lists(weights, claims.lists):
+        typer.echo(
+            f"warning: weights {weights.name!r} were tuned on {n_seen} of these {len(claims.lists)} lists: "
+            "confidences will be too high on others",
+            err=True,
+        )
+    ids, groups = zip(*((nbest.id, nbest.group) for nbest in claims.lists), strict=True)
+    division = Division(choose_folds(ids, groups), claims.references)
+    outcomes = {UTTERANCE: claims.utterances, WORD: claims.words}
+    judgements = {
+        name: judgement
+        for name, part in outcomes.items()
+        if (judgement := judge(part, division, groups)) is not None
+    }
+    calibrated = add_calibration(weights, judgements, output.stem)
+    output.write_text(json.dumps(weights_to_dict(calibrated), indent=2) + "\n", encoding="utf-8")
+    if plot:
+        plot.write_text(draw_reliability(judgements), encoding="utf-8")
+    if as_json:
+        typer.echo(json.dumps(to_dict(judgements, len(claims.lists), len(rejected)), indent=2))
+        return
+    print_out(render_measures(judgements), "")
+    for name, judgement in judgements.items():
+        print_out(render_reliability(name, judgement), "")
+    print_out(f"cross-validation: {describe_folds(ids, groups)}", *summarise(judgements))
+    print_out(f"{len(claims.lists):,} lists; weights written to {output}; {len(rejected):,} lists rejected")
+
+
+def add_calibration(weights: Weights, judgements: Mapping[str, Judgement], name: str) -> Weights:
+    """Return the weights under another name, with the maps that help."""
+    maps = {kind: judgement.fitted for kind, judgement in judgements.items() if judgement.helps}
+    return replace(weights, name=name, calibration=Calibration(**maps) if maps else None)
+
+
+def to_dict(judgements: Mapping[str, Judgement], lists: int, rejected: int) -> dict[str, Any]:
+    """Convert judgements to JSON data, with None for numbers that are not defined."""
+    parts = {name: {**asdict(part), "helps": part.helps} for name, part in judgements.items()}
+    content: dict[str, Any] = replace_nan({**parts, "lists": lists, "rejected": rejected})
+    return content
