@@ -137,17 +137,23 @@ class ConfidenceMap:
         if not 0 < self.temperature < math.inf:
             raise ConfigError(f"temperature is {self.temperature!r}; expected a finite number above 0")
         if not all(0 <= value <= 1 for value in self.posteriors):
-            raise ConfigError(f"posteriors are {self.posteriors}; expected numbers from 0 to 1")
+            raise ConfigError(f"posteriors are {_shorten(self.posteriors)}; expected numbers from 0 to 1")
         if not all(0 < value < 1 for value in self.confidences):
-            raise ConfigError(f"confidences are {self.confidences}; expected numbers above 0 and below 1")
+            raise ConfigError(
+                f"confidences are {_shorten(self.confidences)}; expected numbers above 0 and below 1"
+            )
         if any(after <= before for before, after in pairwise(self.posteriors)):
             raise ConfigError(
-                f"posteriors are {self.posteriors}; expected each to be larger than the one before"
+                f"posteriors are {_shorten(self.posteriors)}; expected each to be larger than the one before"
             )
         if any(after < before for before, after in pairwise(self.confidences)):
             raise ConfigError(
-                f"confidences are {self.confidences}; expected none smaller than the one before"
+                f"confidences are {_shorten(self.confidences)}; expected none smaller than the one before"
             )
+
+
+def _shorten(numbers: tuple[float, ...]) -> str:
+    return shorten(str(list(numbers)), MAX_QUOTED_CHARS)
 
 
 @dataclass(frozen=True, slots=True)

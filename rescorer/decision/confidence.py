@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from rapidfuzz.distance import Levenshtein
 
+from rescorer.ranking import posteriors
 from rescorer.trie import Words
 from rescorer.types import Calibration, ConfidenceMap
 
@@ -46,11 +47,11 @@ def estimate_confidence(
     utterance, word = None, None
     if calibration.utterance is not None:
         is_equal = find_equal(words, best)[None]
-        posteriors = agreement_posteriors(is_equal, totals, calibration.utterance.temperature)
-        utterance = float(apply_map(calibration.utterance, posteriors)[0])
+        shares = agreement_posteriors(is_equal, totals, calibration.utterance.temperature)
+        utterance = float(apply_map(calibration.utterance, shares)[0])
     if calibration.word is not None:
-        posteriors = agreement_posteriors(align_words(words, best), totals, calibration.word.temperature)
-        word = apply_map(calibration.word, posteriors)
+        shares = agreement_posteriors(align_words(words, best), totals, calibration.word.temperature)
+        word = apply_map(calibration.word, shares)
     return Confidence(utterance, word)
 
 
@@ -89,10 +90,9 @@ def agreement_posteriors(agrees: np.ndarray, totals: np.ndarray, temperature: fl
     Returns:
         (K,) float64, from 0 to 1.
     """
-    shares = np.exp((totals - totals.max()) / temperature)
-    return np.round(agrees @ shares / shares.sum(), POSTERIOR_DECIMALS)
+    return np.round(agrees @ posteriors(totals, temperature), POSTERIOR_DECIMALS)
 
 
-def apply_map(confidence_map: ConfidenceMap, posteriors: np.ndarray) -> np.ndarray:
+def apply_map(confidence_map: ConfidenceMap, shares: np.ndarray) -> np.ndarray:
     """Turn posteriors at the temperature of the map into confidences, of the same shape."""
-    return np.interp(posteriors, confidence_map.posteriors, confidence_map.confidences)
+    return np.interp(shares, confidence_map.posteriors, confidence_map.confidences)

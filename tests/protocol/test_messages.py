@@ -7,6 +7,7 @@ import math
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,18 @@ from google.rpc.status_pb2 import Status
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer import ConfigError, Hypothesis, InvalidList, LimitExceeded, NBestList, Weights, errors
+from rescorer import (
+    Calibration,
+    ConfidenceMap,
+    ConfigError,
+    Hypothesis,
+    InvalidList,
+    LimitExceeded,
+    NBestList,
+    Weights,
+    WordConfidence,
+    errors,
+)
 from rescorer.bundle import read_bundle
 from rescorer.formats.nbest.jsonlines_output import encode_rescored_list
 from rescorer.formats.score_units import NATS_PER_UNIT
@@ -88,6 +100,27 @@ names = st.dictionaries(words, finite, max_size=3)
 def test_weights_survive_a_round_trip(name, streams, lm, word, oov, mixture):
     sent = Weights(name, streams, lm, word, oov, mixture, ("abc",))
     assert weights_from_proto(weights_to_proto(sent)) == sent
+
+
+def test_calibrations_and_confidences_survive_a_round_trip():
+    curve = ConfidenceMap(2.5, (0.1, 0.9), (0.2, 0.8))
+    for calibration in (Calibration(curve, curve), Calibration(word=curve), Calibration()):
+        weights = Weights("sure", calibration=calibration)
+        assert weights_from_proto(weights_to_proto(weights)) == weights
+    nbest = NBestList("u1", (Hypothesis("<sil> a"), Hypothesis("b")))
+    ranked = ranking(nbest, {"words": np.ones(2)}, np.array([1.0, 2.0]))
+    words = (WordConfidence("<sil>", None), WordConfidence("a", 0.75))
+    message = pb.RescoredList()
+    write_ranking(replace(ranked, confidence=0.5, word_confidences=words), message)
+    answer = rescored_from_proto(message, nbest, Weights(), "tiny/1")
+    assert [hypothesis.confidence for hypothesis in answer.hypotheses] == [0.5, None]
+    assert [hypothesis.word_confidences for hypothesis in answer.hypotheses] == [words, ()]
+
+
+def test_rejects_an_invalid_calibration():
+    part = pb.ConfidenceMap(temperature=-1, posteriors=[0.5], confidences=[0.5])
+    with pytest.raises(ConfigError, match=r"weights.calibration.word: temperature is -1.0"):
+        weights_from_proto(pb.Weights(calibration=pb.Calibration(word=part)))
 
 
 def test_absent_weights_have_the_defaults_of_the_library():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import grpc
 import numpy as np
@@ -22,12 +23,14 @@ from rescorer.service.limits.response_size import (
     check_text_response_size,
 )
 from rescorer.service.observability.process_memory import resident_bytes
-from rescorer.types import Hypothesis, NBestList, TextScore
+from rescorer.types import Calibration, ConfidenceMap, Hypothesis, NBestList, TextScore
 from tests.support.serve_command import run_serve_command
 from tests.support.servers import run_server
 from tests.support.stubs import expect_error, make_list_message
 
 HUGE = 1 << 60
+POINTS = tuple((i + 0.5) / 100 for i in range(100))
+MANY_POINTS = ConfidenceMap(1.0, POINTS, POINTS)
 CODES = grpc.StatusCode
 
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
@@ -127,13 +130,29 @@ def list_messages(draw):
     return nbest
 
 
-@given(st.lists(list_messages(), max_size=3), st.booleans())
-def test_a_response_is_never_larger_than_its_bound(stub, server, lists, merge):
-    request = pb.RescoreRequest(lists=lists, merge=merge)
+MAP = pb.ConfidenceMap(temperature=1.5, posteriors=[0.1, 0.9], confidences=[0.2, 0.8])
+CALIBRATED = pb.Weights(calibration=pb.Calibration(utterance=MAP, word=MAP))
+
+
+@given(st.lists(list_messages(), max_size=3), st.booleans(), st.sampled_from([None, CALIBRATED]))
+def test_a_response_is_never_larger_than_its_bound(stub, server, lists, merge, weights):
+    request = pb.RescoreRequest(lists=lists, merge=merge, weights=weights)
     ranker = ListRanker(server.server.models.version().ranker.bundle)
     bound = check_response_size(request, request.ByteSize(), ranker.bundle, HUGE)
     size = stub.Rescore(request).ByteSize()
     assert size <= bound <= 4 * size + RESPONSE_BYTES + LIST_STATUS_BYTES * (1 + len(lists))
+
+
+def test_the_bound_of_a_response_counts_the_calibration_of_the_bundle(server):
+    bundle = server.server.models.version().ranker.bundle
+    weights = replace(bundle.weights["default"], calibration=Calibration(word=MANY_POINTS))
+    calibrated = replace(bundle, weights={"default": weights})
+    request = pb.RescoreRequest(lists=[make_list_message(texts=["a " * 5000])])
+    plain = check_response_size(request, request.ByteSize(), bundle, HUGE)
+    bound = check_response_size(request, request.ByteSize(), calibrated, HUGE)
+    words = [pb.WordConfidence(word="a", confidence=0.5)] * 5000
+    hypothesis = pb.RescoredHypothesis(word_confidences=words)
+    assert bound - plain >= hypothesis.ByteSize() + weights_to_proto(weights).calibration.ByteSize()
 
 
 @given(st.lists(st.lists(names, max_size=20), max_size=10))
