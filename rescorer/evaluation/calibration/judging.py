@@ -59,9 +59,10 @@ class Judgement:
     right: int
     """Number of claims that are right."""
     before: Measures
-    """Of the posteriors at temperature 1."""
+    """Measures of the posteriors at temperature 1."""
     held_out: Measures
-    """Of confidences by maps that were fitted, and whose kind was chosen, without the fold of the claim."""
+    """Measures of confidences by maps that were fitted, and whose kind was chosen, without the fold of the
+    claim."""
     gain: Gain
     """By how many nats per claim the held-out confidences are better than a constant that other folds
     give."""
