@@ -14,8 +14,9 @@ import structlog
 from rescorer.cpu_count import count_cpus
 from rescorer.errors import BundleError, ConfigError
 from rescorer.service.api.shadow import Shadow
-from rescorer.service.engine.admission import Admission, Quota
+from rescorer.service.engine.admission import Admission
 from rescorer.service.engine.batcher import Batcher
+from rescorer.service.engine.quota import Quota
 from rescorer.service.limits.call_memory import CallMemory
 from rescorer.service.limits.stream_slots import StreamSlots
 from rescorer.service.models.discovery import find_versions, select_versions

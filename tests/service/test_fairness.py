@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import grpc
 import pytest
 
 from rescorer import Hypothesis, NBestList
@@ -12,11 +13,13 @@ from rescorer.client import Client
 from rescorer.client.connection import NO_RETRY, Retry
 from rescorer.errors import RescorerError
 from rescorer.protocol.v1 import rescorer_pb2 as pb
+from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 from rescorer.service.net.clients_file import hash_token
 from rescorer.service.workers.model_host import WARM_UP
 from rescorer.types import Weights
 from tests.support.flood import TEXTS, flood
 from tests.support.servers import ControlledScorer, run_server, wait_until
+from tests.support.stubs import make_list_message
 from tests.support.tiny_models import write_bundle
 
 pytestmark = pytest.mark.slow
@@ -92,6 +95,20 @@ def test_answers_a_polite_client_beside_one_with_many_connections(folder, tmp_pa
     with run_slow_server(folder, access=access) as server, flood(server.target, 10, 8, token="flooding"):
         wait_until_flooded(server)
         assert count_answered(server.target, NO_RETRY, "polite") >= 0.95 * CALLS
+
+
+def test_large_message_of_a_stream_is_answered_beside_many_small_calls(folder):
+    """Forty connections fill what each finished call leaves, which is never enough for eight lists."""
+    request = pb.RescoreStreamRequest(lists=[make_list_message(texts=TEXTS)] * 8)
+    with (
+        run_slow_server(folder, max_in_flight_lists=16, max_lists=16) as server,
+        flood(server.target, 40, 1, 1),
+    ):
+        wait_until(lambda: server.in_flight == 16, 30)
+        with grpc.insecure_channel(server.target) as channel:
+            for _ in range(3):
+                (response,) = RescorerServiceStub(channel).RescoreStream(iter([request]), timeout=10)
+                assert [answer.status.code for answer in response.lists] == [0] * 8
 
 
 def test_fallbacks_of_a_flooding_client_do_not_keep_others_from_being_served(folder):

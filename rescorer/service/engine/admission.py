@@ -18,6 +18,7 @@ from typing import Protocol
 
 from rescorer.errors import Overloaded
 from rescorer.service.engine.fair_queue import NO_WORK, Work
+from rescorer.service.engine.quota import Quota, has_other_keys
 
 REFUSED_MEMORY_S = 10.0
 """How long after a refusal other clients leave capacity for the refused client."""
@@ -29,14 +30,6 @@ under overload every admitted call takes about as long as this limit permits; a 
 has delayed others for nothing."""
 RETRY_BOUNDS_S = (0.05, 5.0)
 """Bounds of the time after which a refused caller should try again."""
-
-SETTINGS = {
-    "lists": ("max_in_flight_lists", "max_client_lists"),
-    "tokens": ("max_in_flight_tokens", "max_in_flight_tokens"),
-    "bytes": ("max_in_flight_bytes", "max_client_bytes"),
-}
-"""Names of the settings that bound each quantity, over all clients and per client, for the messages of
-refusals."""
 
 
 class Throughput:
@@ -75,68 +68,6 @@ class Throughput:
     def seconds_for(self, amount: float) -> float:
         """Predict how long an amount will take; 0 before anything is recorded."""
         return amount * self._weighted_s / self._weighted_amount if self._weighted_amount else 0.0
-
-
-class Quota:
-    """A bounded quantity that clients share.
-
-    While several clients are active, none may hold more than is still free (dynamic thresholds, Choudhury and
-    Hahne 1998). If n clients take as much as they can, each holds 1/(n+1) of the capacity, and the same
-    amount stays free for another client.
-
-    Args:
-        name: name of the quantity, a key of ``SETTINGS``.
-        capacity: bound over all clients; a single larger amount is admitted if nothing else is held.
-        per_client: bound per client, with the same exception; None: the capacity.
-    """
-
-    def __init__(self, name: str, capacity: int, per_client: int | None = None) -> None:
-        self.name, self.capacity = name, capacity
-        self._capacity_setting, self._client_setting = SETTINGS[name]
-        self._per_client = capacity if per_client is None else per_client
-        self.held = 0
-        self._held_by: dict[Hashable, int] = {}
-
-    def reason_to_refuse(self, client: Hashable, amount: int, *, shared: bool) -> str:
-        """Return why an amount is refused; empty if it is admitted.
-
-        Args:
-            shared: whether other clients are active.
-        """
-        own = self._held_by.get(client, 0)
-        if self.held + amount > self.capacity and self.held:
-            return (
-                f"{self.held} {self.name} are in flight and {amount} more were requested; "
-                f"expected at most {self.capacity} ({self._capacity_setting})"
-            )
-        request = f"this client has {own} {self.name} in flight and requested {amount} more"
-        if own and own + amount > self._per_client:
-            return f"{request}; expected at most {self._per_client} ({self._client_setting})"
-        free = self.capacity - self.held
-        if shared and own and own + amount > free:
-            return (
-                f"{request}; while other clients are active, expected at most as many as are free, "
-                f"{free} of {self.capacity} ({self._capacity_setting})"
-            )
-        return ""
-
-    def has_others(self, client: Hashable) -> bool:
-        """Whether a client other than this one holds an amount."""
-        return has_other_keys(self._held_by, client)
-
-    def add(self, client: Hashable, amount: int) -> None:
-        """Take an amount, or return it if ``amount`` is negative."""
-        self.held += amount
-        own = self._held_by.get(client, 0) + amount
-        if own:
-            self._held_by[client] = own
-        else:
-            self._held_by.pop(client, None)
-
-
-def has_other_keys(mapping: Mapping[Hashable, object], key: Hashable) -> bool:
-    """Whether a mapping has a key other than this one, in constant time."""
-    return len(mapping) > (key in mapping)
 
 
 class CostBefore(Protocol):
@@ -188,6 +119,8 @@ class Admission:
         """Work of admitted calls that are being prepared, by client."""
         self._refused_at: dict[Hashable, float] = {}  # by client, oldest first
         self._waiting: list[asyncio.Future[None]] = []  # calls that wait for capacity, longest wait first
+        self._reserving: Ticket | None = None
+        """A waiting call for which capacity is kept free, since small calls would take what is released."""
 
     @asynccontextmanager
     async def admit(
@@ -247,9 +180,14 @@ class Admission:
         return min(max(wait_s, low), high) * random.uniform(0.8, 1.2)
 
     def _reason_to_refuse(self, ticket: Ticket, remaining_s: float) -> str:
-        shared = self._has_other_clients(ticket.client)
-        for quota, amount in ((self.lists, ticket.lists), (self.tokens, ticket.tokens)):
-            if reason := quota.reason_to_refuse(ticket.client, amount, shared=shared):
+        client, first = ticket.client, self._reserving
+        shared = self._has_other_clients(client)
+        reserved = NO_WORK if first is None or first is ticket else first.work
+        for quota, amount, reserved_amount in (
+            (self.lists, ticket.lists, reserved.items),
+            (self.tokens, ticket.tokens, reserved.cost),
+        ):
+            if reason := quota.reason_to_refuse(client, amount, shared=shared, reserved=reserved_amount):
                 return reason
         if remaining_s == math.inf:
             return ""
@@ -260,12 +198,30 @@ class Admission:
         return ""
 
     async def _wait_for_capacity(self, ticket: Ticket) -> None:
-        """Wait until a call fits; meanwhile other clients have to leave some capacity for it."""
-        while self._reason_to_refuse(ticket, math.inf):
-            self._remember_refused(ticket.client)
-            released = asyncio.get_running_loop().create_future()
-            self._waiting.append(released)
-            await released
+        """Wait until a call fits; meanwhile other clients have to leave some capacity for it.
+
+        Capacity is reserved for the first call whose client has nothing in flight, at most half of it.
+        """
+        try:
+            while self._reason_to_refuse(ticket, math.inf):
+                self._remember_refused(ticket.client)
+                if self.lists.has(ticket.client) or self.tokens.has(ticket.client):
+                    self._stop_reserving(ticket)
+                elif self._reserving is None:
+                    self._reserving = ticket
+                released = asyncio.get_running_loop().create_future()
+                self._waiting.append(released)
+                await released
+        finally:
+            if self._stop_reserving(ticket):
+                self._wake_waiting()
+
+    def _stop_reserving(self, ticket: Ticket) -> bool:
+        """Stop keeping capacity free for a call; return whether it was kept for this one."""
+        is_reserving = self._reserving is ticket
+        if is_reserving:
+            self._reserving = None
+        return is_reserving
 
     def _wake_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []

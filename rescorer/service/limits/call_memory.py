@@ -15,7 +15,7 @@ from contextvars import ContextVar
 import structlog
 
 from rescorer.errors import Overloaded
-from rescorer.service.engine.admission import Quota
+from rescorer.service.engine.quota import Quota
 from rescorer.service.net.grpc_listener import current_call_canceller, on_call_done
 
 CALL_BYTES = 16_384

@@ -9,8 +9,9 @@ import random
 import pytest
 
 from rescorer.errors import Overloaded
-from rescorer.service.engine.admission import Admission, Quota, Throughput
+from rescorer.service.engine.admission import Admission, Throughput
 from rescorer.service.engine.fair_queue import FairQueue
+from rescorer.service.engine.quota import Quota
 
 
 def test_active_clients_leave_room_for_another():
@@ -127,6 +128,61 @@ def test_waiting_client_gets_room_while_another_floods(monkeypatch):
         async with asyncio.timeout(5), admission.admit("modest", 4, 1, wait=True):
             stop.set()
         await asyncio.gather(*flooding)
+
+    asyncio.run(make_calls())
+
+
+def test_waiting_call_is_not_starved_by_small_calls_of_many_clients():
+    admission = make_admission(FairQueue())
+
+    async def wait(client: str, lists: int) -> None:
+        async with admission.admit(client, lists, 1, wait=True):
+            pass
+
+    async def make_calls():
+        calls = [admission.admit(f"small {number}", 1, 1) for number in range(10)]
+        for call in calls:
+            await call.__aenter__()
+        waiting = asyncio.create_task(wait("large", 5))
+        for number, call in enumerate(calls[:5]):
+            await asyncio.sleep(0)
+            assert not waiting.done()
+            await call.__aexit__(None, None, None)
+            if number < 4:
+                with pytest.raises(Overloaded, match="5 are kept free for a call that waits and 1 more were"):
+                    await admission.admit(f"another {number}", 1, 1).__aenter__()
+        await waiting
+        async with admission.admit("another", 5, 1):  # nothing is kept free any more
+            pass
+        for call in calls[5:]:
+            await call.__aexit__(None, None, None)
+
+    asyncio.run(make_calls())
+
+
+def test_waiting_calls_leave_half_of_the_capacity_and_what_they_no_longer_need():
+    admission = make_admission(FairQueue())
+
+    async def wait(client: str) -> None:
+        async with admission.admit(client, 9, 1, wait=True):
+            pass
+
+    async def make_calls():
+        async with admission.admit("small", 2, 1), admission.admit("busy", 1, 1):
+            busy = asyncio.create_task(wait("busy"))  # has something in flight: nothing is kept free for it
+            await asyncio.sleep(0)
+            async with admission.admit("other", 4, 1):
+                pass
+            large = asyncio.create_task(wait("large"))
+            await asyncio.sleep(0)
+            async with admission.admit("other", 2, 1):  # half of the capacity
+                with pytest.raises(Overloaded, match="5 are kept free"):
+                    await admission.admit("another", 1, 1).__aenter__()
+            large.cancel()
+            await asyncio.wait([large])
+            async with admission.admit("other", 5, 1):
+                pass
+        await busy
 
     asyncio.run(make_calls())
 

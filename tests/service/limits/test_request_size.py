@@ -8,7 +8,7 @@ import pytest
 
 from rescorer.errors import LimitExceeded
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from rescorer.service.engine.admission import SETTINGS, Quota
+from rescorer.service.engine.quota import SETTINGS, Quota
 from rescorer.service.limits.request_size import check_list, check_request, check_texts
 from rescorer.service.preflight import load_settings
 from rescorer.service.settings import ServiceSettings
