@@ -172,6 +172,39 @@ def align_words(reference: Sequence[str], hypothesis: Sequence[str]) -> WordErro
 
 def align_table(reference: Sequence[str], hypothesis: Sequence[str]) -> WordErrors:
     """Count errors like ``align_words``, by tracing the full cost table back in sclite's order."""
+    steps = trace_alignment(reference, hypothesis)
+    deletions = sum(j is None for _, j in steps)
+    insertions = sum(i is None for i, _ in steps)
+    pairs = [(i, j) for i, j in steps if i is not None and j is not None]
+    substitutions = sum(reference[i] != hypothesis[j] for i, j in pairs)
+    return _sentence_errors(substitutions, deletions, insertions, len(reference))
+
+
+Step = tuple[int | None, int | None]
+"""Positions of a reference word and of the hypothesis word beside it; None on one side for a gap."""
+
+
+def trace_alignment(reference: Sequence[str], hypothesis: Sequence[str]) -> list[Step]:
+    """Return sclite's alignment of two texts without transcription marks, from the first word to the last."""
+    table = _cost_table(reference, hypothesis)
+    steps: list[Step] = []
+    i, j = len(reference), len(hypothesis)
+    while i or j:
+        wrong = i > 0 and j > 0 and reference[i - 1] != hypothesis[j - 1]
+        if i and j and table[i, j] == table[i - 1, j - 1] + SUBSTITUTION_COST * wrong:
+            i, j = i - 1, j - 1
+            steps.append((i, j))
+        elif j and (not i or table[i, j] == table[i, j - 1] + GAP_COST):
+            j -= 1
+            steps.append((None, j))
+        else:
+            i -= 1
+            steps.append((i, None))
+    return steps[::-1]
+
+
+def _cost_table(reference: Sequence[str], hypothesis: Sequence[str]) -> np.ndarray:
+    """Lowest cost of aligning each prefix of the reference with each prefix of the hypothesis."""
     codes: dict[str, int] = {}
     heard = np.array([codes.setdefault(word, len(codes)) for word in hypothesis], dtype=np.int64)
     insertion_costs = GAP_COST * np.arange(len(hypothesis) + 1)
@@ -182,20 +215,7 @@ def align_table(reference: Sequence[str], hypothesis: Sequence[str]) -> WordErro
         paired = table[i, :-1] + SUBSTITUTION_COST * (heard != codes.get(word, -1))
         np.minimum(row[1:], paired, out=row[1:])
         table[i + 1] = np.minimum.accumulate(row - insertion_costs) + insertion_costs
-    substitutions = deletions = insertions = 0
-    i, j = len(reference), len(hypothesis)
-    while i and j:
-        wrong = reference[i - 1] != hypothesis[j - 1]
-        if table[i, j] == table[i - 1, j - 1] + SUBSTITUTION_COST * wrong:
-            substitutions += wrong
-            i, j = i - 1, j - 1
-        elif table[i, j] == table[i, j - 1] + GAP_COST:
-            insertions += 1
-            j -= 1
-        else:
-            deletions += 1
-            i -= 1
-    return _sentence_errors(substitutions, deletions + i, insertions + j, len(reference))
+    return table
 
 
 def _sentence_errors(substitutions: int, deletions: int, insertions: int, words: int) -> WordErrors:

@@ -1,0 +1,92 @@
+"""Align the words of a hypothesis with those of its reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
+
+from rapidfuzz.distance import Levenshtein
+
+from rescorer.evaluation.error_rate.alignment import GAP_COST, SUBSTITUTION_COST, trace_alignment
+from rescorer.evaluation.error_rate.alternations import expand_alternations
+from rescorer.evaluation.error_rate.counting import CountingSettings, Method
+
+PairKind = Literal["correct", "substitution", "deletion", "insertion"]
+Tokens = tuple[str, ...]
+
+
+class AlignedPair(NamedTuple):
+    """A reference word and the hypothesis word beside it."""
+
+    reference: str | None
+    """None for an insertion."""
+    hypothesis: str | None
+    """None for a deletion."""
+
+    @property
+    def kind(self) -> PairKind:
+        if self.reference is None:
+            return "insertion"
+        if self.hypothesis is None:
+            return "deletion"
+        return "correct" if self.reference == self.hypothesis else "substitution"
+
+
+Alignment = tuple[AlignedPair, ...]
+
+
+def align_tokens(reference: Tokens, hypothesis: Tokens, method: Method = "levenshtein") -> Alignment:
+    """Align two texts so that the errors are those that ``method`` counts; see ``CountingSettings``."""
+    if method == "sclite":
+        return tuple(
+            AlignedPair(None if i is None else reference[i], None if j is None else hypothesis[j])
+            for i, j in trace_alignment(reference, hypothesis)
+        )
+    pairs: list[AlignedPair] = []
+    for block in Levenshtein.opcodes(reference, hypothesis):
+        expected = reference[block.src_start : block.src_end]
+        heard = hypothesis[block.dest_start : block.dest_end]
+        if block.tag == "delete":
+            pairs += (AlignedPair(word, None) for word in expected)
+        elif block.tag == "insert":
+            pairs += (AlignedPair(None, word) for word in heard)
+        else:
+            pairs += map(AlignedPair, expected, heard)
+    return tuple(pairs)
+
+
+class Aligner:
+    """Aligns hypotheses with references that may have alternatives, by the method that counts their errors.
+
+    The reading that matches a hypothesis best counts. Transcription marks for optional words and fragments
+    are not interpreted: such words are aligned like others.
+    """
+
+    def __init__(self, normalise: Callable[[str], Tokens], counting: CountingSettings) -> None:
+        self._normalise, self._counting = normalise, counting
+
+    def align(self, reference: str, hypothesis: Tokens) -> Alignment:
+        """Align the canonical words of a hypothesis with a reference as written.
+
+        Raises:
+            InvalidList: the alternatives of the reference are malformed.
+        """
+        texts = (" ".join(reading) for reading in expand_alternations(reference))
+        readings = dict.fromkeys(self.tokens(self._normalise(text)) for text in texts)
+        heard = self.tokens(hypothesis)
+        closest = min(readings, key=lambda reading: self._distance(reading, heard))
+        return align_tokens(closest, heard, self._counting.method)
+
+    def tokens(self, words: Tokens) -> Tokens:
+        """What is counted in a text: its words, or its characters without spaces."""
+        return tuple("".join(words)) if self._counting.characters else words
+
+    def _distance(self, reference: Tokens, hypothesis: Tokens) -> int:
+        is_sclite = self._counting.method == "sclite"
+        weights = (GAP_COST, GAP_COST, SUBSTITUTION_COST) if is_sclite else (1, 1, 1)
+        return Levenshtein.distance(reference, hypothesis, weights=weights)
+
+
+def reference_tokens(alignment: Sequence[AlignedPair]) -> Tokens:
+    """The reading of the reference that was aligned."""
+    return tuple(pair.reference for pair in alignment if pair.reference is not None)
