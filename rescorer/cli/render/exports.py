@@ -1,0 +1,81 @@
+"""Write a table as Markdown, CSV or LaTeX."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rescorer.errors import ConfigError
+
+Rows = Sequence[Sequence[str]]
+
+ExportOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--export",
+        metavar="FILE",
+        help="Also write the table to a file: Markdown (.md), CSV (.csv) or LaTeX (.tex, package booktabs).",
+    ),
+]
+
+
+def to_markdown(headings: Sequence[str], rows: Rows) -> str:
+    """Format a table in GitHub's Markdown; numbers, after the first column, are right-aligned."""
+    marks = ["---", *["---:"] * (len(headings) - 1)]
+    lines = [headings, marks, *rows]
+    escaped = ([cell.replace("|", r"\|").replace("\n", " ") for cell in line] for line in lines)
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in escaped)
+
+
+def to_csv(headings: Sequence[str], rows: Rows) -> str:
+    """Format a table as comma-separated values (RFC 4180), with ASCII minus signs so that numbers parse."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([cell.replace("−", "-") for cell in line] for line in (headings, *rows))
+    return text.getvalue()
+
+
+def to_latex(headings: Sequence[str], rows: Rows) -> str:
+    """Format a table as a LaTeX ``tabular`` with the rules of the package booktabs."""
+    columns = "l" + "r" * (len(headings) - 1)
+    head, *body = (" & ".join(map(_escape_latex, line)) + r" \\" for line in (headings, *rows))
+    lines = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", head, r"\midrule", *body, r"\bottomrule"]
+    return "\n".join([*lines, r"\end{tabular}", ""])
+
+
+LATEX_ESCAPES = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#",
+    "_": r"\_", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"$<$", ">": r"$>$",
+    "−": "$-$", "±": r"$\pm$", "–": "--",
+}  # fmt: skip
+
+
+def _escape_latex(cell: str) -> str:
+    return "".join(LATEX_ESCAPES.get(character, character) for character in cell)
+
+
+WRITERS: dict[str, Callable[[Sequence[str], Rows], str]] = {
+    ".md": to_markdown,
+    ".csv": to_csv,
+    ".tex": to_latex,
+}
+
+
+def check_export(path: Path | None) -> None:
+    """Raise ConfigError if ``--export`` names an unknown kind of file or a folder that does not exist."""
+    if path is None:
+        return
+    if path.suffix.lower() not in WRITERS:
+        raise ConfigError(f"--export {path}: expected a name that ends in {', '.join(WRITERS)}")
+    if not path.absolute().parent.is_dir():
+        raise ConfigError(f"--export {path}: no such folder")
+
+
+def write_export(path: Path, headings: Sequence[str], rows: Rows) -> None:
+    """Write a table in the format that the end of the file's name chooses; see ``check_export``."""
+    path.write_text(WRITERS[path.suffix.lower()](headings, rows), encoding="utf-8")
