@@ -9,6 +9,7 @@ from tests.support.list_lines import GOOD, record, write
 
 REPORT_KEYS = {
     "systems", "shared_lists", "other_lists", "references", "rejected", "rejected_lists", "counting", "unit",
+    "verdicts", "notes", "intervals", "oracle_by_depth",
 }  # fmt: skip
 
 
@@ -17,8 +18,9 @@ def test_evaluate_counts_and_compares(run, bundle, tmp_path):
     code, out, _ = run("evaluate", source, "--json")
     report = json.loads(out)
     assert set(report) == REPORT_KEYS
-    (system,) = report["systems"]
+    system, oracle = report["systems"]
     assert (code, system["wer"], system["oracle_wer"], system["errors"]) == (0, 40.0, 20.0, 2)
+    assert (oracle["name"], oracle["wer"]) == ("oracle", 20.0)
     assert system["name"] == system["file"] == str(source)
     assert set(system["groups"]) == {"s1", "s2"}
     code, out, _ = run("evaluate", source, "--bundle", bundle, "--tune", "--json")
@@ -27,12 +29,13 @@ def test_evaluate_counts_and_compares(run, bundle, tmp_path):
     systems = {system["name"]: system for system in compared["systems"]}
     assert set(systems) == {
         "first pass", "ngram", "ngram, tuned", "neural", "neural, tuned", "mixture", "mixture, tuned",
+        "mixture, tuned, MBR", "oracle",
     }  # fmt: skip
     assert systems["first pass"]["wer"] == 40.0
     assert compared["references"][str(source)]["tokens"] == 7
     run("rescore", source, "-o", tmp_path / "out.jsonl", "--bundle", bundle)
     _, out, _ = run("evaluate", tmp_path / "out.jsonl", "--json")
-    (rescored,) = json.loads(out)["systems"]
+    rescored = json.loads(out)["systems"][0]
     assert rescored["wer"] == systems["mixture"]["wer"]
     assert rescored["first_pass_wer"] == 40.0
 
@@ -132,7 +135,7 @@ def test_evaluate_counts_like_sclite(run, tmp_path):
         code, out, _ = run("evaluate", source, "--json", *options)
         result = json.loads(out)
         assert code == 0
-        (system,) = result["systems"]
+        system = result["systems"][0]
         return result["counting"], result["unit"], system["errors"], system["reference_words"]
 
     assert errors() == ("levenshtein", "word", 6, 8)
@@ -243,7 +246,12 @@ def test_merges_and_drops_in_evaluation_and_tuning(run, ngram_bundle, tmp_path):
         return {system["name"]: system["errors"] for system in json.loads(out)["systems"]}
 
     expected_extra = 0 + 1 + 2 + 3  # reference words that no hypothesis has
-    assert errors() == {str(source): 8 + expected_extra}
+    assert errors() == {
+        str(source): 8 + expected_extra,
+        "empty left out": 8 + expected_extra,
+        "merged, empty left out": expected_extra,
+        "oracle": expected_extra,
+    }
     assert errors("--drop-empty")[str(source)] == 8 + expected_extra  # "zebra" is not better
     scored = ("--first-pass", "acoustic=1,word=0")
     assert errors("--drop-empty", "--merge", *scored)[str(source)] == expected_extra
@@ -251,7 +259,7 @@ def test_merges_and_drops_in_evaluation_and_tuning(run, ngram_bundle, tmp_path):
     streams = ("--bundle", ngram_bundle, "-w", "lm:mixture=0")
     both = errors(*streams, "--merge", "--drop-empty")
     assert both["first pass"] == 8 + expected_extra
-    assert both["first pass, merged, empty dropped"] == both["ngram"] == expected_extra
+    assert both["merged, empty left out"] == both["ngram"] == expected_extra
     assert errors(*streams)["ngram"] == 8 + expected_extra
     code, out, _ = run("tune", source, *streams, "--merge", "--drop-empty", "-o", tmp_path / "w.json")
     rows = [line for line in out.splitlines() if line.startswith(("before", "first pass, m"))]

@@ -52,16 +52,25 @@ def warn_if_worse(prefix: str, reports: Mapping[str, Report]) -> None:
         )
 
 
-def render_error_rates(reports: Mapping[str, Report], by_group: bool = False) -> RenderableType:
+Cells = Mapping[str, str]
+"""Formatted cells of a row, by heading."""
+
+
+def render_error_rates(
+    reports: Mapping[str, Report],
+    by_group: bool = False,
+    extra_cells: Mapping[str, Cells] | None = None,
+) -> RenderableType:
     """Render a table with one row per system.
 
     Args:
         reports: the report of each system, by its name (for example, its file name).
         by_group: add one table per system, with one row per group.
+        extra_cells: further cells of each system, shown after the error rate; all have the same headings.
     """
     unit = next((report.unit for report in reports.values()), "word")
     totals_by_system = {name: report.total for name, report in reports.items()}
-    tables: list[RenderableType] = [_make_table("system", totals_by_system, unit)]
+    tables: list[RenderableType] = [_make_table("system", totals_by_system, unit, extra_cells=extra_cells)]
     if by_group:
         for name, report in reports.items():
             totals_by_group = {group or NO_GROUP: totals for group, totals in report.groups.items()}
@@ -69,12 +78,26 @@ def render_error_rates(reports: Mapping[str, Report], by_group: bool = False) ->
     return Group(*tables)
 
 
-def _make_table(heading: str, rows: Mapping[str, Totals], unit: str, title: str = "") -> FoldingTable:
-    columns = {f"{unit[0].upper()}ER %": "wer", **COLUMNS, f"{unit}s": "reference_words"}
-    table = FoldingTable(heading, *columns, title=title)
-    for name, totals in rows.items():
-        values = totals.to_dict()
-        table.add_row(name, *(_format_number(values[key]) for key in columns.values()))
+def format_cells(totals: Totals, unit: str, extra: Cells | None = None) -> dict[str, str]:
+    """All cells of a row, the most important first."""
+    values = totals.to_dict()
+    numbers = {heading: _format_number(values[key]) for heading, key in COLUMNS.items()}
+    rate, words = _format_number(values["wer"]), _format_number(values["reference_words"])
+    return {f"{unit[0].upper()}ER %": rate, **(extra or {}), **numbers, f"{unit}s": words}
+
+
+def _make_table(
+    heading: str,
+    rows: Mapping[str, Totals],
+    unit: str,
+    title: str = "",
+    extra_cells: Mapping[str, Cells] | None = None,
+) -> FoldingTable:
+    cells = {name: format_cells(totals, unit, (extra_cells or {}).get(name)) for name, totals in rows.items()}
+    headings = next(iter(cells.values()), format_cells(Totals.zero(), unit))
+    table = FoldingTable(heading, *headings, title=title)
+    for name, row in cells.items():
+        table.add_row(name, *row.values())
     return table
 
 

@@ -27,9 +27,14 @@ def has_width() -> bool:
     return sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
 
 
+def make_console() -> Console:
+    """A console on stdout, as wide as the terminal."""
+    return Console(width=None if has_width() else PIPE_WIDTH, highlight=False)
+
+
 def print_out(*renderables: RenderableType) -> None:
     """Print tables, and text as it is, to stdout; text wraps at spaces if the output has a width."""
-    console = Console(width=None if has_width() else PIPE_WIDTH, highlight=False)
+    console = make_console()
     for renderable in renderables:
         is_text = isinstance(renderable, str)
         content = Text(renderable) if isinstance(renderable, str) else renderable

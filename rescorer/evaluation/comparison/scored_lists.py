@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,13 +16,12 @@ from rescorer.evaluation.error_rate.oracle import (
     EvaluatedList,
     Selection,
     evaluate_list,
-    find_first_pass,
+    find_first_pass_order,
     find_first_pass_totals,
 )
-from rescorer.evaluation.perplexity import TextTotals, sum_scores
 from rescorer.pipeline import Rescorer
 from rescorer.trie import Words
-from rescorer.types import NBestList, Weights
+from rescorer.types import MAXIMUM, NBestList, TextScore, Weights
 
 
 @dataclass(frozen=True)
@@ -35,12 +34,17 @@ class ScoredList:
     """(H,) float64 by name."""
     words: Sequence[Words]
     """Canonical words of each hypothesis."""
-    first_pass_index: int
-    """Index of the hypothesis that the recogniser ranked first."""
+    first_pass_order: Sequence[int]
+    """Indices of the hypotheses, best first, as the recogniser ranked them."""
     first_pass_totals: np.ndarray | None
     """(H,), by which the recogniser ranked; None if only the order is known."""
     selection: Selection
     """Which hypotheses take part in rankings."""
+
+    @property
+    def first_pass_index(self) -> int:
+        """Index of the hypothesis that the recogniser ranked first."""
+        return self.first_pass_order[0]
 
 
 def score_lists(
@@ -58,28 +62,67 @@ def score_lists(
         first_pass_weights: weights that define the first pass; None for the order of the list.
     """
     normalise = rescorer.bundle.normaliser.normalise
+    answers = rescorer.rescore_each(lists, weights, MAXIMUM)
+    components = (
+        answer if isinstance(answer, InvalidList) else collect_components(answer) for answer in answers
+    )
+    return _count_lists(normalise, lists, components, first_pass_weights, counting, selection)
+
+
+def count_lists(
+    normalise: Callable[[str], Words],
+    lists: Sequence[NBestList],
+    first_pass_weights: Weights | None = None,
+    counting: CountingSettings = DEFAULT_COUNTING,
+    selection: Selection = ALL,
+) -> tuple[list[ScoredList], list[InvalidList]]:
+    """Like ``score_lists``, without models: the components are the streams of the lists."""
+    components = (
+        {name: np.array(values, dtype=np.float64) for name, values in nbest.streams.items()}
+        for nbest in lists
+    )
+    return _count_lists(normalise, lists, components, first_pass_weights, counting, selection)
+
+
+def _count_lists(
+    normalise: Callable[[str], Words],
+    lists: Sequence[NBestList],
+    components: Iterable[Mapping[str, np.ndarray] | InvalidList],
+    first_pass_weights: Weights | None,
+    counting: CountingSettings,
+    selection: Selection,
+) -> tuple[list[ScoredList], list[InvalidList]]:
     scored: list[ScoredList] = []
     errors: list[InvalidList] = []
-    for nbest, result in zip(lists, rescorer.rescore_each(lists, weights), strict=True):
-        if isinstance(result, InvalidList):
-            errors.append(result)
+    for nbest, scores in zip(lists, components, strict=True):
+        if isinstance(scores, InvalidList):
+            errors.append(scores)
             continue
         try:
             evaluated = evaluate_list(nbest, normalise, first_pass_weights, counting)
             words = tuple(normalise(hypothesis.text) for hypothesis in nbest.hypotheses)
-            first = find_first_pass(nbest, normalise, first_pass_weights)
-            first_totals = find_first_pass_totals(nbest, words, first_pass_weights)
+            order = find_first_pass_order(nbest, normalise, first_pass_weights)
         except InvalidList as error:
             errors.append(error)
             continue
-        components, reference = collect_components(result), nbest.reference or ""
-        scored.append(ScoredList(evaluated, reference, components, words, first, first_totals, selection))
+        first_totals = _find_totals(nbest, words, first_pass_weights)
+        reference = nbest.reference or ""
+        scored.append(ScoredList(evaluated, reference, scores, words, order, first_totals, selection))
     return scored, errors
+
+
+def _find_totals(
+    nbest: NBestList, words: Sequence[Words], first_pass_weights: Weights | None
+) -> np.ndarray | None:
+    try:
+        return find_first_pass_totals(nbest, words, first_pass_weights)
+    except InvalidList:  # the only stream, which nothing else needs, has infinite scores
+        return None
 
 
 def score_references(
     rescorer: Rescorer, scored: Sequence[ScoredList], weights: Weights | None = None
-) -> TextTotals:
-    """Sum the log-probabilities of the references, taking the first reading of each."""
+) -> list[TextScore]:
+    """Score the references with all models, taking the first reading of each."""
     texts = [" ".join(expand_alternations(item.reference)[0]) for item in scored]
-    return sum_scores(rescorer.score_text(texts, weights=weights))
+    return rescorer.score_text(texts, weights=weights)

@@ -1,22 +1,43 @@
-"""Compare the first pass, each model alone, and the mixture on the same lists."""
+"""Compare the first pass, rules without language models, each model, the mixture and the oracle."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
+import numpy as np
+
+from rescorer.errors import LimitExceeded
+from rescorer.evaluation.comparison.baselines import FIRST_PASS, TUNED, build_baselines
 from rescorer.evaluation.comparison.rankings import (
-    name_selected_first_pass,
-    rank_by_first_pass,
-    rerank,
-    select_by_first_pass,
+    order_by_errors,
+    order_by_expected_errors,
+    order_by_file,
+    order_by_first_pass,
+    order_by_weights,
 )
+from rescorer.evaluation.comparison.row import Row, build_row
 from rescorer.evaluation.comparison.scored_lists import ScoredList
-from rescorer.evaluation.comparison.tuned import cross_validate
-from rescorer.evaluation.error_rate.report import Report, build_report
+from rescorer.evaluation.comparison.tuned import choose_held_out_weights
 from rescorer.pipeline import Rescorer
 from rescorer.score_combination import MIXTURE
 from rescorer.types import Weights
+
+ORACLE = "oracle"
+RISK = "MBR"
+"""Minimum Bayes risk: the hypothesis with the fewest expected errors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Rows about the same lists."""
+
+    scored: Sequence[ScoredList]
+    first_pass: Row
+    """What gains are measured from, whether or not it is among the rows."""
+    rows: list[Row]
+    notes: list[str] = field(default_factory=list)
+    """Remarks about rows that are missing."""
 
 
 def weights_by_system(rescorer: Rescorer, weights: Weights) -> dict[str, Weights]:
@@ -28,14 +49,65 @@ def weights_by_system(rescorer: Rescorer, weights: Weights) -> dict[str, Weights
 
 
 def compare_systems(
-    scored: Sequence[ScoredList], systems: Mapping[str, Weights], with_tuning: bool
-) -> dict[str, Report]:
-    """Report the first pass, each system and, with tuning, each system with cross-validated weights."""
-    rows = {"first pass": build_report(rank_by_first_pass(item) for item in scored)}
-    if scored and (name := name_selected_first_pass(scored[0])):
-        rows[name] = build_report(select_by_first_pass(item) for item in scored)
+    scored: Sequence[ScoredList],
+    systems: Mapping[str, Weights],
+    with_tuning: bool,
+    word_only: Weights | None = None,
+) -> Comparison:
+    """Make the rows of the first pass, the baselines, each system, and the oracle.
+
+    Args:
+        systems: weights by the name of the system.
+        with_tuning: add a row per system, and for the word weight alone, with cross-validated weights.
+        word_only: as in ``build_baselines``.
+    """
+    baselines = build_baselines(scored, word_only, with_tuning=with_tuning)
+    rows, notes = list(baselines.rows), list(baselines.notes)
     for name, weights in systems.items():
-        rows[name] = build_report(rerank(item, weights) for item in scored)
+        rows.append(build_row(name, "model", scored, (order_by_weights(item, weights) for item in scored)))
         if with_tuning:
-            rows[f"{name}, tuned"] = build_report(cross_validate(scored, weights))
-    return rows
+            tuned = choose_held_out_weights(scored, weights)
+            orders = (order_by_weights(*pair) for pair in zip(scored, tuned, strict=True))
+            rows.append(build_row(f"{name}, {TUNED}", "model", scored, orders, held_out=True))
+    if systems:
+        name, weights = list(systems.items())[-1]
+        weights_by_list = tuned if with_tuning else [weights] * len(scored)
+        try:
+            rows.append(_build_risk_row(rows[-1], scored, weights_by_list))
+        except LimitExceeded as error:
+            notes.append(f"no row {RISK!r}: {error}")
+    return Comparison(scored, rows[0], [*rows, build_oracle(scored)], notes)
+
+
+def _build_risk_row(row: Row, scored: Sequence[ScoredList], weights: Sequence[Weights]) -> Row:
+    """Decide by minimum Bayes risk instead of the maximum, with the same weights as another row."""
+    orders = (order_by_expected_errors(*pair) for pair in zip(scored, weights, strict=True))
+    return build_row(f"{row.name}, {RISK}", "decision", scored, orders, held_out=row.held_out)
+
+
+def compare_file(scored: Sequence[ScoredList], name: str) -> Comparison:
+    """Make the row of a file: its lists in the order that they have."""
+    first = build_row(FIRST_PASS, "first pass", scored, map(order_by_first_pass, scored))
+    return Comparison(scored, first, [build_row(name, "file", scored, map(order_by_file, scored))])
+
+
+def compare_rules(scored: Sequence[ScoredList], name: str) -> Comparison:
+    """Make the row of a file, then the baselines that differ from it and the oracle.
+
+    Where the order of the file is that of the first pass, its row stands for both. Lists of one hypothesis
+    leave no choice, and get one row.
+    """
+    if max(len(item.words) for item in scored) == 1:
+        return compare_file(scored, name)
+    baselines = build_baselines(scored)
+    first = baselines.rows[0]
+    row = build_row(name, "file", scored, map(order_by_file, scored))
+    if np.array_equal(row.winners, first.winners):
+        row = first = replace(row, kind="first pass")
+        baselines.rows.pop(0)
+    return Comparison(scored, first, [row, *baselines.rows, build_oracle(scored)], baselines.notes)
+
+
+def build_oracle(scored: Sequence[ScoredList]) -> Row:
+    """The row that chooses the hypothesis with the fewest errors of each list."""
+    return build_row(ORACLE, "oracle", scored, map(order_by_errors, scored))

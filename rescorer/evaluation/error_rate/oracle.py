@@ -130,19 +130,27 @@ def find_first_pass_totals(
 def find_first_pass(
     nbest: NBestList, normalise: Callable[[str], Words], weights: Weights | None = None
 ) -> int:
-    """Find the index of the hypothesis that the recogniser ranked first.
+    """Find the index of the hypothesis that the recogniser ranked first; see ``find_first_pass_order``."""
+    return find_first_pass_order(nbest, normalise, weights)[0]
 
-    That is the best one by ``weights`` if given, else by the ``original_rank`` fields of a re-ranked list,
-    else the first one of the list.
+
+def find_first_pass_order(
+    nbest: NBestList, normalise: Callable[[str], Words], weights: Weights | None = None
+) -> list[int]:
+    """Find the indices of the hypotheses in the order in which the recogniser ranked them.
+
+    That is by ``weights`` if given, else by the ``original_rank`` fields of a re-ranked list, else the order
+    of the list.
 
     Raises:
         InvalidList: a weighted stream is missing, or only some hypotheses have a rank.
     """
     if weights is not None:
         words = [normalise(hypothesis.text) for hypothesis in nbest.hypotheses]
-        return int(best_first(score_first_pass(nbest, words, weights))[0])
+        order: list[int] = best_first(score_first_pass(nbest, words, weights)).tolist()
+        return order
     if not any("original_rank" in hypothesis.fields for hypothesis in nbest.hypotheses):
-        return 0
+        return list(range(len(nbest.hypotheses)))
     ranks: list[int] = []
     for index, hypothesis in enumerate(nbest.hypotheses):
         rank = hypothesis.fields.get("original_rank")
@@ -156,24 +164,4 @@ def find_first_pass(
         # a merged hypothesis has the ranks of all its members
         merged = hypothesis.fields.get("merged_ranks") or (rank,)
         ranks.append(min(merged))
-    return ranks.index(min(ranks))
-
-
-def select_hypotheses(
-    evaluated: EvaluatedList,
-    nbest: NBestList,
-    normalise: Callable[[str], Words],
-    weights: Weights | None,
-    selection: Selection,
-) -> EvaluatedList:
-    """Leave out hypotheses that are merged or dropped.
-
-    Merging ranks the list by ``weights``; without merging, the order stays.
-
-    Raises:
-        InvalidList: as in ``score_first_pass``.
-    """
-    words = [normalise(hypothesis.text) for hypothesis in nbest.hypotheses]
-    total = np.zeros(len(words)) if weights is None else score_first_pass(nbest, words, weights)
-    order, _ = selection.order(words, total, keep_order=not selection.merge)
-    return replace(evaluated, hypotheses=tuple(evaluated.hypotheses[i] for i in order))
+    return sorted(range(len(ranks)), key=ranks.__getitem__)

@@ -1,0 +1,42 @@
+"""Options for looking at the errors behind an error rate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysisOptions:
+    """What to print about the errors of one system."""
+
+    errors: Annotated[
+        bool,
+        typer.Option(
+            "--errors",
+            help="Add the commonest confusions, the words that rescoring fixed and broke, and error rates by "
+            "word frequency, unknown words, length, and rank of the chosen hypothesis.",
+        ),
+    ] = False
+    alignments: Annotated[
+        bool,
+        typer.Option(
+            "--alignments",
+            help="Print the lists with errors: reference, first pass and rescored text, word under word.",
+        ),
+    ] = False
+    system: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ROW",
+            help="Row of the table that --errors and --alignments are about; default: the last one in which "
+            "language models decide.",
+        ),
+    ] = None
+
+    @property
+    def is_set(self) -> bool:
+        """Whether anything about errors is printed."""
+        return self.errors or self.alignments

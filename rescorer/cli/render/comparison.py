@@ -1,0 +1,108 @@
+"""Print an evaluation: error rates with intervals and gains, verdicts, and the oracle by depth."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from rescorer.cli.evaluation.evaluation import Evaluation, FileResults
+from rescorer.cli.render.error_rates import Cells, format_cells, render_error_rates
+from rescorer.cli.render.exports import write_export
+from rescorer.cli.render.tables import FoldingTable, print_out
+from rescorer.evaluation.comparison.results import Result
+from rescorer.evaluation.comparison.verdict import format_signed
+from rescorer.evaluation.error_rate.report import PERCENT_DECIMALS
+
+MIN_P = 0.001
+"""Smaller p-values are shown as less than this."""
+
+
+def print_evaluation(evaluation: Evaluation, by_group: bool) -> None:
+    """Print the rows as tables, and below them what they mean."""
+    named = list(evaluation.named_results())
+    reports = {name: result.row.report for name, _, result in named}
+    extra = {name: statistics_cells(result) for name, _, result in named}
+    print_out(render_error_rates(reports, by_group, extra))
+    _print_remarks(evaluation)
+    for part in evaluation.parts:
+        _print_verdicts(evaluation, part)
+    for part in evaluation.parts if len(evaluation.parts) == 1 else ():
+        print_out("", _render_oracle(part))
+    for file, totals in evaluation.perplexity.items():
+        values = ", ".join(f"{name} {value:,.1f}" for name, value in totals["perplexity"].items())
+        print_out(
+            f"perplexity of the references ({Path(file).name}, {totals['tokens']:,} tokens, "
+            f"{totals['unknown_words']} unknown words): {values}"
+        )
+
+
+def statistics_cells(result: Result) -> Cells:
+    """The interval of a row, and its gain over the first pass with interval and p-value.
+
+    The oracle gets no p-value: it knows the references.
+    """
+    gain, interval = result.gain, result.interval
+    is_known = math.isfinite(interval.high)
+    cells = {
+        "interval": f"{percent(interval.low)}–{percent(interval.high)}" if is_known else "-",
+        "gain": "-",
+        "gain interval": "-",
+        "p": "-",
+    }
+    if gain is None:
+        return cells
+    cells["gain"] = format_signed(100 * gain.gain)
+    if math.isfinite(gain.interval.low) and result.row.kind != "oracle":
+        low, high = (format_signed(100 * end) for end in (gain.interval.low, gain.interval.high))
+        cells["gain interval"] = f"{low} to {high}"
+        cells["p"] = f"<{MIN_P}" if gain.p_value < MIN_P else f"{gain.p_value:.3f}"
+    return cells
+
+
+def percent(share: float) -> str:
+    """A share in percent with the usual decimals."""
+    return f"{100 * share:.{PERCENT_DECIMALS}f}"
+
+
+def export_rows(evaluation: Evaluation, path: Path) -> None:
+    """Write the table of rows to a file: Markdown, CSV or LaTeX, by the end of its name."""
+    unit = evaluation.counting.unit
+    rows = [
+        (name, format_cells(result.row.report.total, unit, statistics_cells(result)))
+        for name, _, result in evaluation.named_results()
+    ]
+    headings = ["system", *rows[0][1]]
+    write_export(path, headings, [[name, *cells.values()] for name, cells in rows])
+
+
+def _print_remarks(evaluation: Evaluation) -> None:
+    if len(evaluation.files) > 1 and not evaluation.n_shared:
+        print_out("the files share no list: these rows are about different lists and cannot be compared")
+    elif any(evaluation.other_lists.values()):
+        besides = ", ".join(f"{file} {count:,}" for file, count in evaluation.other_lists.items())
+        print_out(f"compared on the {evaluation.n_shared:,} lists that all files have; others: {besides}")
+    drawn = {
+        f"{part.significance.bootstrap.n_units:,} {part.significance.bootstrap.unit}s"
+        for part in evaluation.parts
+    }
+    print_out(f"intervals of 95 %: bootstrap of {', '.join(sorted(drawn))}; gains are over the first pass")
+    warnings = dict.fromkeys(part.significance.bootstrap.warning for part in evaluation.parts)
+    notes = dict.fromkeys(note for part in evaluation.parts for note in part.comparison.notes)
+    for line in (*warnings, *notes):
+        if line:
+            print_out(line)
+
+
+def _print_verdicts(evaluation: Evaluation, part: FileResults) -> None:
+    several = len(evaluation.parts) > 1
+    for verdict in part.verdicts:
+        prefix = f"{part.file}{part.suffix}: " if several else ""
+        print_out(f"verdict: {prefix}{verdict.sentence()}")
+
+
+def _render_oracle(part: FileResults) -> FoldingTable:
+    """The oracle's error rate, if only the first hypotheses of each list were there."""
+    table = FoldingTable("oracle of the first", *map(str, part.oracle_by_depth))
+    rates = (percent(counts.rate) for counts in part.oracle_by_depth.values())
+    table.add_row("error rate %", *rates)
+    return table

@@ -1,0 +1,51 @@
+"""Tables as Markdown, CSV and LaTeX."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+
+from rescorer.cli.render.exports import check_export, to_csv, to_latex, to_markdown, write_export
+from rescorer.errors import ConfigError
+from tests.support.list_lines import GOOD, write
+
+HEADINGS, ROWS = ("system", "WER %"), (("a|b_c", "1.5"), ('say "x", 5 %', "−2.0"))
+
+
+def test_formats():
+    assert to_markdown(HEADINGS, ROWS) == (
+        '| system | WER % |\n| --- | ---: |\n| a\\|b_c | 1.5 |\n| say "x", 5 % | −2.0 |\n'
+    )
+    rows = list(csv.reader(io.StringIO(to_csv(HEADINGS, ROWS))))
+    assert rows == [["system", "WER %"], ["a|b_c", "1.5"], ['say "x", 5 %', "-2.0"]]
+    latex = to_latex(HEADINGS, ROWS)
+    assert latex.startswith(
+        "\\begin{tabular}{lr}\n\\toprule\nsystem & WER \\% \\\\\n\\midrule\na|b\\_c & 1.5"
+    )
+    assert 'say "x", 5 \\% & $-$2.0 \\\\\n\\bottomrule\n\\end{tabular}\n' in latex
+
+
+def test_the_name_chooses_the_format(tmp_path):
+    for name, beginning in (("a.md", "| system"), ("a.CSV", "system,"), ("a.tex", "\\begin")):
+        check_export(tmp_path / name)
+        write_export(tmp_path / name, HEADINGS, ROWS)
+        assert (tmp_path / name).read_text(encoding="utf-8").startswith(beginning)
+    check_export(None)
+    with pytest.raises(ConfigError, match=r"expected a name that ends in \.md, \.csv, \.tex"):
+        check_export(Path("table.xlsx"))
+    with pytest.raises(ConfigError, match="no such folder"):
+        check_export(tmp_path / "missing" / "a.md")
+
+
+def test_evaluate_exports_what_it_prints(run, bundle, tmp_path):
+    source = write(tmp_path / "in.jsonl", *GOOD)
+    table = tmp_path / "table.csv"
+    code, out, _ = run("evaluate", source, "--bundle", bundle, "--export", table)
+    rows = list(csv.DictReader(table.read_text(encoding="utf-8").splitlines()))
+    assert code == 0
+    assert [row["system"] for row in rows][::5] == ["first pass", "oracle"]
+    assert all(row["system"] in out and row["WER %"] in out for row in rows)
+    assert run("evaluate", source, "--export", tmp_path / "table.doc")[0] == 2

@@ -1,0 +1,172 @@
+"""Rows of a comparison: what they choose, what they are credited with, and which are folded into notes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rescorer.errors import ConfigError
+from rescorer.evaluation.comparison.baselines import build_baselines, drop_models
+from rescorer.evaluation.comparison.results import judge_rows
+from rescorer.evaluation.comparison.scored_lists import ScoredList, count_lists
+from rescorer.evaluation.comparison.significance import Significance, find_best_baseline
+from rescorer.evaluation.comparison.systems import compare_file, compare_rules, compare_systems
+from rescorer.evaluation.comparison.tuned import build_tuning_problem, cross_validate
+from rescorer.evaluation.comparison.verdict import Verdict, find_verdicts
+from rescorer.evaluation.error_rate.oracle import Selection
+from rescorer.evaluation.statistics.bootstrap import Gain, Interval
+from rescorer.score_combination import WORDS
+from rescorer.text import Normaliser
+from rescorer.types import Hypothesis, NBestList, Weights
+
+NORMALISE = Normaliser().normalise
+
+
+def make_list(number: int, texts: dict[str, float], reference: str = "the cat sat", group: str = ""):
+    hypotheses = tuple(map(Hypothesis, texts))
+    streams = {"acoustic": tuple(texts.values())}
+    return NBestList(f"u{number}", hypotheses, streams, reference=reference, group=group)
+
+
+def score(lists, lm=None, selection: Selection | None = None) -> list[ScoredList]:
+    """Scored lists, with the language-model scores of ``lm`` by text."""
+    scored, errors = count_lists(NORMALISE, lists, selection=selection or Selection())
+    assert not errors
+    for item, nbest in zip(scored, lists, strict=True):
+        item.components[WORDS] = np.array([float(len(words)) for words in item.words])
+        texts = [hypothesis.text for hypothesis in nbest.hypotheses]
+        item.components["ngram"] = np.array([(lm or {}).get(text, 0.0) for text in texts])
+    return scored
+
+
+def errors_by_row(rows) -> dict[str, int]:
+    return {row.name: row.report.total.system.errors for row in rows}
+
+
+TRUNCATED = {"": -1.0, "the cat sat": -2.0, "The cat, sat": -2.1, "cat": -2.2}
+WEIGHTS = Weights("test", streams={"acoustic": 1.0}, lm={"ngram": 1.0})
+
+
+def test_a_gain_of_simple_rules_is_not_credited_to_the_model():
+    """The model, the word weight, merging and dropping all find the right text: the model adds nothing."""
+    scored = score([make_list(number, TRUNCATED) for number in range(8)], {"the cat sat": 5.0})
+    weights = replace(WEIGHTS, word=1.0)
+    comparison = compare_systems(scored, {"ngram": weights}, False, drop_models(weights))
+    assert errors_by_row(comparison.rows) == {
+        "first pass": 24, "empty left out": 0, "ngram": 0, "ngram, MBR": 0, "oracle": 0,
+    }  # fmt: skip
+    assert comparison.notes == [
+        "the same choices as 'first pass': 'merged only'",
+        "the same choices as 'empty left out': 'merged, empty left out', 'word weight only'",
+    ]
+    verdicts = find_verdicts(comparison, Significance(comparison, draws=200))
+    assert [verdict.sentence() for verdict in verdicts] == [
+        f"{name!r} adds nothing beyond chance to 'empty left out': 0.00 ± 0.00"
+        for name in ("ngram", "ngram, MBR")
+    ]
+
+
+def test_a_gain_that_only_the_model_has():
+    texts = {"the mat sat": -1.0, "the cat sat": -1.5}
+    scored = score([make_list(number, texts) for number in range(40)], {"the cat sat": 3.0})
+    scored += score([make_list(number, texts) for number in range(40, 44)])
+    comparison = compare_systems(scored, {"ngram": WEIGHTS}, False, drop_models(WEIGHTS))
+    assert errors_by_row(comparison.rows) == {
+        "first pass": 44, "ngram": 4, "ngram, MBR": 4, "oracle": 0,
+    }  # fmt: skip
+    significance = Significance(comparison, draws=200)
+    first, model, *_ = judge_rows(comparison, significance)
+    assert (first.gain, first.to_dict()["p_value"]) == (None, None)
+    assert model.gain is not None
+    assert model.gain.gain == pytest.approx(40 / (3 * 44))
+    assert model.to_dict()["gain_interval"][0] > 0
+    assert "gains +30.30 ±" in find_verdicts(comparison, significance)[0].sentence()
+
+
+def test_each_rule_alone():
+    """An empty hypothesis, and one whose probability is divided between two spellings."""
+    scored = score(
+        [
+            make_list(1, {"": -1.0, "the cat sat": -2.0}),
+            make_list(2, {"the mat": -1.0, "the cat sat": -1.1, "The cat sat": -1.1}),
+        ]
+    )
+    rows = build_baselines(scored).rows
+    assert errors_by_row(rows) == {
+        "first pass": 5, "empty left out": 2, "merged only": 3, "merged, empty left out": 0,
+    }  # fmt: skip
+    assert find_best_baseline(rows) is rows[-1]
+
+
+def test_merging_needs_the_scores_of_the_first_pass():
+    lists = [replace(make_list(1, TRUNCATED), streams={})]
+    baselines = build_baselines(score(lists))
+    assert [row.name for row in baselines.rows] == ["first pass", "empty left out"]
+    assert "no row 'merged only': --first-pass must say" in baselines.notes[0]
+
+
+def test_word_weight_only_keeps_the_score_of_the_recogniser():
+    weights = replace(WEIGHTS, word=2.0, oov=-1.0)
+    assert drop_models(weights) == Weights("word weight only", {"acoustic": 1.0}, {}, 2.0)
+    first_pass = Weights("first pass", {"acoustic": 1.0, "lm": 9.5}, {}, -0.6)
+    assert drop_models(weights, first_pass) == Weights("word weight only", first_pass.streams, {}, 2.0)
+    assert drop_models(replace(weights, streams={"acoustic": 0.0})) is None
+
+
+def test_tunes_the_word_weight_alone():
+    """Deletions that a word weight mends; the weight for each list comes from other lists."""
+    lists = [
+        make_list(i, {"the cat": -1.0, "the cat sat": -2.0}, f"the cat sat {'x ' * i}") for i in range(12)
+    ]
+    scored = score(lists)
+    alone = drop_models(WEIGHTS)
+    assert alone is not None
+    problem = build_tuning_problem(scored, alone)
+    assert (problem.lm, problem.start) == (None, (1.0, 0.0))
+    assert sum(item.system.errors for item in cross_validate(scored, alone)) == sum(range(12))
+    rows = errors_by_row(compare_systems(scored, {"ngram": WEIGHTS}, True, alone).rows)
+    assert rows["word weight only, tuned"] == sum(range(12))
+    with pytest.raises(ConfigError, match="one language model"):
+        build_tuning_problem(scored, replace(WEIGHTS, lm={"ngram": 1.0, "neural": 1.0}))
+
+
+def test_verdicts_judge_held_out_rows_if_there_are_any():
+    lists = [make_list(i, {"a": -1.0, "the cat sat": -2.0}, f"the cat sat {'x ' * i}") for i in range(12)]
+    comparison = compare_systems(score(lists), {"ngram": WEIGHTS}, True)
+    verdicts = find_verdicts(comparison, Significance(comparison, draws=50))
+    assert [verdict.system for verdict in verdicts] == ["ngram, tuned", "ngram, tuned, MBR"]
+
+
+def test_rows_of_a_file():
+    scored = score([make_list(1, TRUNCATED), make_list(2, {"the cat": -1.0})])
+    row, *others = compare_rules(scored, "lists.jsonl").rows
+    assert (row.name, row.kind) == ("lists.jsonl", "first pass")
+    assert [other.name for other in others] == ["empty left out", "oracle"]
+    reordered = replace(scored[0], first_pass_order=[1, 0, 2, 3])
+    rows = compare_rules([reordered], "out.jsonl").rows
+    assert [(row.name, row.kind) for row in rows[:2]] == [("out.jsonl", "file"), ("first pass", "first pass")]
+    assert len(compare_file(scored, "lists.jsonl").rows) == 1
+    assert len(compare_rules(scored[1:], "one.trn").rows) == 1
+
+
+def test_gains_are_drawn_by_group_if_there_are_groups():
+    lists = [make_list(i, TRUNCATED, group=f"g{i % 3}") for i in range(9)]
+    bootstrap = Significance(compare_file(score(lists), "a"), draws=50).bootstrap
+    assert (bootstrap.unit, bootstrap.n_units) == ("group", 3)
+    lists[0] = replace(lists[0], group="")
+    assert Significance(compare_file(score(lists), "a"), draws=50).bootstrap.n_units == 4
+    lists = [replace(nbest, group="only") for nbest in lists]
+    assert Significance(compare_file(score(lists), "a"), draws=50).bootstrap.unit == "list"
+
+
+def test_verdict_says_if_a_system_is_worse_or_cannot_be_judged():
+    worse = Verdict("ngram", "first pass", Gain(-0.02, Interval(-0.03, -0.01), 0.001, 40))
+    assert (
+        worse.sentence() == "'ngram' is worse than 'first pass', which needs no language model: −2.00 ± 1.00"
+    )
+    assert worse.to_dict()["verdict"] == "worse"
+    unknown = Verdict("ngram", "first pass", Gain(0.01, Interval(-np.inf, np.inf), 1.0, 1))
+    assert unknown.sentence().endswith("beyond chance to 'first pass': +1.00 (too few lists differ)")
+    assert unknown.to_dict()["gain_interval"] is None
