@@ -22,6 +22,7 @@ from rescorer.errors import (
 from rescorer.types import (
     Calibration,
     ConfidenceMap,
+    ConsensusWord,
     DecisionRule,
     Hypothesis,
     NBestList,
@@ -37,6 +38,7 @@ __all__ = [
     "Calibration",
     "ConfidenceMap",
     "ConfigError",
+    "ConsensusWord",
     "DecisionRule",
     "FormatError",
     "Hypothesis",

@@ -142,7 +142,7 @@ class ListRanker:
         components = components_of(prepared, sums)
         total = totals(components, weights)
         ranked = rank_prepared(prepared, components, total, merge=merge, drop_empty=drop_empty)
-        ranked = apply_rule(ranked, decision or weights.decision, prepared.words)
+        ranked = apply_rule(ranked, decision or weights.decision, prepared.words, self._normalise)
         if weights.calibration is None:
             return ranked
         return self._add_confidence(ranked, prepared, total, weights.calibration)

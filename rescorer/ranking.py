@@ -10,6 +10,7 @@ import numpy as np
 from rescorer.errors import InvalidList
 from rescorer.types import (
     MAXIMUM,
+    ConsensusWord,
     DecisionRule,
     NBestList,
     RescoredHypothesis,
@@ -141,6 +142,10 @@ class Ranking:
     expected_errors: Sequence[float] | None = None
     """Expected errors under minimum Bayes risk, NaN for hypotheses that are not in ``order``; None under
     other rules."""
+    consensus: tuple[ConsensusWord, ...] = ()
+    """Decision of a confusion network; empty under other rules."""
+    consensus_position: int | None = None
+    """Input position of the best hypothesis with the words of the consensus, if there is one."""
     confidence: float | None = None
     """Probability that the best hypothesis is right; None if the weights are not calibrated."""
     word_confidences: Sequence[WordConfidence] = ()
@@ -180,6 +185,8 @@ class Ranking:
             nbest.context,
             dropped_ranks=tuple(self.dropped),
             decision=self.decision,
+            consensus=self.consensus,
+            consensus_rank=self.consensus_position,
         )
 
 

@@ -232,6 +232,21 @@ class RescoredHypothesis:
 
 
 @dataclass(frozen=True, slots=True)
+class ConsensusWord:
+    """A word of the consensus of a list."""
+
+    word: str
+    """Canonical word."""
+    posterior: float
+    """Share of the posteriors that have this word at this place, above 0 and at most 1; not calibrated."""
+    start_s: float | None = None
+    """Mean start in seconds over the hypotheses with the word here, weighted by their posteriors; None if
+    none of them has times."""
+    duration_s: float | None = None
+    """Mean duration in seconds, likewise."""
+
+
+@dataclass(frozen=True, slots=True)
 class RescoredList:
     """A re-ranked list, best hypothesis first."""
 
@@ -254,6 +269,12 @@ class RescoredList:
     ``original_rank`` and ``merged_ranks`` of the hypotheses, they account for the whole input list."""
     decision: DecisionRule | None = MAXIMUM
     """Rule that was applied; None if the list is in input order because a busy service did not score it."""
+    consensus: tuple[ConsensusWord, ...] = ()
+    """Decision of a confusion network, which may be a text that no hypothesis has; empty under other
+    rules."""
+    consensus_rank: int | None = None
+    """0-based input rank of the best hypothesis with the canonical words of the consensus; None if the
+    consensus is new text, or was not asked for."""
 
     @property
     def best(self) -> RescoredHypothesis:

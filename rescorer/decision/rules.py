@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from rescorer.decision.bayes_risk import expected_errors, fewest_errors_first
+from rescorer.decision.confusion_network import build_network
+from rescorer.decision.distances import count_steps
+from rescorer.decision.word_spans import find_spans
 from rescorer.errors import InvalidList, LimitExceeded
 from rescorer.ranking import Ranking, posteriors
 from rescorer.trie import Words
 from rescorer.types import DecisionRule
 
+STEPS_PER_ROW = 1000
+"""Least time of aligning one word to a confusion network, in units of ``distances.count_steps``."""
 
-def apply_rule(ranking: Ranking, rule: DecisionRule, words: Sequence[Words]) -> Ranking:
+
+def apply_rule(
+    ranking: Ranking, rule: DecisionRule, words: Sequence[Words], normalise: Callable[[str], Words]
+) -> Ranking:
     """Decide a list that is ranked by its totals.
 
     Args:
         ranking: the list, largest total first.
         words: canonical words of each hypothesis, in input order.
+        normalise: converts a token to canonical words; needed for the times of words.
 
     Raises:
         InvalidList: the list is too long for the rule.
@@ -27,12 +36,30 @@ def apply_rule(ranking: Ranking, rule: DecisionRule, words: Sequence[Words]) -> 
     if rule.kind == "maximum":
         return ranking
     try:
-        return _rank_by_expected_errors(ranking, rule, words)
+        if rule.kind == "minimum_bayes_risk":
+            return _order_by_expected_errors(ranking, rule, words)
+        return _add_consensus(ranking, rule, words, normalise)
     except LimitExceeded as error:
         raise InvalidList(error.message, list_id=ranking.nbest.id, field=error.field) from None
 
 
-def _rank_by_expected_errors(ranking: Ranking, rule: DecisionRule, words: Sequence[Words]) -> Ranking:
+def estimate_steps(rule: DecisionRule, words: Sequence[Words]) -> int:
+    """Estimate the work that a rule takes for one list, in units of ``distances.count_steps``.
+
+    For minimum Bayes risk this is an upper bound: equal hypotheses, which are compared once, and words that
+    all have in common, which are not compared, count too.
+    """
+    if rule.kind == "maximum":
+        return 0
+    lengths = [len(hypothesis) for hypothesis in words]
+    if rule.kind == "confusion_network":
+        return sum(lengths) * (STEPS_PER_ROW + max(lengths, default=0))
+    return count_steps(
+        lengths if rule.unit == "word" else [sum(map(len, hypothesis)) for hypothesis in words]
+    )
+
+
+def _order_by_expected_errors(ranking: Ranking, rule: DecisionRule, words: Sequence[Words]) -> Ranking:
     positions = np.sort(ranking.order)
     totals = np.array([ranking.totals[i] for i in positions])
     errors = expected_errors([words[i] for i in positions], posteriors(totals, rule.temperature), rule.unit)
@@ -40,3 +67,16 @@ def _rank_by_expected_errors(ranking: Ranking, rule: DecisionRule, words: Sequen
     by_position[positions] = errors
     order = positions[fewest_errors_first(errors, totals)].tolist()
     return replace(ranking, order=order, decision=rule, expected_errors=by_position.tolist())
+
+
+def _add_consensus(
+    ranking: Ranking, rule: DecisionRule, words: Sequence[Words], normalise: Callable[[str], Words]
+) -> Ranking:
+    """Keep the order, and add the consensus of the hypotheses to the answer."""
+    order = ranking.order
+    shares = posteriors(np.array([ranking.totals[i] for i in order]), rule.temperature).tolist()
+    spans = [find_spans(ranking.nbest.hypotheses[i].fields, words[i], normalise) for i in order]
+    consensus = build_network([words[i] for i in order], shares, spans).consensus()
+    spoken = tuple(word.word for word in consensus)
+    position = next((i for i in order if words[i] == spoken), None)
+    return replace(ranking, decision=rule, consensus=consensus, consensus_position=position)

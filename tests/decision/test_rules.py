@@ -7,6 +7,7 @@ import pytest
 
 from rescorer import ConfigError, DecisionRule, Hypothesis, InvalidList, NBestList, Weights
 from rescorer.decision import distances
+from rescorer.decision.rules import STEPS_PER_ROW, estimate_steps
 from rescorer.score_combination import parse_weights, weights_to_dict
 from tests.support.decision_twins import plain_expected_errors, plain_posteriors
 
@@ -111,3 +112,44 @@ def test_weights_round_trip_with_their_rule():
 def test_invalid_rules_are_refused(decision, message):
     with pytest.raises(ConfigError, match=message):
         parse_weights({"decision": decision})
+
+
+CONSENSUS = DecisionRule("confusion_network")
+
+
+def test_a_confusion_network_adds_its_consensus_and_keeps_the_order(library):
+    nbest = make_list(("The cat, sat", np.log(0.4)), ("the hat sad", np.log(0.3)), ("a cat sad", np.log(0.3)))
+    (answer,) = library.rescore([nbest], STREAM_ONLY, CONSENSUS)
+    assert answer.decision == CONSENSUS
+    assert [h.original_rank for h in answer.hypotheses] == [0, 1, 2]
+    assert [word.word for word in answer.consensus] == ["the", "cat", "sad"]
+    assert answer.consensus_rank is None
+    assert answer.best.expected_errors is None
+    assert library.rescore([nbest], STREAM_ONLY)[0].consensus == ()
+
+
+def test_a_consensus_that_is_a_hypothesis_is_named(library):
+    nbest = make_list(("x y", np.log(0.4)), ("A B", np.log(0.3)), ("a b", np.log(0.3)))
+    (answer,) = library.rescore([nbest], STREAM_ONLY, CONSENSUS, merge=True)
+    assert [h.original_rank for h in answer.hypotheses] == [1, 0]
+    assert answer.consensus_rank == 1
+    (apart,) = library.rescore([nbest], STREAM_ONLY, CONSENSUS)
+    assert apart.consensus_rank == 1
+    assert apart.best.text == "x y"
+
+
+def test_the_consensus_has_the_times_of_the_words(library):
+    times = [{"word": "A", "start_s": 0.0, "duration_s": 1.0}], [{"word": "a", "start_s": 1, "duration_s": 2}]
+    hypotheses = (Hypothesis("A", {"words": times[0]}), Hypothesis("a", {"words": times[1]}))
+    (answer,) = library.rescore([NBestList("u1", hypotheses, {"s": (0.0, 0.0)})], STREAM_ONLY, CONSENSUS)
+    (word,) = answer.consensus
+    assert (word.start_s, word.duration_s) == pytest.approx((0.5, 1.5))
+
+
+def test_estimated_work_bounds_the_work_of_minimum_bayes_risk():
+    words = [("a", "b", "c" * 70), ("a", "x", "y", "z"), ("a", "b", "c" * 70), ()]
+    assert estimate_steps(DecisionRule(), words) == 0
+    for unit in ("word", "character"):
+        rule = DecisionRule("minimum_bayes_risk", unit)
+        assert estimate_steps(rule, words) >= distances.code_list(words, unit).steps
+    assert estimate_steps(CONSENSUS, words) == 10 * (STEPS_PER_ROW + 4)
