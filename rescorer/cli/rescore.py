@@ -13,6 +13,7 @@ import typer
 
 from rescorer.bundle import read_bundle
 from rescorer.cli.options.dataclass_options import expand_options
+from rescorer.cli.options.decision import DecisionOptions
 from rescorer.cli.options.lists import ListInputOptions
 from rescorer.cli.options.models import BundleOption, DeviceOption, DtypeOption
 from rescorer.cli.options.selection import SelectionOptions
@@ -27,7 +28,7 @@ from rescorer.files.rescoring import FileSummary, LocalRescorer, rescore_lists
 from rescorer.formats.rescored import get_renderer, rescored_writer
 from rescorer.list_ranker import ListRanker
 from rescorer.pipeline import MAX_BATCH_WORDS, Rescorer
-from rescorer.types import Weights
+from rescorer.types import DecisionRule, Weights
 
 MIN_LISTS_TO_JUDGE = 10
 """Number of lists from which the choices of the weights are judged."""
@@ -51,8 +52,8 @@ def rescore(
         typer.Option(
             "--to",
             metavar="FORMAT",
-            help="Output format: jsonl for whole lists; trn, ctm or stm for the best hypothesis of each. ctm "
-            "needs the hypothesis field words, stm the list fields start_s and end_s.",
+            help="Output format: jsonl for whole lists; trn, ctm or stm for the best hypothesis of each, or "
+            "its consensus. ctm needs the hypothesis field words, stm the list fields start_s and end_s.",
         ),
     ] = "jsonl",
     rejects: Annotated[
@@ -65,6 +66,7 @@ def rescore(
     list_options: ListInputOptions,
     weight_options: WeightOptions,
     selection: SelectionOptions,
+    decision_options: DecisionOptions,
     device: DeviceOption = "cpu",
     dtype: DtypeOption = "float32",
     batch_words: Annotated[int, typer.Option(help="Number of words per batch.")] = MAX_BATCH_WORDS,
@@ -95,8 +97,9 @@ def rescore(
     ranker = ListRanker(read_bundle(bundle))
     weights = weight_options.resolve(ranker.bundle.weights)
     ranker.effective_weights(weights)  # reject invalid weights and formats before writing anything
+    decision = decision_options.resolve(weights)
     get_renderer(to)
-    load = partial(load_rescorer, bundle, device, dtype, batch_words, weights, selection, to)
+    load = partial(load_rescorer, bundle, device, dtype, batch_words, weights, decision, selection, to)
     lists = check_first_lists(list_options.read(source), weights, list_options.streams, to)
     rejects_path = rejects or (Path(f"{output}.rejects") if output != "-" else None)
     check_paths(source, output, rejects_path)
@@ -155,9 +158,10 @@ def load_rescorer(
     dtype: str,
     batch_words: int,
     weights: Weights,
+    decision: DecisionRule,
     selection: SelectionOptions,
     to: str,
 ) -> LocalRescorer:
     """Load the models in a scoring process; raises BundleError and ConfigError like ``Rescorer.load``."""
     rescorer = Rescorer.load(bundle, device, batch_words, dtype)
-    return LocalRescorer(rescorer, weights, selection.merge, selection.drop_empty, get_renderer(to))
+    return LocalRescorer(rescorer, weights, decision, selection.merge, selection.drop_empty, get_renderer(to))

@@ -16,7 +16,7 @@ from rescorer.ranking import Ranking, posteriors
 from rescorer.trie import Words
 from rescorer.types import DecisionRule
 
-STEPS_PER_ROW = 1000
+STEPS_PER_ROW = 2000
 """Least time of aligning one word to a confusion network, in units of ``distances.count_steps``."""
 
 

@@ -14,7 +14,7 @@ from rescorer.errors import InputError, InvalidList
 from rescorer.formats.nbest.jsonlines_output import encode_list, encode_rescored_list
 from rescorer.pipeline import Rescorer
 from rescorer.profiling import Phase, phase, time_items
-from rescorer.types import NBestList, RescoredList, Weights
+from rescorer.types import DecisionRule, NBestList, RescoredList, Weights
 
 
 class Writer(Protocol):
@@ -83,6 +83,7 @@ class LocalRescorer:
 
     rescorer: Rescorer
     weights: Weights | None = None
+    decision: DecisionRule | None = None
     merge: bool = False
     drop_empty: bool = False
     render: Callable[[RescoredList], Any] = encode_rescored_list
@@ -102,7 +103,7 @@ class LocalRescorer:
             ConfigError: the weights do not fit the bundle.
         """
         results = self.rescorer.rescore_each(
-            lists, self.weights, merge=self.merge, drop_empty=self.drop_empty
+            lists, self.weights, self.decision, merge=self.merge, drop_empty=self.drop_empty
         )
         return [result if isinstance(result, InvalidList) else self._render(result) for result in results]
 

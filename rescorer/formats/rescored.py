@@ -13,7 +13,7 @@ from rescorer.formats.common import Write
 from rescorer.formats.io.text_io import open_output
 from rescorer.formats.nbest.jsonlines_output import CONFIDENCE_DECIMALS, encode_rescored_list
 from rescorer.formats.registry import FORMATS, choose
-from rescorer.formats.word_times import WORDS_FIELD
+from rescorer.formats.word_times import TIME_DECIMALS, WORDS_FIELD
 from rescorer.types import Hypothesis, NBestList, RescoredHypothesis, RescoredList
 
 JSON_LINES = "jsonl"
@@ -48,14 +48,40 @@ def get_renderer(name: str) -> Callable[[RescoredList], Any]:
 
 
 def extract_best(rescored: RescoredList) -> OneBestList:
-    """Return the best hypothesis of a rescored list, with its fields but without its scores.
+def extract_best(rescored: RescoredList) -> OneBestList:
+    """Return the decision of a rescored list: its consensus if there is one, otherwise its best hypothesis
+    with its fields but without its scores.
 
     Words with times get the confidences of a calibration, if there is one.
     """
     best = rescored.best
-    hypotheses = (Hypothesis(best.text, _add_confidences(best)),)
-    nbest = NBestList(rescored.id, hypotheses, group=rescored.group, fields=rescored.fields)
+    if rescored.decision is not None and rescored.decision.kind == "confusion_network":
+        decided = build_consensus(rescored)
+    else:
+        decided = Hypothesis(best.text, _add_confidences(best))
+    nbest = NBestList(rescored.id, (decided,), group=rescored.group, fields=rescored.fields)
     return OneBestList(nbest, best.original_rank)
+
+
+def build_consensus(rescored: RescoredList) -> Hypothesis:
+    """Return the consensus of a list as a hypothesis, with times and posteriors in the field ``words``.
+
+    The text is that of the hypothesis with these words, if there is one, otherwise the canonical words.
+    """
+    same = [h.text for h in rescored.hypotheses if h.original_rank == rescored.consensus_rank]
+    words = rescored.consensus
+    times = [
+        {
+            "word": word.word,
+            "start_s": round(word.start_s, TIME_DECIMALS),
+            "duration_s": round(word.duration_s, TIME_DECIMALS),
+            "confidence": round(word.posterior, TIME_DECIMALS),
+        }
+        for word in words
+        if word.start_s is not None and word.duration_s is not None
+    ]
+    fields = {WORDS_FIELD: times} if len(times) == len(words) else {}
+    return Hypothesis(same[0] if same else " ".join(word.word for word in words), fields)
 
 
 def _add_confidences(best: RescoredHypothesis) -> Mapping[str, Any]:
@@ -109,8 +135,8 @@ def rescored_writer(name: str, target: str | Path) -> Iterator[Callable[[Any], N
     """Open an output for rescored lists and yield the function that writes a rendered list.
 
     The function raises InvalidList, and writes nothing, if the list does not fit the format. The word times
-    of a ctm come from the field ``words`` of the best hypothesis; the segment times of an stm come from the
-    fields of the list.
+    of a ctm come from the field ``words`` of the best hypothesis, or from the consensus; the segment times of
+    an stm come from the fields of the list.
 
     Args:
         name: ``jsonl``, ``trn``, ``ctm`` or ``stm``.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import orjson
 
 from rescorer.score_combination import weights_to_dict
-from rescorer.types import NBestList, RescoredHypothesis, RescoredList
+from rescorer.types import MAXIMUM, NBestList, RescoredHypothesis, RescoredList
 
 SCORE_DECIMALS = 6
 """Decimals of written scores: a hundred times finer than the 1e-4 that ranking distinguishes."""
@@ -47,6 +48,9 @@ def encode_rescored_list(rescored: RescoredList) -> str:
     for key in UNREPEATED_WEIGHTS:
         weights.pop(key, None)
     record = {"id": rescored.id, "model": rescored.model, "weights": weights, "hypotheses": hypotheses}
+    if rescored.decision is not None and rescored.decision != MAXIMUM:
+        record["decision"] = asdict(rescored.decision)
+        record |= _consensus_record(rescored)
     if rescored.dropped_ranks:
         record["dropped_ranks"] = [rank + 1 for rank in rescored.dropped_ranks]
     record |= {"context": rescored.context} if rescored.context else {}
@@ -72,6 +76,8 @@ def _rescored_hypothesis_record(hypothesis: RescoredHypothesis, rank: int) -> di
             {"word": word.word, "confidence": _round_confidence(word.confidence)}
             for word in hypothesis.word_confidences
         ]
+    if hypothesis.expected_errors is not None:
+        record["expected_errors"] = round(hypothesis.expected_errors, SCORE_DECIMALS)
     if hypothesis.merged_ranks:
         record["merged_ranks"] = [rank + 1 for rank in hypothesis.merged_ranks]
     return _add_client_fields(record, hypothesis.fields)
@@ -79,6 +85,18 @@ def _rescored_hypothesis_record(hypothesis: RescoredHypothesis, rank: int) -> di
 
 def _round_confidence(confidence: float | None) -> float | None:
     return None if confidence is None else round(confidence, CONFIDENCE_DECIMALS)
+
+
+def _consensus_record(rescored: RescoredList) -> dict[str, Any]:
+    if rescored.decision is None or rescored.decision.kind != "confusion_network":
+        return {}
+    rank = rescored.consensus_rank
+    words = []
+    for word in rescored.consensus:
+        numbers = {"posterior": word.posterior, "start_s": word.start_s, "duration_s": word.duration_s}
+        rounded = {name: round(value, SCORE_DECIMALS) for name, value in numbers.items() if value is not None}
+        words.append({"word": word.word, **rounded})
+    return {"consensus": words, "consensus_rank": None if rank is None else rank + 1}
 
 
 def _reference_and_group(reference: str | None, group: str) -> dict[str, Any]:
