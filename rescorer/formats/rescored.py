@@ -48,7 +48,6 @@ def get_renderer(name: str) -> Callable[[RescoredList], Any]:
 
 
 def extract_best(rescored: RescoredList) -> OneBestList:
-def extract_best(rescored: RescoredList) -> OneBestList:
     """Return the decision of a rescored list: its consensus if there is one, otherwise its best hypothesis
     with its fields but without its scores.
 
