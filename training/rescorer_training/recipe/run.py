@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from itertools import chain
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,9 +19,8 @@ from rescorer.lm.device import use_threads
 from rescorer.lm.networks import NeuralModel
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.model_loading import load_bundle_models
-from rescorer.text import Normaliser
 from rescorer.types import Weights
-from rescorer_training.data.corpus import count_words, read_lines, read_sentences
+from rescorer_training.data.corpus import count_words, read_sentences
 from rescorer_training.data.normalisation import record_normaliser
 from rescorer_training.evaluation.em_weights import fit_mixture
 from rescorer_training.evaluation.model_set import load_models
@@ -33,7 +31,6 @@ from rescorer_training.neural.build import check_network
 from rescorer_training.neural.checkpoint import STATE_FILE
 from rescorer_training.neural.postprocess import quantise
 from rescorer_training.neural.prepare import choose_vocabulary, load_prepared
-from rescorer_training.neural.progress import print_status
 from rescorer_training.ngram.backoff_model import load_backoff_model
 from rescorer_training.ngram.estimate import atomic_output, train_ngram
 from rescorer_training.ngram.prune import compute_stationary_history, prune
@@ -42,48 +39,16 @@ from rescorer_training.recipe.config import NetworkRecipe, Recipe
 from rescorer_training.recipe.report import (
     MeasuredModel,
     Report,
-    check_plotting,
     describe_machine,
     write_report,
 )
+from rescorer_training.recipe.start import RecipeRun, start_run
 
-NGRAM_FILE, VOCABULARY_FILE = "ngram.arpa.gz", "vocabulary.txt"
-NETWORKS_FOLDER, BUNDLES_FOLDER = "networks", "bundle"
+NGRAM_FILE, VOCABULARY_FILE, BUNDLES_FOLDER = "ngram.arpa.gz", "vocabulary.txt", "bundle"
 UNKNOWN_WORDS_NOTE = (
     "The n-gram and each network share the union of their vocabularies: a word that one of them does not "
     "know gets a share of that model's `<unk>` probability."
 )
-
-
-@dataclass(frozen=True)
-class RecipeRun:
-    """A recipe with its texts, its output folder and the settings of this run."""
-
-    recipe: Recipe
-    data: Path
-    folder: Path
-    device: str
-    threads: int | None
-    normaliser: Normaliser
-    train: tuple[Path, ...]
-    validation: Path
-
-    @property
-    def tests(self) -> tuple[Path, ...]:
-        """Texts to measure perplexities on."""
-        return tuple(self.data / name for name in self.recipe.text.tests)
-
-    def training_text(self, name: str) -> Path:
-        """Return the path of a training text from which the held-out lines have been removed."""
-        return self.train[0] if name == self.recipe.text.train[0] else self.data / name
-
-    def network_folder(self, name: str) -> Path:
-        """Return the folder of a network's training run."""
-        return self.folder / NETWORKS_FOLDER / name
-
-    def log(self, message: str) -> None:
-        """Print a status line that begins with the recipe's name."""
-        print_status(f"{self.recipe.name}: {message}")
 
 
 def run_recipe(
@@ -104,42 +69,6 @@ def run_recipe(
     report = measure_models(run)
     write_report(report, folder)
     return report
-
-
-def start_run(recipe: Recipe, data: Path, folder: Path, device: str, threads: int | None) -> RecipeRun:
-    """Check that all texts exist, make the output folder and split off the held-out lines."""
-    text = recipe.text
-    network_texts = chain.from_iterable(network.run.train for network in recipe.networks.values())
-    names = [*text.train, text.validation, *text.tests, *recipe.vocabulary.all_of, *network_texts]
-    missing = sorted({name for name in names if name and not (data / name).exists()})
-    if missing:
-        raise ConfigError(f"{data} has no {', '.join(missing)}; give the folder of the texts with --data")
-    recipe.list_weight_sets()  # raises an error now rather than after hours of training
-    normaliser = recipe.load_normaliser()
-    if recipe.networks:
-        check_plotting()  # now rather than after hours of training
-    folder.mkdir(parents=True, exist_ok=True)
-    train, validation = tuple(data / name for name in text.train), data / text.validation
-    if text.held_out_lines:
-        train, validation = split_held_out(train, text.held_out_lines, folder / "text")
-    return RecipeRun(recipe, data, folder, device, threads, normaliser, train, validation)
-
-
-def split_held_out(train: tuple[Path, ...], n_lines: int, folder: Path) -> tuple[tuple[Path, ...], Path]:
-    """Split the last lines off the first training text, writing both parts to ``folder``.
-
-    Returns:
-        The training texts and the validation text.
-    """
-    kept, held_out = folder / f"{train[0].name.split('.')[0]}-kept.txt", folder / "held-out.txt"
-    if not held_out.exists():
-        lines = list(read_lines(train[0]))
-        if len(lines) <= n_lines:
-            raise ConfigError(f"{train[0]} has {len(lines)} lines, but held_out_lines is {n_lines}")
-        folder.mkdir(exist_ok=True)
-        kept.write_text("".join(f"{line}\n" for line in lines[:-n_lines]), encoding="utf-8")
-        held_out.write_text("".join(f"{line}\n" for line in lines[-n_lines:]), encoding="utf-8")
-    return (kept, *train[1:]), held_out
 
 
 def check_networks(run: RecipeRun) -> None:
