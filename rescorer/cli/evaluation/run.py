@@ -1,0 +1,134 @@
+"""Read the files of a command that compares systems, score them, and collect what can be evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import typer
+
+from rescorer.cli.evaluation.evaluation import Evaluation
+from rescorer.cli.options.lists import ListInputOptions
+from rescorer.cli.options.scoring import choose_normaliser, collect_lists, make_list_reader
+from rescorer.cli.options.weights import WeightOptions, check_streams, parse_first_pass
+from rescorer.cli.output import SEE_JSON
+from rescorer.errors import ConfigError, FormatError
+from rescorer.evaluation.comparison.baselines import drop_models
+from rescorer.evaluation.comparison.scored_lists import count_lists, score_lists, score_references
+from rescorer.evaluation.comparison.systems import (
+    compare_file,
+    compare_rules,
+    compare_systems,
+    weights_by_system,
+)
+from rescorer.evaluation.error_rate.counting import CountingSettings
+from rescorer.evaluation.error_rate.oracle import Selection
+from rescorer.evaluation.perplexity import sum_scores
+from rescorer.evaluation.tuning.fingerprint import count_tuning_lists
+from rescorer.pipeline import Rescorer
+from rescorer.text import Normaliser
+from rescorer.types import NBestList, Weights
+
+
+def evaluate_files(
+    files: Sequence[str],
+    *,
+    reference: str | None,
+    rescorer: Rescorer | None,
+    with_tuning: bool,
+    first_pass: str | None,
+    normaliser: Path | None,
+    list_options: ListInputOptions,
+    weight_options: WeightOptions,
+    selection: Selection,
+    counting: CountingSettings,
+) -> Run:
+    """Read and score files under the same options; lists that cannot be evaluated are reported on stderr.
+
+    Raises:
+        ConfigError: the options contradict each other or the lists.
+        FormatError: no list can be evaluated.
+    """
+    first_pass_weights = parse_first_pass(first_pass)
+    if selection.merge and rescorer is None and first_pass is None:
+        raise ConfigError("--merge adds up probabilities: give the scores with --first-pass, or a --bundle")
+    read_lists = make_list_reader(reference, list_options)
+    words = choose_normaliser(normaliser, rescorer)
+    run = Run(Evaluation(counting, words.normalise), selection, first_pass_weights)
+    files = list(dict.fromkeys(files))
+    for file in files:
+        lists = collect_lists(read_lists(file), run.evaluation.rejected)
+        check_streams(lists, first_pass_weights or Weights("first pass"), list_options.streams)
+        if rescorer is None:
+            run.add_file(file, lists, words, is_only_file=len(files) == 1)
+            continue
+        weights = weight_options.resolve(rescorer.bundle.weights)
+        check_streams(lists, weights, list_options.streams)
+        if with_tuning:
+            list_options.check_groups(lists)
+        run.add_scored_file(file, lists, rescorer, weights, with_tuning=with_tuning)
+    run.evaluation.rejected.report(SEE_JSON)
+    if not run.evaluation.files:
+        raise FormatError("no list could be evaluated", file=", ".join(files))
+    return run
+
+
+@dataclass(frozen=True)
+class Run:
+    """Adds files to an evaluation under the same options."""
+
+    evaluation: Evaluation
+    selection: Selection
+    first_pass: Weights | None
+    warnings: dict[str, str] = field(default_factory=dict)
+    """What was printed on stderr about the weights, by file."""
+
+    def add_file(
+        self, file: str, lists: Sequence[NBestList], normaliser: Normaliser, *, is_only_file: bool
+    ) -> None:
+        """Add the lists of a file as they are, apart from hypotheses to merge or drop."""
+        counting = self.evaluation.counting
+        normalise = normaliser.normalise
+        scored, errors = count_lists(normalise, lists, self.first_pass, counting, self.selection)
+        for error in errors:
+            self.evaluation.rejected.add(error)
+        compare = compare_rules if is_only_file else compare_file
+        self.evaluation.add(file, scored, partial(compare, name=file), normalise)
+
+    def add_scored_file(
+        self,
+        file: str,
+        lists: Sequence[NBestList],
+        rescorer: Rescorer,
+        weights: Weights,
+        *,
+        with_tuning: bool,
+    ) -> None:
+        """Add the lists of a file with the scores of all models."""
+        evaluation = self.evaluation
+        scored, errors = score_lists(
+            rescorer, lists, weights, self.first_pass, evaluation.counting, self.selection
+        )
+        for error in errors:
+            evaluation.rejected.add(error)
+        if not scored:
+            return
+        if n_seen := count_tuning_lists(weights, lists):
+            overlap = f"{n_seen} of these {len(lists)} lists"
+            message = f"weights {weights.name!r} were tuned on {overlap}: errors are optimistic"
+            typer.echo(f"{file}: {message}", err=True)
+            self.warnings[file] = message
+        references = score_references(rescorer, scored, weights)
+        evaluation.perplexity[file] = sum_scores(references).to_dict()
+        unknown = {
+            word for text in references for word, flag in zip(text.words, text.unknown, strict=True) if flag
+        }
+        compare = partial(
+            compare_systems,
+            systems=weights_by_system(rescorer, weights),
+            with_tuning=with_tuning,
+            word_only=drop_models(weights, self.first_pass),
+        )
+        evaluation.add(file, scored, compare, rescorer.bundle.normaliser.normalise, unknown)
