@@ -16,6 +16,7 @@ from rescorer.cli.convert import convert
 from rescorer.cli.evaluation.calibrate import calibrate
 from rescorer.cli.evaluation.evaluate import evaluate
 from rescorer.cli.evaluation.inspect import inspect
+from rescorer.cli.evaluation.report import report
 from rescorer.cli.evaluation.tune import tune
 from rescorer.cli.options.settings import SettingsCommand
 from rescorer.cli.output import PLAIN_HELP, version_option
@@ -67,6 +68,7 @@ app.command("health")(health)
 app.command("token")(token)
 app.command("top")(top)
 app.command("evaluate")(evaluate)
+app.command("report")(report)
 app.command("tune")(tune)
 app.command("calibrate")(calibrate)
 app.command("convert")(convert)

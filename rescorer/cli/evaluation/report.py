@@ -1,0 +1,198 @@
+"""The command ``rescorer report``."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rescorer.cli.evaluation.evaluation import FileResults
+from rescorer.cli.evaluation.run import Run, evaluate_files
+from rescorer.cli.options.dataclass_options import expand_options
+from rescorer.cli.options.lists import ListInputOptions
+from rescorer.cli.options.models import DeviceOption
+from rescorer.cli.options.scoring import (
+    CountingOptions,
+    NormaliserOption,
+    ReferenceOption,
+    choose_normaliser,
+)
+from rescorer.cli.options.selection import SelectionOptions
+from rescorer.cli.options.weights import FirstPassOption, WeightOptions
+from rescorer.cli.output import SOME_REJECTED
+from rescorer.cli.render.tables import print_out
+from rescorer.errors import ConfigError
+from rescorer.evaluation.comparison.systems import weights_by_system
+from rescorer.evaluation.comparison.tuned import choose_held_out_weights
+from rescorer.evaluation.report.build import MAX_UTTERANCES, ReportedFile, ReportSettings, build_report_data
+from rescorer.evaluation.report.data import ReportData
+from rescorer.evaluation.report.markdown import render_markdown
+from rescorer.evaluation.report.page import render_html
+from rescorer.pipeline import Rescorer
+from rescorer.types import Weights
+
+
+def render_json(data: ReportData) -> str:
+    """The data of a report as JSON."""
+    return json.dumps(data.to_dict(), ensure_ascii=False, allow_nan=False) + "\n"
+
+
+WRITERS: Mapping[str, Callable[[ReportData], str]] = {
+    ".html": render_html,
+    ".md": render_markdown,
+    ".json": render_json,
+}
+"""Output formats by the end of the file's name."""
+
+
+@expand_options
+def report(
+    files: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE...", help="N-best lists, or the output of `rescorer rescore`."),
+    ],
+    output: Annotated[
+        list[Path],
+        typer.Option(
+            "-o",
+            "--output",
+            help="File to write: a page (.html), text with tables (.md) or data (.json). May be repeated.",
+        ),
+    ],
+    *,
+    reference: ReferenceOption = None,
+    bundle: Annotated[
+        Path | None,
+        typer.Option(
+            "--bundle",
+            "-b",
+            help="Model bundle to re-rank with: adds a row for each of its models and for their mixture, and "
+            "the error rate along each weight.",
+        ),
+    ] = None,
+    tune: Annotated[
+        bool,
+        typer.Option(
+            "--tune",
+            help="With --bundle: add rows with LM and word weights tuned on other folds, and show the spread "
+            "of these weights.",
+        ),
+    ] = False,
+    first_pass: FirstPassOption = None,
+    normaliser: NormaliserOption = None,
+    list_options: ListInputOptions,
+    weight_options: WeightOptions,
+    selection: SelectionOptions,
+    counting_options: CountingOptions,
+    title: Annotated[
+        str | None, typer.Option(help="Title of the report; default: the names of the files.")
+    ] = None,
+    system: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ROW",
+            help="Row of the table that is compared with the first pass word by word; default: the last one "
+            "whose models rank without tuning.",
+        ),
+    ] = None,
+    max_utterances: Annotated[
+        int, typer.Option(min=0, help="Number of utterances to show, those that changed most.")
+    ] = MAX_UTTERANCES,
+    device: DeviceOption = "cpu",
+) -> None:
+    """Write a report: one page with tables, charts and aligned utterances, which needs no network.
+
+    Example: rescorer report demo/lists.jsonl.gz --bundle models/starter/1 --weights pocketsphinx -o
+    report.html
+
+    The page shows the rows of `rescorer evaluate` with intervals and significance, the error rate along each
+    weight, the oracle by depth, words that rescoring fixed and broke, groups, and the utterances that changed
+    most with their words and scores. Several files are compared on the lists that all of them have.
+    """
+    if tune and bundle is None:
+        raise ConfigError("--tune compares language models: give --bundle")
+    for path in output:
+        check_output(path)
+    rescorer = Rescorer.load(bundle, device) if bundle else None
+    run = evaluate_files(
+        files,
+        reference=reference,
+        rescorer=rescorer,
+        with_tuning=tune,
+        first_pass=first_pass,
+        normaliser=normaliser,
+        list_options=list_options,
+        weight_options=weight_options,
+        selection=selection.selection(),
+        counting=counting_options.settings(),
+    )
+    evaluation = run.evaluation
+    evaluation.compare(own_lists=False)
+    if not evaluation.n_shared:
+        raise ConfigError("the files share no list, so they cannot be compared: report on one of them")
+    settings = ReportSettings(
+        title=title or f"Error rates of {', '.join(Path(file).name for file in evaluation.files)}",
+        command=shlex.join(["rescorer", *sys.argv[1:]]),
+        model=rescorer.bundle.label if rescorer else "",
+        counting=evaluation.counting,
+        max_utterances=max_utterances,
+        system=system,
+    )
+    weights = weight_options.resolve(rescorer.bundle.weights) if rescorer else None
+    reported = describe_files(run, rescorer, weights, tune)
+    data = build_report_data(reported, choose_normaliser(normaliser, rescorer).normalise, settings)
+    for path in output:
+        text = WRITERS[path.suffix.lower()](data)
+        path.write_text(text, encoding="utf-8")
+        print_out(
+            f"{path}: {data.lists:,} utterances, {len(data.systems)} rows, {len(text.encode()) / 1e6:.1f} MB"
+        )
+    if evaluation.rejected:
+        raise typer.Exit(SOME_REJECTED)
+
+
+def check_output(path: Path) -> None:
+    """Raise ConfigError if ``-o`` names an unknown kind of file or a folder that does not exist."""
+    if path.suffix.lower() not in WRITERS:
+        raise ConfigError(f"-o {path}: expected a name that ends in {', '.join(WRITERS)}")
+    if not path.absolute().parent.is_dir():
+        raise ConfigError(f"-o {path}: no such folder")
+
+
+def describe_files(
+    run: Run, rescorer: Rescorer | None, weights: Weights | None, with_tuning: bool
+) -> list[ReportedFile]:
+    """Collect what a report needs about each evaluated file, under its shortest unique name."""
+    parts, rejected = run.evaluation.parts, len(run.evaluation.rejected)
+    base_names = [Path(part.file).name for part in parts]
+    is_unique = len(set(base_names)) == len(base_names)
+    files = []
+    for part, base_name in zip(parts, base_names, strict=True):
+        warning = run.warnings.get(part.file)
+        notes = [warning[0].upper() + warning[1:]] if warning else []
+        if part is parts[0] and rejected:
+            notes.append(f"{rejected:,} list{' was' if rejected == 1 else 's were'} rejected")
+        name = base_name if is_unique else part.file
+        files.append(_describe_file(name, part, rescorer, weights, with_tuning, notes))
+    return files
+
+
+def _describe_file(
+    name: str,
+    part: FileResults,
+    rescorer: Rescorer | None,
+    weights: Weights | None,
+    with_tuning: bool,
+    notes: list[str],
+) -> ReportedFile:
+    if rescorer is None or weights is None:
+        return ReportedFile(part.file, name, part.comparison, part.significance, notes=notes)
+    main = replace(list(weights_by_system(rescorer, weights).values())[-1], name=weights.name)
+    held_out = choose_held_out_weights(part.comparison.scored, main) if with_tuning else ()
+    return ReportedFile(part.file, name, part.comparison, part.significance, main, held_out, notes)

@@ -1,0 +1,85 @@
+"""Errors around the chosen weights, against ranking with each weight anew."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rescorer.evaluation.comparison.rankings import rerank
+from rescorer.evaluation.error_rate.oracle import ALL, Selection
+from rescorer.evaluation.report.weights import describe_curves, describe_surface, list_weights, make_problem
+from rescorer.types import Weights
+from tests.support.scored_lists import make_scored_lists
+
+WEIGHTS = Weights("w", {"acoustic": 1.0, "ngram": 0.4}, {"mixture": 0.7}, word=-0.3)
+
+
+def count_by_ranking(scored, weights: Weights) -> int:
+    return sum(rerank(item, weights).system.errors for item in scored)
+
+
+def change(weights: Weights, name: str, value: float) -> Weights:
+    if name == "word":
+        return replace(weights, word=value)
+    if name.startswith("lm:"):
+        return replace(weights, lm={name.removeprefix("lm:"): value})
+    return replace(weights, streams={**weights.streams, name: value})
+
+
+@pytest.mark.parametrize("selection", [ALL, Selection(merge=True), Selection(drop_empty=True)])
+@given(seed=st.integers(0, 50), share=st.floats(0.01, 0.99))
+def test_curves_are_the_errors_of_ranking(selection, seed, share):
+    scored = make_scored_lists(6, seed, selection=selection)
+    problem = make_problem(scored, WEIGHTS)
+    for curve in describe_curves(problem, []):
+        low, high = curve.shown
+        step = low + share * (high - low)
+        gap = min((abs(step - corner) for corner in curve.corners), default=1.0)
+        if gap < 1e-3:  # totals are rounded before they are compared
+            continue
+        expected = count_by_ranking(scored, change(WEIGHTS, curve.weight, step))
+        assert curve.errors[np.searchsorted(curve.corners, step)] == expected
+        assert len(curve.errors) == len(curve.corners) + 1
+
+
+@given(seed=st.integers(0, 20))
+def test_surface_is_the_errors_of_ranking(seed):
+    scored = make_scored_lists(5, seed)
+    folds = [replace(WEIGHTS, lm={"mixture": 0.9}, word=0.1)]
+    surface = describe_surface(make_problem(scored, WEIGHTS), folds)
+    if surface is None:
+        return
+    assert surface.chosen == (0.7, -0.3)
+    assert surface.fold_values == ((0.9, 0.1),)
+    rng = np.random.default_rng(seed)
+    for row, column in rng.integers(0, len(surface.x), (4, 2)).tolist():
+        weights = replace(WEIGHTS, lm={"mixture": surface.x[column]}, word=surface.y[row])
+        near = [replace(weights, word=weights.word + shift) for shift in (-2e-4, 2e-4)]
+        if len({count_by_ranking(scored, item) for item in (weights, *near)}) == 1:
+            assert surface.errors[row][column] == count_by_ranking(scored, weights)
+
+
+def test_ranges_contain_the_choices_of_all_folds():
+    scored = make_scored_lists(8)
+    folds = [replace(WEIGHTS, lm={"mixture": value}, word=-value) for value in (0.1, 50.0)]
+    for curve in describe_curves(make_problem(scored, WEIGHTS), folds):
+        assert curve.shown[0] <= min(curve.fold_values) <= max(curve.fold_values) < curve.shown[1]
+        if curve.weight.startswith("lm:"):
+            assert curve.shown[0] >= 0
+
+
+def test_first_stream_sets_the_scale():
+    curves = describe_curves(make_problem(make_scored_lists(8), WEIGHTS), [])
+    assert [curve.weight for curve in curves] == ["ngram", "lm:mixture", "word"]
+    assert list(list_weights(WEIGHTS)) == ["acoustic", "ngram", "lm:mixture", "word"]
+
+
+def test_lists_of_one_hypothesis_have_no_curves():
+    scored = [item for item in make_scored_lists(60) if len(item.words) == 1]
+    problem = make_problem(scored, WEIGHTS)
+    assert describe_curves(problem, []) == ()
+    assert describe_surface(problem, []) is None
