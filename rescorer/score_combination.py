@@ -28,13 +28,17 @@ def totals(components: Mapping[str, np.ndarray], weights: Weights) -> np.ndarray
     Returns:
         (H,) float64; not finite if scores or weights are too large.
     """
-    terms = {**weights.streams, **weights.lm, WORDS: weights.word, OOV: weights.oov}
     total = np.zeros(len(components[WORDS]))
     with np.errstate(over="ignore", invalid="ignore"):
-        for name, weight in terms.items():
+        for name, weight in weights_by_component(weights).items():
             if weight != 0.0:  # components of weight 0 may be missing
                 total += weight * components[name]
     return total
+
+
+def weights_by_component(weights: Weights) -> dict[str, float]:
+    """The weight of each component of a total, by the name of the component."""
+    return {**weights.streams, **weights.lm, WORDS: weights.word, OOV: weights.oov}
 
 
 def parse_weights(values: Mapping[str, Any]) -> Weights:

@@ -15,6 +15,7 @@ from rescorer.cli.bench import bench
 from rescorer.cli.convert import convert
 from rescorer.cli.evaluation.calibrate import calibrate
 from rescorer.cli.evaluation.evaluate import evaluate
+from rescorer.cli.evaluation.explain import explain
 from rescorer.cli.evaluation.inspect import inspect
 from rescorer.cli.evaluation.report import report
 from rescorer.cli.evaluation.tune import tune
@@ -69,6 +70,7 @@ app.command("token")(token)
 app.command("top")(top)
 app.command("evaluate")(evaluate)
 app.command("report")(report)
+app.command("explain")(explain)
 app.command("tune")(tune)
 app.command("calibrate")(calibrate)
 app.command("convert")(convert)

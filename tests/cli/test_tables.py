@@ -24,7 +24,7 @@ WIDTH = 80
 STARTER = REPOSITORY / "models" / "starter" / "1"
 WEIGHTED = ("--bundle", STARTER, "--weights", "pocketsphinx")
 TABLE_USERS = {
-    "bench", "comparison", "error_analysis", "error_rates", "inspection", "score", "command",
+    "bench", "comparison", "error_analysis", "error_rates", "explanation", "inspection", "score", "command",
     "rescorer_training bench", "bundle", "complete", "interpolate", "ngram", "perplexity", "run",
 }  # fmt: skip
 """Modules that make tables; each of them is rendered below."""
@@ -89,6 +89,8 @@ def test_every_module_that_makes_tables_is_tested():
         ("evaluate", (*WEIGHTED, "--tune", "--groups", r"demo-0(\d)", "--by-group")),
         ("evaluate", ("{folder}/other.jsonl",)),
         ("evaluate", (*WEIGHTED, "--errors", "--alignments")),
+        ("explain", WEIGHTED),
+        ("explain", ("demo-003", *WEIGHTED, "--merge")),
         ("inspect", WEIGHTED),
         ("tune", (*WEIGHTED, "--groups", r"demo-0(\d)", "-o", "{folder}/weights.json")),
     ],

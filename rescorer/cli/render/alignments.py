@@ -48,6 +48,15 @@ def render_alignment(aligned: AlignedList, width: int) -> Iterator[Text]:
     yield from _render_block([_style(column) for column in columns], LABELS, width)
 
 
+def render_change(first_pass: Alignment, width: int) -> Iterator[Text]:
+    """Yield the lines of a text and of what replaces it, for lists without a reference.
+
+    Args:
+        first_pass: the choice of the first pass, in place of a reference, and the rescored text.
+    """
+    yield from _render_block(_two_rows(first_pass), LABELS[1:], width)
+
+
 _Cells = tuple[tuple[str, str], ...]
 """Text and style of each row in one column."""
 

@@ -37,6 +37,17 @@ def order_by_expected_errors(scored: ScoredList, weights: Weights) -> list[int]:
     return [positions[k] for k in fewest_errors_first(errors, kept)]
 
 
+def order_by_decision(scored: ScoredList, weights: Weights) -> list[int]:
+    """Positions of the selected hypotheses of a list, by ``weights`` and their decision rule.
+
+    Raises:
+        LimitExceeded: as in ``order_by_expected_errors``.
+    """
+    if weights.decision.kind == "minimum_bayes_risk":
+        return order_by_expected_errors(scored, weights)
+    return order_by_weights(scored, weights)
+
+
 def order_by_first_pass(scored: ScoredList) -> list[int]:
     """All positions of a list, as the recogniser ranked them."""
     return list(scored.first_pass_order)

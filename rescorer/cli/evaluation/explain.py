@@ -1,0 +1,97 @@
+"""The command ``rescorer explain``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from rescorer.cli.options.dataclass_options import expand_options
+from rescorer.cli.options.lists import ListInputOptions
+from rescorer.cli.options.models import BundleOption, DeviceOption
+from rescorer.cli.options.scoring import CountingOptions, ReferenceOption, collect_lists, make_list_reader
+from rescorer.cli.options.selection import SelectionOptions
+from rescorer.cli.options.weights import FirstPassOption, WeightOptions, check_streams, parse_first_pass
+from rescorer.cli.output import SOME_REJECTED, Rejections
+from rescorer.cli.render.explanation import print_changes, print_explanation
+from rescorer.errors import FormatError, did_you_mean
+from rescorer.evaluation.comparison.explanation import Explanation, explain_list, sort_by_change
+from rescorer.evaluation.comparison.scored_lists import score_lists
+from rescorer.evaluation.error_analysis.aligned_text import Aligner
+from rescorer.pipeline import Rescorer
+from rescorer.types import NBestList, Weights
+
+
+@expand_options
+def explain(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="N-best lists, before rescoring.")],
+    bundle: BundleOption,
+    *,
+    list_id: Annotated[
+        str | None,
+        typer.Argument(metavar="[ID]", help="Id of a list; default: the lists that changed most."),
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="Without ID: number of lists to show.")] = 10,
+    reference: ReferenceOption = None,
+    first_pass: FirstPassOption = None,
+    list_options: ListInputOptions,
+    weight_options: WeightOptions,
+    selection: SelectionOptions,
+    counting_options: CountingOptions,
+    device: DeviceOption = "cpu",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a JSON list of explanations, with unweighted components.")
+    ] = False,
+) -> None:
+    """Explain why a hypothesis won: what each score and language model contributed to its lead.
+
+    Example: rescorer explain demo/lists.jsonl.gz demo-001 --bundle models/starter/1 --weights pocketsphinx
+
+    Shows the best hypotheses of a list with their weighted components, the lead of the winner over the choice
+    of the first pass and over the hypothesis with the fewest errors, and the aligned texts. Without an ID, it
+    names the lists whose errors rescoring changed most, or whose totals did if there are no references.
+    """
+    rejected = Rejections()
+    rescorer = Rescorer.load(bundle, device)
+    weights = weight_options.resolve(rescorer.bundle.weights)
+    first_pass_weights = parse_first_pass(first_pass)
+    lists = collect_lists(make_list_reader(reference, list_options)(file), rejected)
+    for some in (weights, first_pass_weights or Weights("first pass")):
+        check_streams(lists, some, list_options.streams)
+    chosen = lists if list_id is None else find_lists(lists, list_id, file)
+    counting = counting_options.settings()
+    explanations: list[Explanation] = []
+    for has_reference in (True, False):
+        part = [nbest for nbest in chosen if (nbest.reference is not None) == has_reference]
+        counted = part if has_reference else [replace(nbest, reference="") for nbest in part]
+        options = first_pass_weights, counting, selection.selection()
+        scored, errors = score_lists(rescorer, counted, weights, *options)
+        for error in errors:
+            rejected.add(error)
+        explanations += (explain_list(item, weights, has_reference=has_reference) for item in scored)
+    rejected.report()
+    if not explanations:
+        raise FormatError("no list could be explained", file=file)
+    shown = explanations if list_id is not None else sort_by_change(explanations)[:top]
+    if as_json:
+        typer.echo(json.dumps([found.to_dict() for found in shown], indent=2, ensure_ascii=False))
+    elif list_id is None:
+        print_changes(shown, sum(found.has_changed for found in explanations), len(explanations))
+    else:
+        aligner = Aligner(rescorer.bundle.normaliser.normalise, counting)
+        for found in shown:
+            print_explanation(found, aligner)
+    if rejected:
+        raise typer.Exit(SOME_REJECTED)
+
+
+def find_lists(lists: Sequence[NBestList], list_id: str, file: str) -> list[NBestList]:
+    """The lists with an id; raises FormatError if there are none."""
+    found = [nbest for nbest in lists if nbest.id == list_id]
+    if not found:
+        hint = did_you_mean(list_id, [nbest.id for nbest in lists])
+        raise FormatError(f"no list has the id {list_id!r}{hint}", file=file)
+    return found

@@ -1,0 +1,92 @@
+"""Print why a hypothesis won, and which lists changed most."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rescorer.cli.render.alignments import legend, render_alignment, render_change
+from rescorer.cli.render.tables import FoldingTable, make_console, print_out
+from rescorer.evaluation.comparison.analysis import AlignedList
+from rescorer.evaluation.comparison.explanation import Candidate, Explanation
+from rescorer.evaluation.error_analysis.aligned_text import Aligner, align_tokens
+from rescorer.score_combination import weights_by_component
+
+
+def print_changes(shown: Sequence[Explanation], n_changed: int, n_lists: int) -> None:
+    """Print a row per list: errors, rank, and the winner's lead over the first pass by component."""
+    if shown:
+        headings = ["errors", "before", "rank before", "lead", *shown[0].winner.terms]
+        table = FoldingTable("list", *headings)
+        for found in shown:
+            lead = found.lead_over(found.first_pass)
+            counts = (found.winner.errors, found.first_pass.errors, found.winner.first_pass_rank)
+            numbers = ["-" if count is None else str(count) for count in counts]
+            table.add_row(found.id, *numbers, *_format_scores([sum(lead.values()), *lead.values()]))
+        print_out(table)
+        print_out("lead: weighted score of the winner minus that of the first pass")
+    print_out(f"{n_changed:,} of {n_lists:,} lists changed; {len(shown):,} shown")
+
+
+def print_explanation(found: Explanation, aligner: Aligner) -> None:
+    """Print the weighted components of the best hypotheses, the winner's lead, and the aligned texts."""
+    rule = found.weights.decision.kind.replace("_", " ")
+    values = ", ".join(f"{name} {value:.4g}" for name, value in weights_by_component(found.weights).items())
+    print_out(f"list {found.id}: {_summarise(found)}")
+    print_out(f"weights {found.weights.name!r}, decision by {rule}: {values}", "")
+    table = FoldingTable("weighted scores", "errors", "total", *found.winner.terms)
+    for candidate in _candidates(found):
+        errors = "-" if candidate.errors is None else str(candidate.errors)
+        scores = _format_scores([candidate.total, *candidate.terms.values()])
+        table.add_row(_name(found, candidate), errors, *scores)
+    for name, other in (("first pass", found.first_pass), ("oracle", found.oracle)):
+        if other is not None and other.first_pass_rank != found.winner.first_pass_rank:
+            lead = found.lead_over(other)
+            errors = "-" if other.errors is None else f"{(found.winner.errors or 0) - other.errors:+d}"
+            scores = _format_scores([sum(lead.values()), *lead.values()])
+            table.add_row(f"winner − {name}", errors, *scores)
+    print_out(table, "")
+    width = make_console().width
+    if found.reference is None:
+        print_out(*render_change(align_tokens(found.first_pass.words, found.winner.words), width))
+        return
+    before, after = (
+        aligner.align(found.reference, candidate.words) for candidate in (found.first_pass, found.winner)
+    )
+    print_out(legend(), *render_alignment(AlignedList(found.id, before, after), width))
+
+
+def _candidates(found: Explanation) -> list[Candidate]:
+    """The best hypotheses, then the first pass and the oracle unless they are among them."""
+    shown = list(found.best)
+    for other in (found.first_pass, found.oracle):
+        if other is not None and all(other.first_pass_rank != one.first_pass_rank for one in shown):
+            shown.append(other)
+    return shown
+
+
+def _name(found: Explanation, candidate: Candidate) -> str:
+    """The rank of a hypothesis, and what it is."""
+    rank = str(candidate.rank) if candidate.rank else "not ranked"
+    name = f"{rank}, before {candidate.first_pass_rank}"
+    is_oracle = found.oracle is not None and candidate.first_pass_rank == found.oracle.first_pass_rank
+    return name + ", oracle" * is_oracle
+
+
+def _format_scores(values: Sequence[float]) -> list[str]:
+    return [f"{value:.2f}" for value in values]
+
+
+def _summarise(found: Explanation) -> str:
+    """What rescoring changed, and which component decided."""
+    if not found.has_changed:
+        return "the first pass and rescoring choose the same hypothesis"
+    lead = found.lead_over(found.first_pass)
+    decisive = max(lead, key=lead.__getitem__)
+    errors = (
+        f", errors {found.first_pass.errors} → {found.winner.errors}" if found.reference is not None else ""
+    )
+    return (
+        f"hypothesis {found.winner.first_pass_rank} of the first pass wins by {sum(lead.values()):.2f}, "
+        f"of which {decisive} gives {lead[decisive]:.2f}"
+        f"{errors if found.reference is not None else ''}"
+    )

@@ -1,0 +1,152 @@
+"""Explain why a hypothesis won: its weighted components beside those of the first pass and of the oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rescorer.evaluation.comparison.rankings import order_by_decision
+from rescorer.evaluation.comparison.scored_lists import ScoredList
+from rescorer.score_combination import totals, weights_by_component
+from rescorer.trie import Words
+from rescorer.types import Weights
+
+MERGED = "merged"
+"""Name of what other hypotheses with the same words add to a total."""
+N_SHOWN = 5
+"""Number of the best hypotheses of an explanation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A hypothesis with what its total consists of."""
+
+    rank: int
+    """From 1; 0 if the hypothesis was dropped or merged into another."""
+    first_pass_rank: int
+    """From 1."""
+    words: Words
+    errors: int | None
+    """None without a reference."""
+    total: float
+    components: Mapping[str, float]
+    """Unweighted, for components whose weight is not 0."""
+    terms: Mapping[str, float]
+    """Weighted; they add up to the total."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "text": " ".join(self.words),
+            "rank": self.rank or None,
+            "first_pass_rank": self.first_pass_rank,
+            "errors": self.errors,
+            "total": self.total,
+            "components": dict(self.components),
+            "weighted": dict(self.terms),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The best hypotheses of a list, the choice of the first pass, and the oracle."""
+
+    id: str
+    reference: str | None
+    weights: Weights
+    best: tuple[Candidate, ...]
+    """The first hypotheses, as the weights and their decision rule rank them."""
+    first_pass: Candidate
+    oracle: Candidate | None
+    """The hypothesis with the fewest errors, the best-ranked of several; None without a reference."""
+
+    @property
+    def winner(self) -> Candidate:
+        return self.best[0]
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether the winner differs from the choice of the first pass."""
+        return self.winner.first_pass_rank != self.first_pass.first_pass_rank
+
+    @property
+    def errors_saved(self) -> int:
+        """Errors of the first pass that the winner does not have; 0 without a reference."""
+        return (self.first_pass.errors or 0) - (self.winner.errors or 0)
+
+    def lead_over(self, other: Candidate) -> dict[str, float]:
+        """The weighted components of the winner minus those of another hypothesis."""
+        return {name: value - other.terms[name] for name, value in self.winner.terms.items()}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert to JSON data."""
+        oracle = None if self.oracle is None else self.oracle.to_dict()
+        return {
+            "id": self.id,
+            "reference": self.reference,
+            "weights": weights_by_component(self.weights),
+            "decision": self.weights.decision.kind,
+            "best": [candidate.to_dict() for candidate in self.best],
+            "first_pass": self.first_pass.to_dict(),
+            "oracle": oracle,
+            "lead_over_first_pass": self.lead_over(self.first_pass),
+            "lead_over_oracle": None if self.oracle is None else self.lead_over(self.oracle),
+        }
+
+
+def explain_list(scored: ScoredList, weights: Weights, *, has_reference: bool = True) -> Explanation:
+    """Explain the ranking of a list.
+
+    Args:
+        weights: weights and decision rule that rank it.
+        has_reference: whether the errors of the list mean something.
+
+    Raises:
+        LimitExceeded: the list is too long for its decision rule.
+    """
+    order = order_by_decision(scored, weights)
+    list_totals = scored.selection.order(scored.words, totals(scored.components, weights))[1]
+    errors = [counts.errors for counts in scored.evaluated.hypotheses]
+    ranks = {position: rank for rank, position in enumerate(order, 1)}
+    by_weight = {name: weight for name, weight in weights_by_component(weights).items() if weight}
+
+    def candidate(position: int) -> Candidate:
+        components = {name: float(scored.components[name][position]) for name in by_weight}
+        terms = {name: weight * components[name] for name, weight in by_weight.items()}
+        total = float(list_totals[position])
+        if not np.isfinite(total):  # dropped, or merged into another
+            total = sum(terms.values())
+        if scored.selection.merge:
+            terms[MERGED] = total - sum(terms.values())
+        return Candidate(
+            ranks.get(position, 0),
+            scored.first_pass_order.index(position) + 1,
+            scored.words[position],
+            errors[position] if has_reference else None,
+            total,
+            components,
+            terms,
+        )
+
+    oracle = min(order, key=errors.__getitem__) if has_reference else None
+    return Explanation(
+        scored.evaluated.id,
+        scored.reference if has_reference else None,
+        weights,
+        tuple(map(candidate, order[:N_SHOWN])),
+        candidate(scored.first_pass_index),
+        None if oracle is None else candidate(oracle),
+    )
+
+
+def sort_by_change(explanations: list[Explanation]) -> list[Explanation]:
+    """The explanations whose winner is not that of the first pass, the largest change of errors first.
+
+    Among equal changes, and without references, the lists with the largest lead in the total come first.
+    """
+    changed = [item for item in explanations if item.has_changed]
+    return sorted(
+        changed, key=lambda item: (-abs(item.errors_saved), item.first_pass.total - item.winner.total)
+    )
