@@ -30,7 +30,7 @@ from rescorer.errors import DeadlineExceeded, Overloaded, Unavailable
 from rescorer.protocol import MAX_MESSAGE_BYTES
 from rescorer.protocol.missing_models import decode_missing_models
 from rescorer.protocol.v1 import models_pb2
-from rescorer.types import TextScore, Weights
+from rescorer.types import DecisionRule, TextScore, Weights
 
 
 class AsyncClient:
@@ -111,11 +111,12 @@ class AsyncClient:
         drop_empty: bool = False,
         fallback: Fallback = "",
         model: str = "",
+        decision: DecisionRule | None = None,
         timeout_s: float | None = 30.0,
     ) -> list[Answer]:
         """Like ``Client.rescore``."""
         items, request = self._requests.rescore(
-            lists, RequestOptions(weights, merge, drop_empty, fallback, model)
+            lists, RequestOptions(weights, merge, drop_empty, fallback, model, decision)
         )
         async with convert_rpc_errors_async(self._connections.diagnosis):
             response = await self._connections.stub.Rescore(
@@ -132,10 +133,11 @@ class AsyncClient:
         drop_empty: bool = False,
         fallback: Fallback = "",
         model: str = "",
+        decision: DecisionRule | None = None,
         timeout_s: float | None = 60.0,
     ) -> AsyncIterator[Answer]:
         """Like ``Client.rescore_stream``; ``lists`` is read in the event loop."""
-        options = RequestOptions(weights, merge, drop_empty, fallback, model)
+        options = RequestOptions(weights, merge, drop_empty, fallback, model, decision)
         open_calls: deque[BulkCall] = deque()
         errors: list[Exception] = []
         try:

@@ -29,7 +29,7 @@ from rescorer.errors import DeadlineExceeded, Overloaded, Unavailable
 from rescorer.protocol import MAX_MESSAGE_BYTES
 from rescorer.protocol.missing_models import decode_missing_models
 from rescorer.protocol.v1 import models_pb2
-from rescorer.types import TextScore, Weights
+from rescorer.types import DecisionRule, TextScore, Weights
 
 DEFAULT_OPEN_CALLS = 4
 """Default number of calls in flight: keeps a server busy, but leaves capacity for other clients."""
@@ -134,6 +134,7 @@ class Client:
         drop_empty: bool = False,
         fallback: Fallback = "",
         model: str = "",
+        decision: DecisionRule | None = None,
         timeout_s: float | None = 30.0,
     ) -> list[Answer]:
         """Rescore lists with a single call.
@@ -148,6 +149,8 @@ class Client:
             fallback: Degraded answer to accept if time runs out, ``ngram`` or ``first_pass``; the answer's
                 ``degradation`` says whether it was used. If empty, no degraded answer is accepted.
             model: Model to request; empty for that of the client.
+            decision: Rule by which the totals decide; None for that of the weights. Since hypotheses are sent
+                without their fields, words of a consensus have no times.
             timeout_s: Deadline of the call in seconds; None waits forever.
 
         Returns:
@@ -157,7 +160,7 @@ class Client:
             RescorerError: If the call as a whole fails.
         """
         items, request = self._requests.rescore(
-            lists, RequestOptions(weights, merge, drop_empty, fallback, model)
+            lists, RequestOptions(weights, merge, drop_empty, fallback, model, decision)
         )
         with convert_rpc_errors(self._connections.diagnosis):
             response = self._connections.stub.Rescore(
@@ -174,6 +177,7 @@ class Client:
         drop_empty: bool = False,
         fallback: Fallback = "",
         model: str = "",
+        decision: DecisionRule | None = None,
         timeout_s: float | None = 60.0,
     ) -> Iterator[Answer]:
         """Rescore many lists; yield their answers in input order while later lists are read and scored.
@@ -186,7 +190,7 @@ class Client:
         ``rescore``. If iterating over ``lists`` raises an error, it is raised after the answers to all calls
         built before it.
         """
-        options = RequestOptions(weights, merge, drop_empty, fallback, model)
+        options = RequestOptions(weights, merge, drop_empty, fallback, model, decision)
         open_calls: deque[BulkCall] = deque()
         errors: list[Exception] = []
         try:

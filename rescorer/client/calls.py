@@ -26,6 +26,8 @@ from rescorer.errors import (
     RescorerError,
 )
 from rescorer.protocol.messages import (
+    decision_from_proto,
+    decision_to_proto,
     list_to_proto,
     rescored_from_proto,
     text_score_from_proto,
@@ -34,7 +36,7 @@ from rescorer.protocol.messages import (
 )
 from rescorer.protocol.status import error_from_status
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from rescorer.types import NBestList, RescoredList, TextScore, Weights
+from rescorer.types import DecisionRule, NBestList, RescoredList, TextScore, Weights
 
 Item = NBestList | InputError
 """A list, or the error that a file reader yields in place of an invalid list."""
@@ -73,6 +75,8 @@ class RequestOptions:
     fallback: Fallback = ""
     model: str = ""
     """Model of this request; empty for that of the client."""
+    decision: DecisionRule | None = None
+    """Rule by which the totals decide; None for that of the weights."""
 
     def __post_init__(self) -> None:
         if self.fallback not in FALLBACKS:
@@ -88,6 +92,7 @@ class RequestOptions:
             "merge": self.merge,
             "drop_empty": self.drop_empty,
             "fallback": FALLBACKS[self.fallback],
+            "decision": None if self.decision is None else decision_to_proto(self.decision),
         }
 
 
@@ -239,6 +244,7 @@ def iterate_until_error(calls: Iterator[BulkCall], errors: list[Exception]) -> I
 def read_answers(response: pb.RescoreResponse, items: Sequence[Item]) -> list[Answer]:
     """Read the answers of a response; return one answer per item, in the same order."""
     weights = weights_from_proto(response.weights)
+    decision = decision_from_proto(response.decision)
     messages = iter(response.lists)
     answers: list[Answer] = []
     for item in items:
@@ -249,7 +255,7 @@ def read_answers(response: pb.RescoreResponse, items: Sequence[Item]) -> list[An
         if message.status.code:
             answers.append(error_from_status(message.status))
         else:
-            answers.append(rescored_from_proto(message, item, weights, response.model))
+            answers.append(rescored_from_proto(message, item, weights, response.model, decision))
     return answers
 
 

@@ -18,8 +18,13 @@ from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.ranking import Ranking
 from rescorer.score_combination import parse_weights
 from rescorer.types import (
+    MAXIMUM,
     Calibration,
     ConfidenceMap,
+    ConsensusWord,
+    DecisionKind,
+    DecisionRule,
+    ErrorUnit,
     Hypothesis,
     NBestList,
     RescoredHypothesis,
@@ -43,6 +48,21 @@ BASES: Mapping[int, Base] = MappingProxyType(
 )
 DEGRADATIONS: Mapping[int, str] = MappingProxyType(
     {pb.DEGRADATION_NGRAM: "ngram", pb.DEGRADATION_FIRST_PASS: "first_pass"}
+)
+DECISION_KINDS: Mapping[int, DecisionKind] = MappingProxyType(
+    {
+        pb.DECISION_KIND_UNSPECIFIED: "maximum",
+        pb.DECISION_KIND_MAXIMUM: "maximum",
+        pb.DECISION_KIND_MINIMUM_BAYES_RISK: "minimum_bayes_risk",
+        pb.DECISION_KIND_CONFUSION_NETWORK: "confusion_network",
+    }
+)
+ERROR_UNITS: Mapping[int, ErrorUnit] = MappingProxyType(
+    {
+        pb.ERROR_UNIT_UNSPECIFIED: "word",
+        pb.ERROR_UNIT_WORD: "word",
+        pb.ERROR_UNIT_CHARACTER: "character",
+    }
 )
 SIGNS: Mapping[int, Sign] = MappingProxyType({pb.SCORE_SIGN_LOG_PROB: "log_prob", pb.SCORE_SIGN_COST: "cost"})
 
@@ -117,7 +137,7 @@ def weights_from_proto(message: pb.Weights) -> Weights:
     Raises:
         ConfigError: If a value is not a finite number.
     """
-    fields = {
+    fields: dict[str, Any] = {
         "name": message.name,
         "streams": message.streams,
         "lm": message.lm,
@@ -125,9 +145,33 @@ def weights_from_proto(message: pb.Weights) -> Weights:
         "tuned_on": message.tuned_on,
     }
     present = {name: value for name, value in fields.items() if value}
+    if message.HasField("decision"):
+        present["decision"] = decision_from_proto(message.decision)
     if message.HasField("calibration"):
         present["calibration"] = _calibration_from_proto(message.calibration)
     return parse_weights({**present, "word": message.word, "oov": message.oov})
+
+
+def decision_from_proto(message: pb.DecisionRule) -> DecisionRule:
+    """Convert a decision rule; what is absent gets its default.
+
+    Raises:
+        ConfigError: If a value is unknown, or the temperature is not a finite number above 0.
+    """
+    return DecisionRule(
+        DECISION_KINDS.get(message.kind, str(message.kind)),  # type: ignore[arg-type]  # DecisionRule checks
+        ERROR_UNITS.get(message.unit, str(message.unit)),  # type: ignore[arg-type]
+        message.temperature or 1.0,
+    )
+
+
+def decision_to_proto(rule: DecisionRule) -> pb.DecisionRule:
+    """Convert a decision rule, declaring all values."""
+    return pb.DecisionRule(
+        kind=f"DECISION_KIND_{rule.kind.upper()}",
+        unit=f"ERROR_UNIT_{rule.unit.upper()}",
+        temperature=rule.temperature,
+    )
 
 
 def _calibration_from_proto(message: pb.Calibration) -> dict[str, Any]:
@@ -153,6 +197,7 @@ def weights_to_proto(weights: Weights) -> pb.Weights:
         oov=weights.oov,
         mixture=weights.mixture,
         tuned_on=weights.tuned_on,
+        decision=None if weights.decision == MAXIMUM else decision_to_proto(weights.decision),
         calibration=None if weights.calibration is None else _calibration_to_proto(weights.calibration),
     )
 
@@ -184,7 +229,12 @@ def write_ranking(ranking: Ranking, message: pb.RescoredList) -> None:
             components=dict(zip(names, rows[i], strict=True)),
             merged_ranks=[member + 1 for member in ranking.members[i]],
             fields=hypothesis.fields or None,
+            expected_errors=None if ranking.expected_errors is None else ranking.expected_errors[i],
         )
+    for consensus_word in ranking.consensus:
+        message.consensus.add(**asdict(consensus_word))
+    if ranking.consensus_position is not None:
+        message.consensus_rank = ranking.consensus_position + 1
     if ranking.confidence is not None:
         message.hypotheses[0].confidence = ranking.confidence
     for word in ranking.word_confidences:
@@ -192,9 +242,13 @@ def write_ranking(ranking: Ranking, message: pb.RescoredList) -> None:
 
 
 def rescored_from_proto(
-    message: pb.RescoredList, sent: NBestList, weights: Weights, model: str
+    message: pb.RescoredList, sent: NBestList, weights: Weights, model: str, decision: DecisionRule = MAXIMUM
 ) -> RescoredList:
-    """Convert a rescored list; fields that were not sent to the server are copied from the list ``sent``."""
+    """Convert a rescored list; fields that were not sent to the server are copied from the list ``sent``.
+
+    Args:
+        decision: the rule in the response, which was not applied to a list in first-pass order.
+    """
     hypotheses = tuple(
         RescoredHypothesis(
             text=hypothesis.text,
@@ -209,6 +263,7 @@ def rescored_from_proto(
                 WordConfidence(word.word, word.confidence if word.HasField("confidence") else None)
                 for word in hypothesis.word_confidences
             ),
+            expected_errors=hypothesis.expected_errors if hypothesis.HasField("expected_errors") else None,
         )
         for hypothesis in message.hypotheses
     )
@@ -223,6 +278,18 @@ def rescored_from_proto(
         sent.context,
         DEGRADATIONS.get(message.degradation, ""),
         tuple(rank - 1 for rank in message.dropped_ranks),
+        None if message.degradation == pb.DEGRADATION_FIRST_PASS else decision,
+        tuple(_consensus_word_from_proto(word) for word in message.consensus),
+        message.consensus_rank - 1 if message.consensus_rank else None,
+    )
+
+
+def _consensus_word_from_proto(message: pb.ConsensusWord) -> ConsensusWord:
+    return ConsensusWord(
+        message.word,
+        message.posterior,
+        message.start_s if message.HasField("start_s") else None,
+        message.duration_s if message.HasField("duration_s") else None,
     )
 
 

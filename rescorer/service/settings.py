@@ -111,6 +111,11 @@ class ServiceSettings(BaseSettings):
     """Maximum number of words per message, including sentence ends and contexts. Words that hypotheses of a
     list share from their start count once, so that ordinary lists may be several times as long. The default
     takes one core with the starter bundle about half a minute."""
+    max_decision_steps: int = Field(100_000_000, ge=1)
+    """Maximum work of the decision rules per message, in comparisons of a word of a hypothesis with up to 64
+    words of another; a word in a confusion network counts as 2,000 and more. The default allows for minimum
+    Bayes risk of 2,000 hypotheses of 40 words, and takes one core about a second, or several if long
+    hypotheses have nothing in common."""
     max_name_chars: int = Field(1000, ge=1)
     """Maximum number of characters of a list's id and of the names of streams, weights and models. Answers
     repeat the names of streams for every hypothesis."""

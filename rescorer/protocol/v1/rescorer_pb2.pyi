@@ -36,6 +36,19 @@ class Degradation(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DEGRADATION_UNSPECIFIED: _ClassVar[Degradation]
     DEGRADATION_NGRAM: _ClassVar[Degradation]
     DEGRADATION_FIRST_PASS: _ClassVar[Degradation]
+
+class DecisionKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DECISION_KIND_UNSPECIFIED: _ClassVar[DecisionKind]
+    DECISION_KIND_MAXIMUM: _ClassVar[DecisionKind]
+    DECISION_KIND_MINIMUM_BAYES_RISK: _ClassVar[DecisionKind]
+    DECISION_KIND_CONFUSION_NETWORK: _ClassVar[DecisionKind]
+
+class ErrorUnit(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ERROR_UNIT_UNSPECIFIED: _ClassVar[ErrorUnit]
+    ERROR_UNIT_WORD: _ClassVar[ErrorUnit]
+    ERROR_UNIT_CHARACTER: _ClassVar[ErrorUnit]
 LOG_BASE_UNSPECIFIED: LogBase
 LOG_BASE_E: LogBase
 LOG_BASE_2: LogBase
@@ -51,6 +64,23 @@ FALLBACK_FIRST_PASS: Fallback
 DEGRADATION_UNSPECIFIED: Degradation
 DEGRADATION_NGRAM: Degradation
 DEGRADATION_FIRST_PASS: Degradation
+DECISION_KIND_UNSPECIFIED: DecisionKind
+DECISION_KIND_MAXIMUM: DecisionKind
+DECISION_KIND_MINIMUM_BAYES_RISK: DecisionKind
+DECISION_KIND_CONFUSION_NETWORK: DecisionKind
+ERROR_UNIT_UNSPECIFIED: ErrorUnit
+ERROR_UNIT_WORD: ErrorUnit
+ERROR_UNIT_CHARACTER: ErrorUnit
+
+class DecisionRule(_message.Message):
+    __slots__ = ("kind", "unit", "temperature")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
+    kind: DecisionKind
+    unit: ErrorUnit
+    temperature: float
+    def __init__(self, kind: _Optional[_Union[DecisionKind, str]] = ..., unit: _Optional[_Union[ErrorUnit, str]] = ..., temperature: _Optional[float] = ...) -> None: ...
 
 class ScoreStream(_message.Message):
     __slots__ = ("name", "base", "sign", "values")
@@ -107,7 +137,7 @@ class Calibration(_message.Message):
     def __init__(self, utterance: _Optional[_Union[ConfidenceMap, _Mapping]] = ..., word: _Optional[_Union[ConfidenceMap, _Mapping]] = ...) -> None: ...
 
 class Weights(_message.Message):
-    __slots__ = ("name", "streams", "lm", "word", "oov", "mixture", "tuned_on", "calibration")
+    __slots__ = ("name", "streams", "lm", "word", "oov", "mixture", "tuned_on", "decision", "calibration")
     class StreamsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -136,6 +166,7 @@ class Weights(_message.Message):
     OOV_FIELD_NUMBER: _ClassVar[int]
     MIXTURE_FIELD_NUMBER: _ClassVar[int]
     TUNED_ON_FIELD_NUMBER: _ClassVar[int]
+    DECISION_FIELD_NUMBER: _ClassVar[int]
     CALIBRATION_FIELD_NUMBER: _ClassVar[int]
     name: str
     streams: _containers.ScalarMap[str, float]
@@ -144,11 +175,12 @@ class Weights(_message.Message):
     oov: float
     mixture: _containers.ScalarMap[str, float]
     tuned_on: _containers.RepeatedScalarFieldContainer[str]
+    decision: DecisionRule
     calibration: Calibration
-    def __init__(self, name: _Optional[str] = ..., streams: _Optional[_Mapping[str, float]] = ..., lm: _Optional[_Mapping[str, float]] = ..., word: _Optional[float] = ..., oov: _Optional[float] = ..., mixture: _Optional[_Mapping[str, float]] = ..., tuned_on: _Optional[_Iterable[str]] = ..., calibration: _Optional[_Union[Calibration, _Mapping]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., streams: _Optional[_Mapping[str, float]] = ..., lm: _Optional[_Mapping[str, float]] = ..., word: _Optional[float] = ..., oov: _Optional[float] = ..., mixture: _Optional[_Mapping[str, float]] = ..., tuned_on: _Optional[_Iterable[str]] = ..., decision: _Optional[_Union[DecisionRule, _Mapping]] = ..., calibration: _Optional[_Union[Calibration, _Mapping]] = ...) -> None: ...
 
 class RescoreRequest(_message.Message):
-    __slots__ = ("lists", "weights", "weights_name", "merge", "model", "fallback", "drop_empty")
+    __slots__ = ("lists", "weights", "weights_name", "merge", "model", "fallback", "drop_empty", "decision")
     LISTS_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_NAME_FIELD_NUMBER: _ClassVar[int]
@@ -156,6 +188,7 @@ class RescoreRequest(_message.Message):
     MODEL_FIELD_NUMBER: _ClassVar[int]
     FALLBACK_FIELD_NUMBER: _ClassVar[int]
     DROP_EMPTY_FIELD_NUMBER: _ClassVar[int]
+    DECISION_FIELD_NUMBER: _ClassVar[int]
     lists: _containers.RepeatedCompositeFieldContainer[NBestList]
     weights: Weights
     weights_name: str
@@ -163,22 +196,25 @@ class RescoreRequest(_message.Message):
     model: str
     fallback: Fallback
     drop_empty: bool
-    def __init__(self, lists: _Optional[_Iterable[_Union[NBestList, _Mapping]]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., weights_name: _Optional[str] = ..., merge: _Optional[bool] = ..., model: _Optional[str] = ..., fallback: _Optional[_Union[Fallback, str]] = ..., drop_empty: _Optional[bool] = ...) -> None: ...
+    decision: DecisionRule
+    def __init__(self, lists: _Optional[_Iterable[_Union[NBestList, _Mapping]]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., weights_name: _Optional[str] = ..., merge: _Optional[bool] = ..., model: _Optional[str] = ..., fallback: _Optional[_Union[Fallback, str]] = ..., drop_empty: _Optional[bool] = ..., decision: _Optional[_Union[DecisionRule, _Mapping]] = ...) -> None: ...
 
 class RescoreResponse(_message.Message):
-    __slots__ = ("lists", "weights", "model", "timing")
+    __slots__ = ("lists", "weights", "model", "timing", "decision")
     LISTS_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TIMING_FIELD_NUMBER: _ClassVar[int]
+    DECISION_FIELD_NUMBER: _ClassVar[int]
     lists: _containers.RepeatedCompositeFieldContainer[RescoredList]
     weights: Weights
     model: str
     timing: Timing
-    def __init__(self, lists: _Optional[_Iterable[_Union[RescoredList, _Mapping]]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., model: _Optional[str] = ..., timing: _Optional[_Union[Timing, _Mapping]] = ...) -> None: ...
+    decision: DecisionRule
+    def __init__(self, lists: _Optional[_Iterable[_Union[RescoredList, _Mapping]]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., model: _Optional[str] = ..., timing: _Optional[_Union[Timing, _Mapping]] = ..., decision: _Optional[_Union[DecisionRule, _Mapping]] = ...) -> None: ...
 
 class RescoreStreamRequest(_message.Message):
-    __slots__ = ("lists", "weights", "weights_name", "merge", "model", "fallback", "drop_empty")
+    __slots__ = ("lists", "weights", "weights_name", "merge", "model", "fallback", "drop_empty", "decision")
     LISTS_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_NAME_FIELD_NUMBER: _ClassVar[int]
@@ -186,6 +222,7 @@ class RescoreStreamRequest(_message.Message):
     MODEL_FIELD_NUMBER: _ClassVar[int]
     FALLBACK_FIELD_NUMBER: _ClassVar[int]
     DROP_EMPTY_FIELD_NUMBER: _ClassVar[int]
+    DECISION_FIELD_NUMBER: _ClassVar[int]
     lists: _containers.RepeatedCompositeFieldContainer[NBestList]
     weights: Weights
     weights_name: str
@@ -193,38 +230,57 @@ class RescoreStreamRequest(_message.Message):
     model: str
     fallback: Fallback
     drop_empty: bool
-    def __init__(self, lists: _Optional[_Iterable[_Union[NBestList, _Mapping]]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., weights_name: _Optional[str] = ..., merge: _Optional[bool] = ..., model: _Optional[str] = ..., fallback: _Optional[_Union[Fallback, str]] = ..., drop_empty: _Optional[bool] = ...) -> None: ...
+    decision: DecisionRule
+    def __init__(self, lists: _Optional[_Iterable[_Union[NBestList, _Mapping]]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., weights_name: _Optional[str] = ..., merge: _Optional[bool] = ..., model: _Optional[str] = ..., fallback: _Optional[_Union[Fallback, str]] = ..., drop_empty: _Optional[bool] = ..., decision: _Optional[_Union[DecisionRule, _Mapping]] = ...) -> None: ...
 
 class RescoreStreamResponse(_message.Message):
-    __slots__ = ("lists", "weights", "model", "timing")
+    __slots__ = ("lists", "weights", "model", "timing", "decision")
     LISTS_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TIMING_FIELD_NUMBER: _ClassVar[int]
+    DECISION_FIELD_NUMBER: _ClassVar[int]
     lists: _containers.RepeatedCompositeFieldContainer[RescoredList]
     weights: Weights
     model: str
     timing: Timing
-    def __init__(self, lists: _Optional[_Iterable[_Union[RescoredList, _Mapping]]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., model: _Optional[str] = ..., timing: _Optional[_Union[Timing, _Mapping]] = ...) -> None: ...
+    decision: DecisionRule
+    def __init__(self, lists: _Optional[_Iterable[_Union[RescoredList, _Mapping]]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., model: _Optional[str] = ..., timing: _Optional[_Union[Timing, _Mapping]] = ..., decision: _Optional[_Union[DecisionRule, _Mapping]] = ...) -> None: ...
 
 class RescoredList(_message.Message):
-    __slots__ = ("id", "status", "hypotheses", "fields", "degradation", "dropped_ranks")
+    __slots__ = ("id", "status", "hypotheses", "fields", "degradation", "dropped_ranks", "consensus", "consensus_rank")
     ID_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     HYPOTHESES_FIELD_NUMBER: _ClassVar[int]
     FIELDS_FIELD_NUMBER: _ClassVar[int]
     DEGRADATION_FIELD_NUMBER: _ClassVar[int]
     DROPPED_RANKS_FIELD_NUMBER: _ClassVar[int]
+    CONSENSUS_FIELD_NUMBER: _ClassVar[int]
+    CONSENSUS_RANK_FIELD_NUMBER: _ClassVar[int]
     id: str
     status: _status_pb2.Status
     hypotheses: _containers.RepeatedCompositeFieldContainer[RescoredHypothesis]
     fields: _struct_pb2.Struct
     degradation: Degradation
     dropped_ranks: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, id: _Optional[str] = ..., status: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., hypotheses: _Optional[_Iterable[_Union[RescoredHypothesis, _Mapping]]] = ..., fields: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., degradation: _Optional[_Union[Degradation, str]] = ..., dropped_ranks: _Optional[_Iterable[int]] = ...) -> None: ...
+    consensus: _containers.RepeatedCompositeFieldContainer[ConsensusWord]
+    consensus_rank: int
+    def __init__(self, id: _Optional[str] = ..., status: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., hypotheses: _Optional[_Iterable[_Union[RescoredHypothesis, _Mapping]]] = ..., fields: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., degradation: _Optional[_Union[Degradation, str]] = ..., dropped_ranks: _Optional[_Iterable[int]] = ..., consensus: _Optional[_Iterable[_Union[ConsensusWord, _Mapping]]] = ..., consensus_rank: _Optional[int] = ...) -> None: ...
+
+class ConsensusWord(_message.Message):
+    __slots__ = ("word", "posterior", "start_s", "duration_s")
+    WORD_FIELD_NUMBER: _ClassVar[int]
+    POSTERIOR_FIELD_NUMBER: _ClassVar[int]
+    START_S_FIELD_NUMBER: _ClassVar[int]
+    DURATION_S_FIELD_NUMBER: _ClassVar[int]
+    word: str
+    posterior: float
+    start_s: float
+    duration_s: float
+    def __init__(self, word: _Optional[str] = ..., posterior: _Optional[float] = ..., start_s: _Optional[float] = ..., duration_s: _Optional[float] = ...) -> None: ...
 
 class RescoredHypothesis(_message.Message):
-    __slots__ = ("text", "rank", "original_rank", "total", "log_posterior", "components", "merged_ranks", "fields", "confidence", "word_confidences")
+    __slots__ = ("text", "rank", "original_rank", "total", "log_posterior", "components", "merged_ranks", "fields", "confidence", "word_confidences", "expected_errors")
     class ComponentsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -242,6 +298,7 @@ class RescoredHypothesis(_message.Message):
     FIELDS_FIELD_NUMBER: _ClassVar[int]
     CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
     WORD_CONFIDENCES_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_ERRORS_FIELD_NUMBER: _ClassVar[int]
     text: str
     rank: int
     original_rank: int
@@ -252,7 +309,8 @@ class RescoredHypothesis(_message.Message):
     fields: _struct_pb2.Struct
     confidence: float
     word_confidences: _containers.RepeatedCompositeFieldContainer[WordConfidence]
-    def __init__(self, text: _Optional[str] = ..., rank: _Optional[int] = ..., original_rank: _Optional[int] = ..., total: _Optional[float] = ..., log_posterior: _Optional[float] = ..., components: _Optional[_Mapping[str, float]] = ..., merged_ranks: _Optional[_Iterable[int]] = ..., fields: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., confidence: _Optional[float] = ..., word_confidences: _Optional[_Iterable[_Union[WordConfidence, _Mapping]]] = ...) -> None: ...
+    expected_errors: float
+    def __init__(self, text: _Optional[str] = ..., rank: _Optional[int] = ..., original_rank: _Optional[int] = ..., total: _Optional[float] = ..., log_posterior: _Optional[float] = ..., components: _Optional[_Mapping[str, float]] = ..., merged_ranks: _Optional[_Iterable[int]] = ..., fields: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., confidence: _Optional[float] = ..., word_confidences: _Optional[_Iterable[_Union[WordConfidence, _Mapping]]] = ..., expected_errors: _Optional[float] = ...) -> None: ...
 
 class WordConfidence(_message.Message):
     __slots__ = ("word", "confidence")

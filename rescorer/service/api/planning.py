@@ -12,10 +12,13 @@ from typing import TypeVar
 import numpy as np
 
 from rescorer.batching import count_distinct
+from rescorer.decision.rules import estimate_steps
 from rescorer.errors import ConfigError, InputError, LimitExceeded, Unavailable, quote
 from rescorer.list_ranker import ListRanker, PreparedList, check_lengths, components_of, rank_prepared
 from rescorer.profiling import Phase, phase
 from rescorer.protocol.messages import (
+    decision_from_proto,
+    decision_to_proto,
     list_from_proto,
     text_score_to_proto,
     weights_from_proto,
@@ -32,9 +35,11 @@ from rescorer.service.limits.response_size import check_list_response_size
 from rescorer.service.observability.metrics import Metrics
 from rescorer.service.settings import ServiceSettings
 from rescorer.trie import Words
-from rescorer.types import Hypothesis, NBestList, TextScore, Weights
+from rescorer.types import MAXIMUM, DecisionRule, Hypothesis, NBestList, TextScore, Weights
 
 RescoreRequest = pb.RescoreRequest | pb.RescoreStreamRequest
+STEPS_PER_TOKEN = 64
+"""Steps of a decision rule that take about as long as normalising and writing one token."""
 RescoreResponse = TypeVar("RescoreResponse", pb.RescoreResponse, pb.RescoreStreamResponse)
 
 
@@ -44,11 +49,14 @@ class PreparedRequest:
 
     ranker: ListRanker
     weights: Weights
+    decision: DecisionRule
     lists: tuple[PreparedList | InputError, ...]
     """Every list of the request, or the error of one that cannot be scored."""
     tokens: int
     """Number of tokens to score: words, ends of sentences and contexts. In large requests, words that
     hypotheses share from their start count once."""
+    decision_tokens: int = 0
+    """Number of tokens whose normalising and writing takes about as long as deciding."""
 
     @property
     def valid_lists(self) -> list[PreparedList]:
@@ -59,15 +67,16 @@ def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: Service
     """Check and normalise the lists of a request.
 
     Raises:
-        ConfigError: If the weights do not fit the bundle.
-        LimitExceeded: If the lists have too many words together.
+        ConfigError: If the weights do not fit the bundle, or the decision rule is invalid.
+        LimitExceeded: If the lists have too many words, or take too long to decide, together.
     """
     weights = select_weights(ranker, request)
+    decision = select_decision(request, weights)
 
     def prepare(message: pb.NBestList) -> PreparedList | InputError:
         try:
             check_list(message, settings)
-            check_list_response_size(message, ranker.bundle, weights, settings.max_response_bytes)
+            check_list_response_size(message, ranker.bundle, weights, decision, settings.max_response_bytes)
             with phase(Phase.PARSE):
                 nbest = list_from_proto(message)
             return ranker.prepare(nbest, weights)
@@ -75,7 +84,8 @@ def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: Service
             return error
 
     lists, tokens = limit_words([prepare(message) for message in request.lists], settings.max_request_words)
-    return PreparedRequest(ranker, weights, lists, tokens)
+    lists, steps = limit_decision_steps(lists, decision, settings.max_decision_steps)
+    return PreparedRequest(ranker, weights, decision, lists, tokens, steps // STEPS_PER_TOKEN)
 
 
 def prepare_texts(
@@ -97,7 +107,7 @@ def prepare_texts(
     for error in lists:
         if isinstance(error, InputError):
             raise error
-    return PreparedRequest(ranker, select_weights(ranker, request), lists, tokens)
+    return PreparedRequest(ranker, select_weights(ranker, request), MAXIMUM, lists, tokens)
 
 
 def limit_words(
@@ -127,6 +137,31 @@ def limit_words(
     return tuple(limited), tokens
 
 
+def limit_decision_steps(
+    lists: Sequence[PreparedList | InputError], decision: DecisionRule, limit: int
+) -> tuple[tuple[PreparedList | InputError, ...], int]:
+    """Return the lists, with an error in place of each that takes too long to decide, and the steps of all.
+
+    Raises:
+        LimitExceeded: If the lists take too long together, although none does alone.
+    """
+    total, limited = 0, list[PreparedList | InputError]()
+    for index, prepared in enumerate(lists):
+        steps = estimate_steps(decision, prepared.words) if isinstance(prepared, PreparedList) else 0
+        expected = f"expected at most {limit} (max_decision_steps); use the maximum, or send fewer hypotheses"
+        if steps > limit:
+            prepared = LimitExceeded(f"{decision.kind} takes {steps} steps; {expected}", field="hypotheses")
+        elif total + steps > limit:
+            what = (
+                f"{decision.kind} of the first {index + 1} of {len(lists)} lists takes {total + steps} steps"
+            )
+            raise LimitExceeded(f"{what}; {expected} per message", field=f"lists[{index}]")
+        else:
+            total += steps
+        limited.append(prepared)
+    return tuple(limited), total
+
+
 def count_tokens(prepared: PreparedList) -> int:
     """Count the words of a list, the ends of its sentences and its context."""
     return sum(map(len, prepared.words)) + len(prepared.words) + len(prepared.context)
@@ -146,6 +181,15 @@ def select_weights(ranker: ListRanker, request: RescoreRequest | pb.ScoreTextReq
         known = ", ".join(sorted(ranker.bundle.weights))
         raise ConfigError(f"weights_name is {quote(name)}; the bundle has: {known}")
     return ranker.effective_weights(ranker.bundle.weights[name])
+
+
+def select_decision(request: RescoreRequest, weights: Weights) -> DecisionRule:
+    """Return the rule that a request asks for, or that of the weights.
+
+    Raises:
+        ConfigError: If a value of the rule is unknown or out of range.
+    """
+    return decision_from_proto(request.decision) if request.HasField("decision") else weights.decision
 
 
 def write_response(
@@ -191,6 +235,7 @@ def write_response(
             if message.HasField("fields"):
                 response.lists[index].fields.CopyFrom(message.fields)
     response.weights.CopyFrom(weights_to_proto(prepared_request.weights))
+    response.decision.CopyFrom(decision_to_proto(prepared_request.decision))
     response.model = label
     return response
 
@@ -225,7 +270,12 @@ def rank_list(
             list_sums = sums.setdefault(name, np.empty(len(prepared.words)))
             list_sums[list(part.indices)] = values[part.rows]
     return prepared_request.ranker.rank(
-        prepared, sums, weights, merge=request.merge, drop_empty=request.drop_empty
+        prepared,
+        sums,
+        weights,
+        merge=request.merge,
+        drop_empty=request.drop_empty,
+        decision=prepared_request.decision,
     )
 
 

@@ -220,7 +220,7 @@ class RescorerService(RescorerServiceServicer):
             lambda: write_response(
                 prepared_request, outcomes, request, response, call.request_id, self._metrics
             ),
-            prepared_request.tokens,
+            prepared_request.tokens + prepared_request.decision_tokens,
             call.client,
         )
         telemetry = current_call.get()

@@ -28,6 +28,7 @@ from rescorer.service.api.planning import (
     RescoreRequest,
     count_tokens,
     rank_list,
+    select_decision,
     select_weights,
 )
 from rescorer.service.engine.batcher import Batcher
@@ -227,7 +228,8 @@ def prepare_list(ranker: ListRanker, answered: AnsweredList) -> PreparedRequest:
     weights = select_weights(ranker, answered.request)
     nbest = list_from_proto(answered.request.lists[answered.list_index])
     prepared = ranker.prepare(nbest, weights)
-    return PreparedRequest(ranker, weights, (prepared,), count_tokens(prepared))
+    decision = select_decision(answered.request, weights)
+    return PreparedRequest(ranker, weights, decision, (prepared,), count_tokens(prepared))
 
 
 def compare_with_answer(

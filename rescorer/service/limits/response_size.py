@@ -8,6 +8,7 @@ high, except for lists of a few hypotheses, since their status could be an error
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from rescorer.bundle import Bundle
 from rescorer.errors import LimitExceeded
@@ -15,22 +16,24 @@ from rescorer.list_ranker import PreparedList
 from rescorer.protocol.status import MAX_TEXT_CHARS
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.score_combination import MIXTURE, OOV, WORDS
-from rescorer.types import Calibration, Weights
+from rescorer.types import Calibration, DecisionRule, Weights
 
 RescoreRequest = pb.RescoreRequest | pb.RescoreStreamRequest
 
-HYPOTHESIS_BYTES = 64
+HYPOTHESIS_BYTES = 80
 """Upper bound of a rescored hypothesis, without its components and what it repeats of the request: ranks,
-total, posterior, confidence, place in the merged ranks, and lengths."""
+total, posterior, confidence, expected errors, place in the merged ranks, and lengths."""
 WORD_BYTES = 24
 """Upper bound of the confidence of a word, without the word."""
+CONSENSUS_WORD_BYTES = 48
+"""Upper bound of a word of a consensus, without the word itself."""
 COMPONENT_BYTES = 24
 """Upper bound of a component, or of the log-probabilities of a text by one model, without name and values."""
 LIST_BYTES = 256
 """Upper bound of a rescored list without hypotheses and without what it repeats of the request."""
 LIST_STATUS_BYTES = 6 * 4 * MAX_TEXT_CHARS
 """Upper bound of the status of a list, which contains each text up to six times."""
-EMPTY_WEIGHTS_BYTES = 64
+EMPTY_WEIGHTS_BYTES = 80
 """Upper bound of weights without names, with a default value for each part."""
 RESPONSE_BYTES = 2048
 """Upper bound of a response without lists, texts and weights: timing and the model's label."""
@@ -44,10 +47,10 @@ def check_response_size(request: RescoreRequest, request_bytes: int, bundle: Bun
             limit alone gets an error of its own, see ``check_list_response_size``.
     """
     bundle_bytes = bundle_component_bytes(bundle)
-    has_words = has_word_confidences(request, bundle)
+    parts = requested_parts(request, bundle)
     total = RESPONSE_BYTES + weights_bytes(request, bundle) + request_bytes
     for index, nbest in enumerate(request.lists):
-        list_bytes = list_response_bytes(nbest, bundle_bytes, has_words)
+        list_bytes = list_response_bytes(nbest, bundle_bytes, parts)
         total += LIST_STATUS_BYTES if list_bytes > limit else list_bytes
         if total > limit:
             raise LimitExceeded(
@@ -59,10 +62,12 @@ def check_response_size(request: RescoreRequest, request_bytes: int, bundle: Bun
     return total
 
 
-def check_list_response_size(nbest: pb.NBestList, bundle: Bundle, weights: Weights, limit: int) -> None:
-    """Raise LimitExceeded if the answer to a list under these weights could exceed the limit."""
-    has_words = weights.calibration is not None and weights.calibration.word is not None
-    if (size := list_response_bytes(nbest, bundle_component_bytes(bundle), has_words)) > limit:
+def check_list_response_size(
+    nbest: pb.NBestList, bundle: Bundle, weights: Weights, decision: DecisionRule, limit: int
+) -> None:
+    """Raise LimitExceeded if the answer to a list by these weights and this rule could exceed the limit."""
+    parts = parts_under(weights, decision)
+    if (size := list_response_bytes(nbest, bundle_component_bytes(bundle), parts)) > limit:
         raise LimitExceeded(
             f"the answer to {len(nbest.hypotheses)} hypotheses with {len(nbest.streams)} streams could have "
             f"{size} bytes; expected at most {limit} (max_response_bytes); send fewer hypotheses or streams, "
@@ -96,27 +101,53 @@ def check_text_response_size(
     return total
 
 
-def list_response_bytes(nbest: pb.NBestList, bundle_bytes: int, has_word_confidences: bool) -> int:
+def list_response_bytes(nbest: pb.NBestList, bundle_bytes: int, parts: WordParts) -> int:
     """Return a bound of the size of the answer to a list, without what it repeats of the list.
 
     Args:
         bundle_bytes: result of ``bundle_component_bytes``.
-        has_word_confidences: whether the answer repeats the words of its best hypothesis, with confidences.
+        parts: parts of the answer that repeat words.
     """
     components = bundle_bytes + names_bytes(stream.name for stream in nbest.streams)
     total = LIST_BYTES + len(nbest.hypotheses) * (HYPOTHESIS_BYTES + components)
-    if has_word_confidences:
-        texts = (hypothesis.text for hypothesis in nbest.hypotheses)
+    texts = [hypothesis.text for hypothesis in nbest.hypotheses] if any(parts) else []
+    if parts.confidences:
         total += max((WORD_BYTES * len(text.split()) + utf8_bytes(text) for text in texts), default=0)
+    if parts.consensus:
+        # A slot decides on a word only if words have half of its posteriors or more. So a consensus has at
+        # most twice the words of the longest hypothesis, which has at most half as many words as characters.
+        longest = max(map(len, texts), default=0)
+        total += CONSENSUS_WORD_BYTES * (longest + 1) + sum(map(utf8_bytes, texts))
     return max(total, LIST_STATUS_BYTES)
 
 
-def has_word_confidences(request: RescoreRequest, bundle: Bundle) -> bool:
-    """Return whether the weights of a request give each word of an answer a confidence."""
+class WordParts(NamedTuple):
+    """Which parts of an answer repeat words of its list."""
+
+    confidences: bool
+    """The words of the best hypothesis, with confidences."""
+    consensus: bool
+    """Words of any hypotheses."""
+
+
+def parts_under(weights: Weights, decision: DecisionRule) -> WordParts:
+    calibration = weights.calibration
+    is_calibrated = calibration is not None and calibration.word is not None
+    return WordParts(is_calibrated, decision.kind == "confusion_network")
+
+
+def requested_parts(request: RescoreRequest, bundle: Bundle) -> WordParts:
+    """Return the parts that a request asks for, itself or by its weights."""
+    network = pb.DECISION_KIND_CONFUSION_NETWORK
     if request.WhichOneof("weighting") == "weights":
-        return request.weights.calibration.HasField("word")
-    weights = bundle.weights.get(request.weights_name or "default")
-    return weights is not None and weights.calibration is not None and weights.calibration.word is not None
+        weights = request.weights
+        parts = WordParts(weights.calibration.HasField("word"), weights.decision.kind == network)
+    else:
+        known = bundle.weights.get(request.weights_name or "default")
+        parts = WordParts(False, False) if known is None else parts_under(known, known.decision)
+    return (
+        parts._replace(consensus=request.decision.kind == network) if request.HasField("decision") else parts
+    )
 
 
 def bundle_component_bytes(bundle: Bundle) -> int:

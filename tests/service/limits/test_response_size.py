@@ -134,9 +134,21 @@ MAP = pb.ConfidenceMap(temperature=1.5, posteriors=[0.1, 0.9], confidences=[0.2,
 CALIBRATED = pb.Weights(calibration=pb.Calibration(utterance=MAP, word=MAP))
 
 
-@given(st.lists(list_messages(), max_size=3), st.booleans(), st.sampled_from([None, CALIBRATED]))
-def test_a_response_is_never_larger_than_its_bound(stub, server, lists, merge, weights):
-    request = pb.RescoreRequest(lists=lists, merge=merge, weights=weights)
+DECISIONS = [
+    None,
+    pb.DecisionRule(kind=pb.DECISION_KIND_MINIMUM_BAYES_RISK),
+    pb.DecisionRule(kind=pb.DECISION_KIND_CONFUSION_NETWORK, temperature=100.0),
+]
+
+
+@given(
+    st.lists(list_messages(), max_size=3),
+    st.booleans(),
+    st.sampled_from([None, CALIBRATED]),
+    st.sampled_from(DECISIONS),
+)
+def test_a_response_is_never_larger_than_its_bound(stub, server, lists, merge, weights, decision):
+    request = pb.RescoreRequest(lists=lists, merge=merge, weights=weights, decision=decision)
     ranker = ListRanker(server.server.models.version().ranker.bundle)
     bound = check_response_size(request, request.ByteSize(), ranker.bundle, HUGE)
     size = stub.Rescore(request).ByteSize()
@@ -153,6 +165,19 @@ def test_the_bound_of_a_response_counts_the_calibration_of_the_bundle(server):
     words = [pb.WordConfidence(word="a", confidence=0.5)] * 5000
     hypothesis = pb.RescoredHypothesis(word_confidences=words)
     assert bound - plain >= hypothesis.ByteSize() + weights_to_proto(weights).calibration.ByteSize()
+
+
+def test_the_bound_of_a_response_counts_the_consensus(server):
+    bundle = server.server.models.version().ranker.bundle
+    lists = [make_list_message(texts=["a " * 500, "b " * 400])]
+    plain = pb.RescoreRequest(lists=lists)
+    network = pb.RescoreRequest(lists=lists, decision=DECISIONS[2])
+    word = pb.ConsensusWord(word="a", posterior=0.5, start_s=0.0, duration_s=1.0)
+    added = pb.RescoredList(consensus=[word] * 900, consensus_rank=1).ByteSize()
+    bounds = [check_response_size(request, plain.ByteSize(), bundle, HUGE) for request in (plain, network)]
+    assert bounds[1] - bounds[0] >= added
+    by_weights = pb.RescoreRequest(lists=lists, weights=pb.Weights(decision=DECISIONS[2]))
+    assert check_response_size(by_weights, plain.ByteSize(), bundle, HUGE) >= bounds[0] + added
 
 
 @given(st.lists(st.lists(names, max_size=20), max_size=10))
