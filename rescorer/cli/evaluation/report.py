@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -51,6 +51,45 @@ WRITERS: Mapping[str, Callable[[ReportData], str]] = {
 """Output formats by the end of the file's name."""
 
 
+BundleToCompareOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--bundle",
+        "-b",
+        help="Model bundle to re-rank with: adds a row for each of its models and for their mixture, and "
+        "the error rate along each weight.",
+    ),
+]
+TuneOption = Annotated[
+    bool,
+    typer.Option(
+        "--tune",
+        help="With --bundle: add rows with LM and word weights tuned on other folds, and show the spread "
+        "of these weights.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ContentOptions:
+    """What the report shows."""
+
+    title: Annotated[
+        str | None, typer.Option(help="Title of the report; default: the names of the files.")
+    ] = None
+    system: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ROW",
+            help="Row of the table that is compared with the first pass word by word; default: the last one "
+            "whose models rank without tuning.",
+        ),
+    ] = None
+    max_utterances: Annotated[
+        int, typer.Option(min=0, help="Number of utterances to show, those that changed most.")
+    ] = MAX_UTTERANCES
+
+
 @expand_options
 def report(
     files: Annotated[
@@ -67,49 +106,20 @@ def report(
     ],
     *,
     reference: ReferenceOption = None,
-    bundle: Annotated[
-        Path | None,
-        typer.Option(
-            "--bundle",
-            "-b",
-            help="Model bundle to re-rank with: adds a row for each of its models and for their mixture, and "
-            "the error rate along each weight.",
-        ),
-    ] = None,
-    tune: Annotated[
-        bool,
-        typer.Option(
-            "--tune",
-            help="With --bundle: add rows with LM and word weights tuned on other folds, and show the spread "
-            "of these weights.",
-        ),
-    ] = False,
+    bundle: BundleToCompareOption = None,
+    tune: TuneOption = False,
     first_pass: FirstPassOption = None,
     normaliser: NormaliserOption = None,
     list_options: ListInputOptions,
     weight_options: WeightOptions,
     selection: SelectionOptions,
     counting_options: CountingOptions,
-    title: Annotated[
-        str | None, typer.Option(help="Title of the report; default: the names of the files.")
-    ] = None,
-    system: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ROW",
-            help="Row of the table that is compared with the first pass word by word; default: the last one "
-            "whose models rank without tuning.",
-        ),
-    ] = None,
-    max_utterances: Annotated[
-        int, typer.Option(min=0, help="Number of utterances to show, those that changed most.")
-    ] = MAX_UTTERANCES,
+    content: ContentOptions,
     device: DeviceOption = "cpu",
 ) -> None:
     """Write a report: one page with tables, charts and aligned utterances, which needs no network.
 
-    Example: rescorer report demo/lists.jsonl.gz --bundle models/starter/1 --weights pocketsphinx -o
-    report.html
+    Example: rescorer report demo/lists.jsonl.gz -b models/starter/1 --weights pocketsphinx -o report.html
 
     The page shows the rows of `rescorer evaluate` with intervals and significance, the error rate along each
     weight, the oracle by depth, words that rescoring fixed and broke, groups, and the utterances that changed
@@ -136,23 +146,19 @@ def report(
     evaluation.compare(own_lists=False)
     if not evaluation.n_shared:
         raise ConfigError("the files share no list, so they cannot be compared: report on one of them")
+    weights = weight_options.resolve(rescorer.bundle.weights) if rescorer else None
     settings = ReportSettings(
-        title=title or f"Error rates of {', '.join(Path(file).name for file in evaluation.files)}",
+        title=content.title or f"Error rates of {', '.join(Path(file).name for file in evaluation.files)}",
         command=shlex.join(["rescorer", *sys.argv[1:]]),
         model=rescorer.bundle.label if rescorer else "",
         counting=evaluation.counting,
-        max_utterances=max_utterances,
-        system=system,
+        max_utterances=content.max_utterances,
+        system=content.system,
     )
-    weights = weight_options.resolve(rescorer.bundle.weights) if rescorer else None
     reported = describe_files(run, rescorer, weights, tune)
     data = build_report_data(reported, choose_normaliser(normaliser, rescorer).normalise, settings)
     for path in output:
-        text = WRITERS[path.suffix.lower()](data)
-        path.write_text(text, encoding="utf-8")
-        print_out(
-            f"{path}: {data.lists:,} utterances, {len(data.systems)} rows, {len(text.encode()) / 1e6:.1f} MB"
-        )
+        write(path, data)
     if evaluation.rejected:
         raise typer.Exit(SOME_REJECTED)
 
@@ -163,6 +169,14 @@ def check_output(path: Path) -> None:
         raise ConfigError(f"-o {path}: expected a name that ends in {', '.join(WRITERS)}")
     if not path.absolute().parent.is_dir():
         raise ConfigError(f"-o {path}: no such folder")
+
+
+def write(path: Path, data: ReportData) -> None:
+    """Write a report in the format that the end of the file's name chooses, and print what it contains."""
+    text = WRITERS[path.suffix.lower()](data)
+    path.write_text(text, encoding="utf-8")
+    size_mb = len(text.encode()) / 1e6
+    print_out(f"{path}: {data.lists:,} utterances, {len(data.systems)} rows, {size_mb:.1f} MB")
 
 
 def describe_files(

@@ -1,4 +1,4 @@
-"""Errors around the chosen weights, against ranking with each weight anew."""
+"""Errors around the chosen weights equal those of ranking with each of these weights."""
 
 from __future__ import annotations
 
