@@ -51,7 +51,7 @@ class Gain:
     units_changed: int
     """Number of lists or groups in which the two systems differ; the other ones say nothing."""
     standard_error: float = math.inf
-    """Of the gain; infinite if it is not known."""
+    """Standard error of the gain; infinite if it is not known."""
 
     @property
     def lower_bound(self) -> float:
