@@ -14,6 +14,7 @@ import typer
 from rescorer.cli.bench import bench
 from rescorer.cli.convert import convert
 from rescorer.cli.evaluation.calibrate import calibrate
+from rescorer.cli.evaluation.compare import compare
 from rescorer.cli.evaluation.evaluate import evaluate
 from rescorer.cli.evaluation.explain import explain
 from rescorer.cli.evaluation.inspect import inspect
@@ -69,6 +70,7 @@ app.command("health")(health)
 app.command("token")(token)
 app.command("top")(top)
 app.command("evaluate")(evaluate)
+app.command("compare")(compare)
 app.command("report")(report)
 app.command("explain")(explain)
 app.command("tune")(tune)

@@ -9,13 +9,13 @@ from typing import Annotated
 
 import typer
 
-from rescorer.errors import ConfigError, InputError
+from rescorer.errors import ConfigError, FormatError, InputError
 from rescorer.formats.field_map import parse_field_map
 from rescorer.formats.io.text_io import source_name
 from rescorer.formats.nbest.jsonlines import compile_group_pattern, read_lists
-from rescorer.formats.nist.references import read_groups
+from rescorer.formats.nist.references import read_groups, read_references
 from rescorer.formats.registry import assign_groups, choose, detect
-from rescorer.types import NBestList
+from rescorer.types import Hypothesis, NBestList
 
 Lists = Iterator[NBestList | InputError]
 """Lists as a reader yields them, with an error in place of each list that cannot be read."""
@@ -67,16 +67,27 @@ class ListInputOptions:
     format_: FormatOption = None
     groups: GroupsOption = None
 
-    def read(self, source: str) -> Lists:
+    def read(self, source: str, *, transcripts: bool = False) -> Lists:
         """Read the lists of a file or folder; custom field names or streams imply JSON lines.
+
+        Args:
+            transcripts: if no format of lists matches, read one text per id, in the formats of references.
 
         Raises:
             ConfigError: the options contradict each other or do not fit the format.
             FormatError: the format cannot be detected.
         """
         has_fields = bool(self.maps or self.streams)
-        choice = choose(self.format_ or ("jsonl" if has_fields else detect(source)[0]))
         find_group = parse_groups(self.groups)
+        try:
+            name = self.format_ or ("jsonl" if has_fields else detect(source)[0])
+        except FormatError:
+            texts = read_references(source) if transcripts and Path(source).is_file() else {}
+            if not texts:
+                raise
+            group_of = find_group or (lambda _: "")
+            return (NBestList(key, (Hypothesis(text),), group=group_of(key)) for key, text in texts.items())
+        choice = choose(name)
         if choice.format.name == "jsonl" and not choice.options:
             fields = parse_field_map(self.maps or (), self.streams or ())
             return warn_if_empty(read_lists(source, fields, find_group), source)

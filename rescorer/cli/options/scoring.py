@@ -79,8 +79,13 @@ def choose_normaliser(path: Path | None, rescorer: Rescorer | None) -> Normalise
     return rescorer.bundle.normaliser if rescorer else Normaliser()
 
 
-def make_list_reader(reference: str | None, options: ListInputOptions) -> Callable[[str], Lists]:
+def make_list_reader(
+    reference: str | None, options: ListInputOptions, *, transcripts: bool = False
+) -> Callable[[str], Lists]:
     """Build a function that reads the lists of a file with their references, by id or, for an stm, by time.
+
+    Args:
+        transcripts: also read files with one text per id, in the formats of references.
 
     Raises:
         ConfigError: the options do not fit an stm.
@@ -93,7 +98,7 @@ def make_list_reader(reference: str | None, options: ListInputOptions) -> Callab
         segments = list(read_stm(reference))
         return lambda file: iter(align_by_time(read_ctm(file), segments))
     references = read_references(reference) if reference else {}
-    return lambda file: add_references(options.read(file), references, file)
+    return lambda file: add_references(options.read(file, transcripts=transcripts), references, file)
 
 
 def add_references(lists: Lists, references: Mapping[str, str], file: str) -> Lists:

@@ -10,11 +10,8 @@ from rescorer.cli.render.error_rates import Cells, format_cells, render_error_ra
 from rescorer.cli.render.exports import write_export
 from rescorer.cli.render.tables import FoldingTable, print_out
 from rescorer.evaluation.comparison.results import Result
-from rescorer.evaluation.comparison.verdict import format_signed
+from rescorer.evaluation.comparison.verdict import format_p, format_signed
 from rescorer.evaluation.error_rate.report import PERCENT_DECIMALS
-
-MIN_P = 0.001
-"""Smaller p-values are shown as less than this."""
 
 
 def print_evaluation(evaluation: Evaluation, by_group: bool) -> None:
@@ -55,7 +52,7 @@ def statistics_cells(result: Result) -> Cells:
     if math.isfinite(gain.interval.low) and result.row.kind != "oracle":
         low, high = (format_signed(100 * end) for end in (gain.interval.low, gain.interval.high))
         cells["gain interval"] = f"{low} to {high}"
-        cells["p"] = f"<{MIN_P}" if gain.p_value < MIN_P else f"{gain.p_value:.3f}"
+        cells["p"] = format_p(gain.p_value)
     return cells
 
 

@@ -11,6 +11,9 @@ from rescorer.evaluation.comparison.systems import Comparison
 from rescorer.evaluation.error_rate.report import to_percent
 from rescorer.evaluation.statistics.bootstrap import Gain
 
+MIN_P = 0.001
+"""Smaller p-values are shown as less than this."""
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -81,6 +84,15 @@ def format_signed(points: float) -> str:
     """
     text = f"{points:+.2f}"
     return "0.00" if text in ("+0.00", "-0.00") else text.replace("-", "−")
+
+
+def format_p(p_value: float) -> str:
+    """A p-value with three decimals, or its upper limit if it is smaller than these can show.
+
+    >>> format_p(0.0424), format_p(0.0001)
+    ('0.042', '<0.001')
+    """
+    return f"<{MIN_P}" if p_value < MIN_P else f"{p_value:.3f}"
 
 
 def gain_to_dict(gain: Gain) -> dict[str, Any]:

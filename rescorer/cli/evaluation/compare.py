@@ -1,0 +1,177 @@
+"""The command ``rescorer compare``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal, get_args
+
+import typer
+
+from rescorer.cli.options.dataclass_options import expand_options
+from rescorer.cli.options.lists import ListInputOptions
+from rescorer.cli.options.scoring import (
+    CountingOptions,
+    NormaliserOption,
+    ReferenceOption,
+    choose_normaliser,
+    collect_lists,
+    make_list_reader,
+)
+from rescorer.cli.options.weights import FirstPassOption, check_streams, parse_first_pass
+from rescorer.cli.output import SEE_JSON, SOME_REJECTED, Rejections
+from rescorer.cli.render.exports import ExportOption, check_export
+from rescorer.cli.render.pairs import comparison_to_dict, export_pairs, print_comparison, shorten_names
+from rescorer.errors import ConfigError, FormatError, InvalidList, did_you_mean
+from rescorer.evaluation.comparison.pairwise import (
+    RankTestName,
+    RecognisedText,
+    compare_pairwise,
+    recognise_text,
+)
+from rescorer.evaluation.error_rate.counting import CountingSettings
+from rescorer.evaluation.error_rate.oracle import find_first_pass
+from rescorer.evaluation.error_rate.shared_lists import ListKey, find_shared_lists, index_lists
+from rescorer.text import Normaliser
+from rescorer.types import NBestList, Weights
+
+Unit = Literal["list", "group"]
+
+
+@expand_options
+def compare(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE...",
+            help="Systems: output of `rescorer rescore`, n-best lists whose first hypothesis counts, or "
+            "transcripts (trn, ctm, Kaldi's text, id<TAB>text).",
+        ),
+    ],
+    *,
+    reference: ReferenceOption = None,
+    first_pass: FirstPassOption = None,
+    normaliser: NormaliserOption = None,
+    list_options: ListInputOptions,
+    counting_options: CountingOptions,
+    by: Annotated[
+        Unit | None,
+        typer.Option(
+            help="What the bootstrap draws: single lists, or all lists of a speaker or other group; default: "
+            "groups if they are known."
+        ),
+    ] = None,
+    tests: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME,…",
+            help="Further tests: sign, wilcoxon; over groups if they are known, else over lists.",
+        ),
+    ] = "",
+    export: ExportOption = None,
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="Print JSON: lists `systems` and `pairs`; rates and gains in percent."),
+    ] = False,
+) -> None:
+    """Tell differences between the error rates of systems from chance.
+
+    Example: rescorer compare a.jsonl b.jsonl --groups '^(\\d+)-'
+
+    Every system is compared with every later one, on the lists that all files have: the same id and
+    reference. The gain is the first one's error rate minus the second one's, with a bootstrap interval of
+    95 %. Two tests ask how often chance alone would give such a gain: a paired bootstrap and NIST's matched
+    pairs (MAPSSWE; with --counting sclite, that of sc_stats). With more than two systems, p-values are also
+    corrected for the number of pairs (Holm), and verdicts rest on the corrected ones.
+    """
+    names = list(dict.fromkeys(files))
+    if len(names) < 2:
+        raise ConfigError("expected two files or more, one per system, got one")
+    check_export(export)
+    test_names = parse_tests(tests)
+    weights = parse_first_pass(first_pass)
+    read_lists = make_list_reader(reference, list_options, transcripts=True)
+    normalise, counting = choose_normaliser(normaliser, None), counting_options.settings()
+    rejected = Rejections()
+    systems: dict[str, Mapping[ListKey, tuple[RecognisedText, str]]] = {}
+    for file in names:
+        lists = collect_lists(read_lists(file), rejected)
+        check_streams(lists, weights or Weights("first pass"), list_options.streams)
+        systems[file] = recognise(lists, normalise, counting, weights, rejected)
+        if not systems[file]:
+            rejected.report(SEE_JSON)
+            raise FormatError("no list could be evaluated", file=file)
+    rejected.report(SEE_JSON)
+    shared = find_shared_lists(list(systems.values()))
+    if not shared:
+        raise ConfigError("the files share no list with the same id and reference: nothing to compare")
+    groups = find_groups([[lists[key][1] for key in shared] for lists in systems.values()])
+    if by == "group" and groups is None:
+        raise ConfigError("--by group: the lists have fewer than two groups; name them with --groups")
+    short_names = dict(zip(names, shorten_names(names), strict=True))
+    texts = {short_names[file]: [lists[key][0] for key in shared] for file, lists in systems.items()}
+    comparison = compare_pairwise(
+        texts, groups, by_group=groups is not None and by != "list", tests=test_names
+    )
+    others = {short_names[file]: len(lists) - len(shared) for file, lists in systems.items()}
+    if export:
+        export_pairs(comparison, export)
+    if as_json:
+        report = comparison_to_dict(comparison, len(shared), others)
+        report |= {"rejected": len(rejected), "rejected_lists": rejected.reasons}
+        report |= {"counting": counting.method, "unit": counting.unit}
+        typer.echo(json.dumps(report, indent=2, ensure_ascii=False))
+    else:
+        print_comparison(comparison, counting.unit, len(shared), others)
+    if rejected:
+        raise typer.Exit(SOME_REJECTED)
+
+
+def parse_tests(tests: str) -> tuple[RankTestName, ...]:
+    """Parse ``--tests sign,wilcoxon``.
+
+    Raises:
+        ConfigError: a test is unknown.
+    """
+    known = get_args(RankTestName)
+    names = tuple(dict.fromkeys(name.strip() for name in tests.split(",") if name.strip()))
+    for name in names:
+        if name not in known:
+            raise ConfigError(
+                f"--tests {name!r}: expected {' or '.join(known)}{did_you_mean(name, known)}; the bootstrap "
+                "and matched pairs are always there"
+            )
+    return tuple(name for name in known if name in names)
+
+
+def recognise(
+    lists: Sequence[NBestList],
+    normaliser: Normaliser,
+    counting: CountingSettings,
+    first_pass: Weights | None,
+    rejected: Rejections,
+) -> dict[ListKey, tuple[RecognisedText, str]]:
+    """Count the errors of the text that a system chose in each list; with the group of the list."""
+    normalise = normaliser.normalise
+    recognised = []
+    for nbest in lists:
+        is_reranked = any("original_rank" in hypothesis.fields for hypothesis in nbest.hypotheses)
+        try:
+            chosen = 0 if is_reranked or not first_pass else find_first_pass(nbest, normalise, first_pass)
+            text = recognise_text(nbest, chosen, normalise, counting)
+        except InvalidList as error:
+            rejected.add(error)
+            continue
+        recognised.append((nbest.id, normalise(nbest.reference or ""), (text, nbest.group)))
+    return index_lists(recognised)
+
+
+def find_groups(groups_by_system: Sequence[Sequence[str]]) -> list[str] | None:
+    """The group of each list, from the first system that names it; None if there are fewer than two groups.
+
+    A list without a group is a group of its own.
+    """
+    named = [next(filter(None, groups), "") for groups in zip(*groups_by_system, strict=True)]
+    if len(set(named)) < 2:
+        return None
+    return [group or f"\0{number}" for number, group in enumerate(named)]

@@ -1,0 +1,178 @@
+"""Tables and sentences about pairs of systems."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import count, product
+from pathlib import Path
+from string import ascii_uppercase
+from typing import Any
+
+from rescorer.cli.render.exports import write_export
+from rescorer.cli.render.tables import FoldingTable, make_text_grid, print_out
+from rescorer.evaluation.comparison.pairwise import ComparedPair, ComparedSystem, PairwiseComparison
+from rescorer.evaluation.comparison.verdict import format_p, format_signed, gain_to_dict
+from rescorer.evaluation.error_rate.report import to_percent
+from rescorer.evaluation.statistics.bootstrap import Interval
+
+PAIR_COLUMN = "pair"
+TEST_HEADINGS = {"bootstrap": "p", "matched_pairs": "MAPSSWE p", "sign": "sign p", "wilcoxon": "Wilcoxon p"}
+
+
+def print_comparison(
+    comparison: PairwiseComparison, unit: str, n_shared: int, others: Mapping[str, int]
+) -> None:
+    """Print the systems, the pairs, a verdict on each pair, and what the figures rest on."""
+    letters = {
+        system.name: letter for system, letter in zip(comparison.systems, name_letters(), strict=False)
+    }
+    systems = FoldingTable("system", f"{unit[0].upper()}ER %", "interval", "sub", "del", "ins", f"{unit}s")
+    for system in comparison.systems:
+        systems.add_row(letters[system.name], *_system_cells(system))
+    lettered = [
+        replace(pair, baseline=letters[pair.baseline], system=letters[pair.system])
+        for pair in comparison.pairs
+    ]
+    pairs = FoldingTable(PAIR_COLUMN, *pair_cells(comparison, lettered[0]))
+    for pair in lettered:
+        pairs.add_row(name_pair(pair), *pair_cells(comparison, pair).values())
+    legend = make_text_grid((letter, name) for name, letter in letters.items())
+    print_out(legend, "", systems, "", pairs, "")
+    for pair in lettered:
+        print_out(describe_pair(pair, comparison.unit))
+    print_out("", f"bootstrap of {comparison.n_units:,} {comparison.unit}s; intervals of 95 %")
+    if comparison.warning:
+        print_out(comparison.warning)
+    if any(others.values()):
+        besides = ", ".join(f"{file} {count:,}" for file, count in others.items())
+        print_out(f"compared on the {n_shared:,} lists that all files have; others: {besides}")
+
+
+def export_pairs(comparison: PairwiseComparison, path: Path) -> None:
+    """Write the table of pairs to a file: Markdown, CSV or LaTeX, by the end of its name."""
+    cells = {name_pair(pair): pair_cells(comparison, pair) for pair in comparison.pairs}
+    headings = [PAIR_COLUMN, *next(iter(cells.values()))]
+    write_export(path, headings, [[name, *row.values()] for name, row in cells.items()])
+
+
+def name_letters() -> Iterator[str]:
+    """Yield short names of systems: A, B, … Z, AA, AB, …"""
+    for length in count(1):
+        yield from map("".join, product(ascii_uppercase, repeat=length))
+
+
+def shorten_names(files: Sequence[str]) -> list[str]:
+    """Leave out the folders of files, unless names would be the same without them.
+
+    >>> shorten_names(["runs/a.jsonl", "runs/b.jsonl"]), shorten_names(["1/a.jsonl", "2/a.jsonl"])
+    (['a.jsonl', 'b.jsonl'], ['1/a.jsonl', '2/a.jsonl'])
+    """
+    names = [Path(file).name for file in files]
+    return names if len(set(names)) == len(names) else list(files)
+
+
+def name_pair(pair: ComparedPair) -> str:
+    """The baseline, then the system."""
+    return f"{pair.baseline} → {pair.system}"
+
+
+def pair_cells(comparison: PairwiseComparison, pair: ComparedPair) -> dict[str, str]:
+    """The gain with its interval and the p-values, by heading; corrected ones if there are several pairs."""
+    cells = {"gain": f"{format_signed(100 * pair.gain.gain)} ± {_half_width(pair.gain.interval)}"}
+    for test, p_value in pair.p_values.items():
+        cells[TEST_HEADINGS[test]] = format_p(p_value)
+        if len(comparison.pairs) > 1:
+            cells[f"{TEST_HEADINGS[test]} corrected"] = format_p(pair.corrected[test])
+    return cells
+
+
+def describe_pair(pair: ComparedPair, unit: str) -> str:
+    """Say in one sentence whether a system is better than another.
+
+    Args:
+        unit: what was drawn: ``list`` or ``group``.
+    """
+    changed = pair.gain.units_changed
+    if not changed:
+        return f"{pair.system} has the same errors as {pair.baseline} in every {unit}"
+    if not math.isfinite(pair.gain.standard_error):
+        return f"{pair.system} differs from {pair.baseline} in too few {unit}s ({changed}) for any test"
+    points = f"{100 * abs(pair.gain.gain):.2f} ± {_half_width(pair.gain.interval)} points"
+    direction = "more" if pair.gain.gain < 0 else "fewer"
+    p_value = format_p(pair.corrected["bootstrap"])
+    p_text = f"p < {p_value[1:]}" if p_value.startswith("<") else f"p = {p_value}"
+    sentence = f"{pair.system} has {points} {direction} errors than {pair.baseline}: "
+    if pair.verdict != "not beyond chance":
+        return sentence + f"more than chance ({p_text})"
+    needed = f"; about {pair.units_needed:,} {unit}s would show it" if pair.units_needed else ""
+    return sentence + f"not more than chance ({p_text}){needed}"
+
+
+def comparison_to_dict(
+    comparison: PairwiseComparison, n_shared: int, others: Mapping[str, int]
+) -> dict[str, Any]:
+    """Convert to JSON data; rates in percent, intervals null where the lists say nothing about them."""
+    return {
+        "systems": [_system_to_dict(system) for system in comparison.systems],
+        "pairs": [_pair_to_dict(pair) for pair in comparison.pairs],
+        "shared_lists": n_shared,
+        "other_lists": dict(others),
+        "bootstrap_unit": comparison.unit,
+        "bootstrap_units": comparison.n_units,
+        "rank_test_unit": comparison.rank_test_unit,
+        "warning": comparison.warning,
+    }
+
+
+def _system_to_dict(system: ComparedSystem) -> dict[str, Any]:
+    total = system.total
+    return {
+        "name": system.name,
+        "wer": to_percent(total.rate),
+        "wer_interval": _interval_to_list(system.interval),
+        "errors": total.errors,
+        "substitutions": total.substitutions,
+        "deletions": total.deletions,
+        "insertions": total.insertions,
+        "reference_words": total.reference_words,
+    }
+
+
+def _pair_to_dict(pair: ComparedPair) -> dict[str, Any]:
+    matched = pair.matched_pairs
+    return {
+        "baseline": pair.baseline,
+        "system": pair.system,
+        **gain_to_dict(pair.gain),
+        "units_changed": pair.gain.units_changed,
+        "units_needed": pair.units_needed,
+        "share_of_better_draws": pair.share_of_better_draws,
+        "p_values": dict(pair.p_values),
+        "p_values_corrected": dict(pair.corrected),
+        "matched_pairs": {"segments": matched.segments, "mean": matched.mean, "z": matched.z},
+        "rank_tests": {
+            name: {"better": test.better, "worse": test.worse, "equal": test.equal}
+            for name, test in pair.rank_tests.items()
+        },
+        "verdict": pair.verdict,
+    }
+
+
+def _interval_to_list(interval: Interval) -> list[float | None] | None:
+    if not math.isfinite(interval.high):
+        return None
+    return [to_percent(interval.low), to_percent(interval.high)]
+
+
+def _system_cells(system: ComparedSystem) -> tuple[str, ...]:
+    low, high = 100 * system.interval.low, 100 * system.interval.high
+    interval = f"{low:.2f}–{high:.2f}" if math.isfinite(high) else "-"
+    total = system.total
+    counts = (total.substitutions, total.deletions, total.insertions, total.reference_words)
+    return (f"{100 * total.rate:.2f}", interval, *map(str, counts))
+
+
+def _half_width(interval: Interval) -> str:
+    return f"{100 * interval.half_width:.2f}" if math.isfinite(interval.high) else "∞"
