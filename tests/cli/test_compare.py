@@ -84,6 +84,15 @@ def test_compares_shared_lists_only(run, systems, tmp_path):
     assert (code, "share no list" in err) == (2, True)
 
 
+def test_first_pass_weights_leave_reranked_lists_as_they_are(run, bundle, systems, tmp_path):
+    assert run("rescore", systems[0], "-o", tmp_path / "out.jsonl", "--bundle", bundle)[0] == 0
+    files = (systems[0], tmp_path / "out.jsonl")
+    code, out, _ = run("compare", *files, "--first-pass", "acoustic=1", "--json")
+    assert code == 0
+    first, _ = json.loads(out)["systems"]
+    assert first["errors"] == 30
+
+
 def test_first_pass_weights_choose_the_text_of_unordered_lists(run, tmp_path):
     def lines(scores):
         for list_id, words in REFERENCES.items():

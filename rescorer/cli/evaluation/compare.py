@@ -32,6 +32,7 @@ from rescorer.evaluation.comparison.pairwise import (
 from rescorer.evaluation.error_rate.counting import CountingSettings
 from rescorer.evaluation.error_rate.oracle import find_first_pass
 from rescorer.evaluation.error_rate.shared_lists import ListKey, find_shared_lists, index_lists
+from rescorer.formats.rescored import is_rescored
 from rescorer.text import Normaliser
 from rescorer.types import NBestList, Weights
 
@@ -96,7 +97,8 @@ def compare(
     systems: dict[str, Mapping[ListKey, tuple[RecognisedText, str]]] = {}
     for file in names:
         lists = collect_lists(read_lists(file), rejected)
-        check_streams(lists, weights or Weights("first pass"), list_options.streams)
+        if weights and (unordered := [nbest for nbest in lists if not is_rescored(nbest)]):
+            check_streams(unordered, weights, list_options.streams)
         systems[file] = recognise(lists, normalise, counting, weights, rejected)
         if not systems[file]:
             rejected.report(SEE_JSON)
@@ -155,9 +157,9 @@ def recognise(
     normalise = normaliser.normalise
     recognised = []
     for nbest in lists:
-        is_reranked = any("original_rank" in hypothesis.fields for hypothesis in nbest.hypotheses)
         try:
-            chosen = 0 if is_reranked or not first_pass else find_first_pass(nbest, normalise, first_pass)
+            is_ordered = first_pass is None or is_rescored(nbest)
+            chosen = 0 if is_ordered else find_first_pass(nbest, normalise, first_pass)
             text = recognise_text(nbest, chosen, normalise, counting)
         except InvalidList as error:
             rejected.add(error)

@@ -47,7 +47,7 @@ class ComparedSystem:
     name: str
     total: WordErrors
     interval: Interval
-    """Of 95 %."""
+    """Interval of 95 % of the error rate."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,7 @@ class Bootstrap:
             return ""
         return (
             f"intervals from only {self.n_units} {self.unit}s are wide and rough: from 7 simulated speakers, "
-            "93 to 95 % of them contained the truth, and fewer if some speakers are quite unlike the others"
+            "94 to 97 % of them contained the truth, and fewer will if one speaker is unlike the others"
         )
 
     def interval(self, system: int, level: float = LEVEL) -> Interval:
