@@ -1,6 +1,7 @@
 """Measure the decision rules on fresh lists: ``python -m tools.decision_speed [--hypotheses 100 1000]``.
 
-Every repetition normalises and decides a list that was not seen before, in one thread. Times are processor
+Every repetition normalises a list that was not seen before, and decides it by minimum Bayes risk and
+by a confusion network, in one thread. Times are processor
 times, which other work on the machine distorts less. The slow twin is the textbook's dynamic programme in
 Python, which is measured on a share of the pairs.
 """
@@ -15,6 +16,7 @@ import time
 import numpy as np
 
 from rescorer.decision.bayes_risk import expected_errors
+from rescorer.decision.confusion_network import build_network
 from rescorer.ranking import posteriors
 from rescorer.text import Normaliser
 
@@ -46,10 +48,10 @@ def edit_distance(one: tuple[str, ...], other: tuple[str, ...]) -> int:
 
 
 def measure(n_hypotheses: int, arguments: argparse.Namespace) -> str:
-    """Return a row of the table: median and worst times, and the ratio of the slow twin's to the median."""
+    """Return a row of the table: times, and the ratio of the slow twin's to that of minimum Bayes risk."""
     rng = random.Random(1)
     normalise = Normaliser().normalise
-    normalising_s, deciding_s = [], []
+    normalising_s, deciding_s, network_s = [], [], []
     for _ in range(arguments.repetitions):
         texts = make_texts(rng, n_hypotheses, arguments.words, arguments.changes)
         totals = np.array([rng.gauss(-100, 5) for _ in texts])
@@ -58,15 +60,19 @@ def measure(n_hypotheses: int, arguments: argparse.Namespace) -> str:
         normalised = time.process_time()
         expected_errors(words, posteriors(totals, 2.0), arguments.unit)
         normalising_s.append(normalised - began)
-        deciding_s.append(time.process_time() - normalised)
+        decided = time.process_time()
+        build_network(words, posteriors(totals, 2.0).tolist()).consensus()
+        deciding_s.append(decided - normalised)
+        network_s.append(time.process_time() - decided)
     sequences = words if arguments.unit == "word" else [tuple("".join(hypothesis)) for hypothesis in words]
     began = time.process_time()
     for _ in range(N_PAIRS):
         edit_distance(rng.choice(sequences), rng.choice(sequences))
     slow_s = (time.process_time() - began) / N_PAIRS * n_hypotheses * (n_hypotheses - 1) / 2
-    columns = (statistics.median(normalising_s), statistics.median(deciding_s), max(deciding_s))
+    medians = [statistics.median(times) for times in (normalising_s, network_s, deciding_s)]
+    columns = (*medians, max(deciding_s))
     milliseconds = " ".join(f"{seconds * 1e3:>12.2f}" for seconds in columns)
-    return f"{n_hypotheses:>10,} {milliseconds} {slow_s / columns[1]:>12,.0f}"
+    return f"{n_hypotheses:>10,} {milliseconds} {slow_s / medians[-1]:>12,.0f}"
 
 
 def main() -> None:
@@ -77,7 +83,7 @@ def main() -> None:
     parser.add_argument("--unit", choices=["word", "character"], default="word")
     parser.add_argument("--repetitions", type=int, default=20)
     arguments = parser.parse_args()
-    print("hypotheses normalise ms    decide ms     worst ms  slow twin ×")
+    print("hypotheses normalise ms   network ms       mbr ms mbr worst ms  slow twin ×")
     for n_hypotheses in arguments.hypotheses:
         print(measure(n_hypotheses, arguments), flush=True)
 

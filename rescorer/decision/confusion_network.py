@@ -25,8 +25,8 @@ EMPTY = ""
 """Stands in a slot for the sequences that have no word there."""
 COST_SCALE = 1 << 32
 """Factor of the costs, which are integers so that equal costs are recognised as equal."""
-MAX_TABLE_CELLS = 10_000_000
-"""Largest table of one alignment: words of a sequence times slots. It takes 160 MB."""
+MAX_TABLE_CELLS = 5_000_000
+"""Largest table of one alignment: words of a sequence times slots. It takes up to 120 MB."""
 MAX_CELLS = 200_000_000
 """Largest number of cells of all alignments of a network, which take about 20 ns each."""
 MIN_POSTERIOR = 1e-9
@@ -151,20 +151,17 @@ class ConfusionNetwork:
 
     def _pair_costs(self, words: Sequence[str]) -> np.ndarray:
         """Costs of each word in each slot, (L, S) int64."""
-        positions: dict[str, list[int]] = {}
-        for i, word in enumerate(words):
-            positions.setdefault(word, []).append(i)
+        rows = {word: row for row, word in enumerate(dict.fromkeys(words))}
         found = [
-            (i, s, slot.masses[word])
+            (rows[word], s, slot.masses[word])
             for s, slot in enumerate(self._slots)
-            for word in positions.keys() & slot.masses.keys()
-            for i in positions[word]
+            for word in rows.keys() & slot.masses.keys()
         ]
-        costs = np.full((len(words), len(self._slots)), COST_SCALE, dtype=np.int64)
+        costs = np.full((len(rows), len(self._slots)), COST_SCALE, dtype=np.int64)
         if found:
-            rows, columns, masses = zip(*found, strict=True)
-            costs[rows, columns] = self._costs_of(masses)
-        return costs
+            row_indices, slot_indices, masses = zip(*found, strict=True)
+            costs[row_indices, slot_indices] = self._costs_of(masses)
+        return costs[[rows[word] for word in words]]
 
     def _pass_costs(self) -> np.ndarray:
         """Costs of passing over each slot, (S,) int64."""
