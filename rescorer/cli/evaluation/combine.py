@@ -1,0 +1,209 @@
+"""The command ``rescorer combine``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rescorer.cli.options.dataclass_options import expand_options
+from rescorer.cli.options.lists import ListInputOptions
+from rescorer.cli.options.scoring import (
+    CountingOptions,
+    NormaliserOption,
+    ReferenceOption,
+    choose_normaliser,
+    collect_lists,
+    make_list_reader,
+)
+from rescorer.cli.output import SOME_REJECTED, Rejections
+from rescorer.cli.render.combination import render_combination, summarise
+from rescorer.cli.render.tables import print_out
+from rescorer.decision import rover
+from rescorer.errors import ConfigError, FormatError, LimitExceeded
+from rescorer.evaluation.combination.report import CombinationReport, judge_settings, tune_and_judge
+from rescorer.evaluation.combination.utterances import Utterance, join_systems
+from rescorer.evaluation.tuning.folds import choose_folds
+from rescorer.formats.registry import choose
+from rescorer.trie import Words
+from rescorer.types import Hypothesis, NBestList
+
+POSTERIOR_DECIMALS = 4
+
+
+@expand_options
+def combine(
+    files: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE...", help="Lists of two or more recognisers for the same utterances."),
+    ],
+    output: Annotated[str, typer.Option("-o", "--output", help="File of combined texts.")],
+    *,
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to", metavar="FORMAT", help="Output format: jsonl, with posteriors of words, or trn."
+        ),
+    ] = "jsonl",
+    system_weights: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBER,…", help="Weight of each file's votes, such as 0.7,0.3; default: equal."
+        ),
+    ] = None,
+    temperatures: Annotated[
+        str | None,
+        typer.Option(metavar="NUMBER,…", help="Temperature of each file's posteriors; default: 1 for each."),
+    ] = None,
+    null_weight: Annotated[
+        float, typer.Option(help="Factor of the votes for no word; above 1, texts become shorter.")
+    ] = 1.0,
+    tune: Annotated[
+        bool,
+        typer.Option("--tune", help="Find the three by the references; error rates are cross-validated."),
+    ] = False,
+    reference: ReferenceOption = None,
+    normaliser: NormaliserOption = None,
+    list_options: ListInputOptions,
+    counting_options: CountingOptions,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the error rates as JSON.")] = False,
+) -> None:
+    """Combine the lists of several recognisers into one text per utterance, by voting word by word (ROVER).
+
+    Example: rescorer combine a.jsonl b.jsonl --tune -o both.jsonl
+
+    Files are the output of `rescorer rescore`, lists with one score, or single texts; they are joined by id.
+    The combination is new text in normalised words, which no recogniser need have output. With references,
+    error rates are printed, and a paired test against the best recogniser. --tune also prints the options
+    with which to combine other utterances of these recognisers.
+    """
+    settings = parse_settings(len(files), system_weights, temperatures, null_weight)
+    if tune and settings != parse_settings(len(files)):
+        raise ConfigError(
+            "--tune finds the settings: omit --system-weights, --temperatures and --null-weight"
+        )
+    writer = choose(to).writer
+    if not Path(output).absolute().parent.is_dir():
+        raise ConfigError(f"-o {output}: no such folder")
+    rejected = Rejections()
+    normalise = choose_normaliser(normaliser, None).normalise
+    read_lists = make_list_reader(reference, list_options)
+    utterances = read_utterances(files, read_lists, normalise, rejected)
+    judged = [item for item in utterances if item.reference is not None]
+    report = None
+    if tune or judged:
+        if not judged:
+            raise FormatError("--tune needs references, in the lists or with --reference", file=files[0])
+        counting = counting_options.settings()
+        if tune:
+            folds = choose_folds([item.id for item in judged], [item.group for item in judged])
+            report = tune_and_judge(judged, files, normalise, counting, folds)
+        else:
+            report = judge_settings(judged, files, normalise, counting, settings)
+        settings = report.tuned or settings
+    write_combinations(output, writer, utterances, settings, rejected)
+    rejected.report()
+    if report is not None and as_json:
+        typer.echo(json.dumps(to_dict(report), indent=2, ensure_ascii=False))
+    elif report is not None:
+        print_out(render_combination(report), "", *summarise(report))
+    if not as_json:
+        print_out(f"{len(utterances):,} utterances written to {output}, in normalised words")
+    if rejected:
+        raise typer.Exit(SOME_REJECTED)
+
+
+def parse_settings(
+    n_systems: int, weights: str | None = None, temperatures: str | None = None, null_weight: float = 1.0
+) -> rover.RoverSettings:
+    """Parse the options of the vote; raises ConfigError if they do not fit the number of files."""
+    if n_systems < 2:
+        raise ConfigError("a combination needs at least two files, one per recogniser")
+    return rover.RoverSettings(
+        parse_numbers("--system-weights", weights, n_systems),
+        parse_numbers("--temperatures", temperatures, n_systems),
+        null_weight,
+    )
+
+
+def parse_numbers(option: str, text: str | None, expected: int) -> tuple[float, ...]:
+    """Parse numbers separated by commas; without a text, all are 1."""
+    if not text:
+        return (1.0,) * expected
+    try:
+        numbers = tuple(map(float, text.split(",")))
+    except ValueError:
+        raise ConfigError(f"{option} {text!r}: expected numbers separated by commas") from None
+    if len(numbers) != expected:
+        raise ConfigError(f"{option} {text!r}: expected {expected} numbers, one per file")
+    return numbers
+
+
+def read_utterances(
+    files: Sequence[str],
+    read_lists: Callable[[str], Any],
+    normalise: Callable[[str], Words],
+    rejected: Rejections,
+) -> list[Utterance]:
+    """Read and join the files; raises FormatError if they have no utterance in common."""
+    systems = [collect_lists(read_lists(file), rejected) for file in files]
+    utterances, errors, others = join_systems(systems, normalise)
+    for error in errors:
+        rejected.add(error)
+    if not utterances:
+        rejected.report()
+        raise FormatError("the files have no usable list with the same id", file=", ".join(files))
+    if any(others):
+        counts = ", ".join(f"{file} {count:,}" for file, count in zip(files, others, strict=True))
+        typer.echo(
+            f"{len(utterances):,} utterances are in all files; others are left out: {counts}", err=True
+        )
+    return utterances
+
+
+def write_combinations(
+    output: str,
+    writer: Callable[[str], Any],
+    utterances: Sequence[Utterance],
+    settings: rover.RoverSettings,
+    rejected: Rejections,
+) -> None:
+    """Combine and write each utterance; one that takes too long is rejected."""
+    with writer(output) as write:
+        for item in utterances:
+            try:
+                words = rover.combine(item.systems, settings)
+            except LimitExceeded as error:
+                rejected.add(error)
+                continue
+            posteriors = [
+                {"word": word.word, "posterior": round(word.posterior, POSTERIOR_DECIMALS)} for word in words
+            ]
+            hypothesis = Hypothesis(" ".join(word.word for word in words), {"word_posteriors": posteriors})
+            write(NBestList(item.id, (hypothesis,), reference=item.reference, group=item.group))
+
+
+def to_dict(report: CombinationReport) -> dict[str, Any]:
+    """Convert the report to JSON data; rates in percent."""
+    systems = [
+        {
+            "name": name,
+            "wer": round(100 * row.rate, 4),
+            "interval": [round(100 * row.interval.low, 4), round(100 * row.interval.high, 4)],
+            "errors": row.errors,
+            "reference_words": row.reference_words,
+        }
+        for name, row in report.rows.items()
+    ]
+    gain = {
+        "over": report.best_system,
+        "points": 100 * report.gain.gain,
+        "interval": [100 * report.gain.interval.low, 100 * report.gain.interval.high],
+        "p_value": report.gain.p_value,
+    }
+    tuned = None if report.tuned is None else asdict(report.tuned)
+    return {"systems": systems, "gain": gain, "tuned": tuned, "utterances": report.utterances}

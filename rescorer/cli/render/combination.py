@@ -1,0 +1,35 @@
+"""Table and sentences about a combination of recognisers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rescorer.cli.render.tables import FoldingTable
+from rescorer.evaluation.combination.report import CombinationReport
+
+
+def render_combination(report: CombinationReport) -> FoldingTable:
+    """Render one row per system and vote."""
+    table = FoldingTable("system", "WER %", "95 % interval", "errors", "words")
+    for name, row in report.rows.items():
+        interval = f"{100 * row.interval.low:.2f} to {100 * row.interval.high:.2f}"
+        table.add_row(name, f"{100 * row.rate:.2f}", interval, str(row.errors), str(row.reference_words))
+    return table
+
+
+def summarise(report: CombinationReport) -> Iterator[str]:
+    """Yield the verdict and, if they were tuned, the options for other utterances."""
+    gain = report.gain
+    margin = f"{100 * gain.gain:+.2f} ± {100 * gain.interval.half_width:.2f} points, p = {gain.p_value:.2g}"
+    name = report.best_system
+    if gain.lower_bound > 0:
+        yield f"the combination is better than {name}, the best system: {margin}"
+    else:
+        yield f"the combination is not better than {name}, the best system, beyond chance: {margin}"
+    if report.tuned is not None:
+        weights = ",".join(f"{weight:.3g}" for weight in report.tuned.weights)
+        temperatures = ",".join(f"{temperature:g}" for temperature in report.tuned.temperatures)
+        yield (
+            f"tuned on all {report.utterances:,} utterances: --system-weights {weights} --temperatures "
+            f"{temperatures} --null-weight {report.tuned.null_weight:g}"
+        )
