@@ -11,9 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from rescorer.batching import count_distinct
-from rescorer.decision.rules import estimate_steps
-from rescorer.errors import ConfigError, InputError, LimitExceeded, Unavailable, quote
+from rescorer.errors import ConfigError, InputError, Unavailable, quote
 from rescorer.list_ranker import ListRanker, PreparedList, check_lengths, components_of, rank_prepared
 from rescorer.profiling import Phase, phase
 from rescorer.protocol.messages import (
@@ -31,6 +29,7 @@ from rescorer.ranking import Ranking
 from rescorer.score_combination import totals
 from rescorer.service.engine.dispatch import ListOutcome
 from rescorer.service.limits.request_size import check_list
+from rescorer.service.limits.request_work import limit_decision_steps, limit_words
 from rescorer.service.limits.response_size import check_list_response_size
 from rescorer.service.observability.metrics import Metrics
 from rescorer.service.settings import ServiceSettings
@@ -108,63 +107,6 @@ def prepare_texts(
         if isinstance(error, InputError):
             raise error
     return PreparedRequest(ranker, select_weights(ranker, request), MAXIMUM, lists, tokens)
-
-
-def limit_words(
-    lists: Sequence[PreparedList | InputError], limit: int, field: str = "hypotheses"
-) -> tuple[tuple[PreparedList | InputError, ...], int]:
-    """Return the lists, with an error in place of each that has too many words, and the number of all words.
-
-    Raises:
-        LimitExceeded: If the lists have too many words together, although none does alone.
-    """
-    tokens = sum(count_tokens(prepared) for prepared in lists if isinstance(prepared, PreparedList))
-    if tokens <= limit:
-        return tuple(lists), tokens
-    expected = f"expected at most {limit} (max_request_words); words shared from the start count once"
-    tokens, limited = 0, list[PreparedList | InputError]()
-    for index, prepared in enumerate(lists):
-        if isinstance(prepared, PreparedList):
-            list_tokens = count_distinct(prepared.words, prepared.context)
-            if list_tokens > limit:
-                prepared = LimitExceeded(f"{list_tokens} words; {expected}", field=field)
-            elif tokens + list_tokens > limit:
-                count = f"the first {index + 1} of {len(lists)} lists have {tokens + list_tokens} words"
-                raise LimitExceeded(f"{count}; {expected}", field=f"lists[{index}]")
-            else:
-                tokens += list_tokens
-        limited.append(prepared)
-    return tuple(limited), tokens
-
-
-def limit_decision_steps(
-    lists: Sequence[PreparedList | InputError], decision: DecisionRule, limit: int
-) -> tuple[tuple[PreparedList | InputError, ...], int]:
-    """Return the lists, with an error in place of each that takes too long to decide, and the steps of all.
-
-    Raises:
-        LimitExceeded: If the lists take too long together, although none does alone.
-    """
-    total, limited = 0, list[PreparedList | InputError]()
-    for index, prepared in enumerate(lists):
-        steps = estimate_steps(decision, prepared.words) if isinstance(prepared, PreparedList) else 0
-        expected = f"expected at most {limit} (max_decision_steps); use the maximum, or send fewer hypotheses"
-        if steps > limit:
-            prepared = LimitExceeded(f"{decision.kind} takes {steps} steps; {expected}", field="hypotheses")
-        elif total + steps > limit:
-            what = (
-                f"{decision.kind} of the first {index + 1} of {len(lists)} lists takes {total + steps} steps"
-            )
-            raise LimitExceeded(f"{what}; {expected} per message", field=f"lists[{index}]")
-        else:
-            total += steps
-        limited.append(prepared)
-    return tuple(limited), total
-
-
-def count_tokens(prepared: PreparedList) -> int:
-    """Count the words of a list, the ends of its sentences and its context."""
-    return sum(map(len, prepared.words)) + len(prepared.words) + len(prepared.context)
 
 
 def select_weights(ranker: ListRanker, request: RescoreRequest | pb.ScoreTextRequest) -> Weights:

@@ -26,7 +26,6 @@ from rescorer.ranking import Ranking
 from rescorer.service.api.planning import (
     PreparedRequest,
     RescoreRequest,
-    count_tokens,
     rank_list,
     select_decision,
     select_weights,
@@ -35,6 +34,7 @@ from rescorer.service.engine.batcher import Batcher
 from rescorer.service.engine.dispatch import ListOutcome
 from rescorer.service.engine.offload import Offloader
 from rescorer.service.engine.work_item import WorkItem, make_work_items
+from rescorer.service.limits.request_work import count_tokens
 from rescorer.service.models.repository import ModelRepository
 from rescorer.service.observability.metrics import Metrics
 from rescorer.service.workers.pool import WorkerPool

@@ -1,0 +1,68 @@
+"""Bound the work of a prepared request: its words to score, and the steps of its decision rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rescorer.batching import count_distinct
+from rescorer.decision.rules import estimate_steps
+from rescorer.errors import InputError, LimitExceeded
+from rescorer.list_ranker import PreparedList
+from rescorer.types import DecisionRule
+
+
+def limit_words(
+    lists: Sequence[PreparedList | InputError], limit: int, field: str = "hypotheses"
+) -> tuple[tuple[PreparedList | InputError, ...], int]:
+    """Return the lists, with an error in place of each that has too many words, and the number of all words.
+
+    Raises:
+        LimitExceeded: If the lists have too many words together, although none does alone.
+    """
+    tokens = sum(count_tokens(prepared) for prepared in lists if isinstance(prepared, PreparedList))
+    if tokens <= limit:
+        return tuple(lists), tokens
+    expected = f"expected at most {limit} (max_request_words); words shared from the start count once"
+    tokens, limited = 0, list[PreparedList | InputError]()
+    for index, prepared in enumerate(lists):
+        if isinstance(prepared, PreparedList):
+            list_tokens = count_distinct(prepared.words, prepared.context)
+            if list_tokens > limit:
+                prepared = LimitExceeded(f"{list_tokens} words; {expected}", field=field)
+            elif tokens + list_tokens > limit:
+                count = f"the first {index + 1} of {len(lists)} lists have {tokens + list_tokens} words"
+                raise LimitExceeded(f"{count}; {expected}", field=f"lists[{index}]")
+            else:
+                tokens += list_tokens
+        limited.append(prepared)
+    return tuple(limited), tokens
+
+
+def limit_decision_steps(
+    lists: Sequence[PreparedList | InputError], decision: DecisionRule, limit: int
+) -> tuple[tuple[PreparedList | InputError, ...], int]:
+    """Return the lists, with an error in place of each that takes too long to decide, and the steps of all.
+
+    Raises:
+        LimitExceeded: If the lists take too long together, although none does alone.
+    """
+    total, limited = 0, list[PreparedList | InputError]()
+    for index, prepared in enumerate(lists):
+        steps = estimate_steps(decision, prepared.words) if isinstance(prepared, PreparedList) else 0
+        expected = f"expected at most {limit} (max_decision_steps); use the maximum, or send fewer hypotheses"
+        if steps > limit:
+            prepared = LimitExceeded(f"{decision.kind} takes {steps} steps; {expected}", field="hypotheses")
+        elif total + steps > limit:
+            what = (
+                f"{decision.kind} of the first {index + 1} of {len(lists)} lists takes {total + steps} steps"
+            )
+            raise LimitExceeded(f"{what}; {expected} per message", field=f"lists[{index}]")
+        else:
+            total += steps
+        limited.append(prepared)
+    return tuple(limited), total
+
+
+def count_tokens(prepared: PreparedList) -> int:
+    """Count the words of a list, the ends of its sentences and its context."""
+    return sum(map(len, prepared.words)) + len(prepared.words) + len(prepared.context)
