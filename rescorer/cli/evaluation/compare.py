@@ -9,7 +9,7 @@ from typing import Annotated, Literal, get_args
 import typer
 
 from rescorer.cli.options.dataclass_options import expand_options
-from rescorer.cli.options.lists import ListInputOptions
+from rescorer.cli.options.lists import ListInputOptions, Lists
 from rescorer.cli.options.scoring import (
     CountingOptions,
     NormaliserOption,
@@ -24,6 +24,7 @@ from rescorer.cli.render.exports import ExportOption, check_export
 from rescorer.cli.render.pairs import comparison_to_dict, export_pairs, print_comparison, shorten_names
 from rescorer.errors import ConfigError, FormatError, InvalidList, did_you_mean
 from rescorer.evaluation.comparison.pairwise import (
+    PairwiseComparison,
     RankTestName,
     RecognisedText,
     compare_pairwise,
@@ -34,9 +35,11 @@ from rescorer.evaluation.error_rate.oracle import find_first_pass
 from rescorer.evaluation.error_rate.shared_lists import ListKey, find_shared_lists, index_lists
 from rescorer.formats.rescored import is_rescored
 from rescorer.text import Normaliser
-from rescorer.types import NBestList, Weights
+from rescorer.types import Weights
 
 Unit = Literal["list", "group"]
+RecognisedLists = Mapping[ListKey, tuple[RecognisedText, str]]
+"""What a system recognised in each list, with the group of the list."""
 
 
 @expand_options
@@ -94,28 +97,16 @@ def compare(
     read_lists = make_list_reader(reference, list_options, transcripts=True)
     normalise, counting = choose_normaliser(normaliser, None), counting_options.settings()
     rejected = Rejections()
-    systems: dict[str, Mapping[ListKey, tuple[RecognisedText, str]]] = {}
-    for file in names:
-        lists = collect_lists(read_lists(file), rejected)
-        if weights and (unordered := [nbest for nbest in lists if not is_rescored(nbest)]):
-            check_streams(unordered, weights, list_options.streams)
-        systems[file] = recognise(lists, normalise, counting, weights, rejected)
-        if not systems[file]:
-            rejected.report(SEE_JSON)
-            raise FormatError("no list could be evaluated", file=file)
+    systems = [
+        recognise_file(file, read_lists(file), normalise, counting, weights, rejected) for file in names
+    ]
     rejected.report(SEE_JSON)
-    shared = find_shared_lists(list(systems.values()))
+    shared = find_shared_lists(systems)
     if not shared:
         raise ConfigError("the files share no list with the same id and reference: nothing to compare")
-    groups = find_groups([[lists[key][1] for key in shared] for lists in systems.values()])
-    if by == "group" and groups is None:
-        raise ConfigError("--by group: the lists have fewer than two groups; name them with --groups")
-    short_names = dict(zip(names, shorten_names(names), strict=True))
-    texts = {short_names[file]: [lists[key][0] for key in shared] for file, lists in systems.items()}
-    comparison = compare_pairwise(
-        texts, groups, by_group=groups is not None and by != "list", tests=test_names
-    )
-    others = {short_names[file]: len(lists) - len(shared) for file, lists in systems.items()}
+    short_names = shorten_names(names)
+    comparison = compare_shared(dict(zip(short_names, systems, strict=True)), shared, by, test_names)
+    others = {name: len(lists) - len(shared) for name, lists in zip(short_names, systems, strict=True)}
     if export:
         export_pairs(comparison, export)
     if as_json:
@@ -127,6 +118,25 @@ def compare(
         print_comparison(comparison, counting.unit, len(shared), others)
     if rejected:
         raise typer.Exit(SOME_REJECTED)
+
+
+def compare_shared(
+    systems: Mapping[str, RecognisedLists],
+    shared: Sequence[ListKey],
+    by: Unit | None,
+    tests: Sequence[RankTestName],
+) -> PairwiseComparison:
+    """Compare systems on their shared lists.
+
+    Raises:
+        ConfigError: groups are to be drawn, but there are fewer than two.
+    """
+    groups = find_groups([[lists[key][1] for key in shared] for lists in systems.values()])
+    if by == "group" and groups is None:
+        raise ConfigError("--by group: the lists have fewer than two groups; name them with --groups")
+    texts = {name: [lists[key][0] for key in shared] for name, lists in systems.items()}
+    by_group = groups is not None and by != "list"
+    return compare_pairwise(texts, groups, by_group=by_group, tests=tests)
 
 
 def parse_tests(tests: str) -> tuple[RankTestName, ...]:
@@ -146,17 +156,26 @@ def parse_tests(tests: str) -> tuple[RankTestName, ...]:
     return tuple(name for name in known if name in names)
 
 
-def recognise(
-    lists: Sequence[NBestList],
+def recognise_file(
+    file: str,
+    lists: Lists,
     normaliser: Normaliser,
     counting: CountingSettings,
     first_pass: Weights | None,
     rejected: Rejections,
-) -> dict[ListKey, tuple[RecognisedText, str]]:
-    """Count the errors of the text that a system chose in each list; with the group of the list."""
+) -> RecognisedLists:
+    """Count the errors of the text that a system chose in each list of a file; with the group of the list.
+
+    Raises:
+        ConfigError: weights of the first pass name a score that the lists do not have.
+        FormatError: no list can be evaluated; reports the rejected ones first.
+    """
     normalise = normaliser.normalise
+    good = collect_lists(lists, rejected)
+    if first_pass and (unordered := [nbest for nbest in good if not is_rescored(nbest)]):
+        check_streams(unordered, first_pass, None)
     recognised = []
-    for nbest in lists:
+    for nbest in good:
         try:
             is_ordered = first_pass is None or is_rescored(nbest)
             chosen = 0 if is_ordered else find_first_pass(nbest, normalise, first_pass)
@@ -165,6 +184,9 @@ def recognise(
             rejected.add(error)
             continue
         recognised.append((nbest.id, normalise(nbest.reference or ""), (text, nbest.group)))
+    if not recognised:
+        rejected.report(SEE_JSON)
+        raise FormatError("no list could be evaluated", file=file)
     return index_lists(recognised)
 
 
