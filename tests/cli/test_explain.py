@@ -69,8 +69,10 @@ def test_errors_and_alignments_of_a_row(run, bundle, lists):
     assert "errors of ngram" in run("evaluate", lists, *options, "--system", "ngram")[1]
     code, _, err = run("evaluate", lists, *options, "--system", "ngrams")
     assert (code, "--system 'ngrams': expected one of 'first pass'" in err) == (2, True)
-    code, out, _ = run("evaluate", lists, "--bundle", bundle, "-w", "lm:mixture=30", "--errors", "--json")
-    (errors,) = json.loads(out)["errors"]
+    data = json.loads(run("evaluate", lists, *options, "--json")[1])
+    assert [aligned["id"] for aligned in data["alignments"]] == ["u1"]
+    assert data["alignments"][0]["rescored"][0] == ["the", "the"]
+    (errors,) = data["errors"]
     assert (errors["system"], errors["words_broken"]) == ("mixture", 0)
     assert errors["words_fixed"] >= 4
 

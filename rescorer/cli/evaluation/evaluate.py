@@ -113,19 +113,24 @@ def evaluate(
 
 
 def _show(evaluation: Evaluation, analysis: AnalysisOptions, by_group: bool, as_json: bool) -> None:
-    analyses = (
-        [(part, evaluation.analyse(part, analysis.system)) for part in evaluation.parts]
-        if analysis.errors
-        else []
-    )
+    parts, system = evaluation.parts, analysis.system
+    analyses = [(part, evaluation.analyse(part, system)) for part in parts] if analysis.errors else []
+    aligned = [(part, evaluation.align(part, system)) for part in parts] if analysis.alignments else []
     if as_json:
-        errors = [{"file": part.file + part.suffix, **found.to_dict()} for part, found in analyses]
-        data = evaluation.to_dict() | ({"errors": errors} if analysis.errors else {})
+        data = evaluation.to_dict()
+        if analysis.errors:
+            data["errors"] = [{"file": part.label, **found.to_dict()} for part, found in analyses]
+        if analysis.alignments:
+            data["alignments"] = [
+                {"file": part.label, **item.to_dict()}
+                for part, lists in aligned
+                for item in lists
+                if item.has_errors
+            ]
         typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
         return
     print_evaluation(evaluation, by_group)
     for _, found in analyses:
         print_errors(found, evaluation.counting.unit)
-    if analysis.alignments:
-        for part in evaluation.parts:
-            print_alignments(evaluation.align(part, analysis.system))
+    for _, lists in aligned:
+        print_alignments(lists)

@@ -54,6 +54,11 @@ class FileResults:
     verdicts: Sequence[Verdict]
     oracle_by_depth: Mapping[int, WordErrors]
 
+    @property
+    def label(self) -> str:
+        """The file, and which of its lists if not those of most rows."""
+        return self.file + self.suffix
+
 
 @dataclass
 class Evaluation:
@@ -184,7 +189,7 @@ class Evaluation:
                 for part in self.parts
             ],
             "oracle_by_depth": {
-                part.file + part.suffix: {
+                part.label: {
                     str(depth): to_percent(counts.rate) for depth, counts in part.oracle_by_depth.items()
                 }
                 for part in self.parts

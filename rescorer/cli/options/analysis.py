@@ -31,12 +31,6 @@ class AnalysisOptions:
         str | None,
         typer.Option(
             metavar="ROW",
-            help="Row of the table that --errors and --alignments are about; default: the last one in which "
-            "language models decide.",
+            help="Row that --errors and --alignments are about; default: the last language model.",
         ),
     ] = None
-
-    @property
-    def is_set(self) -> bool:
-        """Whether anything about errors is printed."""
-        return self.errors or self.alignments

@@ -29,7 +29,7 @@ def print_alignments(lists: Iterable[AlignedList]) -> None:
     width = make_console().width
     print_out("", legend())
     for aligned in lists:
-        if any(pair.kind != "correct" for pair in (*aligned.before, *aligned.after)):
+        if aligned.has_errors:
             print_out(*render_alignment(aligned, width))
 
 

@@ -93,7 +93,7 @@ def _print_remarks(evaluation: Evaluation) -> None:
 def _print_verdicts(evaluation: Evaluation, part: FileResults) -> None:
     several = len(evaluation.parts) > 1
     for verdict in part.verdicts:
-        prefix = f"{part.file}{part.suffix}: " if several else ""
+        prefix = f"{part.label}: " if several else ""
         print_out(f"verdict: {prefix}{verdict.sentence()}")
 
 

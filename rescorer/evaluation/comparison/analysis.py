@@ -37,6 +37,18 @@ class AlignedList:
     before: Alignment
     after: Alignment
 
+    @property
+    def has_errors(self) -> bool:
+        return any(pair.kind != "correct" for pair in (*self.before, *self.after))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert to JSON data: pairs of a reference word and a recognised word, null for a gap."""
+        return {
+            "id": self.id,
+            "first_pass": [list(pair) for pair in self.before],
+            "rescored": [list(pair) for pair in self.after],
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class ErrorAnalysis:
