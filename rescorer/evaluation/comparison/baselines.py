@@ -35,13 +35,13 @@ class Baselines:
 
     rows: list[Row]
     notes: list[str]
-    """Which rows are missing because they equal the first pass, or because they lack scores."""
+    """Which rows are missing because they equal an earlier one, or because they lack scores."""
 
 
 def build_baselines(
     scored: Sequence[ScoredList], word_only: Weights | None = None, *, with_tuning: bool = False
 ) -> Baselines:
-    """Build the rows that need no language model; those that choose as the first pass become a note.
+    """Build the rows that need no language model; one that chooses as an earlier one becomes a note.
 
     Args:
         word_only: weights of ``drop_models``; None for no row with a word weight.
@@ -63,7 +63,7 @@ def build_baselines(
         rows += _build_word_rows(scored, word_only, with_tuning)
     kept, notes = _fold_equal([first, *rows])
     if not has_scores:
-        notes.append(f"no row {MERGED!r}: --first-pass must say which scores the recogniser ranked by")
+        notes.append(f"no row {MERGED!r}: it needs the scores that the recogniser ranked by (--first-pass)")
     return Baselines(kept, notes)
 
 

@@ -64,19 +64,25 @@ def compare_systems(
     baselines = build_baselines(scored, word_only, with_tuning=with_tuning)
     rows, notes = list(baselines.rows), list(baselines.notes)
     for name, weights in systems.items():
-        rows.append(build_row(name, "model", scored, (order_by_weights(item, weights) for item in scored)))
+        by_list = [weights] * len(scored)
+        rows.append(_build_model_row(name, scored, by_list))
         if with_tuning:
-            tuned = choose_held_out_weights(scored, weights)
-            orders = (order_by_weights(*pair) for pair in zip(scored, tuned, strict=True))
-            rows.append(build_row(f"{name}, {TUNED}", "model", scored, orders, held_out=True))
+            by_list = choose_held_out_weights(scored, weights)
+            rows.append(_build_model_row(f"{name}, {TUNED}", scored, by_list, held_out=True))
     if systems:
-        name, weights = list(systems.items())[-1]
-        weights_by_list = tuned if with_tuning else [weights] * len(scored)
         try:
-            rows.append(_build_risk_row(rows[-1], scored, weights_by_list))
+            rows.append(_build_risk_row(rows[-1], scored, by_list))
         except LimitExceeded as error:
             notes.append(f"no row {RISK!r}: {error}")
     return Comparison(scored, rows[0], [*rows, build_oracle(scored)], notes)
+
+
+def _build_model_row(
+    name: str, scored: Sequence[ScoredList], weights: Sequence[Weights], *, held_out: bool = False
+) -> Row:
+    """Rank each list by the weights for it."""
+    orders = (order_by_weights(*pair) for pair in zip(scored, weights, strict=True))
+    return build_row(name, "model", scored, orders, held_out=held_out)
 
 
 def _build_risk_row(row: Row, scored: Sequence[ScoredList], weights: Sequence[Weights]) -> Row:

@@ -104,7 +104,7 @@ def test_merging_needs_the_scores_of_the_first_pass():
     lists = [replace(make_list(1, TRUNCATED), streams={})]
     baselines = build_baselines(score(lists))
     assert [row.name for row in baselines.rows] == ["first pass", "empty left out"]
-    assert "no row 'merged only': --first-pass must say" in baselines.notes[0]
+    assert "no row 'merged only': it needs the scores" in baselines.notes[0]
 
 
 def test_word_weight_only_keeps_the_score_of_the_recogniser():
