@@ -134,6 +134,7 @@ def test_unknown_system_is_an_error_with_a_hint():
 
 def test_data_is_json():
     _, data = describe()
+    assert 'id="weights"' in render_html(data)
     assert json.loads(json.dumps(data.to_dict(), allow_nan=False))["title"] == "Title"
 
 

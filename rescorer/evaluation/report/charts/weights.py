@@ -46,9 +46,9 @@ def draw_weight_curve(curve: WeightCurve, reference_words: int, rate_name: str) 
     plot.point(
         curve.chosen, chosen_rate, "series-2", f"{curve.weight} = {curve.chosen:g}: {chosen_rate:.2f} %"
     )
-    folds = f" The folds chose {min(curve.fold_values):.4g} to {max(curve.fold_values):.4g}." * bool(
-        curve.fold_values
-    )
+    folds = ""
+    if curve.fold_values:
+        folds = f" The folds chose {min(curve.fold_values):.4g} to {max(curve.fold_values):.4g}."
     return plot.render(
         f"{rate_name} by the weight {curve.weight}: {chosen_rate:.2f} % at the chosen value "
         f"{curve.chosen:.4g}, at least {floor:.2f} % between {low:.4g} and {high:.4g}.{folds}"
