@@ -24,7 +24,8 @@ WIDTH = 80
 STARTER = REPOSITORY / "models" / "starter" / "1"
 WEIGHTED = ("--bundle", STARTER, "--weights", "pocketsphinx")
 TABLE_USERS = {
-    "bench", "comparison", "error_analysis", "error_rates", "explanation", "inspection", "score", "command",
+    "bench", "calibration", "combination", "comparison", "error_analysis", "error_rates", "explanation",
+    "inspection", "pairs", "score", "command",
     "rescorer_training bench", "bundle", "complete", "interpolate", "ngram", "perplexity", "run",
 }  # fmt: skip
 """Modules that make tables; each of them is rendered below."""
@@ -92,12 +93,24 @@ def test_every_module_that_makes_tables_is_tested():
         ("explain", WEIGHTED),
         ("explain", ("demo-003", *WEIGHTED, "--merge")),
         ("inspect", WEIGHTED),
+        ("calibrate", (*WEIGHTED, "-o", "{folder}/calibrated.json")),
+        ("compare", ("{folder}/other.jsonl", "--tests", "sign,wilcoxon")),
         ("tune", (*WEIGHTED, "--groups", r"demo-0(\d)", "-o", "{folder}/weights.json")),
     ],
 )
 def test_tables_of_lists_fit(narrow, demo, command, options):
     n_cells = narrow(command, demo / "lists.jsonl", *(str(option).format(folder=demo) for option in options))
-    assert n_cells >= 18
+    assert n_cells >= 10
+
+
+@pytest.mark.slow
+def test_tables_of_combinations_fit(narrow, demo):
+    for name in ("lists", "other"):  # their references as the texts of two systems
+        lists = map(json.loads, (demo / f"{name}.jsonl").read_text().splitlines())
+        lines = [f"{item['reference']} ({item['id']})\n" for item in lists]
+        (demo / f"{name}.trn").write_text("".join(lines))
+    files = demo / "lists.trn", demo / "other.trn"
+    assert narrow("combine", *files, "--reference", demo / "lists.trn", "-o", demo / "combined.jsonl") >= 10
 
 
 @pytest.mark.slow
