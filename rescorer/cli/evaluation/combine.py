@@ -27,6 +27,8 @@ from rescorer.decision import rover
 from rescorer.errors import ConfigError, FormatError, LimitExceeded
 from rescorer.evaluation.combination.report import CombinationReport, judge_settings, tune_and_judge
 from rescorer.evaluation.combination.utterances import Utterance, join_systems
+from rescorer.evaluation.error_rate.report import to_percent
+from rescorer.evaluation.figures import interval_to_list
 from rescorer.evaluation.tuning.folds import choose_folds
 from rescorer.formats.registry import choose
 from rescorer.trie import Words
@@ -192,8 +194,8 @@ def to_dict(report: CombinationReport) -> dict[str, Any]:
     systems = [
         {
             "name": name,
-            "wer": round(100 * row.rate, 4),
-            "interval": [round(100 * row.interval.low, 4), round(100 * row.interval.high, 4)],
+            "wer": to_percent(row.rate),
+            "interval": interval_to_list(row.interval),
             "errors": row.errors,
             "reference_words": row.reference_words,
         }
@@ -201,8 +203,8 @@ def to_dict(report: CombinationReport) -> dict[str, Any]:
     ]
     gain = {
         "over": report.best_system,
-        "points": 100 * report.gain.gain,
-        "interval": [100 * report.gain.interval.low, 100 * report.gain.interval.high],
+        "points": to_percent(report.gain.gain),
+        "interval": interval_to_list(report.gain.interval),
         "p_value": report.gain.p_value,
     }
     tuned = None if report.tuned is None else asdict(report.tuned)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from rescorer.cli.render.tables import FoldingTable
 from rescorer.evaluation.calibration.fitting import CONSTANT
 from rescorer.evaluation.calibration.judging import SURE, Judgement, Measures
+from rescorer.evaluation.figures import format_signed
 
 
 def render_measures(judgements: Mapping[str, Judgement]) -> FoldingTable:
@@ -45,7 +46,7 @@ def summarise(judgements: Mapping[str, Judgement]) -> Iterator[str]:
     """Yield a verdict for each kind of claim."""
     for name, judgement in judgements.items():
         gain = judgement.gain
-        margin = f"{gain.gain:+.3f} ± {gain.interval.half_width:.3f} nats per {name}, held out"
+        margin = f"{format_signed(gain.gain, 3)} ± {gain.interval.half_width:.3f} nats per {name}, held out"
         if judgement.helps:
             how = f"{judgement.kind}, temperature {judgement.fitted.temperature:.3g}"
             yield f"{name}: calibrated ({how}); better than a constant by {margin}"

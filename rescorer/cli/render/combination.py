@@ -6,21 +6,22 @@ from collections.abc import Iterator
 
 from rescorer.cli.render.tables import FoldingTable
 from rescorer.evaluation.combination.report import CombinationReport
+from rescorer.evaluation.figures import describe_p, format_gain, format_interval, format_percent
 
 
 def render_combination(report: CombinationReport) -> FoldingTable:
     """Render one row per system and vote."""
     table = FoldingTable("system", "WER %", "95 % interval", "errors", "words")
     for name, row in report.rows.items():
-        interval = f"{100 * row.interval.low:.2f} to {100 * row.interval.high:.2f}"
-        table.add_row(name, f"{100 * row.rate:.2f}", interval, str(row.errors), str(row.reference_words))
+        counts = (str(row.errors), str(row.reference_words))
+        table.add_row(name, format_percent(row.rate), format_interval(row.interval), *counts)
     return table
 
 
 def summarise(report: CombinationReport) -> Iterator[str]:
     """Yield the verdict and, if they were tuned, the options for other utterances."""
     gain = report.gain
-    margin = f"{100 * gain.gain:+.2f} ± {100 * gain.interval.half_width:.2f} points, p = {gain.p_value:.2g}"
+    margin = f"{format_gain(gain)} points, {describe_p(gain.p_value)}"
     name = report.best_system
     if gain.lower_bound > 0:
         yield f"the combination is better than {name}, the best system: {margin}"

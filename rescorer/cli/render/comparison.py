@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 from rescorer.cli.evaluation.evaluation import Evaluation, FileResults
@@ -10,8 +9,7 @@ from rescorer.cli.render.error_rates import Cells, format_cells, render_error_ra
 from rescorer.cli.render.exports import write_export
 from rescorer.cli.render.tables import FoldingTable, print_out
 from rescorer.evaluation.comparison.results import Result
-from rescorer.evaluation.comparison.verdict import format_p, format_signed
-from rescorer.evaluation.error_rate.report import PERCENT_DECIMALS
+from rescorer.evaluation.figures import format_interval, format_p, format_percent, format_signed
 
 
 def print_evaluation(evaluation: Evaluation, by_group: bool) -> None:
@@ -38,10 +36,9 @@ def statistics_cells(result: Result) -> Cells:
 
     The oracle gets no p-value: it knows the references.
     """
-    gain, interval = result.gain, result.interval
-    is_known = math.isfinite(interval.high)
+    gain = result.gain
     cells = {
-        "interval": f"{percent(interval.low)}–{percent(interval.high)}" if is_known else "-",
+        "interval": format_interval(result.interval),
         "gain": "-",
         "gain interval": "-",
         "p": "-",
@@ -49,16 +46,11 @@ def statistics_cells(result: Result) -> Cells:
     if gain is None:
         return cells
     cells["gain"] = format_signed(100 * gain.gain)
-    if math.isfinite(gain.interval.low) and result.row.kind != "oracle":
+    if gain.interval.is_finite and result.row.kind != "oracle":
         low, high = (format_signed(100 * end) for end in (gain.interval.low, gain.interval.high))
         cells["gain interval"] = f"{low} to {high}"
         cells["p"] = format_p(gain.p_value)
     return cells
-
-
-def percent(share: float) -> str:
-    """A share in percent with the usual decimals."""
-    return f"{100 * share:.{PERCENT_DECIMALS}f}"
 
 
 def export_rows(evaluation: Evaluation, path: Path) -> None:
@@ -100,6 +92,6 @@ def _print_verdicts(evaluation: Evaluation, part: FileResults) -> None:
 def _render_oracle(part: FileResults) -> FoldingTable:
     """The oracle's error rate, if only the first hypotheses of each list were there."""
     table = FoldingTable("oracle of the first", *map(str, part.oracle_by_depth))
-    rates = (percent(counts.rate) for counts in part.oracle_by_depth.values())
+    rates = (format_percent(counts.rate) for counts in part.oracle_by_depth.values())
     table.add_row("error rate %", *rates)
     return table

@@ -13,9 +13,17 @@ from typing import Any
 from rescorer.cli.render.exports import write_export
 from rescorer.cli.render.tables import FoldingTable, make_text_grid, print_out
 from rescorer.evaluation.comparison.pairwise import ComparedPair, ComparedSystem, PairwiseComparison
-from rescorer.evaluation.comparison.verdict import format_p, format_signed, gain_to_dict
 from rescorer.evaluation.error_rate.report import to_percent
-from rescorer.evaluation.statistics.bootstrap import Interval
+from rescorer.evaluation.figures import (
+    describe_p,
+    format_gain,
+    format_half_width,
+    format_interval,
+    format_p,
+    format_percent,
+    gain_to_dict,
+    interval_to_list,
+)
 
 PAIR_COLUMN = "pair"
 TEST_HEADINGS = {"bootstrap": "p", "matched_pairs": "MAPSSWE p", "sign": "sign p", "wilcoxon": "Wilcoxon p"}
@@ -80,7 +88,7 @@ def name_pair(pair: ComparedPair) -> str:
 
 def pair_cells(comparison: PairwiseComparison, pair: ComparedPair) -> dict[str, str]:
     """The gain with its interval and the p-values, by heading; corrected ones if there are several pairs."""
-    cells = {"gain": f"{format_signed(100 * pair.gain.gain)} ± {_half_width(pair.gain.interval)}"}
+    cells = {"gain": format_gain(pair.gain)}
     for test, p_value in pair.p_values.items():
         cells[TEST_HEADINGS[test]] = format_p(p_value)
         if len(comparison.pairs) > 1:
@@ -99,10 +107,9 @@ def describe_pair(pair: ComparedPair, unit: str) -> str:
         return f"{pair.system} has the same errors as {pair.baseline} in every {unit}"
     if not math.isfinite(pair.gain.standard_error):
         return f"{pair.system} differs from {pair.baseline} in too few {unit}s ({changed}) for any test"
-    points = f"{100 * abs(pair.gain.gain):.2f} ± {_half_width(pair.gain.interval)} points"
+    points = f"{format_percent(abs(pair.gain.gain))} ± {format_half_width(pair.gain.interval)} points"
     direction = "more" if pair.gain.gain < 0 else "fewer"
-    p_value = format_p(pair.corrected["bootstrap"])
-    p_text = f"p < {p_value[1:]}" if p_value.startswith("<") else f"p = {p_value}"
+    p_text = describe_p(pair.corrected["bootstrap"])
     sentence = f"{pair.system} has {points} {direction} errors than {pair.baseline}: "
     if pair.verdict != "not beyond chance":
         return sentence + f"more than chance ({p_text})"
@@ -131,7 +138,7 @@ def _system_to_dict(system: ComparedSystem) -> dict[str, Any]:
     return {
         "name": system.name,
         "wer": to_percent(total.rate),
-        "wer_interval": _interval_to_list(system.interval),
+        "wer_interval": interval_to_list(system.interval),
         "errors": total.errors,
         "substitutions": total.substitutions,
         "deletions": total.deletions,
@@ -160,19 +167,7 @@ def _pair_to_dict(pair: ComparedPair) -> dict[str, Any]:
     }
 
 
-def _interval_to_list(interval: Interval) -> list[float | None] | None:
-    if not math.isfinite(interval.high):
-        return None
-    return [to_percent(interval.low), to_percent(interval.high)]
-
-
 def _system_cells(system: ComparedSystem) -> tuple[str, ...]:
-    low, high = 100 * system.interval.low, 100 * system.interval.high
-    interval = f"{low:.2f}–{high:.2f}" if math.isfinite(high) else "-"
     total = system.total
     counts = (total.substitutions, total.deletions, total.insertions, total.reference_words)
-    return (f"{100 * total.rate:.2f}", interval, *map(str, counts))
-
-
-def _half_width(interval: Interval) -> str:
-    return f"{100 * interval.half_width:.2f}" if math.isfinite(interval.high) else "∞"
+    return (format_percent(total.rate), format_interval(system.interval), *map(str, counts))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 from rescorer.evaluation.comparison.row import Row
 from rescorer.evaluation.comparison.significance import Significance
 from rescorer.evaluation.comparison.systems import Comparison
-from rescorer.evaluation.comparison.verdict import gain_to_dict
-from rescorer.evaluation.error_rate.report import to_percent
+from rescorer.evaluation.figures import gain_to_dict, interval_to_list
 from rescorer.evaluation.statistics.bootstrap import Gain, Interval
 
 
@@ -26,12 +24,11 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to JSON data; rates in percent, intervals null if the lists say nothing about them."""
-        low, high = self.interval.low, self.interval.high
         return {
             **self.row.report.to_dict(),
             "kind": self.row.kind,
             "held_out": self.row.held_out,
-            "wer_interval": [to_percent(low), to_percent(high)] if math.isfinite(high) else None,
+            "wer_interval": interval_to_list(self.interval),
             **(gain_to_dict(self.gain) if self.gain else NO_GAIN),
         }
 

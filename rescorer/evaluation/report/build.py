@@ -219,8 +219,7 @@ def choose_mark(p_value: float) -> str:
 
 def _to_range(interval: Interval) -> Range | None:
     """An interval in percent; None if it is infinite."""
-    ends = 100.0 * interval.low, 100.0 * interval.high
-    return ends if all(map(math.isfinite, ends)) else None
+    return (100.0 * interval.low, 100.0 * interval.high) if interval.is_finite else None
 
 
 def describe_counting(counting: CountingSettings) -> str:

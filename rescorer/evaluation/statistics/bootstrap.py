@@ -34,6 +34,10 @@ class Interval:
     high: float
 
     @property
+    def is_finite(self) -> bool:
+        return math.isfinite(self.low) and math.isfinite(self.high)
+
+    @property
     def half_width(self) -> float:
         """Half of the distance between the ends: the number after ±."""
         return (self.high - self.low) / 2

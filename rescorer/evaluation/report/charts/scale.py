@@ -7,6 +7,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rescorer.evaluation.figures import format_number
+
 STEPS = (1.0, 2.0, 5.0, 10.0)
 """Distances between ticks, up to a power of ten."""
 MAX_DECIMALS = 9
@@ -77,17 +79,6 @@ def format_ticks(ticks: Sequence[float]) -> list[str]:
     while decimals < MAX_DECIMALS and any(abs(tick - round(tick, decimals)) > 0.01 * gap for tick in ticks):
         decimals += 1
     return [format_number(tick, decimals) for tick in ticks]
-
-
-def format_number(value: float, decimals: int) -> str:
-    """Fixed decimals, thousands separated by commas, and a true minus sign.
-
-    >>> format_number(-1234.5, 1)
-    '−1,234.5'
-    """
-    text = f"{value:,.{decimals}f}"
-    is_zero = not any(digit in text for digit in "123456789")
-    return text.lstrip("-") if is_zero else text.replace("-", "−")
 
 
 def padded(low: float, high: float, share: float = 0.06) -> tuple[float, float]:

@@ -1,0 +1,106 @@
+"""Write rates, gains, intervals and p-values, as text for tables and sentences and as JSON data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rescorer.evaluation.error_rate.report import PERCENT_DECIMALS, to_percent
+from rescorer.evaluation.statistics.bootstrap import Gain, Interval
+
+MIN_P = 0.001
+"""Smaller p-values are shown as less than this."""
+
+
+def format_number(value: float, decimals: int = PERCENT_DECIMALS) -> str:
+    """Fixed decimals, thousands separated by commas, and a true minus sign, which zero does not have.
+
+    >>> format_number(-1234.5, 1), format_number(-0.001)
+    ('−1,234.5', '0.00')
+    """
+    text = f"{value:,.{decimals}f}"
+    return text.lstrip("-") if _is_zero(text) else text.replace("-", "−")
+
+
+def format_signed(value: float, decimals: int = PERCENT_DECIMALS) -> str:
+    """As ``format_number``, with a plus sign if the number is positive.
+
+    >>> format_signed(1.234), format_signed(-0.5), format_signed(0.001)
+    ('+1.23', '−0.50', '0.00')
+    """
+    text = format_number(value, decimals)
+    return f"+{text}" if value > 0 and not _is_zero(text) else text
+
+
+def _is_zero(text: str) -> bool:
+    return not any(digit in text for digit in "123456789")
+
+
+def format_percent(share: float) -> str:
+    """A share in percent, without the sign %.
+
+    >>> format_percent(0.12345)
+    '12.35'
+    """
+    return f"{100 * share:.{PERCENT_DECIMALS}f}"
+
+
+def format_interval(interval: Interval) -> str:
+    """The ends of the interval of a rate in percent; a dash if the lists say nothing about them.
+
+    >>> format_interval(Interval(0.1, 0.2)), format_interval(Interval(0.0, math.inf))
+    ('10.00–20.00', '-')
+    """
+    if not interval.is_finite:
+        return "-"
+    return f"{format_percent(interval.low)}–{format_percent(interval.high)}"
+
+
+def format_half_width(interval: Interval) -> str:
+    """The number after ± in percentage points.
+
+    >>> format_half_width(Interval(-0.01, 0.03)), format_half_width(Interval(-math.inf, math.inf))
+    ('2.00', '∞')
+    """
+    return format_percent(interval.half_width) if interval.is_finite else "∞"
+
+
+def format_gain(gain: Gain) -> str:
+    """A gain in percentage points with half of its interval.
+
+    >>> format_gain(Gain(-0.001, Interval(-0.007, 0.005), 0.7, 9))
+    '−0.10 ± 0.60'
+    """
+    return f"{format_signed(100 * gain.gain)} ± {format_half_width(gain.interval)}"
+
+
+def format_p(p_value: float) -> str:
+    """A p-value with three decimals, or its upper limit if it is smaller than these can show.
+
+    >>> format_p(0.0424), format_p(0.0001)
+    ('0.042', '<0.001')
+    """
+    return f"<{MIN_P}" if p_value < MIN_P else f"{p_value:.3f}"
+
+
+def describe_p(p_value: float) -> str:
+    """A p-value as an equation, for sentences.
+
+    >>> describe_p(0.0424), describe_p(0.0001)
+    ('p = 0.042', 'p < 0.001')
+    """
+    text = format_p(p_value)
+    return f"p < {text[1:]}" if text.startswith("<") else f"p = {text}"
+
+
+def interval_to_list(interval: Interval) -> list[float | None] | None:
+    """Convert an interval of rates to JSON data: its ends in percent, or null if they are infinite."""
+    return [to_percent(interval.low), to_percent(interval.high)] if interval.is_finite else None
+
+
+def gain_to_dict(gain: Gain) -> dict[str, Any]:
+    """Convert a gain to JSON data; rates in percent, the interval null if it is infinite."""
+    return {
+        "gain": to_percent(gain.gain),
+        "gain_interval": interval_to_list(gain.interval),
+        "p_value": float(f"{gain.p_value:.3g}"),
+    }
