@@ -20,7 +20,7 @@ from rescorer.lm.base import EdgeScores
 from rescorer.lm.mixture import mix_scores
 from rescorer.profiling import Phase, phase
 from rescorer.ranking import Ranking, find_empty, ranking
-from rescorer.score_combination import MIXTURE, OOV, WORDS, totals
+from rescorer.score_combination import EMPTY, MIXTURE, OOV, WORDS, totals
 from rescorer.trie import HypothesisTrie, Words
 from rescorer.types import (
     Calibration,
@@ -55,7 +55,7 @@ class ListRanker:
 
     def __init__(self, bundle: Bundle) -> None:
         self.bundle = bundle
-        self._reserved_names = frozenset({*bundle.model_kinds, MIXTURE, WORDS, OOV})
+        self._reserved_names = frozenset({*bundle.model_kinds, MIXTURE, WORDS, OOV, EMPTY})
         self._normalise = bundle.normaliser.normalise
 
     def effective_weights(self, weights: Weights | None) -> Weights:

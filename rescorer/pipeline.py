@@ -18,6 +18,7 @@ from rescorer.errors import ConfigError, InputError, InvalidList, quote
 from rescorer.list_ranker import ListRanker, PreparedList
 from rescorer.lm import CONTEXT_CACHE_BYTES
 from rescorer.lm.base import EdgeScores, LanguageModel
+from rescorer.lm.mixture import mix_scores
 from rescorer.model_loading import load_bundle_models
 from rescorer.profiling import Phase, phase
 from rescorer.score_combination import MIXTURE, OOV
@@ -165,6 +166,32 @@ class Rescorer:
             batch_scores = self.ranker.text_scores(batch_texts, batch_words, trie, scores, weights)
             answers.update(zip(indices, batch_scores, strict=True))
         return [answers[i] for i in range(len(texts))]
+
+    def mixture_log_probs(
+        self, lists: Sequence[NBestList], mixtures: Sequence[Mapping[str, float]]
+    ) -> np.ndarray:
+        """Mix the models' scores word by word under several interpolation weights.
+
+        Args:
+            lists: lists with N hypotheses in total.
+            mixtures: G interpolation weights by model name, each with sum 1.
+
+        Returns:
+            (G, N) float64, log-probabilities of the mixtures in nats.
+
+        Raises:
+            InvalidList: a list cannot be scored.
+        """
+        prepared = [self.ranker.prepare(nbest, Weights()) for nbest in lists]
+        words = [hypothesis for item in prepared for hypothesis in item.words]
+        contexts = [item.context for item in prepared for _ in item.words]
+        partial = np.array([h.partial for nbest in lists for h in nbest.hypotheses], dtype=bool)
+        log_probs = np.zeros((len(mixtures), len(words)))
+        for indices, trie, scores in self._score_batches(words, contexts):
+            rows = np.array(indices)
+            for row, mixture in enumerate(mixtures):
+                log_probs[row, rows] = trie.sum_paths(mix_scores(scores, mixture), partial[rows])
+        return log_probs
 
     def _sentence_sums(self, lists: Sequence[PreparedList], weights: Weights) -> dict[str, np.ndarray]:
         """Return ``ListRanker.sentence_sums`` of all hypotheses of some lists, in input order."""

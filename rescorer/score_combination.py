@@ -14,12 +14,17 @@ from rescorer.types import MAXIMUM, Calibration, ConfidenceMap, DecisionRule, We
 
 WORDS, OOV = "words", "oov"
 """Component names of the two counts of a hypothesis: its words, and its out-of-vocabulary words."""
+EMPTY = "empty"
+"""Component name of the indicator of hypotheses without words. It follows from ``words`` and is not
+stored."""
 MIXTURE = "mixture"
 """Component name of the word-level mixture of the language models."""
 
 
 def totals(components: Mapping[str, np.ndarray], weights: Weights) -> np.ndarray:
-    """Compute Σ_k w_k·s_k + Σ_m w_m·LM_m + w_word·n_words + w_oov·n_oov for each hypothesis of a list.
+    """Compute the total of each hypothesis of a list.
+
+    Σ_k w_k·s_k + Σ_m w_m·LM_m + w_word·n_words + w_oov·n_oov, plus w_empty if there are no words.
 
     Args:
         components: (H,) float64 by name: streams, LMs, ``words`` and ``oov``. Components whose weight is 0
@@ -32,13 +37,21 @@ def totals(components: Mapping[str, np.ndarray], weights: Weights) -> np.ndarray
     with np.errstate(over="ignore", invalid="ignore"):
         for name, weight in weights_by_component(weights).items():
             if weight != 0.0:  # components of weight 0 may be missing
-                total += weight * components[name]
+                total += weight * get_component(components, name)
     return total
 
 
 def weights_by_component(weights: Weights) -> dict[str, float]:
     """The weight of each component of a total, by the name of the component."""
-    return {**weights.streams, **weights.lm, WORDS: weights.word, OOV: weights.oov}
+    empty = {EMPTY: weights.empty} if weights.empty else {}
+    return {**weights.streams, **weights.lm, WORDS: weights.word, OOV: weights.oov, **empty}
+
+
+def get_component(components: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+    """A component of a list, (H,) float64; 1 for hypotheses without words if it is ``empty``."""
+    if name == EMPTY and name not in components:
+        return (components[WORDS] == 0).astype(np.float64)
+    return components[name]
 
 
 def parse_weights(values: Mapping[str, Any]) -> Weights:
@@ -59,12 +72,14 @@ def parse_weights(values: Mapping[str, Any]) -> Weights:
             checked[name] = tuple(str(fingerprint) for fingerprint in value)
         elif name == "calibration":
             checked[name] = parse_calibration(value)
-        elif name in ("word", "oov"):
+        elif name in ("word", "oov", "empty"):
             checked[name] = _parse_finite(value, name)
         elif name == "decision":
             checked[name] = parse_decision(value)
         elif not isinstance(value, Mapping):
             raise ConfigError(f"weights.{name} is {value!r}; expected an object of numbers by name")
+        elif name == "tuned_with":
+            checked[name] = {str(key): bool(flag) for key, flag in value.items()}
         else:
             checked[name] = {
                 str(key): _parse_finite(number, f'{name}["{key}"]') for key, number in value.items()
@@ -148,8 +163,7 @@ def _parse_finite(value: Any, name: str) -> float:
 def weights_to_dict(weights: Weights) -> dict[str, Any]:
     """Convert weights to plain data that ``parse_weights`` reads back.
 
-    A decision rule that is the maximum, and a calibration that is None, are left out, so that versions
-    without these read the weights too.
+    What has its default is left out if older versions do not know it, so that they read the weights too.
     """
     plain = {field.name: getattr(weights, field.name) for field in fields(weights)}
     decision, calibration = plain.pop("decision"), plain.pop("calibration")
@@ -157,5 +171,10 @@ def weights_to_dict(weights: Weights) -> dict[str, Any]:
     converted = {
         key: dict(value) if isinstance(value, Mapping) else list(value) if isinstance(value, tuple) else value
         for key, value in plain.items()
+        if value or key not in LATER_FIELDS
     }
     return converted if decision == MAXIMUM else {**converted, "decision": asdict(decision)}
+
+
+LATER_FIELDS = ("empty", "tuned_with", "held_out")
+"""Fields of ``Weights`` that the first version did not have."""

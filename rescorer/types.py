@@ -177,7 +177,7 @@ class WordConfidence:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Weights of the parts of a total: Σ streams·score + Σ lm·log P + word·n_words + oov·n_oov.
+    """Weights of the parts of a total: Σ streams·score + Σ lm·log P + word·n_words + oov·n_oov + empty.
 
     A stream without a weight has the weight 0 and is still reported. Every list must have all streams whose
     weight is not 0.
@@ -200,6 +200,14 @@ class Weights:
     """How the totals decide, unless a request says otherwise."""
     calibration: Calibration | None = None
     """How totals under these weights become confidences; None for weights that were not calibrated."""
+    empty: float = 0.0
+    """Added if the hypothesis has no canonical words; language models like such hypotheses too much."""
+    tuned_with: Mapping[str, bool] = field(default_factory=dict)
+    """Whether equal hypotheses were merged (``merge``) and empty ones dropped (``drop_empty``) in tuning."""
+    held_out: Mapping[str, float] = field(default_factory=dict)
+    """Error rates in percent on lists that did not tune the weights: ``wer``, its interval ``wer_low`` to
+    ``wer_high``, that of the weights before tuning ``start_wer``, their difference ``gain``, its one-sided
+    lower bound of 97.5 % ``gain_low`` and its p-value ``p``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,6 +50,14 @@ def lacks_gpu(items: list[pytest.Item]) -> bool:
     import torch  # takes seconds to import; tests that do not need it should not wait
 
     return not torch.cuda.is_available()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def score_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Cache the scores of language models in a folder of this session, not in the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RESCORER_CACHE", str(tmp_path_factory.mktemp("scores")))
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -149,7 +149,7 @@ def weights_from_proto(message: pb.Weights) -> Weights:
         present["decision"] = decision_from_proto(message.decision)
     if message.HasField("calibration"):
         present["calibration"] = _calibration_from_proto(message.calibration)
-    return parse_weights({**present, "word": message.word, "oov": message.oov})
+    return parse_weights({**present, "word": message.word, "oov": message.oov, "empty": message.empty})
 
 
 def decision_from_proto(message: pb.DecisionRule) -> DecisionRule:
@@ -195,6 +195,7 @@ def weights_to_proto(weights: Weights) -> pb.Weights:
         lm=weights.lm or {"mixture": 0.0},
         word=weights.word,
         oov=weights.oov,
+        empty=weights.empty,
         mixture=weights.mixture,
         tuned_on=weights.tuned_on,
         decision=None if weights.decision == MAXIMUM else decision_to_proto(weights.decision),

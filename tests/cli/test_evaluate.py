@@ -42,7 +42,7 @@ def test_evaluate_counts_and_compares(run, bundle, tmp_path):
 
 def test_evaluate_warns_if_lists_tuned_the_weights(run, bundle, tmp_path):
     source = write(tmp_path / "in.jsonl", *GOOD)
-    assert run("tune", source, "--bundle", bundle, "-o", tmp_path / "w.json")[0] == 0
+    assert run("tune", source, "--bundle", bundle, "-o", tmp_path / "w.json", "--force")[0] == 0
     _, _, err = run("evaluate", source, "--bundle", bundle, "--weights", tmp_path / "w.json")
     assert "weights 'w' were tuned on 2 of these 2 lists" in err
     other = write(tmp_path / "other.jsonl", record("u9", "the cat", "the mat", reference="the mat"))
@@ -190,12 +190,13 @@ def test_tuning_divides_lists_without_groups_by_id(run, ngram_bundle, tmp_path):
     source, weights = tuning_lists(tmp_path / "in.jsonl"), tmp_path / "w.json"
     start = ("--bundle", ngram_bundle, "-w", "lm:mixture=0.1")
     code, out, _ = run("tune", source, *start, "-o", weights)
-    assert (code, "10 folds by id, because the lists have no groups" in out) == (0, True)
+    assert (code, "5 folds by id, because the lists have no groups, or only one" in out) == (0, True)
     assert run("evaluate", source, *start, "--tune")[0] == 0
     one_speaker = tuning_lists(tmp_path / "one.jsonl", "s1")
     code, out, _ = run("tune", one_speaker, *start, "-o", weights)
-    assert (code, "10 folds by id, because all lists are of one group" in out) == (0, True)
-    assert "12 folds by group" in run("tune", source, *start, "-o", weights, "--groups", r"-(\d+)")[1]
+    assert (code, "5 folds by id" in out) == (0, True)
+    code, out, _ = run("tune", source, *start, "-o", weights, "--groups", r"-(\d+)")
+    assert (code, "5 folds of 12 units by group" in out) == (0, True)
     for pattern, message in (
         ("^(spk)", "all 12 lists are of the group 'spk'"),
         ("^(x)", "no list gets a group"),

@@ -82,7 +82,7 @@ def test_checks_its_options_before_it_scores(run, bundle, tmp_path):
 
 def test_says_that_weights_were_tuned_on_the_lists(run, bundle, tmp_path):
     source = write(tmp_path / "in.jsonl", *GOOD)
-    run("tune", source, "--bundle", bundle, "-o", tmp_path / "w.json")
+    run("tune", source, "--bundle", bundle, "-o", tmp_path / "w.json", "--force")
     run("report", source, "--bundle", bundle, "--weights", tmp_path / "w.json", "-o", tmp_path / "r.json")
     notes = json.loads((tmp_path / "r.json").read_text())["notes"]
     assert any("optimistic" in note for note in notes)

@@ -25,7 +25,7 @@ STARTER = REPOSITORY / "models" / "starter" / "1"
 WEIGHTED = ("--bundle", STARTER, "--weights", "pocketsphinx")
 TABLE_USERS = {
     "bench", "calibration", "combination", "comparison", "error_analysis", "error_rates", "explanation",
-    "inspection", "pairs", "score", "command",
+    "inspection", "pairs", "score", "command", "tuning",
     "rescorer_training bench", "bundle", "complete", "interpolate", "ngram", "perplexity", "run",
 }  # fmt: skip
 """Modules that make tables; each of them is rendered below."""

@@ -25,12 +25,13 @@ from rescorer.evaluation.calibration.claims import make_claims
 from rescorer.evaluation.calibration.fitting import Division
 from rescorer.evaluation.calibration.judging import Judgement, judge, replace_nan
 from rescorer.evaluation.tuning.fingerprint import count_tuning_lists
-from rescorer.evaluation.tuning.folds import choose_folds, describe_folds
+from rescorer.evaluation.tuning.folds import make_folds
 from rescorer.pipeline import Rescorer
 from rescorer.score_combination import weights_to_dict
 from rescorer.types import Calibration, Weights
 
 UTTERANCE, WORD = "utterance", "word"
+N_FOLDS = 10
 
 
 @expand_options
@@ -84,7 +85,8 @@ def calibrate(
             err=True,
         )
     ids, groups = zip(*((nbest.id, nbest.group) for nbest in claims.lists), strict=True)
-    division = Division(choose_folds(ids, groups), claims.references)
+    folds = make_folds(ids, groups, claims.references, N_FOLDS)
+    division = Division(list(map(str, folds.fold.tolist())), claims.references)
     outcomes = {UTTERANCE: claims.utterances, WORD: claims.words}
     judgements = {
         name: judgement
@@ -101,7 +103,7 @@ def calibrate(
     print_out(render_measures(judgements), "")
     for name, judgement in judgements.items():
         print_out(render_reliability(name, judgement), "")
-    print_out(f"cross-validation: {describe_folds(ids, groups)}", *summarise(judgements))
+    print_out(f"cross-validation: {folds.describe()}", *summarise(judgements))
     print_out(f"{len(claims.lists):,} lists; weights written to {output}; {len(rejected):,} lists rejected")
 
 

@@ -6,13 +6,14 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.options.lists import ListInputOptions
 from rescorer.cli.options.models import BundleOption, DeviceOption
+from rescorer.cli.options.score_cache import CacheOptions
 from rescorer.cli.options.scoring import CountingOptions, ReferenceOption, collect_lists, make_list_reader
 from rescorer.cli.options.selection import SelectionOptions
 from rescorer.cli.options.weights import (
@@ -24,7 +25,9 @@ from rescorer.cli.options.weights import (
 from rescorer.cli.output import Rejections
 from rescorer.cli.render.error_rates import render_error_rates, warn_if_worse
 from rescorer.cli.render.tables import print_out
+from rescorer.cli.render.tuning import describe_report, make_weight_table
 from rescorer.errors import ConfigError, FormatError
+from rescorer.evaluation.comparison.mixture_scores import score_mixtures
 from rescorer.evaluation.comparison.rankings import (
     name_selected_first_pass,
     rank_by_first_pass,
@@ -32,15 +35,20 @@ from rescorer.evaluation.comparison.rankings import (
     select_by_first_pass,
 )
 from rescorer.evaluation.comparison.scored_lists import ScoredList, score_lists
-from rescorer.evaluation.comparison.tuned import cross_validate, tune_weights
+from rescorer.evaluation.comparison.tuned import Tuning
 from rescorer.evaluation.error_rate.report import Report, build_report
 from rescorer.evaluation.tuning.fingerprint import fingerprint_list
-from rescorer.evaluation.tuning.folds import describe_folds
+from rescorer.evaluation.tuning.parameters import DEFAULT_FREE, Parameters
+from rescorer.evaluation.tuning.report import TuningReport
 from rescorer.pipeline import Rescorer
 from rescorer.score_combination import weights_to_dict
-from rescorer.types import Weights
+from rescorer.types import NBestList, Weights
 
 HELD_OUT = "held out"
+FREE_HELP = (
+    "Weights to tune, separated by commas: names as in -w, `streams` (those with a weight), `lm` (those with "
+    "a weight), `mix` (λ of the mixture), or `all`."
+)
 
 
 @expand_options
@@ -49,29 +57,37 @@ def tune(
     bundle: BundleOption,
     output: Annotated[Path, typer.Option("-o", "--output", help="JSON file of weights, for --weights.")],
     *,
+    free: Annotated[str, typer.Option("--free", metavar="NAME,…", help=FREE_HELP)] = ",".join(DEFAULT_FREE),
+    force: Annotated[
+        bool, typer.Option("--force", help="Write the tuned weights even if their gain may be chance.")
+    ] = False,
     reference: ReferenceOption = None,
     first_pass: FirstPassOption = None,
     list_options: ListInputOptions,
     weight_options: WeightOptions,
     selection: SelectionOptions,
     counting_options: CountingOptions,
+    cache: CacheOptions,
     device: DeviceOption = "cpu",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON; rates in percent.")] = False,
 ) -> None:
-    """Find the language-model weight and the word insertion penalty with the fewest errors.
+    """Find the weights with the fewest errors, and keep the old ones if that may be chance.
 
     Example: rescorer tune demo/lists.jsonl.gz --bundle models/starter/1 --weights pocketsphinx -o mine.json
 
     Minimises the errors that `rescorer evaluate` counts under the same options: in characters with
-    --characters. Small sets overfit: trust the row "held out", in which no list is ranked by weights that it
-    helped to tune: a fold is a group or, without groups, a tenth of the ids. The weights record the lists
-    that they were tuned on, and `rescorer evaluate` warns if it is given those lists.
+    --characters. Small sets overfit: the row "held out" is the one to believe, in which no list is ranked by
+    weights that it helped to tune. A fold holds whole groups or, without groups, ids. Tuned weights are
+    written only if they gain more than chance there; otherwise the file has the weights that tuning started
+    from, and a line says why. The weights record the lists that they were tuned on, and `rescorer evaluate`
+    warns if it is given those lists.
     """
     if not output.absolute().parent.is_dir():
         raise ConfigError(f"-o {output}: no such folder")
     counting = counting_options.settings()
     read_lists = make_list_reader(reference, list_options)
-    rescorer = Rescorer.load(bundle, device)
-    start = weight_options.resolve(rescorer.bundle.weights)
+    rescorer = cache.load_rescorer(bundle, device)
+    start = rescorer.ranker.effective_weights(weight_options.resolve(rescorer.bundle.weights))
     rejected = Rejections()
     lists = collect_lists(read_lists(file), rejected)
     list_options.check_groups(lists)
@@ -84,28 +100,66 @@ def tune(
     rejected.report()
     if not scored:
         raise FormatError("no list could be used for tuning", file=file)
-    tuned = tune_weights(scored, start)
-    rows = _report_rows(scored, start, tuned)
-    print_out(render_error_rates(rows))
-    ids, groups = zip(*((item.evaluated.id, item.evaluated.group) for item in scored), strict=True)
-    print_out(f"cross-validation: {describe_folds(ids, groups)}")
-    scored_ids = {item.evaluated.id for item in scored}
-    fingerprints = tuple(fingerprint_list(nbest) for nbest in lists if nbest.id in scored_ids)
-    record = weights_to_dict(replace(tuned, name=output.stem, tuned_on=fingerprints))
-    output.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    ((name, scale),) = tuned.lm.items()
-    print_out(
-        f"lm:{name}={scale:.4g} word={tuned.word:.4g} written to {output}; {len(rejected)} lists rejected"
-    )
+    used = find_scored(lists, scored)
+    tuning = start_tuning(rescorer, used, scored, start, [name.strip() for name in free.split(",")])
+    report = tuning.report()
+    rows = _report_rows(tuning, report)
+    chosen = replace(report.decide(force), name=output.stem)
+    is_tuned = report.judgement.is_better or force
+    if is_tuned:
+        tuned_with = {"merge": selection.merge, "drop_empty": selection.drop_empty}
+        chosen = replace(chosen, tuned_on=tuple(map(fingerprint_list, used)), tuned_with=tuned_with)
+    output.write_text(json.dumps(weights_to_dict(chosen), indent=2) + "\n", encoding="utf-8")
+    if as_json:
+        _print_json(report, rows, is_tuned, rejected)
+        return
+    print_out(render_error_rates(rows), "", make_weight_table(report), "", *describe_report(report))
+    print_out(report.judgement.explain())
+    what = "tuned weights" if is_tuned else "the weights that tuning started from"
+    print_out(f"{what} written to {output}; {len(rejected)} lists rejected")
     warn_if_worse(f"{file}: ", {HELD_OUT: rows[HELD_OUT]})
 
 
-def _report_rows(scored: Sequence[ScoredList], start: Weights, tuned: Weights) -> dict[str, Report]:
+def find_scored(lists: Sequence[NBestList], scored: Sequence[ScoredList]) -> list[NBestList]:
+    """The lists that were scored, in the same order; all others were rejected."""
+    ids = iter(lists)
+    return [next(nbest for nbest in ids if nbest.id == item.evaluated.id) for item in scored]
+
+
+def start_tuning(
+    rescorer: Rescorer,
+    lists: Sequence[NBestList],
+    scored: Sequence[ScoredList],
+    start: Weights,
+    free: Sequence[str],
+) -> Tuning:
+    """Set up the search, with the mixture's scores under other λ if these may change."""
+    parameters = Parameters.choose(start, free)
+    mixture = None
+    if parameters.tunes_mixture:
+        mixture = score_mixtures(rescorer, lists, parameters.models, parameters.choose_lambdas())
+    return Tuning(scored, start, free, mixture)
+
+
+def _report_rows(tuning: Tuning, report: TuningReport) -> dict[str, Report]:
+    scored = tuning.scored
     rows = {"first pass": build_report(rank_by_first_pass(item) for item in scored)}
     if name := name_selected_first_pass(scored[0]):
         rows[name] = build_report(select_by_first_pass(item) for item in scored)
+    held_out = zip(scored, tuning.held_out_weights(), strict=True)
     return rows | {
-        "before tuning": build_report(rerank(item, start) for item in scored),
-        HELD_OUT: build_report(cross_validate(scored, start)),
-        "tuned, on its own lists (optimistic)": build_report(rerank(item, tuned) for item in scored),
+        "before tuning": build_report(rerank(item, tuning.start) for item in scored),
+        HELD_OUT: build_report(rerank(item, weights) for item, weights in held_out),
+        "tuned, on its own lists (optimistic)": build_report(rerank(item, report.tuned) for item in scored),
     }
+
+
+def _print_json(report: TuningReport, rows: dict[str, Report], is_tuned: bool, rejected: Rejections) -> None:
+    data: dict[str, Any] = {
+        **report.to_dict(),
+        "written": "tuned" if is_tuned else "start",
+        "systems": [{"name": name, **row.to_dict()} for name, row in rows.items()],
+        "rejected": len(rejected),
+        "rejected_lists": rejected.reasons,
+    }
+    typer.echo(json.dumps(data, indent=2, ensure_ascii=False))

@@ -33,8 +33,8 @@ WeightOption = Annotated[
         "--weight",
         "-w",
         metavar="NAME=VALUE",
-        help="Change one weight: acoustic=1 (a stream), lm:mixture=9.5, mix:neural=0.5, word=-0.6, oov=-3. "
-        "May be repeated.",
+        help="Change one weight: acoustic=1 (a stream), lm:mixture=9.5, mix:neural=0.5, word=-0.6, oov=-3, "
+        "empty=-5. May be repeated.",
     ),
 ]
 FirstPassOption = Annotated[
@@ -101,7 +101,7 @@ def change_weight(weights: Weights, change: str) -> Weights:
     if not equals or not name or value is None:
         raise ConfigError(f"--weight {change!r}: expected NAME=NUMBER")
     label = weights.name if weights.name.endswith("*") else f"{weights.name}*"
-    if name in ("word", "oov"):
+    if name in ("word", "oov", "empty"):
         return _replace_checked(weights, label, **{name: value})
     table = {"lm": "lm", "mix": "mixture"}.get(name.split(":")[0], "streams") if ":" in name else "streams"
     key = name.split(":", 1)[1] if table != "streams" else name
@@ -174,7 +174,7 @@ def check_streams(lists: Sequence[NBestList], weights: Weights, streams: list[st
             leave_out = "leave it out" if weights.name == FIRST_PASS else f"`-w {name}=0` leaves it out"
             if known == ["first_pass"] and weights.name != FIRST_PASS:
                 leave_out = f"`-w {name}=0 -w first_pass={weight:g}` weighs the only score instead"
-            hint = did_you_mean(name, [*known, "word", "oov"]) or f"; {leave_out}"
+            hint = did_you_mean(name, [*known, "word", "oov", "empty"]) or f"; {leave_out}"
         available = f"streams: {', '.join(known)}" if known else "no scores at all"
         raise ConfigError(f"{need}, but {none} it ({available}){hint}")
 

@@ -109,7 +109,7 @@ def _build_word_rows(scored: Sequence[ScoredList], word_only: Weights, with_tuni
     orders = (order_by_weights(item, word_only) for item in scored)
     rows = [build_row(WORD_ONLY, "baseline", scored, orders)]
     if with_tuning:
-        tuned = choose_held_out_weights(scored, word_only)
+        tuned = choose_held_out_weights(scored, word_only, free=("word",))
         orders = (order_by_weights(*pair) for pair in zip(scored, tuned, strict=True))
         rows.append(build_row(f"{WORD_ONLY}, {TUNED}", "baseline", scored, orders, held_out=True))
     return rows

@@ -1,86 +1,168 @@
-"""Tune the language-model weight and the word insertion penalty on scored lists, also held out."""
+"""Tune weights on scored lists, and judge them on lists that took no part in it."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
-from rescorer.errors import ConfigError
 from rescorer.evaluation.comparison.rankings import rerank
 from rescorer.evaluation.comparison.scored_lists import ScoredList
 from rescorer.evaluation.error_rate.oracle import EvaluatedList
-from rescorer.evaluation.tuning.folds import choose_folds
-from rescorer.evaluation.tuning.search import TuningList, TuningSettings, leave_one_group_out, tune
-from rescorer.score_combination import WORDS, totals
+from rescorer.evaluation.tuning.fitting import Solution
+from rescorer.evaluation.tuning.flatness import find_flat_directions
+from rescorer.evaluation.tuning.folds import Folds, make_folds
+from rescorer.evaluation.tuning.judgement import judge
+from rescorer.evaluation.tuning.nested import CrossValidation, cross_validate_problem, fit_all
+from rescorer.evaluation.tuning.parameters import DEFAULT_FREE, Parameters, TuningList, build_problem
+from rescorer.evaluation.tuning.problem import TuningProblem
+from rescorer.evaluation.tuning.report import TuningReport, describe_weights
+from rescorer.evaluation.tuning.temperature import TEMPERATURES, BayesRiskErrors
+from rescorer.score_combination import totals
 from rescorer.types import Weights
 
 
-@dataclass(frozen=True)
-class TuningProblem:
-    """Arrays for tuning the word insertion penalty and, if there is one, a language-model weight.
+@dataclass(frozen=True, slots=True)
+class MixtureScores:
+    """The mixture's log-probabilities of all hypotheses under several choices of λ."""
 
-    The language-model weight is at least 0. All other weights stay as they are.
+    lambdas: tuple[tuple[float, ...], ...]
+    """Choices of λ, one value per model; those of the start come first."""
+    log_probs: Sequence[np.ndarray]
+    """(G, N) of each list, for all its hypotheses."""
+
+
+class Tuning:
+    """A search for weights on scored lists, with cross-validation.
+
+    Args:
+        weights: complete weights to start from.
+        free: names of the weights that may change; see ``Parameters.choose``.
+        mixture: scores under other λ; None if the λ are fixed.
+
+    Raises:
+        ConfigError: a name is unknown, or there are too few lists.
     """
 
-    lists: list[TuningList]
-    start: tuple[float, ...]
-    """Weights of the fixed part of the total, of the language model if there is one, and of a word."""
-    settings: TuningSettings
-    lm: str | None
-    """Name of the language model whose weight is tuned; None for the word insertion penalty alone."""
-
-    def apply(self, tuned: Sequence[float], weights: Weights) -> Weights:
-        """``weights`` with the tuned numbers."""
-        lm = {} if self.lm is None else {self.lm: tuned[1]}
-        return replace(weights, lm=lm, word=tuned[-1])
-
-
-def build_tuning_problem(scored: Sequence[ScoredList], weights: Weights) -> TuningProblem:
-    """Set up the search around ``weights``; raises ConfigError if they name several language models."""
-    if len(weights.lm) > 1:
-        raise ConfigError(
-            f"tuning adjusts the weight of one language model, but the weights name {sorted(weights.lm)}"
+    def __init__(
+        self,
+        scored: Sequence[ScoredList],
+        weights: Weights,
+        free: Sequence[str] = DEFAULT_FREE,
+        mixture: MixtureScores | None = None,
+    ) -> None:
+        self.scored, self.start = scored, weights
+        self.parameters = Parameters.choose(weights, free, scored[0].components if "all" in free else ())
+        self.folds: Folds = make_folds(
+            [item.evaluated.id for item in scored],
+            [item.evaluated.group for item in scored],
+            [item.reference for item in scored],
         )
-    name = next(iter(weights.lm), None)
-    fixed = replace(weights, lm={}, word=0.0)
-    lists = [_make_tuning_list(item, fixed, name) for item in scored]
-    any_number, not_negative = (-math.inf, math.inf), (0.0, math.inf)
-    bounds = ((1.0, 1.0), *[not_negative] * len(weights.lm), any_number)
-    start = (1.0, *weights.lm.values(), weights.word)
-    return TuningProblem(lists, start, TuningSettings(bounds=bounds), name)
+        lists, kept = zip(*(make_tuning_list(item, weights) for item in scored), strict=True)
+        self._kept: tuple[np.ndarray, ...] = kept
+        self.lambdas = mixture.lambdas if mixture else ()
+        log_probs = None
+        if mixture:
+            parts = (scores[:, rows] for scores, rows in zip(mixture.log_probs, kept, strict=True))
+            log_probs = np.concatenate(list(parts), axis=1)
+        self.problem: TuningProblem = build_problem(lists, self.parameters, self.lambdas, log_probs)
+
+    @cached_property
+    def cross_validation(self) -> CrossValidation:
+        """Weights of each fold, fitted without it."""
+        return cross_validate_problem(self.problem, self.folds)
+
+    @cached_property
+    def fold_weights(self) -> list[Weights]:
+        """The weights of each fold."""
+        return [self._apply(fold.solution, fold.lists) for fold in self.cross_validation.folds]
+
+    def held_out_weights(self) -> list[Weights]:
+        """For each list, the weights that were fitted without its fold."""
+        by_list: dict[int, Weights] = {}
+        for fold, weights in zip(self.cross_validation.folds, self.fold_weights, strict=True):
+            by_list |= dict.fromkeys(fold.lists.tolist(), weights)
+        return [by_list[index] for index in range(len(self.scored))]
+
+    def report(self) -> TuningReport:
+        """Fit weights on all lists, and judge the fitting on held-out ones."""
+        method, solution = fit_all(self.problem, self.folds)
+        tuned = self._apply(solution, np.array([], dtype=np.int64))
+        before = [rerank(item, self.start).system for item in self.scored]
+        after = [
+            rerank(item, weights).system
+            for item, weights in zip(self.scored, self.held_out_weights(), strict=True)
+        ]
+        errors = np.array([[counts.errors for counts in system] for system in (before, after)])
+        words = np.array([[counts.reference_words for counts in system] for system in (before, after)])
+        flat, flattest = find_flat_directions(self.problem, solution)
+        return TuningReport(
+            start=self.start,
+            tuned=tuned,
+            weights=describe_weights(self.parameters, tuned, self.fold_weights),
+            judgement=judge(errors[0], errors[1], words, self.folds),
+            method=method,
+            fold_methods=tuple(fold.method for fold in self.cross_validation.folds),
+            flat=tuple(flat),
+            flattest=flattest,
+            folds=self.folds.describe(),
+        )
+
+    def _apply(self, solution: Solution, held_out: np.ndarray) -> Weights:
+        """The weights of a solution; a temperature is chosen on the lists that are not held out."""
+        weights = self.parameters.apply(solution, self.lambdas)
+        if weights.decision.kind != "minimum_bayes_risk":
+            return weights
+        temperatures = tuple(dict.fromkeys([weights.decision.temperature, *TEMPERATURES]))
+        excluded = set(held_out.tolist())
+        errors = sum(
+            self._bayes_risk.count(index, totals(item.components, weights)[self._kept[index]], temperatures)
+            for index, item in enumerate(self.scored)
+            if index not in excluded
+        )
+        best = temperatures[int(np.argmin(errors))]
+        return replace(weights, decision=replace(weights.decision, temperature=best))
+
+    @cached_property
+    def _bayes_risk(self) -> BayesRiskErrors:
+        words = [[item.words[i] for i in kept] for item, kept in zip(self.scored, self._kept, strict=True)]
+        errors = np.split(self.problem.errors, self.problem.offsets[1:-1])
+        return BayesRiskErrors(words, errors, self.start.decision.unit)
 
 
-def _make_tuning_list(scored: ScoredList, fixed: Weights, lm: str | None) -> TuningList:
-    """Reduce a list to the selected hypotheses: merged ones differ only in what has fixed weights."""
-    order, fixed_totals = scored.selection.order(scored.words, totals(scored.components, fixed))
-    kept = sorted(order)
-    varying = [WORDS] if lm is None else [lm, WORDS]
-    parts = (fixed_totals, *(scored.components[name] for name in varying))
-    errors = [scored.evaluated.hypotheses[i].errors for i in kept]
-    return TuningList(np.stack([part[kept] for part in parts], axis=1), np.array(errors))
+def make_tuning_list(scored: ScoredList, weights: Weights) -> tuple[TuningList, np.ndarray]:
+    """Reduce a list to the selected hypotheses; also return their positions.
+
+    Merging adds to the total of the best of equal hypotheses what it adds under ``weights``: an approximation
+    where the weights of streams change. Models and counts are the same for equal hypotheses.
+    """
+    own = totals(scored.components, weights)
+    order, merged = scored.selection.order(scored.words, own)
+    kept = np.array(sorted(order))
+    components = {name: values[kept] for name, values in scored.components.items()}
+    errors = np.array([scored.evaluated.hypotheses[i].errors for i in kept])
+    return TuningList(components, errors, (merged - own)[kept] if scored.selection.merge else None), kept
 
 
 def tune_weights(scored: Sequence[ScoredList], weights: Weights) -> Weights:
     """Tune ``weights`` on all lists; their errors on these same lists are optimistic."""
-    problem = build_tuning_problem(scored, weights)
-    return problem.apply(tune(problem.lists, problem.start, problem.settings).weights, weights)
+    return Tuning(scored, weights).report().tuned
 
 
-def choose_held_out_weights(scored: Sequence[ScoredList], weights: Weights) -> list[Weights]:
+def choose_held_out_weights(
+    scored: Sequence[ScoredList], weights: Weights, free: Sequence[str] = DEFAULT_FREE
+) -> list[Weights]:
     """Tune ``weights`` for each list without the list's fold and without lists that have the same reference.
 
+    Args:
+        free: names of the weights that may change; the λ do not.
+
     Raises:
-        ConfigError: the weights name several language models, or there are too few lists.
+        ConfigError: a name is unknown, or there are too few lists.
     """
-    groups = choose_folds([item.evaluated.id for item in scored], [item.evaluated.group for item in scored])
-    problem = build_tuning_problem(scored, weights)
-    references = [item.reference for item in scored]
-    result = leave_one_group_out(problem.lists, groups, problem.start, problem.settings, sentences=references)
-    tuned = {fold.group: problem.apply(fold.weights, weights) for fold in result.folds}
-    return [tuned[group] for group in groups]
+    return Tuning(scored, weights, free).held_out_weights()
 
 
 def cross_validate(scored: Sequence[ScoredList], weights: Weights) -> list[EvaluatedList]:

@@ -14,11 +14,12 @@ from rescorer.evaluation.comparison.rankings import order_by_weights
 from rescorer.evaluation.comparison.scored_lists import ScoredList
 from rescorer.evaluation.error_rate.alternations import expand_alternations
 from rescorer.evaluation.report.data import Calibration, ReliabilityBin
-from rescorer.evaluation.tuning.folds import choose_folds
+from rescorer.evaluation.tuning.folds import make_folds
 from rescorer.score_combination import totals
 from rescorer.trie import Words
 from rescorer.types import Weights
 
+N_FOLDS = 10
 MIN_LISTS = 20
 """Smallest number of lists whose confidences are judged; a bin of fewer says nothing."""
 MAX_LISTS = 2_000
@@ -38,7 +39,9 @@ def describe_confidence(
     if len(set(ids)) < MIN_LISTS:
         return ()
     claims = [_judge_best(item, weights, normalise) for item in scored]
-    division = Division(choose_folds(ids, groups), [item.reference for item in scored])
+    references = [item.reference for item in scored]
+    folds = make_folds(ids, groups, references, N_FOLDS)
+    division = Division(list(map(str, folds.fold.tolist())), references)
     judgement = judge(collect_outcomes(claims), division, groups)
     if judgement is None:
         return ()

@@ -57,6 +57,12 @@ class WeightProblem:
         spread = float(self.components[name].std(axis=1).mean())
         return float(self.totals().std(axis=1).mean() or 1.0) / spread if spread > 0 else 0.0
 
+    def error_curve(self, intercepts: np.ndarray, slopes: np.ndarray, shown: Range) -> ErrorCurve:
+        """Errors for the values of a weight in a range; intercepts and slopes are (L, N)."""
+        n_lists, longest = self.errors.shape
+        offsets = np.arange(n_lists + 1) * longest
+        return compute_error_curve(intercepts.ravel(), slopes.ravel(), self.errors.ravel(), offsets, *shown)
+
 
 def make_problem(scored: Sequence[ScoredList], weights: Weights) -> WeightProblem:
     """Arrange the lists for weights that may vary: all that are not 0, and that of a word.
@@ -94,7 +100,7 @@ def describe_curves(problem: WeightProblem, folds: Sequence[Weights]) -> tuple[W
         shown = _find_range(problem, name, folds)
         if shown is None:
             continue
-        curve = compute_error_curve(problem.totals(without=[name]), values, problem.errors)
+        curve = problem.error_curve(problem.totals(without=[name]), values, shown)
         corners, errors = _cut(curve, *shown)
         folds_chose = tuple(list_weights(fold)[name] for fold in folds)
         curves.append(WeightCurve(name, problem.chosen[name], corners, errors, shown, folds_chose))
@@ -112,8 +118,8 @@ def describe_surface(problem: WeightProblem, folds: Sequence[Weights]) -> Surfac
     x, y = (np.linspace(*shown, GRID_SIZE) for shown in ranges if shown)
     base = problem.totals(without=[lm, word])
     columns = [
-        compute_error_curve(
-            base + value * problem.components[lm], problem.components[word], problem.errors
+        problem.error_curve(
+            base + value * problem.components[lm], problem.components[word], (y[0], y[-1])
         ).at(y)
         for value in x
     ]

@@ -15,7 +15,7 @@ from rescorer.types import MAXIMUM, NBestList, RescoredHypothesis, RescoredList
 SCORE_DECIMALS = 6
 """Decimals of written scores: a hundred times finer than the 1e-4 that ranking distinguishes."""
 CONFIDENCE_DECIMALS = 4
-UNREPEATED_WEIGHTS = ("tuned_on", "calibration")
+UNREPEATED_WEIGHTS = ("tuned_on", "tuned_with", "held_out", "calibration")
 """Parts of the weights that are as long as a list, and are not repeated in each."""
 NULL = b"null"
 

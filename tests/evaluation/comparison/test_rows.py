@@ -7,13 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rescorer.errors import ConfigError
 from rescorer.evaluation.comparison.baselines import build_baselines, drop_models
 from rescorer.evaluation.comparison.results import judge_rows
 from rescorer.evaluation.comparison.scored_lists import ScoredList, count_lists
 from rescorer.evaluation.comparison.significance import Significance, find_best_baseline
 from rescorer.evaluation.comparison.systems import compare_file, compare_rules, compare_systems
-from rescorer.evaluation.comparison.tuned import build_tuning_problem, cross_validate
+from rescorer.evaluation.comparison.tuned import cross_validate
 from rescorer.evaluation.comparison.verdict import Verdict, find_verdicts
 from rescorer.evaluation.error_rate.oracle import Selection
 from rescorer.evaluation.statistics.bootstrap import Gain, Interval
@@ -123,13 +122,9 @@ def test_tunes_the_word_weight_alone():
     scored = score(lists)
     alone = drop_models(WEIGHTS)
     assert alone is not None
-    problem = build_tuning_problem(scored, alone)
-    assert (problem.lm, problem.start) == (None, (1.0, 0.0))
     assert sum(item.system.errors for item in cross_validate(scored, alone)) == sum(range(12))
     rows = errors_by_row(compare_systems(scored, {"ngram": WEIGHTS}, True, alone).rows)
     assert rows["word weight only, tuned"] == sum(range(12))
-    with pytest.raises(ConfigError, match="one language model"):
-        build_tuning_problem(scored, replace(WEIGHTS, lm={"ngram": 1.0, "neural": 1.0}))
 
 
 def test_verdicts_judge_held_out_rows_if_there_are_any():

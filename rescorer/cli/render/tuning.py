@@ -1,0 +1,50 @@
+"""Tables and lines about tuned weights: values, spread over folds, and what cannot be told apart."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from rescorer.cli.render.tables import FoldingTable
+from rescorer.evaluation.tuning.report import TuningReport
+
+
+def make_weight_table(report: TuningReport) -> FoldingTable:
+    """Make a table with one row per weight."""
+    table = FoldingTable("weight", "start", "tuned", "mean of folds", "± over folds", "note")
+    for weight in report.weights:
+        numbers = (weight.start, weight.tuned, weight.fold_mean, weight.fold_spread)
+        table.add_row(weight.name, *(f"{number:.4g}" for number in numbers), weight.note or "-")
+    return table
+
+
+def describe_report(report: TuningReport) -> Iterator[str]:
+    """Yield lines about the judgement, the methods and the flat directions."""
+    judgement = report.judgement
+    gain, interval = judgement.gain, judgement.interval
+    yield (
+        f"held out: {_percent(judgement.rate)} % ({_percent(interval.low)} to {_percent(interval.high)}), "
+        f"start {_percent(judgement.start_rate)} %; gain {_percent(gain.gain)} points "
+        f"({_percent(gain.interval.low)} to {_percent(gain.interval.high)}), p = {gain.p_value:.2g}"
+    )
+    if judgement.warning:
+        yield f"warning: {judgement.warning}"
+    if needed := judgement.n_lists_needed:
+        yield (
+            f"a gain of this size is found four times out of five with {needed:,} lists; "
+            f"these are {judgement.n_lists:,}"
+        )
+    yield f"cross-validation: {report.folds}"
+    in_folds = ", ".join(
+        f"{method} ({count}×)" for method, count in Counter(map(str, report.fold_methods)).items()
+    )
+    yield f"minimised: {report.method}; in the folds: {in_folds}"
+    alone = [direction.describe() for direction in report.flat if direction.low != direction.high]
+    if alone:
+        yield f"equal within the noise: {'; '.join(alone)}"
+    if report.flattest and report.flattest.low != report.flattest.high:
+        yield f"equal within the noise: {report.flattest.describe()}"
+
+
+def _percent(rate: float) -> str:
+    return f"{100 * rate:.2f}"

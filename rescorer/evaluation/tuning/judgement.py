@@ -1,0 +1,88 @@
+"""Judge whether tuned weights are better than the start on lists that did not make them.
+
+Weights change only if the one-sided lower bound of 97.5 % of the held-out gain is above 0. Otherwise the
+start is kept, and a sentence says why.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rescorer.evaluation.statistics.bootstrap import Gain, Interval, bootstrap
+from rescorer.evaluation.tuning.folds import Folds
+
+LEVEL_QUANTILE, POWER_QUANTILE = 1.960, 0.842
+"""Quantiles of the normal distribution: of the one-sided level 97.5 %, and of a power of 80 %."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Held-out error rates of tuned weights and of the start, and what follows from them."""
+
+    start_rate: float
+    """Errors per reference word of the start."""
+    rate: float
+    """Errors per reference word of the tuned weights, each list ranked by weights that it did not tune."""
+    interval: Interval
+    """Interval of 95 % of ``rate``."""
+    gain: Gain
+    n_lists: int
+    unit: str
+    """What is drawn in the bootstrap: ``group`` or ``reference``."""
+    n_units: int
+    warning: str
+    """What to expect of the intervals if there are few units; empty if there are enough."""
+
+    @property
+    def is_better(self) -> bool:
+        """Whether the gain is more than chance."""
+        return self.gain.lower_bound > 0
+
+    @property
+    def n_lists_needed(self) -> int | None:
+        """Number of lists on which a gain of this size would be found four times out of five.
+
+        None if there is no gain, or its spread is unknown.
+        """
+        standard_error = (self.gain.gain - self.gain.interval.low) / LEVEL_QUANTILE
+        if self.gain.gain <= 0 or not np.isfinite(standard_error):
+            return None
+        errors = (LEVEL_QUANTILE + POWER_QUANTILE) * standard_error / self.gain.gain
+        return int(np.ceil(self.n_lists * errors**2))
+
+    def explain(self) -> str:
+        """One sentence: why the weights are kept, or what they gain."""
+        gain, low = 100 * self.gain.gain, 100 * self.gain.lower_bound
+        if self.is_better:
+            return f"tuned weights gain {gain:.2f} points held out, at least {low:.2f} with 97.5 % confidence"
+        if not self.gain.units_changed:
+            return "the start is kept: held out, the tuned weights choose hypotheses with as many errors"
+        if gain <= 0:
+            return f"the start is kept: held out, the tuned weights lose {-gain:.2f} points"
+        bound = f"the lower bound is {low:.2f}" if np.isfinite(low) else "it comes from too few lists"
+        return f"the start is kept: the held-out gain of {gain:.2f} points may be chance, because {bound}"
+
+
+def judge(
+    start_errors: np.ndarray, errors: np.ndarray, reference_words: np.ndarray, folds: Folds
+) -> Judgement:
+    """Compare held-out errors of tuned weights with those of the start.
+
+    Args:
+        start_errors, errors: (L,).
+        reference_words: (L,), or (2, L) where the reading of a reference depends on the weights.
+        folds: the lists that are drawn together.
+    """
+    drawn = bootstrap(np.stack([start_errors, errors]), reference_words, groups=folds.unit.tolist())
+    return Judgement(
+        start_rate=float(drawn.rates[0]),
+        rate=float(drawn.rates[1]),
+        interval=drawn.interval(1),
+        gain=drawn.gain(0, 1),
+        n_lists=len(errors),
+        unit=folds.by,
+        n_units=folds.n_units,
+        warning=drawn.warning.replace("groups", f"{folds.by}s"),
+    )

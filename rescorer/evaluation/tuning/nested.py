@@ -1,0 +1,110 @@
+"""Nested cross-validation: choose the method inside each fold, and count errors outside.
+
+No list is ranked by weights, or by a choice of objective and strength, that it helped to make (Varma and
+Simon, 2006, "Bias in error estimation when using cross-validation for model selection").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from rescorer.cpu_count import count_cpus
+from rescorer.errors import ConfigError
+from rescorer.evaluation.tuning.fitting import METHODS, Fitter, Method, Solution
+from rescorer.evaluation.tuning.folds import Folds
+from rescorer.evaluation.tuning.problem import TuningProblem
+
+MIN_PARALLEL_HYPOTHESES = 100_000
+"""Number of hypotheses from which folds are fitted by several threads; small arrays gain nothing from
+them."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class FoldResult:
+    """Weights that were fitted without the lists of one fold."""
+
+    lists: np.ndarray
+    """Indices of the held-out lists."""
+    method: Method
+    solution: Solution
+
+
+@dataclass(frozen=True, slots=True)
+class CrossValidation:
+    """The effect of tuning on lists that took no part in it."""
+
+    folds: tuple[FoldResult, ...]
+    errors: np.ndarray
+    """(L,) int64, errors of each list under the weights of its fold."""
+    start_errors: np.ndarray
+    """(L,) int64, under the weights that tuning started from."""
+
+
+def choose_method(problem: TuningProblem, folds: Folds, methods: Sequence[Method] = METHODS) -> Method:
+    """Choose the method with the fewest errors on held-out folds; the first of several.
+
+    A method of few lists cannot be judged: if there are fewer than two units, the first one is returned.
+    """
+    if folds.n_folds < 2:
+        return methods[0]
+
+    def count(fold: int) -> np.ndarray:
+        tuning, held_out = folds.split(fold)
+        if not len(tuning):
+            return np.zeros(len(methods), dtype=np.int64)
+        fitter, judged = Fitter(problem.select(tuning)), problem.select(held_out)
+        return np.array([fitter.fit(method).list_errors(judged).sum() for method in methods])
+
+    errors = np.sum(_map(count, range(folds.n_folds), problem), axis=0)
+    return methods[int(np.argmin(errors))]
+
+
+def cross_validate_problem(
+    problem: TuningProblem, folds: Folds, methods: Sequence[Method] = METHODS
+) -> CrossValidation:
+    """Hold out each fold in turn: choose a method and fit weights on the others, count errors on the fold.
+
+    Raises:
+        ConfigError: no lists are left to tune on without some fold.
+    """
+
+    def hold_out(fold: int) -> FoldResult:
+        tuning, held_out = folds.split(fold)
+        if not len(tuning):
+            raise ConfigError(
+                "no lists are left to tune on without one of the folds: all others share a reference with it"
+            )
+        part = problem.select(tuning)
+        method = choose_method(part, folds.subdivide(tuning), methods)
+        return FoldResult(held_out, method, Fitter(part).fit(method))
+
+    results = _map(hold_out, range(folds.n_folds), problem)
+    errors = np.zeros(problem.n_lists, dtype=np.int64)
+    for result in results:
+        errors[result.lists] = result.solution.list_errors(problem.select(result.lists))
+    return CrossValidation(tuple(results), errors, problem.list_errors(problem.start))
+
+
+def fit_all(
+    problem: TuningProblem, folds: Folds, methods: Sequence[Method] = METHODS
+) -> tuple[Method, Solution]:
+    """Choose a method by cross-validation and fit weights on all lists."""
+    method = choose_method(problem, folds.subdivide(np.arange(problem.n_lists)), methods)
+    return method, Fitter(problem).fit(method)
+
+
+def _map(function: Callable[[int], T], items: Iterable[int], problem: TuningProblem) -> list[T]:
+    """Apply a function to each item, by several threads if the arrays are large: numpy then runs in
+    parallel."""
+    n_threads = count_cpus() if len(problem.errors) >= MIN_PARALLEL_HYPOTHESES else 1
+    if n_threads == 1:
+        return [function(item) for item in items]
+    with ThreadPoolExecutor(n_threads) as pool:
+        return list(pool.map(function, items))

@@ -1,0 +1,208 @@
+"""Which weights may change, and their places in the arrays of a tuning problem.
+
+Weights have the names that ``-w NAME=VALUE`` gives them: a stream's own name, ``lm:NAME``, ``word``, ``oov``,
+``empty``. The interpolation weights λ are ``mix``, all together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rescorer.errors import ConfigError, did_you_mean
+from rescorer.evaluation.tuning.fitting import Solution
+from rescorer.evaluation.tuning.problem import MixtureChoices, TuningProblem, make_problem
+from rescorer.score_combination import EMPTY, MIXTURE, OOV, WORDS, get_component
+from rescorer.types import Weights
+
+STREAMS, LMS, MIX, ALL = "streams", "lm", "mix", "all"
+"""Names for several weights: all streams that the weights name, all language models that they name, the λ,
+and everything."""
+DEFAULT_FREE = (STREAMS, LMS, "word", OOV, EMPTY, MIX)
+"""What is tuned if nothing is chosen."""
+MIXTURE_SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+"""Values of λ to choose from, for one model at a time; the others keep their proportions."""
+
+
+@dataclass(frozen=True, slots=True)
+class TuningList:
+    """One list as arrays, in the recogniser's order, which breaks ties."""
+
+    components: Mapping[str, np.ndarray]
+    """(N,) float64 by name, unweighted; those that only fixed weights of 0 count may be missing."""
+    errors: np.ndarray
+    """(N,) int64, errors of each hypothesis, in words or characters."""
+    offset: np.ndarray | None = None
+    """(N,) added to each total, such as what merging equal hypotheses adds; None for nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """The weights of a problem by name, of which one, the scale, is fixed."""
+
+    start: Weights
+    names: tuple[str, ...]
+    free: frozenset[str]
+    scale: str
+    """Weight that stays as it is, because only proportions matter; empty if the start has none above 0."""
+    streams: tuple[str, ...]
+    """Those of the names that are streams."""
+    models: tuple[str, ...]
+    """Models of the λ, in the order of ``MixtureChoices.lambdas``."""
+
+    @classmethod
+    def choose(
+        cls, start: Weights, free: Sequence[str] = DEFAULT_FREE, streams: Iterable[str] = ()
+    ) -> Parameters:
+        """Choose what may change.
+
+        Args:
+            start: complete weights, with the λ of the mixture.
+            free: names of weights, or ``streams``, ``lm``, ``mix``, ``all``.
+            streams: streams of the lists, which ``all`` adds to those that the weights name.
+
+        Raises:
+            ConfigError: a name is unknown.
+        """
+        known_streams = dict.fromkeys([*start.streams, *streams])
+        models = tuple(start.mixture)
+        known = [*known_streams, *(f"lm:{name}" for name in [*models, MIXTURE]), "word", OOV, EMPTY, MIX]
+        chosen: set[str] = set()
+        for name in free:
+            if name == ALL:
+                chosen |= {*known_streams, *(f"lm:{lm}" for lm in start.lm), "word", OOV, EMPTY, MIX}
+            elif name == STREAMS:
+                chosen |= {stream for stream, weight in start.streams.items() if weight}
+            elif name == LMS:
+                chosen |= {f"lm:{lm}" for lm in start.lm}
+            elif name in known:
+                chosen.add(name)
+            else:
+                options = [*known, STREAMS, LMS, ALL]
+                raise ConfigError(
+                    f"there is no weight {name!r} to tune; expected some of {', '.join(options)}"
+                    f"{did_you_mean(name, options)}"
+                )
+        lms = {f"lm:{name}": weight for name, weight in start.lm.items()}
+        weighted = {**dict.fromkeys(known_streams, 0.0), **start.streams, **lms}
+        scale = next((name for name, weight in weighted.items() if weight), "")
+        names = dict.fromkeys([*weighted, *(n for n in sorted(chosen) if n != MIX), "word", OOV, EMPTY])
+        return cls(start, tuple(names), frozenset(chosen - {scale}), scale, tuple(known_streams), models)
+
+    @property
+    def tunes_mixture(self) -> bool:
+        """Whether the λ make a difference and may change."""
+        uses = f"lm:{MIXTURE}" in self.free or self.start.lm.get(MIXTURE, 0.0) != 0.0
+        return MIX in self.free and len(self.models) > 1 and uses
+
+    def choose_lambdas(self) -> list[tuple[float, ...]]:
+        """Interpolation weights to choose from; those of the start come first."""
+        start = tuple(self.start.mixture[name] for name in self.models)
+        choices = [start]
+        for index, own in enumerate(start):
+            for share in MIXTURE_SHARES:
+                others = 1.0 - own
+                scaled = [
+                    weight * (1.0 - share) / others if others else (1.0 - share) / (len(start) - 1)
+                    for weight in start
+                ]
+                scaled[index] = share
+                choices.append(tuple(round(weight, 12) for weight in scaled))
+        return list(dict.fromkeys(choices))
+
+    def values(self, weights: Weights) -> np.ndarray:
+        """The weights as an array, (K,)."""
+        table = {
+            **weights.streams,
+            **{f"lm:{name}": value for name, value in weights.lm.items()},
+            "word": weights.word,
+            OOV: weights.oov,
+            EMPTY: weights.empty,
+        }
+        return np.array([table.get(name, 0.0) for name in self.names])
+
+    def apply(self, solution: Solution, lambdas: Sequence[tuple[float, ...]] = ()) -> Weights:
+        """The weights of a solution; ``lambdas`` are the choices of λ, if these were tuned."""
+        values = dict(zip(self.names, solution.weights.tolist(), strict=False))
+        tuned = {name: value for name, value in values.items() if name in self.free}
+        start = self.start
+        lms = {name.removeprefix("lm:"): value for name, value in tuned.items() if name.startswith("lm:")}
+        streams = {name: value for name, value in tuned.items() if name in self.streams}
+        mixture = dict(zip(self.models, lambdas[solution.mixture], strict=True)) if lambdas else start.mixture
+        return replace(
+            start,
+            streams={**start.streams, **streams},
+            lm={**start.lm, **lms},
+            word=tuned.get("word", start.word),
+            oov=tuned.get(OOV, start.oov),
+            empty=tuned.get(EMPTY, start.empty),
+            mixture=mixture,
+        )
+
+    def bounds(self) -> list[tuple[float, float]]:
+        """Lowest and highest value of each weight: a language model keeps its sign."""
+        start = self.values(self.start)
+        limits = []
+        for name, value in zip(self.names, start.tolist(), strict=True):
+            if name not in self.free:
+                limits.append((value, value))
+            elif name.startswith("lm:"):
+                limits.append((0.0, math.inf) if value >= 0 else (-math.inf, 0.0))
+            else:
+                limits.append((-math.inf, math.inf))
+        return limits
+
+
+def build_problem(
+    lists: Sequence[TuningList],
+    parameters: Parameters,
+    lambdas: Sequence[tuple[float, ...]] = (),
+    mixture_log_probs: np.ndarray | None = None,
+) -> TuningProblem:
+    """Collect the arrays of some lists.
+
+    Args:
+        lambdas, mixture_log_probs: choices of λ, and (G, H) the component of the mixture under each of them
+        for
+            all hypotheses of the lists; None if the λ are fixed.
+
+    Raises:
+        ConfigError: there are no lists, or a component is not finite.
+    """
+    if not lists:
+        raise ConfigError("no lists to tune on")
+    start = parameters.values(parameters.start)
+    rows, names = [], list(parameters.names)
+    for name, weight in zip(names, start.tolist(), strict=True):
+        is_used = bool(weight) or name in parameters.free
+        rows.append(
+            np.concatenate([_get(item, name) if is_used else np.zeros(len(item.errors)) for item in lists])
+        )
+    bounds = parameters.bounds()
+    if any(item.offset is not None for item in lists):
+        rows.append(
+            np.concatenate(
+                [np.zeros(len(item.errors)) if item.offset is None else item.offset for item in lists]
+            )
+        )
+        names, start, bounds = [*names, "offset"], np.append(start, 1.0), [*bounds, (1.0, 1.0)]
+    errors = np.concatenate([item.errors for item in lists])
+    choices = None
+    if mixture_log_probs is not None:
+        choices = MixtureChoices(names.index(f"lm:{MIXTURE}"), tuple(lambdas), mixture_log_probs)
+    lengths = [len(item.errors) for item in lists]
+    return make_problem(names, np.stack(rows), errors, lengths, start, bounds, choices)
+
+
+def _get(item: TuningList, name: str) -> np.ndarray:
+    """The component that a weight counts; no unknown words if these were not counted."""
+    key = {"word": WORDS}.get(name, name.removeprefix("lm:"))
+    if key == OOV and key not in item.components:
+        return np.zeros(len(item.errors))
+    if key != EMPTY and key not in item.components:
+        known = ", ".join(sorted(item.components))
+        raise ConfigError(f"a list has no {name!r}, which is to be tuned; it has {known}")
+    return get_component(item.components, key)

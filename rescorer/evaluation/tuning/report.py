@@ -1,0 +1,149 @@
+"""What a tuning found, as plain data."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from rescorer.evaluation.error_rate.report import to_percent
+from rescorer.evaluation.tuning.fitting import Method
+from rescorer.evaluation.tuning.flatness import FlatDirection
+from rescorer.evaluation.tuning.judgement import Judgement
+from rescorer.evaluation.tuning.parameters import Parameters
+from rescorer.types import Weights
+
+EDGE_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class TunedWeight:
+    """One weight before and after tuning."""
+
+    name: str
+    start: float
+    tuned: float
+    fold_mean: float
+    fold_spread: float
+    """Standard deviation over the folds."""
+    note: str = ""
+    """``fixed: the scale``, ``at 0`` or ``on an edge``; empty for nothing special."""
+
+
+@dataclass(frozen=True, slots=True)
+class TuningReport:
+    """The effect of tuning, and the weights."""
+
+    start: Weights
+    tuned: Weights
+    """Fitted on all lists; to be used only if ``judgement.is_better``."""
+    weights: tuple[TunedWeight, ...]
+    judgement: Judgement
+    method: Method
+    """Objective and strength of the tuned weights."""
+    fold_methods: tuple[Method, ...]
+    flat: tuple[FlatDirection, ...]
+    """How far each weight can move alone without an effect beyond the noise."""
+    flattest: FlatDirection | None
+    folds: str
+    """By what the lists were divided."""
+
+    def decide(self, force: bool = False) -> Weights:
+        """The weights to use: the tuned ones if they are better beyond chance, or if forced, else the
+        start."""
+        chosen = self.tuned if self.judgement.is_better or force else self.start
+        return replace(chosen, held_out=self.held_out(chosen is self.tuned))
+
+    def held_out(self, tuned: bool) -> dict[str, float]:
+        """Figures for the weights file, in percent; see ``Weights.held_out``."""
+        judgement = self.judgement
+        figures: dict[str, float | None] = {"start_wer": to_percent(judgement.start_rate)}
+        if tuned:
+            figures |= {
+                "wer": to_percent(judgement.rate),
+                "wer_low": to_percent(judgement.interval.low),
+                "wer_high": to_percent(judgement.interval.high),
+                "gain": to_percent(judgement.gain.gain),
+                "gain_low": to_percent(judgement.gain.lower_bound),
+                "p": round(judgement.gain.p_value, 4),
+            }
+        return {name: value for name, value in figures.items() if value is not None}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert to JSON data; rates in percent."""
+        gain = self.judgement.gain
+        return {
+            "changed": self.judgement.is_better,
+            "reason": self.judgement.explain(),
+            "start_wer": to_percent(self.judgement.start_rate),
+            "held_out_wer": to_percent(self.judgement.rate),
+            "held_out_interval": _finite(self.judgement.interval.low, self.judgement.interval.high),
+            "gain": to_percent(gain.gain),
+            "gain_interval": _finite(gain.interval.low, gain.interval.high),
+            "p": gain.p_value,
+            "lists": self.judgement.n_lists,
+            "lists_needed": self.judgement.n_lists_needed,
+            "units": self.judgement.n_units,
+            "folds": self.folds,
+            "method": str(self.method),
+            "fold_methods": dict(Counter(map(str, self.fold_methods))),
+            "weights": {
+                weight.name: {
+                    "start": weight.start,
+                    "tuned": weight.tuned,
+                    "fold_mean": weight.fold_mean,
+                    "fold_spread": weight.fold_spread,
+                    "note": weight.note,
+                }
+                for weight in self.weights
+            },
+            "flat": [_to_ranges(direction) for direction in self.flat],
+            "flattest": _to_ranges(self.flattest) if self.flattest else None,
+        }
+
+
+def describe_weights(
+    parameters: Parameters, tuned: Weights, fold_weights: Sequence[Weights]
+) -> tuple[TunedWeight, ...]:
+    """Compare each weight that is free, or the scale, with its value in the folds; λ follow as
+    ``mix:NAME``."""
+    rows = []
+    start, values = parameters.values(parameters.start), parameters.values(tuned)
+    in_folds = np.array([parameters.values(weights) for weights in fold_weights])
+    for k, name in enumerate(parameters.names):
+        if name not in parameters.free and name != parameters.scale:
+            continue
+        note = "fixed: the scale" if name == parameters.scale else _note(values[k], start[k])
+        spread = in_folds[:, k].std()
+        rows.append(
+            TunedWeight(
+                name, float(start[k]), float(values[k]), float(in_folds[:, k].mean()), float(spread), note
+            )
+        )
+    if parameters.tunes_mixture:
+        for model in parameters.models:
+            shares = np.array([weights.mixture[model] for weights in fold_weights])
+            share = tuned.mixture[model]
+            note = "on an edge" if min(share, 1 - share) < EDGE_TOLERANCE else ""
+            own = parameters.start.mixture[model]
+            rows.append(
+                TunedWeight(f"mix:{model}", own, share, float(shares.mean()), float(shares.std()), note)
+            )
+    return tuple(rows)
+
+
+def _note(value: float, start: float) -> str:
+    if abs(value) > EDGE_TOLERANCE:
+        return ""
+    return "at 0" if abs(start) <= EDGE_TOLERANCE else "on an edge: at 0"
+
+
+def _finite(*values: float) -> list[float | None]:
+    return [to_percent(value) for value in values]
+
+
+def _to_ranges(direction: FlatDirection) -> dict[str, list[float]]:
+    return {name: [value, direction.high[name]] for name, value in direction.low.items()}

@@ -1,0 +1,133 @@
+"""Exact line search and weight tuning against brute force."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rescorer.errors import ConfigError
+from rescorer.evaluation.tuning.error_search import minimise_errors
+from rescorer.evaluation.tuning.line_search import compute_error_curve
+from rescorer.evaluation.tuning.problem import make_problem
+from tests.support.tuning_problems import UNBOUNDED, count_one_by_one, pairs, problems
+
+
+@given(problems(), st.lists(st.floats(-10, 10), max_size=5), st.sampled_from([0, 3, 1000]))
+def test_error_curve_matches_brute_force_between_corners(problem, steps, min_candidates):
+    intercepts, slopes = problem.components
+    curve = compute_error_curve(
+        intercepts, slopes, problem.errors, problem.offsets, -10.0, 10.0, min_candidates
+    )
+    assert (np.diff(curve.corners) > 0).all()
+    ends = [-10.0, *curve.corners, 10.0]
+    middles = [(left + right) / 2 for left, right in pairwise(ends) if right - left > 1e-6]
+    for step in middles + [s for s in steps if (np.abs(curve.corners - s) > 1e-3).all()]:
+        assert curve.at(step) == count_one_by_one(problem, [1.0, step])
+
+
+def test_error_curve_of_many_long_lists_is_exact():
+    """Stretches are halved, and most hypotheses ruled out, without an effect on the result."""
+    random = np.random.default_rng(0)
+    lengths = random.integers(1, 60, size=300)
+    n = int(lengths.sum())
+    errors = random.poisson(3, size=n)
+    problem = make_problem(
+        ["a", "b"], random.normal(size=(2, n)), errors, lengths, [1.0, 0.0], [(1, 1), UNBOUNDED]
+    )
+    curves = [
+        compute_error_curve(*problem.components, problem.errors, problem.offsets, -2.0, 2.0, candidates)
+        for candidates in (0, 10**9)
+    ]
+    steps = random.uniform(-2, 2, size=50)
+    assert (curves[0].at(steps) == curves[1].at(steps)).all()
+    for step in steps[:10]:
+        assert curves[0].at(step) == count_one_by_one(problem, [1.0, step])
+
+
+@given(problems())
+def test_tuning_one_weight_is_at_least_as_good_as_a_grid(problem):
+    tuned = minimise_errors(problem, strength=0.0)
+    unit = problem.units[1]
+    grid = problem.start[1] + np.linspace(-1.9, 1.9, 97) * unit
+    fewest = min(count_one_by_one(problem, [1.0, value]) for value in grid)
+    assert tuned[0] == 1.0
+    assert count_one_by_one(problem, tuned) <= fewest
+
+
+@given(problems(n_weights=3), st.integers(0, 99))
+def test_tuning_never_costs_more_than_the_start(problem, seed):
+    tuned = minimise_errors(problem, 0.1, seed=seed)
+    assert tuned[0] == 1.0
+    assert problem.cost(tuned, 0.1) <= problem.cost(problem.start, 0.1)
+    assert problem.list_errors(tuned).sum() == count_one_by_one(problem, tuned)
+    assert (tuned == minimise_errors(problem, 0.1, seed=seed)).all()
+
+
+@given(problems(n_weights=3))
+def test_keeps_weights_if_moving_does_not_pay(problem):
+    tuned = minimise_errors(problem, strength=1e9)
+    saved = count_one_by_one(problem, problem.start) - count_one_by_one(problem, tuned)
+    assert (tuned == problem.start).all() or saved > 0
+    assert np.abs(problem.moves(tuned)).max() < 0.1
+
+
+@given(problems(n_weights=4))
+def test_keeps_bounds_and_fixed_weights(problem):
+    bounds = np.array([(1.0, 1.0), (0.0, 1.0), (0.0, 0.0), (-0.6, 0.2)])
+    tuned = minimise_errors(replace(problem, bounds=bounds), strength=0.0)
+    assert (tuned[0], tuned[2]) == (1.0, 0.0)
+    assert 0 <= tuned[1] <= 1
+    assert -0.6 <= tuned[3] <= 0.2
+
+
+def test_takes_the_middle_of_the_best_interval():
+    # The second hypothesis wins from weight 1 in the first list and from weight 3 in the other.
+    tuned = minimise_errors(pairs((1.0, (1, 0)), (1 / 3, (0, 1))), strength=0.0)
+    assert tuned[1] == pytest.approx(2.0)
+
+
+def test_keeps_the_weight_of_a_constant_component():
+    problem = make_problem(
+        ["am", "lm"], np.array([[0.0, -1.0], [7.0, 7.0]]), [1, 0], [2], [1.0, 0.3], [(1, 1), UNBOUNDED]
+    )
+    assert minimise_errors(problem, 0.0).tolist() == [1.0, 0.3]
+
+
+def test_ties_go_to_the_first_hypothesis():
+    components = np.array([[1.0, 1.00001, 1.0]])
+    problem = make_problem(["am"], components, [0, 1, 2], [3], [1.0], [UNBOUNDED])
+    assert problem.choose(problem.start).tolist() == [0]
+
+
+@given(problems(n_weights=3), st.data())
+def test_selecting_lists_is_like_leaving_out_the_others(problem, data):
+    lists = data.draw(st.lists(st.integers(0, problem.n_lists - 1), min_size=1, unique=True))
+    part = problem.select(np.array(lists))
+    weights = np.array([1.0, -0.7, 0.3])
+    assert (part.list_errors(weights) == problem.list_errors(weights)[lists]).all()
+    assert (part.units == problem.units).all()
+
+
+@pytest.mark.parametrize(
+    ("lengths", "start", "bounds", "message"),
+    [
+        ([], [1.0], [UNBOUNDED], "no lists to tune on"),
+        ([2, 0], [1.0], [UNBOUNDED], "a list without hypotheses"),
+        ([2], [1.0, 0.0], [UNBOUNDED], r"components \(1, 2\).*start \(2,\)"),
+        ([2], [0.0], [(1.0, 2.0)], "'?am=0 is outside its bounds 1 to 2"),
+    ],
+)
+def test_rejects_invalid_input(lengths, start, bounds, message):
+    n = sum(lengths)
+    with pytest.raises(ConfigError, match=message):
+        make_problem(["am"], np.zeros((1, n)), [0] * n, lengths, start, bounds)
+
+
+def test_rejects_scores_that_are_not_finite():
+    with pytest.raises(ConfigError, match="the component of 'am' is not finite"):
+        make_problem(["am"], np.array([[np.nan, 0.0]]), [0, 1], [2], [1.0], [UNBOUNDED])

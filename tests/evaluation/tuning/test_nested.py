@@ -1,0 +1,133 @@
+"""Nested cross-validation: what is held out has no influence, and chance changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rescorer.evaluation.tuning.fitting import METHODS, Fitter
+from rescorer.evaluation.tuning.flatness import find_flat_directions
+from rescorer.evaluation.tuning.folds import make_folds
+from rescorer.evaluation.tuning.judgement import judge
+from rescorer.evaluation.tuning.nested import cross_validate_problem, fit_all
+from rescorer.evaluation.tuning.problem import make_problem
+from tests.support.tuning_problems import UNBOUNDED, count_one_by_one, pairs
+
+
+def many(n: int, gain: float = 0.5, seed: int = 0):
+    """Lists of five hypotheses in which a language model helps as much as ``gain`` says."""
+    random = np.random.default_rng(seed)
+    errors = random.poisson(2, size=5 * n)
+    components = random.normal(size=(3, 5 * n)) - np.outer([0.5, gain, 0.0], errors)
+    return make_problem(
+        ["am", "lm", "word"], components, errors, [5] * n, [1.0, 0.0, 0.0], [(1, 1), (0, np.inf), UNBOUNDED]
+    )
+
+
+def folds_of(n: int):
+    ids = [str(i) for i in range(n)]
+    return make_folds(ids, [""] * n, ids)
+
+
+def test_judges_each_list_by_weights_that_it_did_not_make():
+    problem, folds = many(40), folds_of(40)
+    result = cross_validate_problem(problem, folds)
+    assert sorted(np.concatenate([fold.lists for fold in result.folds])) == [*range(40)]
+    for number, fold in enumerate(result.folds):
+        tuning, held_out = folds.split(number)
+        assert (fold.lists == held_out).all()
+        expected = Fitter(problem.select(tuning)).fit(fold.method)
+        assert (expected.weights == fold.solution.weights).all()
+        judged = problem.select(held_out)
+        assert result.errors[held_out].sum() == count_one_by_one(judged, fold.solution.weights)
+    assert (result.start_errors == problem.list_errors(problem.start)).all()
+
+
+def test_held_out_errors_do_not_influence_their_weights():
+    problem, folds = many(30), folds_of(30)
+    _, held_out = folds.split(0)
+    changed = problem.errors.copy().reshape(30, 5)
+    changed[held_out] = 9 - changed[held_out].clip(max=9)
+    other = replace(problem, errors=changed.ravel())
+    first, second = (cross_validate_problem(p, folds).folds for p in (problem, other))
+    assert first[0].method == second[0].method
+    assert (first[0].solution.weights == second[0].solution.weights).all()
+    assert any((a.solution.weights != b.solution.weights).any() for a, b in zip(first, second, strict=True))
+
+
+def test_a_clear_gain_changes_the_weights_and_noise_does_not():
+    words = np.full(120, 10)
+    for gain, is_better in ((1.0, True), (0.0, False)):
+        problem, folds = many(120, gain), folds_of(120)
+        result = cross_validate_problem(problem, folds)
+        judgement = judge(result.start_errors, result.errors, words, folds)
+        assert judgement.is_better == is_better
+        assert judgement.explain().startswith("tuned weights gain" if is_better else "the start is kept")
+        if is_better:
+            assert judgement.n_lists_needed < 120
+
+
+def test_the_number_of_lists_that_would_show_a_gain():
+    """A gain of one standard error needs (1.96 + 0.84)² times as many lists for a power of 80 %."""
+    random = np.random.default_rng(0)
+    n = 2000
+    start = random.poisson(3, n)
+    change = random.choice([-1, 0, 1], size=n, p=[0.11, 0.8, 0.09])
+    judgement = judge(start, start + change, np.full(n, 10), folds_of(n))
+    standard_error = change.std() / 10 / np.sqrt(n)
+    expected = n * (2.8 * standard_error / judgement.gain.gain) ** 2
+    assert judgement.n_lists_needed == pytest.approx(expected, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ([0, 0, 0, 0], "choose hypotheses with as many errors"),
+        ([1, 0, 0, 0], "lose 2.50 points"),
+        ([-1, 0, 0, 0], "it comes from too few lists"),
+        ([-1, -1, 1, 0], "may be chance, because the lower bound is"),
+    ],
+)
+def test_says_why_the_start_is_kept(changes, reason):
+    start = np.array([2, 2, 2, 2])
+    judgement = judge(start, start + np.array(changes), np.full(4, 10), folds_of(4))
+    assert not judgement.is_better
+    assert reason in judgement.explain()
+
+
+def test_the_most_cautious_of_equally_good_methods_is_chosen():
+    method, solution = fit_all(pairs(*[(1.0, (0, 1))] * 8), folds_of(8))
+    assert method == METHODS[0]
+    assert solution.weights.tolist() == [1.0, 0.0]
+
+
+def test_flat_directions_hold_equally_good_weights():
+    problem = many(60)
+    solution = Fitter(problem).fit(METHODS[1])
+    alone, flattest = find_flat_directions(problem, solution)
+    errors = problem.list_errors(solution.weights)
+    for direction in [*alone, flattest]:
+        for end in (direction.low, direction.high):
+            weights = np.array(
+                [end.get(name, w) for name, w in zip(problem.names, solution.weights, strict=True)]
+            )
+            change = problem.list_errors(weights) - errors
+            assert change.sum() <= 1.96 * np.sqrt((change**2).sum()) + 1e-9 or direction is flattest
+    assert list(alone[0].low) == ["lm"]
+    assert alone[0].low["lm"] < solution.weights[1] < alone[0].high["lm"]
+    assert " to " in flattest.describe()
+
+
+def test_the_flattest_direction_of_two_weights_of_one_component():
+    """If two components are equal, only the sum of their weights matters."""
+    problem = many(60)
+    components = problem.components[[0, 1, 1]]
+    double = make_problem(
+        ["am", "lm", "other"], components, problem.errors, [5] * 60, [1.0, 0.3, 0.3],
+        [(1, 1), UNBOUNDED, UNBOUNDED],
+    )  # fmt: skip
+    _, flattest = find_flat_directions(double, Fitter(double).fit(METHODS[1]))
+    move = {name: flattest.high[name] - flattest.low[name] for name in flattest.low}
+    assert move["lm"] == pytest.approx(-move["other"], rel=0.05)
