@@ -10,7 +10,7 @@ import numpy as np
 
 from rescorer.evaluation.comparison.rankings import order_by_decision
 from rescorer.evaluation.comparison.scored_lists import ScoredList
-from rescorer.score_combination import totals, weights_by_component
+from rescorer.score_combination import get_component, totals, weights_by_component
 from rescorer.trie import Words
 from rescorer.types import Weights
 
@@ -113,7 +113,7 @@ def explain_list(scored: ScoredList, weights: Weights, *, has_reference: bool = 
     by_weight = {name: weight for name, weight in weights_by_component(weights).items() if weight}
 
     def candidate(position: int) -> Candidate:
-        components = {name: float(scored.components[name][position]) for name in by_weight}
+        components = {name: float(get_component(scored.components, name)[position]) for name in by_weight}
         terms = {name: weight * components[name] for name, weight in by_weight.items()}
         total = float(list_totals[position])
         if not np.isfinite(total):  # dropped, or merged into another
