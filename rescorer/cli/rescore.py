@@ -16,7 +16,7 @@ from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.options.decision import DecisionOptions
 from rescorer.cli.options.lists import ListInputOptions
 from rescorer.cli.options.models import BundleOption, DeviceOption, DtypeOption
-from rescorer.cli.options.selection import SelectionOptions
+from rescorer.cli.options.selection import SelectionOptions, warn_if_tuned_otherwise
 from rescorer.cli.options.weights import WeightOptions, check_first_lists
 from rescorer.cli.output import SOME_REJECTED
 from rescorer.cli.rejects_file import RejectsFile
@@ -96,6 +96,7 @@ def rescore(
     """
     ranker = ListRanker(read_bundle(bundle))
     weights = weight_options.resolve(ranker.bundle.weights)
+    warn_if_tuned_otherwise(weights, selection.selection())
     ranker.effective_weights(weights)  # reject invalid weights and formats before writing anything
     decision = decision_options.resolve(weights)
     get_renderer(to)

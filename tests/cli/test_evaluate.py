@@ -286,3 +286,26 @@ def test_names_the_weights_for_lists_with_one_mixed_score(run, bundle, tmp_path)
     hypotheses = [{"text": "the cat", "scores": {"first_pass": -1.0}}]
     source = write(tmp_path / "in.jsonl", json.dumps({"id": "u1", "hypotheses": hypotheses}))
     assert "`-w acoustic=0 -w first_pass=1` weighs" in run("rescore", source, "--bundle", bundle)[2]
+
+
+def test_tune_keeps_the_start_unless_forced(run, ngram_bundle, tmp_path):
+    """Two lists prove nothing; weights that were written all the same say how they were made."""
+    source, output = write(tmp_path / "in.jsonl", *GOOD), tmp_path / "w.json"
+    start = ("--bundle", ngram_bundle, "-w", "lm:mixture=0.5", "-w", "empty=-2", "--drop-empty")
+    code, out, _ = run("tune", source, *start, "-o", output, "--json")
+    report, kept = json.loads(out), json.loads(output.read_text())
+    assert (code, report["changed"], report["written"]) == (0, False, "start")
+    assert report["reason"].startswith("the start is kept")
+    assert (kept["lm"], kept["empty"], kept["tuned_on"]) == ({"mixture": 0.5}, -2.0, [])
+    assert run("tune", source, *start, "-o", output, "--force", "--free", "lm,word")[0] == 0
+    forced = json.loads(output.read_text())
+    assert forced["tuned_with"] == {"merge": False, "drop_empty": True}
+    assert len(forced["tuned_on"]) == 2
+    assert {"wer", "start_wer", "gain"} <= set(forced["held_out"])
+    for command in (("rescore", source, "-o", tmp_path / "out.jsonl"), ("evaluate", source)):
+        _, _, err = run(*command, "--bundle", ngram_bundle, "--weights", output)
+        assert "were tuned with --drop-empty and are used without it" in err
+        _, _, err = run(*command, "--bundle", ngram_bundle, "--weights", output, "--drop-empty")
+        assert "--drop-empty" not in err
+    code, _, err = run("tune", source, *start, "-o", output, "--free", "wrod")
+    assert (code, "did you mean 'word'" in err) == (2, True)

@@ -12,6 +12,7 @@ import typer
 from rescorer.cli.evaluation.evaluation import Evaluation
 from rescorer.cli.options.lists import ListInputOptions
 from rescorer.cli.options.scoring import choose_normaliser, collect_lists, make_list_reader
+from rescorer.cli.options.selection import warn_if_tuned_otherwise
 from rescorer.cli.options.weights import WeightOptions, check_streams, parse_first_pass
 from rescorer.cli.output import SEE_JSON
 from rescorer.errors import ConfigError, FormatError
@@ -66,6 +67,7 @@ def evaluate_files(
             continue
         weights = weight_options.resolve(rescorer.bundle.weights)
         check_streams(lists, weights, list_options.streams)
+        warn_if_tuned_otherwise(weights, selection)
         if with_tuning:
             list_options.check_groups(lists)
         run.add_scored_file(file, lists, rescorer, weights, with_tuning=with_tuning)
