@@ -29,12 +29,13 @@ from rescorer.evaluation.combination.report import CombinationReport, judge_sett
 from rescorer.evaluation.combination.utterances import Utterance, join_systems
 from rescorer.evaluation.error_rate.report import to_percent
 from rescorer.evaluation.figures import interval_to_list
-from rescorer.evaluation.tuning.folds import choose_folds
+from rescorer.evaluation.tuning.folds import make_folds
 from rescorer.formats.registry import choose
 from rescorer.trie import Words
 from rescorer.types import Hypothesis, NBestList
 
 POSTERIOR_DECIMALS = 4
+N_FOLDS = 10
 
 
 @expand_options
@@ -102,8 +103,10 @@ def combine(
             raise FormatError("--tune needs references, in the lists or with --reference", file=files[0])
         counting = counting_options.settings()
         if tune:
-            folds = choose_folds([item.id for item in judged], [item.group for item in judged])
-            report = tune_and_judge(judged, files, normalise, counting, folds)
+            ids, groups = [item.id for item in judged], [item.group for item in judged]
+            folds = make_folds(ids, groups, [item.reference or "" for item in judged], N_FOLDS)
+            fold_names = list(map(str, folds.fold.tolist()))
+            report = tune_and_judge(judged, files, normalise, counting, fold_names)
         else:
             report = judge_settings(judged, files, normalise, counting, settings)
         settings = report.tuned or settings
