@@ -22,7 +22,7 @@ def format_number(value: float, decimals: int = PERCENT_DECIMALS) -> str:
 
 
 def format_signed(value: float, decimals: int = PERCENT_DECIMALS) -> str:
-    """As ``format_number``, with a plus sign if the number is positive.
+    """Like ``format_number``, with a plus sign if the number is positive.
 
     >>> format_signed(1.234), format_signed(-0.5), format_signed(0.001)
     ('+1.23', '−0.50', '0.00')

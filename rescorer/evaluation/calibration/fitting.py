@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
-from scipy.optimize import isotonic_regression
 
 from rescorer.decision.confidence import apply_map
 from rescorer.evaluation.calibration.measures import log_loss
@@ -43,6 +42,10 @@ def fit_temperature(outcomes: Outcomes) -> ConfidenceMap:
 
 def fit_isotonic(outcomes: Outcomes) -> ConfidenceMap:
     """Give every claim the share that is right among claims of about its posterior, without descending."""
+    from scipy.optimize import (
+        isotonic_regression,  # takes a second to load, and programs that serve never fit
+    )
+
     temperature = fit_temperature(outcomes).temperature
     posteriors = outcomes.at(temperature)
     n_bins = int(np.clip(len(outcomes) // MIN_BIN_CLAIMS, 1, MAX_BINS))

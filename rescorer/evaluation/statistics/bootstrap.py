@@ -14,7 +14,8 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+
+from rescorer.evaluation.statistics.distributions import student_quantile, student_tail
 
 DRAWS = 10_000
 LEVEL = 0.95
@@ -99,7 +100,7 @@ class Bootstrap:
         ratios = self._ratios[system]
         rank = max(math.floor(tail * (len(ratios) + 1)), 1)
         # where few lists have errors, draws without any have no spread, and Student's t takes their place
-        student = float(stats.t.isf(tail, self.n_units - 1))
+        student = student_quantile(tail, self.n_units - 1)
         least, greatest = (
             float(ratio) if math.isfinite(ratio) else math.copysign(student, ratio)
             for ratio in (ratios[rank - 1], ratios[-rank])
@@ -121,8 +122,8 @@ class Bootstrap:
         error = float(differences.std(ddof=1)) * math.sqrt(self.n_units / max(self.n_units - 1, 1))
         if changed < 2 or not error > ROUNDING * self.rates[baseline]:
             return Gain(gain, Interval(-math.inf, math.inf), 1.0, changed)
-        reach = float(stats.t.isf((1 - level) / 2, changed - 1)) * error
-        p_value = 2 * float(stats.t.sf(abs(gain) / error, changed - 1))
+        reach = student_quantile((1 - level) / 2, changed - 1) * error
+        p_value = 2 * student_tail(abs(gain) / error, changed - 1)
         return Gain(gain, Interval(gain - reach, gain + reach), p_value, changed, error)
 
     def share_of_better_draws(self, baseline: int, system: int) -> float:

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+
+from rescorer.evaluation.statistics.distributions import normal_tail
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ def matched_pairs(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> 
     mean = float(differences.mean()) if n else 0.0
     deviation = float(differences.std(ddof=1)) if n > 1 else 0.0
     z = mean / (deviation / math.sqrt(n)) if deviation else 0.0
-    return MatchedPairs(n, mean, z, float(2 * stats.norm.sf(abs(z))))
+    return MatchedPairs(n, mean, z, 2 * normal_tail(abs(z)))
 
 
 def segment_errors(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> np.ndarray:

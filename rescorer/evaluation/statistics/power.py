@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 
-from scipy import stats
-
 from rescorer.evaluation.statistics.bootstrap import LEVEL
+from rescorer.evaluation.statistics.distributions import normal_quantile, normal_tail
 
 POWER = 0.8
 """Usual probability with which a planned experiment should find what it looks for."""
@@ -26,7 +25,7 @@ def power_of_test(gain: float, standard_error: float, level: float = LEVEL) -> f
     """
     if not standard_error:
         return float(gain > 0)
-    return float(stats.norm.cdf(gain / standard_error - stats.norm.isf((1 - level) / 2)))
+    return normal_tail(normal_quantile((1 - level) / 2) - gain / standard_error)
 
 
 def units_needed(
@@ -42,5 +41,5 @@ def units_needed(
     """
     if gain <= 0 or not math.isfinite(standard_error):
         return None
-    quantiles = float(stats.norm.isf((1 - level) / 2) + stats.norm.isf(1 - power))
+    quantiles = normal_quantile((1 - level) / 2) + normal_quantile(1 - power)
     return max(math.ceil(n_units * (quantiles * standard_error / gain) ** 2), 1)

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+
+from rescorer.evaluation.statistics.distributions import binomial_cdf, normal_tail
 
 EQUAL_POINTS = 0.005
 """Error rates that differ by at most so many percentage points are equal."""
@@ -47,7 +48,7 @@ def sign_test(baseline: Sequence[float] | np.ndarray, system: Sequence[float] | 
     better, worse, equal = _count(points)
     n_for, n_against = (better, worse) if points.sum() > 0 else (worse, better)
     smaller = min(n_for + equal // 2, n_against + equal - equal // 2)
-    p_value = min(2 * float(stats.binom.cdf(smaller, len(points), 0.5)), 1.0) if len(points) else 1.0
+    p_value = min(2 * binomial_cdf(smaller, len(points), 0.5), 1.0) if len(points) else 1.0
     return RankTest(better, worse, equal, p_value)
 
 
@@ -68,12 +69,12 @@ def wilcoxon(baseline: Sequence[float] | np.ndarray, system: Sequence[float] | n
     n = len(points)
     if not n:
         return RankTest(0, 0, 0, 1.0)
-    ranks = stats.rankdata(np.abs(points))
+    ranks = _rank(np.abs(points))
     is_equal = np.abs(points) <= EQUAL_POINTS
     shared = np.flatnonzero(is_equal)[0 if points.sum() > 0 else 1 :: 2]
     rank_sum = ranks[(points > 0) & ~is_equal].sum() + ranks[shared].sum()
     z = (rank_sum - n * (n + 1) / 4) / math.sqrt(n * (n + 1) * (2 * n + 1) / 24)
-    return RankTest(better, worse, equal, float(2 * stats.norm.sf(abs(z))))
+    return RankTest(better, worse, equal, 2 * normal_tail(abs(z)))
 
 
 def _differences(baseline: Sequence[float] | np.ndarray, system: Sequence[float] | np.ndarray) -> np.ndarray:
@@ -82,6 +83,12 @@ def _differences(baseline: Sequence[float] | np.ndarray, system: Sequence[float]
     if first.shape != second.shape:
         raise ValueError(f"{len(first)} rates of one system, but {len(second)} of the other")
     return np.asarray(100 * first - 100 * second)
+
+
+def _rank(values: np.ndarray) -> np.ndarray:
+    """Ranks from 1, (N,) float64; equal values have the mean of theirs."""
+    _, index, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[index])
 
 
 def _count(points: np.ndarray) -> tuple[int, int, int]:
