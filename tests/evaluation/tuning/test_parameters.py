@@ -1,0 +1,92 @@
+"""Names of weights, their places in a problem, choices of λ, and the temperature of minimum Bayes risk."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rescorer.decision.bayes_risk import expected_errors, fewest_errors_first
+from rescorer.errors import ConfigError
+from rescorer.evaluation.tuning.fitting import Solution
+from rescorer.evaluation.tuning.parameters import DEFAULT_FREE, Parameters, TuningList, build_problem
+from rescorer.evaluation.tuning.temperature import TEMPERATURES, BayesRiskErrors
+from rescorer.ranking import posteriors
+from rescorer.score_combination import totals
+from rescorer.types import Weights
+
+START = Weights(
+    "start", {"acoustic": 0.5, "graph": 0.0}, {"mixture": 2.0}, 0.3, mixture={"ngram": 0.25, "neural": 0.75}
+)
+NAMES = ["acoustic", "graph", "mixture", "neural", "ngram", "words", "oov"]
+
+
+def make_list(seed: int, n: int = 4) -> TuningList:
+    random = np.random.default_rng(seed)
+    components = dict(zip(NAMES, random.normal(size=(len(NAMES), n)), strict=True))
+    components["words"] = np.array([0.0, 1.0, 2.0, 3.0][:n])
+    return TuningList(components, random.integers(0, 5, size=n))
+
+
+@given(
+    st.sets(
+        st.sampled_from(["acoustic", "graph", "lm:neural", "lm:mixture", "word", "oov", "empty"]), min_size=1
+    )
+)
+def test_totals_of_a_problem_are_those_of_its_weights(free):
+    parameters = Parameters.choose(START, sorted(free))
+    lists = [make_list(0), make_list(1, 2)]
+    problem = build_problem(lists, parameters)
+    changed = problem.start + np.where(problem.bounds[:, 0] < problem.bounds[:, 1], 0.7, 0.0)
+    weights = parameters.apply(Solution(changed))
+    expected = np.concatenate([totals(item.components, weights) for item in lists])
+    assert problem.totals(changed) == pytest.approx(expected)
+    assert parameters.scale == "acoustic"
+    assert weights.streams["acoustic"] == 0.5
+    assert (weights.word != START.word) == ("word" in free)
+    assert (weights.empty != 0.0) == ("empty" in free)
+    assert parameters.apply(Solution(problem.start)) == replace(
+        START, lm=parameters.apply(Solution(problem.start)).lm
+    )
+
+
+def test_chooses_by_name_and_by_kind():
+    assert Parameters.choose(START, DEFAULT_FREE).free == {"lm:mixture", "word", "oov", "empty", "mix"}
+    everything = Parameters.choose(START, ["all"], ["acoustic", "other"]).free
+    assert everything == {"graph", "other", "lm:mixture", "word", "oov", "empty", "mix"}
+    assert Parameters.choose(replace(START, streams={}), ["lm", "word"]).free == {"word"}  # one is the scale
+    with pytest.raises(ConfigError, match=r"no weight 'wrod' to tune.*did you mean 'word'"):
+        Parameters.choose(START, ["wrod"])
+
+
+def test_lambdas_begin_with_the_start_and_sum_to_one():
+    lambdas = Parameters.choose(START).choose_lambdas()
+    assert lambdas[0] == (0.25, 0.75)
+    assert {(0.0, 1.0), (0.5, 0.5), (1.0, 0.0)} < set(lambdas)
+    three = replace(START, mixture={"a": 1.0, "b": 0.0, "c": 0.0})
+    for shares in [*lambdas, *Parameters.choose(three, ["mix"]).choose_lambdas()]:
+        assert sum(shares) == pytest.approx(1.0)
+        assert min(shares) >= 0
+    assert not Parameters.choose(replace(START, lm={"neural": 1.0})).tunes_mixture
+
+
+def test_names_what_a_list_lacks():
+    item = make_list(0)
+    short = replace(item, components={k: v for k, v in item.components.items() if k not in ("graph", "oov")})
+    with pytest.raises(ConfigError, match="a list has no 'graph'"):
+        build_problem([short], Parameters.choose(START, ["graph"]))
+    assert build_problem([short], Parameters.choose(START)).totals(np.zeros(6)).tolist() == [0.0] * 4
+
+
+@given(st.integers(0, 99))
+def test_bayes_risk_is_counted_as_it_decides(seed):
+    random = np.random.default_rng(seed)
+    words = [tuple(random.choice(list("abc"), size=random.integers(0, 4))) for _ in range(6)]
+    scores, errors = random.normal(size=6) * 3, random.integers(0, 9, size=6)
+    counts = BayesRiskErrors([words], [errors]).count(0, scores)
+    for count, temperature in zip(counts, TEMPERATURES, strict=True):
+        risks = expected_errors(words, posteriors(scores, temperature))
+        assert count == errors[fewest_errors_first(risks, scores)[0]]
