@@ -27,6 +27,7 @@ from rescorer.decision import rover
 from rescorer.errors import ConfigError, FormatError, LimitExceeded
 from rescorer.evaluation.combination.report import CombinationReport, judge_settings, tune_and_judge
 from rescorer.evaluation.combination.utterances import Utterance, join_systems
+from rescorer.evaluation.error_rate.counting import CountingSettings
 from rescorer.evaluation.error_rate.report import to_percent
 from rescorer.evaluation.figures import interval_to_list
 from rescorer.evaluation.tuning.folds import make_folds
@@ -98,17 +99,11 @@ def combine(
     utterances = read_utterances(files, read_lists, normalise, rejected)
     judged = [item for item in utterances if item.reference is not None]
     report = None
-    if tune or judged:
-        if not judged:
-            raise FormatError("--tune needs references, in the lists or with --reference", file=files[0])
+    if tune and not judged:
+        raise FormatError("--tune needs references, in the lists or with --reference", file=files[0])
+    if judged:
         counting = counting_options.settings()
-        if tune:
-            ids, groups = [item.id for item in judged], [item.group for item in judged]
-            folds = make_folds(ids, groups, [item.reference or "" for item in judged], N_FOLDS)
-            fold_names = list(map(str, folds.fold.tolist()))
-            report = tune_and_judge(judged, files, normalise, counting, fold_names)
-        else:
-            report = judge_settings(judged, files, normalise, counting, settings)
+        report = _judge(judged, files, normalise, counting, None if tune else settings)
         settings = report.tuned or settings
     write_combinations(output, writer, utterances, settings, rejected)
     rejected.report()
@@ -120,6 +115,21 @@ def combine(
         print_out(f"{len(utterances):,} utterances written to {output}, in normalised words")
     if rejected:
         raise typer.Exit(SOME_REJECTED)
+
+
+def _judge(
+    utterances: Sequence[Utterance],
+    files: Sequence[str],
+    normalise: Callable[[str], Words],
+    counting: CountingSettings,
+    settings: rover.RoverSettings | None,
+) -> CombinationReport:
+    """Judge the settings, or those that cross-validation finds if there are none."""
+    if settings is not None:
+        return judge_settings(utterances, files, normalise, counting, settings)
+    ids, groups = [item.id for item in utterances], [item.group for item in utterances]
+    folds = make_folds(ids, groups, [item.reference or "" for item in utterances], N_FOLDS)
+    return tune_and_judge(utterances, files, normalise, counting, list(map(str, folds.fold.tolist())))
 
 
 def parse_settings(
