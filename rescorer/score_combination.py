@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rescorer.errors import MAX_QUOTED_CHARS, ConfigError, did_you_mean, quote, shorten
-from rescorer.types import MAXIMUM, Calibration, ConfidenceMap, DecisionRule, Weights
+from rescorer.types import MAX_KNOTS, MAX_NUMBER, MAXIMUM, Calibration, ConfidenceMap, DecisionRule, Weights
 
 WORDS, OOV = "words", "oov"
 """Component names of the two counts of a hypothesis: its words, and its out-of-vocabulary words."""
@@ -128,7 +127,7 @@ def _parse_map(value: Any, name: str) -> ConfidenceMap | None:
         numbers = [value[field.name]] if field.name == "temperature" else value[field.name]
         if not isinstance(numbers, Sequence) or isinstance(numbers, str):
             raise ConfigError(f"{name}.{field.name} is {quote(str(numbers))}; expected a list of numbers")
-        for number in numbers:
+        for number in numbers[: MAX_KNOTS + 1]:  # more are refused below
             _parse_finite(number, f"{name.removeprefix('weights.')}.{field.name}")
     try:
         return ConfidenceMap(
@@ -152,7 +151,7 @@ def _check_keys(values: Any, kind: type[Any], what: str) -> None:
 
 
 def _parse_finite(value: Any, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= MAX_NUMBER:
         raise ConfigError(
             f"weights.{shorten(name, MAX_QUOTED_CHARS)} is {shorten(repr(value), MAX_QUOTED_CHARS)}; "
             "expected a finite number"

@@ -5,7 +5,7 @@ All scores are natural logarithms and higher is better, whatever their base and 
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -17,6 +17,8 @@ DecisionKind = Literal["maximum", "minimum_bayes_risk", "confusion_network"]
 ErrorUnit = Literal["word", "character"]
 MAX_KNOTS = 100
 """Largest number of points of a map of confidences."""
+MAX_NUMBER = sys.float_info.max
+"""Largest finite number in float64. Files may hold larger integers, which ``math.isfinite`` cannot judge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +97,10 @@ class DecisionRule:
                     f"decision.{name} is {text!r}; expected one of {choices}{did_you_mean(text, known)}"
                 )
         number = isinstance(self.temperature, (int, float)) and not isinstance(self.temperature, bool)
-        if not (number and 0 < self.temperature < math.inf):
+        if not (number and 0 < self.temperature <= MAX_NUMBER):
             raise ConfigError(
-                f"decision.temperature is {self.temperature!r}; expected a finite number above 0"
+                f"decision.temperature is {shorten(repr(self.temperature), MAX_QUOTED_CHARS)}; expected a "
+                "finite number above 0"
             )
         if self.kind == "confusion_network" and self.unit != "word":
             raise ConfigError(
@@ -134,7 +137,7 @@ class ConfidenceMap:
         if len(self.posteriors) != len(self.confidences):
             counts = f"{len(self.posteriors)} posteriors for {len(self.confidences)} confidences"
             raise ConfigError(f"{counts}; expected as many of either")
-        if not 0 < self.temperature < math.inf:
+        if not 0 < self.temperature <= MAX_NUMBER:
             raise ConfigError(f"temperature is {self.temperature!r}; expected a finite number above 0")
         if not all(0 <= value <= 1 for value in self.posteriors):
             raise ConfigError(f"posteriors are {_shorten(self.posteriors)}; expected numbers from 0 to 1")

@@ -29,6 +29,8 @@ MAX_TABLE_CELLS = 5_000_000
 """Largest table of one alignment: words of a sequence times slots. It takes up to 120 MB."""
 MAX_CELLS = 200_000_000
 """Largest number of cells of all alignments of a network, which take about 20 ns each."""
+SLOT_CELLS = 50
+"""Cells that take as long as visiting a slot once, which each alignment does, however short its sequence."""
 MIN_POSTERIOR = 1e-9
 """Posterior from which a hypothesis takes part in a network; less cannot decide anything."""
 NO_TIME = np.zeros(3)
@@ -134,13 +136,14 @@ class ConfusionNetwork:
         """
         if not self._slots:
             return [(None, i) for i in range(len(words))]
-        self._count_cells((len(words) + 1) * (len(self._slots) + 1))
+        self._count_cells(len(words) + 1, len(self._slots) + 1)
         pair_costs, pass_costs = self._pair_costs(words), self._pass_costs()
         table = fill_table(pair_costs, pass_costs)
         return trace_back(table, pair_costs, pass_costs)
 
-    def _count_cells(self, cells: int) -> None:
-        if cells > MAX_TABLE_CELLS or self._cells + cells > MAX_CELLS:
+    def _count_cells(self, rows: int, columns: int) -> None:
+        cells = (rows + SLOT_CELLS) * columns
+        if rows * columns > MAX_TABLE_CELLS or self._cells + cells > MAX_CELLS:
             raise LimitExceeded(
                 f"a confusion network compares more than {MAX_TABLE_CELLS:,} pairs of words and slots for "
                 f"one of these hypotheses, or {MAX_CELLS:,} for all of them; send fewer or shorter "

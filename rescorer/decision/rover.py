@@ -9,7 +9,6 @@ no word.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,6 +18,7 @@ from rescorer.decision.confusion_network import EMPTY, MIN_POSTERIOR, ConfusionN
 from rescorer.errors import ConfigError
 from rescorer.ranking import TIE_DECIMALS, best_first, posteriors
 from rescorer.trie import Words
+from rescorer.types import MAX_NUMBER
 
 MAX_DEPTH = 20
 """Number of hypotheses of each list that vote; further ones hardly have posteriors, but take time."""
@@ -49,7 +49,7 @@ class RoverSettings:
             ("null_weight", (self.null_weight,)),
         ):
             for value in values:
-                if not 0 < value < math.inf:
+                if not 0 < value <= MAX_NUMBER:
                     raise ConfigError(f"{name}: {value!r}; expected finite numbers above 0")
 
 
@@ -82,8 +82,9 @@ def build_network(lists: Sequence[SystemList], settings: RoverSettings) -> list[
         LimitExceeded: the network would take too long.
     """
     network = ConfusionNetwork()
-    shares = np.array(settings.weights) / sum(settings.weights)
-    for index in np.argsort(-shares, kind="stable").tolist():
+    relative = np.array(settings.weights) / max(settings.weights)  # whose sum is finite
+    shares = (relative / relative.sum()).tolist()
+    for index in np.argsort(-relative, kind="stable").tolist():
         system = lists[index]
         order = best_first(system.totals)[:MAX_DEPTH]
         probabilities = posteriors(system.totals[order], settings.temperatures[index])

@@ -18,6 +18,8 @@ from rescorer.types import DecisionRule
 
 STEPS_PER_ROW = 2000
 """Least time of aligning one word to a confusion network, in units of ``distances.count_steps``."""
+STEPS_PER_SLOT = 400
+"""Time of visiting one slot of a network, which every hypothesis does, in the same units."""
 
 
 def apply_rule(
@@ -53,7 +55,8 @@ def estimate_steps(rule: DecisionRule, words: Sequence[Words]) -> int:
         return 0
     lengths = [len(hypothesis) for hypothesis in words]
     if rule.kind == "confusion_network":
-        return sum(lengths) * (STEPS_PER_ROW + max(lengths, default=0))
+        longest = max(lengths, default=0)  # a network seldom has many more slots
+        return sum(lengths) * (STEPS_PER_ROW + longest) + len(words) * longest * STEPS_PER_SLOT
     return count_steps(
         lengths if rule.unit == "word" else [sum(map(len, hypothesis)) for hypothesis in words]
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rescorer.trie import Words
+from rescorer.types import MAX_NUMBER
 
 Span = tuple[float, float]
 """Start and end of a word in seconds."""
@@ -41,6 +41,8 @@ def find_spans(
         token, start_s, duration_s = entry["word"], entry["start_s"], entry["duration_s"]
         if not (isinstance(token, str) and is_time(start_s) and is_time(duration_s)):
             return None
+        if not is_time(start_s + duration_s):  # too large for a number
+            return None
         parts = normalise(token)
         share_s = duration_s / max(len(parts), 1)
         spoken.extend(parts)
@@ -50,4 +52,4 @@ def find_spans(
 
 def is_time(value: object) -> bool:
     """Whether a value is a finite number of seconds, not negative; booleans are not numbers."""
-    return type(value) in (int, float) and 0 <= value < math.inf  # type: ignore[operator]
+    return type(value) in (int, float) and 0 <= value <= MAX_NUMBER  # type: ignore[operator]

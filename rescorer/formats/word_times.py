@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from rescorer.errors import InvalidList
 from rescorer.formats.common import LINE_BREAK, split_words
-from rescorer.types import NBestList
+from rescorer.types import MAX_NUMBER, NBestList
 
 WORDS_FIELD = "words"
 """Field with one object per word: ``word``, ``start_s``, ``duration_s``, optional ``confidence``."""
@@ -59,4 +58,4 @@ def build_word_times(words: Sequence[str], spans: Sequence[tuple[float, float]])
 
 def is_finite_number(value: object) -> bool:
     """Return whether ``value`` is a finite int or float; booleans are not numbers."""
-    return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
+    return type(value) in (int, float) and -MAX_NUMBER <= value <= MAX_NUMBER  # type: ignore[arg-type]

@@ -83,6 +83,8 @@ def test_options_change_the_rule_of_the_weights():
     weights = Weights(decision=rule)
     assert DecisionOptions().resolve(weights) == rule
     assert DecisionOptions("maximum").resolve(weights) == DecisionRule("maximum", "character", 3.0)
+    network = DecisionRule("confusion_network", "word", 3.0)
+    assert DecisionOptions("confusion-network").resolve(weights) == network  # which has no characters
     assert DecisionOptions(None, "word", 0.5).resolve(weights) == DecisionRule(
         "minimum_bayes_risk", "word", 0.5
     )

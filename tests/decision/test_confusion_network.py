@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 
 from rescorer import LimitExceeded
 from rescorer.decision import confusion_network
-from rescorer.decision.confusion_network import COST_SCALE, EMPTY, ConfusionNetwork, build_network
+from rescorer.decision.confusion_network import (
+    COST_SCALE,
+    EMPTY,
+    SLOT_CELLS,
+    ConfusionNetwork,
+    build_network,
+)
 from tests.support.decision_twins import plain_network
 
 WORDS = st.lists(st.sampled_from("abcd"), max_size=6).map(tuple)
@@ -100,7 +106,7 @@ def test_refuses_networks_that_would_take_too_long(monkeypatch):
     with pytest.raises(LimitExceeded, match="compares more than 100 pairs of words and slots for one"):
         network.add(("b",) * 10, 1.0)
     assert network.posteriors() == [{"a": 1.0}] * 10
-    monkeypatch.setattr(confusion_network, "MAX_CELLS", 40)
+    monkeypatch.setattr(confusion_network, "MAX_CELLS", (2 + SLOT_CELLS) * 11)
     network.add(("a",), 1.0)
-    with pytest.raises(LimitExceeded, match="or 40 for all of them"):
+    with pytest.raises(LimitExceeded, match="or 572 for all of them"):
         network.add(("a",), 1.0)

@@ -95,6 +95,14 @@ def test_temperature_evens_out_the_votes_of_a_list():
     assert texts_of(combine(systems, RoverSettings((0.55, 0.45), (100.0, 1.0)))) == "b"
 
 
+@pytest.mark.parametrize("weight", [1e-320, 1e300, 1.7e308])
+def test_only_the_ratios_of_the_weights_matter(weight):
+    systems = [single("the cat"), single("the hat")]
+    found = combine(systems, RoverSettings((weight, weight), (1.0, 1.0), 1e308))
+    assert [(word.word, word.posterior) for word in found] == [("the", 1.0), ("cat", 0.5)]
+    assert {type(word.posterior) for word in found} == {float}
+
+
 def test_nothing_said():
     assert combine([single(""), single("")], RoverSettings((1.0, 1.0), (1.0, 1.0))) == ()
     assert vote([]) == ()

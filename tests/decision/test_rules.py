@@ -7,7 +7,7 @@ import pytest
 
 from rescorer import ConfigError, DecisionRule, Hypothesis, InvalidList, NBestList, Weights
 from rescorer.decision import distances
-from rescorer.decision.rules import STEPS_PER_ROW, estimate_steps
+from rescorer.decision.rules import STEPS_PER_ROW, STEPS_PER_SLOT, estimate_steps
 from rescorer.score_combination import parse_weights, weights_to_dict
 from tests.support.decision_twins import plain_expected_errors, plain_posteriors
 
@@ -152,4 +152,31 @@ def test_estimated_work_bounds_the_work_of_minimum_bayes_risk():
     for unit in ("word", "character"):
         rule = DecisionRule("minimum_bayes_risk", unit)
         assert estimate_steps(rule, words) >= distances.code_list(words, unit).steps
-    assert estimate_steps(CONSENSUS, words) == 10 * (STEPS_PER_ROW + 4)
+    assert estimate_steps(CONSENSUS, words) == 10 * (STEPS_PER_ROW + 4) + 4 * 4 * STEPS_PER_SLOT
+
+
+def test_estimated_work_of_a_network_counts_the_slots_that_short_hypotheses_pass():
+    """Each of 1,000 short hypotheses visits all slots of one long hypothesis."""
+    words = [tuple(f"w{i}" for i in range(500)), *[("w1",)] * 1000]
+    assert estimate_steps(CONSENSUS, words) > 1000 * 500 * STEPS_PER_SLOT
+
+
+@pytest.mark.parametrize("temperature", [10**400, -(10**400), float("inf"), float("nan"), 0, -1.0, True, "1"])
+def test_rejects_temperatures_that_are_not_finite_and_positive(temperature):
+    with pytest.raises(ConfigError, match="expected a finite number above 0") as error:
+        DecisionRule("minimum_bayes_risk", temperature=temperature)
+    assert len(str(error.value)) < 200
+
+
+@pytest.mark.parametrize("temperature", [5e-324, 1e-300, 1e300, 1.7e308])
+@pytest.mark.parametrize("kind", ["minimum_bayes_risk", "confusion_network"])
+def test_extreme_temperatures_give_finite_answers(library, kind, temperature):
+    (answer,) = library.rescore([VOTES], STREAM_ONLY, DecisionRule(kind, temperature=temperature))
+    if kind == "minimum_bayes_risk":
+        assert np.isfinite([h.expected_errors for h in answer.hypotheses]).all()
+    elif temperature < 1:
+        assert [(word.word, word.posterior) for word in answer.consensus] == [
+            ("the", 1.0), ("cat", 1.0), ("sat", 1.0)
+        ]  # fmt: skip
+    else:
+        assert [word.posterior for word in answer.consensus] == pytest.approx([0.5, 0.25, 0.75])

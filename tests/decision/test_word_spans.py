@@ -37,6 +37,7 @@ def test_follows_the_normaliser(fields):
         [entry("we", True, 1)],
         [entry("we", "0", 1)],
         [entry(7, 0, 1)],
+        [entry("we", 1.7e308, 1.7e308)],
         [entry("you", 0, 1)],
         [],
     ],
@@ -48,3 +49,8 @@ def test_fields_that_do_not_fit_the_words_are_no_times(entries):
         assert find_spans(ParseDict(fields, Struct()), ("we",), NORMALISE) is None
     assert find_spans({}, ("we",), NORMALISE) is None
     assert find_spans(Struct(), ("we",), NORMALISE) is None
+
+
+@pytest.mark.parametrize("times", [(10**400, 1), (1, 10**400)])
+def test_integers_of_hundreds_of_digits_are_no_times(times):
+    assert find_spans({"words": [entry("we", *times)]}, ("we",), NORMALISE) is None

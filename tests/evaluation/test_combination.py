@@ -111,6 +111,11 @@ def test_finds_totals_of_rescored_lists_single_streams_and_single_texts():
     )
     with pytest.raises(InvalidList, match="expected a finite number, got 'x'"):
         find_totals(broken)
+    with pytest.raises(InvalidList, match=r"hypothesis 1: the score is -1e\+308; expected at most 1e\+300"):
+        find_totals(NBestList("u1", texts, {"s": (0.0, -1e308)}))
+    huge = NBestList("u1", (Hypothesis("a", {**fields, "total": 10**400}),), fields=rescored.fields)
+    with pytest.raises(InvalidList, match="expected a finite number"):
+        find_totals(huge)
 
 
 def test_joins_lists_by_id_and_repetition():

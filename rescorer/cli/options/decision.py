@@ -48,8 +48,10 @@ class DecisionOptions:
             ConfigError: the options are invalid or contradict each other.
         """
         rule = weights.decision
+        kind = KINDS[self.decision] if self.decision else rule.kind
+        has_words_only = self.decision is not None and kind == "confusion_network"
         return DecisionRule(
-            KINDS[self.decision] if self.decision else rule.kind,
-            self.decision_unit or rule.unit,
+            kind,
+            self.decision_unit or ("word" if has_words_only else rule.unit),
             rule.temperature if self.temperature is None else self.temperature,
         )

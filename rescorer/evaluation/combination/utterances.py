@@ -12,6 +12,7 @@ from rescorer.decision.rover import SystemList
 from rescorer.errors import InvalidList
 from rescorer.formats.rescored import is_rescored
 from rescorer.formats.word_times import is_finite_number
+from rescorer.ranking import MAX_TOTAL
 from rescorer.trie import Words
 from rescorer.types import NBestList
 
@@ -36,8 +37,16 @@ def find_totals(nbest: NBestList) -> np.ndarray:
     needs none.
 
     Raises:
-        InvalidList: there are several hypotheses without such scores.
+        InvalidList: there are several hypotheses without such scores, or a score is too large.
     """
+    totals = _read_totals(nbest)
+    for index in np.flatnonzero(np.abs(totals) > MAX_TOTAL)[:1].tolist():
+        message = f"the score is {totals[index]}; expected at most {MAX_TOTAL} in absolute value"
+        raise InvalidList(message, list_id=nbest.id, hypothesis=index)
+    return totals
+
+
+def _read_totals(nbest: NBestList) -> np.ndarray:
     if is_rescored(nbest):
         totals = [hypothesis.fields.get("total") for hypothesis in nbest.hypotheses]
         for index, total in enumerate(totals):

@@ -32,7 +32,7 @@ from rescorer.service.limits.request_size import check_list
 from rescorer.service.limits.request_work import limit_decision_steps, limit_words
 from rescorer.service.limits.response_size import check_list_response_size
 from rescorer.service.observability.metrics import Metrics
-from rescorer.service.settings import ServiceSettings
+from rescorer.service.settings import BYTES_PER_TOKEN, ServiceSettings
 from rescorer.trie import Words
 from rescorer.types import MAXIMUM, DecisionRule, Hypothesis, NBestList, TextScore, Weights
 
@@ -84,7 +84,10 @@ def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: Service
 
     lists, tokens = limit_words([prepare(message) for message in request.lists], settings.max_request_words)
     lists, steps = limit_decision_steps(lists, decision, settings.max_decision_steps)
-    return PreparedRequest(ranker, weights, decision, lists, tokens, steps // STEPS_PER_TOKEN)
+    decision_tokens = steps // STEPS_PER_TOKEN
+    if decision.kind == "confusion_network":  # reads the times of words, which may be most of a request
+        decision_tokens += request.ByteSize() // BYTES_PER_TOKEN
+    return PreparedRequest(ranker, weights, decision, lists, tokens, decision_tokens)
 
 
 def prepare_texts(

@@ -49,7 +49,9 @@ def limit_decision_steps(
     total, limited = 0, list[PreparedList | InputError]()
     for index, prepared in enumerate(lists):
         steps = estimate_steps(decision, prepared.words) if isinstance(prepared, PreparedList) else 0
-        expected = f"expected at most {limit} (max_decision_steps); use the maximum, or send fewer hypotheses"
+        expected = (
+            f"expected at most {limit} (max_decision_steps); use the rule maximum, or send fewer hypotheses"
+        )
         if steps > limit:
             prepared = LimitExceeded(f"{decision.kind} takes {steps} steps; {expected}", field="hypotheses")
         elif total + steps > limit:

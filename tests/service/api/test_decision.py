@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import math
 
 import grpc
 import pytest
 
-from rescorer import ConfigError, DecisionRule, Hypothesis, NBestList, Weights
+from rescorer import Calibration, ConfidenceMap, ConfigError, DecisionRule, Hypothesis, NBestList, Weights
+from rescorer.bundle import read_bundle
 from rescorer.client import Client
+from rescorer.formats.nbest.jsonlines_output import encode_rescored_list
+from rescorer.list_ranker import ListRanker
 from rescorer.protocol.messages import decision_from_proto, decision_to_proto, rescored_from_proto
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
+from rescorer.score_combination import weights_to_dict
+from rescorer.service.api.planning import prepare_lists
+from rescorer.service.engine.offload import SMALL_TOKENS
+from rescorer.service.preflight import load_settings
 from rescorer.types import MAXIMUM
 from tests.support.clients import rescore_async
 from tests.support.servers import run_server
@@ -77,6 +86,46 @@ def test_clients_decide_like_the_library(library, server, client, rule):
                 assert hypothesis.expected_errors == pytest.approx(other.expected_errors)
 
 
+@pytest.mark.parametrize("rule", [MAXIMUM, MBR, NETWORK])
+@pytest.mark.parametrize("select", [{}, {"merge": True, "drop_empty": True}])
+def test_files_library_and_service_agree(run, library, client, bundle, tmp_path, rule, select):
+    curve = ConfidenceMap(3.0, (0.1, 0.9), (0.2, 0.8))
+    weights = Weights(
+        "w", {"acoustic": 1.0}, {"mixture": 0.5}, decision=rule, calibration=Calibration(curve, curve)
+    )  # fmt: skip
+    texts = ("The cat, sat", "the hat sad", "a cat sad", "", "the cat sat")
+    scores = (0.0, -0.3, -0.3, -1.0, -0.1)
+    nbest = NBestList("u1", tuple(map(Hypothesis, texts)), {"acoustic": scores})
+    (expected,) = library.rescore([nbest], weights, **select)
+    (served,) = client.rescore([nbest], weights, **select)
+    rows = [{"text": t, "scores": {"acoustic": s}} for t, s in zip(texts, scores, strict=True)]
+    (tmp_path / "in.jsonl").write_text(json.dumps({"id": "u1", "hypotheses": rows}) + "\n")
+    (tmp_path / "w.json").write_text(json.dumps(weights_to_dict(weights)))
+    source, output, weights_file = (tmp_path / name for name in ("in.jsonl", "out.jsonl", "w.json"))
+    options = ("--weights", weights_file, *(("--merge", "--drop-empty") if select else ()))
+    assert run("rescore", source, "-o", output, "--bundle", bundle, *options)[0] == 0
+    plain = [
+        json.loads(output.read_text()),
+        *(json.loads(encode_rescored_list(answer)) for answer in (expected, served)),
+    ]
+    for exact in (get_merged_ranks, lambda answer: (answer.get("decision"), answer.get("consensus_rank"))):
+        assert exact(plain[0]) == exact(plain[1]) == exact(plain[2])
+    for name in ("original_rank", "total", "expected_errors", "confidence"):
+        found = [[hypothesis.get(name) for hypothesis in answer["hypotheses"]] for answer in plain]
+        assert found[0] == pytest.approx(found[1], abs=1e-3)
+        assert found[2] == pytest.approx(found[1], abs=1e-3)
+    for name, number in (("consensus", "posterior"), ("word_confidences", "confidence")):
+        parts = [answer["hypotheses"][0] if name == "word_confidences" else answer for answer in plain]
+        words = [part.get(name, []) for part in parts]
+        assert [[word["word"] for word in part] for part in words] == [[w["word"] for w in words[1]]] * 3
+        for part in words:
+            assert [w[number] for w in part] == pytest.approx([w[number] for w in words[1]], abs=1e-3)
+
+
+def get_merged_ranks(answer):
+    return [hypothesis.get("merged_ranks") for hypothesis in answer["hypotheses"]]
+
+
 def test_weights_carry_their_rule(client):
     weights = Weights("stream", {"acoustic": 1.0}, {"mixture": 0.0}, decision=MBR)
     (answer,) = client.rescore(LISTS[:1], weights)
@@ -107,6 +156,8 @@ def test_times_of_the_fields_reach_the_consensus(stub):
     ("rule", "message"),
     [
         (pb.DecisionRule(temperature=-1.0), "decision.temperature is -1.0"),
+        (pb.DecisionRule(kind=pb.DECISION_KIND_MAXIMUM, temperature=math.nan), "decision.temperature is nan"),
+        (pb.DecisionRule(temperature=math.inf), "decision.temperature is inf"),
         (pb.DecisionRule(unit=9), "decision.unit is '9'"),  # type: ignore[arg-type]
         (
             pb.DecisionRule(kind=pb.DECISION_KIND_CONFUSION_NETWORK, unit=pb.ERROR_UNIT_CHARACTER),
@@ -134,6 +185,20 @@ def test_refuses_what_would_take_too_long(stub):
         stub.Rescore(pb.RescoreRequest(lists=[short] * 4, decision=rule))
     assert "minimum_bayes_risk of the first" in error.value.details()
     assert "per message" in error.value.details()
+
+
+def test_networks_of_large_fields_are_decided_in_threads(ngram_bundle):
+    """Reading 10,000 times of words takes tenths of a second, although the text has one word."""
+    message = make_list_message(texts=["the"])
+    message.hypotheses[0].fields.update({"words": [{"word": "<s>", "start_s": 0, "duration_s": 0}] * 10_000})
+    ranker, settings = ListRanker(read_bundle(ngram_bundle)), load_settings(bundle=ngram_bundle)
+
+    def count_tokens(kind: pb.DecisionKind) -> int:
+        request = pb.RescoreRequest(lists=[message], decision=pb.DecisionRule(kind=kind))
+        return prepare_lists(ranker, request, settings).decision_tokens
+
+    assert count_tokens(pb.DECISION_KIND_CONFUSION_NETWORK) > SMALL_TOKENS
+    assert count_tokens(pb.DECISION_KIND_MINIMUM_BAYES_RISK) == 0
 
 
 def test_lists_in_first_pass_order_say_that_no_rule_was_applied():
