@@ -58,4 +58,4 @@ def build_word_times(words: Sequence[str], spans: Sequence[tuple[float, float]])
 
 def is_finite_number(value: object) -> bool:
     """Return whether ``value`` is a finite int or float; booleans are not numbers."""
-    return type(value) in (int, float) and -MAX_NUMBER <= value <= MAX_NUMBER  # type: ignore[arg-type]
+    return type(value) in (int, float) and -MAX_NUMBER <= value <= MAX_NUMBER  # type: ignore[operator]
