@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
-from rescorer.errors import InputError
+from rescorer.errors import ConfigError, InputError
 
 SOME_REJECTED = 1
 """Exit code if some lists could not be read, scored or written, and the others could."""
@@ -58,6 +60,35 @@ def or_dash(value: float | None, form: str) -> str:
     ('1,234.6', '–')
     """
     return "–" if value is None else format(value, form)
+
+
+def check_output_path(option: str, path: Path, suffixes: Collection[str] = ()) -> None:
+    """Raise ConfigError, before any work is done, if a file of results cannot be written.
+
+    Args:
+        option: the option that names the file.
+        suffixes: the ends of a name that choose a format; empty if any name will do.
+    """
+    if suffixes and path.suffix.lower() not in suffixes:
+        raise ConfigError(f"{option} {path}: expected a name that ends in {', '.join(suffixes)}")
+    if not path.absolute().parent.is_dir():
+        raise ConfigError(f"{option} {path}: no such folder")
+
+
+def shorten_names(files: Sequence[str]) -> list[str]:
+    """Leave out the folders of files, unless names would be the same without them.
+
+    >>> shorten_names(["runs/a.jsonl", "runs/b.jsonl"]), shorten_names(["1/a.jsonl", "2/a.jsonl"])
+    (['a.jsonl', 'b.jsonl'], ['1/a.jsonl', '2/a.jsonl'])
+    """
+    names = [Path(file).name for file in files]
+    return names if len(set(names)) == len(names) else list(files)
+
+
+def describe_shared_lists(n_shared: int, others: Mapping[str, int]) -> str:
+    """Say which lists files are compared on; ``others`` is the number of further lists of each file."""
+    counts = ", ".join(f"{file} {count:,}" for file, count in others.items())
+    return f"compared on the {n_shared:,} lists that all files have; others: {counts}"
 
 
 SEE_JSON = "; --json names them all"

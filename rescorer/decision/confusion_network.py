@@ -104,8 +104,7 @@ class ConfusionNetwork:
         return tuple(self._best_words())
 
     def _best_words(self) -> Iterator[ConsensusWord]:
-        for slot in self._slots:
-            posteriors = {word: mass / self._total for word, mass in slot.masses.items()}
+        for slot, posteriors in zip(self._slots, self.posteriors(), strict=True):
             best = max(posteriors, key=lambda word: round(posteriors[word], TIE_DECIMALS))
             if best == EMPTY:
                 continue

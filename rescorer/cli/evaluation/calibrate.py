@@ -16,11 +16,11 @@ from rescorer.cli.options.models import BundleOption, DeviceOption
 from rescorer.cli.options.scoring import ReferenceOption, collect_lists, make_list_reader
 from rescorer.cli.options.selection import SelectionOptions
 from rescorer.cli.options.weights import WeightOptions, check_streams
-from rescorer.cli.output import Rejections
+from rescorer.cli.output import Rejections, check_output_path
 from rescorer.cli.render.calibration import render_measures, render_reliability, summarise
 from rescorer.cli.render.reliability_plot import draw_reliability
 from rescorer.cli.render.tables import print_out
-from rescorer.errors import ConfigError, FormatError
+from rescorer.errors import FormatError
 from rescorer.evaluation.calibration.claims import make_claims
 from rescorer.evaluation.calibration.fitting import Division
 from rescorer.evaluation.calibration.judging import Judgement, judge, replace_nan
@@ -60,9 +60,9 @@ def calibrate(
     helped to fit. A confidence that is not better than a constant beyond chance is left out. Use lists on
     which the weights were not tuned.
     """
-    for path in filter(None, (output, plot)):
-        if not path.absolute().parent.is_dir():
-            raise ConfigError(f"{path}: no such folder")
+    check_output_path("-o", output)
+    if plot:
+        check_output_path("--plot", plot)
     read_lists = make_list_reader(reference, list_options)
     rescorer = Rescorer.load(bundle, device)
     weights = rescorer.ranker.effective_weights(weight_options.resolve(rescorer.bundle.weights))

@@ -20,7 +20,7 @@ from rescorer.cli.options.scoring import (
     collect_lists,
     make_list_reader,
 )
-from rescorer.cli.output import SOME_REJECTED, Rejections
+from rescorer.cli.output import SOME_REJECTED, Rejections, check_output_path
 from rescorer.cli.render.combination import render_combination, summarise
 from rescorer.cli.render.tables import print_out
 from rescorer.decision import rover
@@ -91,8 +91,7 @@ def combine(
             "--tune finds the settings: omit --system-weights, --temperatures and --null-weight"
         )
     writer = choose(to).writer
-    if not Path(output).absolute().parent.is_dir():
-        raise ConfigError(f"-o {output}: no such folder")
+    check_output_path("-o", Path(output))
     rejected = Rejections()
     normalise = choose_normaliser(normaliser, None).normalise
     read_lists = make_list_reader(reference, list_options)

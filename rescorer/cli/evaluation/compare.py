@@ -19,9 +19,9 @@ from rescorer.cli.options.scoring import (
     make_list_reader,
 )
 from rescorer.cli.options.weights import FirstPassOption, check_streams, parse_first_pass
-from rescorer.cli.output import SEE_JSON, SOME_REJECTED, Rejections
+from rescorer.cli.output import SEE_JSON, SOME_REJECTED, Rejections, shorten_names
 from rescorer.cli.render.exports import ExportOption, check_export
-from rescorer.cli.render.pairs import comparison_to_dict, export_pairs, print_comparison, shorten_names
+from rescorer.cli.render.pairs import comparison_to_dict, export_pairs, print_comparison
 from rescorer.errors import ConfigError, FormatError, InvalidList, did_you_mean
 from rescorer.evaluation.comparison.pairwise import (
     PairwiseComparison,

@@ -25,7 +25,7 @@ from rescorer.cli.options.scoring import (
 )
 from rescorer.cli.options.selection import SelectionOptions
 from rescorer.cli.options.weights import FirstPassOption, WeightOptions
-from rescorer.cli.output import SOME_REJECTED
+from rescorer.cli.output import SOME_REJECTED, check_output_path, shorten_names
 from rescorer.cli.render.tables import print_out
 from rescorer.errors import ConfigError
 from rescorer.evaluation.comparison.systems import weights_by_system
@@ -128,7 +128,7 @@ def report(
     if tune and bundle is None:
         raise ConfigError("--tune compares language models: give --bundle")
     for path in output:
-        check_output(path)
+        check_output_path("-o", path, WRITERS)
     rescorer = Rescorer.load(bundle, device) if bundle else None
     run = evaluate_files(
         files,
@@ -163,14 +163,6 @@ def report(
         raise typer.Exit(SOME_REJECTED)
 
 
-def check_output(path: Path) -> None:
-    """Raise ConfigError if ``-o`` names an unknown kind of file or a folder that does not exist."""
-    if path.suffix.lower() not in WRITERS:
-        raise ConfigError(f"-o {path}: expected a name that ends in {', '.join(WRITERS)}")
-    if not path.absolute().parent.is_dir():
-        raise ConfigError(f"-o {path}: no such folder")
-
-
 def write(path: Path, data: ReportData) -> None:
     """Write a report in the format that the end of the file's name chooses, and print what it contains."""
     text = WRITERS[path.suffix.lower()](data)
@@ -184,15 +176,12 @@ def describe_files(
 ) -> list[ReportedFile]:
     """Collect what a report needs about each evaluated file, under its shortest unique name."""
     parts, rejected = run.evaluation.parts, len(run.evaluation.rejected)
-    base_names = [Path(part.file).name for part in parts]
-    is_unique = len(set(base_names)) == len(base_names)
     files = []
-    for part, base_name in zip(parts, base_names, strict=True):
+    for part, name in zip(parts, shorten_names([part.file for part in parts]), strict=True):
         warning = run.warnings.get(part.file)
         notes = [warning[0].upper() + warning[1:]] if warning else []
         if part is parts[0] and rejected:
             notes.append(f"{rejected:,} list{' was' if rejected == 1 else 's were'} rejected")
-        name = base_name if is_unique else part.file
         files.append(_describe_file(name, part, rescorer, weights, with_tuning, notes))
     return files
 

@@ -22,11 +22,11 @@ from rescorer.cli.options.weights import (
     check_streams,
     parse_first_pass,
 )
-from rescorer.cli.output import Rejections
+from rescorer.cli.output import Rejections, check_output_path
 from rescorer.cli.render.error_rates import render_error_rates, warn_if_worse
 from rescorer.cli.render.tables import print_out
 from rescorer.cli.render.tuning import describe_report, make_weight_table
-from rescorer.errors import ConfigError, FormatError
+from rescorer.errors import FormatError
 from rescorer.evaluation.comparison.mixture_scores import score_mixtures
 from rescorer.evaluation.comparison.rankings import (
     name_selected_first_pass,
@@ -82,8 +82,7 @@ def tune(
     from, and a line says why. The weights record the lists that they were tuned on, and `rescorer evaluate`
     warns if it is given those lists.
     """
-    if not output.absolute().parent.is_dir():
-        raise ConfigError(f"-o {output}: no such folder")
+    check_output_path("-o", output)
     counting = counting_options.settings()
     read_lists = make_list_reader(reference, list_options)
     rescorer = cache.load_rescorer(bundle, device)

@@ -16,6 +16,13 @@ GAP = "***"
 """Stands where a text lacks a word, as in sclite's output."""
 LABELS = ("reference", "first pass", "rescored")
 RIGHT, FIXED, BROKEN, WRONG = "", "bold green", "bold red", "yellow"
+STYLES = {
+    (True, True): (RIGHT, RIGHT),
+    (False, True): (FIXED, FIXED),
+    (True, False): (RIGHT, BROKEN),
+    (False, False): (WRONG, WRONG),
+}
+"""Styles of both texts, by whether the first pass and the rescored text are right."""
 
 
 def legend() -> Text:
@@ -62,11 +69,7 @@ _Cells = tuple[tuple[str, str], ...]
 
 
 def _style(column: Column) -> _Cells:
-    right_before, right_after = column.before == column.reference, column.after == column.reference
-    before = RIGHT if right_before else FIXED if right_after else WRONG
-    after = WRONG if not right_before else BROKEN
-    if right_after:
-        after = RIGHT if right_before else FIXED
+    before, after = STYLES[column.before == column.reference, column.after == column.reference]
     return (
         (column.reference or GAP, RIGHT),
         (column.before or GAP, before),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rescorer.cli.evaluation.evaluation import Evaluation, FileResults
+from rescorer.cli.output import describe_shared_lists
 from rescorer.cli.render.error_rates import Cells, format_cells, render_error_rates
 from rescorer.cli.render.exports import write_export
 from rescorer.cli.render.tables import FoldingTable, print_out
@@ -68,8 +69,7 @@ def _print_remarks(evaluation: Evaluation) -> None:
     if len(evaluation.files) > 1 and not evaluation.n_shared:
         print_out("the files share no list: these rows are about different lists and cannot be compared")
     elif any(evaluation.other_lists.values()):
-        besides = ", ".join(f"{file} {count:,}" for file, count in evaluation.other_lists.items())
-        print_out(f"compared on the {evaluation.n_shared:,} lists that all files have; others: {besides}")
+        print_out(describe_shared_lists(evaluation.n_shared, evaluation.other_lists))
     drawn = {
         f"{part.significance.bootstrap.n_units:,} {part.significance.bootstrap.unit}s"
         for part in evaluation.parts

@@ -82,11 +82,9 @@ def _summarise(found: Explanation) -> str:
         return "the first pass and rescoring choose the same hypothesis"
     lead = found.lead_over(found.first_pass)
     decisive = max(lead, key=lead.__getitem__)
-    errors = (
-        f", errors {found.first_pass.errors} → {found.winner.errors}" if found.reference is not None else ""
-    )
+    has_reference = found.reference is not None
+    errors = f", errors {found.first_pass.errors} → {found.winner.errors}" if has_reference else ""
     return (
         f"hypothesis {found.winner.first_pass_rank} of the first pass wins by {sum(lead.values()):.2f}, "
-        f"of which {decisive} gives {lead[decisive]:.2f}"
-        f"{errors if found.reference is not None else ''}"
+        f"of which {decisive} gives {lead[decisive]:.2f}{errors}"
     )

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from rescorer.errors import ConfigError
+from rescorer.cli.output import check_output_path
 
 Rows = Sequence[Sequence[str]]
 
@@ -68,12 +68,8 @@ WRITERS: dict[str, Callable[[Sequence[str], Rows], str]] = {
 
 def check_export(path: Path | None) -> None:
     """Raise ConfigError if ``--export`` names an unknown kind of file or a folder that does not exist."""
-    if path is None:
-        return
-    if path.suffix.lower() not in WRITERS:
-        raise ConfigError(f"--export {path}: expected a name that ends in {', '.join(WRITERS)}")
-    if not path.absolute().parent.is_dir():
-        raise ConfigError(f"--export {path}: no such folder")
+    if path is not None:
+        check_output_path("--export", path, WRITERS)
 
 
 def write_export(path: Path, headings: Sequence[str], rows: Rows) -> None:

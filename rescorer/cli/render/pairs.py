@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import count, product
 from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
+from rescorer.cli.output import describe_shared_lists
 from rescorer.cli.render.exports import write_export
 from rescorer.cli.render.tables import FoldingTable, make_text_grid, print_out
 from rescorer.evaluation.comparison.pairwise import ComparedPair, ComparedSystem, PairwiseComparison
@@ -54,8 +55,7 @@ def print_comparison(
     if comparison.warning:
         print_out(comparison.warning)
     if any(others.values()):
-        besides = ", ".join(f"{file} {count:,}" for file, count in others.items())
-        print_out(f"compared on the {n_shared:,} lists that all files have; others: {besides}")
+        print_out(describe_shared_lists(n_shared, others))
 
 
 def export_pairs(comparison: PairwiseComparison, path: Path) -> None:
@@ -69,16 +69,6 @@ def name_letters() -> Iterator[str]:
     """Yield short names of systems: A, B, … Z, AA, AB, …"""
     for length in count(1):
         yield from map("".join, product(ascii_uppercase, repeat=length))
-
-
-def shorten_names(files: Sequence[str]) -> list[str]:
-    """Leave out the folders of files, unless names would be the same without them.
-
-    >>> shorten_names(["runs/a.jsonl", "runs/b.jsonl"]), shorten_names(["1/a.jsonl", "2/a.jsonl"])
-    (['a.jsonl', 'b.jsonl'], ['1/a.jsonl', '2/a.jsonl'])
-    """
-    names = [Path(file).name for file in files]
-    return names if len(set(names)) == len(names) else list(files)
 
 
 def name_pair(pair: ComparedPair) -> str:

@@ -82,8 +82,7 @@ def judge(outcomes: Outcomes, division: Division, groups: Sequence[str]) -> Judg
 
     Args:
         groups: (L,) speaker or other group of each list, which the interval of the gain draws as a whole;
-        empty
-            strings if there are none.
+            empty strings if there are none.
 
     Returns:
         None if there is no claim, or no list may judge another.

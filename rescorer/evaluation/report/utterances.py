@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rescorer.evaluation.comparison.row import Row
+from rescorer.evaluation.comparison.row import Row, count_by_list
 from rescorer.evaluation.comparison.scored_lists import ScoredList
 from rescorer.evaluation.comparison.systems import Comparison
 from rescorer.evaluation.error_analysis.aligned_text import Aligner
@@ -45,7 +45,7 @@ def describe_utterances(
 ) -> Utterances | None:
     """Describe up to ``max_utterances`` utterances, those whose errors changed most first."""
     scored = system.comparison.scored
-    before, after = _count_errors(baseline), _count_errors(system)
+    before, after = (count_by_list(named.row, named.comparison.scored)[0] for named in (baseline, system))
     has_changed = baseline.row.winners != system.row.winners
     # the most changed first, then texts that changed without changing errors, then those with errors
     order = np.lexsort((-after, ~has_changed, -np.abs(before - after)))[:max_utterances]
@@ -56,12 +56,6 @@ def describe_utterances(
         for index in order.tolist()
     )
     return Utterances(described, len(scored))
-
-
-def _count_errors(named: NamedRow) -> np.ndarray:
-    """Errors of what a row chose for each list, (L,)."""
-    pairs = zip(named.comparison.scored, named.row.winners.tolist(), strict=True)
-    return np.array([item.evaluated.hypotheses[winner].errors for item, winner in pairs], dtype=np.int64)
 
 
 def _describe(
