@@ -21,7 +21,7 @@ from rescorer.evaluation.comparison.scored_lists import ScoredList
 from rescorer.evaluation.comparison.tuned import choose_held_out_weights
 from rescorer.pipeline import Rescorer
 from rescorer.score_combination import MIXTURE
-from rescorer.types import Weights
+from rescorer.types import DecisionRule, Weights
 
 ORACLE = "oracle"
 RISK = "MBR"
@@ -67,7 +67,7 @@ def compare_systems(
         by_list = [weights] * len(scored)
         rows.append(_build_model_row(name, scored, by_list))
         if with_tuning:
-            by_list = choose_held_out_weights(scored, weights)
+            by_list = choose_held_out_weights(scored, _with_risk(weights))
             rows.append(_build_model_row(f"{name}, {TUNED}", scored, by_list, held_out=True))
     if systems:
         try:
@@ -75,6 +75,13 @@ def compare_systems(
         except LimitExceeded as error:
             notes.append(f"no row {RISK!r}: {error}")
     return Comparison(scored, rows[0], [*rows, build_oracle(scored)], notes)
+
+
+def _with_risk(weights: Weights) -> Weights:
+    """The same weights for minimum Bayes risk, so that a temperature is tuned too; others ignore it."""
+    if weights.decision.kind == "minimum_bayes_risk":
+        return weights
+    return replace(weights, decision=DecisionRule("minimum_bayes_risk"))
 
 
 def _build_model_row(

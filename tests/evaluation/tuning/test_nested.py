@@ -11,7 +11,7 @@ from rescorer.evaluation.tuning.fitting import METHODS, Fitter
 from rescorer.evaluation.tuning.flatness import find_flat_directions
 from rescorer.evaluation.tuning.folds import make_folds
 from rescorer.evaluation.tuning.judgement import judge
-from rescorer.evaluation.tuning.nested import cross_validate_problem, fit_all
+from rescorer.evaluation.tuning.nested import choose_method, cross_validate_problem, fit_all
 from rescorer.evaluation.tuning.problem import make_problem
 from tests.support.tuning_problems import UNBOUNDED, count_one_by_one, pairs
 
@@ -67,6 +67,13 @@ def test_a_clear_gain_changes_the_weights_and_noise_does_not():
         assert judgement.explain().startswith("tuned weights gain" if is_better else "the start is kept")
         if is_better:
             assert judgement.n_lists_needed < 120
+
+
+def test_a_bolder_method_must_save_more_than_chance():
+    folds = folds_of(60)
+    chosen = [choose_method(many(60, 0.0, seed), folds).objective for seed in range(20)]
+    assert chosen.count("start") >= 12
+    assert choose_method(many(60, 1.0), folds).objective != "start"
 
 
 def test_the_number_of_lists_that_would_show_a_gain():
