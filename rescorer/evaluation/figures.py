@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from rescorer.evaluation.error_rate.report import PERCENT_DECIMALS, to_percent
-from rescorer.evaluation.statistics.bootstrap import Gain, Interval
+from rescorer.evaluation.statistics.bootstrap import MIN_UNITS_FOR_INTERVAL, Gain, Interval
 
+UNKNOWN = "-"
 MIN_P = 0.001
 """Smaller p-values are shown as less than this."""
 
@@ -14,9 +16,13 @@ MIN_P = 0.001
 def format_number(value: float, decimals: int = PERCENT_DECIMALS) -> str:
     """Fixed decimals, thousands separated by commas, and a true minus sign, which zero does not have.
 
+    What is not finite, such as a rate without reference words, is a hyphen.
+
     >>> format_number(-1234.5, 1), format_number(-0.001)
     ('−1,234.5', '0.00')
     """
+    if not math.isfinite(value):
+        return UNKNOWN
     text = f"{value:,.{decimals}f}"
     return text.lstrip("-") if _is_zero(text) else text.replace("-", "−")
 
@@ -41,7 +47,7 @@ def format_percent(share: float) -> str:
     >>> format_percent(0.12345)
     '12.35'
     """
-    return f"{100 * share:.{PERCENT_DECIMALS}f}"
+    return f"{100 * share:.{PERCENT_DECIMALS}f}" if math.isfinite(share) else UNKNOWN
 
 
 def format_interval(interval: Interval) -> str:
@@ -51,26 +57,35 @@ def format_interval(interval: Interval) -> str:
     ('10.00–20.00', '-')
     """
     if not interval.is_finite:
-        return "-"
+        return UNKNOWN
     return f"{format_percent(interval.low)}–{format_percent(interval.high)}"
 
 
-def format_half_width(interval: Interval) -> str:
-    """The number after ± in percentage points.
-
-    >>> format_half_width(Interval(-0.01, 0.03)), format_half_width(Interval(-math.inf, math.inf))
-    ('2.00', '∞')
-    """
-    return format_percent(interval.half_width) if interval.is_finite else "∞"
-
-
 def format_gain(gain: Gain) -> str:
-    """A gain in percentage points with half of its interval.
+    """A gain in percentage points with half of its interval, if that is known.
 
     >>> format_gain(Gain(-0.001, Interval(-0.007, 0.005), 0.7, 9))
     '−0.10 ± 0.60'
     """
-    return f"{format_signed(100 * gain.gain)} ± {format_half_width(gain.interval)}"
+    points = format_signed(100 * gain.gain)
+    return f"{points} ± {format_percent(gain.interval.half_width)}" if gain.interval.is_finite else points
+
+
+def explain_unknown(gain: Gain, unit: str) -> str:
+    """Why a gain has neither interval nor p-value.
+
+    Args:
+        unit: what was drawn: ``list`` or ``group``.
+
+    >>> explain_unknown(Gain(0.25, Interval(-math.inf, math.inf), 1.0, 2), "group")
+    'too few groups differ for an interval or a test (2; at least 6 are needed)'
+    """
+    if gain.units_changed >= MIN_UNITS_FOR_INTERVAL:
+        return f"no interval and no test, because all {unit}s that differ do so by the same rate"
+    return (
+        f"too few {unit}s differ for an interval or a test ({gain.units_changed}; at least "
+        f"{MIN_UNITS_FOR_INTERVAL} are needed)"
+    )
 
 
 def format_p(p_value: float) -> str:
@@ -98,9 +113,9 @@ def interval_to_list(interval: Interval) -> list[float | None] | None:
 
 
 def gain_to_dict(gain: Gain) -> dict[str, Any]:
-    """Convert a gain to JSON data; rates in percent, the interval null if it is infinite."""
+    """Convert a gain to JSON data; rates in percent, interval and p-value null if unknown."""
     return {
         "gain": to_percent(gain.gain),
         "gain_interval": interval_to_list(gain.interval),
-        "p_value": float(f"{gain.p_value:.3g}"),
+        "p_value": float(f"{gain.p_value:.3g}") if gain.interval.is_finite else None,
     }

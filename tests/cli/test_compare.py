@@ -55,7 +55,12 @@ def test_prints_tables_and_a_verdict(run, systems, tmp_path):
 def test_draws_groups_if_they_are_known(run, systems):
     _, out, _ = run("compare", *systems, "--groups", "^(s.)-", "--json")
     assert (json.loads(out)["bootstrap_unit"], json.loads(out)["bootstrap_units"]) == ("group", 3)
-    assert "only 3 groups" in json.loads(out)["warning"]
+    assert "3 groups are too few" in json.loads(out)["warning"]
+    (pair,) = json.loads(out)["pairs"]
+    assert pair["gain_interval"] is pair["p_value"] is pair["p_values"]["bootstrap"] is None
+    _, out, _ = run("compare", *systems, "--groups", "^(s.)-")
+    assert "too few groups differ for an interval or a test" in out
+    assert "--by list draws single lists" in " ".join(out.split())
     _, out, _ = run("compare", *systems, "--groups", "^(s.)-", "--by", "list", "--json")
     assert (json.loads(out)["bootstrap_unit"], json.loads(out)["rank_test_unit"]) == ("list", "group")
     code, _, err = run("compare", *systems, "--by", "group")
@@ -114,7 +119,7 @@ def test_first_pass_weights_choose_the_text_of_unordered_lists(run, tmp_path):
 def test_exports_the_pairs(run, systems, tmp_path, suffix):
     export = tmp_path / f"pairs.{suffix}"
     assert run("compare", *systems, "--export", export)[0] == 0
-    assert "a.jsonl → b.jsonl" in export.read_text(encoding="utf-8").replace(r"\_", "_")
+    assert "a.jsonl → b.jsonl" in export.read_text(encoding="utf-8").replace(r"$\rightarrow$", "→")
     assert "7.14" in export.read_text(encoding="utf-8")
 
 

@@ -23,9 +23,21 @@ def test_formats():
     assert rows == [["system", "WER %"], ["a|b_c", "1.5"], ['say "x", 5 %', "-2.0"]]
     latex = to_latex(HEADINGS, ROWS)
     assert latex.startswith(
-        "\\begin{tabular}{lr}\n\\toprule\nsystem & WER \\% \\\\\n\\midrule\na|b\\_c & 1.5"
+        "\\begin{tabular}{lr}\n\\toprule\nsystem & WER \\% \\\\\n\\midrule\na\\textbar{}b\\_c & 1.5"
     )
     assert 'say "x", 5 \\% & $-$2.0 \\\\\n\\bottomrule\n\\end{tabular}\n' in latex
+
+
+def test_escapes_markdown():
+    text = to_markdown(("system",), [("<b> *x* `y` [z](w) _v_ a_b \\ |\n",)]).splitlines()[-1]
+    assert text == r"| &lt;b> \*x\* \`y\` \[z\](w) \_v\_ a_b \\ \| |"
+
+
+@pytest.mark.parametrize("command", [["evaluate"], ["compare"]])
+def test_output_that_cannot_be_written(run, tmp_path, command):
+    files = [write(tmp_path / name, *GOOD) for name in ("a.jsonl", "b.jsonl")]
+    code, _, err = run(*command, *files, "--export", "/proc/table.md")
+    assert (code, "cannot be written" in err) == (3, True)
 
 
 def test_the_name_chooses_the_format(tmp_path):

@@ -26,6 +26,7 @@ from rescorer.evaluation.calibration.fitting import Division
 from rescorer.evaluation.calibration.judging import Judgement, judge, replace_nan
 from rescorer.evaluation.tuning.fingerprint import count_tuning_lists
 from rescorer.evaluation.tuning.folds import make_folds
+from rescorer.formats.io.text_io import write_text
 from rescorer.pipeline import Rescorer
 from rescorer.score_combination import weights_to_dict
 from rescorer.types import Calibration, Weights
@@ -94,9 +95,9 @@ def calibrate(
         if (judgement := judge(part, division, groups)) is not None
     }
     calibrated = add_calibration(weights, judgements, output.stem)
-    output.write_text(json.dumps(weights_to_dict(calibrated), indent=2) + "\n", encoding="utf-8")
+    write_text(output, json.dumps(weights_to_dict(calibrated), indent=2) + "\n")
     if plot:
-        plot.write_text(draw_reliability(judgements), encoding="utf-8")
+        write_text(plot, draw_reliability(judgements))
     if as_json:
         typer.echo(json.dumps(to_dict(judgements, len(claims.lists), len(rejected)), indent=2))
         return

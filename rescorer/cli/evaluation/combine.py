@@ -29,7 +29,7 @@ from rescorer.evaluation.combination.report import CombinationReport, judge_sett
 from rescorer.evaluation.combination.utterances import Utterance, join_systems
 from rescorer.evaluation.error_rate.counting import CountingSettings
 from rescorer.evaluation.error_rate.report import to_percent
-from rescorer.evaluation.figures import interval_to_list
+from rescorer.evaluation.figures import gain_to_dict, interval_to_list
 from rescorer.evaluation.tuning.folds import make_folds
 from rescorer.formats.registry import choose
 from rescorer.trie import Words
@@ -207,17 +207,12 @@ def to_dict(report: CombinationReport) -> dict[str, Any]:
         {
             "name": name,
             "wer": to_percent(row.rate),
-            "interval": interval_to_list(row.interval),
+            "wer_interval": interval_to_list(row.interval),
             "errors": row.errors,
             "reference_words": row.reference_words,
         }
         for name, row in report.rows.items()
     ]
-    gain = {
-        "over": report.best_system,
-        "points": to_percent(report.gain.gain),
-        "interval": interval_to_list(report.gain.interval),
-        "p_value": report.gain.p_value,
-    }
+    gain = {"over": report.best_system, **gain_to_dict(report.gain)}
     tuned = None if report.tuned is None else asdict(report.tuned)
     return {"systems": systems, "gain": gain, "tuned": tuned, "utterances": report.utterances}

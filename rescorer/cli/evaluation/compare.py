@@ -103,7 +103,13 @@ def compare(
     rejected.report(SEE_JSON)
     shared = find_shared_lists(systems)
     if not shared:
-        raise ConfigError("the files share no list with the same id and reference: nothing to compare")
+        examples = ", ".join(
+            f"{file} {next(iter(lists))[0]!r}" for file, lists in zip(names, systems, strict=True)
+        )
+        raise ConfigError(
+            "the files share no list with the same id and reference: nothing to compare; the first ids are: "
+            + examples
+        )
     short_names = shorten_names(names)
     comparison = compare_shared(dict(zip(short_names, systems, strict=True)), shared, by, test_names)
     others = {name: len(lists) - len(shared) for name, lists in zip(short_names, systems, strict=True)}

@@ -34,6 +34,7 @@ from rescorer.evaluation.report.build import MAX_UTTERANCES, ReportedFile, Repor
 from rescorer.evaluation.report.data import ReportData
 from rescorer.evaluation.report.markdown import render_markdown
 from rescorer.evaluation.report.page import render_html
+from rescorer.formats.io.text_io import write_text
 from rescorer.pipeline import Rescorer
 from rescorer.types import Weights
 
@@ -166,9 +167,9 @@ def report(
 def write(path: Path, data: ReportData) -> None:
     """Write a report in the format that the end of the file's name chooses, and print what it contains."""
     text = WRITERS[path.suffix.lower()](data)
-    path.write_text(text, encoding="utf-8")
-    size_mb = len(text.encode()) / 1e6
-    print_out(f"{path}: {data.lists:,} utterances, {len(data.systems)} rows, {size_mb:.1f} MB")
+    write_text(path, text)
+    size_kb = len(text.encode()) / 1e3
+    print_out(f"{path}: {data.lists:,} utterances, {len(data.systems)} rows, {size_kb:,.0f} kB")
 
 
 def describe_files(

@@ -44,13 +44,18 @@ def render_reliability(name: str, judgement: Judgement) -> FoldingTable:
 
 def summarise(judgements: Mapping[str, Judgement]) -> Iterator[str]:
     """Yield a verdict for each kind of claim."""
+    if not judgements:
+        yield "no confidence written: all lists have the same reference, so none can judge another"
     for name, judgement in judgements.items():
         gain = judgement.gain
-        margin = f"{format_signed(gain.gain, 3)} ± {gain.interval.half_width:.3f} nats per {name}, held out"
+        spread = f" ± {gain.interval.half_width:.3f}" if gain.interval.is_finite else ""
+        margin = f"{format_signed(gain.gain, 3)}{spread} nats per {name}, held out"
         if judgement.helps:
             how = f"{judgement.kind}, temperature {judgement.fitted.temperature:.3g}"
             yield f"{name}: calibrated ({how}); better than a constant by {margin}"
         elif judgement.kind == CONSTANT:
             yield f"{name}: no confidence written; on these lists nothing says more than a constant"
+        elif not gain.interval.is_finite:
+            yield f"{name}: no confidence written; too few lists or groups for a verdict ({margin})"
         else:
             yield f"{name}: no confidence written; not better than a constant beyond chance ({margin})"

@@ -6,12 +6,18 @@ from collections.abc import Iterator
 
 from rescorer.cli.render.tables import FoldingTable
 from rescorer.evaluation.combination.report import CombinationReport
-from rescorer.evaluation.figures import describe_p, format_gain, format_interval, format_percent
+from rescorer.evaluation.figures import (
+    describe_p,
+    explain_unknown,
+    format_gain,
+    format_interval,
+    format_percent,
+)
 
 
 def render_combination(report: CombinationReport) -> FoldingTable:
     """Render one row per system and vote."""
-    table = FoldingTable("system", "WER %", "95 % interval", "errors", "words")
+    table = FoldingTable("system", "WER %", "interval", "errors", "words")
     for name, row in report.rows.items():
         counts = (str(row.errors), str(row.reference_words))
         table.add_row(name, format_percent(row.rate), format_interval(row.interval), *counts)
@@ -21,12 +27,21 @@ def render_combination(report: CombinationReport) -> FoldingTable:
 def summarise(report: CombinationReport) -> Iterator[str]:
     """Yield the verdict and, if they were tuned, the options for other utterances."""
     gain = report.gain
-    margin = f"{format_gain(gain)} points, {describe_p(gain.p_value)}"
     name = report.best_system
-    if gain.lower_bound > 0:
+    margin = f"{format_gain(gain)} points, {describe_p(gain.p_value)}"
+    if not gain.units_changed:
+        yield f"the combination makes the same errors as {name}, the best system"
+    elif not gain.interval.is_finite:
+        reason = explain_unknown(gain, report.unit)
+        yield f"the combination against {name}, the best system: {format_gain(gain)} points; {reason}"
+    elif gain.lower_bound > 0:
         yield f"the combination is better than {name}, the best system: {margin}"
+    elif gain.interval.high < 0:
+        yield f"the combination is worse than {name}, the best system: {margin}"
     else:
         yield f"the combination is not better than {name}, the best system, beyond chance: {margin}"
+    if report.warning:
+        yield report.warning
     if report.tuned is not None:
         weights = ",".join(f"{weight:.3g}" for weight in report.tuned.weights)
         temperatures = ",".join(f"{temperature:g}" for temperature in report.tuned.temperatures)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +12,7 @@ from typing import Annotated
 import typer
 
 from rescorer.cli.output import check_output_path
+from rescorer.formats.io.text_io import write_text
 
 Rows = Sequence[Sequence[str]]
 
@@ -27,9 +29,15 @@ ExportOption = Annotated[
 def to_markdown(headings: Sequence[str], rows: Rows) -> str:
     """Format a table in GitHub's Markdown; numbers, after the first column, are right-aligned."""
     marks = ["---", *["---:"] * (len(headings) - 1)]
-    lines = [headings, marks, *rows]
-    escaped = ([cell.replace("|", r"\|").replace("\n", " ") for cell in line] for line in lines)
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in escaped)
+    escaped = (list(map(_escape_markdown, line)) for line in (headings, *rows))
+    head, *others = (f"| {' | '.join(cells)} |\n" for cells in escaped)
+    return "".join([head, f"| {' | '.join(marks)} |\n", *others])
+
+
+def _escape_markdown(cell: str) -> str:
+    """Escape what would end the cell or be read as HTML, emphasis, code or a link."""
+    escaped = re.sub(r"[\\`*\[\]|]|(?<!\w)_|_(?!\w)", r"\\\g<0>", cell).replace("<", "&lt;")
+    return " ".join(escaped.split())
 
 
 def to_csv(headings: Sequence[str], rows: Rows) -> str:
@@ -51,7 +59,8 @@ def to_latex(headings: Sequence[str], rows: Rows) -> str:
 LATEX_ESCAPES = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#",
     "_": r"\_", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"$<$", ">": r"$>$",
-    "−": "$-$", "±": r"$\pm$", "–": "--",
+    "−": "$-$", "±": r"$\pm$", "–": "--", "→": r"$\rightarrow$",
+    "|": r"\textbar{}",
 }  # fmt: skip
 
 
@@ -73,5 +82,9 @@ def check_export(path: Path | None) -> None:
 
 
 def write_export(path: Path, headings: Sequence[str], rows: Rows) -> None:
-    """Write a table in the format that the end of the file's name chooses; see ``check_export``."""
-    path.write_text(WRITERS[path.suffix.lower()](headings, rows), encoding="utf-8")
+    """Write a table in the format that the end of the file's name chooses; see ``check_export``.
+
+    Raises:
+        FormatError: the file cannot be written.
+    """
+    write_text(path, WRITERS[path.suffix.lower()](headings, rows))

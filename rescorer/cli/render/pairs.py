@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import count, product
@@ -16,9 +15,10 @@ from rescorer.cli.render.tables import FoldingTable, make_text_grid, print_out
 from rescorer.evaluation.comparison.pairwise import ComparedPair, ComparedSystem, PairwiseComparison
 from rescorer.evaluation.error_rate.report import to_percent
 from rescorer.evaluation.figures import (
+    UNKNOWN,
     describe_p,
+    explain_unknown,
     format_gain,
-    format_half_width,
     format_interval,
     format_p,
     format_percent,
@@ -80,10 +80,17 @@ def pair_cells(comparison: PairwiseComparison, pair: ComparedPair) -> dict[str, 
     """The gain with its interval and the p-values, by heading; corrected ones if there are several pairs."""
     cells = {"gain": format_gain(pair.gain)}
     for test, p_value in pair.p_values.items():
-        cells[TEST_HEADINGS[test]] = format_p(p_value)
+        p_values = {TEST_HEADINGS[test]: p_value}
         if len(comparison.pairs) > 1:
-            cells[f"{TEST_HEADINGS[test]} corrected"] = format_p(pair.corrected[test])
+            p_values[f"{TEST_HEADINGS[test]} corrected"] = pair.corrected[test]
+        is_known = _is_known(pair, test)
+        cells |= {heading: format_p(p) if is_known else UNKNOWN for heading, p in p_values.items()}
     return cells
+
+
+def _is_known(pair: ComparedPair, test: str) -> bool:
+    """Whether a test has a p-value; the bootstrap has none without an interval."""
+    return test != "bootstrap" or pair.gain.interval.is_finite
 
 
 def describe_pair(pair: ComparedPair, unit: str) -> str:
@@ -92,12 +99,12 @@ def describe_pair(pair: ComparedPair, unit: str) -> str:
     Args:
         unit: what was drawn: ``list`` or ``group``.
     """
-    changed = pair.gain.units_changed
-    if not changed:
+    if not pair.gain.units_changed:
         return f"{pair.system} has the same errors as {pair.baseline} in every {unit}"
-    if not math.isfinite(pair.gain.standard_error):
-        return f"{pair.system} differs from {pair.baseline} in too few {unit}s ({changed}) for any test"
-    points = f"{format_percent(abs(pair.gain.gain))} ± {format_half_width(pair.gain.interval)} points"
+    if not pair.gain.interval.is_finite:
+        instead = "; --by list draws single lists" if unit == "group" else ""
+        return f"{pair.system} and {pair.baseline}: {explain_unknown(pair.gain, unit)}{instead}"
+    points = f"{format_percent(abs(pair.gain.gain))} ± {format_percent(pair.gain.interval.half_width)} points"
     direction = "more" if pair.gain.gain < 0 else "fewer"
     p_text = describe_p(pair.corrected["bootstrap"])
     sentence = f"{pair.system} has {points} {direction} errors than {pair.baseline}: "
@@ -146,8 +153,8 @@ def _pair_to_dict(pair: ComparedPair) -> dict[str, Any]:
         "units_changed": pair.gain.units_changed,
         "units_needed": pair.units_needed,
         "share_of_better_draws": pair.share_of_better_draws,
-        "p_values": dict(pair.p_values),
-        "p_values_corrected": dict(pair.corrected),
+        "p_values": _known_p_values(pair, pair.p_values),
+        "p_values_corrected": _known_p_values(pair, pair.corrected),
         "matched_pairs": {"segments": matched.segments, "mean": matched.mean, "z": matched.z},
         "rank_tests": {
             name: {"better": test.better, "worse": test.worse, "equal": test.equal}
@@ -157,7 +164,12 @@ def _pair_to_dict(pair: ComparedPair) -> dict[str, Any]:
     }
 
 
+def _known_p_values(pair: ComparedPair, p_values: Mapping[str, float]) -> dict[str, float | None]:
+    return {test: value if _is_known(pair, test) else None for test, value in p_values.items()}
+
+
 def _system_cells(system: ComparedSystem) -> tuple[str, ...]:
     total = system.total
     counts = (total.substitutions, total.deletions, total.insertions, total.reference_words)
-    return (format_percent(total.rate), format_interval(system.interval), *map(str, counts))
+    rate = format_percent(total.rate) if total.reference_words else UNKNOWN
+    return (rate, format_interval(system.interval), *map(str, counts))

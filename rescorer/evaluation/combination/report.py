@@ -44,6 +44,10 @@ class CombinationReport:
     gain: Gain
     """By how much the error rate of the combination is lower than that of the best system."""
     utterances: int
+    unit: str
+    """What the bootstrap drew: ``list`` or ``group``."""
+    warning: str
+    """What to expect of intervals from few lists or groups; may be empty."""
     tuned: RoverSettings | None = None
     """Settings that all utterances together tune; None if the settings were given."""
 
@@ -153,6 +157,5 @@ def _report(
         for index, name in enumerate(names)
     }
     best, combined = _find_best(systems), list(votes)[-1]
-    return CombinationReport(
-        rows, best, drawn.gain(names.index(best), names.index(combined)), len(utterances)
-    )
+    gain = drawn.gain(names.index(best), names.index(combined))
+    return CombinationReport(rows, best, gain, len(utterances), drawn.unit, drawn.warning)

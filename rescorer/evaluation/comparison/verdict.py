@@ -7,7 +7,7 @@ from typing import Any
 
 from rescorer.evaluation.comparison.significance import Significance, find_best_baseline
 from rescorer.evaluation.comparison.systems import Comparison
-from rescorer.evaluation.figures import format_gain, format_signed, gain_to_dict
+from rescorer.evaluation.figures import explain_unknown, format_gain, gain_to_dict
 from rescorer.evaluation.statistics.bootstrap import Gain
 
 
@@ -18,6 +18,8 @@ class Verdict:
     system: str
     baseline: str
     gain: Gain
+    unit: str = "list"
+    """What was drawn: ``list`` or ``group``."""
 
     @property
     def is_better(self) -> bool:
@@ -30,9 +32,12 @@ class Verdict:
 
     def sentence(self) -> str:
         """The verdict in words."""
+        if not self.gain.units_changed:
+            return f"{self.system!r} makes the same errors as {self.baseline!r}"
         points = format_gain(self.gain)
         if not self.gain.interval.is_finite:
-            points = f"{format_signed(100 * self.gain.gain)} (too few lists differ)"
+            reason = explain_unknown(self.gain, self.unit)
+            return f"{self.system!r} against {self.baseline!r}: {points}; {reason}"
         if self.is_better:
             return f"{self.system!r} gains {points} over {self.baseline!r}, the best without language models"
         if self.is_worse:
@@ -59,4 +64,5 @@ def find_verdicts(comparison: Comparison, significance: Significance) -> list[Ve
         return []
     systems = [row for row in comparison.rows if row.is_rescored]
     chosen = [row for row in systems if row.held_out] or systems
-    return [Verdict(row.name, baseline.name, significance.gain(row, baseline)) for row in chosen]
+    unit = significance.bootstrap.unit
+    return [Verdict(row.name, baseline.name, significance.gain(row, baseline), unit) for row in chosen]

@@ -115,4 +115,4 @@ def build_report(lists: Iterable[EvaluatedList]) -> Report:
 
 def to_percent(share: float | None) -> float | None:
     """``share`` in percent, rounded; None if it is undefined or infinite."""
-    return None if share is None or math.isinf(share) else round(100.0 * share, PERCENT_DECIMALS)
+    return None if share is None or not math.isfinite(share) else round(100.0 * share, PERCENT_DECIMALS)

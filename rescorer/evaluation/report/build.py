@@ -205,9 +205,9 @@ def _describe_row(
         insertions=total.insertions,
         sentence_error_rate=100.0 * total.sentence_rate,
         interval=_to_range(significance.interval(named.row)),
-        gain=100.0 * gain.gain if gain else None,
+        gain=100.0 * gain.gain if gain and math.isfinite(gain.gain) else None,
         gain_interval=_to_range(gain.interval) if gain else None,
-        p_value=gain.p_value if gain else None,
+        p_value=gain.p_value if gain and gain.interval.is_finite else None,
         mark=mark,
     )
 

@@ -21,6 +21,9 @@ DRAWS = 10_000
 LEVEL = 0.95
 MIN_UNITS = 30
 """Smallest number of lists or groups for which the intervals have been shown to cover what they promise."""
+MIN_UNITS_FOR_INTERVAL = 6
+"""Smallest number of lists or groups for which intervals and p-values are given. If fewer differ between two
+systems, chance alone would improve all of them, or worsen all, with a probability above 5 % (sign test)."""
 MAX_COUNTS_PER_CHUNK = 1 << 22
 """Largest number of counts (draws times units) in memory at once: 32 MiB as float64."""
 ROUNDING = 1e-12
@@ -36,6 +39,7 @@ class Interval:
 
     @property
     def is_finite(self) -> bool:
+        """Whether the data say something about the spread."""
         return math.isfinite(self.low) and math.isfinite(self.high)
 
     @property
@@ -49,10 +53,13 @@ class Gain:
     """By how much the error rate of a system is lower than that of a baseline, on the same lists."""
 
     gain: float
-    """Rate of the baseline minus rate of the system: positive if the system is better."""
+    """Rate of the baseline minus rate of the system: positive if the system is better. NaN if there are no
+    reference words."""
     interval: Interval
+    """Infinite if too few lists or groups differ, or all differ by the same rate."""
     p_value: float
-    """Two-sided: probability of so large a difference in either direction if there were none."""
+    """Two-sided: probability of so large a difference in either direction if there were none; 1 if the
+    interval is infinite."""
     units_changed: int
     """Number of lists or groups in which the two systems differ; the other ones say nothing."""
     standard_error: float = math.inf
@@ -85,17 +92,23 @@ class Bootstrap:
         """What to expect of the intervals if there are few units; empty if there are enough."""
         if self.n_units >= MIN_UNITS:
             return ""
+        if self.n_units < MIN_UNITS_FOR_INTERVAL:
+            units = f"1 {self.unit} is" if self.n_units == 1 else f"{self.n_units} {self.unit}s are"
+            return f"{units} too few for intervals and tests, which need at least {MIN_UNITS_FOR_INTERVAL}"
         return (
             f"intervals from only {self.n_units} {self.unit}s are wide and rough: from 7 simulated speakers, "
             "94 to 97 % of them contained the truth, and fewer will if one speaker is unlike the others"
         )
 
     def interval(self, system: int, level: float = LEVEL) -> Interval:
-        """Interval of the error rate of a system: studentised bootstrap, not below 0."""
+        """Interval of the error rate of a system: studentised bootstrap, not below 0.
+
+        Its upper end is infinite if there are too few units, or all have the same rate.
+        """
         rate = float(self.rates[system])
-        if self.n_units < 2 or not math.isfinite(rate):
-            return Interval(0.0, math.inf)
         error = float(self._columns.standard_errors(self._columns.sums)[0, system])
+        if self.n_units < MIN_UNITS_FOR_INTERVAL or not math.isfinite(rate) or not error > ROUNDING * rate:
+            return Interval(0.0, math.inf)
         tail = (1 - level) / 2
         ratios = self._ratios[system]
         rank = max(math.floor(tail * (len(ratios) + 1)), 1)
@@ -112,15 +125,17 @@ class Bootstrap:
 
         The interval is Student's t with the standard error of the drawn differences. Only units in which the
         systems differ count as degrees of freedom: three lists that all improve do not prove a gain, however
-        many lists are equal. Where the interval of 95 % leaves out 0, the p-value is below 5 %.
+        many lists are equal. Where the interval of 95 % leaves out 0, the p-value is below 5 %. If fewer than
+        ``MIN_UNITS_FOR_INTERVAL`` units differ, the interval is infinite.
         """
-        gain = float(self.rates[baseline] - self.rates[system])
+        rates = self.rates[[baseline, system]]
+        gain = float(rates[0] - rates[1]) if np.isfinite(rates).all() else math.nan
         changed = self._columns.count_differences(baseline, system)
         if not changed:
             return Gain(0.0, Interval(0.0, 0.0), 1.0, 0, 0.0)
         differences = self.drawn_rates[:, baseline] - self.drawn_rates[:, system]
         error = float(differences.std(ddof=1)) * math.sqrt(self.n_units / max(self.n_units - 1, 1))
-        if changed < 2 or not error > ROUNDING * self.rates[baseline]:
+        if changed < MIN_UNITS_FOR_INTERVAL or not error > ROUNDING * rates.max():
             return Gain(gain, Interval(-math.inf, math.inf), 1.0, changed)
         reach = student_quantile((1 - level) / 2, changed - 1) * error
         p_value = 2 * student_tail(abs(gain) / error, changed - 1)

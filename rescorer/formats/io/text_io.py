@@ -104,6 +104,12 @@ def read_text_chunks(source: Source) -> Iterator[str]:
             raise FormatError(message, file=name, line=line) from None
 
 
+def write_text(target: str | Path, text: str) -> None:
+    """Write a whole text file as ``open_output`` does; raises FormatError if it cannot be written."""
+    with open_output(target) as stream:
+        stream.write(text)
+
+
 @contextmanager
 def open_output(target: str | Path) -> Iterator[TextIO]:
     """Open a text file for writing, compressed if its name ends with ``.gz``; ``-`` is standard output.

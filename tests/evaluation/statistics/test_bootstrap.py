@@ -33,6 +33,8 @@ def slow_rate(errors: list[int], words: list[int]) -> tuple[float, float]:
 
 def slow_interval(errors: list[int], words: list[int], level: float) -> tuple[float, float]:
     rate, error = slow_rate(errors, words)
+    if len(errors) < 6 or error < 1e-9:
+        return 0.0, math.inf
     ratios = []
     for lists in draw_lists(len(errors), DRAWS):
         drawn, drawn_error = slow_rate([errors[i] for i in lists], [words[i] for i in lists])
@@ -61,6 +63,8 @@ def slow_gain(
     drawn = [difference(lists) for lists in draw_lists(n, DRAWS)]
     error = statistics.stdev(drawn) * math.sqrt(n / (n - 1))
     gain = difference(range(n))
+    if changed < 6 or error < 1e-9:
+        return -math.inf, math.inf, 1.0
     reach = stats.t.isf((1 - level) / 2, changed - 1) * error
     return gain - reach, gain + reach, 2 * stats.t.sf(abs(gain) / error, changed - 1)
 
@@ -78,11 +82,35 @@ def test_equals_the_slow_twin(lists, level):
     for system, errors in enumerate((first, second)):
         interval = result.interval(system, level)
         assert (interval.low, interval.high) == pytest.approx(slow_interval(errors, words, level), abs=1e-9)
-    if sum(a != b for a, b in zip(first, second, strict=True)) > 1:
+    if first != second:
         gain = result.gain(0, 1, level)
         low, high, p_value = slow_gain(first, second, words, level)
         assert (gain.interval.low, gain.interval.high) == pytest.approx((low, high), abs=1e-9)
         assert gain.p_value == pytest.approx(p_value, abs=1e-9)
+
+
+@pytest.mark.parametrize("n_changed", [1, 5, 6])
+def test_no_interval_if_a_sign_test_could_not_find_the_gain(n_changed):
+    first = [1] * n_changed + [0] * (40 - n_changed)
+    gain = bootstrap([first, [0] * 40], [10] * 40).gain(0, 1)
+    assert (gain.interval.is_finite, gain.p_value < 1) == (n_changed == 6, n_changed == 6)
+
+
+def test_no_interval_of_two_groups_or_of_equal_rates():
+    two = bootstrap([[1, 2, 3, 4], [0, 0, 0, 0]], [10] * 4, groups=["a", "a", "b", "b"])
+    assert not two.interval(0).is_finite
+    assert not two.gain(0, 1).interval.is_finite
+    assert two.warning == "2 groups are too few for intervals and tests, which need at least 6"
+    equal = bootstrap([[0] * 20, [2] * 20], [10] * 20)
+    assert not equal.interval(0).is_finite
+    assert not equal.gain(0, 1).interval.is_finite
+    assert not equal.gain(1, 0).interval.is_finite
+
+
+def test_no_gain_without_reference_words():
+    gain = bootstrap([[0, 0], [1, 0]], [0, 0]).gain(0, 1)
+    assert math.isnan(gain.gain)
+    assert not gain.interval.is_finite
 
 
 def example(n_lists: int = 100, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
@@ -166,9 +194,9 @@ def test_a_single_list_has_no_interval():
 
 
 def test_no_errors_or_no_words():
-    assert bootstrap([[0, 0]], [10, 5], draws=10).interval(0) == Interval(0.0, 0.0)
+    assert bootstrap([[0, 0]], [10, 5], draws=10).interval(0) == Interval(0.0, math.inf)
     assert bootstrap([[0, 1]], [0, 0], draws=10).interval(0) == Interval(0.0, math.inf)
-    some = bootstrap([[1, 2, 0], [1, 1, 1]], [0, 10, 5], draws=50)
+    some = bootstrap([[1, 2, 0] * 3, [1, 1, 1] * 3], [0, 10, 5] * 3, draws=50)
     assert math.isfinite(some.interval(0).high)
     assert math.isfinite(some.gain(0, 1).interval.high)
 
