@@ -98,8 +98,8 @@ def test_the_number_of_lists_that_would_show_a_gain():
     ],
 )
 def test_says_why_the_start_is_kept(changes, reason):
-    start = np.array([2, 2, 2, 2])
-    judgement = judge(start, start + np.array(changes), np.full(4, 10), folds_of(4))
+    start = np.full(8, 2)
+    judgement = judge(start, start + np.tile(changes, 2), np.full(8, 10), folds_of(8))
     assert not judgement.is_better
     assert reason in judgement.explain()
 
