@@ -86,7 +86,7 @@ def test_compares_shared_lists_only(run, systems, tmp_path):
     assert "compared on the 25 lists that all files have; others: a.jsonl 15, part.jsonl 0" in out
     other = write(tmp_path / "other.jsonl", record("v1", "a", reference="a"))
     code, _, err = run("compare", systems[0], other)
-    assert (code, "share no list" in err) == (2, True)
+    assert (code, "other.jsonl 'v1'" in err) == (2, True)
 
 
 def test_first_pass_weights_leave_reranked_lists_as_they_are(run, bundle, systems, tmp_path):

@@ -102,14 +102,6 @@ def compare(
     ]
     rejected.report(SEE_JSON)
     shared = find_shared_lists(systems)
-    if not shared:
-        examples = ", ".join(
-            f"{file} {next(iter(lists))[0]!r}" for file, lists in zip(names, systems, strict=True)
-        )
-        raise ConfigError(
-            "the files share no list with the same id and reference: nothing to compare; the first ids are: "
-            + examples
-        )
     short_names = shorten_names(names)
     comparison = compare_shared(dict(zip(short_names, systems, strict=True)), shared, by, test_names)
     others = {name: len(lists) - len(shared) for name, lists in zip(short_names, systems, strict=True)}
@@ -135,8 +127,14 @@ def compare_shared(
     """Compare systems on their shared lists.
 
     Raises:
-        ConfigError: groups are to be drawn, but there are fewer than two.
+        ConfigError: no list is shared, or groups are to be drawn, but there are fewer than two.
     """
+    if not shared:
+        examples = ", ".join(f"{name} {next(iter(lists))[0]!r}" for name, lists in systems.items())
+        raise ConfigError(
+            "the files share no list with the same id and reference: nothing to compare; the first ids are: "
+            + examples
+        )
     groups = find_groups([[lists[key][1] for key in shared] for lists in systems.values()])
     if by == "group" and groups is None:
         raise ConfigError("--by group: the lists have fewer than two groups; name them with --groups")
