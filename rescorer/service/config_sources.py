@@ -23,8 +23,9 @@ from rescorer.formats.io.text_io import MAX_LINE_VARIABLE
 PREFIX = "RESCORER_"
 CONFIG_VARIABLE = "RESCORER_CONFIG"
 """Environment variable that names the settings file, unless an option does."""
-OTHER_VARIABLES = frozenset({CONFIG_VARIABLE, MAX_LINE_VARIABLE, "RESCORER_DATA"})
-"""Variables with our prefix that are not settings of the service; the last one is for tests."""
+OTHER_VARIABLES = frozenset({CONFIG_VARIABLE, MAX_LINE_VARIABLE, "RESCORER_CACHE", "RESCORER_DATA"})
+"""Variables with our prefix that are not settings of the service: the last two are of other commands, and of
+tests."""
 SERVICE_LINK = re.compile(
     r"\w+_(SERVICE_(HOST|PORT(_\w+)?)=.*|PORT(_\d+_\w+)?=(tcp|udp|sctp)://.*"
     r"|PORT_\d+_(TCP|UDP|SCTP)_(PROTO|PORT|ADDR)=.*)"
