@@ -142,7 +142,7 @@ def test_tuning_minimises_character_errors(run, bundle, tmp_path):
     assert json.loads((tmp_path / "w.json").read_text())["word"] == 0.0  # 1 word error, against 5 with spaces
     _, out, _ = run("tune", path, *start, "--characters", "--force")  # six equal lists prove nothing
     assert json.loads((tmp_path / "w.json").read_text())["word"] > 0.0
-    (held_out,) = [line.split() for line in out.splitlines() if line.startswith("held out")]
+    (held_out,) = [line.split() for line in out.splitlines() if line.startswith("held out ")]
     assert held_out[2] == "20.00"
     _, out, _ = run("evaluate", path, "--bundle", bundle, "--weights", tmp_path / "w.json",
                     "--characters", "--json")  # fmt: skip

@@ -26,7 +26,7 @@ from rescorer.cli.rescore import load_rescorer
 from rescorer.errors import BundleError, FormatError, InvalidList, Overloaded, RescorerError, ScoringError
 from rescorer.files.parallel import ProcessPoolRescorer, pack, unpack
 from rescorer.files.rescoring import rescore_lists
-from rescorer.types import Hypothesis, NBestList, Weights
+from rescorer.types import MAXIMUM, Hypothesis, NBestList, Weights
 from tests.support.servers import wait_until
 
 pytestmark = pytest.mark.slow
@@ -83,7 +83,7 @@ def test_two_processes_give_the_results_of_one(bundle: Path, tmp_path: Path):
 def test_raises_errors_of_a_process(tmp_path: Path, bundle: Path):
     weights, lists = Weights(), [NBestList("u1", (Hypothesis("the cat"),))]
     missing = partial(
-        load_rescorer, tmp_path / "none", "cpu", "float32", 100, weights, SelectionOptions(), "jsonl"
+        load_rescorer, tmp_path / "none", "cpu", "float32", 100, weights, MAXIMUM, SelectionOptions(), "jsonl"
     )
     with (
         ProcessPoolRescorer(missing, 1) as rescorer,
