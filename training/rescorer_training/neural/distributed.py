@@ -82,7 +82,8 @@ class ProcessGroup:
 
     def wait(self) -> None:
         """Wait until all processes have reached this point."""
-        self.broadcast(0.0)
+        if self.size > 1:  # a broadcast would not do: its sender does not wait for the receivers
+            distributed.all_reduce(torch.zeros(()))
 
     def leave(self) -> None:
         """Wait until all processes are ready to leave the group, then leave.
