@@ -11,6 +11,7 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from math import ceil
 from typing import Any, Literal
 
 from rescorer.errors import ConfigError, quote
@@ -148,6 +149,7 @@ class Normaliser:
             r"\-‐‑–—" if self.settings.hyphens == "split" else ""
         )
         self._joiners = re.compile(f"[{joiners}]+") if joiners else None
+        self._replacement_growth = max_replacement_growth(self.settings.replace)
         self._cache: dict[str, tuple[str, ...]] = {}
         self._cache_bytes = 0
 
@@ -168,6 +170,11 @@ class Normaliser:
             if len(token) <= MAX_CACHED_CHARACTERS:
                 self._add_to_cache(token, words)
         return words
+
+    def max_growth(self, text: str) -> int:
+        """Return a bound of how many bytes of words, in UTF-8, come from a byte of this text."""
+        by_character = 1 if text.isascii() else MAX_CHARACTER_GROWTH[self.settings.unicode_form]
+        return by_character * self._replacement_growth
 
     def _add_to_cache(self, token: str, words: tuple[str, ...]) -> None:
         if self._cache_bytes >= MAX_CACHE_BYTES:
@@ -224,9 +231,22 @@ MAX_COMPOSED_CHARACTERS = 1000
 
 No word is longer, and the normalisation takes quadratic time in the number of combining marks.
 """
+MAX_CHARACTER_GROWTH = {"NFC": 3, "NFKC": 11}
+"""How many times as many bytes a character may have, in UTF-8, after its normalisation and change of case."""
 
 DECIMAL_POINT = re.compile(r"(?<=\d)\.(?=\d)")
 TYPOGRAPHIC_APOSTROPHES = str.maketrans({"’": "'", "ʼ": "'", "＇": "'"})
+
+
+def max_replacement_growth(replace: Mapping[str, str]) -> int:
+    """Return how many times as many bytes a replacement may have, in UTF-8, as the word; at least 1."""
+    sizes = ((utf8_bytes(word), utf8_bytes(replacement)) for word, replacement in replace.items())
+    return max((ceil(after / before) for before, after in sizes if before and after), default=1)
+
+
+def utf8_bytes(text: str) -> int:
+    """Return the size of a text in UTF-8, in which a lone surrogate counts three bytes."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def strip_punctuation(word: str) -> str:

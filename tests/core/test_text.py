@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rescorer import text
 from rescorer.errors import ConfigError
-from rescorer.text import INNER_PUNCTUATION, VARIANT, Normaliser, NormaliserSettings
+from rescorer.text import INNER_PUNCTUATION, VARIANT, Normaliser, NormaliserSettings, utf8_bytes
 
 CONVERSATION = NormaliserSettings(
     replace={"uh": "%hesitation", "um": "%hesitation", "uh-huh": "uh_huh"}, keep=(r"%\w+", "uh_huh")
@@ -62,6 +62,18 @@ def test_raw_settings_only_split():
         "U.S.",
         "to(2)",
     )
+
+
+@given(
+    st.text(st.characters() | st.sampled_from("a\u0390\u1d160\u0344\ufdfa\u0130 "), max_size=30),
+    st.sampled_from(["NFC", "NFKC"]),
+    st.sampled_from(["lower", "upper", "keep"]),
+    st.dictionaries(st.text("aAΐ", max_size=2), st.text("bc \u0390", max_size=9), max_size=2),
+)
+def test_words_grow_no_more_than_their_bound(text, unicode_form, case, replace):
+    normaliser = Normaliser(NormaliserSettings(unicode_form=unicode_form, case=case, replace=replace))
+    words = " ".join(normaliser.normalise(text))
+    assert utf8_bytes(words) <= utf8_bytes(text) * normaliser.max_growth(text)
 
 
 @given(st.text(max_size=60))

@@ -16,6 +16,7 @@ from rescorer.list_ranker import PreparedList
 from rescorer.protocol.status import MAX_TEXT_CHARS
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.score_combination import MIXTURE, OOV, WORDS
+from rescorer.text import utf8_bytes
 from rescorer.types import Calibration, DecisionRule, Weights
 
 RescoreRequest = pb.RescoreRequest | pb.RescoreStreamRequest
@@ -50,7 +51,7 @@ def check_response_size(request: RescoreRequest, request_bytes: int, bundle: Bun
     parts = requested_parts(request, bundle)
     total = RESPONSE_BYTES + weights_bytes(request, bundle) + request_bytes
     for index, nbest in enumerate(request.lists):
-        list_bytes = list_response_bytes(nbest, bundle_bytes, parts)
+        list_bytes = list_response_bytes(nbest, bundle, bundle_bytes, parts)
         total += LIST_STATUS_BYTES if list_bytes > limit else list_bytes
         if total > limit:
             raise LimitExceeded(
@@ -67,7 +68,7 @@ def check_list_response_size(
 ) -> None:
     """Raise LimitExceeded if the answer to a list by these weights and this rule could exceed the limit."""
     parts = parts_under(weights, decision)
-    if (size := list_response_bytes(nbest, bundle_component_bytes(bundle), parts)) > limit:
+    if (size := list_response_bytes(nbest, bundle, bundle_component_bytes(bundle), parts)) > limit:
         raise LimitExceeded(
             f"the answer to {len(nbest.hypotheses)} hypotheses with {len(nbest.streams)} streams could have "
             f"{size} bytes; expected at most {limit} (max_response_bytes); send fewer hypotheses or streams, "
@@ -101,11 +102,11 @@ def check_text_response_size(
     return total
 
 
-def list_response_bytes(nbest: pb.NBestList, bundle_bytes: int, parts: WordParts) -> int:
+def list_response_bytes(nbest: pb.NBestList, bundle: Bundle, bundle_bytes: int, parts: WordParts) -> int:
     """Return a bound of the size of the answer to a list, without what it repeats of the list.
 
     Args:
-        bundle_bytes: result of ``bundle_component_bytes``.
+        bundle_bytes: result of ``bundle_component_bytes`` for the bundle.
         parts: parts of the answer that repeat words.
     """
     components = bundle_bytes + names_bytes(stream.name for stream in nbest.streams)
@@ -115,9 +116,9 @@ def list_response_bytes(nbest: pb.NBestList, bundle_bytes: int, parts: WordParts
         total += max((WORD_BYTES * len(text.split()) + utf8_bytes(text) for text in texts), default=0)
     if parts.consensus:
         # A slot decides on a word only if words have half of its posteriors or more. So a consensus has at
-        # most twice the words of the longest hypothesis, which has at most half as many words as characters.
-        longest = max(map(len, texts), default=0)
-        total += CONSENSUS_WORD_BYTES * (longest + 1) + sum(map(utf8_bytes, texts))
+        # most twice the words of the longest hypothesis, which has at most half as many words as bytes.
+        words_bytes = [utf8_bytes(text) * bundle.normaliser.max_growth(text) for text in texts]
+        total += CONSENSUS_WORD_BYTES * (max(words_bytes, default=0) + 1) + sum(words_bytes)
     return max(total, LIST_STATUS_BYTES)
 
 
@@ -176,7 +177,3 @@ def calibration_bytes(calibration: Calibration | None) -> int:
 
 def names_bytes(names: Iterable[str]) -> int:
     return sum(COMPONENT_BYTES + utf8_bytes(name) for name in names)
-
-
-def utf8_bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

@@ -23,6 +23,7 @@ from rescorer.service.limits.response_size import (
     check_text_response_size,
 )
 from rescorer.service.observability.process_memory import resident_bytes
+from rescorer.text import Normaliser, NormaliserSettings
 from rescorer.types import Calibration, ConfidenceMap, Hypothesis, NBestList, TextScore
 from tests.support.serve_command import run_serve_command
 from tests.support.servers import run_server
@@ -178,6 +179,22 @@ def test_the_bound_of_a_response_counts_the_consensus(server):
     assert bounds[1] - bounds[0] >= added
     by_weights = pb.RescoreRequest(lists=lists, weights=pb.Weights(decision=DECISIONS[2]))
     assert check_response_size(by_weights, plain.ByteSize(), bundle, HUGE) >= bounds[0] + added
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        (NormaliserSettings(replace={"a": " ".join("bc" * 25)}), "a " * 500),
+        (NormaliserSettings(unicode_form="NFKC"), "\ufdfa " * 500),
+        (NormaliserSettings(case="upper"), "\u0390 " * 500),
+    ],
+)
+def test_the_bound_of_a_response_counts_consensus_words_that_are_longer_than_the_text(server, settings, text):
+    normaliser = Normaliser(settings)
+    bundle = replace(server.server.models.version().ranker.bundle, normaliser=normaliser)
+    request = pb.RescoreRequest(lists=[make_list_message(texts=[text])], decision=DECISIONS[2])
+    words = [pb.ConsensusWord(word=word, posterior=0.5) for word in normaliser.normalise(text)]
+    assert check_response_size(request, 0, bundle, HUGE) >= pb.RescoredList(consensus=words).ByteSize()
 
 
 @given(st.lists(st.lists(names, max_size=20), max_size=10))
