@@ -24,22 +24,23 @@ def expected_errors(words: Sequence[Words], posteriors: np.ndarray, unit: ErrorU
     Args:
         words: canonical words of each hypothesis.
         posteriors: (H,) float64, not negative; ``ranking.posteriors`` computes them from totals. Those of
-            equal hypotheses are added.
+            equal hypotheses are added. Or (H, T), several posteriors of each hypothesis.
         unit: what counts as an error: a wrong ``word``, or a wrong ``character`` (without spaces).
 
     Returns:
-        (H,) float64, in words or characters.
+        The shape of ``posteriors``, float64, in words or characters.
 
     Raises:
         LimitExceeded: the list is too long to be compared, see ``distances.MAX_STEPS``.
     """
     coded = code_list(words, unit)
-    mass = np.bincount(coded.index, weights=posteriors, minlength=len(coded.codes))
-    risks = np.zeros(len(coded.codes))
+    mass = np.zeros((len(coded.codes), *posteriors.shape[1:]))
+    np.add.at(mass, coded.index, posteriors)
+    risks = np.zeros_like(mass)
     for begin, block in distance_blocks(coded.codes):
         end = begin + len(block)
         risks[begin:end] += block @ mass[begin:]
-        risks[end:] += mass[begin:end] @ block[:, len(block) :]
+        risks[end:] += block[:, len(block) :].T @ mass[begin:end]
     return risks[coded.index]
 
 

@@ -1,0 +1,129 @@
+"""Rerankers: scores agree with their definition, and say what each feature adds to them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rapidfuzz.distance import Levenshtein
+
+from rescorer.errors import ConfigError
+from rescorer.ranking import posteriors
+from rescorer.reranking.features import FEATURE_KINDS, check_feature
+from rescorer.reranking.reranker import Ensemble, Reranker, linear_ensemble
+from rescorer.types import Weights
+
+FEATURES = (
+    "total", "score:acoustic", "score_per_word:lm", "words", "characters", "oov", "empty", "log_rank",
+    "first", "posterior:2", "distance:1", "distance:3", "word_mean:1", "word_least:2", "slot_mean:1", "slot_least:1",
+    "copies", "repeats", "overlap:1", "overlap:2",
+)  # fmt: skip
+BASE = Weights(streams={"acoustic": 1.0}, lm={"lm": 0.5})
+finite = st.floats(-50, 50)
+
+
+@st.composite
+def lists(draw):
+    words = draw(st.lists(st.lists(st.sampled_from("abc"), max_size=6).map(tuple), min_size=1, max_size=8))
+    column = st.lists(finite, min_size=len(words), max_size=len(words)).map(np.array)
+    lengths = np.array([float(len(hypothesis)) for hypothesis in words])
+    components = {"acoustic": draw(column), "lm": draw(column), "words": lengths, "oov": np.zeros(len(words))}
+    return components, words, tuple(draw(st.lists(st.sampled_from("abc"), max_size=6)))
+
+
+def slow_features(components, words, context):
+    """Each feature by its definition, hypothesis by hypothesis; slot posteriors have tests of their own."""
+    total = components["acoustic"] + 0.5 * components["lm"]
+    rows = []
+    for i, hypothesis in enumerate(words):
+
+        def distance(t, hypothesis=hypothesis):
+            pairs = zip(posteriors(total, t), words, strict=True)
+            return sum(p * Levenshtein.distance(hypothesis, other) for p, other in pairs)
+
+        def in_list(t, hypothesis=hypothesis):
+            p = posteriors(total, t)
+            have = [sum(p[j] for j, other in enumerate(words) if word in other) for word in hypothesis]
+            return have or [0.0]
+
+        repeats = sum(a == b for a, b in pairwise(hypothesis))
+        repeats += sum(
+            hypothesis[j : j + 2] == hypothesis[j + 2 : j + 4] for j in range(max(len(hypothesis) - 3, 0))
+        )
+        pairs = list(pairwise(context))
+        rows.append({
+            "total": total[i], "score:acoustic": components["acoustic"][i],
+            "score_per_word:lm": components["lm"][i] / max(len(hypothesis), 1), "words": len(hypothesis),
+            "characters": len("".join(hypothesis)), "oov": 0, "empty": not hypothesis,
+            "log_rank": np.log(i + 1),
+            "first": i == 0, "posterior:2": posteriors(total, 2)[i], "distance:1": distance(1),
+            "distance:3": distance(3), "word_mean:1": np.mean(in_list(1)), "word_least:2": min(in_list(2)),
+            "copies": np.log(words.count(hypothesis)), "repeats": repeats,
+            "overlap:1": sum(word in context for word in hypothesis),
+            "overlap:2": sum(pair in pairs for pair in pairwise(hypothesis)),
+        })  # fmt: skip
+    return {name: np.array([row[name] for row in rows], dtype=float) for name in rows[0]}
+
+
+@given(lists())
+def test_features_agree_with_their_definition(nbest):
+    reranker = make_reranker(FEATURES)
+    x = reranker.inputs(*nbest)
+    for name, values in slow_features(*nbest).items():
+        np.testing.assert_allclose(
+            x[:, FEATURES.index(name)], values - values.mean(), atol=1e-9, err_msg=name
+        )
+    assert {name.partition(":")[0] for name in FEATURES} == set(FEATURE_KINDS)
+
+
+@given(lists(), st.integers(1, 3), st.integers(0, 3), st.integers(0, 99))
+def test_scores_agree_with_their_definition(nbest, members, units, seed):
+    random = np.random.default_rng(seed)
+    u, v = random.normal(size=(members, len(FEATURES))), random.normal(size=(members, units))
+    w, b = random.normal(size=(members, len(FEATURES), units)), random.normal(size=(members, units))
+    reranker = make_reranker(FEATURES, Ensemble(u, w, b, v))
+    expected = [
+        np.mean([u[m] @ x + sum(v[m, k] * np.tanh(w[m, :, k] @ x + b[m, k]) for k in range(units))
+                 for m in range(members)])
+        for x in reranker.inputs(*nbest)
+    ]  # fmt: skip
+    np.testing.assert_allclose(reranker.score(*nbest), expected, atol=1e-9)
+
+
+@given(lists(), st.integers(0, 99))
+def test_contributions_to_a_linear_score_add_up_to_it(nbest, seed):
+    weights = np.random.default_rng(seed).normal(size=(2, len(FEATURES)))
+    reranker = make_reranker(FEATURES, linear_ensemble(weights))
+    parts = reranker.contributions(reranker.inputs(*nbest))
+    np.testing.assert_allclose(parts.sum(axis=1), reranker.score(*nbest), atol=1e-9)
+
+
+def make_reranker(features, ensemble=None):
+    ensemble = ensemble or linear_ensemble(np.ones((1, len(features))))
+    return Reranker("mine", tuple(features), np.ones(len(features)), BASE, ensemble)
+
+
+@pytest.mark.parametrize(
+    ("feature", "message"),
+    [
+        ("scores:am", "did you mean"),
+        ("score", "expected score:NAME"),
+        ("words:3", "expected words without an argument"),
+        ("distance:0", "a temperature above 0"),
+        ("distance:nan", "a temperature above 0"),
+        ("distance:x", "a temperature above 0"),
+        ("overlap:6", "N from 1 to 5"),
+    ],
+)
+def test_refuses_unknown_features(feature, message):
+    with pytest.raises(ConfigError, match=message):
+        check_feature(feature)
+
+
+def test_says_what_it_needs():
+    assert make_reranker(["score:am", "score_per_word:ngram", "words"]).needs == (
+        "acoustic", "lm", "am", "ngram",
+    )  # fmt: skip
