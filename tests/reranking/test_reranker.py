@@ -18,8 +18,8 @@ from rescorer.types import Weights
 
 FEATURES = (
     "total", "score:acoustic", "score_per_word:lm", "words", "characters", "oov", "empty", "log_rank",
-    "first", "posterior:2", "distance:1", "distance:3", "word_mean:1", "word_least:2", "slot_mean:1", "slot_least:1",
-    "copies", "repeats", "overlap:1", "overlap:2",
+    "first", "posterior:2", "distance:1", "distance:3", "word_mean:1", "word_least:2", "slot_mean:1",
+    "slot_least:1", "copies", "repeats", "overlap:1", "overlap:2",
 )  # fmt: skip
 BASE = Weights(streams={"acoustic": 1.0}, lm={"lm": 0.5})
 finite = st.floats(-50, 50)
