@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SECONDS ?= 600
 PYTEST_ARGS ?=
+PROCESSES ?= 2
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .PHONY: help demo test test-fast lint audit fuzz proto docs lock sbom dist clean
@@ -38,11 +39,11 @@ demo: $(VENV)/.installed  ## start a server on the starter models, send it the d
 	$(BIN)/python demo/run.py
 
 test: lint  ## set up, check style, architecture, protocol and types, and run every test
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal $(PYTEST_ARGS)
 
 test-fast: $(VENV)/.installed-dev  ## the fast loop: no lint, no slow tests, none that need data; under a minute
 	$(BIN)/python -m pytest -m "not slow and not data and not gpu" \
-		--hypothesis-profile=fast -n 2 $(PYTEST_ARGS)
+		--hypothesis-profile=fast -n $(PROCESSES) $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed-dev  ## style, architecture, protocol, locks, images and types
 	$(BIN)/ruff check .

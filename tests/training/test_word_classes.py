@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError
@@ -135,6 +135,8 @@ def test_first_sweep_agrees_with_greedy_exchange(ids, n_classes, seed):
             after = try_classes(ids, expected, word)
             best = max(after, key=after.__getitem__)
             if after[best] > after[expected[word]] + 1e-9:
+                # among equally good classes, rounding decides, and what follows differs
+                assume(sum(value > after[best] - 1e-9 for value in after.values()) == 1)
                 expected[word] = best
     found = class_information(ids, find_brown_clusters(ids, 8, n_classes, sweeps=1, seed=seed))
     assert found == pytest.approx(class_information(ids, expected), abs=1e-9)
