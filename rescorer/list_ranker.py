@@ -15,11 +15,12 @@ import numpy as np
 from rescorer.bundle import Bundle, check_weights
 from rescorer.decision.confidence import estimate_confidence
 from rescorer.decision.rules import apply_rule
-from rescorer.errors import InvalidList, quote
+from rescorer.errors import InvalidList, LimitExceeded, quote
 from rescorer.lm.base import EdgeScores
 from rescorer.lm.mixture import mix_scores
 from rescorer.profiling import Phase, phase
 from rescorer.ranking import Ranking, find_empty, ranking
+from rescorer.reranking.reranker import Reranker
 from rescorer.score_combination import EMPTY, MIXTURE, OOV, WORDS, totals
 from rescorer.trie import HypothesisTrie, Words
 from rescorer.types import (
@@ -55,7 +56,8 @@ class ListRanker:
 
     def __init__(self, bundle: Bundle) -> None:
         self.bundle = bundle
-        self._reserved_names = frozenset({*bundle.model_kinds, MIXTURE, WORDS, OOV, EMPTY})
+        rerankers = [reranker.component for reranker in bundle.rerankers.values()]
+        self._reserved_names = frozenset({*bundle.model_kinds, MIXTURE, WORDS, OOV, EMPTY, *rerankers})
         self._normalise = bundle.normaliser.normalise
 
     def effective_weights(self, weights: Weights | None) -> Weights:
@@ -67,8 +69,15 @@ class ListRanker:
         default = self.bundle.weights["default"]
         if weights is None:
             return default
-        check_weights(weights, list(self.bundle.model_kinds))
-        return weights if weights.mixture else replace(weights, mixture=default.mixture)
+        if not weights.mixture:
+            weights = replace(weights, mixture=self._find_shares(weights) or default.mixture)
+        check_weights(weights, list(self.bundle.model_kinds), self.bundle.rerankers)
+        return weights
+
+    def _find_shares(self, weights: Weights) -> Mapping[str, float]:
+        """The λ of the first reranker with a weight that has any; empty if there is none."""
+        used = self.used_rerankers(weights)
+        return next((reranker.base.mixture for reranker in used if MIXTURE in reranker.needs), {})
 
     def prepare(self, nbest: NBestList, weights: Weights) -> PreparedList:
         """Check a list against complete weights and normalise its words.
@@ -78,6 +87,7 @@ class ListRanker:
         """
         with phase(Phase.TEXT):
             check_list(nbest, weights, self._reserved_names)
+            self._check_reranker_streams(nbest, weights)
             try:
                 words = self.normalise_texts([hypothesis.text for hypothesis in nbest.hypotheses])
             except (AttributeError, TypeError):
@@ -87,6 +97,22 @@ class ListRanker:
             context = self._normalise(nbest.context)
             check_lengths(nbest.id, words, context)
         return PreparedList(nbest, words, context)
+
+    def _check_reranker_streams(self, nbest: NBestList, weights: Weights) -> None:
+        """Raise InvalidList if a list lacks a stream that a reranker needs."""
+        for reranker in self.used_rerankers(weights):
+            for name in reranker.needs:
+                if name not in self._reserved_names and name not in nbest.streams:
+                    streams = ", ".join(sorted(nbest.streams)) or "none"
+                    message = (
+                        f"missing, but reranker {quote(reranker.name)} needs it; the list has: {streams}"
+                    )
+                    raise InvalidList(message, list_id=nbest.id, field=f'streams["{name}"]')
+
+    def used_rerankers(self, weights: Weights) -> list[Reranker]:
+        """The rerankers of the bundle to which weights give a weight other than 0."""
+        names = [name for name, weight in weights.rerankers.items() if weight]
+        return [self.bundle.rerankers[name] for name in names if name in self.bundle.rerankers]
 
     def normalise_texts(self, texts: Sequence[str]) -> tuple[Words, ...]:
         """Return the canonical words of each text; equal texts are normalised once and share their words."""
@@ -137,9 +163,14 @@ class ListRanker:
             decision: the rule that decides; None for that of the weights.
 
         Raises:
-            InvalidList: a total is not finite, or the list is too long for the rule.
+            InvalidList: a total is not finite, or the list is too long for the rule or a reranker.
         """
         components = components_of(prepared, sums)
+        for reranker in self.used_rerankers(weights):
+            try:
+                components[reranker.component] = reranker.score(components, prepared.words, prepared.context)
+            except LimitExceeded as error:
+                raise InvalidList(error.message, list_id=prepared.nbest.id, field=error.field) from None
         total = totals(components, weights)
         ranked = rank_prepared(prepared, components, total, merge=merge, drop_empty=drop_empty)
         ranked = apply_rule(ranked, decision or weights.decision, prepared.words, self._normalise)

@@ -16,6 +16,8 @@ WORDS, OOV = "words", "oov"
 EMPTY = "empty"
 """Component name of the indicator of hypotheses without words. It follows from ``words`` and is not
 stored."""
+RERANKER = "reranker:"
+"""What the component name of a reranker's score begins with; its name follows."""
 MIXTURE = "mixture"
 """Component name of the word-level mixture of the language models."""
 
@@ -23,11 +25,12 @@ MIXTURE = "mixture"
 def totals(components: Mapping[str, np.ndarray], weights: Weights) -> np.ndarray:
     """Compute the total of each hypothesis of a list.
 
-    Σ_k w_k·s_k + Σ_m w_m·LM_m + w_word·n_words + w_oov·n_oov, plus w_empty if there are no words.
+    Σ_k w_k·s_k + Σ_m w_m·LM_m + w_word·n_words + w_oov·n_oov + Σ_r w_r·reranker_r, plus w_empty if there
+    are no words.
 
     Args:
-        components: (H,) float64 by name: streams, LMs, ``words`` and ``oov``. Components whose weight is 0
-            may be missing.
+        components: (H,) float64 by name: streams, LMs, ``words``, ``oov`` and rerankers. Components
+            whose weight is 0 may be missing.
 
     Returns:
         (H,) float64; not finite if scores or weights are too large.
@@ -43,7 +46,8 @@ def totals(components: Mapping[str, np.ndarray], weights: Weights) -> np.ndarray
 def weights_by_component(weights: Weights) -> dict[str, float]:
     """The weight of each component of a total, by the name of the component."""
     empty = {EMPTY: weights.empty} if weights.empty else {}
-    return {**weights.streams, **weights.lm, WORDS: weights.word, OOV: weights.oov, **empty}
+    rerankers = {f"{RERANKER}{name}": weight for name, weight in weights.rerankers.items()}
+    return {**weights.streams, **weights.lm, WORDS: weights.word, OOV: weights.oov, **empty, **rerankers}
 
 
 def get_component(components: Mapping[str, np.ndarray], name: str) -> np.ndarray:
@@ -175,5 +179,5 @@ def weights_to_dict(weights: Weights) -> dict[str, Any]:
     return converted if decision == MAXIMUM else {**converted, "decision": asdict(decision)}
 
 
-LATER_FIELDS = ("empty", "tuned_with", "held_out")
+LATER_FIELDS = ("empty", "tuned_with", "held_out", "rerankers")
 """Fields of ``Weights`` that the first version did not have."""

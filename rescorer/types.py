@@ -180,7 +180,8 @@ class WordConfidence:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Weights of the parts of a total: Σ streams·score + Σ lm·log P + word·n_words + oov·n_oov + empty.
+    """Weights of the parts of a total: Σ streams·score + Σ lm·log P + word·n_words + oov·n_oov + empty, plus
+    Σ rerankers·score.
 
     A stream without a weight has the weight 0 and is still reported. Every list must have all streams whose
     weight is not 0.
@@ -211,6 +212,9 @@ class Weights:
     """Error rates in percent on lists that did not tune the weights: ``wer``, its interval ``wer_low`` to
     ``wer_high``, that of the weights before tuning ``start_wer``, their difference ``gain``, its one-sided
     lower bound of 97.5 % ``gain_low`` and its p-value ``p``."""
+    rerankers: Mapping[str, float] = field(default_factory=dict)
+    """Weights of the scores of the bundle's rerankers, by name. Every list must have the streams that they
+    need, and the λ must be those that they were trained with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +233,8 @@ class RescoredHypothesis:
     It says how far the totals are apart, not how often the hypothesis is right: totals of long utterances are
     far apart even where all are wrong, so it is not a calibrated confidence."""
     components: Mapping[str, float]
-    """Unweighted scores of each stream and each LM, and the counts ``words`` and ``oov``."""
+    """Unweighted scores of each stream and each LM, the counts ``words`` and ``oov``, and ``reranker:NAME``
+    for each reranker with a weight."""
     merged_ranks: tuple[int, ...] = ()
     """0-based input ranks of the hypotheses merged into this one, including itself; empty without merging."""
     fields: Mapping[str, Any] = field(default_factory=dict)

@@ -7,8 +7,9 @@ text.json              normaliser settings
 ngram/model.arpa.gz    or another file that KenLM can read
 neural/                config.json, model.safetensors, vocabulary.txt
 weights/default.json   stream and LM weights, λ, word and OOV terms, fingerprints of the tuning lists
+reranker/NAME/         config.json, parameters.safetensors; optional
 
-``Bundle`` describes a bundle without its models; ``model_loading`` loads the models.
+``Bundle`` describes a bundle without its language models; ``model_loading`` loads the models.
 """
 
 from rescorer.bundle.manifest import (
@@ -21,21 +22,26 @@ from rescorer.bundle.manifest import (
     read_manifest,
 )
 from rescorer.bundle.publishing import publish, seal
-from rescorer.bundle.reading import Bundle, check_weights, read_bundle, read_normaliser, read_weights
+from rescorer.bundle.reading import Bundle, read_bundle, read_normaliser
+from rescorer.bundle.rerankers import RERANKERS, hash_used_models, read_rerankers
+from rescorer.bundle.weights import check_weights, read_weights
 
 __all__ = [
     "MANIFEST",
+    "RERANKERS",
     "TEXT",
     "WEIGHTS",
     "Bundle",
     "ModelKind",
     "check_weights",
+    "hash_used_models",
     "list_weights_files",
     "newest_version",
     "publish",
     "read_bundle",
     "read_manifest",
     "read_normaliser",
+    "read_rerankers",
     "read_weights",
     "seal",
 ]

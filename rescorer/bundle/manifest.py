@@ -48,10 +48,19 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             raise BundleError(f"{place}: {key!r} is missing or not of type {kind.__name__}")
     if isinstance(manifest["version"], bool) or manifest["version"] < 0:
         raise BundleError(f"{place}: 'version' is {manifest['version']}; expected a number, at least 0")
-    _check_label(place, "the name of the bundle", manifest["name"])
+    check_label(place, "the name of the bundle", manifest["name"])
     _check_files(place, manifest["files"])
     _check_models(place, manifest)
     return manifest
+
+
+def first_ngram(kinds: Mapping[str, ModelKind]) -> str:
+    """Name of the model whose vocabulary decides what counts as an unknown word.
+
+    Args:
+        kinds: kind of each model of a bundle, by its name.
+    """
+    return next((name for name, kind in kinds.items() if kind == "ngram"), next(iter(kinds)))
 
 
 def list_model_files(entry: Mapping[str, Any]) -> list[str]:
@@ -96,7 +105,7 @@ def _check_models(place: str, manifest: Mapping[str, Any]) -> None:
         found = f"{len(models):,} models" if models else "no models"
         raise BundleError(f"{place}: the manifest names {found}; expected 1 to {MAX_MODELS}")
     for name, entry in models.items():
-        _check_label(place, "the name of a model", name)
+        check_label(place, "the name of a model", name)
         if not isinstance(entry, dict) or not all(isinstance(entry.get(k), str) for k in ("kind", "path")):
             raise BundleError(f"{place}: model {name!r}: 'kind' or 'path' is missing or not a string")
         role = f"model {name!r}"
@@ -111,7 +120,8 @@ def _check_models(place: str, manifest: Mapping[str, Any]) -> None:
                 raise BundleError(f"{place}: {role}: {file}: the manifest does not list it in 'files'")
 
 
-def _check_label(place: str, role: str, name: str) -> None:
+def check_label(place: str, role: str, name: str) -> None:
+    """Raise BundleError unless a name is printable, not empty and not too long."""
     if not 0 < len(name) <= MAX_NAME_CHARACTERS or not name.isprintable() or "/" in name:
         raise BundleError(
             f"{place}: {role} is {name[:MAX_NAME_CHARACTERS]!a}; expected 1 to {MAX_NAME_CHARACTERS} "

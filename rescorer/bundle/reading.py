@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rescorer.bundle.manifest import (
     TEXT,
-    WEIGHTS,
     ModelKind,
     check_listing,
+    first_ngram,
     list_weights_files,
     newest_version,
     read_manifest,
 )
-from rescorer.errors import BundleError, ConfigError, did_you_mean
-from rescorer.lm.mixture import check_mixture
+from rescorer.bundle.rerankers import read_rerankers
+from rescorer.bundle.weights import read_weights, shorten_message
+from rescorer.errors import BundleError, ConfigError
+from rescorer.reranking.reranker import Reranker
 from rescorer.safe_input.files import Folder, SealedFolder
-from rescorer.score_combination import MIXTURE, parse_weights
 from rescorer.text import Normaliser, NormaliserSettings
 from rescorer.types import Weights
-
-MAX_MESSAGE_CHARACTERS = 1000
-"""Longest message about the content of a bundle's JSON files."""
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """A verified bundle without its models: names, normaliser and weights."""
+    """A verified bundle without its language models: names, normaliser, weights and rerankers."""
 
     files: Folder
     """The bundle's folder, which verifies the files that are opened in it."""
@@ -41,6 +39,8 @@ class Bundle:
     """The kind of each language model, by its name."""
     weights: Mapping[str, Weights]
     """Sets of weights by name; always includes ``default``."""
+    rerankers: Mapping[str, Reranker] = field(default_factory=dict)
+    """Models of the hypotheses of a list by name, whose scores weights can name."""
 
     @property
     def folder(self) -> Path:
@@ -54,8 +54,7 @@ class Bundle:
     @property
     def ngram(self) -> str:
         """Name of the model whose vocabulary decides what counts as an unknown word."""
-        ngrams = (name for name, kind in self.model_kinds.items() if kind == "ngram")
-        return next(ngrams, next(iter(self.model_kinds)))
+        return first_ngram(self.model_kinds)
 
 
 def read_bundle(folder: Path | str) -> Bundle:
@@ -77,9 +76,16 @@ def read_bundle(folder: Path | str) -> Bundle:
     files = SealedFolder(folder, manifest["files"])
     files.verify()
     kinds = {name: entry["kind"] for name, entry in manifest["models"].items()}
-    weights = read_weights(files, list_weights_files(manifest), list(kinds))
+    rerankers = read_rerankers(files, manifest)
     return Bundle(
-        files, manifest["name"], manifest["version"], manifest, _read_normaliser(files, TEXT), kinds, weights
+        files=files,
+        name=manifest["name"],
+        version=manifest["version"],
+        manifest=manifest,
+        normaliser=_read_normaliser(files, TEXT),
+        model_kinds=kinds,
+        weights=read_weights(files, list_weights_files(manifest), list(kinds), rerankers),
+        rerankers=rerankers,
     )
 
 
@@ -96,46 +102,4 @@ def _read_normaliser(folder: Folder, name: str) -> Normaliser:
     try:
         return Normaliser(NormaliserSettings.from_dict(folder.read_json(name)))
     except ConfigError as error:
-        raise BundleError(f"{folder.path / name}: {_shorten(error)}") from None
-
-
-def read_weights(folder: Folder, names: Mapping[str, str], models: list[str]) -> dict[str, Weights]:
-    """Read all weights sets of a bundle, by name, and check them against the bundle's models.
-
-    Args:
-        names: the file of each set in the folder, by the name of the set.
-
-    Raises:
-        BundleError: a weights set is invalid, or the set ``default`` is missing or has no mixture weights.
-    """
-    weights_by_name: dict[str, Weights] = {}
-    for name, file in names.items():
-        try:
-            weights = parse_weights({"name": name, **folder.read_json(file)})
-            check_weights(weights, models)
-        except ConfigError as error:
-            raise BundleError(f"{folder.path / file}: {_shorten(error)}") from None
-        weights_by_name[name] = weights
-    if "default" not in weights_by_name:
-        raise BundleError(f"{folder.path / WEIGHTS}: default.json is missing")
-    if not weights_by_name["default"].mixture:
-        path = folder.path / WEIGHTS / "default.json"
-        raise BundleError(f"{path}: no mixture weights; expected at least one")
-    return weights_by_name
-
-
-def check_weights(weights: Weights, models: list[str]) -> None:
-    """Raise ConfigError if weights name unknown models, or the λ of the mixture do not sum to 1."""
-    unknown = sorted(set(weights.lm) - {*models, MIXTURE})
-    if unknown:
-        known = [*models, MIXTURE]
-        raise ConfigError(
-            f"weights.lm names {unknown}; the bundle has {known}{did_you_mean(unknown[0], known)}"
-        )
-    if weights.mixture:
-        check_mixture(weights.mixture, models)
-
-
-def _shorten(error: Exception) -> str:
-    text = str(error)
-    return text if len(text) <= MAX_MESSAGE_CHARACTERS else f"{text[:MAX_MESSAGE_CHARACTERS]}…"
+        raise BundleError(f"{folder.path / name}: {shorten_message(error)}") from None

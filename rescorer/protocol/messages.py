@@ -142,6 +142,7 @@ def weights_from_proto(message: pb.Weights) -> Weights:
         "streams": message.streams,
         "lm": message.lm,
         "mixture": message.mixture,
+        "rerankers": message.rerankers,
         "tuned_on": message.tuned_on,
     }
     present = {name: value for name, value in fields.items() if value}
@@ -197,6 +198,7 @@ def weights_to_proto(weights: Weights) -> pb.Weights:
         oov=weights.oov,
         empty=weights.empty,
         mixture=weights.mixture,
+        rerankers=weights.rerankers,
         tuned_on=weights.tuned_on,
         decision=None if weights.decision == MAXIMUM else decision_to_proto(weights.decision),
         calibration=None if weights.calibration is None else _calibration_to_proto(weights.calibration),

@@ -8,11 +8,12 @@ feature; the second part, with K hidden units, is missing in linear rerankers.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from rescorer.errors import ConfigError
+from rescorer.errors import ConfigError, LimitExceeded, quote
+from rescorer.ranking import MAX_TOTAL
 from rescorer.reranking.features import (
     MAX_FEATURES,
     ListView,
@@ -21,13 +22,13 @@ from rescorer.reranking.features import (
     feature_matrix,
     needed_components,
 )
-from rescorer.score_combination import totals
+from rescorer.score_combination import OOV, RERANKER, totals
 from rescorer.trie import Words
 from rescorer.types import Weights
 
 MAX_MEMBERS, MAX_HIDDEN = 64, 1024
-PREFIX = "reranker:"
-"""What the component name of a reranker's score begins with; its name follows."""
+MAX_PARAMETERS = 1 << 20
+"""Largest number of parameters of all members: 8 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,9 @@ class Ensemble:
                 f"{members} networks with {inputs} features and {units} hidden units; expected 1 to "
                 f"{MAX_MEMBERS}, 1 to {MAX_FEATURES} and at most {MAX_HIDDEN}"
             )
+        n_parameters = sum(getattr(self, name).size for name in ("linear", *expected))
+        if n_parameters > MAX_PARAMETERS:
+            raise ConfigError(f"{n_parameters:,} parameters; expected at most {MAX_PARAMETERS:,}")
         for name in ("linear", *expected):
             if not np.isfinite(getattr(self, name)).all():
                 raise ConfigError(f"{name} has a parameter that is not finite")
@@ -126,13 +130,18 @@ class Reranker:
     @property
     def component(self) -> str:
         """Name of the component that its score is."""
-        return f"{PREFIX}{self.name}"
+        return f"{RERANKER}{self.name}"
 
     @property
     def needs(self) -> tuple[str, ...]:
         """Streams and language models that its features and base weights need, by component name."""
         base = [name for part in (self.base.streams, self.base.lm) for name, weight in part.items() if weight]
         return tuple(dict.fromkeys((*base, *needed_components(self.features))))
+
+    @property
+    def counts_unknown_words(self) -> bool:
+        """Whether its scores depend on the vocabulary that says which words are unknown."""
+        return OOV in self.features or self.base.oov != 0
 
     def inputs(
         self, components: Mapping[str, np.ndarray], words: Sequence[Words], context: Words
@@ -145,16 +154,30 @@ class Reranker:
             context: canonical words of what was said before.
 
         Raises:
-            LimitExceeded: the list is too long for the features.
+            LimitExceeded: the list is too long for the features, or its scores are too large.
         """
-        view = ListView(components, words, context, totals(components, self.base))
-        return centre_features(feature_matrix(self.features, view)) / self.scales
+        total = totals(components, self.base)
+        if not (np.abs(total) <= MAX_TOTAL).all():
+            raise LimitExceeded(
+                f"a total under the base weights of reranker {quote(self.name)} is not within ±{MAX_TOTAL:g}; "
+                "the scores or weights are too large",
+                field="streams",
+            )
+        with np.errstate(over="ignore", invalid="ignore"):  # scores that are not finite are refused later
+            matrix = feature_matrix(self.features, ListView(components, words, context, total))
+            scaled: np.ndarray = centre_features(matrix) / self.scales
+        return scaled
 
     def score(
         self, components: Mapping[str, np.ndarray], words: Sequence[Words], context: Words
     ) -> np.ndarray:
-        """Score each hypothesis of a list, (H,) float64; arguments as for ``inputs``."""
-        return self.ensemble.score(self.inputs(components, words, context))
+        """Score each hypothesis of a list, (H,) float64, not finite if its scores are too large.
+
+        Arguments and errors are those of ``inputs``.
+        """
+        x = self.inputs(components, words, context)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self.ensemble.score(x)
 
     def contributions(self, x: np.ndarray) -> np.ndarray:
         """What each feature adds to each score: the score minus that without the feature, (H, F).
@@ -171,3 +194,36 @@ class Reranker:
             without[:, column] = 0.0
             parts[:, column] = score - self.ensemble.score(without)
         return parts
+
+
+def replace_by_base(weights: Weights, rerankers: Sequence[Reranker]) -> Weights:
+    """Put the base weights of rerankers, times the weights of their scores, in the place of the scores.
+
+    These weights rank where rerankers cannot run because the scores of a model are missing.
+
+    Args:
+        weights: weights that may name other rerankers, too.
+        rerankers: those to replace.
+    """
+    parts = [(weights.rerankers[reranker.name], reranker.base) for reranker in rerankers]
+    names = {reranker.name for reranker in rerankers}
+    return replace(
+        weights,
+        streams=_add_parts(weights.streams, [(weight, base.streams) for weight, base in parts]),
+        lm=_add_parts(weights.lm, [(weight, base.lm) for weight, base in parts]),
+        word=weights.word + sum(weight * base.word for weight, base in parts),
+        oov=weights.oov + sum(weight * base.oov for weight, base in parts),
+        empty=weights.empty + sum(weight * base.empty for weight, base in parts),
+        rerankers={name: weight for name, weight in weights.rerankers.items() if name not in names},
+    )
+
+
+def _add_parts(
+    own: Mapping[str, float], parts: Sequence[tuple[float, Mapping[str, float]]]
+) -> dict[str, float]:
+    """Sum of weights by name, each part times its factor."""
+    total = dict(own)
+    for factor, values in parts:
+        for name, value in values.items():
+            total[name] = total.get(name, 0.0) + factor * value
+    return total

@@ -137,7 +137,7 @@ class Calibration(_message.Message):
     def __init__(self, utterance: _Optional[_Union[ConfidenceMap, _Mapping]] = ..., word: _Optional[_Union[ConfidenceMap, _Mapping]] = ...) -> None: ...
 
 class Weights(_message.Message):
-    __slots__ = ("name", "streams", "lm", "word", "oov", "mixture", "tuned_on", "decision", "calibration", "empty")
+    __slots__ = ("name", "streams", "lm", "word", "oov", "mixture", "tuned_on", "decision", "calibration", "empty", "rerankers")
     class StreamsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -159,6 +159,13 @@ class Weights(_message.Message):
         key: str
         value: float
         def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    class RerankersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
     NAME_FIELD_NUMBER: _ClassVar[int]
     STREAMS_FIELD_NUMBER: _ClassVar[int]
     LM_FIELD_NUMBER: _ClassVar[int]
@@ -169,6 +176,7 @@ class Weights(_message.Message):
     DECISION_FIELD_NUMBER: _ClassVar[int]
     CALIBRATION_FIELD_NUMBER: _ClassVar[int]
     EMPTY_FIELD_NUMBER: _ClassVar[int]
+    RERANKERS_FIELD_NUMBER: _ClassVar[int]
     name: str
     streams: _containers.ScalarMap[str, float]
     lm: _containers.ScalarMap[str, float]
@@ -179,7 +187,8 @@ class Weights(_message.Message):
     decision: DecisionRule
     calibration: Calibration
     empty: float
-    def __init__(self, name: _Optional[str] = ..., streams: _Optional[_Mapping[str, float]] = ..., lm: _Optional[_Mapping[str, float]] = ..., word: _Optional[float] = ..., oov: _Optional[float] = ..., mixture: _Optional[_Mapping[str, float]] = ..., tuned_on: _Optional[_Iterable[str]] = ..., decision: _Optional[_Union[DecisionRule, _Mapping]] = ..., calibration: _Optional[_Union[Calibration, _Mapping]] = ..., empty: _Optional[float] = ...) -> None: ...
+    rerankers: _containers.ScalarMap[str, float]
+    def __init__(self, name: _Optional[str] = ..., streams: _Optional[_Mapping[str, float]] = ..., lm: _Optional[_Mapping[str, float]] = ..., word: _Optional[float] = ..., oov: _Optional[float] = ..., mixture: _Optional[_Mapping[str, float]] = ..., tuned_on: _Optional[_Iterable[str]] = ..., decision: _Optional[_Union[DecisionRule, _Mapping]] = ..., calibration: _Optional[_Union[Calibration, _Mapping]] = ..., empty: _Optional[float] = ..., rerankers: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class RescoreRequest(_message.Message):
     __slots__ = ("lists", "weights", "weights_name", "merge", "model", "fallback", "drop_empty", "decision")

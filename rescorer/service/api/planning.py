@@ -26,6 +26,7 @@ from rescorer.protocol.messages import (
 from rescorer.protocol.status import error_kind, status_from_error
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.ranking import Ranking
+from rescorer.reranking.reranker import replace_by_base
 from rescorer.score_combination import totals
 from rescorer.service.engine.dispatch import ListOutcome
 from rescorer.service.limits.request_size import check_list
@@ -205,10 +206,10 @@ def rank_list(
         InvalidList: If a total is not finite.
     """
     if outcome.degradation == pb.DEGRADATION_FIRST_PASS:
-        return rank_first_pass(prepared, prepared_request.weights, request)
+        return rank_first_pass(prepared, prepared_request, request)
     weights = prepared_request.weights
     if outcome.degradation == pb.DEGRADATION_NGRAM:
-        weights = ngram_weights(weights, prepared_request.ranker.bundle.ngram)
+        weights = ngram_weights(prepared_request.ranker, weights)
     sums: dict[str, np.ndarray] = {}
     for part in outcome.parts:
         for name, values in part.batch.sentence_sums(weights).items():
@@ -251,21 +252,31 @@ def write_text_scores(
     return response
 
 
-def ngram_weights(weights: Weights, ngram: str) -> Weights:
+def ngram_weights(ranker: ListRanker, weights: Weights) -> Weights:
     """Return weights that give the n-gram model the weight of all language models together.
 
-    They are not calibrated.
+    Rerankers that were trained with other models cannot run; their base weights stand in for them. The
+    weights are not calibrated.
     """
+    ngram = ranker.bundle.ngram
+    unable = [reranker for reranker in ranker.used_rerankers(weights) if set(reranker.models) - {ngram}]
+    weights = replace_by_base(weights, unable)
     lm = {ngram: sum(weights.lm.values())}
     return replace(weights, lm=lm, mixture={ngram: 1.0}, calibration=None)
 
 
-def rank_first_pass(prepared: PreparedList, weights: Weights, request: RescoreRequest) -> Ranking:
+def rank_first_pass(
+    prepared: PreparedList, prepared_request: PreparedRequest, request: RescoreRequest
+) -> Ranking:
     """Keep the order of a list, with totals from its streams and number of words only.
+
+    The base weights of rerankers stand in for these.
 
     Raises:
         InvalidList: If a total is not finite.
     """
+    weights, ranker = prepared_request.weights, prepared_request.ranker
+    weights = replace_by_base(weights, ranker.used_rerankers(weights))
     components = components_of(prepared, {})
     total = totals(components, replace(weights, lm={}, oov=0.0))
     return rank_prepared(

@@ -153,7 +153,8 @@ def requested_parts(request: RescoreRequest, bundle: Bundle) -> WordParts:
 
 def bundle_component_bytes(bundle: Bundle) -> int:
     """Return a bound of the size of a hypothesis's components that do not come from its list."""
-    return names_bytes((*bundle.model_kinds, MIXTURE, WORDS, OOV))
+    rerankers = (reranker.component for reranker in bundle.rerankers.values())
+    return names_bytes((*bundle.model_kinds, MIXTURE, WORDS, OOV, *rerankers))
 
 
 def weights_bytes(request: RescoreRequest | pb.ScoreTextRequest, bundle: Bundle) -> int:
@@ -163,7 +164,8 @@ def weights_bytes(request: RescoreRequest | pb.ScoreTextRequest, bundle: Bundle)
     weights = bundle.weights.get(request.weights_name or "default")
     if weights is None:  # the request will be refused
         return 0
-    names = (*weights.streams, *weights.lm, *weights.mixture, *weights.tuned_on, weights.name)
+    maps = (weights.streams, weights.lm, weights.mixture, weights.rerankers)
+    names = (*(name for part in maps for name in part), *weights.tuned_on, weights.name)
     return EMPTY_WEIGHTS_BYTES + names_bytes(names) + calibration_bytes(weights.calibration)
 
 

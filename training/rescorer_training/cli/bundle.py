@@ -46,6 +46,13 @@ def bundle(
     weight_set: Annotated[
         list[Path] | None, typer.Option(help="JSON file of a further weight set to include; repeat for more.")
     ] = None,
+    reranker: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Folder of a reranker that was trained with these models, to include; repeat for more.",
+        ),
+    ] = None,
     half: Annotated[bool, typer.Option(help="Store the network in half precision.")] = False,
     note: Annotated[
         list[str] | None,
@@ -77,6 +84,7 @@ def bundle(
         validation=validation,
         tests={path.name.split(".")[0]: path for path in test or []},
         weight_sets=weight_set or (),
+        rerankers=reranker or (),
         half=half,
         facts=dict(parse_pairs(note or [])),
     )

@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from rescorer.bundle import TEXT, WEIGHTS, publish, read_weights
+from rescorer.bundle import RERANKERS, TEXT, WEIGHTS, publish, read_rerankers, read_weights
+from rescorer.bundle.publishing import hash_files
 from rescorer.errors import ConfigError
 from rescorer.lm import checkpoint
 from rescorer.lm.base import LanguageModel
@@ -20,7 +21,8 @@ from rescorer.lm.files.arpa import is_arpa
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.vocabulary_alignment import align_vocabularies
 from rescorer.model_loading import load_ngram
-from rescorer.safe_input.files import Folder
+from rescorer.reranking.files import RERANKER_FILES
+from rescorer.safe_input.files import Folder, SealedFolder
 from rescorer.score_combination import MIXTURE, weights_to_dict
 from rescorer.text import Normaliser
 from rescorer.types import Weights
@@ -48,6 +50,8 @@ class BundleParts:
     """Texts to measure perplexities on, by name."""
     weight_sets: Sequence[Path] = ()
     """JSON files of further weight sets; each set is named after its file."""
+    rerankers: Sequence[Path] = ()
+    """Folders of rerankers that were trained with these very models; each is named after its folder."""
     half: bool = False
     """Store the network in half precision; otherwise its weights are copied unchanged."""
     facts: Mapping[str, Any] | None = None
@@ -79,7 +83,14 @@ def make_bundle(parts: BundleParts, folder: Path) -> dict[str, Any]:
         for path in parts.weight_sets:
             shutil.copyfile(path, partial / WEIGHTS / path.name)
         names = {path.stem: f"{WEIGHTS}/{path.name}" for path in (partial / WEIGHTS).glob("*.json")}
-        read_weights(Folder(partial), names, list(models))  # check all weight sets before publishing
+        for path in parts.rerankers:
+            for file in RERANKER_FILES:
+                copy = partial / RERANKERS / path.resolve().name / file
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path / file, copy)
+        # check all rerankers and weight sets before publishing
+        rerankers = read_rerankers(SealedFolder(partial), {"models": entries, "files": hash_files(partial)})
+        read_weights(Folder(partial), names, list(models), rerankers)
         return {
             "name": parts.name,
             "version": parts.version,

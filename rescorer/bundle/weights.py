@@ -1,0 +1,93 @@
+"""Read the weights sets of a bundle, and check weights against its models and rerankers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from rescorer.bundle.manifest import WEIGHTS
+from rescorer.errors import BundleError, ConfigError, did_you_mean, quote
+from rescorer.lm.mixture import check_mixture
+from rescorer.reranking.reranker import Reranker
+from rescorer.safe_input.files import Folder
+from rescorer.score_combination import MIXTURE, parse_weights
+from rescorer.types import Weights
+
+MAX_MESSAGE_CHARACTERS = 1000
+"""Longest message about the content of a bundle's JSON files."""
+
+
+def read_weights(
+    folder: Folder, names: Mapping[str, str], models: list[str], rerankers: Mapping[str, Reranker]
+) -> dict[str, Weights]:
+    """Read all weights sets of a bundle, by name, and check them against the bundle's models.
+
+    Args:
+        names: the file of each set in the folder, by the name of the set.
+
+    Raises:
+        BundleError: a weights set is invalid, or the set ``default`` is missing or has no mixture weights.
+    """
+    weights_by_name: dict[str, Weights] = {}
+    for name, file in names.items():
+        try:
+            weights = parse_weights({"name": name, **folder.read_json(file)})
+            check_weights(weights, models, rerankers)
+        except ConfigError as error:
+            raise BundleError(f"{folder.path / file}: {shorten_message(error)}") from None
+        weights_by_name[name] = weights
+    if "default" not in weights_by_name:
+        raise BundleError(f"{folder.path / WEIGHTS}: default.json is missing")
+    if not weights_by_name["default"].mixture:
+        path = folder.path / WEIGHTS / "default.json"
+        raise BundleError(f"{path}: no mixture weights; expected at least one")
+    return weights_by_name
+
+
+def check_weights(weights: Weights, models: list[str], rerankers: Mapping[str, Reranker]) -> None:
+    """Check that weights fit the models and rerankers of a bundle.
+
+    Raises:
+        ConfigError: the weights name unknown models or rerankers, the λ of the mixture do not sum to 1, or a
+            reranker was trained on scores under other λ.
+    """
+    unknown = sorted(set(weights.lm) - {*models, MIXTURE})
+    if unknown:
+        known = [*models, MIXTURE]
+        raise ConfigError(
+            f"weights.lm names {unknown}; the bundle has {known}{did_you_mean(unknown[0], known)}"
+        )
+    if weights.mixture:
+        check_mixture(weights.mixture, models)
+    for name, weight in weights.rerankers.items():
+        if name not in rerankers:
+            known = list(rerankers)
+            raise ConfigError(
+                f"weights.rerankers names {quote(name)}; the bundle has {', '.join(known) or 'no rerankers'}"
+                f"{did_you_mean(name, known)}"
+            )
+        if weight and weights.mixture:
+            _check_shares(weights, rerankers[name])
+
+
+def _check_shares(weights: Weights, reranker: Reranker) -> None:
+    """Raise ConfigError if the λ of weights are not those of the scores that a reranker was trained on."""
+    trained = reranker.base.mixture
+    names = {*weights.mixture, *trained} if MIXTURE in reranker.needs else set()
+    if any(not math.isclose(weights.mixture.get(n, 0.0), trained.get(n, 0.0), abs_tol=1e-9) for n in names):
+        raise ConfigError(
+            f"weights {quote(weights.name)} have the λ {_format_shares(weights.mixture)}, but reranker "
+            f"{quote(reranker.name)} was trained with {_format_shares(trained)}; leave out weights.mixture, "
+            "or train a reranker with these λ"
+        )
+
+
+def _format_shares(mixture: Mapping[str, float]) -> str:
+    """Write λ for messages, such as ``ngram 0.4, neural 0.6``."""
+    return ", ".join(f"{name} {share:.4g}" for name, share in mixture.items()) or "none"
+
+
+def shorten_message(error: Exception) -> str:
+    """The message of an error, shortened to ``MAX_MESSAGE_CHARACTERS``."""
+    text = str(error)
+    return text if len(text) <= MAX_MESSAGE_CHARACTERS else f"{text[:MAX_MESSAGE_CHARACTERS]}…"

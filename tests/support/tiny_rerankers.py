@@ -1,0 +1,69 @@
+"""Tiny rerankers for tests: a linear one and an MLP with random parameters, in a bundle of tiny models."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from rescorer.bundle import RERANKERS, hash_used_models, read_bundle, seal
+from rescorer.reranking.files import write_reranker
+from rescorer.reranking.reranker import Ensemble, Reranker
+from rescorer.score_combination import MIXTURE, weights_to_dict
+from rescorer.types import Weights
+
+FEATURES = (
+    "total", "score:acoustic", "score:ngram", "score_per_word:mixture", "words", "characters", "oov", "empty",
+    "log_rank", "distance:1", "distance:4", "word_mean:1", "word_least:2", "slot_mean:1", "slot_least:1",
+    "copies", "repeats", "overlap:1", "overlap:2",
+)  # fmt: skip
+
+
+def random_reranker(
+    name: str, base: Weights, units: int = 0, members: int = 3, features: tuple[str, ...] = FEATURES
+) -> Reranker:
+    """Make a reranker with random parameters.
+
+    Args:
+        base: weights of its totals.
+        units: number of hidden units; 0 for a linear reranker.
+    """
+    random = np.random.default_rng(len(name) + units)
+    n = len(features)
+    ensemble = Ensemble(
+        random.normal(size=(members, n)),
+        random.normal(size=(members, n, units)),
+        random.normal(size=(members, units)),
+        random.normal(size=(members, units)),
+    )
+    held_out = {"wer": 20.5, "start_wer": 21.0}
+    return Reranker(
+        name, features, random.uniform(0.5, 2.0, n), base, ensemble, tuned_on=("f1", "f2"), held_out=held_out
+    )
+
+
+def weights_of(reranker: Reranker) -> Weights:
+    """Weights by which the score of a reranker alone ranks."""
+    base = reranker.base
+    return Weights(reranker.name, {}, {MIXTURE: 0.0}, mixture=base.mixture, rerankers={reranker.name: 1.0})
+
+
+def add_reranker(folder: Path, reranker: Reranker, *, sealed: bool = True) -> None:
+    """Add a reranker to a bundle, with a weights set of the same name."""
+    models = hash_used_models(reranker, json.loads((folder / "manifest.json").read_text()))
+    write_reranker(replace(reranker, models=models), folder / RERANKERS / reranker.name)
+    weights = folder / "weights" / f"{reranker.name}.json"
+    weights.write_text(json.dumps(weights_to_dict(weights_of(reranker))))
+    if sealed:
+        seal(folder)
+
+
+def add_tiny_rerankers(folder: Path) -> Path:
+    """Add the rerankers ``linear`` and ``mlp`` to a bundle."""
+    mixture = read_bundle(folder).weights["default"].mixture
+    base = Weights("base", {"acoustic": 1.0}, {MIXTURE: 1.0}, 0.5, mixture=mixture)
+    for reranker in (random_reranker("linear", base), random_reranker("mlp", base, units=4)):
+        add_reranker(folder, reranker)
+    return folder
