@@ -159,8 +159,8 @@ class Reranker:
         total = totals(components, self.base)
         if not (np.abs(total) <= MAX_TOTAL).all():
             raise LimitExceeded(
-                f"a total under the base weights of reranker {quote(self.name)} is not within ±{MAX_TOTAL:g}; "
-                "the scores or weights are too large",
+                f"a total under the base weights of reranker {quote(self.name)} is not within "
+                f"±{MAX_TOTAL:g}; the scores or weights are too large",
                 field="streams",
             )
         with np.errstate(over="ignore", invalid="ignore"):  # scores that are not finite are refused later

@@ -69,7 +69,7 @@ def test_lists_of_one_and_of_equal_hypotheses_keep_their_order(rescorer):
 
 def test_needs_the_streams_of_its_features(rescorer):
     nbest = replace(LISTS[0], streams={"am": LISTS[0].streams["acoustic"]})
-    with pytest.raises(InvalidList, match=r'list.*all.*acoustic.*reranker .linear. needs it; .* am'):
+    with pytest.raises(InvalidList, match=r"list.*all.*acoustic.*reranker .linear. needs it; .* am"):
         rescorer.rescore([nbest], rescorer.bundle.weights["linear"])
     rescorer.rescore([nbest], Weights("other"))  # which do not use it
 
@@ -143,7 +143,7 @@ def test_files_of_rerankers_are_listed_and_do_not_change(copy):
         read_bundle(copy)
     assert seal(copy) == ["reranker/mlp/parameters.safetensors"]
     (copy / "reranker" / "mlp" / "config.json").write_text("{}")
-    with pytest.raises(BundleError, match="config.json: corrupt"):
+    with pytest.raises(BundleError, match=r"config\.json: corrupt"):
         read_bundle(copy)
     with pytest.raises(BundleError, match="has changed since the bundle was published"):
         seal(copy)
@@ -154,7 +154,9 @@ def test_weights_of_a_reranker_that_is_gone_are_refused(copy):
     manifest["files"] = {name: h for name, h in manifest["files"].items() if "reranker/mlp" not in name}
     (copy / "manifest.json").write_text(json.dumps(manifest))
     shutil.rmtree(copy / "reranker" / "mlp")
-    with pytest.raises(BundleError, match=r"mlp\.json: weights\.rerankers names 'mlp'; the bundle has linear"):
+    with pytest.raises(
+        BundleError, match=r"mlp\.json: weights\.rerankers names 'mlp'; the bundle has"
+    ):
         read_bundle(copy)
 
 

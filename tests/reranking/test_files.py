@@ -92,5 +92,5 @@ def test_refuses_an_unknown_feature(tmp_path):
     write_reranker(random_reranker("mine", BASE), tmp_path)
     features = json.loads((tmp_path / "config.json").read_text())["features"]
     edit_config(features=["totl", *features[1:]])(tmp_path)
-    with pytest.raises(BundleError, match="unknown feature 'totl'.*did you mean 'total'"):
+    with pytest.raises(BundleError, match=r"unknown feature 'totl'.*did you mean 'total'"):
         read_reranker(Folder(tmp_path), "mine")
