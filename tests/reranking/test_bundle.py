@@ -154,9 +154,7 @@ def test_weights_of_a_reranker_that_is_gone_are_refused(copy):
     manifest["files"] = {name: h for name, h in manifest["files"].items() if "reranker/mlp" not in name}
     (copy / "manifest.json").write_text(json.dumps(manifest))
     shutil.rmtree(copy / "reranker" / "mlp")
-    with pytest.raises(
-        BundleError, match=r"mlp\.json: weights\.rerankers names 'mlp'; the bundle has"
-    ):
+    with pytest.raises(BundleError, match=r"mlp\.json: weights\.rerankers names 'mlp'; the bundle has"):
         read_bundle(copy)
 
 
