@@ -23,16 +23,16 @@ from rescorer.cli.output import SEE_JSON, SOME_REJECTED, Rejections, shorten_nam
 from rescorer.cli.render.exports import ExportOption, check_export
 from rescorer.cli.render.pairs import comparison_to_dict, export_pairs, print_comparison
 from rescorer.errors import ConfigError, FormatError, InvalidList, did_you_mean
-from rescorer.evaluation.comparison.pairwise import (
+from rescorer.evaluation.error_rate.counting import CountingSettings
+from rescorer.evaluation.error_rate.oracle import find_first_pass
+from rescorer.evaluation.error_rate.shared_lists import ListKey, find_shared_lists, index_lists
+from rescorer.evaluation.significance.pairwise import (
     PairwiseComparison,
     RankTestName,
     RecognisedText,
     compare_pairwise,
     recognise_text,
 )
-from rescorer.evaluation.error_rate.counting import CountingSettings
-from rescorer.evaluation.error_rate.oracle import find_first_pass
-from rescorer.evaluation.error_rate.shared_lists import ListKey, find_shared_lists, index_lists
 from rescorer.formats.rescored import is_rescored
 from rescorer.text import Normaliser
 from rescorer.types import Weights

@@ -15,17 +15,17 @@ from rescorer.evaluation.comparison.analysis import (
     analyse_errors,
     find_oracle_by_depth,
 )
-from rescorer.evaluation.comparison.results import Result, judge_rows
 from rescorer.evaluation.comparison.row import Row
 from rescorer.evaluation.comparison.scored_lists import ScoredList
-from rescorer.evaluation.comparison.significance import Significance
 from rescorer.evaluation.comparison.systems import Comparison
-from rescorer.evaluation.comparison.verdict import Verdict, find_verdicts
 from rescorer.evaluation.error_analysis.aligned_text import Aligner
 from rescorer.evaluation.error_rate.counting import CountingSettings, Normalise
 from rescorer.evaluation.error_rate.error_counts import WordErrors
 from rescorer.evaluation.error_rate.report import to_percent
 from rescorer.evaluation.error_rate.shared_lists import ListKey, find_shared_lists, index_lists
+from rescorer.evaluation.significance.gains import Significance
+from rescorer.evaluation.significance.results import Result, judge_rows
+from rescorer.evaluation.significance.verdict import Verdict, find_verdicts
 
 
 @dataclass(frozen=True)

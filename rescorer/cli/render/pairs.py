@@ -12,7 +12,6 @@ from typing import Any
 from rescorer.cli.output import describe_shared_lists
 from rescorer.cli.render.exports import write_export
 from rescorer.cli.render.tables import FoldingTable, make_text_grid, print_out
-from rescorer.evaluation.comparison.pairwise import ComparedPair, ComparedSystem, PairwiseComparison
 from rescorer.evaluation.error_rate.report import to_percent
 from rescorer.evaluation.figures import (
     UNKNOWN,
@@ -25,6 +24,7 @@ from rescorer.evaluation.figures import (
     gain_to_dict,
     interval_to_list,
 )
+from rescorer.evaluation.significance.pairwise import ComparedPair, ComparedSystem, PairwiseComparison
 
 PAIR_COLUMN = "pair"
 TEST_HEADINGS = {"bootstrap": "p", "matched_pairs": "MAPSSWE p", "sign": "sign p", "wilcoxon": "Wilcoxon p"}

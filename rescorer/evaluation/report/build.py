@@ -10,9 +10,7 @@ from importlib.metadata import version
 from rescorer.errors import ConfigError, did_you_mean
 from rescorer.evaluation.comparison.analysis import align_rows
 from rescorer.evaluation.comparison.row import Row
-from rescorer.evaluation.comparison.significance import Significance
 from rescorer.evaluation.comparison.systems import Comparison
-from rescorer.evaluation.comparison.verdict import find_verdicts
 from rescorer.evaluation.error_analysis.aligned_text import Aligner
 from rescorer.evaluation.error_analysis.changes import Changes as WordChanges
 from rescorer.evaluation.error_analysis.changes import count_changes
@@ -32,6 +30,8 @@ from rescorer.evaluation.report.data import (
 )
 from rescorer.evaluation.report.files import analyse_file
 from rescorer.evaluation.report.utterances import NamedRow, describe_utterances
+from rescorer.evaluation.significance.gains import Significance
+from rescorer.evaluation.significance.verdict import find_verdicts
 from rescorer.evaluation.statistics.bootstrap import Gain, Interval
 from rescorer.evaluation.statistics.multiple_tests import correct_holm
 from rescorer.trie import Words

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from rescorer.evaluation.comparison.baselines import build_baselines, drop_models
-from rescorer.evaluation.comparison.results import judge_rows
 from rescorer.evaluation.comparison.scored_lists import ScoredList, count_lists
-from rescorer.evaluation.comparison.significance import Significance, find_best_baseline
 from rescorer.evaluation.comparison.systems import compare_file, compare_rules, compare_systems
 from rescorer.evaluation.comparison.tuned import cross_validate
-from rescorer.evaluation.comparison.verdict import Verdict, find_verdicts
 from rescorer.evaluation.error_rate.oracle import Selection
+from rescorer.evaluation.significance.gains import Significance, find_best_baseline
+from rescorer.evaluation.significance.results import judge_rows
+from rescorer.evaluation.significance.verdict import Verdict, find_verdicts
 from rescorer.evaluation.statistics.bootstrap import Gain, Interval
 from rescorer.score_combination import WORDS
 from rescorer.text import Normaliser

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rescorer.evaluation.comparison.row import Row
-from rescorer.evaluation.comparison.significance import Significance
 from rescorer.evaluation.comparison.systems import Comparison
 from rescorer.evaluation.figures import gain_to_dict, interval_to_list
+from rescorer.evaluation.significance.gains import Significance
 from rescorer.evaluation.statistics.bootstrap import Gain, Interval
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from rescorer.evaluation.comparison.significance import Significance, find_best_baseline
 from rescorer.evaluation.comparison.systems import Comparison
 from rescorer.evaluation.figures import explain_unknown, format_gain, gain_to_dict
+from rescorer.evaluation.significance.gains import Significance, find_best_baseline
 from rescorer.evaluation.statistics.bootstrap import Gain
 
 

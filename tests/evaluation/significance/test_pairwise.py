@@ -7,13 +7,13 @@ import random
 import pytest
 
 from rescorer.errors import InvalidList
-from rescorer.evaluation.comparison.pairwise import (
+from rescorer.evaluation.error_rate.counting import CountingSettings
+from rescorer.evaluation.significance.pairwise import (
     RecognisedText,
     compare_pairwise,
     find_common_places,
     recognise_text,
 )
-from rescorer.evaluation.error_rate.counting import CountingSettings
 from rescorer.types import Hypothesis, NBestList
 
 
