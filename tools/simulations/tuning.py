@@ -17,7 +17,7 @@ import typer
 from rescorer.evaluation.tuning.folds import make_folds
 from rescorer.evaluation.tuning.judgement import LEVEL_QUANTILE, judge
 from rescorer.evaluation.tuning.nested import cross_validate_problem
-from rescorer.evaluation.tuning.problem import TuningProblem, make_problem
+from rescorer.evaluation.weight_search.problem import TuningProblem, make_problem
 
 N_LISTS = 500
 N_WORDS = 10

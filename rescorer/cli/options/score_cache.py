@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rescorer.evaluation.tuning.score_cache import find_cache_folder, load_cached_rescorer
+from rescorer.evaluation.score_cache import find_cache_folder, load_cached_rescorer
 from rescorer.pipeline import Rescorer
 
 

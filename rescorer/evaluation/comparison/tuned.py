@@ -11,15 +11,15 @@ import numpy as np
 from rescorer.evaluation.comparison.rankings import rerank
 from rescorer.evaluation.comparison.scored_lists import ScoredList
 from rescorer.evaluation.error_rate.oracle import EvaluatedList
-from rescorer.evaluation.tuning.fitting import Solution
 from rescorer.evaluation.tuning.flatness import find_flat_directions
 from rescorer.evaluation.tuning.folds import Folds, make_folds
 from rescorer.evaluation.tuning.judgement import judge
 from rescorer.evaluation.tuning.nested import CrossValidation, cross_validate_problem, fit_all
 from rescorer.evaluation.tuning.parameters import DEFAULT_FREE, Parameters, TuningList, build_problem
-from rescorer.evaluation.tuning.problem import TuningProblem
 from rescorer.evaluation.tuning.report import TuningReport, describe_weights
 from rescorer.evaluation.tuning.temperature import TEMPERATURES, BayesRiskErrors
+from rescorer.evaluation.weight_search.fitting import Solution
+from rescorer.evaluation.weight_search.problem import TuningProblem
 from rescorer.score_combination import totals
 from rescorer.types import Weights
 

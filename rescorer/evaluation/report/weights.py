@@ -9,7 +9,7 @@ import numpy as np
 
 from rescorer.evaluation.comparison.scored_lists import ScoredList
 from rescorer.evaluation.report.data import Range, Surface, WeightCurve
-from rescorer.evaluation.tuning.line_search import ErrorCurve, compute_error_curve
+from rescorer.evaluation.weight_search.line_search import ErrorCurve, compute_error_curve
 from rescorer.score_combination import OOV, WORDS, totals
 from rescorer.types import Weights
 

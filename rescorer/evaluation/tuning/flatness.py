@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rescorer.evaluation.tuning.error_search import find_step_bounds
-from rescorer.evaluation.tuning.expected_errors import ExpectedErrors
-from rescorer.evaluation.tuning.fitting import Solution
-from rescorer.evaluation.tuning.problem import TuningProblem
+from rescorer.evaluation.weight_search.error_search import find_step_bounds
+from rescorer.evaluation.weight_search.expected_errors import ExpectedErrors
+from rescorer.evaluation.weight_search.fitting import Solution
+from rescorer.evaluation.weight_search.problem import TuningProblem
 
 STEP = 0.05
 """Distance between the points that are tried, in natural units."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rescorer.errors import ConfigError, did_you_mean
-from rescorer.evaluation.tuning.fitting import Solution
-from rescorer.evaluation.tuning.problem import MixtureChoices, TuningProblem, make_problem
+from rescorer.evaluation.weight_search.fitting import Solution
+from rescorer.evaluation.weight_search.problem import MixtureChoices, TuningProblem, make_problem
 from rescorer.score_combination import EMPTY, MIXTURE, OOV, WORDS, get_component
 from rescorer.types import Weights
 

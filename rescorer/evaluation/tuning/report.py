@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from rescorer.evaluation.error_rate.report import to_percent
-from rescorer.evaluation.tuning.fitting import Method
 from rescorer.evaluation.tuning.flatness import FlatDirection
 from rescorer.evaluation.tuning.judgement import Judgement
 from rescorer.evaluation.tuning.parameters import Parameters
+from rescorer.evaluation.weight_search.fitting import Method
 from rescorer.types import Weights
 
 EDGE_TOLERANCE = 1e-6

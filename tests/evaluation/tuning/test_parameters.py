@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from rescorer.decision.bayes_risk import expected_errors, fewest_errors_first
 from rescorer.errors import ConfigError
-from rescorer.evaluation.tuning.fitting import Solution
 from rescorer.evaluation.tuning.parameters import DEFAULT_FREE, Parameters, TuningList, build_problem
 from rescorer.evaluation.tuning.temperature import TEMPERATURES, BayesRiskErrors
+from rescorer.evaluation.weight_search.fitting import Solution
 from rescorer.ranking import posteriors
 from rescorer.score_combination import totals
 from rescorer.types import Weights

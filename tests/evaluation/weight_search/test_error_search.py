@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError
-from rescorer.evaluation.tuning.error_search import minimise_errors
-from rescorer.evaluation.tuning.line_search import compute_error_curve
-from rescorer.evaluation.tuning.problem import make_problem
+from rescorer.evaluation.weight_search.error_search import minimise_errors
+from rescorer.evaluation.weight_search.line_search import compute_error_curve
+from rescorer.evaluation.weight_search.problem import make_problem
 from tests.support.tuning_problems import UNBOUNDED, count_one_by_one, pairs, problems
 
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from rescorer.evaluation.tuning.line_search import compute_error_curve
-from rescorer.evaluation.tuning.problem import TuningProblem
+from rescorer.evaluation.weight_search.line_search import compute_error_curve
+from rescorer.evaluation.weight_search.problem import TuningProblem
 
 N_RANDOM_STARTS = 2
 """Number of random starting points around the given ones."""

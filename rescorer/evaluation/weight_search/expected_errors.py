@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rescorer.evaluation.tuning.problem import TuningProblem
-from rescorer.evaluation.tuning.segments import (
+from rescorer.evaluation.weight_search.problem import TuningProblem
+from rescorer.evaluation.weight_search.segments import (
     softmax_per_list,
     spread_over,
     spread_per_list,

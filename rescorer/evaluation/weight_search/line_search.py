@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rescorer.evaluation.tuning.segments import first_maximum_per_list, make_offsets, spread_over
+from rescorer.evaluation.weight_search.segments import first_maximum_per_list, make_offsets, spread_over
 
 
 @dataclass(frozen=True, slots=True)

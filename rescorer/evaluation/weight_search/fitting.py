@@ -8,13 +8,13 @@ from typing import Literal
 
 import numpy as np
 
-from rescorer.evaluation.tuning.error_search import minimise_errors
-from rescorer.evaluation.tuning.expected_errors import (
+from rescorer.evaluation.weight_search.error_search import minimise_errors
+from rescorer.evaluation.weight_search.expected_errors import (
     ExpectedErrors,
     SmoothPoint,
     minimise_expected_errors,
 )
-from rescorer.evaluation.tuning.problem import TuningProblem
+from rescorer.evaluation.weight_search.problem import TuningProblem
 
 Objective = Literal["start", "errors", "expected errors"]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rescorer.errors import ConfigError
-from rescorer.evaluation.tuning.segments import (
+from rescorer.evaluation.weight_search.segments import (
     first_maximum_per_list,
     make_offsets,
     spread_per_list,
