@@ -7,7 +7,7 @@ import json
 import pytest
 from rich.text import Text
 
-from rescorer.cli.render.alignments import render_alignment
+from rescorer.cli.render.evaluation.alignments import render_alignment
 from rescorer.evaluation.comparison.analysis import AlignedList
 from rescorer.evaluation.error_analysis.aligned_text import align_tokens
 from tests.support.list_lines import GOOD, record, write

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from rescorer.cli import main
-from rescorer.cli.render.inspection import render_inspections
+from rescorer.cli.render.evaluation.inspection import render_inspections
 from rescorer.evaluation.inspection.inspect import inspect_lists
 from rescorer.formats.field_map import parse_field_map
 from rescorer.formats.nbest.jsonlines import read_lists

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from rescorer.cli.render.error_rates import render_error_rates
+from rescorer.cli.render.evaluation.error_rates import render_error_rates
 from rescorer.errors import InvalidList
 from rescorer.evaluation.error_rate.alternations import expand_alternations
 from rescorer.evaluation.error_rate.error_counts import WordErrors, count_errors, count_fewest_errors

@@ -17,8 +17,8 @@ from rescorer.cli.options.scoring import ReferenceOption, collect_lists, make_li
 from rescorer.cli.options.selection import SelectionOptions
 from rescorer.cli.options.weights import WeightOptions, check_streams
 from rescorer.cli.output import Rejections, check_output_path
-from rescorer.cli.render.calibration import render_measures, render_reliability, summarise
-from rescorer.cli.render.reliability_plot import draw_reliability
+from rescorer.cli.render.evaluation.calibration import render_measures, render_reliability, summarise
+from rescorer.cli.render.evaluation.reliability_plot import draw_reliability
 from rescorer.cli.render.tables import print_out
 from rescorer.errors import FormatError
 from rescorer.evaluation.calibration.claims import make_claims

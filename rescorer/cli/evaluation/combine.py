@@ -21,7 +21,7 @@ from rescorer.cli.options.scoring import (
     make_list_reader,
 )
 from rescorer.cli.output import SOME_REJECTED, Rejections, check_output_path
-from rescorer.cli.render.combination import render_combination, summarise
+from rescorer.cli.render.evaluation.combination import render_combination, summarise
 from rescorer.cli.render.tables import print_out
 from rescorer.decision import rover
 from rescorer.errors import ConfigError, FormatError, LimitExceeded

@@ -20,8 +20,8 @@ from rescorer.cli.options.scoring import (
 )
 from rescorer.cli.options.weights import FirstPassOption, check_streams, parse_first_pass
 from rescorer.cli.output import SEE_JSON, SOME_REJECTED, Rejections, shorten_names
+from rescorer.cli.render.evaluation.pairs import comparison_to_dict, export_pairs, print_comparison
 from rescorer.cli.render.exports import ExportOption, check_export
-from rescorer.cli.render.pairs import comparison_to_dict, export_pairs, print_comparison
 from rescorer.errors import ConfigError, FormatError, InvalidList, did_you_mean
 from rescorer.evaluation.error_rate.counting import CountingSettings
 from rescorer.evaluation.error_rate.oracle import find_first_pass

@@ -25,10 +25,10 @@ from rescorer.cli.options.weights import (
     WeightOptions,
 )
 from rescorer.cli.output import SOME_REJECTED
-from rescorer.cli.render.alignments import print_alignments
-from rescorer.cli.render.comparison import export_rows, print_evaluation
-from rescorer.cli.render.error_analysis import print_errors
-from rescorer.cli.render.error_rates import warn_if_worse
+from rescorer.cli.render.evaluation.alignments import print_alignments
+from rescorer.cli.render.evaluation.comparison import export_rows, print_evaluation
+from rescorer.cli.render.evaluation.error_analysis import print_errors
+from rescorer.cli.render.evaluation.error_rates import warn_if_worse
 from rescorer.cli.render.exports import ExportOption, check_export
 from rescorer.errors import ConfigError
 from rescorer.pipeline import Rescorer

@@ -16,7 +16,7 @@ from rescorer.cli.options.scoring import CountingOptions, ReferenceOption, colle
 from rescorer.cli.options.selection import SelectionOptions
 from rescorer.cli.options.weights import FirstPassOption, WeightOptions, check_streams, parse_first_pass
 from rescorer.cli.output import SOME_REJECTED, Rejections
-from rescorer.cli.render.explanation import print_changes, print_explanation
+from rescorer.cli.render.evaluation.explanation import print_changes, print_explanation
 from rescorer.errors import FormatError, did_you_mean
 from rescorer.evaluation.comparison.explanation import Explanation, explain_list, sort_by_change
 from rescorer.evaluation.comparison.scored_lists import score_lists

@@ -20,7 +20,7 @@ from rescorer.cli.options.scoring import (
 )
 from rescorer.cli.options.weights import FirstPassOption, WeightOptions, parse_first_pass
 from rescorer.cli.output import SEE_JSON, Rejections
-from rescorer.cli.render.inspection import render_inspections
+from rescorer.cli.render.evaluation.inspection import render_inspections
 from rescorer.cli.render.tables import print_out
 from rescorer.errors import ConfigError
 from rescorer.evaluation.inspection.inspect import Inspection, inspect_lists

@@ -23,9 +23,9 @@ from rescorer.cli.options.weights import (
     parse_first_pass,
 )
 from rescorer.cli.output import Rejections, check_output_path
-from rescorer.cli.render.error_rates import render_error_rates, warn_if_worse
+from rescorer.cli.render.evaluation.error_rates import render_error_rates, warn_if_worse
+from rescorer.cli.render.evaluation.tuning import describe_report, make_weight_table
 from rescorer.cli.render.tables import print_out
-from rescorer.cli.render.tuning import describe_report, make_weight_table
 from rescorer.errors import FormatError
 from rescorer.evaluation.comparison.mixture_scores import score_mixtures
 from rescorer.evaluation.comparison.rankings import (

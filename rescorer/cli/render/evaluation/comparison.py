@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rescorer.cli.evaluation.evaluation import Evaluation, FileResults
 from rescorer.cli.output import describe_shared_lists
-from rescorer.cli.render.error_rates import Cells, format_cells, render_error_rates
+from rescorer.cli.render.evaluation.error_rates import Cells, format_cells, render_error_rates
 from rescorer.cli.render.exports import write_export
 from rescorer.cli.render.tables import FoldingTable, print_out
 from rescorer.evaluation.figures import format_interval, format_p, format_percent, format_signed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rescorer.cli.render.alignments import legend, render_alignment, render_change
+from rescorer.cli.render.evaluation.alignments import legend, render_alignment, render_change
 from rescorer.cli.render.tables import FoldingTable, make_console, print_out
 from rescorer.evaluation.comparison.analysis import AlignedList
 from rescorer.evaluation.comparison.explanation import Candidate, Explanation
