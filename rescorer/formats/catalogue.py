@@ -7,21 +7,9 @@ from types import MappingProxyType
 
 from rescorer.formats.base import ALL_PARTS, Format
 from rescorer.formats.common import parse_finite
+from rescorer.formats.json_documents import espnet1, mlm, service_request, speech_services, whisper
 from rescorer.formats.lattices import htk, kaldi_lattice, slf
-from rescorer.formats.nbest import (
-    espnet1,
-    espnet2,
-    jsonlines,
-    kaldi,
-    mlm,
-    nemo,
-    rnnlm,
-    service_request,
-    speech_services,
-    srilm,
-    srinterp,
-    whisper,
-)
+from rescorer.formats.nbest import espnet2, jsonlines, kaldi, nemo, rnnlm, srilm, srinterp
 from rescorer.formats.nbest.score_folders import parse_score_folders
 from rescorer.formats.nist import stm, trn_ctm
 from rescorer.formats.word_times import NUMBER_KEYS, TIME_KEYS, WORDS_FIELD

@@ -14,7 +14,7 @@ from rescorer.errors import FormatError
 from rescorer.formats.io import json_stream
 from rescorer.formats.io.json_stream import JsonStream
 from rescorer.formats.io.text_io import read_text_chunks
-from rescorer.formats.nbest import mlm, speech_services
+from rescorer.formats.json_documents import mlm, speech_services
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just("😀"),

@@ -9,7 +9,7 @@ import math
 import pytest
 
 from rescorer.errors import FormatError, InvalidList
-from rescorer.formats.nbest.service_request import BASES, SIGNS, read_lists, writer
+from rescorer.formats.json_documents.service_request import BASES, SIGNS, read_lists, writer
 from rescorer.formats.registry import detect
 from rescorer.protocol.messages import BASES as MESSAGE_BASES
 from rescorer.protocol.messages import SIGNS as MESSAGE_SIGNS

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError, FormatError, InvalidList
-from rescorer.formats.nbest.speech_services import read_lists, writer
+from rescorer.formats.json_documents.speech_services import read_lists, writer
 from rescorer.types import Hypothesis, NBestList
 from tests.support.list_strategies import ID, nbest_lists, several, write_truncated_gzip
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from rescorer.cli import app
 from rescorer.errors import FormatError, InvalidList
-from rescorer.formats.nbest.whisper import read_lists, writer
+from rescorer.formats.json_documents.whisper import read_lists, writer
 from rescorer.formats.registry import detect
 from rescorer.types import Hypothesis, NBestList
 from tests.support.list_strategies import nbest_lists, several

@@ -29,7 +29,7 @@ from rescorer.formats.common import (
 from rescorer.formats.io.sniff import Sample
 from rescorer.formats.io.text_io import Source, open_output, read_lines, source_name
 from rescorer.formats.io.utterance_folder import make_folder
-from rescorer.formats.nbest.espnet1 import STREAM, parse_score
+from rescorer.formats.json_documents.espnet1 import STREAM, parse_score
 from rescorer.types import NBestList
 
 FOLDER_NAME = re.compile(r"([1-9][0-9]{0,5})best_recog")

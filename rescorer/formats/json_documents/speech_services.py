@@ -28,8 +28,8 @@ from rescorer.formats.io.json_stream import JsonStream, yield_late_errors
 from rescorer.formats.io.sniff import Sample
 from rescorer.formats.io.text_io import Source, open_output, source_name
 from rescorer.formats.io.utterance_folder import read_list_files
-from rescorer.formats.nbest import whisper
-from rescorer.formats.nbest.json_document import open_documents
+from rescorer.formats.json_documents import whisper
+from rescorer.formats.json_documents.documents import open_documents
 from rescorer.formats.score_units import Units
 from rescorer.types import NBestList
 

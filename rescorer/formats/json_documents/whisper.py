@@ -32,7 +32,7 @@ from rescorer.formats.io.json_stream import JsonStream, yield_late_errors
 from rescorer.formats.io.sniff import Sample
 from rescorer.formats.io.text_io import Source, open_output, source_name
 from rescorer.formats.io.utterance_folder import read_list_files
-from rescorer.formats.nbest.json_document import open_documents
+from rescorer.formats.json_documents.documents import open_documents
 from rescorer.types import NBestList
 
 STREAM = "first_pass"

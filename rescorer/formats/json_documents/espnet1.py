@@ -18,7 +18,7 @@ from rescorer.formats.io.json_records import describe_type
 from rescorer.formats.io.json_stream import yield_late_errors
 from rescorer.formats.io.sniff import Sample
 from rescorer.formats.io.text_io import Source, source_name
-from rescorer.formats.nbest.json_document import (
+from rescorer.formats.json_documents.documents import (
     expect_object,
     object_writer,
     open_document,

@@ -17,7 +17,7 @@ from rescorer.formats.io.json_records import describe_type
 from rescorer.formats.io.json_stream import yield_late_errors
 from rescorer.formats.io.sniff import Sample
 from rescorer.formats.io.text_io import Source, source_name
-from rescorer.formats.nbest.json_document import object_writer, open_document, read_member_lists
+from rescorer.formats.json_documents.documents import object_writer, open_document, read_member_lists
 from rescorer.types import NBestList
 
 STREAM = "first_pass"

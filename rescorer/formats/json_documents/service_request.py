@@ -23,7 +23,7 @@ from rescorer.formats.io.json_records import describe_type
 from rescorer.formats.io.json_stream import JsonStream, yield_late_errors
 from rescorer.formats.io.sniff import Sample
 from rescorer.formats.io.text_io import Source, open_output, source_name
-from rescorer.formats.nbest.json_document import expect_object, open_documents
+from rescorer.formats.json_documents.documents import expect_object, open_documents
 from rescorer.formats.score_units import Base, Sign, Units, stream_to_nats
 from rescorer.types import Hypothesis, NBestList
 
