@@ -7,8 +7,8 @@ import os
 import numpy as np
 import pytest
 
+from rescorer.evaluation import score_cache
 from rescorer.evaluation.score_cache import delete_oldest, load_cached_rescorer
-from rescorer.evaluation.tuning import score_cache
 from rescorer.pipeline import Rescorer
 from rescorer.types import Hypothesis, NBestList, Weights
 
