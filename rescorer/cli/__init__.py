@@ -6,6 +6,7 @@ that commands share, ``render`` the tables.
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -32,7 +33,8 @@ from rescorer.cli.service.load import load
 from rescorer.cli.service.serve import serve
 from rescorer.cli.service.token import token
 from rescorer.cli.service.top.command import top
-from rescorer.errors import ConfigError, InputError, ModelError, RescorerError
+from rescorer.errors import ConfigError, FormatError, InputError, ModelError, RescorerError
+from rescorer.formats.io.text_io import WRITE_ERRORS
 
 EXIT_CODES: tuple[tuple[type[RescorerError], int, str], ...] = (
     (ConfigError, 2, "options or weights are wrong"),
@@ -91,7 +93,8 @@ def main() -> None:
 
 
 def run(app: typer.Typer, program: str) -> None:
-    """Run a program; a ``RescorerError`` becomes one line on stderr and an exit code, without a traceback."""
+    """Run a program; a ``RescorerError``, or a full disk under its output, becomes one line on stderr and an
+    exit code, without a traceback."""
     try:
         app()
     except BrokenPipeError:  # the reader of our output has gone, as with `head`
@@ -100,6 +103,12 @@ def run(app: typer.Typer, program: str) -> None:
     except RescorerError as error:
         print(f"{program}: {error}", file=sys.stderr)
         sys.exit(exit_code(error))
+    except OSError as error:
+        if error.errno not in WRITE_ERRORS or error.filename is not None:
+            raise
+        print(f"{program}: the output cannot be written: {error.strerror}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the rest, which Python writes at exit
+        sys.exit(exit_code(FormatError("")))
 
 
 def exit_code(error: RescorerError) -> int:

@@ -11,7 +11,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from rescorer.errors import ConfigError, InputError
+from rescorer.errors import ConfigError, FormatError, InputError
+from rescorer.formats.io.text_io import check_target
 
 SOME_REJECTED = 1
 """Exit code if some lists could not be read, scored or written, and the others could."""
@@ -62,17 +63,29 @@ def or_dash(value: float | None, form: str) -> str:
     return "–" if value is None else format(value, form)
 
 
-def check_output_path(option: str, path: Path, suffixes: Collection[str] = ()) -> None:
+def check_output_path(
+    option: str, path: Path, suffixes: Collection[str] = (), inputs: Collection[str] = ()
+) -> None:
     """Raise ConfigError, before any work is done, if a file of results cannot be written.
 
     Args:
         option: the option that names the file.
         suffixes: the ends of a name that choose a format; empty if any name will do.
+        inputs: files that are read, which must not be overwritten.
     """
     if suffixes and path.suffix.lower() not in suffixes:
         raise ConfigError(f"{option} {path}: expected a name that ends in {', '.join(suffixes)}")
+    if str(path) == "-":
+        raise ConfigError(f"{option} -: expected the name of a file; standard output has the tables")
     if not path.absolute().parent.is_dir():
         raise ConfigError(f"{option} {path}: no such folder")
+    try:
+        check_target(path)
+    except FormatError as error:
+        raise ConfigError(f"{option} {error}") from None
+    for name in inputs:
+        if path.is_file() and Path(name).is_file() and path.samefile(name):
+            raise ConfigError(f"{option} {path} would overwrite an input file; choose another file")
 
 
 def shorten_names(files: Sequence[str]) -> list[str]:
@@ -124,4 +137,5 @@ class Rejections:
                 typer.echo(f"rejected: {reason}", err=True)
             if (more := len(reasons) - MAX_EXAMPLES) > 0:
                 about = f" for their {field}" if field else ""
-                typer.echo(f"rejected: {more:,} more lists{about}{hint}", err=True)
+                lists = "list" if more == 1 else "lists"
+                typer.echo(f"rejected: {more:,} more {lists}{about}{hint}", err=True)

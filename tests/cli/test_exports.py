@@ -37,7 +37,7 @@ def test_escapes_markdown():
 def test_output_that_cannot_be_written(run, tmp_path, command):
     files = [write(tmp_path / name, *GOOD) for name in ("a.jsonl", "b.jsonl")]
     code, _, err = run(*command, *files, "--export", "/proc/table.md")
-    assert (code, "cannot be written" in err) == (3, True)
+    assert (code, "cannot be written" in err) == (2, True)
 
 
 def test_the_name_chooses_the_format(tmp_path):

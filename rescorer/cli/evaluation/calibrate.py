@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +16,7 @@ from rescorer.cli.options.models import BundleOption, DeviceOption
 from rescorer.cli.options.scoring import ReferenceOption, collect_lists, make_list_reader
 from rescorer.cli.options.selection import SelectionOptions
 from rescorer.cli.options.weights import WeightOptions, check_streams
-from rescorer.cli.output import Rejections, check_output_path
+from rescorer.cli.output import SEE_JSON, SOME_REJECTED, Rejections, check_output_path
 from rescorer.cli.render.evaluation.calibration import render_measures, render_reliability, summarise
 from rescorer.cli.render.evaluation.reliability_plot import draw_reliability
 from rescorer.cli.render.tables import print_out
@@ -61,9 +61,10 @@ def calibrate(
     helped to fit. A confidence that is not better than a constant beyond chance is left out. Use lists on
     which the weights were not tuned.
     """
-    check_output_path("-o", output)
+    inputs = [file, *filter(None, [reference])]
+    check_output_path("-o", output, inputs=inputs)
     if plot:
-        check_output_path("--plot", plot)
+        check_output_path("--plot", plot, inputs=inputs)
     read_lists = make_list_reader(reference, list_options)
     rescorer = Rescorer.load(bundle, device)
     weights = rescorer.ranker.effective_weights(weight_options.resolve(rescorer.bundle.weights))
@@ -76,7 +77,7 @@ def calibrate(
     )
     for error in errors:
         rejected.add(error)
-    rejected.report()
+    rejected.report(SEE_JSON)
     if claims is None:
         raise FormatError("no list could be used for calibration", file=file)
     if n_seen := count_tuning_lists(weights, claims.lists):
@@ -99,13 +100,17 @@ def calibrate(
     if plot:
         write_text(plot, draw_reliability(judgements))
     if as_json:
-        typer.echo(json.dumps(to_dict(judgements, len(claims.lists), len(rejected)), indent=2))
-        return
-    print_out(render_measures(judgements), "")
-    for name, judgement in judgements.items():
-        print_out(render_reliability(name, judgement), "")
-    print_out(f"cross-validation: {folds.describe()}", *summarise(judgements))
-    print_out(f"{len(claims.lists):,} lists; weights written to {output}; {len(rejected):,} lists rejected")
+        data = to_dict(judgements, len(claims.lists), rejected.reasons)
+        typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
+    else:
+        if judgements:
+            print_out(render_measures(judgements), "")
+        for name, judgement in judgements.items():
+            print_out(render_reliability(name, judgement), "")
+        print_out(f"cross-validation: {folds.describe()}", *summarise(judgements))
+        print_out(f"{len(claims.lists):,} lists; weights written to {output}; {len(rejected):,} lists rejected")
+    if rejected:
+        raise typer.Exit(SOME_REJECTED)
 
 
 def add_calibration(weights: Weights, judgements: Mapping[str, Judgement], name: str) -> Weights:
@@ -114,8 +119,10 @@ def add_calibration(weights: Weights, judgements: Mapping[str, Judgement], name:
     return replace(weights, name=name, calibration=Calibration(**maps) if maps else None)
 
 
-def to_dict(judgements: Mapping[str, Judgement], lists: int, rejected: int) -> dict[str, Any]:
+def to_dict(judgements: Mapping[str, Judgement], lists: int, rejected: Sequence[str]) -> dict[str, Any]:
     """Convert judgements to JSON data, with None for numbers that are not defined."""
     parts = {name: {**asdict(part), "helps": part.helps} for name, part in judgements.items()}
-    content: dict[str, Any] = replace_nan({**parts, "lists": lists, "rejected": rejected})
+    content: dict[str, Any] = replace_nan(
+        {**parts, "lists": lists, "rejected": len(rejected), "rejected_lists": list(rejected)}
+    )
     return content

@@ -20,11 +20,11 @@ from rescorer.cli.options.scoring import (
     collect_lists,
     make_list_reader,
 )
-from rescorer.cli.output import SOME_REJECTED, Rejections, check_output_path
+from rescorer.cli.output import SEE_JSON, SOME_REJECTED, Rejections, check_output_path
 from rescorer.cli.render.evaluation.combination import render_combination, summarise
 from rescorer.cli.render.tables import print_out
 from rescorer.decision import rover
-from rescorer.errors import ConfigError, FormatError, LimitExceeded
+from rescorer.errors import ConfigError, FormatError, LimitExceeded, did_you_mean
 from rescorer.evaluation.combination.report import CombinationReport, judge_settings, tune_and_judge
 from rescorer.evaluation.combination.utterances import Utterance, join_systems
 from rescorer.evaluation.error_rate.counting import CountingSettings
@@ -33,8 +33,10 @@ from rescorer.evaluation.figures import gain_to_dict, interval_to_list
 from rescorer.evaluation.tuning.folds import make_folds
 from rescorer.formats.registry import choose
 from rescorer.trie import Words
-from rescorer.types import Hypothesis, NBestList
+from rescorer.types import MAX_NUMBER, Hypothesis, NBestList
 
+FORMATS = ("jsonl", "trn")
+"""Formats that hold a text without scores or times."""
 POSTERIOR_DECIMALS = 4
 N_FOLDS = 10
 
@@ -90,8 +92,10 @@ def combine(
         raise ConfigError(
             "--tune finds the settings: omit --system-weights, --temperatures and --null-weight"
         )
+    if to not in FORMATS:
+        raise ConfigError(f"--to {to!r}: expected {' or '.join(FORMATS)}{did_you_mean(to, FORMATS)}")
     writer = choose(to).writer
-    check_output_path("-o", Path(output))
+    check_output_path("-o", Path(output), inputs=[*files, *filter(None, [reference])])
     rejected = Rejections()
     normalise = choose_normaliser(normaliser, None).normalise
     read_lists = make_list_reader(reference, list_options)
@@ -105,12 +109,13 @@ def combine(
         report = _judge(judged, files, normalise, counting, None if tune else settings)
         settings = report.tuned or settings
     write_combinations(output, writer, utterances, settings, rejected)
-    rejected.report()
-    if report is not None and as_json:
-        typer.echo(json.dumps(to_dict(report), indent=2, ensure_ascii=False))
-    elif report is not None:
-        print_out(render_combination(report), "", *summarise(report))
-    if not as_json:
+    rejected.report(SEE_JSON)
+    if as_json:
+        counts = {"rejected": len(rejected), "rejected_lists": rejected.reasons}
+        typer.echo(json.dumps(to_dict(report, utterances) | counts, indent=2, ensure_ascii=False))
+    else:
+        if report is not None:
+            print_out(render_combination(report), "", *summarise(report))
         print_out(f"{len(utterances):,} utterances written to {output}, in normalised words")
     if rejected:
         raise typer.Exit(SOME_REJECTED)
@@ -140,12 +145,12 @@ def parse_settings(
     return rover.RoverSettings(
         parse_numbers("--system-weights", weights, n_systems),
         parse_numbers("--temperatures", temperatures, n_systems),
-        null_weight,
+        *parse_numbers("--null-weight", str(null_weight), 1),
     )
 
 
 def parse_numbers(option: str, text: str | None, expected: int) -> tuple[float, ...]:
-    """Parse numbers separated by commas; without a text, all are 1."""
+    """Parse positive numbers separated by commas; without a text, all are 1."""
     if not text:
         return (1.0,) * expected
     try:
@@ -154,6 +159,8 @@ def parse_numbers(option: str, text: str | None, expected: int) -> tuple[float, 
         raise ConfigError(f"{option} {text!r}: expected numbers separated by commas") from None
     if len(numbers) != expected:
         raise ConfigError(f"{option} {text!r}: expected {expected} numbers, one per file")
+    if not all(0 < number <= MAX_NUMBER for number in numbers):
+        raise ConfigError(f"{option} {text!r}: expected finite numbers above 0")
     return numbers
 
 
@@ -201,8 +208,10 @@ def write_combinations(
             write(NBestList(item.id, (hypothesis,), reference=item.reference, group=item.group))
 
 
-def to_dict(report: CombinationReport) -> dict[str, Any]:
-    """Convert the report to JSON data; rates in percent."""
+def to_dict(report: CombinationReport | None, utterances: Sequence[Utterance]) -> dict[str, Any]:
+    """Convert the report, if there are references, to JSON data; rates in percent."""
+    if report is None:
+        return {"systems": [], "gain": None, "tuned": None, "utterances": len(utterances)}
     systems = [
         {
             "name": name,

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from rescorer.cli.evaluation.evaluation import Evaluation
-from rescorer.cli.evaluation.run import evaluate_files
+from rescorer.cli.evaluation.run import check_bundle_options, evaluate_files
 from rescorer.cli.options.analysis import AnalysisOptions
 from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.options.lists import ListInputOptions
@@ -30,7 +30,6 @@ from rescorer.cli.render.evaluation.comparison import export_rows, print_evaluat
 from rescorer.cli.render.evaluation.error_analysis import print_errors
 from rescorer.cli.render.evaluation.error_rates import warn_if_worse
 from rescorer.cli.render.exports import ExportOption, check_export
-from rescorer.errors import ConfigError
 from rescorer.pipeline import Rescorer
 
 
@@ -87,8 +86,7 @@ def evaluate(
     without groups on other tenths of the ids, with other references. Several files are compared on the lists
     that all of them have.
     """
-    if tune and bundle is None:
-        raise ConfigError("--tune compares language models: give --bundle")
+    check_bundle_options(bundle, tune, normaliser, weight_options)
     check_export(export)
     evaluation = evaluate_files(
         files,
@@ -114,6 +112,8 @@ def evaluate(
 
 def _show(evaluation: Evaluation, analysis: AnalysisOptions, by_group: bool, as_json: bool) -> None:
     parts, system = evaluation.parts, analysis.system
+    if not as_json:
+        print_evaluation(evaluation, by_group)
     analyses = [(part, evaluation.analyse(part, system)) for part in parts] if analysis.errors else []
     aligned = [(part, evaluation.align(part, system)) for part in parts] if analysis.alignments else []
     if as_json:
@@ -129,7 +129,6 @@ def _show(evaluation: Evaluation, analysis: AnalysisOptions, by_group: bool, as_
             ]
         typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
         return
-    print_evaluation(evaluation, by_group)
     for _, found in analyses:
         print_errors(found, evaluation.counting.unit)
     for _, lists in aligned:

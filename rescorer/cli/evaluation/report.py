@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from rescorer.cli.evaluation.evaluation import FileResults
-from rescorer.cli.evaluation.run import Run, evaluate_files
+from rescorer.cli.evaluation.run import Run, check_bundle_options, evaluate_files
 from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.options.lists import ListInputOptions
 from rescorer.cli.options.models import DeviceOption
@@ -27,7 +27,7 @@ from rescorer.cli.options.selection import SelectionOptions
 from rescorer.cli.options.weights import FirstPassOption, WeightOptions
 from rescorer.cli.output import SOME_REJECTED, check_output_path, shorten_names
 from rescorer.cli.render.tables import print_out
-from rescorer.errors import ConfigError
+from rescorer.errors import ConfigError, FormatError
 from rescorer.evaluation.comparison.systems import weights_by_system
 from rescorer.evaluation.comparison.tuned import choose_held_out_weights
 from rescorer.evaluation.report.build import MAX_UTTERANCES, ReportedFile, ReportSettings, build_report_data
@@ -126,10 +126,9 @@ def report(
     weight, the oracle by depth, words that rescoring fixed and broke, groups, and the utterances that changed
     most with their words and scores. Several files are compared on the lists that all of them have.
     """
-    if tune and bundle is None:
-        raise ConfigError("--tune compares language models: give --bundle")
+    check_bundle_options(bundle, tune, normaliser, weight_options)
     for path in output:
-        check_output_path("-o", path, WRITERS)
+        check_output_path("-o", path, WRITERS, inputs=[*files, *filter(None, [reference])])
     rescorer = Rescorer.load(bundle, device) if bundle else None
     run = evaluate_files(
         files,
@@ -147,6 +146,8 @@ def report(
     evaluation.compare(own_lists=False)
     if not evaluation.n_shared:
         raise ConfigError("the files share no list, so they cannot be compared: report on one of them")
+    if not any(result.row.report.total.system.reference_words for _, _, result in evaluation.named_results()):
+        raise FormatError("no reference has words: there are no error rates to report", file=", ".join(files))
     weights = weight_options.resolve(rescorer.bundle.weights) if rescorer else None
     settings = ReportSettings(
         title=content.title or f"Error rates of {', '.join(Path(file).name for file in evaluation.files)}",

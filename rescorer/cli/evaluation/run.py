@@ -33,6 +33,23 @@ from rescorer.text import Normaliser
 from rescorer.types import NBestList, Weights
 
 
+def check_bundle_options(
+    bundle: Path | None, tune: bool, normaliser: Path | None, weight_options: WeightOptions
+) -> None:
+    """Raise ConfigError if an option would be without effect, with or without a bundle."""
+    if bundle is not None:
+        if normaliser is not None:
+            raise ConfigError("--normaliser is for lists without models: with --bundle, words are the bundle's")
+        return
+    if tune:
+        raise ConfigError("--tune compares language models: give --bundle")
+    if weight_options.weight or weight_options.weights != WeightOptions().weights:
+        raise ConfigError(
+            "--weights and -w choose the weights of a --bundle: give one, or name the weights that the "
+            "recogniser ranked by with --first-pass"
+        )
+
+
 def evaluate_files(
     files: Sequence[str],
     *,

@@ -22,7 +22,7 @@ from rescorer.cli.options.weights import (
     check_streams,
     parse_first_pass,
 )
-from rescorer.cli.output import Rejections, check_output_path
+from rescorer.cli.output import SEE_JSON, SOME_REJECTED, Rejections, check_output_path
 from rescorer.cli.render.evaluation.error_rates import render_error_rates, warn_if_worse
 from rescorer.cli.render.evaluation.tuning import describe_report, make_weight_table
 from rescorer.cli.render.tables import print_out
@@ -40,6 +40,7 @@ from rescorer.evaluation.error_rate.report import Report, build_report
 from rescorer.evaluation.tuning.fingerprint import fingerprint_list
 from rescorer.evaluation.tuning.parameters import DEFAULT_FREE, Parameters
 from rescorer.evaluation.tuning.report import TuningReport
+from rescorer.formats.io.text_io import write_text
 from rescorer.pipeline import Rescorer
 from rescorer.score_combination import weights_to_dict
 from rescorer.types import NBestList, Weights
@@ -82,7 +83,7 @@ def tune(
     from, and a line says why. The weights record the lists that they were tuned on, and `rescorer evaluate`
     warns if it is given those lists.
     """
-    check_output_path("-o", output)
+    check_output_path("-o", output, inputs=[file, *filter(None, [reference])])
     counting = counting_options.settings()
     read_lists = make_list_reader(reference, list_options)
     rescorer = cache.load_rescorer(bundle, device)
@@ -96,7 +97,7 @@ def tune(
     scored, errors = score_lists(rescorer, lists, start, first_pass_weights, counting, selection.selection())
     for error in errors:
         rejected.add(error)
-    rejected.report()
+    rejected.report(SEE_JSON)
     if not scored:
         raise FormatError("no list could be used for tuning", file=file)
     used = find_scored(lists, scored)
@@ -108,15 +109,17 @@ def tune(
     if is_tuned:
         tuned_with = {"merge": selection.merge, "drop_empty": selection.drop_empty}
         chosen = replace(chosen, tuned_on=tuple(map(fingerprint_list, used)), tuned_with=tuned_with)
-    output.write_text(json.dumps(weights_to_dict(chosen), indent=2) + "\n", encoding="utf-8")
+    write_text(output, json.dumps(weights_to_dict(chosen), indent=2) + "\n")
     if as_json:
         _print_json(report, rows, is_tuned, rejected)
-        return
-    print_out(render_error_rates(rows), "", make_weight_table(report), "", *describe_report(report))
-    print_out(report.judgement.explain())
-    what = "tuned weights" if is_tuned else "the weights that tuning started from"
-    print_out(f"{what} written to {output}; {len(rejected)} lists rejected")
-    warn_if_worse(f"{file}: ", {HELD_OUT: rows[HELD_OUT]})
+    else:
+        print_out(render_error_rates(rows), "", make_weight_table(report), "", *describe_report(report))
+        print_out(report.judgement.explain())
+        what = "tuned weights" if is_tuned else "the weights that tuning started from"
+        print_out(f"{what} written to {output}; {len(rejected)} lists rejected")
+        warn_if_worse(f"{file}: ", {HELD_OUT: rows[HELD_OUT]})
+    if rejected:
+        raise typer.Exit(SOME_REJECTED)
 
 
 def find_scored(lists: Sequence[NBestList], scored: Sequence[ScoredList]) -> list[NBestList]:

@@ -132,4 +132,7 @@ def parse_groups(groups: str | None) -> Callable[[str], str] | None:
     if Path(groups).exists():
         group_by_id = read_groups(groups)
         return lambda list_id: group_by_id.get(list_id, "")
-    return compile_group_pattern(groups)
+    try:
+        return compile_group_pattern(groups)
+    except ConfigError as error:
+        raise ConfigError(f"--groups {error}") from None

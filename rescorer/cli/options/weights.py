@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -190,7 +191,7 @@ def parse_first_pass(text: str | None) -> Weights | None:
             values[name.strip()] = float(value)
         except ValueError:
             equals = ""
-        if not equals:
-            raise ConfigError(f"--first-pass {part!r}: expected STREAM=NUMBER or word=NUMBER")
+        if not equals or not math.isfinite(values.get(name.strip(), math.nan)):
+            raise ConfigError(f"{FIRST_PASS} {part!r}: expected STREAM=NUMBER or word=NUMBER")
     word = values.pop("word", 0.0)
     return parse_weights({"name": FIRST_PASS, "streams": values, "lm": {}, "word": word})

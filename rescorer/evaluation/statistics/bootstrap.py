@@ -129,10 +129,12 @@ class Bootstrap:
         ``MIN_UNITS_FOR_INTERVAL`` units differ, the interval is infinite.
         """
         rates = self.rates[[baseline, system]]
-        gain = float(rates[0] - rates[1]) if np.isfinite(rates).all() else math.nan
         changed = self._columns.count_differences(baseline, system)
         if not changed:
             return Gain(0.0, Interval(0.0, 0.0), 1.0, 0, 0.0)
+        if not np.isfinite(rates).all():
+            return Gain(math.nan, Interval(-math.inf, math.inf), 1.0, changed)
+        gain = float(rates[0] - rates[1])
         differences = self.drawn_rates[:, baseline] - self.drawn_rates[:, system]
         error = float(differences.std(ddof=1)) * math.sqrt(self.n_units / max(self.n_units - 1, 1))
         if changed < MIN_UNITS_FOR_INTERVAL or not error > ROUNDING * rates.max():
@@ -146,7 +148,8 @@ class Bootstrap:
 
         Bisani and Ney call it the probability of improvement.
         """
-        differences = self.drawn_rates[:, baseline] - self.drawn_rates[:, system]
+        with np.errstate(invalid="ignore"):  # infinite rates, without reference words
+            differences = self.drawn_rates[:, baseline] - self.drawn_rates[:, system]
         return float(np.mean((differences > 0) + 0.5 * (differences == 0)))
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import gzip
 import io
 import os
 import sys
+import tempfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
@@ -26,6 +28,8 @@ MAX_LINE_BYTES = 1 << 26
 """
 MAX_LINE_VARIABLE = "RESCORER_MAX_LINE_BYTES"
 """Environment variable that overrides the limit."""
+WRITE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS})
+"""Errors that come after a file was opened for writing: a full disk, an exceeded quota and such."""
 GZIP_MAGIC = b"\x1f\x8b"
 BYTE_ORDER_MARK = "\ufeff"
 
@@ -118,7 +122,8 @@ def open_output(target: str | Path) -> Iterator[TextIO]:
     content untouched, and the output may replace the input file. Devices and pipes are written directly.
 
     Raises:
-        FormatError: If the file cannot be written.
+        FormatError: If the file cannot be written, also if the disk is full only later.
+        BrokenPipeError: If the reader of a pipe has gone.
     """
     if str(target) == "-":
         yield sys.stdout
@@ -131,15 +136,42 @@ def open_output(target: str | Path) -> Iterator[TextIO]:
     try:
         stream = opener(partial, "wt", encoding="utf-8", newline="\n")
     except OSError as error:
-        raise FormatError(f"cannot be written: {error.strerror or error}", file=str(target)) from None
+        raise _write_error(target, error) from None
     try:
         with stream:
             yield stream
         if not special:
             os.replace(partial, path)
+    except OSError as error:
+        if error.errno not in WRITE_ERRORS:
+            raise
+        raise _write_error(target, error) from None
     finally:
         if not special:
-            partial.unlink(missing_ok=True)
+            with suppress(OSError):
+                partial.unlink(missing_ok=True)
+
+
+def check_target(target: str | Path) -> None:
+    """Check that ``write_text`` can create a file; existing content is not touched, and no file is left.
+
+    Raises:
+        FormatError: If it cannot: for instance, the folder is missing or read-only, or ``target`` is one.
+    """
+    path = Path(target)
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if path.exists() and not path.is_file():  # a device or pipe; opening it could wait for its reader
+            return
+        with tempfile.NamedTemporaryFile(dir=path.absolute().parent, prefix=f".{path.name}."):
+            pass
+    except OSError as error:
+        raise _write_error(target, error) from None
+
+
+def _write_error(target: str | Path, error: OSError) -> FormatError:
+    return FormatError(f"cannot be written: {error.strerror or error}", file=str(target))
 
 
 @contextmanager
