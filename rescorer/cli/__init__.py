@@ -107,7 +107,9 @@ def run(app: typer.Typer, program: str) -> None:
         if error.errno not in WRITE_ERRORS or error.filename is not None:
             raise
         print(f"{program}: the output cannot be written: {error.strerror}", file=sys.stderr)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the rest, which Python writes at exit
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # the rest, which Python writes at exit
         sys.exit(exit_code(FormatError("")))
 
 

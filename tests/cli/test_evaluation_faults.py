@@ -64,7 +64,9 @@ def test_a_full_disk_under_standard_output_is_one_line(source):
 
     command = [sys.executable, "-m", "rescorer.cli", "evaluate", str(source)]
     with open(FULL, "wb") as full:
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False
+        )
     assert done.returncode == 3
     assert done.stderr == "rescorer: the output cannot be written: No space left on device\n"
 
@@ -159,7 +161,10 @@ def test_references_without_words_have_no_error_rate(run, tmp_path):
     (pair,) = json.loads(out)["pairs"]
     assert (pair["gain"], pair["p_value"]) == (None, None)
     code, _, err = run("report", files[0], "-o", tmp_path / "r.html")
-    assert (code, err) == (3, f"rescorer: {files[0]}: no reference has words: there are no error rates to report\n")
+    assert (code, err) == (
+        3,
+        f"rescorer: {files[0]}: no reference has words: there are no error rates to report\n",
+    )
 
 
 def test_rejections_count_in_good_english(run, tmp_path):

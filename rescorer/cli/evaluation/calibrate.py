@@ -108,7 +108,9 @@ def calibrate(
         for name, judgement in judgements.items():
             print_out(render_reliability(name, judgement), "")
         print_out(f"cross-validation: {folds.describe()}", *summarise(judgements))
-        print_out(f"{len(claims.lists):,} lists; weights written to {output}; {len(rejected):,} lists rejected")
+        print_out(
+            f"{len(claims.lists):,} lists; weights written to {output}; {len(rejected):,} lists rejected"
+        )
     if rejected:
         raise typer.Exit(SOME_REJECTED)
 
