@@ -39,9 +39,7 @@ def check_bundle_options(
     """Raise ConfigError if an option would be without effect, with or without a bundle."""
     if bundle is not None:
         if normaliser is not None:
-            raise ConfigError(
-                "--normaliser is for lists without models: with --bundle, words are the bundle's"
-            )
+            raise ConfigError("--normaliser is for lists without models: a --bundle has its own")
         return
     if tune:
         raise ConfigError("--tune compares language models: give --bundle")
