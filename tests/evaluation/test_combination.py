@@ -172,7 +172,7 @@ def test_command_explains_what_is_wrong(run, three_files, tmp_path):
         (three_files[:1], 2, "at least two files"),
         ([*three_files, "--system-weights", "1,2"], 2, "'1,2': expected 3 numbers, one per file"),
         ([*three_files, "--temperatures", "a,b,c"], 2, "expected numbers separated by commas"),
-        ([*three_files, "--null-weight", "0"], 2, "null_weight: 0.0"),
+        ([*three_files, "--null-weight", "0"], 2, "--null-weight '0.0'"),
         ([*three_files, "--tune", "--null-weight", "2"], 2, "--tune finds the settings"),
         ([three_files[0], three_files[2], "--tune"], 3, "--tune needs references"),
         ([three_files[0], write(tmp_path / "x.jsonl", '{"id": "x", "hypotheses": [{"text": ""}]}')], 3,
