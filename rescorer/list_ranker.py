@@ -101,13 +101,16 @@ class ListRanker:
     def _check_reranker_streams(self, nbest: NBestList, weights: Weights) -> None:
         """Raise InvalidList if a list lacks a stream that a reranker needs."""
         for reranker in self.used_rerankers(weights):
-            for name in reranker.needs:
-                if name not in self._reserved_names and name not in nbest.streams:
-                    streams = ", ".join(sorted(nbest.streams)) or "none"
-                    message = (
-                        f"missing, but reranker {quote(reranker.name)} needs it; the list has: {streams}"
-                    )
-                    raise InvalidList(message, list_id=nbest.id, field=f'streams["{name}"]')
+            if missing := self._find_missing_streams(nbest, reranker):
+                message = f"missing, but reranker {quote(reranker.name)} needs it; the list has: "
+                message += ", ".join(sorted(nbest.streams)) or "none"
+                others = self.bundle.rerankers.values()
+                if able := [other.name for other in others if not self._find_missing_streams(nbest, other)]:
+                    message += f"; {', '.join(map(quote, able))} can rank it"
+                raise InvalidList(message, list_id=nbest.id, field=f'streams["{missing[0]}"]')
+
+    def _find_missing_streams(self, nbest: NBestList, reranker: Reranker) -> list[str]:
+        return [n for n in reranker.needs if n not in self._reserved_names and n not in nbest.streams]
 
     def used_rerankers(self, weights: Weights) -> list[Reranker]:
         """The rerankers of the bundle to which weights give a weight other than 0."""

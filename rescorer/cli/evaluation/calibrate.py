@@ -80,7 +80,7 @@ def calibrate(
     rejected.report(SEE_JSON)
     if claims is None:
         raise FormatError("no list could be used for calibration", file=file)
-    if n_seen := count_tuning_lists(weights, claims.lists):
+    if n_seen := count_tuning_lists(weights, claims.lists, rescorer.ranker.used_rerankers(weights)):
         typer.echo(
             f"warning: weights {weights.name!r} were tuned on {n_seen} of these {len(claims.lists)} lists: "
             "confidences will be too high on others",

@@ -29,6 +29,7 @@ from rescorer.evaluation.error_rate.oracle import Selection
 from rescorer.evaluation.perplexity import sum_scores
 from rescorer.evaluation.tuning.fingerprint import count_tuning_lists
 from rescorer.pipeline import Rescorer
+from rescorer.reranking.reranker import replace_by_base
 from rescorer.text import Normaliser
 from rescorer.types import NBestList, Weights
 
@@ -134,7 +135,8 @@ class Run:
             evaluation.rejected.add(error)
         if not scored:
             return
-        if n_seen := count_tuning_lists(weights, lists):
+        rerankers = rescorer.ranker.used_rerankers(weights)
+        if n_seen := count_tuning_lists(weights, lists, rerankers):
             overlap = f"{n_seen} of these {len(lists)} lists"
             message = f"weights {weights.name!r} were tuned on {overlap}: errors are optimistic"
             typer.echo(f"{file}: {message}", err=True)
@@ -148,6 +150,6 @@ class Run:
             compare_systems,
             systems=weights_by_system(rescorer, weights),
             with_tuning=with_tuning,
-            word_only=drop_models(weights, self.first_pass),
+            word_only=drop_models(replace_by_base(weights, rerankers), self.first_pass),
         )
         evaluation.add(file, scored, compare, rescorer.bundle.normaliser.normalise, unknown)

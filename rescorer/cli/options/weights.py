@@ -21,6 +21,8 @@ from rescorer.types import NBestList, Weights
 
 N_CHECKED_LISTS = 10
 """Number of lists that are checked for the streams named by options before anything is scored."""
+TABLES = {"lm": "lm", "mix": "mixture", "reranker": "rerankers"}
+"""Field of ``Weights`` by the prefix of a name in ``--weight``; names without one are streams."""
 FIRST_PASS = "--first-pass"
 """Option of the recogniser's own weights, and the name of that weights set in messages."""
 
@@ -35,7 +37,7 @@ WeightOption = Annotated[
         "-w",
         metavar="NAME=VALUE",
         help="Change one weight: acoustic=1 (a stream), lm:mixture=9.5, mix:neural=0.5, word=-0.6, oov=-3, "
-        "empty=-5. May be repeated.",
+        "empty=-5, reranker:NAME=1. May be repeated.",
     ),
 ]
 FirstPassOption = Annotated[
@@ -104,7 +106,7 @@ def change_weight(weights: Weights, change: str) -> Weights:
     label = weights.name if weights.name.endswith("*") else f"{weights.name}*"
     if name in ("word", "oov", "empty"):
         return _replace_checked(weights, label, **{name: value})
-    table = {"lm": "lm", "mix": "mixture"}.get(name.split(":")[0], "streams") if ":" in name else "streams"
+    table = TABLES.get(name.split(":")[0], "streams") if ":" in name else "streams"
     key = name.split(":", 1)[1] if table != "streams" else name
     if table == "mixture":
         return _replace_checked(weights, label, mixture=rescale_mixture(weights.mixture, key, value))
@@ -140,7 +142,7 @@ def check_first_lists(lists: Lists, weights: Weights, streams: list[str] | None,
     check_streams(good, weights, streams)
     check_writable(to, good)
     names = sorted({name for nbest in good for name in nbest.streams})
-    if names and not any(weights.streams.values()):
+    if names and not any((*weights.streams.values(), *weights.rerankers.values())):
         message = f"use no score of the lists ({', '.join(names)}): language models alone decide the ranking"
         typer.echo(f"warning: weights {weights.name!r} {message}", err=True)
     return itertools.chain(first, lists)

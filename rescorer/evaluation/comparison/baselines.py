@@ -90,7 +90,7 @@ SELECTIONS = {
 
 
 def drop_models(weights: Weights, first_pass: Weights | None = None) -> Weights | None:
-    """A weights set without its language models, to see what its word weight does alone.
+    """A weights set without its language models and rerankers, to see what its word weight does alone.
 
     Args:
         first_pass: weights of the recogniser's score, which is then kept in place of the streams of
@@ -102,7 +102,7 @@ def drop_models(weights: Weights, first_pass: Weights | None = None) -> Weights 
     streams = (first_pass or weights).streams
     if not any(streams.values()):
         return None
-    return replace(weights, name=WORD_ONLY, streams=streams, lm={}, oov=0.0)
+    return replace(weights, name=WORD_ONLY, streams=streams, lm={}, oov=0.0, rerankers={})
 
 
 def _build_word_rows(scored: Sequence[ScoredList], word_only: Weights, with_tuning: bool) -> list[Row]:

@@ -20,6 +20,7 @@ from rescorer.evaluation.comparison.row import Row, build_row
 from rescorer.evaluation.comparison.scored_lists import ScoredList
 from rescorer.evaluation.comparison.tuned import choose_held_out_weights
 from rescorer.pipeline import Rescorer
+from rescorer.reranking.reranker import replace_by_base
 from rescorer.score_combination import MIXTURE
 from rescorer.types import DecisionRule, Weights
 
@@ -41,11 +42,21 @@ class Comparison:
 
 
 def weights_by_system(rescorer: Rescorer, weights: Weights) -> dict[str, Weights]:
-    """Apply ``weights`` to each model of the bundle alone, and to the mixture if there are several models."""
-    scale = weights.lm.get(MIXTURE, 1.0)
+    """Apply ``weights`` to each model of the bundle alone, and to the mixture if there are several models.
+
+    If the weights name rerankers, these rows use the base weights of the rerankers, and a last one the
+    weights as they are.
+    """
+    rerankers = rescorer.ranker.used_rerankers(weights)
+    plain = replace_by_base(weights, rerankers)
+    scale = plain.lm.get(MIXTURE, 1.0)
     models = list(rescorer.models)
-    systems = [*models, MIXTURE] if len(models) > 1 else models
-    return {name: replace(weights, name=name, lm={name: scale}) for name in systems}
+    names = [*models, MIXTURE] if len(models) > 1 else models
+    systems = {name: replace(plain, name=name, lm={name: scale}) for name in names}
+    if rerankers:
+        name = " + ".join(reranker.component for reranker in rerankers)
+        systems[name] = replace(weights, name=name)
+    return systems
 
 
 def compare_systems(

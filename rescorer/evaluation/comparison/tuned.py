@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -20,7 +20,7 @@ from rescorer.evaluation.tuning.report import TuningReport, describe_weights
 from rescorer.evaluation.tuning.temperature import TEMPERATURES, BayesRiskErrors
 from rescorer.evaluation.weight_search.fitting import Solution
 from rescorer.evaluation.weight_search.problem import TuningProblem
-from rescorer.score_combination import totals
+from rescorer.score_combination import MIXTURE, OOV, RERANKER, WORDS, totals
 from rescorer.types import Weights
 
 
@@ -54,7 +54,8 @@ class Tuning:
         mixture: MixtureScores | None = None,
     ) -> None:
         self.scored, self.start = scored, weights
-        self.parameters = Parameters.choose(weights, free, scored[0].components if "all" in free else ())
+        streams = find_streams(scored[0].components, weights) if "all" in free else ()
+        self.parameters = Parameters.choose(weights, free, streams)
         self.folds: Folds = make_folds(
             [item.evaluated.id for item in scored],
             [item.evaluated.group for item in scored],
@@ -130,6 +131,12 @@ class Tuning:
         words = [[item.words[i] for i in kept] for item, kept in zip(self.scored, self._kept, strict=True)]
         errors = np.split(self.problem.errors, self.problem.offsets[1:-1])
         return BayesRiskErrors(words, errors, self.start.decision.unit)
+
+
+def find_streams(components: Iterable[str], weights: Weights) -> list[str]:
+    """Names of the components that are streams of a list."""
+    others = {*weights.lm, *weights.mixture, MIXTURE, WORDS, OOV}
+    return [name for name in components if name not in others and not name.startswith(RERANKER)]
 
 
 def make_tuning_list(scored: ScoredList, weights: Weights) -> tuple[TuningList, np.ndarray]:

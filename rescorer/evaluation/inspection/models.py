@@ -187,7 +187,7 @@ class ModelTally:
     def _score_without_streams(self, lists: Sequence[NBestList]) -> list[RescoredList | InvalidList]:
         """Score lists with the language models alone, which need no streams."""
         bare = [replace(nbest, streams={}) for nbest in lists]
-        return self._rescorer.rescore_each(bare, replace(self._weights, streams={}))
+        return self._rescorer.rescore_each(bare, replace(self._weights, streams={}, rerankers={}))
 
     def _add_correlations(self, nbest: NBestList, ngram: np.ndarray) -> None:
         """Add a list to the correlations; ``ngram`` is (H,) ln P."""

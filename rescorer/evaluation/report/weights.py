@@ -10,7 +10,7 @@ import numpy as np
 from rescorer.evaluation.comparison.scored_lists import ScoredList
 from rescorer.evaluation.report.data import Range, Surface, WeightCurve
 from rescorer.evaluation.weight_search.line_search import ErrorCurve, compute_error_curve
-from rescorer.score_combination import OOV, WORDS, totals
+from rescorer.score_combination import OOV, RERANKER, WORDS, totals
 from rescorer.types import Weights
 
 SHOWN_UNITS = 1.0
@@ -28,7 +28,8 @@ def list_weights(weights: Weights) -> dict[str, float]:
     """Weights by the names that ``-w`` takes, such as ``acoustic``, ``lm:mixture`` and ``word``."""
     models = {f"lm:{name}": value for name, value in weights.lm.items()}
     oov = {"oov": weights.oov} if weights.oov else {}
-    return {**weights.streams, **models, "word": weights.word, **oov}
+    rerankers = {f"{RERANKER}{name}": value for name, value in weights.rerankers.items()}
+    return {**weights.streams, **models, "word": weights.word, **oov, **rerankers}
 
 
 @dataclass(frozen=True)
@@ -73,10 +74,11 @@ def make_problem(scored: Sequence[ScoredList], weights: Weights) -> WeightProble
     used = [name for name, value in weights.streams.items() if value]
     fixed = used if any(item.selection.merge for item in scored) else used[:1]
     streams = {name: weights.streams[name] for name in fixed}
-    base_weights = replace(weights, streams=streams, lm={}, word=0.0, oov=0.0)
+    base_weights = replace(weights, streams=streams, lm={}, word=0.0, oov=0.0, rerankers={})
     names = {name: name for name in used if name not in fixed}
     names |= {f"lm:{name}": name for name, value in weights.lm.items() if value} | {"word": WORDS}
     names |= {"oov": OOV} if weights.oov else {}
+    names |= {f"{RERANKER}{name}": f"{RERANKER}{name}" for name, value in weights.rerankers.items() if value}
     rows: dict[str, list[np.ndarray]] = {name: [] for name in ("", "errors", *names)}
     longest = max(len(item.words) for item in scored)
     for item in scored:

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 
+from rescorer.reranking.reranker import Reranker
 from rescorer.types import NBestList, Weights
 
 HEX_DIGITS = 16
@@ -18,7 +19,9 @@ def fingerprint_list(nbest: NBestList) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:HEX_DIGITS]
 
 
-def count_tuning_lists(weights: Weights, lists: Iterable[NBestList]) -> int:
-    """Count the lists that the weights were tuned on."""
-    known = set(weights.tuned_on)
+def count_tuning_lists(
+    weights: Weights, lists: Iterable[NBestList], rerankers: Iterable[Reranker] = ()
+) -> int:
+    """Count the lists that the weights were tuned on, or that one of the rerankers was trained on."""
+    known = set(weights.tuned_on).union(*(reranker.tuned_on for reranker in rerankers))
     return sum(fingerprint_list(nbest) in known for nbest in lists) if known else 0

@@ -1,7 +1,8 @@
 """Which weights may change, and their places in the arrays of a tuning problem.
 
 Weights have the names that ``-w NAME=VALUE`` gives them: a stream's own name, ``lm:NAME``, ``word``, ``oov``,
-``empty``. The interpolation weights λ are ``mix``, all together.
+``empty``, ``reranker:NAME``. The interpolation weights λ are ``mix``, all together; they stay if there are
+rerankers, which were trained on scores under these λ.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 from rescorer.errors import ConfigError, did_you_mean
 from rescorer.evaluation.weight_search.fitting import Solution
 from rescorer.evaluation.weight_search.problem import MixtureChoices, TuningProblem, make_problem
-from rescorer.score_combination import EMPTY, MIXTURE, OOV, WORDS, get_component
+from rescorer.score_combination import EMPTY, MIXTURE, OOV, RERANKER, WORDS, get_component
 from rescorer.types import Weights
 
 STREAMS, LMS, MIX, ALL = "streams", "lm", "mix", "all"
@@ -69,11 +70,14 @@ class Parameters:
         """
         known_streams = dict.fromkeys([*start.streams, *streams])
         models = tuple(start.mixture)
-        known = [*known_streams, *(f"lm:{name}" for name in [*models, MIXTURE]), "word", OOV, EMPTY, MIX]
+        rerankers = {f"{RERANKER}{name}": weight for name, weight in start.rerankers.items()}
+        lm_names = [f"lm:{name}" for name in [*models, MIXTURE]]
+        known = [*known_streams, *lm_names, "word", OOV, EMPTY, MIX, *rerankers]
         chosen: set[str] = set()
         for name in free:
             if name == ALL:
-                chosen |= {*known_streams, *(f"lm:{lm}" for lm in start.lm), "word", OOV, EMPTY, MIX}
+                lms = (f"lm:{lm}" for lm in start.lm)
+                chosen |= {*known_streams, *lms, "word", OOV, EMPTY, MIX, *rerankers}
             elif name == STREAMS:
                 chosen |= {stream for stream, weight in start.streams.items() if weight}
             elif name == LMS:
@@ -86,8 +90,8 @@ class Parameters:
                     f"there is no weight {name!r} to tune; expected some of {', '.join(options)}"
                     f"{did_you_mean(name, options)}"
                 )
-        lms = {f"lm:{name}": weight for name, weight in start.lm.items()}
-        weighted = {**dict.fromkeys(known_streams, 0.0), **start.streams, **lms}
+        lm_weights = {f"lm:{name}": weight for name, weight in start.lm.items()}
+        weighted = {**dict.fromkeys(known_streams, 0.0), **start.streams, **lm_weights, **rerankers}
         scale = next((name for name, weight in weighted.items() if weight), "")
         names = dict.fromkeys([*weighted, *(n for n in sorted(chosen) if n != MIX), "word", OOV, EMPTY])
         return cls(start, tuple(names), frozenset(chosen - {scale}), scale, tuple(known_streams), models)
@@ -96,7 +100,7 @@ class Parameters:
     def tunes_mixture(self) -> bool:
         """Whether the λ make a difference and may change."""
         uses = f"lm:{MIXTURE}" in self.free or self.start.lm.get(MIXTURE, 0.0) != 0.0
-        return MIX in self.free and len(self.models) > 1 and uses
+        return MIX in self.free and len(self.models) > 1 and uses and not any(self.start.rerankers.values())
 
     def choose_lambdas(self) -> list[tuple[float, ...]]:
         """Interpolation weights to choose from; those of the start come first."""
@@ -121,6 +125,7 @@ class Parameters:
             "word": weights.word,
             OOV: weights.oov,
             EMPTY: weights.empty,
+            **{f"{RERANKER}{name}": value for name, value in weights.rerankers.items()},
         }
         return np.array([table.get(name, 0.0) for name in self.names])
 
@@ -130,6 +135,7 @@ class Parameters:
         tuned = {name: value for name, value in values.items() if name in self.free}
         start = self.start
         lms = {name.removeprefix("lm:"): value for name, value in tuned.items() if name.startswith("lm:")}
+        rerankers = {name: tuned.get(f"{RERANKER}{name}", value) for name, value in start.rerankers.items()}
         streams = {name: value for name, value in tuned.items() if name in self.streams}
         mixture = dict(zip(self.models, lambdas[solution.mixture], strict=True)) if lambdas else start.mixture
         return replace(
@@ -140,6 +146,7 @@ class Parameters:
             oov=tuned.get(OOV, start.oov),
             empty=tuned.get(EMPTY, start.empty),
             mixture=mixture,
+            rerankers=rerankers,
         )
 
     def bounds(self) -> list[tuple[float, float]]:
