@@ -77,6 +77,15 @@ def ngram_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def reranker_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of the tiny bundle with the rerankers ``linear`` and ``mlp`` and weights of the same names."""
+    from tests.support.tiny_models import write_bundle
+    from tests.support.tiny_rerankers import add_tiny_rerankers
+
+    return add_tiny_rerankers(write_bundle(tmp_path_factory.mktemp("rerankers")))
+
+
+@pytest.fixture(scope="module")
 def library(bundle: Path) -> Rescorer:
     """A ``Rescorer`` with the tiny bundle."""
     from rescorer.pipeline import Rescorer

@@ -143,10 +143,10 @@ class Reranker:
         """Whether its scores depend on the vocabulary that says which words are unknown."""
         return OOV in self.features or self.base.oov != 0
 
-    def inputs(
+    def feature_values(
         self, components: Mapping[str, np.ndarray], words: Sequence[Words], context: Words
     ) -> np.ndarray:
-        """Compute the centred and scaled features of a list, (H, F) float64.
+        """Compute the features of a list in their units, (H, F) float64, not finite if scores are too large.
 
         Args:
             components: (H,) float64 by name; those of ``needs`` must be among them.
@@ -163,9 +163,16 @@ class Reranker:
                 f"±{MAX_TOTAL:g}; the scores or weights are too large",
                 field="streams",
             )
-        with np.errstate(over="ignore", invalid="ignore"):  # scores that are not finite are refused later
-            matrix = feature_matrix(self.features, ListView(components, words, context, total))
-            scaled: np.ndarray = centre_features(matrix) / self.scales
+        with np.errstate(over="ignore", invalid="ignore"):
+            return feature_matrix(self.features, ListView(components, words, context, total))
+
+    def inputs(
+        self, components: Mapping[str, np.ndarray], words: Sequence[Words], context: Words
+    ) -> np.ndarray:
+        """Compute the centred and scaled features of a list, (H, F); arguments as for ``feature_values``."""
+        values = self.feature_values(components, words, context)
+        with np.errstate(over="ignore", invalid="ignore"):
+            scaled: np.ndarray = centre_features(values) / self.scales
         return scaled
 
     def score(
@@ -173,7 +180,7 @@ class Reranker:
     ) -> np.ndarray:
         """Score each hypothesis of a list, (H,) float64, not finite if its scores are too large.
 
-        Arguments and errors are those of ``inputs``.
+        Arguments and errors are those of ``feature_values``.
         """
         x = self.inputs(components, words, context)
         with np.errstate(over="ignore", invalid="ignore"):

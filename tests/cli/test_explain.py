@@ -102,3 +102,16 @@ def test_colours_say_what_rescoring_did():
 
     assert styles(lines[2]) == ["bold green", "yellow"]
     assert styles(lines[3]) == ["bold green", "bold red", "yellow"]
+
+
+@pytest.mark.parametrize("name", ["linear", "mlp"])
+def test_shows_what_the_features_of_a_reranker_add(run, reranker_bundle, lists, name):
+    arguments = ["explain", lists, "u1", "--bundle", reranker_bundle, "--weights", name]
+    code, out, _ = run(*arguments)
+    assert code == 0
+    assert f"features of reranker:{name}" in out
+    assert "score_per_word:mixture" in out
+    assert ("interaction" in out) == (name == "mlp")
+    winner = json.loads(run(*arguments, "--json")[1])[0]["best"][0]
+    parts = winner["features"][f"reranker:{name}"]
+    assert sum(part["term"] for part in parts.values()) == pytest.approx(winner["total"])

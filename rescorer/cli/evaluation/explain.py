@@ -51,8 +51,9 @@ def explain(
     Example: rescorer explain demo/lists.jsonl.gz demo-001 --bundle models/starter/1 --weights pocketsphinx
 
     Shows the best hypotheses of a list with their weighted components, the lead of the winner over the choice
-    of the first pass and over the hypothesis with the fewest errors, and the aligned texts. Without an ID, it
-    names the lists whose errors rescoring changed most, or whose totals did if there are no references.
+    of the first pass and over the hypothesis with the fewest errors, and the aligned texts; of a reranker's
+    score, what each of its features adds to it. Without an ID, it names the lists whose errors rescoring
+    changed most, or whose totals did if there are no references.
     """
     rejected = Rejections()
     rescorer = Rescorer.load(bundle, device)
@@ -71,7 +72,10 @@ def explain(
         scored, errors = score_lists(rescorer, counted, weights, *options)
         for error in errors:
             rejected.add(error)
-        explanations += (explain_list(item, weights, has_reference=has_reference) for item in scored)
+        rerankers = rescorer.ranker.used_rerankers(weights)
+        explanations += (
+            explain_list(item, weights, rerankers, has_reference=has_reference) for item in scored
+        )
     rejected.report()
     if not explanations:
         raise FormatError("no list could be explained", file=file)

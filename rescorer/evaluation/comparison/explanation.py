@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
 from rescorer.evaluation.comparison.rankings import order_by_decision
 from rescorer.evaluation.comparison.scored_lists import ScoredList
+from rescorer.reranking.reranker import Reranker
 from rescorer.score_combination import get_component, totals, weights_by_component
 from rescorer.trie import Words
 from rescorer.types import Weights
 
 MERGED = "merged"
 """Name of what other hypotheses with the same words add to a total."""
+INTERACTION = "interaction"
+"""Name of what the features of a reranker add to its score together, beyond what each adds alone."""
 N_SHOWN = 5
 """Number of the best hypotheses of an explanation."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeaturePart:
+    """A feature of a hypothesis, and what it adds to the total."""
+
+    value: float | None
+    """In the unit of the feature; None for ``INTERACTION``."""
+    term: float
+    """What the total would lose if the feature were as on average in the list, in the total's units."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +49,14 @@ class Candidate:
     """Unweighted, for components whose weight is not 0."""
     terms: Mapping[str, float]
     """Weighted; they add up to the total."""
+    features: Mapping[str, Mapping[str, FeaturePart]] = field(default_factory=dict)
+    """For each component of a reranker, its features by name; their terms add up to that of the component."""
 
     def to_dict(self) -> dict[str, Any]:
+        features = {
+            component: {name: asdict(part) for name, part in parts.items()}
+            for component, parts in self.features.items()
+        }
         return {
             "text": " ".join(self.words),
             "rank": self.rank or None,
@@ -46,6 +65,7 @@ class Candidate:
             "total": self.total,
             "components": dict(self.components),
             "weighted": dict(self.terms),
+            **({"features": features} if features else {}),
         }
 
 
@@ -96,11 +116,14 @@ class Explanation:
         }
 
 
-def explain_list(scored: ScoredList, weights: Weights, *, has_reference: bool = True) -> Explanation:
+def explain_list(
+    scored: ScoredList, weights: Weights, rerankers: Sequence[Reranker] = (), *, has_reference: bool = True
+) -> Explanation:
     """Explain the ranking of a list.
 
     Args:
         weights: weights and decision rule that rank it.
+        rerankers: those that the weights name.
         has_reference: whether the errors of the list mean something.
 
     Raises:
@@ -111,6 +134,7 @@ def explain_list(scored: ScoredList, weights: Weights, *, has_reference: bool = 
     errors = [counts.errors for counts in scored.evaluated.hypotheses]
     ranks = {position: rank for rank, position in enumerate(order, 1)}
     by_weight = {name: weight for name, weight in weights_by_component(weights).items() if weight}
+    features = [_find_features(scored, reranker, weights) for reranker in rerankers]
 
     def candidate(position: int) -> Candidate:
         components = {name: float(get_component(scored.components, name)[position]) for name in by_weight}
@@ -128,6 +152,10 @@ def explain_list(scored: ScoredList, weights: Weights, *, has_reference: bool = 
             total,
             components,
             terms,
+            {
+                reranker.component: parts[position]
+                for reranker, parts in zip(rerankers, features, strict=True)
+            },
         )
 
     oracle = min(order, key=errors.__getitem__) if has_reference else None
@@ -139,6 +167,21 @@ def explain_list(scored: ScoredList, weights: Weights, *, has_reference: bool = 
         candidate(scored.first_pass_index),
         None if oracle is None else candidate(oracle),
     )
+
+
+def _find_features(scored: ScoredList, reranker: Reranker, weights: Weights) -> list[dict[str, FeaturePart]]:
+    """The features of each hypothesis, by name, with what they add to the total under some weights."""
+    inputs = scored.components, scored.words, scored.context
+    values, weight = reranker.feature_values(*inputs), weights.rerankers[reranker.name]
+    parts = weight * reranker.contributions(reranker.inputs(*inputs))
+    rests = weight * scored.components[reranker.component] - parts.sum(axis=1)
+    rows = []
+    for row, terms, rest in zip(values.tolist(), parts.tolist(), rests.tolist(), strict=True):
+        found = {name: FeaturePart(*pair) for name, *pair in zip(reranker.features, row, terms, strict=True)}
+        if reranker.ensemble.output.shape[1]:
+            found[INTERACTION] = FeaturePart(None, rest)
+        rows.append(found)
+    return rows
 
 
 def sort_by_change(explanations: list[Explanation]) -> list[Explanation]:

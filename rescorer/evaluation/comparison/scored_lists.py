@@ -40,6 +40,8 @@ class ScoredList:
     """(H,), by which the recogniser ranked; None if only the order is known."""
     selection: Selection
     """Which hypotheses take part in rankings."""
+    context: Words = ()
+    """Canonical words of what was said before."""
 
     @property
     def first_pass_index(self) -> int:
@@ -107,7 +109,10 @@ def _count_lists(
             continue
         first_totals = _find_totals(nbest, words, first_pass_weights)
         reference = nbest.reference or ""
-        scored.append(ScoredList(evaluated, reference, scores, words, order, first_totals, selection))
+        context = normalise(nbest.context)
+        scored.append(
+            ScoredList(evaluated, reference, scores, words, order, first_totals, selection, context)
+        )
     return scored, errors
 
 

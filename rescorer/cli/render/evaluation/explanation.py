@@ -11,6 +11,9 @@ from rescorer.evaluation.comparison.explanation import Candidate, Explanation
 from rescorer.evaluation.error_analysis.aligned_text import Aligner, align_tokens
 from rescorer.score_combination import weights_by_component
 
+N_FEATURES = 20
+"""Number of the features of a reranker that are printed."""
+
 
 def print_changes(shown: Sequence[Explanation], n_changed: int, n_lists: int) -> None:
     """Print a row per list: errors, rank, and the winner's lead over the first pass by component."""
@@ -45,6 +48,8 @@ def print_explanation(found: Explanation, aligner: Aligner) -> None:
             scores = _format_scores([sum(lead.values()), *lead.values()])
             table.add_row(f"winner − {name}", errors, *scores)
     print_out(table, "")
+    for component in found.winner.features:
+        print_out(_make_feature_table(found, component), "")
     width = make_console().width
     if found.reference is None:
         print_out(*render_change(align_tokens(found.first_pass.words, found.winner.words), width))
@@ -53,6 +58,38 @@ def print_explanation(found: Explanation, aligner: Aligner) -> None:
         aligner.align(found.reference, candidate.words) for candidate in (found.first_pass, found.winner)
     )
     print_out(legend(), *render_alignment(AlignedList(found.id, before, after), width))
+
+
+def _make_feature_table(found: Explanation, component: str) -> FoldingTable:
+    """The features that add most to the winner's lead, with their values in the hypotheses compared."""
+    others = [
+        (name, other)
+        for name, other in (("first pass", found.first_pass), ("oracle", found.oracle))
+        if other is not None and other.first_pass_rank != found.winner.first_pass_rank
+    ]
+    others = others or [(f"rank {other.rank}", other) for other in found.best[1:2]]
+    columns = [text for name, _ in others for text in (name, f"winner − {name}")]
+    table = FoldingTable(f"features of {component}", "winner", *columns)
+    winner = found.winner.features[component]
+    leads = {
+        name: [part.term - other.features[component][name].term for _, other in others]
+        for name, part in winner.items()
+    }
+    order = sorted(winner, key=lambda name: -max(map(abs, leads[name]), default=abs(winner[name].term)))
+    n_shown = min(N_FEATURES, sum(max(map(abs, leads[name]), default=1.0) >= 0.005 for name in order))
+    for name in order[:n_shown]:
+        cells = [_format_value(winner[name].value)]
+        for (_, other), lead in zip(others, leads[name], strict=True):
+            cells += [_format_value(other.features[component][name].value), f"{lead:+.2f}"]
+        table.add_row(name, *cells)
+    if rest := order[n_shown:]:
+        sums = [sum(leads[name][k] for name in rest) for k in range(len(others))]
+        table.add_row(f"{len(rest)} more", "", *(text for lead in sums for text in ("", f"{lead:+.2f}")))
+    return table
+
+
+def _format_value(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
 
 
 def _candidates(found: Explanation) -> list[Candidate]:
