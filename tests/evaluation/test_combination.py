@@ -83,7 +83,7 @@ def test_no_utterance_is_judged_by_settings_that_it_tuned():
 
 def test_one_reference_for_all_cannot_be_cross_validated():
     utterances = [Utterance(f"u{i}", "", "a", make_utterances(1, (0.1, 0.1))[0].systems) for i in range(4)]
-    with pytest.raises(ConfigError, match="all references are the same"):
+    with pytest.raises(ConfigError, match="needs more utterances with different references"):
         tune_and_judge(utterances, ["a", "b"], NORMALISE, DEFAULT_COUNTING, folds_of(utterances, 2))
 
 

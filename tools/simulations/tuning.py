@@ -15,7 +15,7 @@ import numpy as np
 import typer
 
 from rescorer.evaluation.tuning.folds import make_folds
-from rescorer.evaluation.tuning.judgement import LEVEL_QUANTILE, judge
+from rescorer.evaluation.tuning.judgement import judge
 from rescorer.evaluation.tuning.nested import cross_validate_problem
 from rescorer.evaluation.weight_search.problem import TuningProblem, make_problem
 
@@ -88,7 +88,7 @@ def find_power(change: np.ndarray) -> float:
     from scipy.stats import norm
 
     standard_error = change.std(ddof=1) * np.sqrt(len(change))
-    return float(norm.sf(LEVEL_QUANTILE - (GAINED * ERROR_RATE * N_WORDS * len(change)) / standard_error))
+    return float(norm.sf(norm.ppf(0.975) - (GAINED * ERROR_RATE * N_WORDS * len(change)) / standard_error))
 
 
 def changes_weights(problem: TuningProblem) -> bool:
@@ -97,7 +97,7 @@ def changes_weights(problem: TuningProblem) -> bool:
     folds = make_folds(ids, [""] * problem.n_lists, ids)
     result = cross_validate_problem(problem, folds)
     words = np.full(problem.n_lists, N_WORDS)
-    return judge(result.start_errors, result.errors, words, folds).is_better
+    return judge(result.start_errors, result.errors, words, [""] * problem.n_lists).is_better
 
 
 def simulate_noise(draws: int, seed: int) -> Outcome:

@@ -83,7 +83,7 @@ def evaluate(
     intervals of 95 % are drawn by group where groups are known.
 
     Rows marked "tuned" are cross-validated: the weights for a list are tuned on lists of other groups, or
-    without groups on other tenths of the ids, with other references. Several files are compared on the lists
+    without groups on other fifths of the ids, with other references. Several files are compared on the lists
     that all of them have.
     """
     check_bundle_options(bundle, tune, normaliser, weight_options)

@@ -27,9 +27,17 @@ def has_width() -> bool:
     return sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
 
 
+class PipeConsole(Console):
+    """A console that reports a closed pipe to the program, which ends with the exit code of SIGPIPE."""
+
+    def on_broken_pipe(self) -> None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise BrokenPipeError
+
+
 def make_console() -> Console:
     """A console on stdout, as wide as the terminal."""
-    return Console(width=None if has_width() else PIPE_WIDTH, highlight=False)
+    return PipeConsole(width=None if has_width() else PIPE_WIDTH, highlight=False)
 
 
 def print_out(*renderables: RenderableType) -> None:

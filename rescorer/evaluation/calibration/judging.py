@@ -18,7 +18,7 @@ from rescorer.evaluation.calibration.measures import (
     reliability,
 )
 from rescorer.evaluation.calibration.outcomes import Outcomes
-from rescorer.evaluation.statistics.bootstrap import Gain, bootstrap
+from rescorer.evaluation.statistics.bootstrap import Gain, bootstrap, choose_units
 from rescorer.types import ConfidenceMap
 
 MAX_FOLDS = 10
@@ -82,7 +82,7 @@ def judge(outcomes: Outcomes, division: Division, groups: Sequence[str]) -> Judg
 
     Args:
         groups: (L,) speaker or other group of each list, which the interval of the gain draws as a whole;
-            empty strings if there are none.
+            an empty string for a list without one.
 
     Returns:
         None if there is no claim, or no list may judge another.
@@ -101,8 +101,7 @@ def judge(outcomes: Outcomes, division: Division, groups: Sequence[str]) -> Judg
     losses = [
         np.bincount(index, log_loss(values[judged], correct), n_lists) for values in (constant, confidences)
     ]
-    units = groups if len(set(groups)) > 1 else None
-    drawn = bootstrap(np.array(losses), np.bincount(index, minlength=n_lists), units)
+    drawn = bootstrap(np.array(losses), np.bincount(index, minlength=n_lists), choose_units(groups))
     kind = choose_kind(outcomes, division)
     return Judgement(
         len(correct),

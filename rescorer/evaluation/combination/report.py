@@ -14,7 +14,7 @@ from rescorer.evaluation.combination.tuning import RoverTuner
 from rescorer.evaluation.combination.utterances import Utterance
 from rescorer.evaluation.error_rate.counting import CountingSettings
 from rescorer.evaluation.error_rate.error_counts import WordErrors
-from rescorer.evaluation.statistics.bootstrap import Gain, Interval, bootstrap
+from rescorer.evaluation.statistics.bootstrap import Gain, Interval, bootstrap, choose_units
 from rescorer.trie import Words
 
 MAX_FOLDS = 10
@@ -100,7 +100,10 @@ def tune_and_judge(
     held_out = tuner.cross_validate(division)
     judged = [index for index, errors in enumerate(held_out) if errors is not None]
     if not judged:
-        raise ConfigError("all references are the same: no utterance may tune the settings for another")
+        raise ConfigError(
+            "--tune needs more utterances with different references: every utterance shares its reference "
+            "with one of each other fold; omit --tune, or give the settings"
+        )
     votes = {
         f"{best}, its own vote, held out": tuner_alone.cross_validate(division),
         f"{len(names)} systems, held out": held_out,
@@ -142,11 +145,10 @@ def _report(
     """Make the report; the last of the votes is the combination that is compared with the best system."""
     counts = {**systems, **votes, "oracle": oracle}
     names = list(counts)
-    groups = [item.group for item in utterances]
     drawn = bootstrap(
         [[errors.errors for errors in counts[name]] for name in names],
         [[errors.reference_words for errors in counts[name]] for name in names],
-        groups if len(set(groups)) > 1 else None,
+        choose_units([item.group for item in utterances]),
     )
     rows = {
         name: ErrorRow(

@@ -103,7 +103,7 @@ class Tuning:
             start=self.start,
             tuned=tuned,
             weights=describe_weights(self.parameters, tuned, self.fold_weights),
-            judgement=judge(errors[0], errors[1], words, self.folds),
+            judgement=judge(errors[0], errors[1], words, [item.evaluated.group for item in self.scored]),
             method=method,
             fold_methods=tuple(fold.method for fold in self.cross_validation.folds),
             flat=tuple(flat),

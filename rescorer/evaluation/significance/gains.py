@@ -8,7 +8,7 @@ import numpy as np
 
 from rescorer.evaluation.comparison.row import Row, count_by_list
 from rescorer.evaluation.comparison.systems import Comparison
-from rescorer.evaluation.statistics.bootstrap import DRAWS, Bootstrap, Gain, Interval, bootstrap
+from rescorer.evaluation.statistics.bootstrap import DRAWS, Bootstrap, Gain, Interval, bootstrap, choose_units
 
 
 class Significance:
@@ -23,9 +23,8 @@ class Significance:
         self._rows = [comparison.first_pass, *comparison.rows]
         counts = [count_by_list(row, comparison.scored) for row in self._rows]
         errors, words = (np.stack(columns).astype(np.float64) for columns in zip(*counts, strict=True))
-        groups = [item.evaluated.group or number for number, item in enumerate(comparison.scored)]
-        is_grouped = any(item.evaluated.group for item in comparison.scored) and len(set(groups)) > 1
-        self.bootstrap: Bootstrap = bootstrap(errors, words, groups if is_grouped else None, draws)
+        units = choose_units([item.evaluated.group for item in comparison.scored])
+        self.bootstrap: Bootstrap = bootstrap(errors, words, units, draws)
 
     def interval(self, row: Row) -> Interval:
         """Interval of 95 % of the error rate of a row."""

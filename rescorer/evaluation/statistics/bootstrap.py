@@ -153,6 +153,18 @@ class Bootstrap:
         return float(np.mean((differences > 0) + 0.5 * (differences == 0)))
 
 
+def choose_units(groups: Sequence[str]) -> list[Hashable] | None:
+    """Choose what every command draws: whole groups, or single lists (None) if the lists have no two groups.
+
+    A list without a group is a group of its own.
+
+    >>> choose_units(["a", "", "a", ""]), choose_units(["a", "a"])
+    (['a', 1, 'a', 3], None)
+    """
+    units: list[Hashable] = [group or number for number, group in enumerate(groups)]
+    return units if any(groups) and len(set(units)) > 1 else None
+
+
 def bootstrap(
     errors: Sequence[Sequence[float]] | np.ndarray,
     reference_words: Sequence[float] | Sequence[Sequence[float]] | np.ndarray,

@@ -71,6 +71,8 @@ def make_folds(
 ) -> Folds:
     """Divide lists into at most ``n_folds`` folds: by groups if there are at least two, else by id.
 
+    A list without a group is divided by its id.
+
     Lists that share a reference are in the same fold. If most lists hang together in this way, as in
     dialogues, where everybody says "yes", groups alone make the folds, and lists that share a reference with
     a fold are left out when its weights are tuned.
@@ -79,7 +81,8 @@ def make_folds(
         ConfigError: there are fewer than two units.
     """
     by = "group" if len(set(groups)) > 1 else "reference"
-    names = groups if by == "group" else [f"id {list_id}" for list_id in ids]
+    groups = groups if by == "group" else [""] * len(ids)
+    names = [group or f"id {list_id}" for group, list_id in zip(groups, ids, strict=True)]
     units = _join(names, references)
     reference = _number(references)
     shares = Counter(units).most_common(1)[0][1] > max(MAX_UNIT_SHARE * len(ids), 1)

@@ -6,15 +6,13 @@ start is kept, and a sentence says why.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from rescorer.evaluation.statistics.bootstrap import Gain, Interval, bootstrap
-from rescorer.evaluation.tuning.folds import Folds
-
-LEVEL_QUANTILE, POWER_QUANTILE = 1.960, 0.842
-"""Quantiles of the normal distribution: of the one-sided level 97.5 %, and of a power of 80 %."""
+from rescorer.evaluation.statistics.bootstrap import Gain, Interval, bootstrap, choose_units
+from rescorer.evaluation.statistics.power import units_needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +28,7 @@ class Judgement:
     gain: Gain
     n_lists: int
     unit: str
-    """What is drawn in the bootstrap: ``group`` or ``reference``."""
+    """What is drawn in the bootstrap: ``group`` or ``list``."""
     n_units: int
     warning: str
     """What to expect of the intervals if there are few units; empty if there are enough."""
@@ -46,11 +44,7 @@ class Judgement:
 
         None if there is no gain, or its spread is unknown.
         """
-        standard_error = (self.gain.gain - self.gain.interval.low) / LEVEL_QUANTILE
-        if self.gain.gain <= 0 or not np.isfinite(standard_error):
-            return None
-        errors = (LEVEL_QUANTILE + POWER_QUANTILE) * standard_error / self.gain.gain
-        return int(np.ceil(self.n_lists * errors**2))
+        return units_needed(self.gain.gain, self.gain.standard_error, self.n_lists)
 
     def explain(self) -> str:
         """One sentence: why the weights are kept, or what they gain."""
@@ -66,23 +60,23 @@ class Judgement:
 
 
 def judge(
-    start_errors: np.ndarray, errors: np.ndarray, reference_words: np.ndarray, folds: Folds
+    start_errors: np.ndarray, errors: np.ndarray, reference_words: np.ndarray, groups: Sequence[str]
 ) -> Judgement:
     """Compare held-out errors of tuned weights with those of the start.
 
     Args:
         start_errors, errors: (L,).
         reference_words: (L,), or (2, L) where the reading of a reference depends on the weights.
-        folds: the lists that are drawn together.
+        groups: (L,) speaker or other group of each list, drawn as a whole; see ``choose_units``.
     """
-    drawn = bootstrap(np.stack([start_errors, errors]), reference_words, groups=folds.unit.tolist())
+    drawn = bootstrap(np.stack([start_errors, errors]), reference_words, choose_units(groups))
     return Judgement(
         start_rate=float(drawn.rates[0]),
         rate=float(drawn.rates[1]),
         interval=drawn.interval(1),
         gain=drawn.gain(0, 1),
         n_lists=len(errors),
-        unit=folds.by,
-        n_units=folds.n_units,
-        warning=drawn.warning.replace("groups", f"{folds.by}s"),
+        unit=drawn.unit,
+        n_units=drawn.n_units,
+        warning=drawn.warning,
     )

@@ -88,7 +88,9 @@ def cross_validate_problem(
         tuning, held_out = folds.split(fold)
         if not len(tuning):
             raise ConfigError(
-                "no lists are left to tune on without one of the folds: all others share a reference with it"
+                "the weights cannot be cross-validated, because every list shares its reference with one of "
+                "a fold that is held out: more lists with different references are needed; without tuning, "
+                "`rescorer evaluate` works"
             )
         part = problem.select(tuning)
         method = choose_method(part, folds.subdivide(tuning), methods)

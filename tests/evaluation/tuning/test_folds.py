@@ -37,7 +37,8 @@ def join_slowly(names, references):
 def test_units_hang_together_by_groups_and_references(lists):
     groups, references = zip(*lists, strict=True)
     ids = [f"u{i}" for i in range(len(lists))]
-    names = groups if len(set(groups)) > 1 else ids
+    names = [group or list_id for group, list_id in zip(groups, ids, strict=True)]
+    names = names if len(set(groups)) > 1 else ids
     expected = join_slowly(names, references)
     try:
         folds = make_folds(ids, groups, references)

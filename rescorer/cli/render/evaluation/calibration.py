@@ -45,7 +45,10 @@ def render_reliability(name: str, judgement: Judgement) -> FoldingTable:
 def summarise(judgements: Mapping[str, Judgement]) -> Iterator[str]:
     """Yield a verdict for each kind of claim."""
     if not judgements:
-        yield "no confidence written: all lists have the same reference, so none can judge another"
+        yield (
+            "no confidence written: no list can judge another, because every list shares its reference with "
+            "one of each other fold; more lists with different references are needed"
+        )
     for name, judgement in judgements.items():
         gain = judgement.gain
         spread = f" ± {gain.interval.half_width:.3f}" if gain.interval.is_finite else ""

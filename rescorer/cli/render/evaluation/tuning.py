@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from rescorer.cli.render.tables import FoldingTable
+from rescorer.evaluation.statistics.bootstrap import Interval
 from rescorer.evaluation.tuning.report import TuningReport
 
 
@@ -21,11 +22,12 @@ def make_weight_table(report: TuningReport) -> FoldingTable:
 def describe_report(report: TuningReport) -> Iterator[str]:
     """Yield lines about the judgement, the methods and the flat directions."""
     judgement = report.judgement
-    gain, interval = judgement.gain, judgement.interval
+    gain = judgement.gain
+    p_value = f", p = {gain.p_value:.2g}" if gain.interval.is_finite else ""
     yield (
-        f"held out: {_percent(judgement.rate)} % ({_percent(interval.low)} to {_percent(interval.high)}), "
-        f"start {_percent(judgement.start_rate)} %; gain {_percent(gain.gain)} points "
-        f"({_percent(gain.interval.low)} to {_percent(gain.interval.high)}), p = {gain.p_value:.2g}"
+        f"held out: {_percent(judgement.rate)} %{_span(judgement.interval)}, "
+        f"start {_percent(judgement.start_rate)} %; gain {_percent(gain.gain)} points"
+        f"{_span(gain.interval)}{p_value}"
     )
     if judgement.warning:
         yield f"warning: {judgement.warning}"
@@ -44,6 +46,11 @@ def describe_report(report: TuningReport) -> Iterator[str]:
         yield f"equal within the noise: {'; '.join(alone)}"
     if report.flattest and report.flattest.low != report.flattest.high:
         yield f"equal within the noise: {report.flattest.describe()}"
+
+
+def _span(interval: Interval) -> str:
+    """The ends of an interval in parentheses; nothing if the lists say nothing about them."""
+    return f" ({_percent(interval.low)} to {_percent(interval.high)})" if interval.is_finite else ""
 
 
 def _percent(rate: float) -> str:
