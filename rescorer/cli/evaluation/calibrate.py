@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,11 +21,11 @@ from rescorer.cli.render.evaluation.calibration import render_measures, render_r
 from rescorer.cli.render.evaluation.reliability_plot import draw_reliability
 from rescorer.cli.render.tables import print_out
 from rescorer.errors import FormatError
-from rescorer.evaluation.calibration.claims import make_claims
+from rescorer.evaluation.calibration.claims import Claims, make_claims
 from rescorer.evaluation.calibration.fitting import Division
 from rescorer.evaluation.calibration.judging import Judgement, judge, replace_nan
 from rescorer.evaluation.tuning.fingerprint import count_tuning_lists
-from rescorer.evaluation.tuning.folds import make_folds
+from rescorer.evaluation.tuning.folds import Folds, make_folds
 from rescorer.formats.io.text_io import write_text
 from rescorer.pipeline import Rescorer
 from rescorer.score_combination import weights_to_dict
@@ -81,20 +81,8 @@ def calibrate(
     if claims is None:
         raise FormatError("no list could be used for calibration", file=file)
     if n_seen := count_tuning_lists(weights, claims.lists, rescorer.ranker.used_rerankers(weights)):
-        typer.echo(
-            f"warning: weights {weights.name!r} were tuned on {n_seen} of these {len(claims.lists)} lists: "
-            "confidences will be too high on others",
-            err=True,
-        )
-    ids, groups = zip(*((nbest.id, nbest.group) for nbest in claims.lists), strict=True)
-    folds = make_folds(ids, groups, claims.references, N_FOLDS)
-    division = Division(list(map(str, folds.fold.tolist())), claims.references)
-    outcomes = {UTTERANCE: claims.utterances, WORD: claims.words}
-    judgements = {
-        name: judgement
-        for name, part in outcomes.items()
-        if (judgement := judge(part, division, groups)) is not None
-    }
+        _warn_about_tuning(weights, n_seen, len(claims.lists))
+    folds, judgements = judge_claims(claims)
     calibrated = add_calibration(weights, judgements, output.stem)
     write_text(output, json.dumps(weights_to_dict(calibrated), indent=2) + "\n")
     if plot:
@@ -113,6 +101,24 @@ def calibrate(
         )
     if rejected:
         raise typer.Exit(SOME_REJECTED)
+
+
+def judge_claims(claims: Claims) -> tuple[Folds, dict[str, Judgement]]:
+    """Judge the confidences of utterances and of words that can be judged, by cross-validation."""
+    ids, groups = zip(*((nbest.id, nbest.group) for nbest in claims.lists), strict=True)
+    folds = make_folds(ids, groups, claims.references, N_FOLDS)
+    division = Division(list(map(str, folds.fold.tolist())), claims.references)
+    outcomes = {UTTERANCE: claims.utterances, WORD: claims.words}
+    judgements = {name: judge(part, division, groups) for name, part in outcomes.items()}
+    return folds, {name: found for name, found in judgements.items() if found is not None}
+
+
+def _warn_about_tuning(weights: Weights, n_seen: int, n_lists: int) -> None:
+    typer.echo(
+        f"warning: weights {weights.name!r} were tuned on {n_seen} of these {n_lists} lists: "
+        "confidences will be too high on others",
+        err=True,
+    )
 
 
 def add_calibration(weights: Weights, judgements: Mapping[str, Judgement], name: str) -> Weights:

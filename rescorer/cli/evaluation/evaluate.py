@@ -12,18 +12,9 @@ from rescorer.cli.evaluation.evaluation import Evaluation
 from rescorer.cli.evaluation.run import check_bundle_options, evaluate_files
 from rescorer.cli.options.analysis import AnalysisOptions
 from rescorer.cli.options.dataclass_options import expand_options
-from rescorer.cli.options.lists import ListInputOptions
+from rescorer.cli.options.evaluation import EvaluationOptions
 from rescorer.cli.options.models import DeviceOption
-from rescorer.cli.options.scoring import (
-    CountingOptions,
-    NormaliserOption,
-    ReferenceOption,
-)
-from rescorer.cli.options.selection import SelectionOptions
-from rescorer.cli.options.weights import (
-    FirstPassOption,
-    WeightOptions,
-)
+from rescorer.cli.options.scoring import ReferenceOption
 from rescorer.cli.output import SOME_REJECTED
 from rescorer.cli.render.evaluation.alignments import print_alignments
 from rescorer.cli.render.evaluation.comparison import export_rows, print_evaluation
@@ -54,12 +45,7 @@ def evaluate(
         bool,
         typer.Option("--tune", help="With --bundle: add rows with LM and word weights tuned on other folds."),
     ] = False,
-    first_pass: FirstPassOption = None,
-    normaliser: NormaliserOption = None,
-    list_options: ListInputOptions,
-    weight_options: WeightOptions,
-    selection: SelectionOptions,
-    counting_options: CountingOptions,
+    options: EvaluationOptions,
     analysis: AnalysisOptions,
     by_group: Annotated[
         bool, typer.Option("--by-group", help="Add a table with one row per speaker or other group.")
@@ -90,15 +76,10 @@ def evaluate(
     check_export(export)
     evaluation = evaluate_files(
         files,
+        options,
         reference=reference,
         rescorer=Rescorer.load(bundle, device) if bundle else None,
         with_tuning=tune,
-        first_pass=first_pass,
-        normaliser=normaliser,
-        list_options=list_options,
-        weight_options=weight_options,
-        selection=selection.selection(),
-        counting=counting_options.settings(),
     ).evaluation
     evaluation.compare(own_lists)
     _show(evaluation, analysis, by_group, as_json)

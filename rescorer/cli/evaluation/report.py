@@ -15,16 +15,9 @@ import typer
 from rescorer.cli.evaluation.evaluation import FileResults
 from rescorer.cli.evaluation.run import Run, check_bundle_options, evaluate_files
 from rescorer.cli.options.dataclass_options import expand_options
-from rescorer.cli.options.lists import ListInputOptions
+from rescorer.cli.options.evaluation import EvaluationOptions
 from rescorer.cli.options.models import DeviceOption
-from rescorer.cli.options.scoring import (
-    CountingOptions,
-    NormaliserOption,
-    ReferenceOption,
-    choose_normaliser,
-)
-from rescorer.cli.options.selection import SelectionOptions
-from rescorer.cli.options.weights import FirstPassOption, WeightOptions
+from rescorer.cli.options.scoring import ReferenceOption, choose_normaliser
 from rescorer.cli.output import SOME_REJECTED, check_output_path, shorten_names
 from rescorer.cli.render.tables import print_out
 from rescorer.errors import ConfigError, FormatError
@@ -109,12 +102,7 @@ def report(
     reference: ReferenceOption = None,
     bundle: BundleToCompareOption = None,
     tune: TuneOption = False,
-    first_pass: FirstPassOption = None,
-    normaliser: NormaliserOption = None,
-    list_options: ListInputOptions,
-    weight_options: WeightOptions,
-    selection: SelectionOptions,
-    counting_options: CountingOptions,
+    options: EvaluationOptions,
     content: ContentOptions,
     device: DeviceOption = "cpu",
 ) -> None:
@@ -132,15 +120,10 @@ def report(
     rescorer = Rescorer.load(bundle, device) if bundle else None
     run = evaluate_files(
         files,
+        options,
         reference=reference,
         rescorer=rescorer,
         with_tuning=tune,
-        first_pass=first_pass,
-        normaliser=normaliser,
-        list_options=list_options,
-        weight_options=weight_options,
-        selection=selection.selection(),
-        counting=counting_options.settings(),
     )
     evaluation = run.evaluation
     evaluation.compare(own_lists=False)
@@ -148,7 +131,7 @@ def report(
         raise ConfigError("the files share no list, so they cannot be compared: report on one of them")
     if not any(result.row.report.total.system.reference_words for _, _, result in evaluation.named_results()):
         raise FormatError("no reference has words: there are no error rates to report", file=", ".join(files))
-    weights = weight_options.resolve(rescorer.bundle.weights) if rescorer else None
+    weights = options.weights.resolve(rescorer.bundle.weights) if rescorer else None
     settings = ReportSettings(
         title=content.title or f"Error rates of {', '.join(Path(file).name for file in evaluation.files)}",
         command=shlex.join(["rescorer", *sys.argv[1:]]),
@@ -158,7 +141,7 @@ def report(
         system=content.system,
     )
     reported = describe_files(run, rescorer, weights, tune)
-    data = build_report_data(reported, choose_normaliser(normaliser, rescorer).normalise, settings)
+    data = build_report_data(reported, choose_normaliser(options.normaliser, rescorer).normalise, settings)
     for path in output:
         write(path, data)
     if evaluation.rejected:

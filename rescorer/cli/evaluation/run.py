@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 import typer
 
 from rescorer.cli.evaluation.evaluation import Evaluation
-from rescorer.cli.options.lists import ListInputOptions
+from rescorer.cli.options.evaluation import EvaluationOptions
 from rescorer.cli.options.scoring import choose_normaliser, collect_lists, make_list_reader
 from rescorer.cli.options.selection import warn_if_tuned_otherwise
-from rescorer.cli.options.weights import WeightOptions, check_streams, parse_first_pass
+from rescorer.cli.options.weights import check_streams, parse_first_pass
 from rescorer.cli.output import SEE_JSON
 from rescorer.errors import ConfigError, FormatError
 from rescorer.evaluation.comparison.baselines import drop_models
@@ -24,7 +23,6 @@ from rescorer.evaluation.comparison.systems import (
     compare_systems,
     weights_by_system,
 )
-from rescorer.evaluation.error_rate.counting import CountingSettings
 from rescorer.evaluation.error_rate.oracle import Selection
 from rescorer.evaluation.perplexity import sum_scores
 from rescorer.evaluation.tuning.fingerprint import count_tuning_lists
@@ -53,16 +51,11 @@ def check_bundle_options(
 
 def evaluate_files(
     files: Sequence[str],
+    options: EvaluationOptions,
     *,
     reference: str | None,
     rescorer: Rescorer | None,
     with_tuning: bool,
-    first_pass: str | None,
-    normaliser: Path | None,
-    list_options: ListInputOptions,
-    weight_options: WeightOptions,
-    selection: Selection,
-    counting: CountingSettings,
 ) -> Run:
     """Read and score files under the same options; lists that cannot be evaluated are reported on stderr.
 
@@ -70,24 +63,24 @@ def evaluate_files(
         ConfigError: the options contradict each other or the lists.
         FormatError: no list can be evaluated.
     """
-    first_pass_weights = parse_first_pass(first_pass)
+    first_pass, selection = parse_first_pass(options.first_pass), options.selection.selection()
     if selection.merge and rescorer is None and first_pass is None:
         raise ConfigError("--merge adds up probabilities: give the scores with --first-pass, or a --bundle")
-    read_lists = make_list_reader(reference, list_options)
-    words = choose_normaliser(normaliser, rescorer)
-    run = Run(Evaluation(counting, words.normalise), selection, first_pass_weights)
+    read_lists = make_list_reader(reference, options.lists)
+    words = choose_normaliser(options.normaliser, rescorer)
+    run = Run(Evaluation(options.counting.settings(), words.normalise), selection, first_pass)
     files = list(dict.fromkeys(files))
     for file in files:
         lists = collect_lists(read_lists(file), run.evaluation.rejected)
-        check_streams(lists, first_pass_weights or Weights("first pass"), list_options.streams)
+        check_streams(lists, first_pass or Weights("first pass"), options.lists.streams)
         if rescorer is None:
             run.add_file(file, lists, words, is_only_file=len(files) == 1)
             continue
-        weights = weight_options.resolve(rescorer.bundle.weights)
-        check_streams(lists, weights, list_options.streams)
+        weights = options.weights.resolve(rescorer.bundle.weights)
+        check_streams(lists, weights, options.lists.streams)
         warn_if_tuned_otherwise(weights, selection)
         if with_tuning:
-            list_options.check_groups(lists)
+            options.lists.check_groups(lists)
         run.add_scored_file(file, lists, rescorer, weights, with_tuning=with_tuning)
     run.evaluation.rejected.report(SEE_JSON)
     if not run.evaluation.files:

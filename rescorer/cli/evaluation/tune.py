@@ -29,10 +29,10 @@ from rescorer.cli.render.tables import print_out
 from rescorer.errors import FormatError
 from rescorer.evaluation.comparison.mixture_scores import score_mixtures
 from rescorer.evaluation.comparison.rankings import (
-    name_selected_first_pass,
+    order_selection_by_first_pass,
     rank_by_first_pass,
+    reorder,
     rerank,
-    select_by_first_pass,
 )
 from rescorer.evaluation.comparison.scored_lists import ScoredList, score_lists
 from rescorer.evaluation.comparison.tuned import Tuning
@@ -146,8 +146,11 @@ def start_tuning(
 def _report_rows(tuning: Tuning, report: TuningReport) -> dict[str, Report]:
     scored = tuning.scored
     rows = {"first pass": build_report(rank_by_first_pass(item) for item in scored)}
-    if name := name_selected_first_pass(scored[0]):
-        rows[name] = build_report(select_by_first_pass(item) for item in scored)
+    merges = scored[0].selection.merge and scored[0].first_pass_totals is not None
+    if selected := ["merged"] * merges + ["empty dropped"] * scored[0].selection.drop_empty:
+        rows[", ".join(["first pass", *selected])] = build_report(
+            reorder(item.evaluated, order_selection_by_first_pass(item)) for item in scored
+        )
     held_out = zip(scored, tuning.held_out_weights(), strict=True)
     return rows | {
         "before tuning": build_report(rerank(item, tuning.start) for item in scored),

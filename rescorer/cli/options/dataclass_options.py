@@ -2,8 +2,8 @@
 
 A field is declared like a parameter of a typer command: with an ``Annotated`` type, whose ``typer.Option``
 holds the flags and the help, and with a default. Fields of dataclasses in a library, which must not import
-typer, carry ``help``, ``flags`` and ``metavar`` as metadata instead. A command takes the dataclass as a
-parameter.
+typer, carry ``help``, ``flags`` and ``metavar`` as metadata instead. A field may itself be such a dataclass.
+A command takes the dataclass as a parameter.
 """
 
 from __future__ import annotations
@@ -39,10 +39,7 @@ def expand_options(function: Callable[..., None]) -> Callable[..., None]:
             parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
 
     def command(**values: Any) -> None:
-        options = {
-            name: group(**{field.name: values.pop(field.name) for field in fields(group)})
-            for name, group in groups.items()
-        }
+        options = {name: _build_group(group, values) for name, group in groups.items()}
         function(**options, **values)
 
     command.__name__, command.__doc__ = function.__name__, function.__doc__
@@ -51,10 +48,28 @@ def expand_options(function: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
+def _build_group(group: Any, values: dict[str, Any]) -> Any:
+    """Make a dataclass from the values of its options, which are taken out of ``values``."""
+    hints = get_type_hints(group)
+    return group(
+        **{
+            field.name: (
+                _build_group(hints[field.name], values)
+                if is_dataclass(hints[field.name])
+                else values.pop(field.name)
+            )
+            for field in fields(group)
+        }
+    )
+
+
 def _field_parameters(group: Any) -> Iterator[inspect.Parameter]:
     hints = get_type_hints(group, include_extras=True)
     for field in fields(group):
         annotation = hints[field.name]
+        if is_dataclass(annotation):
+            yield from _field_parameters(annotation)
+            continue
         if "help" in field.metadata:
             flags, metavar = field.metadata.get("flags", ()), field.metadata.get("metavar")
             option = typer.Option(*flags, help=field.metadata["help"], metavar=metavar)

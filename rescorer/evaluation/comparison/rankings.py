@@ -92,18 +92,6 @@ def rank_by_first_pass(scored: ScoredList) -> EvaluatedList:
     return reorder(scored.evaluated, order_by_first_pass(scored))
 
 
-def select_by_first_pass(scored: ScoredList) -> EvaluatedList:
-    """Rank the selected hypotheses by the scores of the first pass, or in its order if these are unknown."""
-    return reorder(scored.evaluated, order_selection_by_first_pass(scored))
-
-
 def reorder(evaluated: EvaluatedList, order: Sequence[int]) -> EvaluatedList:
     """The errors of the hypotheses at some positions of a list, in the order of the positions."""
     return replace(evaluated, hypotheses=tuple(evaluated.hypotheses[i] for i in order))
-
-
-def name_selected_first_pass(scored: ScoredList) -> str:
-    """Name of the row of ``select_by_first_pass``; empty if it would equal the first pass."""
-    merges = scored.selection.merge and scored.first_pass_totals is not None
-    parts = ["merged"] * merges + ["empty dropped"] * scored.selection.drop_empty
-    return ", ".join(["first pass", *parts]) if parts else ""

@@ -1,4 +1,4 @@
-"""How likely a gain is to be found, and how many lists would show it.
+"""How many lists would show a gain.
 
 By the normal approximation: a gain of so many standard errors is found if chance does not take it below the
 quantile of the test. The standard error falls with the square root of the number of lists.
@@ -9,23 +9,10 @@ from __future__ import annotations
 import math
 
 from rescorer.evaluation.statistics.bootstrap import LEVEL
-from rescorer.evaluation.statistics.distributions import normal_quantile, normal_tail
+from rescorer.evaluation.statistics.distributions import normal_quantile
 
 POWER = 0.8
 """Usual probability with which a planned experiment should find what it looks for."""
-
-
-def power_of_test(gain: float, standard_error: float, level: float = LEVEL) -> float:
-    """Probability that the lower end of the two-sided interval of the gain will be above 0.
-
-    Args:
-        gain: true gain.
-        standard_error: of the measured gain.
-        level: of the interval: 0.95 for a one-sided bound of 97.5 %.
-    """
-    if not standard_error:
-        return float(gain > 0)
-    return normal_tail(normal_quantile((1 - level) / 2) - gain / standard_error)
 
 
 def units_needed(

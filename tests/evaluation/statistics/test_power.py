@@ -7,8 +7,22 @@ import math
 import numpy as np
 import pytest
 
-from rescorer.evaluation.statistics.bootstrap import bootstrap
-from rescorer.evaluation.statistics.power import power_of_test, units_needed
+from rescorer.evaluation.statistics.bootstrap import LEVEL, bootstrap
+from rescorer.evaluation.statistics.distributions import normal_quantile, normal_tail
+from rescorer.evaluation.statistics.power import units_needed
+
+
+def power_of_test(gain: float, standard_error: float, level: float = LEVEL) -> float:
+    """Probability that the lower end of the two-sided interval of the gain will be above 0.
+
+    Args:
+        gain: true gain.
+        standard_error: of the measured gain.
+        level: of the interval: 0.95 for a one-sided bound of 97.5 %.
+    """
+    if not standard_error:
+        return float(gain > 0)
+    return normal_tail(normal_quantile((1 - level) / 2) - gain / standard_error)
 
 
 @pytest.mark.parametrize("gain", [0.001, 0.01, 0.2])
