@@ -20,7 +20,7 @@ from rescorer.cli.options.scoring import (
 )
 from rescorer.cli.options.weights import FirstPassOption, check_streams, parse_first_pass
 from rescorer.cli.output import SEE_JSON, SOME_REJECTED, Rejections, shorten_names
-from rescorer.cli.render.evaluation.pairs import comparison_to_dict, export_pairs, print_comparison
+from rescorer.cli.render.evaluation.pairs import export_pairs, print_comparison
 from rescorer.cli.render.exports import ExportOption, check_export
 from rescorer.errors import ConfigError, FormatError, InvalidList, did_you_mean
 from rescorer.evaluation.error_rate.counting import CountingSettings
@@ -108,7 +108,7 @@ def compare(
     if export:
         export_pairs(comparison, export)
     if as_json:
-        report = comparison_to_dict(comparison, len(shared), others)
+        report = comparison.to_dict(len(shared), others)
         report |= {"rejected": len(rejected), "rejected_lists": rejected.reasons}
         report |= {"counting": counting.method, "unit": counting.unit}
         typer.echo(json.dumps(report, indent=2, ensure_ascii=False))

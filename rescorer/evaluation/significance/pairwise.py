@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from rescorer.evaluation.error_analysis.aligned_text import Aligner, Tokens, ref
 from rescorer.evaluation.error_rate.counting import CountingSettings
 from rescorer.evaluation.error_rate.error_counts import WordErrors
 from rescorer.evaluation.error_rate.oracle import evaluate_list
+from rescorer.evaluation.error_rate.report import to_percent
+from rescorer.evaluation.figures import gain_to_dict, interval_to_list
 from rescorer.evaluation.statistics.bootstrap import DRAWS, LEVEL, Gain, Interval, bootstrap, sum_by_group
 from rescorer.evaluation.statistics.matched_pairs import MatchedPairs, matched_pairs, place_errors
 from rescorer.evaluation.statistics.multiple_tests import correct_holm
@@ -49,6 +51,19 @@ class ComparedSystem:
     interval: Interval
     """Interval of 95 % of the error rate."""
 
+    def to_dict(self) -> dict[str, Any]:
+        """Convert to JSON data; rates in percent, the interval null if the lists say nothing about it."""
+        return {
+            "name": self.name,
+            "wer": to_percent(self.total.rate),
+            "wer_interval": interval_to_list(self.interval),
+            "errors": self.total.errors,
+            "substitutions": self.total.substitutions,
+            "deletions": self.total.deletions,
+            "insertions": self.total.insertions,
+            "reference_words": self.total.reference_words,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class ComparedPair:
@@ -75,6 +90,33 @@ class ComparedPair:
             return "not beyond chance"
         return "better" if self.gain.gain > 0 else "worse"
 
+    def has_p_value(self, test: str) -> bool:
+        """Whether a test has a p-value; the bootstrap has none without an interval."""
+        return test != "bootstrap" or self.gain.interval.is_finite
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert to JSON data; rates in percent, null for what the lists say nothing about."""
+        matched = self.matched_pairs
+        return {
+            "baseline": self.baseline,
+            "system": self.system,
+            **gain_to_dict(self.gain),
+            "units_changed": self.gain.units_changed,
+            "units_needed": self.units_needed,
+            "share_of_better_draws": self.share_of_better_draws,
+            "p_values": self._known_p_values(self.p_values),
+            "p_values_corrected": self._known_p_values(self.corrected),
+            "matched_pairs": {"segments": matched.segments, "mean": matched.mean, "z": matched.z},
+            "rank_tests": {
+                name: {"better": test.better, "worse": test.worse, "equal": test.equal}
+                for name, test in self.rank_tests.items()
+            },
+            "verdict": self.verdict,
+        }
+
+    def _known_p_values(self, p_values: Mapping[str, float]) -> dict[str, float | None]:
+        return {test: value if self.has_p_value(test) else None for test, value in p_values.items()}
+
 
 @dataclass(frozen=True, slots=True)
 class PairwiseComparison:
@@ -90,6 +132,24 @@ class PairwiseComparison:
     """What the rank tests are about: ``list``, or ``group`` if the lists have groups."""
     warning: str
     """What to expect of intervals of few units; may be empty."""
+
+    def to_dict(self, n_shared: int, others: Mapping[str, int]) -> dict[str, Any]:
+        """Convert to JSON data.
+
+        Args:
+            n_shared: number of lists that all systems have.
+            others: number of further lists of each system.
+        """
+        return {
+            "systems": [system.to_dict() for system in self.systems],
+            "pairs": [pair.to_dict() for pair in self.pairs],
+            "shared_lists": n_shared,
+            "other_lists": dict(others),
+            "bootstrap_unit": self.unit,
+            "bootstrap_units": self.n_units,
+            "rank_test_unit": self.rank_test_unit,
+            "warning": self.warning,
+        }
 
 
 def recognise_text(

@@ -7,12 +7,10 @@ from dataclasses import replace
 from itertools import count, product
 from pathlib import Path
 from string import ascii_uppercase
-from typing import Any
 
 from rescorer.cli.output import describe_shared_lists
 from rescorer.cli.render.exports import write_export
 from rescorer.cli.render.tables import FoldingTable, make_text_grid, print_out
-from rescorer.evaluation.error_rate.report import to_percent
 from rescorer.evaluation.figures import (
     UNKNOWN,
     describe_p,
@@ -21,8 +19,6 @@ from rescorer.evaluation.figures import (
     format_interval,
     format_p,
     format_percent,
-    gain_to_dict,
-    interval_to_list,
 )
 from rescorer.evaluation.significance.pairwise import ComparedPair, ComparedSystem, PairwiseComparison
 
@@ -83,14 +79,9 @@ def pair_cells(comparison: PairwiseComparison, pair: ComparedPair) -> dict[str, 
         p_values = {TEST_HEADINGS[test]: p_value}
         if len(comparison.pairs) > 1:
             p_values[f"{TEST_HEADINGS[test]} corrected"] = pair.corrected[test]
-        is_known = _is_known(pair, test)
+        is_known = pair.has_p_value(test)
         cells |= {heading: format_p(p) if is_known else UNKNOWN for heading, p in p_values.items()}
     return cells
-
-
-def _is_known(pair: ComparedPair, test: str) -> bool:
-    """Whether a test has a p-value; the bootstrap has none without an interval."""
-    return test != "bootstrap" or pair.gain.interval.is_finite
 
 
 def describe_pair(pair: ComparedPair, unit: str) -> str:
@@ -112,60 +103,6 @@ def describe_pair(pair: ComparedPair, unit: str) -> str:
         return sentence + f"more than chance ({p_text})"
     needed = f"; about {pair.units_needed:,} {unit}s would show it" if pair.units_needed else ""
     return sentence + f"not more than chance ({p_text}){needed}"
-
-
-def comparison_to_dict(
-    comparison: PairwiseComparison, n_shared: int, others: Mapping[str, int]
-) -> dict[str, Any]:
-    """Convert to JSON data; rates in percent, intervals null where the lists say nothing about them."""
-    return {
-        "systems": [_system_to_dict(system) for system in comparison.systems],
-        "pairs": [_pair_to_dict(pair) for pair in comparison.pairs],
-        "shared_lists": n_shared,
-        "other_lists": dict(others),
-        "bootstrap_unit": comparison.unit,
-        "bootstrap_units": comparison.n_units,
-        "rank_test_unit": comparison.rank_test_unit,
-        "warning": comparison.warning,
-    }
-
-
-def _system_to_dict(system: ComparedSystem) -> dict[str, Any]:
-    total = system.total
-    return {
-        "name": system.name,
-        "wer": to_percent(total.rate),
-        "wer_interval": interval_to_list(system.interval),
-        "errors": total.errors,
-        "substitutions": total.substitutions,
-        "deletions": total.deletions,
-        "insertions": total.insertions,
-        "reference_words": total.reference_words,
-    }
-
-
-def _pair_to_dict(pair: ComparedPair) -> dict[str, Any]:
-    matched = pair.matched_pairs
-    return {
-        "baseline": pair.baseline,
-        "system": pair.system,
-        **gain_to_dict(pair.gain),
-        "units_changed": pair.gain.units_changed,
-        "units_needed": pair.units_needed,
-        "share_of_better_draws": pair.share_of_better_draws,
-        "p_values": _known_p_values(pair, pair.p_values),
-        "p_values_corrected": _known_p_values(pair, pair.corrected),
-        "matched_pairs": {"segments": matched.segments, "mean": matched.mean, "z": matched.z},
-        "rank_tests": {
-            name: {"better": test.better, "worse": test.worse, "equal": test.equal}
-            for name, test in pair.rank_tests.items()
-        },
-        "verdict": pair.verdict,
-    }
-
-
-def _known_p_values(pair: ComparedPair, p_values: Mapping[str, float]) -> dict[str, float | None]:
-    return {test: value if _is_known(pair, test) else None for test, value in p_values.items()}
 
 
 def _system_cells(system: ComparedSystem) -> tuple[str, ...]:
