@@ -72,7 +72,7 @@ def evaluate(
     without groups on other fifths of the ids, with other references. Several files are compared on the lists
     that all of them have.
     """
-    check_bundle_options(bundle, tune, normaliser, weight_options)
+    check_bundle_options(bundle, tune, options)
     check_export(export)
     evaluation = evaluate_files(
         files,

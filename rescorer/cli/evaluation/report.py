@@ -114,7 +114,7 @@ def report(
     weight, the oracle by depth, words that rescoring fixed and broke, groups, and the utterances that changed
     most with their words and scores. Several files are compared on the lists that all of them have.
     """
-    check_bundle_options(bundle, tune, normaliser, weight_options)
+    check_bundle_options(bundle, tune, options)
     for path in output:
         check_output_path("-o", path, WRITERS, inputs=[*files, *filter(None, [reference])])
     rescorer = Rescorer.load(bundle, device) if bundle else None

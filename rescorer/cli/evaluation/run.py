@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 import typer
 
@@ -12,7 +13,7 @@ from rescorer.cli.evaluation.evaluation import Evaluation
 from rescorer.cli.options.evaluation import EvaluationOptions
 from rescorer.cli.options.scoring import choose_normaliser, collect_lists, make_list_reader
 from rescorer.cli.options.selection import warn_if_tuned_otherwise
-from rescorer.cli.options.weights import check_streams, parse_first_pass
+from rescorer.cli.options.weights import WeightOptions, check_streams, parse_first_pass
 from rescorer.cli.output import SEE_JSON
 from rescorer.errors import ConfigError, FormatError
 from rescorer.evaluation.comparison.baselines import drop_models
@@ -32,17 +33,15 @@ from rescorer.text import Normaliser
 from rescorer.types import NBestList, Weights
 
 
-def check_bundle_options(
-    bundle: Path | None, tune: bool, normaliser: Path | None, weight_options: WeightOptions
-) -> None:
+def check_bundle_options(bundle: Path | None, tune: bool, options: EvaluationOptions) -> None:
     """Raise ConfigError if an option would be without effect, with or without a bundle."""
     if bundle is not None:
-        if normaliser is not None:
+        if options.normaliser is not None:
             raise ConfigError("--normaliser is for lists without models: a --bundle has its own")
         return
     if tune:
         raise ConfigError("--tune compares language models: give --bundle")
-    if weight_options.weight or weight_options.weights != WeightOptions().weights:
+    if options.weights.weight or options.weights.weights != WeightOptions().weights:
         raise ConfigError(
             "--weights and -w choose the weights of a --bundle: give one, or name the weights that the "
             "recogniser ranked by with --first-pass"
