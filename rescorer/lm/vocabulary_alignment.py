@@ -22,9 +22,13 @@ from rescorer.lm.ngram import NgramModel
 from rescorer.vocabulary import UNKNOWN
 
 
-def align_vocabularies(models: Sequence[LanguageModel]) -> None:
-    """For each model, set the share of P(``<unk>``) that each word missing from its vocabulary receives."""
-    union = frozenset().union(*(model.vocabulary() for model in models))
+def align_vocabularies(models: Sequence[LanguageModel], words: frozenset[str] = frozenset()) -> None:
+    """For each model, set the share of P(``<unk>``) that each word missing from its vocabulary receives.
+
+    Args:
+        words: further words over which probability is to be spread, such as those of models to compare with.
+    """
+    union = words.union(*(model.vocabulary() for model in models))
     ngram = next((model for model in models if isinstance(model, NgramModel)), None)
     for model in models:
         missing = sorted(union - model.vocabulary())

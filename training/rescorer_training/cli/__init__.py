@@ -12,6 +12,7 @@ import typer
 
 from rescorer.cli.output import PLAIN_HELP, version_option
 from rescorer.errors import RescorerError
+from rescorer_training.cli.adapt import adapt
 from rescorer_training.cli.bench import bench
 from rescorer_training.cli.bundle import bundle
 from rescorer_training.cli.complete import complete_command
@@ -45,6 +46,7 @@ app.command("neural")(neural)
 app.command("run")(run)
 app.command("bench")(bench)
 app.command("bundle")(bundle)
+app.command("adapt")(adapt)
 app.command("perplexity")(perplexity_command)
 app.command("interpolate")(interpolate_command)
 app.command("prune")(prune_command)

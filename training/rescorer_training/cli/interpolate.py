@@ -29,9 +29,8 @@ from rescorer_training.evaluation.em_weights import fit_mixture
 from rescorer_training.evaluation.model_set import ModelSet, open_ngram
 from rescorer_training.evaluation.perplexity import perplexity
 from rescorer_training.evaluation.token_scores import TokenScores, score_tokens
-from rescorer_training.ngram.backoff_model import load_backoff_model
 from rescorer_training.ngram.estimate import atomic_output, write_word_list
-from rescorer_training.ngram.interpolate import compute_unknown_log_shares, interpolate
+from rescorer_training.ngram.interpolate import interpolate_files
 
 
 def interpolate_command(
@@ -100,10 +99,7 @@ def write_mixture(
     names = ngram_names[-len(paths) :]  # a bundle's n-gram model comes first and has no ARPA file
     ngrams = [model for name in names if isinstance(model := models.models[name], NgramModel)]
     shares = fit_mixture({name: scores.log_probs[name] for name in names})
-    words = frozenset().union(*(model.vocabulary() for model in ngrams))
-    log_shares = [compute_unknown_log_shares(model, words) for model in ngrams]
-    loaded = [load_backoff_model(path, f"reading {path.name}") for path in paths]
-    mixture = interpolate(loaded, list(shares.values()), log_shares)
+    mixture = interpolate_files(paths, ngrams, list(shares.values()))
     with atomic_output(write) as partial:
         mixture.save(partial)
     write_word_list(write, mixture.trie.words)

@@ -3,7 +3,7 @@ combination, aligned over the union of their vocabularies."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,10 +61,10 @@ def load_models(
         normaliser = common_normaliser(recorded) or Normaliser()
     models = load_bundle_models(loaded, device) if loaded else {}
     for path in ngrams:
-        name = _choose_name("ngram", models)
+        name = choose_name("ngram", models)
         models[name] = open_ngram(path, name)
     for folder in neurals:
-        name = _choose_name("neural", models)
+        name = choose_name("neural", models)
         models[name] = load_network(resolve_model_folder(folder), name, device)
     if not models:
         raise ConfigError("no model given: add --bundle, --ngram or --neural")
@@ -79,7 +79,7 @@ def load_models(
     return ModelSet(models, normaliser, chosen)
 
 
-def _choose_name(kind: str, taken: Mapping[str, object]) -> str:
+def choose_name(kind: str, taken: Collection[str]) -> str:
     """Return ``kind``, or the first of ``kind2``, ``kind3``, … that is not taken."""
     names = [kind, *(f"{kind}{i}" for i in range(2, len(taken) + 2))]
     return next(name for name in names if name not in taken)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from safetensors import safe_open
 
 from rescorer.errors import ConfigError
 from rescorer.lm.checkpoint import WEIGHTS_FILE, load_model, save_model
@@ -32,6 +33,14 @@ def quantise(folder: Path, output: Path, precision: str) -> tuple[int, int]:
     if (folder / FACTS_FILE).exists():
         shutil.copyfile(folder / FACTS_FILE, output / FACTS_FILE)
     return (folder / WEIGHTS_FILE).stat().st_size, (output / WEIGHTS_FILE).stat().st_size
+
+
+def find_precision(folder: Path) -> str:
+    """Find the precision in which a model is stored: a name of ``PRECISIONS``."""
+    with safe_open(folder / WEIGHTS_FILE, framework="pt") as file:
+        stored = {file.get_tensor(name).dtype for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    smallest = ("int8", "float16")
+    return next((name for name in smallest if PRECISIONS[name] in stored), "float32")
 
 
 def average(folders: Sequence[Path], output: Path) -> None:

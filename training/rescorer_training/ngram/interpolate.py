@@ -9,12 +9,37 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
 from rescorer.lm.base import LanguageModel
 from rescorer.vocabulary import END, START, UNKNOWN
-from rescorer_training.ngram.backoff_model import BackoffModel, NGramTrie, find_word_ids, pack_keys
+from rescorer_training.ngram.backoff_model import (
+    BackoffModel,
+    NGramTrie,
+    find_word_ids,
+    load_backoff_model,
+    pack_keys,
+)
+
+
+def interpolate_files(
+    paths: Sequence[Path], models: Sequence[LanguageModel], shares: Sequence[float]
+) -> BackoffModel:
+    """Interpolate ARPA files; the result knows all their words.
+
+    Args:
+        models: the same n-gram models, loaded, with aligned vocabularies.
+        shares: interpolation weight λ of each.
+
+    Raises:
+        FormatError: a file cannot be read as a back-off model.
+    """
+    words = frozenset().union(*(model.vocabulary() for model in models))
+    log_shares = [compute_unknown_log_shares(model, words) for model in models]
+    loaded = [load_backoff_model(path, f"reading {path.name}") for path in paths]
+    return interpolate(loaded, shares, log_shares)
 
 
 def interpolate(

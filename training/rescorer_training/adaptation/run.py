@@ -1,0 +1,127 @@
+"""Adapt a bundle: its n-gram, its networks and the weights of its mixture, published as a new bundle."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rescorer.bundle import Bundle, publish, read_bundle
+from rescorer.errors import ConfigError
+from rescorer.lm.base import LanguageModel
+from rescorer.model_loading import load_bundle_models
+from rescorer.safe_input.files import Folder
+from rescorer_training.adaptation.network import AdaptedNetwork, adapt_network
+from rescorer_training.adaptation.ngram import AdaptedNgram, adapt_ngram
+from rescorer_training.adaptation.publishing import copy_models, write_settings
+from rescorer_training.adaptation.report import AdaptationReport, MixedModels, measure_texts, pair_up
+from rescorer_training.adaptation.text import DomainText, check_known, divide_text
+from rescorer_training.data.corpus import read_sentences
+from rescorer_training.evaluation.em_weights import fit_mixture
+from rescorer_training.evaluation.token_scores import score_tokens
+from rescorer_training.neural.options import TrainingOptions
+from rescorer_training.neural.progress import print_status
+
+
+@dataclass(frozen=True)
+class AdaptationInputs:
+    """The bundle, the texts and where the result goes."""
+
+    bundle: Path
+    text: Path
+    output: Path
+    """Folder of the new bundle, NAME/VERSION."""
+    validation: Path | None = None
+    """Held-out text of the domain; None holds out a tenth of ``text``."""
+    general: Path | None = None
+    """Text of another kind, on which to measure what was forgotten."""
+    device: str = "cpu"
+    threads: int | None = None
+
+
+def adapt_bundle(inputs: AdaptationInputs, options: TrainingOptions) -> AdaptationReport:
+    """Publish an adapted bundle, and report perplexities before and after.
+
+    Raises:
+        ConfigError: the output exists or has no version, or the text is too short or mostly unknown words.
+        BundleError: the bundle cannot be read.
+        FormatError: a text cannot be read.
+    """
+    check_output(inputs.output)
+    bundle = read_bundle(inputs.bundle)
+    models = load_bundle_models(bundle, inputs.device)
+    with tempfile.TemporaryDirectory(prefix="rescorer-adapt-") as name:
+        folder = Path(name)
+        text = divide_text(inputs.text, inputs.validation, bundle.normaliser, options.seed, folder)
+        check_known(text, frozenset().union(*(model.vocabulary() for model in models.values())), bundle.label)
+        print_status(f"{text.n_words:,} words in {text.n_sentences:,} sentences to learn from")
+        ngram = adapt_ngram(bundle, text, folder)
+        networks = adapt_networks(bundle, text, inputs, options, folder)
+        return publish_adapted(bundle, models, text, ngram, networks, inputs, options.seed)
+
+
+def check_output(output: Path) -> None:
+    """Raise ConfigError unless a path is that of a bundle that does not exist yet, NAME/VERSION."""
+    if not output.name.isdecimal():
+        raise ConfigError(f"{output}: the last part of the path must be a version number, such as {output}/1")
+    if output.exists():
+        raise ConfigError(f"{output} exists, and bundles are immutable; choose another one with --output")
+
+
+def adapt_networks(
+    bundle: Bundle, text: DomainText, inputs: AdaptationInputs, options: TrainingOptions, folder: Path
+) -> dict[str, AdaptedNetwork]:
+    """Finish each network of a bundle on the domain's text; returns them by model name."""
+    networks: dict[str, AdaptedNetwork] = {}
+    for name, entry in bundle.manifest["models"].items():
+        if entry["kind"] == "neural":
+            networks[name] = adapt_network(
+                bundle.files.path / entry["path"], text, bundle.normaliser, options, folder / "runs" / name,
+                device=inputs.device, threads=inputs.threads,
+            )  # fmt: skip
+    return networks
+
+
+def publish_adapted(
+    bundle: Bundle,
+    before: Mapping[str, LanguageModel],
+    text: DomainText,
+    ngram: AdaptedNgram,
+    networks: Mapping[str, AdaptedNetwork],
+    inputs: AdaptationInputs,
+    seed: int,
+) -> AdaptationReport:
+    """Fit λ on held-out text, measure, and publish the bundle.
+
+    Args:
+        before: models of ``bundle``.
+    """
+    reports: list[AdaptationReport] = []
+
+    def fill(partial: Path) -> dict[str, Any]:
+        entries = copy_models(bundle, ngram, {name: item.folder for name, item in networks.items()}, partial)
+        unfinished = replace(bundle, files=Folder(partial), manifest={"models": entries})
+        after = load_bundle_models(unfinished, inputs.device)
+        fitting = list(read_sentences([text.fitting], bundle.normaliser))
+        shares = fit_mixture(score_tokens(after, fitting, "fitting λ").log_probs)
+        stale = write_settings(bundle, shares, partial)
+        old_shares = bundle.weights["default"].mixture
+        texts = {"domain": (text.held_out_name, text.judging)}
+        if inputs.general:
+            texts["general"] = inputs.general.name, inputs.general
+        mixed = MixedModels(before, old_shares), MixedModels(after, shares)
+        measured = measure_texts(*mixed, texts, bundle.normaliser)
+        changes = pair_up(old_shares, shares)
+        reports.append(AdaptationReport(bundle.label, text, seed, ngram, networks, changes, measured, stale))
+        return {
+            "name": inputs.output.absolute().parent.name,
+            "version": int(inputs.output.name),
+            "models": entries,
+            "measured": {name: item.to_measurement() for name, item in measured.items()},
+            "training": {**bundle.manifest.get("training", {}), "adaptation": reports[0].to_dict()},
+        }
+
+    publish(inputs.output, fill)
+    return reports[0]
