@@ -9,12 +9,12 @@ from typing import Any
 from rescorer.errors import FormatError, InvalidList
 from rescorer.evaluation.comparison.baselines import FIRST_PASS
 from rescorer.evaluation.comparison.rankings import order_by_decision, order_by_first_pass
-from rescorer.evaluation.comparison.results import Result, judge_rows
 from rescorer.evaluation.comparison.row import build_row
 from rescorer.evaluation.comparison.scored_lists import score_lists
-from rescorer.evaluation.comparison.significance import Significance
 from rescorer.evaluation.comparison.systems import Comparison
 from rescorer.evaluation.figures import gain_to_dict
+from rescorer.evaluation.significance.gains import Significance
+from rescorer.evaluation.significance.results import Result, judge_rows
 from rescorer.evaluation.statistics.bootstrap import Gain
 from rescorer.pipeline import Rescorer
 from rescorer.types import NBestList, Weights

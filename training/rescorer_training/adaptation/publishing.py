@@ -12,9 +12,12 @@ from typing import Any
 from rescorer.bundle import TEXT, WEIGHTS, Bundle
 from rescorer.bundle.manifest import list_model_files
 from rescorer.score_combination import weights_to_dict
+from rescorer.types import Weights
 from rescorer_training.adaptation.ngram import AdaptedNgram
 
 NGRAM_FILE = "model.arpa.gz"
+DEFAULT = "default"
+"""The weights set that every bundle has."""
 
 
 def copy_models(
@@ -45,17 +48,24 @@ def copy_models(
 def write_settings(bundle: Bundle, shares: Mapping[str, float], folder: Path) -> list[str]:
     """Write the normaliser and the weights sets; the sets keep all values except those of the models.
 
-    λ become ``shares`` in each set that has λ. Confidences and held-out error rates were measured with the
-    models of the source, so they are left out.
+    λ become ``shares`` in each set that has λ. What was learnt with the models of the source is left out:
+    rerankers, sets other than ``default`` that use them, confidences, and held-out error rates.
 
     Returns:
-        The names of the sets that lost confidences or error rates.
+        The names of the sets from which something was left out.
     """
     shutil.copyfile(bundle.files.path / TEXT, folder / TEXT)
     (folder / WEIGHTS).mkdir()
     for name, weights in bundle.weights.items():
+        if weights.rerankers and name != DEFAULT:
+            continue
         mixture = shares if weights.mixture else {}
-        adapted = replace(weights, mixture=mixture, calibration=None, held_out={})
+        adapted = replace(weights, mixture=mixture, calibration=None, held_out={}, rerankers={})
         text = json.dumps(weights_to_dict(adapted), indent=2)
         (folder / WEIGHTS / f"{name}.json").write_text(text + "\n", encoding="utf-8")
-    return [name for name, weights in bundle.weights.items() if weights.calibration or weights.held_out]
+    return [name for name, weights in bundle.weights.items() if depends_on_models(weights)]
+
+
+def depends_on_models(weights: Weights) -> bool:
+    """Whether weights have something that was learnt with the models of their bundle, other than λ."""
+    return bool(weights.calibration or weights.held_out or weights.rerankers)

@@ -85,7 +85,7 @@ class AdaptationReport:
     texts: Mapping[str, MeasuredText]
     """What was measured on the ``domain`` and on the ``general`` text."""
     stale_weights: Sequence[str]
-    """Weights sets that lost confidences or held-out error rates, which other models do not have."""
+    """Weights sets that lost what was learnt with the models of the source, as from ``write_settings``."""
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to JSON data, as the manifest has it; pairs are before and after."""

@@ -179,8 +179,8 @@ def describe_models(report: AdaptationReport) -> Iterator[str]:
     if report.stale_weights:
         names = ", ".join(report.stale_weights)
         yield (
-            f"weights {names}: left out confidences and held-out error rates, which were measured with the "
-            "models of the source; `rescorer tune` and `rescorer calibrate` make new ones"
+            f"weights {names}: left out confidences, held-out error rates and rerankers, which belong to the "
+            "models of the source; train, tune and calibrate again"
         )
 
 

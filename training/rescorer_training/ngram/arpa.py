@@ -68,9 +68,9 @@ def write_arpa(path: Path, model: Sequence[NGramTable], vocabulary: Sequence[str
 
 
 def open_output(path: Path) -> BinaryIO:
-    """Open a file for writing, through gzip if its name ends in ``.gz``."""
+    """Open a file for writing, through gzip if its name ends in ``.gz``; without the time in its header."""
     if path.suffix == ".gz":
-        return cast(BinaryIO, gzip.open(path, "wb", compresslevel=GZIP_LEVEL))
+        return cast(BinaryIO, gzip.GzipFile(path, "wb", compresslevel=GZIP_LEVEL, mtime=0))
     return open(path, "wb")
 
 
