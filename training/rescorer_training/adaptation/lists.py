@@ -28,7 +28,7 @@ class ListComparison:
     results: Sequence[Result]
     """The first pass, before and after, with intervals."""
     gain: Gain
-    """Of the adapted bundle over the bundle."""
+    """By how much the adapted bundle has a lower error rate than the bundle."""
     unit: str
     """What the bootstrap drew: ``list`` or ``group``."""
     n_units: int

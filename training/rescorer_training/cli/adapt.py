@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,10 +13,10 @@ from rich.console import RenderableType
 
 from rescorer.bundle import read_bundle
 from rescorer.cli.options.dataclass_options import expand_options
-from rescorer.cli.options.lists import ListInputOptions
+from rescorer.cli.options.lists import ListInputOptions, Lists
 from rescorer.cli.options.scoring import ReferenceOption, collect_lists, make_list_reader
 from rescorer.cli.options.weights import WeightOptions, check_streams
-from rescorer.cli.output import SEE_JSON, Rejections
+from rescorer.cli.output import Rejections
 from rescorer.cli.render.tables import FoldingTable, print_out
 from rescorer.errors import ConfigError
 from rescorer.evaluation.figures import (
@@ -29,12 +30,14 @@ from rescorer.evaluation.figures import (
     format_percent,
     format_signed,
 )
+from rescorer.types import NBestList, Weights
 from rescorer_training.cli.options import DeviceOption, JsonOption, ThreadsOption
 from rescorer_training.neural.options import TrainingOptions
 
 if TYPE_CHECKING:
     from rescorer_training.adaptation.lists import ListComparison
     from rescorer_training.adaptation.report import AdaptationReport, Change
+    from rescorer_training.adaptation.run import AdaptationInputs
 
 BATCH_WORDS, WARMUP_STEPS, PATIENCE = 1024, 20, 2
 """Small batches and a short warm-up, because the text of a domain is small."""
@@ -91,8 +94,6 @@ def adapt(
     they are, so tune them afterwards if there are lists.
     """
     # deferred, because importing torch takes seconds
-    from rescorer.pipeline import Rescorer
-    from rescorer_training.adaptation.lists import compare_bundles
     from rescorer_training.adaptation.run import AdaptationInputs, adapt_bundle, check_output
 
     for path in (text, valid, general):
@@ -101,35 +102,54 @@ def adapt(
     source = read_bundle(bundle)
     target = output or Path(f"{source.name}-{text.name.split('.')[0]}") / "1"
     check_output(target)
-    rejected = Rejections()
-    nbest, weights = [], None
+    scorable = None
     if lists:
-        nbest = collect_lists(make_list_reader(reference, list_options)(lists), rejected)
         weights = weight_options.resolve(source.weights)
-        check_streams(nbest, weights, list_options.streams)
+        scorable = ListsToRank.read(make_list_reader(reference, list_options)(lists), weights, list_options)
     options = TrainingOptions(
         epochs, batch_words=BATCH_WORDS, learning_rate=learning_rate, warmup_steps=WARMUP_STEPS,
         patience=PATIENCE, schedule="plateau", seed=seed,
     )  # fmt: skip
     inputs = AdaptationInputs(source.folder, text, target, valid, general, device, threads)
     report = adapt_bundle(inputs, options)
-    compared = None
-    if weights:
-        compared = compare_bundles(
-            Rescorer.load(source.folder, device), Rescorer.load(target, device), nbest, weights
-        )
-        for error in compared.rejected:
-            rejected.add(error)
-        rejected.report(SEE_JSON)
+    compared = scorable.compare(inputs) if scorable else None
     if as_json:
         facts = {"bundle": str(target), **report.to_dict()}
-        if compared:
-            facts["error_rates"] = {**compared.to_dict(), "rejected_lists": rejected.reasons}
+        facts |= {"error_rates": compared.to_dict()} if compared else {}
         typer.echo(json.dumps(facts, indent=2, ensure_ascii=False))
         return
     print_report(report, target)
-    if compared and weights:
-        print_out("", *describe_lists(compared, weights.name))
+    if compared and scorable:
+        print_out("", *describe_lists(compared, scorable.weights.name))
+
+
+@dataclass(frozen=True)
+class ListsToRank:
+    """Lists to rank by both bundles, and the weights to do it by."""
+
+    lists: Sequence[NBestList]
+    weights: Weights
+    rejected: Rejections
+
+    @classmethod
+    def read(cls, lists: Lists, weights: Weights, options: ListInputOptions) -> ListsToRank:
+        """Read the lists; raises ConfigError if they do not have the streams of the weights."""
+        rejected = Rejections()
+        good = collect_lists(lists, rejected)
+        check_streams(good, weights, options.streams)
+        return cls(good, weights, rejected)
+
+    def compare(self, inputs: AdaptationInputs) -> ListComparison:
+        """Rank the lists by the bundle and by the adapted one; report rejected lists on stderr."""
+        from rescorer.pipeline import Rescorer
+        from rescorer_training.adaptation.lists import compare_bundles
+
+        bundles = (Rescorer.load(folder, inputs.device) for folder in (inputs.bundle, inputs.output))
+        compared = compare_bundles(*bundles, self.lists, self.weights)
+        for error in compared.rejected:
+            self.rejected.add(error)
+        self.rejected.report()
+        return compared
 
 
 def print_report(report: AdaptationReport, target: Path) -> None:
