@@ -144,8 +144,8 @@ class ListsToRank:
         from rescorer.pipeline import Rescorer
         from rescorer_training.adaptation.lists import compare_bundles
 
-        bundles = (Rescorer.load(folder, inputs.device) for folder in (inputs.bundle, inputs.output))
-        compared = compare_bundles(*bundles, self.lists, self.weights)
+        before, after = (Rescorer.load(folder, inputs.device) for folder in (inputs.bundle, inputs.output))
+        compared = compare_bundles(before, after, self.lists, self.weights)
         for error in compared.rejected:
             self.rejected.add(error)
         self.rejected.report()
