@@ -7,47 +7,30 @@ is computed once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import pairwise
 from typing import Literal
 
 import numpy as np
 
 from rescorer.decision.bayes_risk import expected_errors
-from rescorer.decision.confusion_network import MIN_POSTERIOR, build_network
 from rescorer.errors import ConfigError, did_you_mean, quote
-from rescorer.ranking import best_first, posteriors
+from rescorer.reranking.list_view import ListView
+from rescorer.reranking.slots import index_slots
 from rescorer.score_combination import OOV, WORDS
-from rescorer.trie import Words
 
 MAX_FEATURES = 256
 MAX_TEMPERATURE = 1e6
 MAX_OVERLAP_ORDER = 5
-
-
-@dataclass(frozen=True)
-class ListView:
-    """What the features of a list are computed from."""
-
-    components: Mapping[str, np.ndarray]
-    """(H,) float64 by name: streams and language models in nats, and the counts ``words`` and ``oov``."""
-    words: Sequence[Words]
-    """Canonical words of each hypothesis."""
-    context: Words
-    """Canonical words of what was said before."""
-    totals: np.ndarray
-    """(H,) float64, totals in nats under the reranker's base weights."""
-
-    @cached_property
-    def n_words(self) -> np.ndarray:
-        """Number of words, but at least 1, (H,) float64."""
-        return np.maximum(self.components[WORDS], 1.0)
+MAX_CODE = 1 << 62
+"""Largest code of an n-gram."""
 
 
 Argument = Literal["", "component", "temperature", "order"]
+Cost = Literal["H", "H · N", "H² · N", "H · N²"]
 Compute = Callable[[ListView, Sequence[str]], np.ndarray]
+Reduce = Callable[[ListView, np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +43,7 @@ class FeatureKind:
     """What follows the colon; nothing if empty."""
     unit: str
     description: str
-    cost: str
+    cost: Cost
     """Order of the time that all features of the kind take together, for H hypotheses of N words."""
 
 
@@ -134,85 +117,92 @@ def _scores_per_word(view: ListView, names: Sequence[str]) -> np.ndarray:
     return _scores(view, names) / view.n_words[:, None]
 
 
-def _tempered(view: ListView, temperatures: Sequence[str]) -> np.ndarray:
-    """Posteriors of the base totals at each temperature, (H, T)."""
-    return np.stack([posteriors(view.totals, float(t)) for t in temperatures], axis=1)
+def _posteriors(view: ListView, temperatures: Sequence[str]) -> np.ndarray:
+    return view.posteriors(temperatures)
 
 
 def _distances(view: ListView, temperatures: Sequence[str]) -> np.ndarray:
-    return expected_errors(view.words, _tempered(view, temperatures))
+    return expected_errors(view.words, view.posteriors(temperatures))
 
 
-def _word_posteriors(view: ListView, temperatures: Sequence[str], reduce: np.ufunc) -> np.ndarray:
-    """Reduce, per hypothesis, the posteriors of its words anywhere in the list, (H, T); 0 without words."""
-    shares = _tempered(view, temperatures)
-    ids: dict[str, int] = {}
-    codes = np.array(
-        [ids.setdefault(word, len(ids)) for words in view.words for word in words], dtype=np.int64
-    )
-    lengths = np.array([len(words) for words in view.words])
-    rows = np.repeat(np.arange(len(lengths)), lengths)
-    # a word that a hypothesis has twice counts once
-    pairs = np.unique(rows * len(ids) + codes) if len(ids) else codes
-    result = np.zeros(shares.shape)
-    filled = np.flatnonzero(lengths)
-    begins = (np.cumsum(lengths) - lengths)[filled]
-    for column, share in enumerate(shares.T):
-        masses = np.bincount(pairs % max(len(ids), 1), weights=share[pairs // max(len(ids), 1)], minlength=1)
-        if len(filled):
-            result[filled, column] = reduce.reduceat(masses[codes], begins)
-    return result / np.maximum(lengths, 1)[:, None] if reduce is np.add else result
+def _word_posteriors(view: ListView, temperatures: Sequence[str], reduce: Reduce) -> np.ndarray:
+    """Reduce, per hypothesis, the posteriors of its words anywhere in the list, (H, T)."""
+    rows, codes = view.word_keys
+    n = len(view.vocabulary)
+    columns = []
+    for shares in view.posteriors(temperatures).T:
+        masses = np.bincount(codes, weights=shares[rows], minlength=n)
+        columns.append(reduce(view, masses[view.codes]))
+    return np.stack(columns, axis=1)
 
 
-def _slot_posteriors(view: ListView, temperatures: Sequence[str], reduce: Callable[..., float]) -> np.ndarray:
-    """Reduce, per hypothesis, the posteriors of its words in their slots, (H, T); 0 without words."""
-    order = best_first(view.totals)
-    result = np.zeros((len(view.words), len(temperatures)))
-    for column, shares in enumerate(_tempered(view, temperatures).T):
-        network = build_network(
-            [view.words[i] for i in order], np.maximum(shares[order], MIN_POSTERIOR).tolist()
-        )
-        for row, words in enumerate(view.words):
-            result[row, column] = reduce(network.word_posteriors(words)) if words else 0.0
-    return result
+def _slot_posteriors(view: ListView, temperatures: Sequence[str], reduce: Reduce) -> np.ndarray:
+    """Reduce, per hypothesis, the posteriors of its words in their slots, (H, T)."""
+    index = view.remember("slots", index_slots)
+    columns = []
+    for shares in view.posteriors(temperatures).T:
+        masses = np.bincount(index, weights=shares[view.rows])
+        columns.append(reduce(view, masses[index]))
+    return np.stack(columns, axis=1)
+
+
+def _characters(view: ListView, _: Sequence[str]) -> np.ndarray:
+    lengths = np.fromiter(map(len, view.vocabulary), np.int64, len(view.vocabulary))
+    return view.sum_rows(lengths[view.codes])[:, None]
 
 
 def _copies(view: ListView, _: Sequence[str]) -> np.ndarray:
-    counts: dict[Words, int] = {}
-    for words in view.words:
-        counts[words] = counts.get(words, 0) + 1
+    counts = Counter(view.words)
     return np.log([counts[words] for words in view.words])[:, None]
 
 
 def _repeats(view: ListView, _: Sequence[str]) -> np.ndarray:
-    return np.array([_count_repeats(words) for words in view.words], dtype=np.float64)[:, None]
-
-
-def _count_repeats(words: Words) -> int:
-    """Number of words and of word pairs that follow directly upon themselves."""
-    singles = sum(a == b for a, b in pairwise(words))
-    pairs = sum(words[i : i + 2] == words[i + 2 : i + 4] for i in range(len(words) - 3))
-    return singles + pairs
+    """Words, and pairs of words, that directly follow upon themselves."""
+    codes, rows = view.codes, view.rows
+    same_row, same = rows[1:] == rows[:-1], codes[1:] == codes[:-1]
+    counts = view.sum_rows((same_row & same).astype(np.float64), rows[:-1])
+    again = codes[2:] == codes[:-2]
+    pairs = again[:-1] & again[1:] & (rows[3:] == rows[:-3])
+    return (counts + view.sum_rows(pairs.astype(np.float64), rows[: len(pairs)]))[:, None]
 
 
 def _overlap(view: ListView, orders: Sequence[str]) -> np.ndarray:
-    result = np.zeros((len(view.words), len(orders)))
-    for column, order in enumerate(map(int, orders)):
-        before = set(_ngrams(view.context, order))
-        for row, words in enumerate(view.words):
-            result[row, column] = sum(ngram in before for ngram in _ngrams(words, order))
-    return result
+    columns = []
+    for order in map(int, orders):
+        n_ngrams = max(len(view.codes) - order + 1, 0)
+        rows = view.rows[:n_ngrams]
+        inside = rows == view.rows[order - 1 :]
+        found = np.isin(*code_ngrams(view.codes, view.context_codes, order))
+        columns.append(view.sum_rows((found & inside).astype(np.float64), rows))
+    return np.stack(columns, axis=1)
 
 
-def _ngrams(words: Words, order: int) -> list[Words]:
-    return [words[i : i + order] for i in range(len(words) - order + 1)]
+def code_ngrams(one: np.ndarray, other: np.ndarray, order: int) -> tuple[np.ndarray, np.ndarray]:
+    """Code the n-grams of two sequences as integers, the same for equal ones.
+
+    Args:
+        one: (N,) int64, codes of words, at least −1.
+        other: (M,) likewise.
+
+    Returns:
+        (N − order + 1,) and (M − order + 1,) int64, or empty ones.
+    """
+    n, m = max(len(one) - order + 1, 0), max(len(other) - order + 1, 0)
+    words = np.concatenate((one, other)) + 1
+    base = int(words.max(initial=0)) + 1
+    codes = np.concatenate((words[:n], words[len(one) : len(one) + m]))
+    for k in range(1, order):
+        if int(codes.max(initial=0)) >= MAX_CODE // base:
+            codes = np.unique(codes, return_inverse=True)[1]
+        codes = codes * base + np.concatenate((words[k : k + n], words[len(one) + k : len(one) + k + m]))
+    return codes[:n], codes[n:]
 
 
 def _column(compute: Callable[[ListView], np.ndarray]) -> Compute:
     return lambda view, _: compute(view)[:, None]
 
 
-def _reduced(compute: Callable[..., np.ndarray], reduce: Callable[..., float]) -> Compute:
+def _reduced(compute: Callable[..., np.ndarray], reduce: Reduce) -> Compute:
     return lambda view, arguments: compute(view, arguments, reduce)
 
 
@@ -226,8 +216,7 @@ FEATURE_KINDS: dict[str, FeatureKind] = {
     ),
     "words": FeatureKind(_column(lambda view: view.components[WORDS]), "", "words", "number of words", "H"),
     "characters": FeatureKind(
-        _column(lambda view: np.array([sum(map(len, words)) for words in view.words], dtype=np.float64)),
-        "", "characters", "length of the words without spaces", "H · N",
+        _characters, "", "characters", "length of the words without spaces", "H · N",
     ),
     "oov": FeatureKind(_column(lambda view: view.components[OOV]), "", "words", "unknown words", "H"),
     "empty": FeatureKind(
@@ -242,25 +231,28 @@ FEATURE_KINDS: dict[str, FeatureKind] = {
         "first in the input; leaks the same", "H",
     ),
     "posterior": FeatureKind(
-        _tempered, "temperature", "probability", "softmax of the base totals at temperature T", "H"
+        _posteriors, "temperature", "probability", "softmax of the base totals at temperature T", "H"
     ),
     "distance": FeatureKind(
         _distances, "temperature", "words",
         "expected word errors if the truth is in the list, by the posteriors at temperature T", "H² · N",
     ),
     "word_mean": FeatureKind(
-        _reduced(_word_posteriors, np.add), "temperature", "probability",
+        _reduced(_word_posteriors, ListView.mean_per_row), "temperature", "probability",
         "mean posterior, at temperature T, of the hypotheses that contain a word", "H · N",
     ),
     "word_least": FeatureKind(
-        _reduced(_word_posteriors, np.minimum), "temperature", "probability", "the least of them", "H · N"
+        _reduced(_word_posteriors, ListView.least_per_row), "temperature", "probability",
+        "the least of them", "H · N",
     ),
     "slot_mean": FeatureKind(
-        _reduced(_slot_posteriors, np.mean), "temperature", "probability",
-        "mean posterior of the words in their slots of the confusion network at temperature T", "H · N²",
+        _reduced(_slot_posteriors, ListView.mean_per_row), "temperature", "probability",
+        "mean posterior of the words in their places, aligned with the best hypothesis, at temperature T",
+        "H · N²",
     ),
     "slot_least": FeatureKind(
-        _reduced(_slot_posteriors, np.min), "temperature", "probability", "the least such posterior", "H · N²"
+        _reduced(_slot_posteriors, ListView.least_per_row), "temperature", "probability",
+        "the least of them", "H · N²",
     ),
     "copies": FeatureKind(_copies, "", "log", "log of the number of hypotheses with the same words", "H · N"),
     "repeats": FeatureKind(

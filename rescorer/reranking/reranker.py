@@ -16,12 +16,12 @@ from rescorer.errors import ConfigError, LimitExceeded, quote
 from rescorer.ranking import MAX_TOTAL
 from rescorer.reranking.features import (
     MAX_FEATURES,
-    ListView,
     centre_features,
     check_feature,
     feature_matrix,
     needed_components,
 )
+from rescorer.reranking.list_view import ListView
 from rescorer.score_combination import OOV, RERANKER, totals
 from rescorer.trie import Words
 from rescorer.types import Weights

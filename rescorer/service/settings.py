@@ -112,10 +112,10 @@ class ServiceSettings(BaseSettings):
     list share from their start count once, so that ordinary lists may be several times as long. The default
     takes one core with the starter bundle about half a minute."""
     max_decision_steps: int = Field(100_000_000, ge=1)
-    """Maximum work of the decision rules per message, in comparisons of a word of a hypothesis with up to 64
-    words of another. In a confusion network, a word counts as 2,000 and more, and every hypothesis as 400 per
-    word of the longest. The default allows for minimum Bayes risk of 2,000 hypotheses of 40 words, and takes
-    one core about a second, or several if long hypotheses have nothing in common."""
+    """Maximum work of the decision rules and rerankers per message, in comparisons of a word of a hypothesis
+    with up to 64 words of another. In a confusion network, a word counts as 2,000 and more, and every
+    hypothesis as 400 per word of the longest. The default allows for minimum Bayes risk of 2,000 hypotheses
+    of 40 words, and takes one core about a second, or several if long hypotheses have nothing in common."""
     max_name_chars: int = Field(1000, ge=1)
     """Maximum number of characters of a list's id and of the names of streams, weights and models. Answers
     repeat the names of streams for every hypothesis."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rapidfuzz.distance import Levenshtein
 
 from rescorer.errors import ConfigError
-from rescorer.ranking import posteriors
+from rescorer.ranking import best_first, posteriors
 from rescorer.reranking.features import FEATURE_KINDS, check_feature
 from rescorer.reranking.reranker import Ensemble, Reranker, linear_ensemble
 from rescorer.types import Weights
@@ -35,8 +35,10 @@ def lists(draw):
 
 
 def slow_features(components, words, context):
-    """Each feature by its definition, hypothesis by hypothesis; slot posteriors have tests of their own."""
+    """Each feature by its definition, hypothesis by hypothesis."""
     total = components["acoustic"] + 0.5 * components["lm"]
+    pivot = words[best_first(total)[0]]
+    places = [find_places(pivot, hypothesis) for hypothesis in words]
     rows = []
     for i, hypothesis in enumerate(words):
 
@@ -48,6 +50,12 @@ def slow_features(components, words, context):
             p = posteriors(total, t)
             have = [sum(p[j] for j, other in enumerate(words) if word in other) for word in hypothesis]
             return have or [0.0]
+
+        def in_place(t, hypothesis=hypothesis, own=places[i]):
+            p = posteriors(total, t)
+            pairs = zip(own, hypothesis, strict=True)
+            others = [set(zip(where, other, strict=True)) for where, other in zip(places, words, strict=True)]
+            return [sum(p[j] for j, other in enumerate(others) if pair in other) for pair in pairs] or [0.0]
 
         repeats = sum(a == b for a, b in pairwise(hypothesis))
         repeats += sum(
@@ -61,11 +69,23 @@ def slow_features(components, words, context):
             "log_rank": np.log(i + 1),
             "first": i == 0, "posterior:2": posteriors(total, 2)[i], "distance:1": distance(1),
             "distance:3": distance(3), "word_mean:1": np.mean(in_list(1)), "word_least:2": min(in_list(2)),
+            "slot_mean:1": np.mean(in_place(1)), "slot_least:1": min(in_place(1)),
             "copies": np.log(words.count(hypothesis)), "repeats": repeats,
             "overlap:1": sum(word in context for word in hypothesis),
             "overlap:2": sum(pair in pairs for pair in pairwise(hypothesis)),
         })  # fmt: skip
     return {name: np.array([row[name] for row in rows], dtype=float) for name in rows[0]}
+
+
+def find_places(pivot, hypothesis):
+    """The place of each word: an index of the pivot, or how many words were inserted before one so far."""
+    places = []
+    for tag, begin, end, *target in Levenshtein.opcodes(pivot, hypothesis):
+        if tag == "insert":
+            places += [(begin, k) for k in range(1, target[1] - target[0] + 1)]
+        elif tag != "delete":
+            places += range(begin, end)
+    return places
 
 
 @given(lists())

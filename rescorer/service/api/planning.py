@@ -84,7 +84,9 @@ def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: Service
             return error
 
     lists, tokens = limit_words([prepare(message) for message in request.lists], settings.max_request_words)
-    lists, steps = limit_decision_steps(lists, decision, settings.max_decision_steps)
+    lists, steps = limit_decision_steps(
+        lists, decision, ranker.used_rerankers(weights), settings.max_decision_steps
+    )
     decision_tokens = steps // STEPS_PER_TOKEN
     if decision.kind == "confusion_network":  # reads the times of words, which may be most of a request
         decision_tokens += request.ByteSize() // BYTES_PER_TOKEN

@@ -1,13 +1,15 @@
-"""Bound the work of a prepared request: its words to score, and the steps of its decision rule."""
+"""Bound the work of a prepared request: its words to score, and the steps of deciding and of rerankers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from rescorer.batching import count_distinct
-from rescorer.decision.rules import estimate_steps
+from rescorer.decision import rules
 from rescorer.errors import InputError, LimitExceeded
 from rescorer.list_ranker import PreparedList
+from rescorer.reranking import work
+from rescorer.reranking.reranker import Reranker
 from rescorer.types import DecisionRule
 
 
@@ -39,25 +41,34 @@ def limit_words(
 
 
 def limit_decision_steps(
-    lists: Sequence[PreparedList | InputError], decision: DecisionRule, limit: int
+    lists: Sequence[PreparedList | InputError],
+    decision: DecisionRule,
+    rerankers: Sequence[Reranker],
+    limit: int,
 ) -> tuple[tuple[PreparedList | InputError, ...], int]:
     """Return the lists, with an error in place of each that takes too long to decide, and the steps of all.
+
+    Args:
+        rerankers: those whose scores are in the totals.
 
     Raises:
         LimitExceeded: If the lists take too long together, although none does alone.
     """
     total, limited = 0, list[PreparedList | InputError]()
+    names = " and ".join([decision.kind, *(reranker.component for reranker in rerankers)])
+    advice = "send fewer hypotheses"
+    if decision.kind != "maximum":
+        advice = f"use the rule maximum, or {advice}"
+    expected = f"expected at most {limit} (max_decision_steps); {advice}"
     for index, prepared in enumerate(lists):
-        steps = estimate_steps(decision, prepared.words) if isinstance(prepared, PreparedList) else 0
-        expected = (
-            f"expected at most {limit} (max_decision_steps); use the rule maximum, or send fewer hypotheses"
-        )
+        steps = 0
+        if isinstance(prepared, PreparedList):
+            steps = rules.estimate_steps(decision, prepared.words)
+            steps += sum(work.estimate_steps(one, prepared.words, prepared.context) for one in rerankers)
         if steps > limit:
-            prepared = LimitExceeded(f"{decision.kind} takes {steps} steps; {expected}", field="hypotheses")
+            prepared = LimitExceeded(f"{names} takes {steps} steps; {expected}", field="hypotheses")
         elif total + steps > limit:
-            what = (
-                f"{decision.kind} of the first {index + 1} of {len(lists)} lists takes {total + steps} steps"
-            )
+            what = f"{names} of the first {index + 1} of {len(lists)} lists takes {total + steps} steps"
             raise LimitExceeded(f"{what}; {expected} per message", field=f"lists[{index}]")
         else:
             total += steps

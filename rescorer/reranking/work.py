@@ -1,0 +1,48 @@
+"""Estimate the work of a reranker before it is done, in units of ``distances.count_steps``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rescorer.decision.distances import count_steps
+from rescorer.reranking.features import FEATURE_KINDS
+from rescorer.reranking.reranker import Reranker
+from rescorer.reranking.slots import count_slot_steps
+from rescorer.trie import Words
+
+STEPS_PER_WORD = 25
+"""Time that a word takes in features whose cost is H · N, such as looking up its code."""
+STEPS_PER_ALIGNMENT = 1500
+"""Least time of aligning one hypothesis with another."""
+STEPS_PER_FEATURE = 2000
+"""Time that a feature takes for any list."""
+STEPS_PER_VALUE = 5
+"""Time of computing a feature of a hypothesis from numbers that are known, at each temperature."""
+PRODUCTS_PER_STEP = 2
+"""Products of a network that take as long as a step."""
+PRODUCTS_PER_UNIT = 20
+"""Products that take as long as the hyperbolic tangent of a hidden unit."""
+
+
+def estimate_steps(reranker: Reranker, words: Sequence[Words], context: Words) -> int:
+    """Estimate the work of scoring a list, as an upper bound for hypotheses that differ everywhere.
+
+    Args:
+        words: canonical words of each hypothesis.
+        context: canonical words of what was said before.
+    """
+    lengths = np.fromiter(map(len, words), np.int64, len(words))
+    costs = [FEATURE_KINDS[feature.partition(":")[0]].cost for feature in reranker.features]
+    n_words, n_rows = int(lengths.sum()), len(words)
+    steps = len(costs) * (STEPS_PER_FEATURE + n_rows * STEPS_PER_VALUE)
+    if any("N" in cost for cost in costs):
+        steps += (n_words + len(context)) * STEPS_PER_WORD * (1 + costs.count("H · N"))
+    if (n_temperatures := costs.count("H² · N")) > 0:
+        steps += count_steps(lengths.tolist()) + n_rows * n_rows * n_temperatures // PRODUCTS_PER_STEP
+    if (n_slots := costs.count("H · N²")) > 0:
+        steps += count_slot_steps(lengths) + n_rows * STEPS_PER_ALIGNMENT + n_words * STEPS_PER_WORD * n_slots
+    members, inputs, units = reranker.ensemble.hidden.shape
+    products = n_rows * (inputs + members * units * (inputs + PRODUCTS_PER_UNIT))
+    return steps + products // PRODUCTS_PER_STEP
