@@ -30,10 +30,11 @@ def count_changes(pairs: Iterable[tuple[Alignment, Alignment]]) -> Changes:
     changes = Changes()
     for before, after in pairs:
         right_before, right_after = _find_right_words(before), _find_right_words(after)
-        for key in right_before.keys() & right_after.keys():
-            if right_before[key] != right_after[key]:
+        for key, was_right in right_before.items():  # in the order of the text, unlike a set of keys
+            is_right = right_after.get(key, was_right)
+            if is_right != was_right:
                 word, _ = key
-                (changes.fixed if right_after[key] else changes.broken)[word] += 1
+                (changes.fixed if is_right else changes.broken)[word] += 1
         inserted_before, inserted_after = _count_insertions(before), _count_insertions(after)
         changes.insertions_removed.update(inserted_before - inserted_after)
         changes.insertions_added.update(inserted_after - inserted_before)

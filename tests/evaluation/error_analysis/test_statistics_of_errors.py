@@ -52,6 +52,12 @@ def test_changes_of_different_readings_compare_common_words():
     assert (dict(changes.fixed), dict(changes.broken)) == ({"cat": 1}, {})
 
 
+def test_words_of_equal_count_stand_in_the_order_of_the_text():
+    words = tuple("hgfedcba")
+    changes = count_changes([(align_tokens(words, ("x",) * 8), align_tokens(words, words))])
+    assert tuple(word for word, _ in changes.fixed.most_common()) == words
+
+
 @given(triples)
 def test_parts_by_word_add_up(texts):
     pairs = align_pairs(texts)
