@@ -14,7 +14,7 @@ from rescorer.lm.checkpoint import save_model
 from rescorer.model_loading import load_bundle_models
 from rescorer.pipeline import Rescorer
 from rescorer.text import Normaliser
-from rescorer_training.adaptation.report import MixedModels, measure_texts
+from rescorer_training.adaptation.report import JudgedText, MixedModels, measure_texts
 from rescorer_training.cli import main
 from rescorer_training.neural.postprocess import find_precision
 from tests.support.domain_text import write_domain_lists, write_domain_text
@@ -193,8 +193,9 @@ def test_perplexities_before_and_after_are_over_the_same_words(bundle, text):
     models = load_bundle_models(read_bundle(bundle))
     ngram = {"ngram": models["ngram"]}
     before, after = MixedModels(ngram, {"ngram": 1.0}), MixedModels(models, {"ngram": 0.5, "neural": 0.5})
-    measured = measure_texts(before, after, {"domain": ("domain.txt", text)}, Normaliser())["domain"]
     lines = text.read_text().splitlines()
+    judged = {"domain": JudgedText("domain.txt", list(map(Normaliser().normalise, lines)))}
+    measured = measure_texts(before, after, judged)["domain"]
     scores = Rescorer.load(bundle).score_text(lines)  # of a bundle that knows the same words
     log_prob = sum(sum(score.log_probs["ngram"]) for score in scores)
     n_tokens = sum(len(line.split()) + 1 for line in lines)
@@ -214,6 +215,8 @@ def test_perplexities_before_and_after_are_over_the_same_words(bundle, text):
         (("--text", "foreign.txt"), "100 % of its words are unknown to tiny/1"),
         (("--valid", "domain.txt"), "is the text to learn from"),
         (("--lists", "lists.jsonl", "-w", "acustic=1"), "need the stream 'acustic'"),
+        (("--lists", "bare.jsonl", "-w", "acoustic=0"), "no list has a reference"),
+        (("--general", "empty.txt"), "the general text empty.txt has no words"),
         (("--epochs", "0"), "epochs is 0; expected at least 1"),
     ],
 )
@@ -223,6 +226,8 @@ def test_errors_come_before_any_work(run, ngram_bundle, text, tmp_path, monkeypa
     (tmp_path / "short.txt").write_text("the cat\n" * 3)
     (tmp_path / "foreign.txt").write_text("le chat dort\n" * 150)
     write_domain_lists(tmp_path / "lists.jsonl", text)
+    (tmp_path / "empty.txt").write_text("\n")
+    (tmp_path / "bare.jsonl").write_text('{"id": "1", "hypotheses": ["the cat"]}\n')
     code, _, err = run("adapt", ngram_bundle, "--text", "domain.txt", *arguments, command=main)
     assert code == 2
     assert message in err

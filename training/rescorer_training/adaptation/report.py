@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from rescorer.lm.base import LanguageModel
 from rescorer.lm.vocabulary_alignment import align_vocabularies
 from rescorer.score_combination import MIXTURE
-from rescorer.text import Normaliser
+from rescorer.trie import Words
 from rescorer_training.adaptation.network import AdaptedNetwork
 from rescorer_training.adaptation.ngram import AdaptedNgram
 from rescorer_training.adaptation.text import DomainText
-from rescorer_training.data.corpus import read_sentences
 from rescorer_training.evaluation.perplexity import measure
 from rescorer_training.evaluation.token_scores import score_tokens
 
@@ -70,8 +68,8 @@ class MeasuredText:
 
 
 @dataclass(frozen=True)
-class AdaptationReport:
-    """What was done to a bundle, and what it changed."""
+class AdaptedModels:
+    """The adapted models, and what they were made from."""
 
     source: str
     """Name and version of the bundle that was adapted."""
@@ -80,6 +78,13 @@ class AdaptationReport:
     ngram: AdaptedNgram
     networks: Mapping[str, AdaptedNetwork]
     """By the name of the model."""
+
+
+@dataclass(frozen=True)
+class AdaptationReport:
+    """What was done to a bundle, and what it changed."""
+
+    adapted: AdaptedModels
     shares: Mapping[str, Change]
     """Interpolation weight λ of each model in the mixture."""
     texts: Mapping[str, MeasuredText]
@@ -89,18 +94,28 @@ class AdaptationReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to JSON data, as the manifest has it; pairs are before and after."""
+        adapted = self.adapted
         return {
-            "source": self.source,
-            "text": self.text.name,
-            "sentences": self.text.n_sentences,
-            "words": self.text.n_words,
-            "seed": self.seed,
-            "ngram": self.ngram.to_dict(),
-            "networks": {name: network.to_dict() for name, network in self.networks.items()},
+            "source": adapted.source,
+            "text": adapted.text.name,
+            "sentences": adapted.text.n_sentences,
+            "words": adapted.text.n_words,
+            "seed": adapted.seed,
+            "ngram": adapted.ngram.to_dict(),
+            "networks": {name: network.to_dict() for name, network in adapted.networks.items()},
             "mixture": {name: change.to_list(4) for name, change in self.shares.items()},
             "texts": {name: text.to_dict() for name, text in self.texts.items()},
             "stale_weights": list(self.stale_weights),
         }
+
+
+@dataclass(frozen=True)
+class JudgedText:
+    """A text to measure perplexities on."""
+
+    file: str
+    """Name to report."""
+    sentences: Sequence[Words]
 
 
 @dataclass(frozen=True)
@@ -112,32 +127,28 @@ class MixedModels:
 
 
 def measure_texts(
-    before: MixedModels, after: MixedModels, texts: Mapping[str, tuple[str, Path]], normaliser: Normaliser
+    before: MixedModels, after: MixedModels, texts: Mapping[str, JudgedText]
 ) -> dict[str, MeasuredText]:
     """Measure perplexities on each text.
 
     All models spread probability 1 over the same words: the bundle pays for the new words of the adapted one
     as for any word that it does not know, so that the perplexities are comparable.
-
-    Args:
-        texts: name to report and path of each text.
     """
     vocabulary = frozenset().union(*(model.vocabulary() for model in after.models.values()))
     align_vocabularies(list(before.models.values()), vocabulary)
     align_vocabularies(list(after.models.values()))
     measured: dict[str, MeasuredText] = {}
-    for name, (file, path) in texts.items():
-        sentences = list(read_sentences([path], normaliser))
+    for name, text in texts.items():
         perplexities: list[dict[str, float]] = []
         unknown: list[int] = []
         n_tokens = 0
         for label, mixed in ((BEFORE, before), (AFTER, after)):
-            scores = score_tokens(mixed.models, sentences, f"scoring {name} text, {label}")
+            scores = score_tokens(mixed.models, text.sentences, f"scoring {name} text, {label}")
             values = measure(scores, mixed.shares)
             perplexities.append({model: value.shared for model, value in values.models.items()})
             unknown.append(values.models[MIXTURE].n_unknown)
             n_tokens = values.n_tokens
-        measured[name] = MeasuredText(file, n_tokens, Change(*unknown), pair_up(*perplexities))
+        measured[name] = MeasuredText(text.file, n_tokens, Change(*unknown), pair_up(*perplexities))
     return measured
 
 

@@ -13,10 +13,18 @@ from rescorer.errors import ConfigError
 from rescorer.lm.base import LanguageModel
 from rescorer.model_loading import load_bundle_models
 from rescorer.safe_input.files import Folder
+from rescorer.text import Normaliser
 from rescorer_training.adaptation.network import AdaptedNetwork, adapt_network
-from rescorer_training.adaptation.ngram import AdaptedNgram, adapt_ngram
+from rescorer_training.adaptation.ngram import adapt_ngram
 from rescorer_training.adaptation.publishing import copy_models, write_settings
-from rescorer_training.adaptation.report import AdaptationReport, MixedModels, measure_texts, pair_up
+from rescorer_training.adaptation.report import (
+    AdaptationReport,
+    AdaptedModels,
+    JudgedText,
+    MixedModels,
+    measure_texts,
+    pair_up,
+)
 from rescorer_training.adaptation.text import DomainText, check_known, divide_text
 from rescorer_training.data.corpus import read_sentences
 from rescorer_training.evaluation.em_weights import fit_mixture
@@ -55,11 +63,13 @@ def adapt_bundle(inputs: AdaptationInputs, options: TrainingOptions) -> Adaptati
     with tempfile.TemporaryDirectory(prefix="rescorer-adapt-") as name:
         folder = Path(name)
         text = divide_text(inputs.text, inputs.validation, bundle.normaliser, options.seed, folder)
+        texts = read_judged_texts(inputs, text, bundle.normaliser)
         check_known(text, frozenset().union(*(model.vocabulary() for model in models.values())), bundle.label)
         print_status(f"{text.n_words:,} words in {text.n_sentences:,} sentences to learn from")
         ngram = adapt_ngram(bundle, text, folder)
         networks = adapt_networks(bundle, text, inputs, options, folder)
-        return publish_adapted(bundle, models, text, ngram, networks, inputs, options.seed)
+        adapted = AdaptedModels(bundle.label, text, options.seed, ngram, networks)
+        return publish_adapted(inputs, bundle, models, adapted, texts)
 
 
 def check_output(output: Path) -> None:
@@ -84,37 +94,49 @@ def adapt_networks(
     return networks
 
 
+def read_judged_texts(
+    inputs: AdaptationInputs, text: DomainText, normaliser: Normaliser
+) -> dict[str, JudgedText]:
+    """Read the texts to measure perplexities on; raises ConfigError if one has no words."""
+    files = {"domain": (text.held_out_name, text.judging)}
+    if inputs.general:
+        files["general"] = inputs.general.name, inputs.general
+    texts = {
+        name: JudgedText(file, tuple(read_sentences([path], normaliser)))
+        for name, (file, path) in files.items()
+    }
+    for name, judged in texts.items():
+        if not judged.sentences:
+            raise ConfigError(f"the {name} text {judged.file} has no words; expected one sentence per line")
+    return texts
+
+
 def publish_adapted(
+    inputs: AdaptationInputs,
     bundle: Bundle,
     before: Mapping[str, LanguageModel],
-    text: DomainText,
-    ngram: AdaptedNgram,
-    networks: Mapping[str, AdaptedNetwork],
-    inputs: AdaptationInputs,
-    seed: int,
+    adapted: AdaptedModels,
+    texts: Mapping[str, JudgedText],
 ) -> AdaptationReport:
     """Fit λ on held-out text, measure, and publish the bundle.
 
     Args:
         before: models of ``bundle``.
+        texts: texts to measure perplexities on, by name.
     """
     reports: list[AdaptationReport] = []
 
     def fill(partial: Path) -> dict[str, Any]:
-        entries = copy_models(bundle, ngram, {name: item.folder for name, item in networks.items()}, partial)
+        networks = {name: network.folder for name, network in adapted.networks.items()}
+        entries = copy_models(bundle, adapted.ngram, networks, partial)
         unfinished = replace(bundle, files=Folder(partial), manifest={"models": entries})
         after = load_bundle_models(unfinished, inputs.device)
-        fitting = list(read_sentences([text.fitting], bundle.normaliser))
+        fitting = list(read_sentences([adapted.text.fitting], bundle.normaliser))
         shares = fit_mixture(score_tokens(after, fitting, "fitting λ").log_probs)
         stale = write_settings(bundle, shares, partial)
         old_shares = bundle.weights["default"].mixture
-        texts = {"domain": (text.held_out_name, text.judging)}
-        if inputs.general:
-            texts["general"] = inputs.general.name, inputs.general
-        mixed = MixedModels(before, old_shares), MixedModels(after, shares)
-        measured = measure_texts(*mixed, texts, bundle.normaliser)
-        changes = pair_up(old_shares, shares)
-        reports.append(AdaptationReport(bundle.label, text, seed, ngram, networks, changes, measured, stale))
+        measured = measure_texts(MixedModels(before, old_shares), MixedModels(after, shares), texts)
+        reports.append(AdaptationReport(adapted, pair_up(old_shares, shares), measured, stale))
         return {
             "name": inputs.output.absolute().parent.name,
             "version": int(inputs.output.name),

@@ -18,7 +18,7 @@ from rescorer.cli.options.scoring import ReferenceOption, collect_lists, make_li
 from rescorer.cli.options.weights import WeightOptions, check_streams
 from rescorer.cli.output import Rejections
 from rescorer.cli.render.tables import FoldingTable, print_out
-from rescorer.errors import ConfigError
+from rescorer.errors import ConfigError, FormatError
 from rescorer.evaluation.figures import (
     UNKNOWN,
     describe_p,
@@ -105,7 +105,8 @@ def adapt(
     scorable = None
     if lists:
         weights = weight_options.resolve(source.weights)
-        scorable = ListsToRank.read(make_list_reader(reference, list_options)(lists), weights, list_options)
+        reader = make_list_reader(reference, list_options)
+        scorable = ListsToRank.read(lists, reader(lists), weights, list_options)
     options = TrainingOptions(
         epochs, batch_words=BATCH_WORDS, learning_rate=learning_rate, warmup_steps=WARMUP_STEPS,
         patience=PATIENCE, schedule="plateau", seed=seed,
@@ -132,10 +133,18 @@ class ListsToRank:
     rejected: Rejections
 
     @classmethod
-    def read(cls, lists: Lists, weights: Weights, options: ListInputOptions) -> ListsToRank:
-        """Read the lists; raises ConfigError if they do not have the streams of the weights."""
+    def read(cls, file: str, lists: Lists, weights: Weights, options: ListInputOptions) -> ListsToRank:
+        """Read the lists of a file.
+
+        Raises:
+            ConfigError: the lists do not have the streams of the weights.
+            FormatError: no list has a reference.
+        """
         rejected = Rejections()
         good = collect_lists(lists, rejected)
+        if not any(nbest.reference for nbest in good):
+            rejected.report()
+            raise FormatError("no list has a reference; give the references with --reference", file=file)
         check_streams(good, weights, options.streams)
         return cls(good, weights, rejected)
 
@@ -161,7 +170,7 @@ def print_report(report: AdaptationReport, target: Path) -> None:
             shares = report.shares.get(model, (None, None))
             table.add_row(model, *format_change(change), *(format_value(share, 4) for share in shares))
         print_out(table, "")
-    print_out(*describe_models(report), "", f"{target}: adapted from {report.source}")
+    print_out(*describe_models(report), "", f"{target}: adapted from {report.adapted.source}")
 
 
 def format_change(change: Change) -> tuple[str, str, str]:
@@ -178,14 +187,14 @@ def format_value(value: float | None, decimals: int) -> str:
 
 def describe_models(report: AdaptationReport) -> Iterator[str]:
     """Say of each model what was done to it."""
-    ngram, text = report.ngram, report.text
+    ngram, text = report.adapted.ngram, report.adapted.text
     yield f"learnt from {text.name}: {text.n_words:,} words in {text.n_sentences:,} sentences"
     if ngram.shares:
         shares = ", ".join(f"{name} {share:.4f}" for name, share in ngram.shares.items())
         yield f"{ngram.model}: interpolated with a {ngram.order}-gram of the text ({shares})"
     else:
         yield f"{ngram.model}: a {ngram.order}-gram of the text, a further model because {ngram.reason}"
-    for name, network in report.networks.items():
+    for name, network in report.adapted.networks.items():
         if network.is_improved:
             yield f"{name}: {network.epochs} epochs in {network.seconds / 60:.1f} min"
         else:
