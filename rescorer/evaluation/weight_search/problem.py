@@ -23,6 +23,8 @@ from rescorer.ranking import TIE_DECIMALS
 
 MAX_UNITS = 100.0
 """Distance in natural units from the start beyond which no weight is tried."""
+ROUNDING = 1e-12
+"""Relative size below which the spread of a component is a rounding error of zero."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +61,7 @@ class TuningProblem:
     bounds: np.ndarray
     """(K, 2) lowest and highest value of each weight; equal for weights that are fixed."""
     units: np.ndarray
-    """(K,) natural unit of each weight: it changes the totals of a list by about as much as they vary within
-    the list. 0 if the weight makes no difference in any list."""
+    """(K,) natural unit of each weight; see ``find_units``."""
     mixtures: MixtureChoices | None = None
     mixture: int = 0
     """Which choice of λ the components hold."""
@@ -167,10 +168,39 @@ def make_problem(
         if not low <= weight <= high:
             raise ConfigError(f"the start weight {name}={weight:g} is outside its bounds {low:g} to {high:g}")
     offsets = make_offsets(lengths)
-    spread = np.array([spread_per_list(row, offsets).mean() for row in components])
-    total_spread = float(spread_per_list(start @ components, offsets).mean()) or 1.0
-    is_used = spread > 1e-12 * np.maximum(np.abs(components).max(axis=1, initial=0.0), 1.0)
-    units = np.divide(total_spread, spread, out=np.zeros(k), where=is_used)
+    units = find_units(components, start @ components, offsets)
     near = np.stack([start - MAX_UNITS * units, start + MAX_UNITS * units], axis=1)
     limits = np.stack([np.maximum(limits[:, 0], near[:, 0]), np.minimum(limits[:, 1], near[:, 1])], axis=1)
     return TuningProblem(tuple(names), components, errors, offsets, start, limits, units, mixtures)
+
+
+def find_units(components: np.ndarray, totals: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """Find the natural unit of each weight: it changes the totals by about as much as they vary in a list.
+
+    Only lists in which a component differs between hypotheses count for its unit. The others say nothing about
+    the weight, so that they must not change how far it may move: otherwise a component that differs in few
+    lists, such as the number of unknown words, could take a huge weight at the price of a moderate one.
+
+    Args:
+        components: (K, H).
+        totals: (H,) under the weights that tuning starts from.
+        offsets: (L + 1,).
+
+    Returns:
+        (K,), 0 for a component that makes no difference in any list.
+    """
+    total_spread = _find_spread(totals, offsets)
+    units = np.zeros(len(components))
+    for k, row in enumerate(components):
+        spread = _find_spread(row, offsets)
+        differs = spread > 0
+        if differs.any():
+            units[k] = (total_spread[differs].mean() or 1.0) / spread[differs].mean()
+    return units
+
+
+def _find_spread(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """Standard deviation within each list, (L,), exactly 0 where it is a rounding error."""
+    spread = spread_per_list(values, offsets)
+    smallest = ROUNDING * max(np.abs(values).max(initial=0.0), 1.0)
+    return np.where(spread > smallest, spread, 0.0)

@@ -131,3 +131,31 @@ def test_rejects_invalid_input(lengths, start, bounds, message):
 def test_rejects_scores_that_are_not_finite():
     with pytest.raises(ConfigError, match="the component of 'am' is not finite"):
         make_problem(["am"], np.array([[np.nan, 0.0]]), [0, 1], [2], [1.0], [UNBOUNDED])
+
+
+@given(problems(n_weights=3), st.integers(1, 20))
+def test_lists_that_say_nothing_about_a_weight_do_not_change_its_unit(problem, n_added):
+    added = np.zeros((3, 2 * n_added))
+    added[0, ::2], added[1] = 5.0, 1.0  # the scale differs within these lists, the others do not
+    longer = make_problem(
+        problem.names,
+        np.concatenate([problem.components, added], axis=1),
+        np.concatenate([problem.errors, np.zeros(2 * n_added)]),
+        [*np.diff(problem.offsets), *[2] * n_added],
+        problem.start,
+        problem.bounds,
+    )
+    assert longer.units[1:] == pytest.approx(problem.units[1:])
+
+
+def test_a_weight_that_acts_in_few_lists_pays_for_a_large_value():
+    """Of 50 lists, one has an unknown word: a weight that saves its one error must not be huge."""
+    random = np.random.default_rng(1)
+    acoustic, unknown = random.normal(size=100), np.zeros(100)
+    acoustic[:2], unknown[0] = [1.0, 0.0], 1.0
+    errors = np.zeros(100)
+    errors[0] = 1
+    arrays = ["acoustic", "oov"], np.stack([acoustic, unknown]), errors, [2] * 50, [1.0, 0.0]
+    problem = make_problem(*arrays, [(1.0, 1.0), UNBOUNDED])
+    assert problem.units[1] == pytest.approx(1.0)
+    assert minimise_errors(problem, strength=0.1)[1] == pytest.approx(-2.0, abs=0.6)
