@@ -10,6 +10,7 @@ from rescorer.evaluation.comparison.scored_lists import ScoredList
 from rescorer.evaluation.error_rate.error_counts import count_errors
 from rescorer.evaluation.error_rate.oracle import ALL, EvaluatedList, Selection
 from rescorer.ranking import best_first
+from rescorer.types import Hypothesis, NBestList
 
 VOCABULARY = ["the", "cat", "sat", "on", "a", "mat", "and", "rug"]
 MODELS = ("ngram", "mixture")
@@ -31,8 +32,11 @@ def make_scored_list(
     components["oov"] = np.zeros(n_hypotheses)
     order = best_first(components["acoustic"]).tolist()
     evaluated = EvaluatedList(list_id, group, errors, errors[order[0]])
+    texts = tuple(Hypothesis(" ".join(hypothesis)) for hypothesis in words)
+    streams = {"acoustic": tuple(components["acoustic"].tolist())}
+    nbest = NBestList(list_id, texts, streams, reference=" ".join(reference), group=group)
     return ScoredList(
-        evaluated, " ".join(reference), components, words, order, components["acoustic"], selection
+        nbest, evaluated, " ".join(reference), components, words, order, components["acoustic"], selection
     )
 
 

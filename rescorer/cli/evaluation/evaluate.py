@@ -14,6 +14,7 @@ from rescorer.cli.options.analysis import AnalysisOptions
 from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.options.evaluation import EvaluationOptions
 from rescorer.cli.options.models import DeviceOption
+from rescorer.cli.options.score_cache import CacheOptions
 from rescorer.cli.options.scoring import ReferenceOption
 from rescorer.cli.output import SOME_REJECTED
 from rescorer.cli.render.evaluation.alignments import print_alignments
@@ -21,7 +22,6 @@ from rescorer.cli.render.evaluation.comparison import export_rows, print_evaluat
 from rescorer.cli.render.evaluation.error_analysis import print_errors
 from rescorer.cli.render.evaluation.error_rates import warn_if_worse
 from rescorer.cli.render.exports import ExportOption, check_export
-from rescorer.pipeline import Rescorer
 
 
 @expand_options
@@ -43,7 +43,9 @@ def evaluate(
     ] = None,
     tune: Annotated[
         bool,
-        typer.Option("--tune", help="With --bundle: add rows with LM and word weights tuned on other folds."),
+        typer.Option(
+            "--tune", help="With --bundle: add rows with weights tuned on other folds, as by `rescorer tune`."
+        ),
     ] = False,
     options: EvaluationOptions,
     analysis: AnalysisOptions,
@@ -53,6 +55,7 @@ def evaluate(
     own_lists: Annotated[
         bool, typer.Option("--own-lists", help="With several files: add rows for all lists of each.")
     ] = False,
+    cache: CacheOptions,
     device: DeviceOption = "cpu",
     export: ExportOption = None,
     as_json: Annotated[
@@ -68,8 +71,9 @@ def evaluate(
     the word weight only. A verdict says whether the models gain more than the best of these, beyond chance;
     intervals of 95 % are drawn by group where groups are known.
 
-    Rows marked "tuned" are cross-validated: the weights for a list are tuned on lists of other groups, or
-    without groups on other fifths of the ids, with other references. Several files are compared on the lists
+    Rows marked "tuned" are cross-validated: the weights for a list, those of `rescorer tune`, are tuned
+    without its fold: on lists of other groups, or without groups of other ids, with other references. The
+    models' scores are cached. Several files are compared on the lists
     that all of them have.
     """
     check_bundle_options(bundle, tune, options)
@@ -78,7 +82,7 @@ def evaluate(
         files,
         options,
         reference=reference,
-        rescorer=Rescorer.load(bundle, device) if bundle else None,
+        rescorer=cache.load_rescorer(bundle, device) if bundle else None,
         with_tuning=tune,
     ).evaluation
     evaluation.compare(own_lists)

@@ -17,12 +17,12 @@ from rescorer.cli.evaluation.run import Run, check_bundle_options, evaluate_file
 from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.options.evaluation import EvaluationOptions
 from rescorer.cli.options.models import DeviceOption
+from rescorer.cli.options.score_cache import CacheOptions
 from rescorer.cli.options.scoring import ReferenceOption, choose_normaliser
 from rescorer.cli.output import SOME_REJECTED, check_output_path, shorten_names
 from rescorer.cli.render.tables import print_out
 from rescorer.errors import ConfigError, FormatError
 from rescorer.evaluation.comparison.systems import weights_by_system
-from rescorer.evaluation.comparison.tuned import choose_held_out_weights
 from rescorer.evaluation.report.build import MAX_UTTERANCES, ReportedFile, ReportSettings, build_report_data
 from rescorer.evaluation.report.data import ReportData
 from rescorer.evaluation.report.markdown import render_markdown
@@ -58,8 +58,8 @@ TuneOption = Annotated[
     bool,
     typer.Option(
         "--tune",
-        help="With --bundle: add rows with LM and word weights tuned on other folds, and show the spread "
-        "of these weights.",
+        help="With --bundle: add rows with weights tuned on other folds, as by `rescorer tune`, and show "
+        "the spread of these weights.",
     ),
 ]
 
@@ -104,6 +104,7 @@ def report(
     tune: TuneOption = False,
     options: EvaluationOptions,
     content: ContentOptions,
+    cache: CacheOptions,
     device: DeviceOption = "cpu",
 ) -> None:
     """Write a report: one page with tables, charts and aligned utterances, which needs no network.
@@ -117,7 +118,7 @@ def report(
     check_bundle_options(bundle, tune, options)
     for path in output:
         check_output_path("-o", path, WRITERS, inputs=[*files, *filter(None, [reference])])
-    rescorer = Rescorer.load(bundle, device) if bundle else None
+    rescorer = cache.load_rescorer(bundle, device) if bundle else None
     run = evaluate_files(
         files,
         options,
@@ -140,7 +141,7 @@ def report(
         max_utterances=content.max_utterances,
         system=content.system,
     )
-    reported = describe_files(run, rescorer, weights, tune)
+    reported = describe_files(run, rescorer, weights)
     data = build_report_data(reported, choose_normaliser(options.normaliser, rescorer).normalise, settings)
     for path in output:
         write(path, data)
@@ -156,9 +157,7 @@ def write(path: Path, data: ReportData) -> None:
     print_out(f"{path}: {data.lists:,} utterances, {len(data.systems)} rows, {size_kb:,.0f} kB")
 
 
-def describe_files(
-    run: Run, rescorer: Rescorer | None, weights: Weights | None, with_tuning: bool
-) -> list[ReportedFile]:
+def describe_files(run: Run, rescorer: Rescorer | None, weights: Weights | None) -> list[ReportedFile]:
     """Collect what a report needs about each evaluated file, under its shortest unique name."""
     parts, rejected = run.evaluation.parts, len(run.evaluation.rejected)
     files = []
@@ -167,7 +166,7 @@ def describe_files(
         notes = [warning[0].upper() + warning[1:]] if warning else []
         if part is parts[0] and rejected:
             notes.append(f"{rejected:,} list{' was' if rejected == 1 else 's were'} rejected")
-        files.append(_describe_file(name, part, rescorer, weights, with_tuning, notes))
+        files.append(_describe_file(name, part, rescorer, weights, notes))
     return files
 
 
@@ -176,11 +175,11 @@ def _describe_file(
     part: FileResults,
     rescorer: Rescorer | None,
     weights: Weights | None,
-    with_tuning: bool,
     notes: list[str],
 ) -> ReportedFile:
     if rescorer is None or weights is None:
         return ReportedFile(part.file, name, part.comparison, part.significance, notes=notes)
-    main = replace(list(weights_by_system(rescorer, weights).values())[-1], name=weights.name)
-    held_out = choose_held_out_weights(part.comparison.scored, main) if with_tuning else ()
+    system, main = list(weights_by_system(rescorer, weights).items())[-1]
+    main = replace(main, name=weights.name)
+    held_out = part.comparison.held_out.get(system, ())
     return ReportedFile(part.file, name, part.comparison, part.significance, main, held_out, notes)

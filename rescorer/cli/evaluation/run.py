@@ -143,5 +143,6 @@ class Run:
             systems=weights_by_system(rescorer, weights),
             with_tuning=with_tuning,
             word_only=drop_models(replace_by_base(weights, rerankers), self.first_pass),
+            rescorer=rescorer,
         )
         evaluation.add(file, scored, compare, rescorer.bundle.normaliser.normalise, unknown)

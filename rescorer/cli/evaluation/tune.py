@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -34,16 +33,15 @@ from rescorer.evaluation.comparison.rankings import (
     reorder,
     rerank,
 )
-from rescorer.evaluation.comparison.scored_lists import ScoredList, score_lists
+from rescorer.evaluation.comparison.scored_lists import score_lists
 from rescorer.evaluation.comparison.tuned import Tuning
 from rescorer.evaluation.error_rate.report import Report, build_report
 from rescorer.evaluation.tuning.fingerprint import fingerprint_list
-from rescorer.evaluation.tuning.parameters import DEFAULT_FREE, Parameters
+from rescorer.evaluation.tuning.parameters import DEFAULT_FREE
 from rescorer.evaluation.tuning.report import TuningReport
 from rescorer.formats.io.text_io import write_text
-from rescorer.pipeline import Rescorer
 from rescorer.score_combination import weights_to_dict
-from rescorer.types import NBestList, Weights
+from rescorer.types import Weights
 
 HELD_OUT = "held out"
 FREE_HELP = (
@@ -100,15 +98,16 @@ def tune(
     rejected.report(SEE_JSON)
     if not scored:
         raise FormatError("no list could be used for tuning", file=file)
-    used = find_scored(lists, scored)
-    tuning = start_tuning(rescorer, used, scored, start, [name.strip() for name in free.split(",")])
+    names = [name.strip() for name in free.split(",")]
+    tuning = Tuning(scored, start, names, score_mixtures(rescorer, scored, start, names))
     report = tuning.report()
-    rows = _report_rows(tuning, report)
+    rows = _report_rows(tuning)
     chosen = replace(report.decide(force), name=output.stem)
     is_tuned = report.judgement.is_better or force
     if is_tuned:
         tuned_with = {"merge": selection.merge, "drop_empty": selection.drop_empty}
-        chosen = replace(chosen, tuned_on=tuple(map(fingerprint_list, used)), tuned_with=tuned_with)
+        tuned_on = tuple(fingerprint_list(item.nbest) for item in scored)
+        chosen = replace(chosen, tuned_on=tuned_on, tuned_with=tuned_with)
     write_text(output, json.dumps(weights_to_dict(chosen), indent=2) + "\n")
     if as_json:
         _print_json(report, rows, is_tuned, rejected)
@@ -122,28 +121,7 @@ def tune(
         raise typer.Exit(SOME_REJECTED)
 
 
-def find_scored(lists: Sequence[NBestList], scored: Sequence[ScoredList]) -> list[NBestList]:
-    """The lists that were scored, in the same order; all others were rejected."""
-    ids = iter(lists)
-    return [next(nbest for nbest in ids if nbest.id == item.evaluated.id) for item in scored]
-
-
-def start_tuning(
-    rescorer: Rescorer,
-    lists: Sequence[NBestList],
-    scored: Sequence[ScoredList],
-    start: Weights,
-    free: Sequence[str],
-) -> Tuning:
-    """Set up the search, with the mixture's scores under other λ if these may change."""
-    parameters = Parameters.choose(start, free)
-    mixture = None
-    if parameters.tunes_mixture:
-        mixture = score_mixtures(rescorer, lists, parameters.models, parameters.choose_lambdas())
-    return Tuning(scored, start, free, mixture)
-
-
-def _report_rows(tuning: Tuning, report: TuningReport) -> dict[str, Report]:
+def _report_rows(tuning: Tuning) -> dict[str, Report]:
     scored = tuning.scored
     rows = {"first pass": build_report(rank_by_first_pass(item) for item in scored)}
     merges = scored[0].selection.merge and scored[0].first_pass_totals is not None
@@ -151,11 +129,10 @@ def _report_rows(tuning: Tuning, report: TuningReport) -> dict[str, Report]:
         rows[", ".join(["first pass", *selected])] = build_report(
             reorder(item.evaluated, order_selection_by_first_pass(item)) for item in scored
         )
-    held_out = zip(scored, tuning.held_out_weights(), strict=True)
     return rows | {
         "before tuning": build_report(rerank(item, tuning.start) for item in scored),
-        HELD_OUT: build_report(rerank(item, weights) for item, weights in held_out),
-        "tuned, on its own lists (optimistic)": build_report(rerank(item, report.tuned) for item in scored),
+        HELD_OUT: build_report(rerank(*pair) for pair in tuning.hold_out()),
+        "tuned, on its own lists (optimistic)": build_report(rerank(*pair) for pair in tuning.tuned),
     }
 
 

@@ -17,7 +17,7 @@ from rescorer.evaluation.comparison.rankings import (
 )
 from rescorer.evaluation.comparison.row import Row, build_row
 from rescorer.evaluation.comparison.scored_lists import ScoredList
-from rescorer.evaluation.comparison.tuned import choose_held_out_weights
+from rescorer.evaluation.comparison.tuned import Tuning
 from rescorer.evaluation.error_rate.oracle import Selection
 from rescorer.types import Weights
 
@@ -109,7 +109,6 @@ def _build_word_rows(scored: Sequence[ScoredList], word_only: Weights, with_tuni
     orders = (order_by_weights(item, word_only) for item in scored)
     rows = [build_row(WORD_ONLY, "baseline", scored, orders)]
     if with_tuning:
-        tuned = choose_held_out_weights(scored, word_only, free=("word",))
-        orders = (order_by_weights(*pair) for pair in zip(scored, tuned, strict=True))
+        orders = (order_by_weights(*pair) for pair in Tuning(scored, word_only, ("word",)).hold_out())
         rows.append(build_row(f"{WORD_ONLY}, {TUNED}", "baseline", scored, orders, held_out=True))
     return rows

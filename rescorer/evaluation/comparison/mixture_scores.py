@@ -6,25 +6,30 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from rescorer.evaluation.comparison.scored_lists import ScoredList
 from rescorer.evaluation.comparison.tuned import MixtureScores
+from rescorer.evaluation.tuning.parameters import DEFAULT_FREE, Parameters
 from rescorer.pipeline import Rescorer
-from rescorer.types import NBestList
+from rescorer.types import Weights
 
 
 def score_mixtures(
-    rescorer: Rescorer,
-    lists: Sequence[NBestList],
-    models: Sequence[str],
-    lambdas: Sequence[tuple[float, ...]],
-) -> MixtureScores:
-    """Mix the models' scores of every word under each choice of λ.
+    rescorer: Rescorer, scored: Sequence[ScoredList], weights: Weights, free: Sequence[str] = DEFAULT_FREE
+) -> MixtureScores | None:
+    """Mix the models' scores of every word under each choice of λ; None if tuning does not change the λ.
 
     Args:
-        lists: lists that can be scored.
-        models: the models that the λ belong to.
-        lambdas: one value per model, which sum to 1; those of the start come first.
+        weights: complete weights that tuning starts from.
+        free: names of the weights that may change; see ``Parameters.choose``.
+
+    Raises:
+        ConfigError: a name is unknown.
     """
-    choices = [dict(zip(models, shares, strict=True)) for shares in lambdas]
-    log_probs = rescorer.mixture_log_probs(lists, choices)
-    ends = np.cumsum([len(nbest.hypotheses) for nbest in lists])[:-1]
-    return MixtureScores(tuple(lambdas), np.split(log_probs, ends, axis=1))
+    parameters = Parameters.choose(weights, free)
+    if not parameters.tunes_mixture:
+        return None
+    lambdas = tuple(parameters.choose_lambdas())
+    choices = [dict(zip(parameters.models, shares, strict=True)) for shares in lambdas]
+    log_probs = rescorer.mixture_log_probs([item.nbest for item in scored], choices)
+    ends = np.cumsum([len(item.words) for item in scored])[:-1]
+    return MixtureScores(lambdas, np.split(log_probs, ends, axis=1))

@@ -28,6 +28,7 @@ from rescorer.types import MAXIMUM, NBestList, TextScore, Weights
 class ScoredList:
     """The errors and components of a list, both in input order."""
 
+    nbest: NBestList
     evaluated: EvaluatedList
     reference: str
     components: Mapping[str, np.ndarray]
@@ -111,7 +112,7 @@ def _count_lists(
         reference = nbest.reference or ""
         context = normalise(nbest.context)
         scored.append(
-            ScoredList(evaluated, reference, scores, words, order, first_totals, selection, context)
+            ScoredList(nbest, evaluated, reference, scores, words, order, first_totals, selection, context)
         )
     return scored, errors
 

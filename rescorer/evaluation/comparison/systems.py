@@ -9,6 +9,7 @@ import numpy as np
 
 from rescorer.errors import LimitExceeded
 from rescorer.evaluation.comparison.baselines import FIRST_PASS, TUNED, build_baselines
+from rescorer.evaluation.comparison.mixture_scores import score_mixtures
 from rescorer.evaluation.comparison.rankings import (
     order_by_errors,
     order_by_expected_errors,
@@ -18,7 +19,7 @@ from rescorer.evaluation.comparison.rankings import (
 )
 from rescorer.evaluation.comparison.row import Row, build_row
 from rescorer.evaluation.comparison.scored_lists import ScoredList
-from rescorer.evaluation.comparison.tuned import choose_held_out_weights
+from rescorer.evaluation.comparison.tuned import Tuning, WeightedList
 from rescorer.pipeline import Rescorer
 from rescorer.reranking.reranker import replace_by_base
 from rescorer.score_combination import MIXTURE
@@ -39,6 +40,8 @@ class Comparison:
     rows: list[Row]
     notes: list[str] = field(default_factory=list)
     """Remarks about rows that are missing."""
+    held_out: Mapping[str, Sequence[Weights]] = field(default_factory=dict)
+    """Weights of each list that were tuned without its fold, by name of the system."""
 
 
 def weights_by_system(rescorer: Rescorer, weights: Weights) -> dict[str, Weights]:
@@ -47,6 +50,7 @@ def weights_by_system(rescorer: Rescorer, weights: Weights) -> dict[str, Weights
     If the weights name rerankers, these rows use the base weights of the rerankers, and a last one the
     weights as they are.
     """
+    weights = rescorer.ranker.effective_weights(weights)
     rerankers = rescorer.ranker.used_rerankers(weights)
     plain = replace_by_base(weights, rerankers)
     scale = plain.lm.get(MIXTURE, 1.0)
@@ -64,6 +68,7 @@ def compare_systems(
     systems: Mapping[str, Weights],
     with_tuning: bool,
     word_only: Weights | None = None,
+    rescorer: Rescorer | None = None,
 ) -> Comparison:
     """Make the rows of the first pass, the baselines, each system, and the oracle.
 
@@ -71,21 +76,26 @@ def compare_systems(
         systems: weights by the name of the system.
         with_tuning: add a row per system, and for the word weight alone, with cross-validated weights.
         word_only: as in ``build_baselines``.
+        rescorer: mixes the models' scores, so that the λ of the mixture are tuned too; None keeps the λ.
     """
     baselines = build_baselines(scored, word_only, with_tuning=with_tuning)
     rows, notes = list(baselines.rows), list(baselines.notes)
+    held_out: dict[str, Sequence[Weights]] = {}
     for name, weights in systems.items():
-        by_list = [weights] * len(scored)
-        rows.append(_build_model_row(name, scored, by_list))
+        lists: Sequence[WeightedList] = [(item, weights) for item in scored]
+        rows.append(_build_model_row(name, lists))
         if with_tuning:
-            by_list = choose_held_out_weights(scored, _with_risk(weights))
-            rows.append(_build_model_row(f"{name}, {TUNED}", scored, by_list, held_out=True))
+            start = _with_risk(weights)
+            mixture = score_mixtures(rescorer, scored, start) if rescorer else None
+            lists = Tuning(scored, start, mixture=mixture).hold_out()
+            held_out[name] = [list_weights for _, list_weights in lists]
+            rows.append(_build_model_row(f"{name}, {TUNED}", lists, held_out=True))
     if systems:
         try:
-            rows.append(_build_risk_row(rows[-1], scored, by_list))
+            rows.append(_build_risk_row(rows[-1], lists))
         except LimitExceeded as error:
             notes.append(f"no row {RISK!r}: {error}")
-    return Comparison(scored, rows[0], [*rows, build_oracle(scored)], notes)
+    return Comparison(scored, rows[0], [*rows, build_oracle(scored)], notes, held_out)
 
 
 def _with_risk(weights: Weights) -> Weights:
@@ -95,18 +105,17 @@ def _with_risk(weights: Weights) -> Weights:
     return replace(weights, decision=DecisionRule("minimum_bayes_risk"))
 
 
-def _build_model_row(
-    name: str, scored: Sequence[ScoredList], weights: Sequence[Weights], *, held_out: bool = False
-) -> Row:
+def _build_model_row(name: str, lists: Sequence[WeightedList], *, held_out: bool = False) -> Row:
     """Rank each list by the weights for it."""
-    orders = (order_by_weights(*pair) for pair in zip(scored, weights, strict=True))
-    return build_row(name, "model", scored, orders, held_out=held_out)
+    orders = (order_by_weights(*pair) for pair in lists)
+    return build_row(name, "model", [item for item, _ in lists], orders, held_out=held_out)
 
 
-def _build_risk_row(row: Row, scored: Sequence[ScoredList], weights: Sequence[Weights]) -> Row:
+def _build_risk_row(row: Row, lists: Sequence[WeightedList]) -> Row:
     """Decide by minimum Bayes risk instead of the maximum, with the same weights as another row."""
-    orders = (order_by_expected_errors(*pair) for pair in zip(scored, weights, strict=True))
-    return build_row(f"{row.name}, {RISK}", "decision", scored, orders, held_out=row.held_out)
+    orders = (order_by_expected_errors(*pair) for pair in lists)
+    name = f"{row.name}, {RISK}"
+    return build_row(name, "decision", [item for item, _ in lists], orders, held_out=row.held_out)
 
 
 def compare_file(scored: Sequence[ScoredList], name: str) -> Comparison:

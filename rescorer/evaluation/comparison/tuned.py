@@ -10,7 +10,6 @@ import numpy as np
 
 from rescorer.evaluation.comparison.rankings import rerank
 from rescorer.evaluation.comparison.scored_lists import ScoredList
-from rescorer.evaluation.error_rate.oracle import EvaluatedList
 from rescorer.evaluation.tuning.flatness import find_flat_directions
 from rescorer.evaluation.tuning.folds import Folds, make_folds
 from rescorer.evaluation.tuning.judgement import judge
@@ -18,10 +17,13 @@ from rescorer.evaluation.tuning.nested import CrossValidation, cross_validate_pr
 from rescorer.evaluation.tuning.parameters import DEFAULT_FREE, Parameters, TuningList, build_problem
 from rescorer.evaluation.tuning.report import TuningReport, describe_weights
 from rescorer.evaluation.tuning.temperature import TEMPERATURES, BayesRiskErrors
-from rescorer.evaluation.weight_search.fitting import Solution
+from rescorer.evaluation.weight_search.fitting import Method, Solution
 from rescorer.evaluation.weight_search.problem import TuningProblem
 from rescorer.score_combination import MIXTURE, OOV, RERANKER, WORDS, totals
 from rescorer.types import Weights
+
+WeightedList = tuple[ScoredList, Weights]
+"""A list, and the weights that rank it; its mixture has their λ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,13 @@ class MixtureScores:
     """Choices of λ, one value per model; those of the start come first."""
     log_probs: Sequence[np.ndarray]
     """(G, N) of each list, for all its hypotheses."""
+
+    def apply(self, scored: Sequence[ScoredList], choice: int) -> list[ScoredList]:
+        """Replace the mixture's scores of the lists by those under one choice of λ."""
+        return [
+            replace(item, components={**item.components, MIXTURE: log_probs[choice]})
+            for item, log_probs in zip(scored, self.log_probs, strict=True)
+        ]
 
 
 class Tuning:
@@ -53,7 +62,7 @@ class Tuning:
         free: Sequence[str] = DEFAULT_FREE,
         mixture: MixtureScores | None = None,
     ) -> None:
-        self.scored, self.start = scored, weights
+        self.scored, self.start, self._mixture = scored, weights, mixture
         streams = find_streams(scored[0].components, weights) if "all" in free else ()
         self.parameters = Parameters.choose(weights, free, streams)
         self.folds: Folds = make_folds(
@@ -80,22 +89,32 @@ class Tuning:
         """The weights of each fold."""
         return [self._apply(fold.solution, fold.lists) for fold in self.cross_validation.folds]
 
-    def held_out_weights(self) -> list[Weights]:
-        """For each list, the weights that were fitted without its fold."""
-        by_list: dict[int, Weights] = {}
+    @cached_property
+    def fitted(self) -> tuple[Method, Solution]:
+        """The method, and what it finds on all lists."""
+        return fit_all(self.problem, self.folds)
+
+    @cached_property
+    def tuned(self) -> list[WeightedList]:
+        """All lists under the weights that they all tuned: their errors are optimistic."""
+        solution = self.fitted[1]
+        weights = self._apply(solution, np.array([], dtype=np.int64))
+        return [(item, weights) for item in self._mix(solution)]
+
+    def hold_out(self) -> list[WeightedList]:
+        """Each list under the weights that were fitted without its fold."""
+        by_list: dict[int, WeightedList] = {}
         for fold, weights in zip(self.cross_validation.folds, self.fold_weights, strict=True):
-            by_list |= dict.fromkeys(fold.lists.tolist(), weights)
+            mixed = self._mix(fold.solution)
+            by_list |= {index: (mixed[index], weights) for index in fold.lists.tolist()}
         return [by_list[index] for index in range(len(self.scored))]
 
     def report(self) -> TuningReport:
         """Fit weights on all lists, and judge the fitting on held-out ones."""
-        method, solution = fit_all(self.problem, self.folds)
-        tuned = self._apply(solution, np.array([], dtype=np.int64))
+        method, solution = self.fitted
+        tuned = self.tuned[0][1]
         before = [rerank(item, self.start).system for item in self.scored]
-        after = [
-            rerank(item, weights).system
-            for item, weights in zip(self.scored, self.held_out_weights(), strict=True)
-        ]
+        after = [rerank(*pair).system for pair in self.hold_out()]
         errors = np.array([[counts.errors for counts in system] for system in (before, after)])
         words = np.array([[counts.reference_words for counts in system] for system in (before, after)])
         flat, flattest = find_flat_directions(self.problem, solution)
@@ -111,6 +130,10 @@ class Tuning:
             folds=self.folds.describe(),
         )
 
+    def _mix(self, solution: Solution) -> Sequence[ScoredList]:
+        """All lists with the mixture's scores under the λ of a solution."""
+        return self._mixture.apply(self.scored, solution.mixture) if self._mixture else self.scored
+
     def _apply(self, solution: Solution, held_out: np.ndarray) -> Weights:
         """The weights of a solution; a temperature is chosen on the lists that are not held out."""
         weights = self.parameters.apply(solution, self.lambdas)
@@ -120,7 +143,7 @@ class Tuning:
         excluded = set(held_out.tolist())
         errors = sum(
             self._bayes_risk.count(index, totals(item.components, weights)[self._kept[index]], temperatures)
-            for index, item in enumerate(self.scored)
+            for index, item in enumerate(self._mix(solution))
             if index not in excluded
         )
         best = temperatures[int(np.argmin(errors))]
@@ -151,28 +174,3 @@ def make_tuning_list(scored: ScoredList, weights: Weights) -> tuple[TuningList, 
     components = {name: values[kept] for name, values in scored.components.items()}
     errors = np.array([scored.evaluated.hypotheses[i].errors for i in kept])
     return TuningList(components, errors, (merged - own)[kept] if scored.selection.merge else None), kept
-
-
-def tune_weights(scored: Sequence[ScoredList], weights: Weights) -> Weights:
-    """Tune ``weights`` on all lists; their errors on these same lists are optimistic."""
-    return Tuning(scored, weights).report().tuned
-
-
-def choose_held_out_weights(
-    scored: Sequence[ScoredList], weights: Weights, free: Sequence[str] = DEFAULT_FREE
-) -> list[Weights]:
-    """Tune ``weights`` for each list without the list's fold and without lists that have the same reference.
-
-    Args:
-        free: names of the weights that may change; the λ do not.
-
-    Raises:
-        ConfigError: a name is unknown, or there are too few lists.
-    """
-    return Tuning(scored, weights, free).held_out_weights()
-
-
-def cross_validate(scored: Sequence[ScoredList], weights: Weights) -> list[EvaluatedList]:
-    """Re-rank each list with the weights of ``choose_held_out_weights``."""
-    held_out = choose_held_out_weights(scored, weights)
-    return [rerank(item, list_weights) for item, list_weights in zip(scored, held_out, strict=True)]

@@ -177,9 +177,9 @@ def make_problem(
 def find_units(components: np.ndarray, totals: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """Find the natural unit of each weight: it changes the totals by about as much as they vary in a list.
 
-    Only lists in which a component differs between hypotheses count for its unit. The others say nothing about
-    the weight, so that they must not change how far it may move: otherwise a component that differs in few
-    lists, such as the number of unknown words, could take a huge weight at the price of a moderate one.
+    Only lists in which a component differs between hypotheses count for its unit. The others say nothing
+    about the weight, so that they must not change how far it may move: otherwise a component that differs in
+    few lists, such as the number of unknown words, could take a huge weight at the price of a moderate one.
 
     Args:
         components: (K, H).

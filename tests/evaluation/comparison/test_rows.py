@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from rescorer.evaluation.comparison.baselines import build_baselines, drop_models
+from rescorer.evaluation.comparison.rankings import rerank
 from rescorer.evaluation.comparison.scored_lists import ScoredList, count_lists
 from rescorer.evaluation.comparison.systems import compare_file, compare_rules, compare_systems
-from rescorer.evaluation.comparison.tuned import cross_validate
+from rescorer.evaluation.comparison.tuned import Tuning
 from rescorer.evaluation.error_rate.oracle import Selection
 from rescorer.evaluation.significance.gains import Significance, find_best_baseline
 from rescorer.evaluation.significance.results import judge_rows
@@ -121,7 +122,7 @@ def test_tunes_the_word_weight_alone():
     scored = score(lists)
     alone = drop_models(WEIGHTS)
     assert alone is not None
-    assert sum(item.system.errors for item in cross_validate(scored, alone)) == sum(range(12))
+    assert sum(rerank(*pair).system.errors for pair in Tuning(scored, alone).hold_out()) == sum(range(12))
     rows = errors_by_row(compare_systems(scored, {"ngram": WEIGHTS}, True, alone).rows)
     assert rows["word weight only, tuned"] == sum(range(12))
 
