@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 from tests.support.list_lines import GOOD, record, write
@@ -309,3 +310,19 @@ def test_tune_keeps_the_start_unless_forced(run, ngram_bundle, tmp_path):
         assert "--drop-empty" not in err
     code, _, err = run("tune", source, *start, "-o", output, "--free", "wrod")
     assert (code, "did you mean 'word'" in err) == (2, True)
+
+
+def test_evaluate_and_report_cache_scores(run, bundle, tmp_path):
+    source = write(tmp_path / "in.jsonl", *GOOD)
+    cache = tmp_path / "cache"
+    commands = ["evaluate", source, "--json"], ["report", source, "-o", tmp_path / "r.json"]
+    for command, *arguments in commands:
+        options = ["--bundle", bundle, "--cache", cache]
+        assert run(command, *arguments, *options, "--no-cache")[0] == 0
+        assert not cache.exists()
+        first = run(command, *arguments, *options)
+        files = {path: path.read_bytes() for path in cache.iterdir()}
+        assert files
+        assert run(command, *arguments, *options) == first
+        assert {path: path.read_bytes() for path in cache.iterdir()} == files
+        shutil.rmtree(cache)

@@ -1,0 +1,73 @@
+"""Weights tuned on scored lists, and how they are judged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from rescorer.evaluation.comparison.mixture_scores import score_mixtures
+from rescorer.evaluation.comparison.rankings import rerank
+from rescorer.evaluation.comparison.scored_lists import score_lists
+from rescorer.evaluation.comparison.systems import compare_systems, weights_by_system
+from rescorer.evaluation.comparison.tuned import MixtureScores, Tuning
+from rescorer.formats.nbest.jsonlines import read_lists
+from rescorer.pipeline import Rescorer
+from rescorer.types import NBestList, Weights
+from tests.support.scored_lists import make_scored_lists
+
+ROOT = Path(__file__).resolve().parents[3]
+START = Weights("start", {"acoustic": 1.0}, {"mixture": 1.0}, mixture={"good": 0.0, "bad": 1.0})
+
+
+def make_lists_of_two_mixtures():
+    """Lists whose mixture is right under the second λ, and wrong under that of the start."""
+    scored = make_scored_lists(30, n_groups=0)
+    errors = [np.array([counts.errors for counts in item.evaluated.hypotheses]) for item in scored]
+    log_probs = [np.stack([3.0 * wrong, -30.0 * wrong]) for wrong in errors]
+    scored = [
+        replace(item, components={**item.components, "mixture": scores[0]})
+        for item, scores in zip(scored, log_probs, strict=True)
+    ]
+    return scored, MixtureScores(((0.0, 1.0), (1.0, 0.0)), log_probs)
+
+
+def test_lists_are_judged_under_the_mixture_of_their_fold():
+    scored, mixture = make_lists_of_two_mixtures()
+    tuning = Tuning(scored, START, ("word", "mix"), mixture)
+    fewest = sum(min(counts.errors for counts in item.evaluated.hypotheses) for item in scored)
+    assert all(weights.mixture == {"good": 1.0, "bad": 0.0} for _, weights in tuning.hold_out())
+    for lists in (tuning.hold_out(), tuning.tuned):
+        assert sum(rerank(*pair).system.errors for pair in lists) == fewest
+    report = tuning.report()
+    assert report.judgement.rate < report.judgement.start_rate
+    assert report.judgement.is_better
+
+
+def test_without_other_mixtures_lists_stay_as_they_are():
+    scored, _ = make_lists_of_two_mixtures()
+    tuning = Tuning(scored, START, ("word",))
+    assert all(pair[0] is item for pair, item in zip(tuning.hold_out(), scored, strict=True))
+
+
+def keep_hypotheses(nbest: NBestList, n: int) -> NBestList:
+    streams = {name: values[:n] for name, values in nbest.streams.items()}
+    return replace(nbest, hypotheses=nbest.hypotheses[:n], streams=streams)
+
+
+def test_evaluation_tunes_the_mixture_as_tune_does():
+    starter = Rescorer.load(ROOT / "models" / "starter")
+    lists = [item for item in read_lists(ROOT / "demo" / "lists.jsonl.gz") if isinstance(item, NBestList)]
+    lists = [keep_hypotheses(item, 5) for item in lists[:8]]
+    weights = starter.ranker.effective_weights(starter.bundle.weights["pocketsphinx"])
+    scored, _ = score_lists(starter, lists, weights)
+    system = weights_by_system(starter, weights)["mixture"]
+    tuned = compare_systems(scored, {"mixture": system}, True, rescorer=starter)
+    tuning = Tuning(scored, system, mixture=score_mixtures(starter, scored, system))
+    assert [held_out.mixture for held_out in tuned.held_out["mixture"]] == [
+        held_out.mixture for _, held_out in tuning.hold_out()
+    ]
+    assert len(tuning.lambdas) > 1
+    alone = weights_by_system(starter, weights)["neural"]
+    assert score_mixtures(starter, scored, alone) is None
