@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from rescorer.evaluation.comparison.mixture_scores import score_mixtures
 from rescorer.evaluation.comparison.rankings import rerank
@@ -56,6 +57,7 @@ def keep_hypotheses(nbest: NBestList, n: int) -> NBestList:
     return replace(nbest, hypotheses=nbest.hypotheses[:n], streams=streams)
 
 
+@pytest.mark.slow
 def test_evaluation_tunes_the_mixture_as_tune_does():
     starter = Rescorer.load(ROOT / "models" / "starter")
     lists = [item for item in read_lists(ROOT / "demo" / "lists.jsonl.gz") if isinstance(item, NBestList)]
