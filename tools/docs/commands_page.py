@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import typer
@@ -38,12 +39,21 @@ def commands_page(program: str, app: typer.Typer) -> str:
     """Return one section per command: what it does, an example, its arguments and its options."""
     group: Any = typer.main.get_command(app)
     parts = [HEAD.format(program=program, summary=paragraphs(group.help)[0])]
-    parts += [section(program, name, command) for name, command in group.commands.items()]
+    parts += [section(program, name, command) for name, command in leaf_commands(group)]
     if group.epilog:
         parts.append(
             f"## Exit codes\n\n[Exit and status codes](codes.md) lists them.\n\n{as_text(group.epilog)}\n"
         )
     return "\n".join(part.rstrip("\n") + "\n" for part in parts)
+
+
+def leaf_commands(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the commands of a group with their full names, and those of groups in it."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from leaf_commands(command, f"{prefix}{name} ")
+        else:
+            yield f"{prefix}{name}", command
 
 
 def section(program: str, name: str, command: Any) -> str:

@@ -17,6 +17,7 @@ from rescorer_training.cli.bench import bench
 from rescorer_training.cli.bundle import bundle
 from rescorer_training.cli.complete import complete_command
 from rescorer_training.cli.interpolate import interpolate_command
+from rescorer_training.cli.lists import lists_app
 from rescorer_training.cli.neural import neural
 from rescorer_training.cli.ngram import NGramCommand, ngram
 from rescorer_training.cli.perplexity import perplexity_command
@@ -54,6 +55,7 @@ app.command("sample")(sample_command)
 app.command("quantise")(quantise_command)
 app.command("average")(average_command)
 app.command("complete")(complete_command)
+app.add_typer(lists_app, name="lists")
 
 ERROR_STATUS = 2
 """Exit status for invalid input or options, the same as the option parser's."""

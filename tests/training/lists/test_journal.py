@@ -1,0 +1,50 @@
+"""Check that finished work survives interruptions, and that runs with other settings are not mixed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rescorer.errors import ConfigError
+from rescorer_training.lists.journal import Journal
+
+
+def test_records_survive_a_cut_at_any_byte(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    with Journal(path, {"seed": 1}) as journal:
+        journal.add("a", [1])
+        before = path.stat().st_size
+        journal.add("b", "zwölf")
+    content = path.read_bytes()
+    for cut in range(before, len(content)):
+        path.write_bytes(content[:cut])
+        with Journal(path, {"seed": 1}) as journal:
+            assert journal.finished == {"a": [1]}
+            journal.add("b", "zwölf")
+        assert path.read_bytes() == content
+
+
+def test_a_cut_header_starts_anew(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    path.write_bytes(b'{"settings": {"se')
+    with Journal(path, {"seed": 1}) as journal:
+        assert journal.finished == {}
+        journal.add("a", 1)
+    with Journal(path, {"seed": 1}) as journal:
+        assert journal.finished == {"a": 1}
+
+
+def test_rejects_other_settings(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    with Journal(path, {"voices": ("x", "y")}):
+        pass
+    with Journal(path, {"voices": ("x", "y")}):
+        pass
+    with pytest.raises(ConfigError, match="an unfinished run has other settings"):
+        Journal(path, {"voices": ("x",)})
+
+
+def test_rejects_a_second_run_at_the_same_time(tmp_path: Path) -> None:
+    with Journal(tmp_path / "journal", {}), pytest.raises(ConfigError, match="another process is writing it"):
+        Journal(tmp_path / "journal", {})

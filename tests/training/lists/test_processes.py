@@ -1,0 +1,22 @@
+"""Check that tasks survive crashes and hangs of other tasks."""
+
+from __future__ import annotations
+
+from rescorer_training.lists.processes import TaskError, run_tasks
+from tests.support.fake_speech import make_square
+
+
+def test_tasks_fail_alone() -> None:
+    results = dict(run_tasks(make_square, [3, 0, 13, 4, -1, 5], 1, timeout_s=8.0))
+    assert {task: results[task] for task in (3, 4, 5)} == {3: 9, 4: 16, 5: 25}
+    assert results[13] == TaskError("unlucky")
+    assert results[0] == TaskError("the process crashed")
+    assert results[-1] == TaskError("took longer than 8 s")
+
+
+def test_several_processes_give_the_same_results() -> None:
+    assert dict(run_tasks(make_square, range(1, 12), 2, timeout_s=60.0)) == {n: n * n for n in range(1, 12)}
+
+
+def test_no_tasks_give_no_results() -> None:
+    assert list(run_tasks(make_square, [], 2, timeout_s=60.0)) == []

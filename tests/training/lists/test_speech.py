@@ -1,0 +1,81 @@
+"""Check lists made by speech with a fake synthesiser and recogniser: resumption, determinism, rejections."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from rescorer.formats.nbest.jsonlines import read_lists
+from rescorer.types import NBestList
+from rescorer_training.lists.speech import SpeechSettings, make_speech_lists
+from rescorer_training.lists.texts import Sentence
+from tests.support.fake_speech import CALLS, FakeRecogniser, install_flite
+
+TEXTS = ["a crash", "silence please", *(f"sentence number {chr(97 + i)}" for i in range(10))]
+SENTENCES = [Sentence(f"{number:016x}", tuple(text.split())) for number, text in enumerate(TEXTS)]
+SETTINGS = SpeechSettings(seed=1, depth=3, voices=("flite:slt", "flite:kal"))
+
+
+@pytest.fixture
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Install the fake synthesiser; return the file that counts recognitions."""
+    install_flite(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv(CALLS, str(tmp_path / "calls"))
+    return tmp_path / "calls"
+
+
+def make(output: Path, n_processes: int = 1, sentences: list[Sentence] = SENTENCES):
+    return make_speech_lists(
+        sentences, output, SETTINGS, FakeRecogniser, n_processes=n_processes, timeout_s=60.0
+    )
+
+
+def test_lists_do_not_depend_on_processes_and_record_voices(tmp_path: Path, calls: Path) -> None:
+    summary = make(tmp_path / "one.jsonl")
+    make(tmp_path / "two.jsonl", n_processes=2)
+    content = (tmp_path / "one.jsonl").read_text()
+    assert content == (tmp_path / "two.jsonl").read_text()
+    assert not list(tmp_path.glob("*.unfinished"))
+    lists = [item for item in read_lists(tmp_path / "one.jsonl") if isinstance(item, NBestList)]
+    assert len(lists) == summary.written
+    assert summary.rejected["flite failed with status 7"] == 1
+    assert summary.rejected["flite wrote no speech"] == 1
+    assert summary.written + summary.rejected.total() == len(SENTENCES)
+    for nbest in lists:
+        assert nbest.reference in TEXTS
+        assert set(nbest.streams) == {"acoustic", "lm"}
+        assert nbest.group == nbest.fields["voice"]
+        assert 0.8 <= nbest.fields["speed"] <= 1.25
+        assert abs(nbest.fields["pitch_semitones"]) <= 3
+        assert 12 <= nbest.fields["snr_db"] <= 35
+
+
+def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path: Path, calls: Path) -> None:
+    make(tmp_path / "whole.jsonl")
+    n_calls = len(calls.read_text().splitlines())
+    output = tmp_path / "parts.jsonl.gz"
+    folder = tmp_path / "parts.jsonl.gz.unfinished"
+    folder.mkdir()
+    # the state that a killed run leaves: some finished sentences, a line that was cut off, and a sound file
+    make(tmp_path / "first.jsonl", sentences=SENTENCES[:7])
+    (folder / "sounds").mkdir()
+    (folder / "sounds" / "left.wav").write_bytes(b"RIFF")
+    lines = [json.loads(line) for line in (tmp_path / "first.jsonl").read_text().splitlines()]
+    done = {line["id"].removeprefix("speech-"): line for line in lines}
+    settings = {"seed": 1, "depth": 3, "voices": list(SETTINGS.voices)}
+    records = [{"settings": settings}]
+    records += [
+        {"key": key, "value": {"list": json.dumps(line, separators=(",", ":"))}} for key, line in done.items()
+    ]
+    journal = "".join(f"{json.dumps(record)}\n" for record in records)
+    (folder / "lists.jsonl").write_text(journal + '{"key": "00000000000000')
+    calls.unlink()
+    make(output)
+    assert gzip.decompress(output.read_bytes()).decode() == (tmp_path / "whole.jsonl").read_text()
+    assert len(calls.read_text().splitlines()) == n_calls - len(done)
+    assert not folder.exists()
