@@ -178,7 +178,7 @@ def test_network_keeps_its_precision_and_stays_unless_it_improves(adapt, bundle,
     assert weights[0].read_bytes() == weights[1].read_bytes()
 
 
-def test_leaves_out_rerankers_and_weights_that_use_them(adapt, tmp_path):
+def test_leaves_out_rerankers_and_weights_that_use_them(adapt, text, tmp_path):
     source = add_tiny_rerankers(write_bundle(tmp_path, neural=False))
     assert {"linear", "mlp"} <= set(read_bundle(source).weights)
     _, facts, _ = adapt(source)
@@ -186,6 +186,11 @@ def test_leaves_out_rerankers_and_weights_that_use_them(adapt, tmp_path):
     assert list(adapted.weights) == ["default"]
     assert not adapted.rerankers
     assert facts["stale_weights"] == ["linear", "mlp"]
+    lists = write_domain_lists(tmp_path / "lists.jsonl", text)
+    arguments = ("--lists", lists, "--weights", "linear")
+    code, _, err = adapt(source, *arguments, output=tmp_path / "new" / "2")
+    assert code == 2
+    assert "weights 'linear' use the reranker linear, which an adapted bundle does not have" in err
 
 
 def test_perplexities_before_and_after_are_over_the_same_words(bundle, text):

@@ -137,9 +137,15 @@ class ListsToRank:
         """Read the lists of a file.
 
         Raises:
-            ConfigError: the lists do not have the streams of the weights.
+            ConfigError: the lists do not have the streams of the weights, or the weights use rerankers.
             FormatError: no list has a reference.
         """
+        if weights.rerankers:
+            names = ", ".join(weights.rerankers)
+            raise ConfigError(
+                f"weights {weights.name!r} use the reranker {names}, which an adapted bundle does not have; "
+                "choose others with --weights"
+            )
         rejected = Rejections()
         good = collect_lists(lists, rejected)
         if not any(nbest.reference for nbest in good):
