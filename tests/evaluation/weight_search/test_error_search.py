@@ -149,7 +149,7 @@ def test_lists_that_say_nothing_about_a_weight_do_not_change_its_unit(problem, n
 
 
 def test_a_weight_that_acts_in_few_lists_pays_for_a_large_value():
-    """Of 50 lists, one has an unknown word: a weight that saves its one error must not be huge."""
+    """One list in 50 has an unknown word: a weight that saves its only error must not be huge."""
     random = np.random.default_rng(1)
     acoustic, unknown = random.normal(size=100), np.zeros(100)
     acoustic[:2], unknown[0] = [1.0, 0.0], 1.0
