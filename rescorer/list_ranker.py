@@ -110,7 +110,11 @@ class ListRanker:
                 raise InvalidList(message, list_id=nbest.id, field=f'streams["{missing[0]}"]')
 
     def _find_missing_streams(self, nbest: NBestList, reranker: Reranker) -> list[str]:
-        return [n for n in reranker.needs if n not in self._reserved_names and n not in nbest.streams]
+        return [name for name in self.needed_streams(reranker) if name not in nbest.streams]
+
+    def needed_streams(self, reranker: Reranker) -> list[str]:
+        """The streams that a list must have for a reranker."""
+        return [name for name in reranker.needs if name not in self._reserved_names]
 
     def used_rerankers(self, weights: Weights) -> list[Reranker]:
         """The rerankers of the bundle to which weights give a weight other than 0."""

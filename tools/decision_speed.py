@@ -1,8 +1,9 @@
 """Measure the decision rules on fresh lists: ``python -m tools.decision_speed [--hypotheses 100 1000]``.
 
-Every repetition normalises a list that was not seen before, and decides it by minimum Bayes risk and
-by a confusion network, in one thread. Times are processor
-times, which other work on the machine distorts less. The slow twin is the textbook's dynamic programme in
+Every repetition normalises a list that was not seen before, and decides it by minimum Bayes risk, by a
+confusion network, and by rerankers: one that is linear in all features but the posteriors of words in their
+places, and an ensemble of perceptrons with all features. All run in one thread. Times are processor times,
+which other work on the machine distorts less. The slow twin is the textbook's dynamic programme in
 Python, which is measured on a share of the pairs.
 """
 
@@ -12,13 +13,18 @@ import argparse
 import random
 import statistics
 import time
+from collections.abc import Sequence
 
 import numpy as np
 
 from rescorer.decision.bayes_risk import expected_errors
 from rescorer.decision.confusion_network import build_network
 from rescorer.ranking import posteriors
+from rescorer.reranking.features import FEATURE_KINDS
+from rescorer.reranking.reranker import Ensemble, Reranker
 from rescorer.text import Normaliser
+from rescorer.trie import Words
+from rescorer.types import Weights
 
 N_PAIRS = 300
 """Pairs of hypotheses for which the slow twin is measured."""
@@ -47,11 +53,39 @@ def edit_distance(one: tuple[str, ...], other: tuple[str, ...]) -> int:
     return row[-1]
 
 
+def make_reranker(kinds: Sequence[str], n_hidden: int, n_members: int) -> Reranker:
+    """Make a reranker with random parameters, and features of some kinds at two temperatures each."""
+    arguments = {"": [""], "component": [":acoustic"], "temperature": [":1", ":4"], "order": [":1", ":2"]}
+    features = tuple(kind + text for kind in kinds for text in arguments[FEATURE_KINDS[kind].argument])
+    rng, n = np.random.default_rng(1), len(features)
+    ensemble = Ensemble(
+        rng.normal(size=(n_members, n)),
+        rng.normal(size=(n_members, n, n_hidden)),
+        rng.normal(size=(n_members, n_hidden)),
+        rng.normal(size=(n_members, n_hidden)),
+    )
+    base = Weights(streams={"acoustic": 1.0}, lm={})
+    return Reranker("speed", features, np.ones(n), base, ensemble)
+
+
+LINEAR = make_reranker([kind for kind in FEATURE_KINDS if not kind.startswith("slot")], 0, 1)
+PERCEPTRONS = make_reranker(list(FEATURE_KINDS), 32, 5)
+
+
+def time_reranker(reranker: Reranker, words: Sequence[Words], totals: np.ndarray) -> float:
+    """Processor time of scoring a list, in seconds."""
+    lengths = np.array([float(len(hypothesis)) for hypothesis in words])
+    components = {"acoustic": totals, "words": lengths, "oov": np.zeros(len(words))}
+    began = time.process_time()
+    reranker.score(components, words, words[0][:5])
+    return time.process_time() - began
+
+
 def measure(n_hypotheses: int, arguments: argparse.Namespace) -> str:
     """Return a row of the table: times, and the ratio of the slow twin's to that of minimum Bayes risk."""
     rng = random.Random(1)
     normalise = Normaliser().normalise
-    normalising_s, deciding_s, network_s = [], [], []
+    normalising_s, deciding_s, network_s, linear_s, perceptrons_s = [], [], [], [], []
     for _ in range(arguments.repetitions):
         texts = make_texts(rng, n_hypotheses, arguments.words, arguments.changes)
         totals = np.array([rng.gauss(-100, 5) for _ in texts])
@@ -64,15 +98,19 @@ def measure(n_hypotheses: int, arguments: argparse.Namespace) -> str:
         build_network(words, posteriors(totals, 2.0).tolist()).consensus()
         deciding_s.append(decided - normalised)
         network_s.append(time.process_time() - decided)
+        linear_s.append(time_reranker(LINEAR, words, totals))
+        perceptrons_s.append(time_reranker(PERCEPTRONS, words, totals))
     sequences = words if arguments.unit == "word" else [tuple("".join(hypothesis)) for hypothesis in words]
     began = time.process_time()
     for _ in range(N_PAIRS):
         edit_distance(rng.choice(sequences), rng.choice(sequences))
     slow_s = (time.process_time() - began) / N_PAIRS * n_hypotheses * (n_hypotheses - 1) / 2
-    medians = [statistics.median(times) for times in (normalising_s, network_s, deciding_s)]
-    columns = (*medians, max(deciding_s))
+    columns = [
+        statistics.median(times) for times in (normalising_s, network_s, linear_s, perceptrons_s, deciding_s)
+    ]
+    columns.append(max(deciding_s))
     milliseconds = " ".join(f"{seconds * 1e3:>12.2f}" for seconds in columns)
-    return f"{n_hypotheses:>10,} {milliseconds} {slow_s / medians[-1]:>12,.0f}"
+    return f"{n_hypotheses:>10,} {milliseconds} {slow_s / columns[-2]:>12,.0f}"
 
 
 def main() -> None:
@@ -83,7 +121,8 @@ def main() -> None:
     parser.add_argument("--unit", choices=["word", "character"], default="word")
     parser.add_argument("--repetitions", type=int, default=20)
     arguments = parser.parse_args()
-    print("hypotheses normalise ms   network ms       mbr ms mbr worst ms  slow twin ×")
+    names = ("normalise ms", "network ms", "linear ms", "mlp ms", "mbr ms", "mbr worst ms", "slow twin ×")
+    print("hypotheses " + " ".join(f"{name:>12}" for name in names))
     for n_hypotheses in arguments.hypotheses:
         print(measure(n_hypotheses, arguments), flush=True)
 

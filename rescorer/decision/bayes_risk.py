@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rescorer.decision.distances import code_list, distance_blocks
+from rescorer.decision.distances import CodedList, code_list, distance_blocks
 from rescorer.ranking import TIE_DECIMALS
 from rescorer.trie import Words
 from rescorer.types import ErrorUnit
@@ -33,7 +33,11 @@ def expected_errors(words: Sequence[Words], posteriors: np.ndarray, unit: ErrorU
     Raises:
         LimitExceeded: the list is too long to be compared, see ``distances.MAX_STEPS``.
     """
-    coded = code_list(words, unit)
+    return expected_distances(code_list(words, unit), posteriors)
+
+
+def expected_distances(coded: CodedList, posteriors: np.ndarray) -> np.ndarray:
+    """Like ``expected_errors``, for hypotheses that are coded already."""
     mass = np.zeros((len(coded.codes), *posteriors.shape[1:]))
     np.add.at(mass, coded.index, posteriors)
     risks = np.zeros_like(mass)

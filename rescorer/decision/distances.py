@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from typing import TypeVar
 
 import numpy as np
 from rapidfuzz.distance import Levenshtein
@@ -19,6 +20,7 @@ from rescorer.errors import LimitExceeded
 from rescorer.trie import Words
 from rescorer.types import ErrorUnit
 
+Text = TypeVar("Text", str, Words)
 MAX_STEPS = 1_000_000_000
 """Largest number of steps for one list; see ``count_steps``. A step takes 2 to 4 ns if hypotheses are
 similar, and up to 30 ns if they are long and have nothing in common.
@@ -67,10 +69,31 @@ def code_list(words: Sequence[Words], unit: ErrorUnit = "word") -> CodedList:
     Raises:
         LimitExceeded: the comparison would take more than ``MAX_STEPS``.
     """
-    texts: Sequence[Sequence[str]] = (
-        words if unit == "word" else ["".join(hypothesis) for hypothesis in words]
-    )
-    positions: dict[Sequence[str], int] = {}
+    if unit == "character":
+        return code_texts(["".join(hypothesis) for hypothesis in words], unit)
+    distinct, index = _find_distinct(words, unit)
+    characters: dict[str, str] = {}
+    for hypothesis in distinct:
+        for word in hypothesis:
+            if word not in characters:
+                characters[word] = chr(len(characters))
+    code = characters.__getitem__
+    return CodedList(tuple("".join(map(code, hypothesis)) for hypothesis in distinct), index)
+
+
+def code_texts(texts: Sequence[str], unit: ErrorUnit) -> CodedList:
+    """Prepare hypotheses whose tokens are characters already; ``unit`` names the tokens in errors.
+
+    Raises:
+        LimitExceeded: as in ``code_list``.
+    """
+    distinct, index = _find_distinct(texts, unit)
+    return CodedList(tuple(distinct), index)
+
+
+def _find_distinct(texts: Sequence[Text], unit: ErrorUnit) -> tuple[list[Text], np.ndarray]:
+    """The distinct texts, without what all have in common at either end, and the index of each text."""
+    positions: dict[Text, int] = {}
     index = np.array([positions.setdefault(text, len(positions)) for text in texts], dtype=np.int64)
     distinct = _strip_common_ends(list(positions))
     steps = count_steps(list(map(len, distinct)))
@@ -81,18 +104,10 @@ def code_list(words: Sequence[Words], unit: ErrorUnit = "word") -> CodedList:
             "the decision rule maximum",
             field="hypotheses",
         )
-    if unit == "character":
-        return CodedList(tuple(distinct), index)  # type: ignore[arg-type]  # strings already
-    characters: dict[str, str] = {}
-    for hypothesis in distinct:
-        for word in hypothesis:
-            if word not in characters:
-                characters[word] = chr(len(characters))
-    code = characters.__getitem__
-    return CodedList(tuple("".join(map(code, hypothesis)) for hypothesis in distinct), index)
+    return distinct, index
 
 
-def _strip_common_ends(texts: list[Sequence[str]]) -> list[Sequence[str]]:
+def _strip_common_ends(texts: list[Text]) -> list[Text]:
     """Remove the longest common prefix of all texts, then the longest common suffix of the rest."""
     n_first = _common_prefix_length(texts)
     rests = [text[n_first:] for text in texts]
@@ -100,7 +115,7 @@ def _strip_common_ends(texts: list[Sequence[str]]) -> list[Sequence[str]]:
     return [rest[: len(rest) - n_last] for rest in rests] if n_last else rests
 
 
-def _common_prefix_length(texts: Sequence[Sequence[str]]) -> int:
+def _common_prefix_length(texts: Sequence[Text]) -> int:
     """Length of the longest common prefix: that of the smallest and the largest text."""
     pairs = zip(min(texts, default=()), max(texts, default=()), strict=False)  # type: ignore[type-var]
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

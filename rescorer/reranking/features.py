@@ -14,7 +14,8 @@ from typing import Literal
 
 import numpy as np
 
-from rescorer.decision.bayes_risk import expected_errors
+from rescorer.decision.bayes_risk import expected_distances
+from rescorer.decision.distances import code_texts
 from rescorer.errors import ConfigError, did_you_mean, quote
 from rescorer.reranking.list_view import ListView
 from rescorer.reranking.slots import index_slots
@@ -122,7 +123,7 @@ def _posteriors(view: ListView, temperatures: Sequence[str]) -> np.ndarray:
 
 
 def _distances(view: ListView, temperatures: Sequence[str]) -> np.ndarray:
-    return expected_errors(view.words, view.posteriors(temperatures))
+    return expected_distances(code_texts(view.texts, "word"), view.posteriors(temperatures))
 
 
 def _word_posteriors(view: ListView, temperatures: Sequence[str], reduce: Reduce) -> np.ndarray:
@@ -152,8 +153,8 @@ def _characters(view: ListView, _: Sequence[str]) -> np.ndarray:
 
 
 def _copies(view: ListView, _: Sequence[str]) -> np.ndarray:
-    counts = Counter(view.words)
-    return np.log([counts[words] for words in view.words])[:, None]
+    counts = Counter(view.texts)
+    return np.log([counts[text] for text in view.texts])[:, None]
 
 
 def _repeats(view: ListView, _: Sequence[str]) -> np.ndarray:
@@ -168,12 +169,18 @@ def _repeats(view: ListView, _: Sequence[str]) -> np.ndarray:
 
 def _overlap(view: ListView, orders: Sequence[str]) -> np.ndarray:
     columns = []
+    is_said = np.zeros(len(view.vocabulary) + 1, dtype=bool)  # the last is for words of no hypothesis
+    is_said[view.context_codes] = True
+    words_said = is_said[view.codes]
     for order in map(int, orders):
         n_ngrams = max(len(view.codes) - order + 1, 0)
-        rows = view.rows[:n_ngrams]
-        inside = rows == view.rows[order - 1 :]
-        found = np.isin(*code_ngrams(view.codes, view.context_codes, order))
-        columns.append(view.sum_rows((found & inside).astype(np.float64), rows))
+        found = view.rows[:n_ngrams] == view.rows[order - 1 :]
+        for k in range(order):
+            found &= words_said[k : k + n_ngrams]
+        if order > 1:
+            ngrams, said = code_ngrams(view.codes, view.context_codes, order)
+            found[found] = np.isin(ngrams[found], said)
+        columns.append(np.bincount(view.rows[:n_ngrams][found], minlength=len(view.words)))
     return np.stack(columns, axis=1)
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
+from itertools import chain, pairwise
 
 import numpy as np
 
+from rescorer.errors import LimitExceeded
 from rescorer.ranking import posteriors
 from rescorer.score_combination import WORDS
 from rescorer.trie import Words
 
+MAX_CELLS = 1 << 24
+"""Largest table of hypotheses and words, in bytes; beyond, pairs are sorted."""
 UNKNOWN_CODE = -1
 """Code of the words of a context that no hypothesis has."""
 
@@ -51,6 +55,22 @@ class ListView:
         """Codes of the words of all hypotheses, one after another, (N,) int64."""
         words = map(self.vocabulary.__getitem__, chain.from_iterable(self.words))
         return np.fromiter(words, np.int64, int(self.lengths.sum()))
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """Each hypothesis with one character per word, whose number is the code of the word.
+
+        Raises:
+            LimitExceeded: there are more different words than characters.
+        """
+        if len(self.vocabulary) > sys.maxunicode:
+            raise LimitExceeded(
+                f"{len(self.vocabulary):,} different words; expected at most {sys.maxunicode:,}; send fewer "
+                "hypotheses",
+                field="hypotheses",
+            )
+        text = self.codes.astype("<u4").tobytes().decode("utf-32-le", "surrogatepass")
+        return [text[begin:end] for begin, end in pairwise(self.offsets.tolist())]
 
     @cached_property
     def context_codes(self) -> np.ndarray:
@@ -108,5 +128,10 @@ class ListView:
     def word_keys(self) -> tuple[np.ndarray, np.ndarray]:
         """Each pair of a hypothesis and a word that it has, once: rows and codes, (P,) int64 each."""
         n = max(len(self.vocabulary), 1)
-        keys = np.unique(self.rows * n + self.codes)
-        return keys // n, keys % n
+        keys = self.rows * n + self.codes
+        if len(self.words) * n > MAX_CELLS:
+            return np.divmod(np.unique(keys), n)
+        has_word = np.zeros((len(self.words), n), dtype=bool)
+        has_word.ravel()[keys] = True
+        rows, codes = np.nonzero(has_word)
+        return rows, codes

@@ -8,7 +8,8 @@ slots of others.
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import chain
+from typing import Any
 
 import numpy as np
 from rapidfuzz.distance import Levenshtein
@@ -18,9 +19,6 @@ from rescorer.errors import LimitExceeded
 from rescorer.ranking import best_first
 from rescorer.reranking.list_view import ListView
 
-MAX_CODES = 0x110000
-"""Largest number of different words, which are coded as characters."""
-
 
 def find_slots(view: ListView) -> np.ndarray:
     """Return the slot of every word of a list, (N,) int64.
@@ -28,19 +26,12 @@ def find_slots(view: ListView) -> np.ndarray:
     Raises:
         LimitExceeded: the list is too long to be aligned.
     """
-    check_work(view.lengths, len(view.vocabulary))
-    text = view.codes.astype("<u4").tobytes().decode("utf-32-le", "surrogatepass")
-    bounds = view.offsets.tolist()
-    texts = [text[begin:end] for begin, end in pairwise(bounds)]
-    pivot = texts[int(best_first(view.totals)[0])]
+    _check_work(view.lengths)
+    pivot = view.texts[int(best_first(view.totals)[0])]
     step = int(view.lengths.max()) + 1  # slots of a word and of what is inserted before it
-    slots = np.empty(len(text), dtype=np.int64)
-    found: dict[str, list[int]] = {}
-    for begin, hypothesis in zip(bounds, texts, strict=False):
-        if hypothesis not in found:
-            found[hypothesis] = _align(pivot, hypothesis, step)
-        slots[begin : begin + len(hypothesis)] = found[hypothesis]
-    return slots
+    found = {text: _align(pivot, text, step) for text in dict.fromkeys(view.texts)}
+    slots = chain.from_iterable(found[text] for text in view.texts)
+    return np.fromiter(slots, np.int64, len(view.codes))
 
 
 def index_slots(view: ListView) -> np.ndarray:
@@ -58,13 +49,12 @@ def count_slot_steps(lengths: np.ndarray) -> int:
     return 2 * int(lengths.sum()) * (int(lengths.max(initial=0)) // 64 + 1)
 
 
-def check_work(lengths: np.ndarray, n_codes: int) -> None:
+def _check_work(lengths: np.ndarray) -> None:
     """Raise LimitExceeded if aligning hypotheses of some lengths would take too long."""
-    steps = count_slot_steps(lengths)
-    if steps > MAX_STEPS or n_codes > MAX_CODES:
+    if (steps := count_slot_steps(lengths)) > MAX_STEPS:
         raise LimitExceeded(
-            f"aligning {len(lengths):,} hypotheses of {n_codes:,} different words takes {steps:,} steps; "
-            f"expected at most {MAX_STEPS:,} steps and {MAX_CODES:,} words; send fewer hypotheses",
+            f"aligning {len(lengths):,} hypotheses of up to {int(lengths.max()):,} words takes {steps:,} "
+            f"steps; expected at most {MAX_STEPS:,}; send fewer hypotheses",
             field="hypotheses",
         )
 
@@ -73,8 +63,8 @@ def _align(pivot: str, hypothesis: str, step: int) -> list[int]:
     """Slot of each word: ``step`` times its place in the pivot, plus the count of words inserted there."""
     slots: list[int] = []
     place = n_inserted = 0
-    for operation in Levenshtein.editops(pivot, hypothesis):
-        tag, target = operation.tag, operation.dest_pos
+    operations: list[Any] = Levenshtein.editops(pivot, hypothesis).as_list()
+    for tag, _, target in operations:
         if n_equal := target - len(slots):
             slots += range(place * step, (place + n_equal) * step, step)
             place, n_inserted = place + n_equal, 0

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rapidfuzz.distance import Levenshtein
 
 from rescorer.errors import LimitExceeded
-from rescorer.reranking import features, slots
+from rescorer.reranking import features, list_view, slots
 from rescorer.reranking.features import code_ngrams
 from rescorer.reranking.list_view import ListView
 
@@ -36,9 +36,15 @@ def test_codes_words(words, context):
     assert [spelled[code] if code >= 0 else None for code in view.context_codes] == [
         word if word in view.vocabulary else None for word in context
     ]
-    rows, codes = view.word_keys
     pairs = {(i, view.vocabulary[word]) for i, hypothesis in enumerate(words) for word in hypothesis}
-    assert sorted(pairs) == list(zip(rows.tolist(), codes.tolist(), strict=True))
+    for max_cells in (list_view.MAX_CELLS, 0):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(list_view, "MAX_CELLS", max_cells)
+            rows, codes = make_view(words).word_keys
+        assert sorted(pairs) == list(zip(rows.tolist(), codes.tolist(), strict=True))
+    assert [[ord(character) for character in text] for text in view.texts] == [
+        [view.vocabulary[word] for word in hypothesis] for hypothesis in words
+    ]
 
 
 @given(texts, st.data())
@@ -75,7 +81,7 @@ def test_aligns_lists_of_many_words_within_a_limit(monkeypatch):
     words = [tuple(f"w{i}" for i in range(60_000)), ("w0", "x")]  # codes among the surrogates of UTF-16
     assert slots.find_slots(make_view(words))[-2:].tolist() == [0, 60_001]
     monkeypatch.setattr(slots, "MAX_STEPS", 1000)
-    with pytest.raises(LimitExceeded, match="2 hypotheses of 60,001 different words takes"):
+    with pytest.raises(LimitExceeded, match="2 hypotheses of up to 60,000 words takes"):
         slots.find_slots(make_view(words))
 
 

@@ -78,7 +78,7 @@ class Measurement(_message.Message):
     def __init__(self, name: _Optional[str] = ..., text: _Optional[str] = ..., tokens: _Optional[int] = ..., unknown_words: _Optional[int] = ..., perplexity: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class Model(_message.Message):
-    __slots__ = ("summary", "language_models", "measurements", "weights", "normaliser", "training", "files")
+    __slots__ = ("summary", "language_models", "measurements", "weights", "normaliser", "training", "files", "rerankers")
     class FilesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -93,6 +93,7 @@ class Model(_message.Message):
     NORMALISER_FIELD_NUMBER: _ClassVar[int]
     TRAINING_FIELD_NUMBER: _ClassVar[int]
     FILES_FIELD_NUMBER: _ClassVar[int]
+    RERANKERS_FIELD_NUMBER: _ClassVar[int]
     summary: ModelSummary
     language_models: _containers.RepeatedCompositeFieldContainer[LanguageModel]
     measurements: _containers.RepeatedCompositeFieldContainer[Measurement]
@@ -100,7 +101,22 @@ class Model(_message.Message):
     normaliser: _struct_pb2.Struct
     training: _struct_pb2.Struct
     files: _containers.ScalarMap[str, str]
-    def __init__(self, summary: _Optional[_Union[ModelSummary, _Mapping]] = ..., language_models: _Optional[_Iterable[_Union[LanguageModel, _Mapping]]] = ..., measurements: _Optional[_Iterable[_Union[Measurement, _Mapping]]] = ..., weights: _Optional[_Iterable[_Union[_rescorer_pb2.Weights, _Mapping]]] = ..., normaliser: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., training: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., files: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    rerankers: _containers.RepeatedCompositeFieldContainer[Reranker]
+    def __init__(self, summary: _Optional[_Union[ModelSummary, _Mapping]] = ..., language_models: _Optional[_Iterable[_Union[LanguageModel, _Mapping]]] = ..., measurements: _Optional[_Iterable[_Union[Measurement, _Mapping]]] = ..., weights: _Optional[_Iterable[_Union[_rescorer_pb2.Weights, _Mapping]]] = ..., normaliser: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., training: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., files: _Optional[_Mapping[str, str]] = ..., rerankers: _Optional[_Iterable[_Union[Reranker, _Mapping]]] = ...) -> None: ...
+
+class Reranker(_message.Message):
+    __slots__ = ("name", "features", "streams", "hidden_units", "members")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
+    STREAMS_FIELD_NUMBER: _ClassVar[int]
+    HIDDEN_UNITS_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    features: _containers.RepeatedScalarFieldContainer[str]
+    streams: _containers.RepeatedScalarFieldContainer[str]
+    hidden_units: int
+    members: int
+    def __init__(self, name: _Optional[str] = ..., features: _Optional[_Iterable[str]] = ..., streams: _Optional[_Iterable[str]] = ..., hidden_units: _Optional[int] = ..., members: _Optional[int] = ...) -> None: ...
 
 class ListModelsRequest(_message.Message):
     __slots__ = ()

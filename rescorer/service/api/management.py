@@ -65,6 +65,16 @@ class ModelService(ModelServiceServicer):
             measurements=read_measurements(manifest.get("measured", {})),
             weights=[weights_to_proto(weights) for weights in version.bundle.weights.values()],
             files=manifest["files"],
+            rerankers=[
+                pb.Reranker(
+                    name=name,
+                    features=reranker.features,
+                    streams=version.ranker.needed_streams(reranker),
+                    hidden_units=reranker.ensemble.output.shape[1],
+                    members=len(reranker.ensemble.output),
+                )
+                for name, reranker in version.bundle.rerankers.items()
+            ],
         )
         model.normaliser.update(json.loads(version.bundle.normaliser.settings.to_json()))
         if isinstance(manifest.get("training"), Mapping):
