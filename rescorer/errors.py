@@ -178,6 +178,10 @@ class DeadlineExceeded(ServiceError):
     """The call took longer than permitted."""
 
 
+MAX_SHORT_NAME = 4
+"""Longest name, in characters, in which two errors leave too little to recognise it by."""
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return a suggestion to append to the error about an unknown name; empty if no known name is similar."""
     similar = find_similar(name, known)
@@ -185,5 +189,15 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def find_similar(name: str, known: Iterable[str]) -> str:
-    """Return the known name that is most similar to a name; empty if none is similar."""
-    return next(iter(difflib.get_close_matches(name, list(known), 1)), "")
+    """Return the known name that is most similar to a name; empty if none is similar.
+
+    Short names are similar only if one slip of the keys makes one from the other.
+
+    >>> find_similar("wrod", ["word", "oov"]), find_similar("foo", ["word", "oov"])
+    ('word', '')
+    """
+    from rapidfuzz.distance import OSA  # needed only for an error
+
+    similar = next(iter(difflib.get_close_matches(name, list(known), 1)), "")
+    is_short = max(len(name), len(similar)) <= MAX_SHORT_NAME
+    return "" if is_short and OSA.distance(name, similar) > 1 else similar

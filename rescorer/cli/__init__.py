@@ -6,6 +6,7 @@ that commands share, ``render`` the tables.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import Annotated
@@ -93,24 +94,40 @@ def main() -> None:
 
 
 def run(app: typer.Typer, program: str) -> None:
-    """Run a program; a ``RescorerError``, or a full disk under its output, becomes one line on stderr and an
-    exit code, without a traceback."""
+    """Run a program; a ``RescorerError``, or an output that is closed or on a full disk, becomes one line on
+    stderr and an exit code, without a traceback."""
+    replace_closed_streams()
     try:
         app()
-    except BrokenPipeError:  # the reader of our output has gone, as with `head`
+    except (BrokenPipeError, SystemExit) as error:  # the reader of our output has gone, as with `head`
+        if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
+            raise  # only that of a broken pipe, to which typer gives the code 1, needs another code
         sys.stderr.close()
         sys.exit(BROKEN_PIPE)
     except RescorerError as error:
         print(f"{program}: {error}", file=sys.stderr)
         sys.exit(exit_code(error))
     except OSError as error:
-        if error.errno not in WRITE_ERRORS or error.filename is not None:
+        if error.errno not in {*WRITE_ERRORS, errno.EBADF} or error.filename is not None:
             raise
-        print(f"{program}: the output cannot be written: {error.strerror}", file=sys.stderr)
+        reason = "standard output is closed" if error.errno == errno.EBADF else error.strerror
+        print(f"{program}: the output cannot be written: {reason}", file=sys.stderr)
         os.dup2(
             os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
         )  # the rest, which Python writes at exit
         sys.exit(exit_code(FormatError("")))
+
+
+def replace_closed_streams() -> None:
+    """Open the standard streams that the caller has closed (``>&-``), which Python represents by None.
+
+    Standard output becomes a file that cannot be written, so that a command fails only if it prints; what
+    goes to standard error is lost. Files that are opened later cannot take their descriptors either.
+    """
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
 
 
 def exit_code(error: RescorerError) -> int:

@@ -126,7 +126,8 @@ class CachingTrieScorer(TrieScorer):
                 if not stat.S_ISREG(status.st_mode) or not size <= status.st_size <= size + MAX_HEADER_BYTES:
                     raise ValueError(f"{status.st_size:,} bytes; expected {size:,} and a header")
                 tensors = load(stream.read(size + MAX_HEADER_BYTES))
-            os.utime(path)  # recently used files are deleted last
+            with suppress(OSError):  # the cache may be shared and read-only
+                os.utime(path)  # recently used files are deleted last
             return {name: _check(tensors, name, n_edges) for name in names}
         except (FileNotFoundError, NotADirectoryError):
             return None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -58,17 +60,51 @@ def test_a_full_disk_is_one_line(run, ngram_bundle, source, command):
     assert "/dev/full: cannot be written: No space left on device" in err
 
 
+def run_in_shell(redirection, *arguments):
+    """Run a command with its standard output redirected by a shell; return exit code and stderr."""
+    command = shlex.join([sys.executable, "-m", "rescorer.cli", *map(str, arguments)])
+    done = subprocess.run(
+        ["bash", "-c", f"{command} {redirection}"],
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return done.returncode, done.stderr
+
+
 @pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full")
 def test_a_full_disk_under_standard_output_is_one_line(source):
-    import subprocess
+    message = "rescorer: the output cannot be written: No space left on device\n"
+    assert run_in_shell(f">{FULL}", "evaluate", source) == (3, message)
 
-    command = [sys.executable, "-m", "rescorer.cli", "evaluate", str(source)]
-    with open(FULL, "wb") as full:
-        done = subprocess.run(
-            command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False
-        )
-    assert done.returncode == 3
-    assert done.stderr == "rescorer: the output cannot be written: No space left on device\n"
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_a_closed_standard_output_is_one_line(source, options):
+    message = "rescorer: the output cannot be written: standard output is closed\n"
+    assert run_in_shell(">&-", "evaluate", source, *options) == (3, message)
+
+
+def test_a_closed_standard_output_does_not_matter_to_commands_that_print_nothing(source, tmp_path):
+    code, err = run_in_shell(">&-", "convert", source, tmp_path / "out.jsonl")
+    assert (code, err.splitlines()[-1]) == (0, "10 lists written as jsonl; 0 rejected")
+    assert (tmp_path / "out.jsonl").read_text().count("\n") == 10
+
+
+def test_a_closed_standard_error_keeps_messages_from_standard_output(source, tmp_path):
+    assert run_in_shell(f"2>&- >{tmp_path}/out", "evaluate", tmp_path / "no.jsonl") == (3, "")
+    assert (tmp_path / "out").read_text() == ""
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_a_closed_pipe_ends_silently_with_the_code_of_sigpipe(source, options):
+    """As with ``head``; the pipe is closed before anything is written."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "rescorer.cli", "evaluate", str(source), *options]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, timeout=120, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
 
 
 def test_keeps_the_old_file_if_the_disk_is_full(tmp_path, monkeypatch):
@@ -151,9 +187,9 @@ def test_errors_of_options_name_the_option(run, source):
     assert "--first-pass 'acoustic=nan'" in run("evaluate", source, "--first-pass", "acoustic=nan")[2]
 
 
-def test_an_unknown_row_does_not_cost_the_table(run, source):
-    code, out, err = run("evaluate", source, "--errors", "--system", "typo")
-    assert (code, "--system 'typo'" in err, "first pass" in out) == (2, True, True)
+def test_a_row_that_equals_an_earlier_one_does_not_cost_the_table(run, source):
+    code, out, err = run("evaluate", source, "--errors", "--system", "empty left out")
+    assert (code, "--system 'empty left out'" in err, "first pass" in out) == (2, True, True)
 
 
 def test_references_without_words_have_no_error_rate(run, tmp_path):
@@ -175,3 +211,14 @@ def test_references_without_words_have_no_error_rate(run, tmp_path):
 def test_rejections_count_in_good_english(run, tmp_path):
     lists = write(tmp_path / "in.jsonl", *GOOD, *(record(f"n{i}", *TEXTS) for i in range(4)))
     assert "rejected: 1 more list for their reference" in run("evaluate", lists)[2]
+
+
+def test_only_near_names_are_suggested_for_a_stream(run, ngram_bundle, source):
+    """A short name that shares letters with another is not a slip of the keys."""
+    for name, hint in (
+        ("foo", "`-w foo=0` leaves it out"),
+        ("wrod", "did you mean 'word'?"),
+        ("acustic", "'acoustic'?"),
+    ):
+        code, _, err = run("evaluate", source, "--bundle", ngram_bundle, "-w", f"{name}=1")
+        assert (code, err.endswith(f"{hint}\n"), "'oov'?" in err) == (2, True, False)

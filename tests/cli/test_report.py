@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 
 import pytest
@@ -95,3 +96,48 @@ def test_reports_rejected_lists(run, tmp_path):
     assert any(
         "1 list was rejected" in note for note in json.loads((tmp_path / "r.json").read_text())["notes"]
     )
+
+
+@pytest.mark.parametrize("command", ["report", "evaluate"])
+def test_an_unknown_row_is_an_error_before_any_list_is_read(run, bundle, tmp_path, command):
+    missing = tmp_path / "no.jsonl"
+    output = ("-o", tmp_path / "r.md") if command == "report" else ()
+    for options, known in (
+        ((), "oracle"),
+        (("--bundle", bundle), "ngram"),
+        (("--bundle", bundle, "--tune"), "tuned"),
+    ):
+        code, _, err = run(command, missing, *output, *options, "--system", "orcale")
+        assert (code, "did you mean 'oracle'?" in err, known in err) == (2, True, True)
+        assert "cannot be read" in run(command, missing, *output, *options, "--system", "oracle")[2]
+
+
+def test_a_row_of_several_files_needs_no_file_name(run, tmp_path):
+    files = [write(tmp_path / name, *SOURCE) for name in ("a.jsonl", "b.jsonl")]
+    for system, expected in (
+        ("first pass", "b.jsonl: first pass"),
+        ("a.jsonl: first pass",) * 2,
+        ("a.jsonl",) * 2,
+    ):
+        code, _, err = run("report", *files, "--system", system, "-o", tmp_path / "r.json")
+        assert (code, err) == (0, "")
+        assert json.loads((tmp_path / "r.json").read_text())["system"] == expected
+
+
+def test_the_oracle_has_no_gain_in_any_command(run, bundle, tmp_path):
+    """It knows the references: that it is better than the first pass is not a finding."""
+    source = write(tmp_path / "in.jsonl", *SOURCE)
+    run("report", source, "--bundle", bundle, "-o", tmp_path / "r.json")
+    _, out, _ = run("evaluate", source, "--bundle", bundle, "--json")
+    rows = [json.loads((tmp_path / "r.json").read_text())["systems"][-1], json.loads(out)["systems"][-1]]
+    for row in rows:
+        assert (row["name"], row["gain"], row["gain_interval"], row["p_value"]) == (
+            "oracle",
+            None,
+            None,
+            None,
+        )
+    assert run("evaluate", source, "--export", tmp_path / "t.csv")[0] == 0
+    *_, oracle = csv.DictReader((tmp_path / "t.csv").read_text().splitlines())
+    assert (oracle["system"], oracle["gain"], oracle["p"]) == ("oracle", "-", "-")
+    assert rows[0]["wer_interval"] == rows[1]["wer_interval"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 import numpy as np
@@ -92,6 +93,20 @@ def test_a_folder_that_cannot_be_written_is_mentioned_once(bundle, library, tmp_
     for _ in range(2):
         assert rescorer.rescore(LISTS) == library.rescore(LISTS)
     assert len([note for note in notes if "scores cannot be cached" in note]) == 1
+
+
+def test_a_read_only_cache_is_read(load, library, monkeypatch):
+    """Of another user, or on a read-only file system, where not even the time of a file can be changed."""
+
+    def refuse(*_):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    load()[0].rescore(LISTS)
+    forbid_models(monkeypatch)
+    monkeypatch.setattr(os, "utime", refuse)
+    rescorer, notes = load()
+    assert rescorer.rescore(LISTS) == library.rescore(LISTS)
+    assert notes == []
 
 
 def test_the_oldest_files_are_deleted(tmp_path):

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from rescorer.cli.evaluation.evaluation import Evaluation
-from rescorer.cli.evaluation.run import check_bundle_options, evaluate_files
+from rescorer.cli.evaluation.run import check_bundle_options, check_system, evaluate_files
 from rescorer.cli.options.analysis import AnalysisOptions
 from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.options.evaluation import EvaluationOptions
@@ -78,12 +78,10 @@ def evaluate(
     """
     check_bundle_options(bundle, tune, options)
     check_export(export)
+    rescorer = cache.load_rescorer(bundle, device) if bundle else None
+    check_system(analysis.system, files, rescorer, options, tune)
     evaluation = evaluate_files(
-        files,
-        options,
-        reference=reference,
-        rescorer=cache.load_rescorer(bundle, device) if bundle else None,
-        with_tuning=tune,
+        files, options, reference=reference, rescorer=rescorer, with_tuning=tune
     ).evaluation
     evaluation.compare(own_lists)
     _show(evaluation, analysis, by_group, as_json)

@@ -27,6 +27,9 @@ from rescorer.evaluation.significance.gains import Significance
 from rescorer.evaluation.significance.results import Result, judge_rows
 from rescorer.evaluation.significance.verdict import Verdict, find_verdicts
 
+OWN_LISTS = ", all its lists"
+"""Ends the names of rows about all lists of a file, where most rows are about those that files share."""
+
 
 @dataclass(frozen=True)
 class EvaluatedFile:
@@ -99,7 +102,7 @@ class Evaluation:
             for file, evaluated in self.files.items():
                 if len(evaluated.lists) > len(shared):
                     comparison = evaluated.compare(list(evaluated.lists.values()))
-                    self._add_part(file, comparison, ", all its lists")
+                    self._add_part(file, comparison, OWN_LISTS)
 
     def _add_part(self, file: str, comparison: Comparison, suffix: str) -> None:
         significance = Significance(comparison)

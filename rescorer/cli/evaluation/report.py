@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from rescorer.cli.evaluation.evaluation import FileResults
-from rescorer.cli.evaluation.run import Run, check_bundle_options, evaluate_files
+from rescorer.cli.evaluation.run import Run, check_bundle_options, check_system, evaluate_files
 from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.options.evaluation import EvaluationOptions
 from rescorer.cli.options.models import DeviceOption
@@ -119,6 +119,7 @@ def report(
     for path in output:
         check_output_path("-o", path, WRITERS, inputs=[*files, *filter(None, [reference])])
     rescorer = cache.load_rescorer(bundle, device) if bundle else None
+    check_system(content.system, shorten_names(list(dict.fromkeys(files))), rescorer, options, tune)
     run = evaluate_files(
         files,
         options,

@@ -9,19 +9,20 @@ from pathlib import Path
 
 import typer
 
-from rescorer.cli.evaluation.evaluation import Evaluation
+from rescorer.cli.evaluation.evaluation import OWN_LISTS, Evaluation
 from rescorer.cli.options.evaluation import EvaluationOptions
 from rescorer.cli.options.scoring import choose_normaliser, collect_lists, make_list_reader
 from rescorer.cli.options.selection import warn_if_tuned_otherwise
 from rescorer.cli.options.weights import WeightOptions, check_streams, parse_first_pass
 from rescorer.cli.output import SEE_JSON
-from rescorer.errors import ConfigError, FormatError
+from rescorer.errors import ConfigError, FormatError, did_you_mean
 from rescorer.evaluation.comparison.baselines import drop_models
 from rescorer.evaluation.comparison.scored_lists import count_lists, score_lists, score_references
 from rescorer.evaluation.comparison.systems import (
     compare_file,
     compare_rules,
     compare_systems,
+    name_possible_rows,
     weights_by_system,
 )
 from rescorer.evaluation.error_rate.oracle import Selection
@@ -45,6 +46,30 @@ def check_bundle_options(bundle: Path | None, tune: bool, options: EvaluationOpt
         raise ConfigError(
             "--weights and -w choose the weights of a --bundle: give one, or name the weights that the "
             "recogniser ranked by with --first-pass"
+        )
+
+
+def check_system(
+    system: str | None,
+    files: Sequence[str],
+    rescorer: Rescorer | None,
+    options: EvaluationOptions,
+    with_tuning: bool,
+) -> None:
+    """Raise ConfigError, before any list is read, if no row can have the name that ``--system`` gives.
+
+    Args:
+        files: names of the files in the names of rows.
+    """
+    if system is None:
+        return
+    weights = options.weights.resolve(rescorer.bundle.weights) if rescorer else None
+    systems = weights_by_system(rescorer, weights) if rescorer and weights else {}
+    rows = [*name_possible_rows(systems, with_tuning), *files]
+    names = [system.removeprefix(f"{file}: ").removesuffix(OWN_LISTS) for file in files]
+    if not any(name in rows for name in names):
+        raise ConfigError(
+            f"--system {system!r}: the rows can be {', '.join(map(repr, rows))}{did_you_mean(names[0], rows)}"
         )
 
 

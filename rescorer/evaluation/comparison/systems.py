@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from rescorer.errors import LimitExceeded
-from rescorer.evaluation.comparison.baselines import FIRST_PASS, TUNED, build_baselines
+from rescorer.evaluation.comparison.baselines import FIRST_PASS, SELECTIONS, TUNED, WORD_ONLY, build_baselines
 from rescorer.evaluation.comparison.mixture_scores import score_mixtures
 from rescorer.evaluation.comparison.rankings import (
     order_by_errors,
@@ -96,6 +96,19 @@ def compare_systems(
         except LimitExceeded as error:
             notes.append(f"no row {RISK!r}: {error}")
     return Comparison(scored, rows[0], [*rows, build_oracle(scored)], notes, held_out)
+
+
+def name_possible_rows(systems: Collection[str], with_tuning: bool) -> list[str]:
+    """The names of all rows that ``compare_systems`` may make, or ``compare_rules`` without systems.
+
+    Which of them a comparison has depends on the lists: rows that choose the same become one.
+    """
+    models = [WORD_ONLY, *systems] if systems else []
+    risk = [f"{name}, {RISK}" for name in systems]
+    if with_tuning:
+        models += [f"{name}, {TUNED}" for name in models]
+        risk = [f"{name}, {TUNED}, {RISK}" for name in systems]
+    return [FIRST_PASS, *SELECTIONS, *models, *risk[-1:], ORACLE]
 
 
 def _with_risk(weights: Weights) -> Weights:

@@ -127,19 +127,20 @@ def build_report_data(
 
 
 def choose_system(rows: Sequence[NamedRow], name: str | None) -> NamedRow:
-    """The row of this name; by default the last model or file whose weights are the same for all lists.
+    """The row of this name, with or without its file; by default the last model or file whose weights are the
+    same for all lists. Of several files, the last one that has such a row.
 
     Raises:
         ConfigError: there is no such row.
     """
     if name is not None:
-        found = [row for row in rows if row.name == name]
+        found = [row for row in rows if name in (row.name, row.row.name)]
         if not found:
             known = [row.name for row in rows]
             raise ConfigError(
                 f"--system {name!r}: the rows are {', '.join(known)}{did_you_mean(name, known)}"
             )
-        return found[0]
+        return found[-1]
     ranked = [row for row in rows if row.row.kind != "oracle"]
     models = [row for row in ranked if row.row.kind in ("model", "file") and not row.row.held_out]
     return (models or ranked)[-1]
@@ -204,7 +205,7 @@ def _describe_row(
         deletions=total.deletions,
         insertions=total.insertions,
         sentence_error_rate=100.0 * total.sentence_rate,
-        interval=_to_range(significance.interval(named.row)),
+        wer_interval=_to_range(significance.interval(named.row)),
         gain=100.0 * gain.gain if gain and math.isfinite(gain.gain) else None,
         gain_interval=_to_range(gain.interval) if gain else None,
         p_value=gain.p_value if gain and gain.interval.is_finite else None,

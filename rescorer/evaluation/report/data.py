@@ -31,7 +31,7 @@ class SystemRow:
     deletions: int
     insertions: int
     sentence_error_rate: float
-    interval: Range | None = None
+    wer_interval: Range | None = None
     gain: float | None = None
     """Error rate of the baseline minus that of this system, in points."""
     gain_interval: Range | None = None

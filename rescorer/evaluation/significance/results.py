@@ -20,7 +20,7 @@ class Result:
     interval: Interval
     """Interval of 95 % of the error rate."""
     gain: Gain | None
-    """Over the first pass; None for the first pass itself."""
+    """Over the first pass; None for the first pass itself, and for the oracle, which knows the references."""
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to JSON data; rates in percent, intervals null if the lists say nothing about them."""
@@ -37,12 +37,12 @@ NO_GAIN = {"gain": None, "gain_interval": None, "p_value": None}
 
 
 def judge_rows(comparison: Comparison, significance: Significance) -> list[Result]:
-    """Compute the interval of each row, and its gain over the first pass."""
+    """Compute the interval of each row, and its gain over the first pass if it is a system."""
     return [
         Result(
             row,
             significance.interval(row),
-            None if row.kind == "first pass" else significance.gain(row),
+            None if row.kind in ("first pass", "oracle") else significance.gain(row),
         )
         for row in comparison.rows
     ]

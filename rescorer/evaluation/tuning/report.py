@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from rescorer.evaluation.error_rate.report import to_percent
+from rescorer.evaluation.figures import gain_to_dict, interval_to_list
 from rescorer.evaluation.tuning.flatness import FlatDirection
 from rescorer.evaluation.tuning.judgement import Judgement
 from rescorer.evaluation.tuning.parameters import Parameters
@@ -73,17 +74,14 @@ class TuningReport:
         return {name: value for name, value in figures.items() if value is not None}
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert to JSON data; rates in percent."""
-        gain = self.judgement.gain
+        """Convert to JSON data; rates in percent, intervals and p-value null if unknown."""
         return {
             "changed": self.judgement.is_better,
             "reason": self.judgement.explain(),
             "start_wer": to_percent(self.judgement.start_rate),
             "held_out_wer": to_percent(self.judgement.rate),
-            "held_out_interval": _finite(self.judgement.interval.low, self.judgement.interval.high),
-            "gain": to_percent(gain.gain),
-            "gain_interval": _finite(gain.interval.low, gain.interval.high),
-            "p": gain.p_value,
+            "held_out_wer_interval": interval_to_list(self.judgement.interval),
+            **gain_to_dict(self.judgement.gain),
             "lists": self.judgement.n_lists,
             "lists_needed": self.judgement.n_lists_needed,
             "units": self.judgement.n_units,
@@ -139,10 +137,6 @@ def _note(value: float, start: float) -> str:
     if abs(value) > EDGE_TOLERANCE:
         return ""
     return "at 0" if abs(start) <= EDGE_TOLERANCE else "on an edge: at 0"
-
-
-def _finite(*values: float) -> list[float | None]:
-    return [to_percent(value) for value in values]
 
 
 def _to_ranges(direction: FlatDirection) -> dict[str, list[float]]:

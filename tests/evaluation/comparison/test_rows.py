@@ -10,7 +10,12 @@ import pytest
 from rescorer.evaluation.comparison.baselines import build_baselines, drop_models
 from rescorer.evaluation.comparison.rankings import rerank
 from rescorer.evaluation.comparison.scored_lists import ScoredList, count_lists
-from rescorer.evaluation.comparison.systems import compare_file, compare_rules, compare_systems
+from rescorer.evaluation.comparison.systems import (
+    compare_file,
+    compare_rules,
+    compare_systems,
+    name_possible_rows,
+)
 from rescorer.evaluation.comparison.tuned import Tuning
 from rescorer.evaluation.error_rate.oracle import Selection
 from rescorer.evaluation.significance.gains import Significance, find_best_baseline
@@ -20,6 +25,7 @@ from rescorer.evaluation.statistics.bootstrap import Gain, Interval
 from rescorer.score_combination import WORDS
 from rescorer.text import Normaliser
 from rescorer.types import Hypothesis, NBestList, Weights
+from tests.support.scored_lists import MODELS, make_scored_lists
 
 NORMALISE = Normaliser().normalise
 
@@ -169,3 +175,21 @@ def test_verdict_says_if_a_system_is_worse_or_cannot_be_judged():
     )
     assert unknown.to_dict()["p_value"] is None
     assert unknown.to_dict()["gain_interval"] is None
+
+
+@pytest.mark.parametrize("with_tuning", [False, True])
+def test_every_row_has_one_of_the_possible_names(with_tuning):
+    systems = {name: Weights(name=name, streams={"acoustic": 1.0}, lm={name: 3.0}) for name in MODELS}
+    scored = make_scored_lists()
+    word_only = drop_models(systems["ngram"])
+    comparison = compare_systems(scored, systems, with_tuning=with_tuning, word_only=word_only)
+    names = {row.name for row in comparison.rows}
+    folded = " ".join(comparison.notes)  # rows that choose the same as an earlier one
+    for name in name_possible_rows(systems, with_tuning):
+        assert name in names or repr(name) in folded
+        names.discard(name)
+    assert not names
+    assert {row.name for row in compare_rules(scored, "file").rows} <= {
+        "file",
+        *name_possible_rows((), False),
+    }

@@ -132,11 +132,20 @@ def test_missing_sections_are_absent(missing):
 def test_report_without_statistics_has_no_empty_columns():
     data = make_report_data(1)
     rows = tuple(
-        replace(row, interval=None, gain_interval=None, p_value=None, mark="") for row in data.systems
+        replace(row, wer_interval=None, gain_interval=None, p_value=None, mark="") for row in data.systems
     )
     page = render_html(replace(data, systems=rows, statistics=""))
     assert "95 % interval" not in page
     assert "</b>" in page
+
+
+def test_utterances_without_groups_have_no_column_for_them():
+    data = make_report_data(3)
+    rows = tuple(replace(row, group="") for row in data.utterances.rows)
+    page = render_html(replace(data, utterances=replace(data.utterances, rows=rows)))
+    for cell in ("<span>group</span>", 'class="group"', 'class="list-head grouped"'):
+        assert cell not in page
+        assert cell in render_html(data)
 
 
 def test_size_grows_with_the_utterances_shown():

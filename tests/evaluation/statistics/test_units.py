@@ -34,9 +34,9 @@ def test_the_same_row_has_the_same_interval_in_all_commands(run, ngram_bundle, l
     combined = json.loads(run("combine", *files, "-o", tmp_path / "c.jsonl", "--json")[1])
     (shown,) = [row for row in reported if row["name"] == same["name"]]
     expected = pytest.approx(same["wer_interval"], abs=0.006)
-    assert tuned["held_out_interval"] == expected
+    assert tuned["held_out_wer_interval"] == expected
     assert compared["systems"][1]["wer_interval"] == expected
-    assert shown["interval"] == expected
+    assert shown["wer_interval"] == expected
     assert combined["systems"][1]["wer_interval"] == expected
     assert compared["pairs"][0]["gain_interval"] == same["gain_interval"]
     assert compared["pairs"][0]["p_value"] == same["p_value"]

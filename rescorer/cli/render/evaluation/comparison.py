@@ -33,10 +33,7 @@ def print_evaluation(evaluation: Evaluation, by_group: bool) -> None:
 
 
 def statistics_cells(result: Result) -> Cells:
-    """The interval of a row, and its gain over the first pass with interval and p-value.
-
-    The oracle gets no p-value: it knows the references.
-    """
+    """The interval of a row, and its gain over the first pass with interval and p-value."""
     gain = result.gain
     cells = {
         "interval": format_interval(result.interval),
@@ -47,7 +44,7 @@ def statistics_cells(result: Result) -> Cells:
     if gain is None:
         return cells
     cells["gain"] = format_signed(100 * gain.gain)
-    if gain.interval.is_finite and result.row.kind != "oracle":
+    if gain.interval.is_finite:
         low, high = (format_signed(100 * end) for end in (gain.interval.low, gain.interval.high))
         cells["gain interval"] = f"{low} to {high}"
         cells["p"] = format_p(gain.p_value)

@@ -20,7 +20,7 @@ class IntervalColumn:
 
     def __init__(self, rows: Iterable[SystemRow]) -> None:
         rows = [row for row in rows if row.wer is not None]
-        values = [value for row in rows for value in (row.wer or 0.0, *(row.interval or ()))]
+        values = [value for row in rows for value in (row.wer or 0.0, *(row.wer_interval or ()))]
         self._scale = Scale(*padded(min(values), max(values), 0.03), MARGIN, WIDTH - MARGIN)
         self._baseline = next((row.wer for row in rows if row.role == "baseline"), None)
 
@@ -43,10 +43,10 @@ class IntervalColumn:
             x = self._scale(self._baseline)
             parts.append(element("line", x1=x, x2=x, y1=0, y2=HEIGHT, class_="rule series-muted"))
         text = f"{row.wer:.2f} %"
-        if row.interval:
-            low, high = map(self._scale, row.interval)
+        if row.wer_interval:
+            low, high = map(self._scale, row.wer_interval)
             parts.append(element("line", x1=low, x2=high, y1=MIDDLE, y2=MIDDLE, class_="whisker"))
-            text += f", interval {row.interval[0]:.2f} to {row.interval[1]:.2f}"
+            text += f", interval {row.wer_interval[0]:.2f} to {row.wer_interval[1]:.2f}"
         series = {"baseline": "series-muted", "oracle": "series-3"}.get(row.role, "series-1")
         parts.append(element("circle", cx=self._scale(row.wer), cy=MIDDLE, r=4.5, class_=f"dot {series}"))
         return picture(WIDTH, HEIGHT, text, parts, "strip")

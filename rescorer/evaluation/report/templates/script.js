@@ -27,7 +27,7 @@
     id: details.dataset.id,
     gain: Number(details.dataset.gain),
     errors: Number(details.dataset.errors),
-    text: plain(`${details.dataset.id} | ${details.querySelector(".group").textContent} | ${sentences(details)}`),
+    text: plain(`${details.dataset.id} | ${details.querySelector(".group")?.textContent ?? ""} | ${sentences(details)}`),
   }));
   const accepts = {
     "": () => true,
