@@ -1,6 +1,7 @@
 """Write the generated reference pages, or check that they are up to date.
 
-    python -m tools.docs            writes docs/reference/{settings,rescorer,rescorer-train,protocol}.md
+    python -m tools.docs            writes docs/reference/{settings,rescorer,rescorer-train,protocol}.md,
+                                    and the table of rerankers.md
     python -m tools.docs --check    fails when a page differs from what the code says
 
 Needs grpcio-tools, for the comments in the .proto files.
@@ -12,6 +13,7 @@ import sys
 from pathlib import Path
 
 from tools.docs.commands_page import rescorer_page, training_page
+from tools.docs.features_page import features_page
 from tools.docs.protocol_page import protocol_page
 from tools.docs.settings_page import settings_page
 
@@ -21,6 +23,7 @@ PAGES = {
     "rescorer.md": rescorer_page,
     "rescorer-train.md": training_page,
     "protocol.md": protocol_page,
+    "rerankers.md": features_page,
 }
 
 

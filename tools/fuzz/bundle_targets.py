@@ -1,9 +1,10 @@
-"""Define the fuzz targets that read a bundle's files: manifest, settings, weights, networks and n-grams."""
+"""Define the fuzz targets that read a bundle's files: manifest, settings, weights and models."""
 
 from __future__ import annotations
 
 import json
 import math
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,12 +14,14 @@ from rescorer.lm.files.kenlm_binary import read_kenlm_header
 from rescorer.lm.files.network_config import NetworkConfig
 from rescorer.lm.files.network_files import NETWORK_FILES, read_config, read_vocabulary
 from rescorer.lm.files.parameter_shapes import parameter_shapes
+from rescorer.reranking.files import RERANKER_FILES, read_reranker, write_reranker
 from rescorer.safe_input.files import Folder, open_regular
 from rescorer.score_combination import parse_weights, weights_to_dict
 from rescorer.text import NormaliserSettings
 from rescorer.types import Weights
 from tests.support.hostile_bundles import KENLM_BINARY
 from tests.support.tiny_models import ARPA
+from tests.support.tiny_rerankers import random_reranker
 
 MANIFEST_TEXT = {
     "schema": 1,
@@ -54,6 +57,10 @@ def read_settings(folder: Path) -> Iterator[object]:
     yield parse_weights(Folder(folder).read_json("weights.json"))
 
 
+def read_one_reranker(folder: Path) -> Iterator[object]:
+    yield read_reranker(Folder(folder), "mine")
+
+
 def read_manifest_file(folder: Path) -> Iterator[object]:
     yield read_manifest(folder)
 
@@ -70,6 +77,15 @@ def build_network_files() -> tuple[bytes, ...]:
     return json.dumps(config.to_dict()).encode(), weights, b"</s>\n<unk>\na\nb\n<s>\n"
 
 
+def build_reranker_files() -> tuple[bytes, ...]:
+    """Contents of ``RERANKER_FILES`` for a tiny perceptron."""
+    base = Weights("base", {"acoustic": 1.0}, {"mixture": 1.0}, mixture={"ngram": 1.0})
+    reranker = random_reranker("mine", base, units=2, members=1, features=("total", "distance:2"))
+    with tempfile.TemporaryDirectory() as folder:
+        write_reranker(reranker, Path(folder))
+        return tuple((Path(folder) / name).read_bytes() for name in RERANKER_FILES)
+
+
 SETTINGS = (
     NormaliserSettings().to_json().encode(),
     json.dumps(
@@ -81,6 +97,7 @@ SEEDS: dict[str, Seeds] = {
     "bundle-manifest": (read_manifest_file, ("manifest.json",), [(json.dumps(MANIFEST_TEXT).encode(),)]),
     "bundle-settings": (read_settings, ("text.json", "weights.json"), [SETTINGS]),
     "bundle-network": (read_network, NETWORK_FILES, [build_network_files()]),
+    "bundle-reranker": (read_one_reranker, RERANKER_FILES, [build_reranker_files()]),
     "bundle-ngram": (read_ngram, ("u1",), [(ARPA.encode(),), (KENLM_BINARY,)]),
 }
 """Reader, files and valid contents of each target."""
