@@ -172,9 +172,9 @@ def build_problem(
     """Collect the arrays of some lists.
 
     Args:
-        lambdas, mixture_log_probs: choices of λ, and (G, H) the component of the mixture under each of them
-        for
-            all hypotheses of the lists; None if the λ are fixed.
+        lambdas: choices of λ.
+        mixture_log_probs: (G, H) the mixture's component of all hypotheses under each of these choices; None
+            if the λ are fixed.
 
     Raises:
         ConfigError: there are no lists, or a component is not finite.

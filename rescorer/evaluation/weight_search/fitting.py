@@ -77,7 +77,8 @@ class Fitter:
         return self._solutions[method]
 
     def _fit(self, method: Method) -> Solution:
-        if method.objective == "start" or not len(self.problem.free):
+        can_change = len(self.problem.free) or self.problem.mixtures is not None
+        if method.objective == "start" or not can_change:
             return Solution(self.problem.start)
         strength = method.strength * self.scale
         if method.objective == "errors":

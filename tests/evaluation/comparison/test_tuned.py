@@ -46,6 +46,13 @@ def test_lists_are_judged_under_the_mixture_of_their_fold():
     assert report.judgement.is_better
 
 
+def test_the_mixture_can_be_all_that_changes():
+    scored, mixture = make_lists_of_two_mixtures()
+    weights = Tuning(scored, START, ("mix",), mixture).tuned[0][1]
+    assert weights.mixture == {"good": 1.0, "bad": 0.0}
+    assert (weights.streams, weights.lm) == (START.streams, START.lm)
+
+
 def test_without_other_mixtures_lists_stay_as_they_are():
     scored, _ = make_lists_of_two_mixtures()
     tuning = Tuning(scored, START, ("word",))
