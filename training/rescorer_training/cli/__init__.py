@@ -23,6 +23,7 @@ from rescorer_training.cli.ngram import NGramCommand, ngram
 from rescorer_training.cli.perplexity import perplexity_command
 from rescorer_training.cli.progress import show_bar
 from rescorer_training.cli.prune import prune_command
+from rescorer_training.cli.reranker import reranker_command
 from rescorer_training.cli.run import run
 from rescorer_training.cli.sample import sample_command
 from rescorer_training.cli.weights import average_command, quantise_command
@@ -56,6 +57,7 @@ app.command("quantise")(quantise_command)
 app.command("average")(average_command)
 app.command("complete")(complete_command)
 app.add_typer(lists_app, name="lists")
+app.command("reranker")(reranker_command)
 
 ERROR_STATUS = 2
 """Exit status for invalid input or options, the same as the option parser's."""

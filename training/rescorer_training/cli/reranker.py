@@ -1,0 +1,130 @@
+"""The command ``rescorer-train reranker``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rescorer.cli.evaluation.tune import find_scored
+from rescorer.cli.options.dataclass_options import expand_options
+from rescorer.cli.options.lists import ListInputOptions
+from rescorer.cli.options.models import BundleOption, DeviceOption
+from rescorer.cli.options.score_cache import CacheOptions
+from rescorer.cli.options.scoring import CountingOptions, ReferenceOption, collect_lists, make_list_reader
+from rescorer.cli.options.weights import (
+    FirstPassOption,
+    WeightOptions,
+    check_streams,
+    parse_first_pass,
+)
+from rescorer.cli.output import Rejections
+from rescorer.cli.render.tables import print_out
+from rescorer.errors import ConfigError, FormatError
+from rescorer.evaluation.comparison.baselines import drop_models
+from rescorer.evaluation.comparison.scored_lists import score_lists
+from rescorer.evaluation.comparison.systems import compare_systems
+from rescorer.evaluation.tuning.fingerprint import fingerprint_list
+from rescorer.types import NBestList, Weights
+from rescorer_training.cli.options import JsonOption
+from rescorer_training.cli.render_reranker import make_tables
+
+BASE = "base weights"
+"""Name of the row of the base weights in the report."""
+
+
+@expand_options
+def reranker_command(
+    files: Annotated[list[str], typer.Argument(metavar="LISTS…", help="N-best lists with references.")],
+    bundle: BundleOption,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="NAME/VERSION",
+            help="Folder of the bundle to write: a copy of --bundle with the reranker.",
+        ),
+    ],
+    *,
+    name: Annotated[
+        str, typer.Option("--name", help="Name of the reranker, and of the weights set that uses it.")
+    ] = "reranker",
+    force: Annotated[
+        bool, typer.Option("--force", help="Write the reranker even if its gain may be chance.")
+    ] = False,
+    share_references: Annotated[
+        bool,
+        typer.Option(
+            "--share-references",
+            help="Divide the lists by group alone: also train on lists whose reference the held-out lists "
+            "have too, as where everybody says the same few sentences.",
+        ),
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    reference: ReferenceOption = None,
+    first_pass: FirstPassOption = None,
+    list_options: ListInputOptions,
+    weight_options: WeightOptions,
+    counting_options: CountingOptions,
+    cache: CacheOptions,
+    device: DeviceOption = "cpu",
+    as_json: JsonOption = False,
+) -> None:
+    """Train a reranker: a small model that scores hypotheses by features of their whole list.
+
+    Example: rescorer-train reranker lists.jsonl --bundle models/starter/1 -o models/starter/2
+
+    The base weights (--weights, -w) are where training starts from. Features, model, objective and penalty
+    are chosen by cross-validation inside each fold, and judged outside. The reranker is written only if it
+    beats the best simple rule there by more than chance: first pass, empty hypotheses left out, equal ones
+    merged, a tuned word weight, tuned weights, minimum Bayes risk.
+    """
+    from rescorer_training.reranker.training import TrainingLists, train_reranker  # deferred, loads SciPy
+
+    counting = counting_options.settings()
+    if output.exists():
+        raise ConfigError(f"-o {output}: exists, and bundles are immutable; choose another version")
+    rescorer = cache.load_rescorer(bundle, device)
+    base = rescorer.ranker.effective_weights(weight_options.resolve(rescorer.bundle.weights))
+    first_weights = parse_first_pass(first_pass)
+    rejected = Rejections()
+    lists = read_files(files, reference, list_options, rejected)
+    for weights in (base, first_weights or Weights("first pass")):
+        check_streams(lists, weights, list_options.streams)
+    scored, errors = score_lists(rescorer, lists, base, first_weights, counting)
+    for error in errors:
+        rejected.add(error)
+    rejected.report()
+    if not scored:
+        raise FormatError("no list could be used for training", file=", ".join(files))
+    used = find_scored(lists, scored)
+    normalise = rescorer.bundle.normaliser.normalise
+    contexts = [normalise(nbest.context) for nbest in used]
+    training_lists = TrainingLists(scored, contexts, base, list(rescorer.models))
+    training_lists.check()
+    folds = training_lists.make_folds(share_references=share_references)
+    own = [replace(item, reference=item.evaluated.id) for item in scored] if share_references else scored
+    rules = compare_systems(own, {BASE: base}, with_tuning=True, word_only=drop_models(base, first_weights))
+    training = train_reranker(
+        training_lists, rules, folds, name, seed=seed, tuned_on=list(map(fingerprint_list, used))
+    )
+    report = training.report
+    if as_json:
+        typer.echo(json.dumps(report.to_dict(), indent=2, ensure_ascii=False))
+        return
+    print_out(*make_tables(report))
+
+
+def read_files(
+    files: Sequence[str], reference: str | None, options: ListInputOptions, rejected: Rejections
+) -> list[NBestList]:
+    """Read the lists of all files; those that cannot be read are rejected."""
+    read_lists = make_list_reader(reference, options)
+    lists = [nbest for file in dict.fromkeys(files) for nbest in collect_lists(read_lists(file), rejected)]
+    options.check_groups(lists)
+    return lists

@@ -1,0 +1,106 @@
+"""The arrays that rerankers are trained on: the features and errors of every hypothesis of every list."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rescorer.evaluation.tuning.segments import (
+    first_maximum_per_list,
+    make_offsets,
+    maximum_per_list,
+    softmax_per_list,
+    spread_over,
+)
+from rescorer.ranking import TIE_DECIMALS
+
+MIN_SCALE = 1e-9
+"""Spread within lists below which a feature counts as constant; larger features are measured relative to
+their size."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingArrays:
+    """L lists with F features per hypothesis; the hypotheses of all lists lie one after the other."""
+
+    features: tuple[str, ...]
+    """(F,) names."""
+    scales: np.ndarray
+    """(F,) float64, above 0, by which the features were divided."""
+    x: np.ndarray
+    """(H, F) float64, centred in the list and divided by the scales."""
+    errors: np.ndarray
+    """(H,) float64, errors of each hypothesis, in words or characters."""
+    offsets: np.ndarray
+    """(L + 1,) int64, where each list begins."""
+
+    @property
+    def n_lists(self) -> int:
+        return len(self.offsets) - 1
+
+    def select(self, lists: np.ndarray) -> TrainingArrays:
+        """Copy some lists, by their indices."""
+        lengths = np.diff(self.offsets)[lists]
+        offsets = make_offsets(lengths)
+        rows = np.repeat(self.offsets[lists] - offsets[:-1], lengths) + np.arange(offsets[-1])
+        return TrainingArrays(self.features, self.scales, self.x[rows], self.errors[rows], offsets)
+
+    def keep_features(self, names: Sequence[str]) -> TrainingArrays:
+        """Copy some of the features, in the order of the arrays."""
+        columns = [index for index, name in enumerate(self.features) if name in names]
+        features = tuple(self.features[index] for index in columns)
+        x = np.ascontiguousarray(self.x[:, columns])
+        return TrainingArrays(features, self.scales[columns], x, self.errors, self.offsets)
+
+    def choose(self, scores: np.ndarray) -> np.ndarray:
+        """Position in ``scores`` (H,) of the hypothesis that each list ranks first; ties go to the first."""
+        return first_maximum_per_list(np.round(scores, TIE_DECIMALS), self.offsets)
+
+    def list_errors(self, scores: np.ndarray) -> np.ndarray:
+        """Errors of the hypothesis that each list ranks first, (L,) int64."""
+        return self.errors[self.choose(scores)].astype(np.int64)
+
+    def least_errors(self) -> np.ndarray:
+        """Whether each hypothesis has the fewest errors of its list, (H,) bool."""
+        least: np.ndarray = -maximum_per_list(-self.errors, self.offsets)
+        return self.errors == spread_over(least, self.offsets)
+
+    def claims(self, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Posterior of the first-ranked hypothesis of each list, (L,) float64, and whether no other one has
+        fewer errors, (L,) bool."""
+        chosen = self.choose(scores)
+        return softmax_per_list(scores, self.offsets)[chosen], self.least_errors()[chosen]
+
+
+def make_arrays(
+    features: Sequence[str], matrices: Sequence[np.ndarray], errors: Sequence[np.ndarray]
+) -> TrainingArrays:
+    """Centre and scale the features of all lists; leave out those that tell no two hypotheses apart.
+
+    A feature is divided by its standard deviation within lists. One that is proportional to an earlier one
+    is left out too.
+
+    Args:
+        matrices: (H, F) of each list, finite.
+        errors: (H,) of each list.
+    """
+    raw = np.concatenate(matrices)
+    centred = np.concatenate([matrix - matrix.mean(axis=0) for matrix in matrices])
+    scales = np.sqrt((centred**2).mean(axis=0))
+    differs = scales > MIN_SCALE * np.maximum(np.abs(raw).max(axis=0, initial=0.0), 1.0)
+    x = centred / np.where(differs, scales, 1.0)
+    kept: list[int] = []
+    for column in np.flatnonzero(differs):
+        # columns have the mean square 1, so that this mean is their correlation
+        if not any(abs((x[:, column] * x[:, other]).mean()) > 1.0 - MIN_SCALE for other in kept):
+            kept.append(int(column))
+    offsets = make_offsets(np.array([len(matrix) for matrix in matrices]))
+    return TrainingArrays(
+        tuple(features[column] for column in kept),
+        scales[kept],
+        np.ascontiguousarray(x[:, kept]),
+        np.concatenate(errors).astype(np.float64),
+        offsets,
+    )

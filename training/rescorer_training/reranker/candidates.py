@@ -1,0 +1,93 @@
+"""Candidates to choose from: which features, which model, which objective, how strong a penalty.
+
+They were written down before any of them was tried on lists with known references. The most cautious ones
+come first: where several do equally well, the earlier one is chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rescorer_training.reranker.objectives import OBJECTIVES, ObjectiveName
+
+TOTAL = "total"
+"""The feature that stands for the base weights, with a weight of 1 in the prior; all others have 0."""
+TEMPERATURE_STEPS = (0.125, 0.25, 0.5, 1.0, 2.0)
+"""Temperatures of posteriors, relative to the spread of the totals within lists."""
+MIDDLE_STEPS = (0.25, 1.0)
+LINEAR_STRENGTHS = (3.0, 1.0, 0.3, 0.1)
+MLP_STRENGTHS = (1.0, 0.3)
+N_HIDDEN, N_MEMBERS = 8, 4
+START = "start"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One way of training a reranker."""
+
+    feature_set: str
+    """Key of the feature sets, or ``start`` for the base weights as they are."""
+    objective: ObjectiveName = "cross entropy"
+    strength: float = 1.0
+    """Of the penalty, in errors or nats that a weight's move by 1 must save."""
+    n_hidden: int = 0
+    """Hidden units of each network; 0 for linear ones."""
+    members: int = 1
+    """Networks whose scores are averaged."""
+
+    def __str__(self) -> str:
+        if self.feature_set == START:
+            return START
+        model = f"MLP of {self.n_hidden} units, {self.members} networks" if self.n_hidden else "linear"
+        return f"{self.feature_set}; {model}; {self.objective}; L2 {self.strength:g}"
+
+
+def make_candidates(feature_sets: Iterable[str]) -> tuple[Candidate, ...]:
+    """All candidates, the most cautious first.
+
+    Args:
+        feature_sets: names of the sets, the smallest first.
+    """
+    sets = list(feature_sets)
+    linear = [
+        Candidate(feature_set, objective, strength)
+        for strength in LINEAR_STRENGTHS
+        for feature_set in sets
+        for objective in OBJECTIVES
+    ]
+    perceptrons = [
+        Candidate(sets[-1], "expected errors", strength, N_HIDDEN, N_MEMBERS) for strength in MLP_STRENGTHS
+    ]
+    return (Candidate(START), *linear, *perceptrons)
+
+
+def make_feature_sets(
+    streams: Sequence[str], models: Sequence[str], spread: float, *, has_context: bool
+) -> Mapping[str, tuple[str, ...]]:
+    """Sets of features, by name, each with all features of the one before.
+
+    Args:
+        streams: streams that all lists have. Without any, the position in the list takes their place.
+        models: language models and, if there are several, their mixture.
+        spread: standard deviation of the base totals within lists, in nats.
+        has_context: whether lists say what was said before.
+    """
+    scores = [*streams, *models]
+    temperatures = [f"{spread * step:.2g}" for step in TEMPERATURE_STEPS]
+    middle = [f"{spread * step:.2g}" for step in MIDDLE_STEPS]
+    order = [] if streams else ["log_rank", "first"]
+    basic = [TOTAL, *(f"score:{name}" for name in scores), "words", "oov", "empty", *order]
+    agreement = [*(f"distance:{t}" for t in temperatures), *(f"posterior:{t}" for t in middle), "copies"]
+    details = [
+        *(f"score_per_word:{name}" for name in scores),
+        *(f"{kind}:{t}" for kind in ("word_mean", "word_least") for t in middle),
+        "characters",
+        "repeats",
+        *(["overlap:1", "overlap:2"] if has_context else []),
+    ]
+    return {
+        "scores": tuple(basic),
+        "scores and agreement": (*basic, *agreement),
+        "all features": (*basic, *agreement, *details),
+    }

@@ -1,0 +1,137 @@
+"""Nested cross-validation of rerankers: choose a candidate inside each fold, and count errors outside.
+
+No list is ranked by a reranker, or by a choice among candidates, that it helped to make (Varma and Simon,
+2006, "Bias in error estimation when using cross-validation for model selection").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rescorer.errors import ConfigError
+from rescorer.evaluation.tuning.folds import Folds
+from rescorer_training.reranker.arrays import TrainingArrays
+from rescorer_training.reranker.candidates import Candidate
+from rescorer_training.reranker.fitting import Fitted, Fitter
+
+OnProgress = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CrossValidation:
+    """Scores of each list by a reranker that was chosen and trained without it."""
+
+    chosen: tuple[Candidate, ...]
+    """The candidate of each fold."""
+    scores: np.ndarray
+    """(H,) float64."""
+    errors: np.ndarray
+    """(L,) int64, errors of the first-ranked hypothesis of each list."""
+
+
+class NestedTraining:
+    """Train and judge candidates on the same lists.
+
+    Args:
+        feature_sets: features of each set, by its name.
+        candidates: the most cautious first.
+        seed: of the hidden units of perceptrons.
+    """
+
+    def __init__(
+        self,
+        arrays: TrainingArrays,
+        folds: Folds,
+        feature_sets: Mapping[str, Sequence[str]],
+        candidates: Sequence[Candidate],
+        seed: int = 0,
+    ) -> None:
+        self.arrays, self.folds, self.seed = arrays, folds, seed
+        self.feature_sets, self.candidates = feature_sets, candidates
+
+    def cross_validate(self) -> CrossValidation:
+        """Hold out each fold in turn: choose and train a candidate on the others, score the fold."""
+        return self._hold_out(self.folds, lambda lists: self.choose(lists))
+
+    def cross_validate_candidate(self, candidate: Candidate, without: Sequence[str] = ()) -> CrossValidation:
+        """Hold out each fold in turn and train one candidate on the others.
+
+        The errors are optimistic if the candidate was chosen on the same lists.
+
+        Args:
+            without: features to leave out.
+        """
+        return self._hold_out(self.folds, lambda _: candidate, without)
+
+    def choose(self, lists: np.ndarray) -> Candidate:
+        """Choose the most cautious candidate that is as good as the best one on held-out folds of some
+        lists, within one standard error."""
+        folds = self.folds.subdivide(lists)
+        if folds.n_folds < 2:
+            return self.candidates[0]
+        arrays = self.arrays.select(lists)
+        errors = np.zeros((len(self.candidates), len(lists)), dtype=np.int64)
+        for fold in range(folds.n_folds):
+            training, held_out = folds.split(fold)
+            if len(training):
+                fitter, judged = self._fitter(training, arrays, folds), arrays.select(held_out)
+                errors[:, held_out] = [
+                    judged.list_errors(fitter.fit(candidate).score(judged)) for candidate in self.candidates
+                ]
+        return self.candidates[choose_cautious(errors, folds.unit)]
+
+    def fit_all(self, candidate: Candidate) -> Fitted:
+        """Fit a candidate on all lists."""
+        return self._fitter(np.arange(self.arrays.n_lists), self.arrays, self.folds).fit(candidate)
+
+    def fit_folds(self, candidate: Candidate) -> list[Fitted]:
+        """Fit a candidate without each fold in turn."""
+        parts = (self.folds.split(fold)[0] for fold in range(self.folds.n_folds))
+        return [self._fitter(lists, self.arrays, self.folds).fit(candidate) for lists in parts]
+
+    def _fitter(
+        self, lists: np.ndarray, arrays: TrainingArrays, folds: Folds, without: Sequence[str] = ()
+    ) -> Fitter:
+        sets = {
+            name: [feature for feature in features if feature not in without]
+            for name, features in self.feature_sets.items()
+        }
+        return Fitter(arrays.select(lists), folds.subdivide(lists), sets, self.seed)
+
+    def _hold_out(
+        self, folds: Folds, choose: Callable[[np.ndarray], Candidate], without: Sequence[str] = ()
+    ) -> CrossValidation:
+        arrays = self.arrays
+        scores, chosen = np.zeros(len(arrays.errors)), []
+        for fold in range(folds.n_folds):
+            training, held_out = folds.split(fold)
+            if not len(training):
+                raise ConfigError(
+                    "no lists are left to train on without one of the folds: all others share a reference "
+                    "with it"
+                )
+            candidate = choose(training)
+            fitted = self._fitter(training, arrays, folds, without).fit(candidate)
+            is_held_out = np.repeat(np.isin(np.arange(arrays.n_lists), held_out), np.diff(arrays.offsets))
+            scores[is_held_out] = fitted.score(arrays.select(held_out))
+            chosen.append(candidate)
+        return CrossValidation(tuple(chosen), scores, arrays.list_errors(scores))
+
+
+def choose_cautious(errors: np.ndarray, units: np.ndarray) -> int:
+    """The first candidate whose errors are those of the best one within one standard error.
+
+    Breiman et al. (1984): the standard error is that of the difference, over units that are not divided.
+
+    Args:
+        errors: (M, L) of each candidate, the most cautious first.
+        units: (L,) unit of each list.
+    """
+    best = int(np.argmin(errors.sum(axis=1)))
+    _, unit = np.unique(units, return_inverse=True)
+    lost = np.array([np.bincount(unit, row) for row in errors - errors[best]])  # (M, units)
+    standard_errors = lost.std(axis=1, ddof=1) * np.sqrt(lost.shape[1])
+    return int(np.argmax(lost.sum(axis=1) <= standard_errors))

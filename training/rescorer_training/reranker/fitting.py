@@ -1,0 +1,91 @@
+"""Fit candidates on some lists."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from rescorer.evaluation.tuning.folds import Folds
+from rescorer.reranking.reranker import Ensemble
+from rescorer_training.reranker.arrays import TrainingArrays
+from rescorer_training.reranker.candidates import START, TOTAL, Candidate
+from rescorer_training.reranker.networks import (
+    Parameters,
+    draw_parameters,
+    fit,
+    linear_parameters,
+    make_ensemble,
+)
+
+
+class Fitter:
+    """Fit candidates on the same lists; deterministic.
+
+    Args:
+        folds: of these lists; each network of an ensemble leaves out another one.
+        feature_sets: features of each set, by its name.
+    """
+
+    def __init__(
+        self, arrays: TrainingArrays, folds: Folds, feature_sets: Mapping[str, Sequence[str]], seed: int
+    ) -> None:
+        self.arrays, self.folds, self.feature_sets, self.seed = arrays, folds, feature_sets, seed
+        self._sets: dict[str, TrainingArrays] = {}
+        self._linear: dict[Candidate, Parameters] = {}
+
+    def fit(self, candidate: Candidate) -> Fitted:
+        """Fit a candidate."""
+        if candidate.feature_set == START:
+            start = self.arrays.keep_features([TOTAL])
+            return Fitted(start.features, make_ensemble([linear_parameters(make_prior(start.features))]))
+        arrays = self._select_features(candidate.feature_set)
+        if not candidate.n_hidden:
+            members = [self._fit_linear(candidate)]
+        else:
+            members = [self._fit_member(candidate, member) for member in range(candidate.members)]
+        return Fitted(arrays.features, make_ensemble(members))
+
+    def _fit_linear(self, candidate: Candidate) -> Parameters:
+        """Fit a linear network; the objectives that are not convex start from the cross entropy."""
+        if candidate not in self._linear:
+            arrays = self._select_features(candidate.feature_set)
+            prior = make_prior(arrays.features)
+            start = linear_parameters(prior)
+            if candidate.objective == "expected errors":
+                start = self._fit_linear(
+                    Candidate(candidate.feature_set, "cross entropy", candidate.strength)
+                )
+            self._linear[candidate] = fit(arrays, candidate.objective, candidate.strength, prior, start)
+        return self._linear[candidate]
+
+    def _fit_member(self, candidate: Candidate, member: int) -> Parameters:
+        """Fit one network of an ensemble, without one fold, from its own random hidden units."""
+        arrays = self._select_features(candidate.feature_set)
+        linear = self._fit_linear(Candidate(candidate.feature_set, candidate.objective, candidate.strength))
+        start = draw_parameters(linear.linear, candidate.n_hidden, self.seed + member)
+        kept = np.flatnonzero(self.folds.fold != member % self.folds.n_folds)
+        part = arrays.select(kept) if len(kept) else arrays
+        return fit(part, candidate.objective, candidate.strength, make_prior(arrays.features), start)
+
+    def _select_features(self, feature_set: str) -> TrainingArrays:
+        if feature_set not in self._sets:
+            self._sets[feature_set] = self.arrays.keep_features(self.feature_sets[feature_set])
+        return self._sets[feature_set]
+
+
+class Fitted:
+    """A fitted candidate: its features, of those in the arrays, and its networks."""
+
+    def __init__(self, features: tuple[str, ...], ensemble: Ensemble) -> None:
+        self.features, self.ensemble = features, ensemble
+
+    def score(self, arrays: TrainingArrays) -> np.ndarray:
+        """Score all hypotheses of some lists, (H,)."""
+        return self.ensemble.score(arrays.keep_features(self.features).x)
+
+
+def make_prior(features: Sequence[str]) -> np.ndarray:
+    """Weights that fitting keeps close to, (F,): the total alone, at a sharpness of one standard deviation
+    of its values within lists."""
+    return np.array([float(name == TOTAL) for name in features])

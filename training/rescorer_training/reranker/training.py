@@ -1,0 +1,176 @@
+"""Train a reranker on scored lists, and judge it on lists that took no part in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rescorer.errors import ConfigError, quote
+from rescorer.evaluation.comparison.row import count_by_list
+from rescorer.evaluation.comparison.scored_lists import ScoredList
+from rescorer.evaluation.comparison.systems import ORACLE, Comparison
+from rescorer.evaluation.tuning.folds import Folds, make_folds
+from rescorer.reranking.features import ListView, feature_matrix
+from rescorer.reranking.reranker import Reranker
+from rescorer.score_combination import MIXTURE, totals
+from rescorer.trie import Words
+from rescorer.types import Weights
+from rescorer_training.reranker.arrays import TrainingArrays, make_arrays
+from rescorer_training.reranker.candidates import TOTAL, make_candidates, make_feature_sets
+from rescorer_training.reranker.cross_validation import NestedTraining
+from rescorer_training.reranker.report import RerankerReport, System, build_report
+
+MIN_LISTS = 20
+"""Smallest number of lists to train on; fewer cannot show any gain."""
+MIN_UNITS = 6
+"""Smallest number of groups, or of ids without groups: fewer give no interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingLists:
+    """Lists with references, all scored with the same models and base weights."""
+
+    scored: Sequence[ScoredList]
+    contexts: Sequence[Words]
+    """Canonical words of what was said before each list."""
+    base: Weights
+    """Complete weights of the totals, with the λ of the mixture."""
+    models: Sequence[str]
+    """Names of the language models."""
+
+    @property
+    def streams(self) -> list[str]:
+        """Streams that all lists have."""
+        known = {"words", "oov", MIXTURE, *self.models}
+        first = self.scored[0].components
+        return [
+            name
+            for name in first
+            if name not in known and all(name in item.components for item in self.scored)
+        ]
+
+    def make_folds(self, *, share_references: bool = False) -> Folds:
+        """Divide the lists into folds; see ``tuning.folds.make_folds``.
+
+        Args:
+            share_references: divide by groups alone, and train on lists whose reference the held-out lists
+                have too.
+        """
+        ids = [item.evaluated.id for item in self.scored]
+        groups = [item.evaluated.group for item in self.scored]
+        references = [item.reference for item in self.scored]
+        return make_folds(ids, groups, ids if share_references else references)
+
+    def check(self) -> None:
+        """Raise ConfigError if nothing can be learnt from the lists, or a list lacks a stream."""
+        if len(self.scored) < MIN_LISTS:
+            raise ConfigError(
+                f"{len(self.scored)} lists with references; a reranker needs at least {MIN_LISTS}, and some "
+                "hundred to show a gain"
+            )
+        groups = {item.evaluated.group or item.evaluated.id for item in self.scored}
+        if len(groups) < MIN_UNITS:
+            raise ConfigError(
+                f"the lists are of {len(groups)} groups; a reranker is judged on at least {MIN_UNITS}: leave "
+                "out --groups, or add lists of other speakers"
+            )
+        if all(len({h.errors for h in item.evaluated.hypotheses}) == 1 for item in self.scored):
+            raise ConfigError(
+                "in no list do hypotheses differ in their errors, so there is nothing to learn: give lists "
+                "of several different hypotheses"
+            )
+        by_list = [set(item.components) for item in self.scored]
+        if missing := sorted(set().union(*by_list) - set.intersection(*by_list)):
+            item = next(item for item in self.scored if missing[0] not in item.components)
+            raise ConfigError(
+                f"list {quote(item.evaluated.id)} has no stream {quote(missing[0])}, which other lists have: "
+                "train on lists with the same streams, one reranker for each kind"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """A reranker and what is known about it."""
+
+    reranker: Reranker
+    report: RerankerReport
+
+
+def train_reranker(
+    lists: TrainingLists,
+    rules: Comparison,
+    folds: Folds,
+    name: str,
+    *,
+    seed: int = 0,
+    models: Mapping[str, str] | None = None,
+    tuned_on: Sequence[str] = (),
+) -> Training:
+    """Choose, train and judge a reranker.
+
+    Args:
+        rules: simple rules on the same lists and folds, which it must beat.
+        models: SHA-256 of each language model, by its name.
+        tuned_on: fingerprints of the lists.
+
+    Raises:
+        ConfigError: nothing can be learnt from the lists.
+    """
+    lists.check()
+    sets, arrays = compute_features(lists)
+    training = NestedTraining(arrays, folds, sets, make_candidates(sets), seed)
+    held_out = training.cross_validate()
+    candidate = training.choose(np.arange(arrays.n_lists))
+    fitted = training.fit_all(candidate)
+    report = build_report(
+        lists.scored, training, held_out, candidate, fitted, list_systems(rules, lists.scored)
+    )
+    reranker = Reranker(
+        name,
+        fitted.features,
+        np.array([arrays.scales[arrays.features.index(feature)] for feature in fitted.features]),
+        replace(lists.base, name=name),
+        fitted.ensemble,
+        models or {},
+        tuple(tuned_on),
+        report.held_out(),
+    )
+    return Training(reranker, report)
+
+
+def compute_features(lists: TrainingLists) -> tuple[Mapping[str, tuple[str, ...]], TrainingArrays]:
+    """Compute all features of all lists; also return the sets to choose from.
+
+    Raises:
+        ConfigError: the base weights give all hypotheses of each list the same total.
+    """
+    by_list = [totals(item.components, lists.base) for item in lists.scored]
+    spread = float(np.sqrt(np.mean([values.var() for values in by_list])))
+    models = [*lists.models, MIXTURE] if len(lists.models) > 1 else list(lists.models)
+    sets = make_feature_sets(lists.streams, models, spread or 1.0, has_context=any(lists.contexts))
+    features = tuple(dict.fromkeys(feature for names in sets.values() for feature in names))
+    matrices = [
+        feature_matrix(features, ListView(item.components, item.words, context, total))
+        for item, context, total in zip(lists.scored, lists.contexts, by_list, strict=True)
+    ]
+    errors = [
+        np.array([hypothesis.errors for hypothesis in item.evaluated.hypotheses]) for item in lists.scored
+    ]
+    arrays = make_arrays(features, matrices, errors)
+    if TOTAL not in arrays.features:
+        raise ConfigError(
+            "the base weights give all hypotheses of a list the same total; give one of the scores a weight, "
+            "such as -w acoustic=1"
+        )
+    return sets, arrays
+
+
+def list_systems(rules: Comparison, scored: Sequence[ScoredList]) -> list[System]:
+    """The errors of all rows of a comparison, list by list; the first pass comes first."""
+    rows = [rules.first_pass, *(row for row in rules.rows if row is not rules.first_pass)]
+    return [
+        System(row.name, *count_by_list(row, scored), row.held_out, is_rule=row.name != ORACLE)
+        for row in rows
+    ]
