@@ -12,14 +12,21 @@ from dataclasses import dataclass
 from rescorer_training.reranker.objectives import OBJECTIVES, ObjectiveName
 
 TOTAL = "total"
-"""The feature that stands for the base weights, with a weight of 1 in the prior; all others have 0."""
+"""The feature that stands for the base weights, with a weight of 1 in the prior."""
+EMPTY = "empty"
+EMPTY_PRIOR = -20.0
+"""Prior weight of ``empty``, before scaling: as good as left out, because the totals that it adds to have a
+standard deviation of 1. Language models like empty hypotheses so much that a single one can cost more errors
+than all else saves. All other features have a prior weight of 0."""
 TEMPERATURE_STEPS = (0.125, 0.25, 0.5, 1.0, 2.0)
 """Temperatures of posteriors, relative to the spread of the totals within lists."""
 MIDDLE_STEPS = (0.25, 1.0)
 LINEAR_STRENGTHS = (3.0, 1.0, 0.3, 0.1)
 MLP_STRENGTHS = (1.0, 0.3)
 N_HIDDEN, N_MEMBERS = 8, 4
-START = "start"
+START, START_EMPTY_OUT = "base weights", "base weights, empty left out"
+"""Feature sets that are not fitted but keep the prior: the base weights as they are, and without empty
+hypotheses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +34,7 @@ class Candidate:
     """One way of training a reranker."""
 
     feature_set: str
-    """Key of the feature sets, or ``start`` for the base weights as they are."""
+    """Key of the feature sets."""
     objective: ObjectiveName = "cross entropy"
     strength: float = 1.0
     """Of the penalty, in errors or nats that a weight's move by 1 must save."""
@@ -36,9 +43,14 @@ class Candidate:
     members: int = 1
     """Networks whose scores are averaged."""
 
+    @property
+    def is_fitted(self) -> bool:
+        """Whether weights are fitted; if not, they are those of the prior."""
+        return self.feature_set not in (START, START_EMPTY_OUT)
+
     def __str__(self) -> str:
-        if self.feature_set == START:
-            return START
+        if not self.is_fitted:
+            return self.feature_set
         model = f"MLP of {self.n_hidden} units, {self.members} networks" if self.n_hidden else "linear"
         return f"{self.feature_set}; {model}; {self.objective}; L2 {self.strength:g}"
 
@@ -49,7 +61,7 @@ def make_candidates(feature_sets: Iterable[str]) -> tuple[Candidate, ...]:
     Args:
         feature_sets: names of the sets, the smallest first.
     """
-    sets = list(feature_sets)
+    sets = [name for name in feature_sets if name not in (START, START_EMPTY_OUT)]
     linear = [
         Candidate(feature_set, objective, strength)
         for strength in LINEAR_STRENGTHS
@@ -59,7 +71,7 @@ def make_candidates(feature_sets: Iterable[str]) -> tuple[Candidate, ...]:
     perceptrons = [
         Candidate(sets[-1], "expected errors", strength, N_HIDDEN, N_MEMBERS) for strength in MLP_STRENGTHS
     ]
-    return (Candidate(START), *linear, *perceptrons)
+    return (Candidate(START), Candidate(START_EMPTY_OUT), *linear, *perceptrons)
 
 
 def make_feature_sets(
@@ -77,7 +89,7 @@ def make_feature_sets(
     temperatures = [f"{spread * step:.2g}" for step in TEMPERATURE_STEPS]
     middle = [f"{spread * step:.2g}" for step in MIDDLE_STEPS]
     order = [] if streams else ["log_rank", "first"]
-    basic = [TOTAL, *(f"score:{name}" for name in scores), "words", "oov", "empty", *order]
+    basic = [TOTAL, *(f"score:{name}" for name in scores), "words", "oov", EMPTY, *order]
     agreement = [*(f"distance:{t}" for t in temperatures), *(f"posterior:{t}" for t in middle), "copies"]
     details = [
         *(f"score_per_word:{name}" for name in scores),
@@ -87,6 +99,8 @@ def make_feature_sets(
         *(["overlap:1", "overlap:2"] if has_context else []),
     ]
     return {
+        START: (TOTAL,),
+        START_EMPTY_OUT: (TOTAL, EMPTY),
         "scores": tuple(basic),
         "scores and agreement": (*basic, *agreement),
         "all features": (*basic, *agreement, *details),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from rescorer.evaluation.tuning.folds import Folds
 from rescorer.reranking.reranker import Ensemble
 from rescorer_training.reranker.arrays import TrainingArrays
-from rescorer_training.reranker.candidates import START, TOTAL, Candidate
+from rescorer_training.reranker.candidates import EMPTY, EMPTY_PRIOR, TOTAL, Candidate
 from rescorer_training.reranker.networks import (
     Parameters,
     draw_parameters,
@@ -36,11 +37,10 @@ class Fitter:
 
     def fit(self, candidate: Candidate) -> Fitted:
         """Fit a candidate."""
-        if candidate.feature_set == START:
-            start = self.arrays.keep_features([TOTAL])
-            return Fitted(start.features, make_ensemble([linear_parameters(make_prior(start.features))]))
         arrays = self._select_features(candidate.feature_set)
-        if not candidate.n_hidden:
+        if not candidate.is_fitted:
+            members = [linear_parameters(make_prior(arrays))]
+        elif not candidate.n_hidden:
             members = [self._fit_linear(candidate)]
         else:
             members = [self._fit_member(candidate, member) for member in range(candidate.members)]
@@ -50,23 +50,22 @@ class Fitter:
         """Fit a linear network; the objectives that are not convex start from the cross entropy."""
         if candidate not in self._linear:
             arrays = self._select_features(candidate.feature_set)
-            prior = make_prior(arrays.features)
+            prior = make_prior(arrays)
             start = linear_parameters(prior)
             if candidate.objective == "expected errors":
-                start = self._fit_linear(
-                    Candidate(candidate.feature_set, "cross entropy", candidate.strength)
-                )
+                convex = replace(candidate, objective="cross entropy", n_hidden=0, members=1)
+                start = self._fit_linear(convex)
             self._linear[candidate] = fit(arrays, candidate.objective, candidate.strength, prior, start)
         return self._linear[candidate]
 
     def _fit_member(self, candidate: Candidate, member: int) -> Parameters:
         """Fit one network of an ensemble, without one fold, from its own random hidden units."""
         arrays = self._select_features(candidate.feature_set)
-        linear = self._fit_linear(Candidate(candidate.feature_set, candidate.objective, candidate.strength))
+        linear = self._fit_linear(replace(candidate, n_hidden=0, members=1))
         start = draw_parameters(linear.linear, candidate.n_hidden, self.seed + member)
         kept = np.flatnonzero(self.folds.fold != member % self.folds.n_folds)
         part = arrays.select(kept) if len(kept) else arrays
-        return fit(part, candidate.objective, candidate.strength, make_prior(arrays.features), start)
+        return fit(part, candidate.objective, candidate.strength, make_prior(arrays), start)
 
     def _select_features(self, feature_set: str) -> TrainingArrays:
         if feature_set not in self._sets:
@@ -85,7 +84,9 @@ class Fitted:
         return self.ensemble.score(arrays.keep_features(self.features).x)
 
 
-def make_prior(features: Sequence[str]) -> np.ndarray:
-    """Weights that fitting keeps close to, (F,): the total alone, at a sharpness of one standard deviation
-    of its values within lists."""
-    return np.array([float(name == TOTAL) for name in features])
+def make_prior(arrays: TrainingArrays) -> np.ndarray:
+    """Weights that fitting keeps close to, (F,): the total, at a sharpness of one standard deviation of its
+    values within lists, and a penalty for empty hypotheses."""
+    scale_of = dict(zip(arrays.features, arrays.scales.tolist(), strict=True))
+    weights = {TOTAL: 1.0, EMPTY: EMPTY_PRIOR * scale_of.get(EMPTY, 0.0)}
+    return np.array([weights.get(name, 0.0) for name in arrays.features])
