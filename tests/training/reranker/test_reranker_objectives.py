@@ -32,7 +32,9 @@ def problems(draw, n_features: int = 3) -> tuple[TrainingArrays, np.ndarray]:
     x = np.random.default_rng(draw(st.integers(0, 99))).normal(size=(n, n_features))
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     names = tuple("abcdefgh"[:n_features])
-    arrays = TrainingArrays(names, np.ones(n_features), x, np.array(errors, dtype=float), offsets)
+    arrays = TrainingArrays(
+        names, np.ones(n_features), x, np.array(errors, dtype=float), np.zeros(n, dtype=bool), offsets
+    )
     return arrays, np.array(draw(st.lists(finite, min_size=n, max_size=n)))
 
 
@@ -105,7 +107,7 @@ def test_fitting_finds_what_orders_the_lists(objective):
     matrices = [
         np.stack([random.normal(size=6), -list_errors.astype(float)], axis=1) for list_errors in errors
     ]
-    arrays = make_arrays(["noise", "truth"], matrices, errors)
+    arrays = make_arrays(["noise", "truth"], matrices, errors, [np.zeros(6, dtype=bool)] * 50)
     prior = np.array([1.0, 0.0])
     fitted = fit(arrays, objective, 0.1, prior, linear_parameters(prior))
     assert abs(fitted.linear[0]) < 0.3 * fitted.linear[1]
@@ -124,7 +126,9 @@ def test_features_that_tell_nothing_apart_are_left_out():
     wide = [
         np.stack([m[:, 0], np.full(4, i), -3 * m[:, 0] + 7, m[:, 1]], axis=1) for i, m in enumerate(matrices)
     ]
-    arrays = make_arrays(["a", "constant", "like a", "b"], wide, [np.arange(4)] * 3)
+    arrays = make_arrays(
+        ["a", "constant", "like a", "b"], wide, [np.arange(4)] * 3, [np.zeros(4, dtype=bool)] * 3
+    )
     assert arrays.features == ("a", "b")
     np.testing.assert_allclose((arrays.x**2).mean(axis=0), 1.0)
     np.testing.assert_allclose(arrays.x[:4].mean(axis=0), 0.0, atol=1e-12)

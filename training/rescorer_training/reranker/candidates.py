@@ -14,16 +14,16 @@ from rescorer_training.reranker.objectives import OBJECTIVES, ObjectiveName
 TOTAL = "total"
 """The feature that stands for the base weights, with a weight of 1 in the prior."""
 EMPTY = "empty"
-EMPTY_PRIOR = -20.0
-"""Prior weight of ``empty``, before scaling: as good as left out, because the totals that it adds to have a
-standard deviation of 1. Language models like empty hypotheses so much that a single one can cost more errors
-than all else saves. All other features have a prior weight of 0."""
+EMPTY_PRIOR = -1000.0
+"""Prior weight of ``empty``, before scaling, where empty hypotheses are left out. Totals have a standard
+deviation of 1 in the prior."""
 TEMPERATURE_STEPS = (0.125, 0.25, 0.5, 1.0, 2.0)
 """Temperatures of posteriors, relative to the spread of the totals within lists."""
 MIDDLE_STEPS = (0.25, 1.0)
-LINEAR_STRENGTHS = (3.0, 1.0, 0.3, 0.1)
-MLP_STRENGTHS = (1.0, 0.3)
-N_HIDDEN, N_MEMBERS = 8, 4
+STRENGTHS = (10.0, 3.0, 1.0)
+MLP_STRENGTH, N_HIDDEN, N_MEMBERS = 1.0, 6, 3
+MIN_LISTS_FOR_MLP = 500
+"""Number of lists from which perceptrons are tried; fewer cannot tell them from linear networks."""
 START, START_EMPTY_OUT = "base weights", "base weights, empty left out"
 """Feature sets that are not fitted but keep the prior: the base weights as they are, and without empty
 hypotheses."""
@@ -55,23 +55,23 @@ class Candidate:
         return f"{self.feature_set}; {model}; {self.objective}; L2 {self.strength:g}"
 
 
-def make_candidates(feature_sets: Iterable[str]) -> tuple[Candidate, ...]:
+def make_candidates(feature_sets: Iterable[str], n_lists: int) -> tuple[Candidate, ...]:
     """All candidates, the most cautious first.
 
     Args:
         feature_sets: names of the sets, the smallest first.
+        n_lists: number of lists to train on.
     """
     sets = [name for name in feature_sets if name not in (START, START_EMPTY_OUT)]
     linear = [
         Candidate(feature_set, objective, strength)
-        for strength in LINEAR_STRENGTHS
+        for strength in STRENGTHS
         for feature_set in sets
         for objective in OBJECTIVES
     ]
-    perceptrons = [
-        Candidate(sets[-1], "expected errors", strength, N_HIDDEN, N_MEMBERS) for strength in MLP_STRENGTHS
-    ]
-    return (Candidate(START), Candidate(START_EMPTY_OUT), *linear, *perceptrons)
+    perceptron = Candidate(sets[-1], "expected errors", MLP_STRENGTH, N_HIDDEN, N_MEMBERS)
+    more = [perceptron] if n_lists >= MIN_LISTS_FOR_MLP else []
+    return (Candidate(START), Candidate(START_EMPTY_OUT), *linear, *more)
 
 
 def make_feature_sets(

@@ -10,7 +10,7 @@ import numpy as np
 from rescorer.evaluation.tuning.folds import Folds
 from rescorer.reranking.reranker import Ensemble
 from rescorer_training.reranker.arrays import TrainingArrays
-from rescorer_training.reranker.candidates import EMPTY, EMPTY_PRIOR, TOTAL, Candidate
+from rescorer_training.reranker.candidates import EMPTY, EMPTY_PRIOR, STRENGTHS, TOTAL, Candidate
 from rescorer_training.reranker.networks import (
     Parameters,
     draw_parameters,
@@ -31,7 +31,9 @@ class Fitter:
     def __init__(
         self, arrays: TrainingArrays, folds: Folds, feature_sets: Mapping[str, Sequence[str]], seed: int
     ) -> None:
-        self.arrays, self.folds, self.feature_sets, self.seed = arrays, folds, feature_sets, seed
+        self.folds, self.feature_sets, self.seed = folds, feature_sets, seed
+        self.leaves_empty_out = is_better_without_empty(arrays)
+        self.arrays = arrays.drop_empty() if self.leaves_empty_out else arrays
         self._sets: dict[str, TrainingArrays] = {}
         self._linear: dict[Candidate, Parameters] = {}
 
@@ -39,7 +41,7 @@ class Fitter:
         """Fit a candidate."""
         arrays = self._select_features(candidate.feature_set)
         if not candidate.is_fitted:
-            members = [linear_parameters(make_prior(arrays))]
+            members = [linear_parameters(self._make_prior(arrays))]
         elif not candidate.n_hidden:
             members = [self._fit_linear(candidate)]
         else:
@@ -47,14 +49,15 @@ class Fitter:
         return Fitted(arrays.features, make_ensemble(members))
 
     def _fit_linear(self, candidate: Candidate) -> Parameters:
-        """Fit a linear network; the objectives that are not convex start from the cross entropy."""
+        """Fit a linear network, from the next stronger penalty, or first of all from a convex objective."""
         if candidate not in self._linear:
             arrays = self._select_features(candidate.feature_set)
-            prior = make_prior(arrays)
+            prior = self._self._make_prior(arrays)
             start = linear_parameters(prior)
-            if candidate.objective == "expected errors":
-                convex = replace(candidate, objective="cross entropy", n_hidden=0, members=1)
-                start = self._fit_linear(convex)
+            if stronger := [strength for strength in STRENGTHS if strength > candidate.strength]:
+                start = self._fit_linear(replace(candidate, strength=stronger[-1]))
+            elif candidate.objective == "expected errors":
+                start = self._fit_linear(replace(candidate, objective="cross entropy"))
             self._linear[candidate] = fit(arrays, candidate.objective, candidate.strength, prior, start)
         return self._linear[candidate]
 
@@ -65,7 +68,16 @@ class Fitter:
         start = draw_parameters(linear.linear, candidate.n_hidden, self.seed + member)
         kept = np.flatnonzero(self.folds.fold != member % self.folds.n_folds)
         part = arrays.select(kept) if len(kept) else arrays
-        return fit(part, candidate.objective, candidate.strength, make_prior(arrays), start)
+        return fit(part, candidate.objective, candidate.strength, self._make_prior(arrays), start)
+
+    def _make_prior(self, arrays: TrainingArrays) -> np.ndarray:
+        """Weights that fitting keeps close to, (F,): the total, at a sharpness of one standard deviation of
+        its values within lists, and a penalty for empty hypotheses if these are left out."""
+        scale_of = dict(zip(arrays.features, arrays.scales.tolist(), strict=True))
+        weights = {TOTAL: 1.0}
+        if self.leaves_empty_out:
+            weights[EMPTY] = EMPTY_PRIOR * scale_of.get(EMPTY, 0.0)
+        return np.array([weights.get(name, 0.0) for name in arrays.features])
 
     def _select_features(self, feature_set: str) -> TrainingArrays:
         if feature_set not in self._sets:
@@ -84,9 +96,12 @@ class Fitted:
         return self.ensemble.score(arrays.keep_features(self.features).x)
 
 
-def make_prior(arrays: TrainingArrays) -> np.ndarray:
-    """Weights that fitting keeps close to, (F,): the total, at a sharpness of one standard deviation of its
-    values within lists, and a penalty for empty hypotheses."""
-    scale_of = dict(zip(arrays.features, arrays.scales.tolist(), strict=True))
-    weights = {TOTAL: 1.0, EMPTY: EMPTY_PRIOR * scale_of.get(EMPTY, 0.0)}
-    return np.array([weights.get(name, 0.0) for name in arrays.features])
+def is_better_without_empty(arrays: TrainingArrays) -> bool:
+    """Whether the base weights make no more errors if they leave out empty hypotheses.
+
+    These are so unlike all others, and language models like them so much, that a weight for them that is
+    learnt from few examples can cost more errors than all other weights save.
+    """
+    total = arrays.keep_features([TOTAL]).x[:, 0]
+    without = np.where(arrays.empty, -np.inf, total)
+    return int(arrays.list_errors(without).sum()) <= int(arrays.list_errors(total).sum())

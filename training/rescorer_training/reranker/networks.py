@@ -15,7 +15,7 @@ from rescorer.reranking.reranker import Ensemble
 from rescorer_training.reranker.arrays import TrainingArrays
 from rescorer_training.reranker.objectives import Loss, ObjectiveName, make_loss
 
-MAX_ITERATIONS = 100
+MAX_ITERATIONS = 60
 TOLERANCE = 1e-6
 """Relative decrease of the loss at which the search ends."""
 

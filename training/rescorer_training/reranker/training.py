@@ -120,7 +120,7 @@ def train_reranker(
     """
     lists.check()
     sets, arrays = compute_features(lists)
-    training = NestedTraining(arrays, folds, sets, make_candidates(sets), seed)
+    training = NestedTraining(arrays, folds, sets, make_candidates(sets, arrays.n_lists), seed)
     held_out = training.cross_validate()
     candidate = training.choose(np.arange(arrays.n_lists))
     fitted = training.fit_all(candidate)
@@ -158,7 +158,8 @@ def compute_features(lists: TrainingLists) -> tuple[Mapping[str, tuple[str, ...]
     errors = [
         np.array([hypothesis.errors for hypothesis in item.evaluated.hypotheses]) for item in lists.scored
     ]
-    arrays = make_arrays(features, matrices, errors)
+    empty = [np.array([not words for words in item.words]) for item in lists.scored]
+    arrays = make_arrays(features, matrices, errors, empty)
     if TOTAL not in arrays.features:
         raise ConfigError(
             "the base weights give all hypotheses of a list the same total; give one of the scores a weight, "
