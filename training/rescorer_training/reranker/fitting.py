@@ -52,7 +52,7 @@ class Fitter:
         """Fit a linear network, from the next stronger penalty, or first of all from a convex objective."""
         if candidate not in self._linear:
             arrays = self._select_features(candidate.feature_set)
-            prior = self._self._make_prior(arrays)
+            prior = self._make_prior(arrays)
             start = linear_parameters(prior)
             if stronger := [strength for strength in STRENGTHS if strength > candidate.strength]:
                 start = self._fit_linear(replace(candidate, strength=stronger[-1]))
