@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from rich.console import RenderableType
 
+from rescorer.cli.render.exports import to_markdown
 from rescorer.cli.render.tables import FoldingTable
 from rescorer.evaluation.figures import (
     describe_p,
@@ -29,6 +30,14 @@ def make_tables(report: RerankerReport) -> Iterator[RenderableType]:
 
 Section = tuple[str, list[list[str]]]
 """A title, and the lines of a table, of which the first has the headings."""
+
+
+def make_page(report: RerankerReport, title: str) -> str:
+    """A Markdown page with the tables and lines of a report."""
+    parts = [f"# {title}", *(f"- {line}" for line in describe(report))]
+    for heading, (headings, *lines) in make_sections(report):
+        parts += ["", f"## {heading.capitalize()}", "", to_markdown(headings, lines).rstrip()]
+    return "\n".join([parts[0], "", *parts[1:]]) + "\n"
 
 
 def make_sections(report: RerankerReport) -> Iterator[Section]:

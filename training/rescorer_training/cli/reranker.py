@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from rescorer.bundle import hash_used_models
 from rescorer.cli.evaluation.tune import find_scored
 from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.options.lists import ListInputOptions
@@ -24,14 +25,14 @@ from rescorer.cli.options.weights import (
 )
 from rescorer.cli.output import Rejections
 from rescorer.cli.render.tables import print_out
-from rescorer.errors import ConfigError, FormatError
+from rescorer.errors import FormatError
 from rescorer.evaluation.comparison.baselines import drop_models
 from rescorer.evaluation.comparison.scored_lists import score_lists
 from rescorer.evaluation.comparison.systems import compare_systems
 from rescorer.evaluation.tuning.fingerprint import fingerprint_list
 from rescorer.types import NBestList, Weights
 from rescorer_training.cli.options import JsonOption
-from rescorer_training.cli.render_reranker import make_tables
+from rescorer_training.cli.render_reranker import make_page, make_tables
 
 BASE = "base weights"
 """Name of the row of the base weights in the report."""
@@ -84,12 +85,13 @@ def reranker_command(
     beats the best simple rule there by more than chance: first pass, empty hypotheses left out, equal ones
     merged, a tuned word weight, tuned weights, minimum Bayes risk.
     """
-    from rescorer_training.reranker.training import TrainingLists, train_reranker  # deferred, loads SciPy
+    # deferred, because importing SciPy takes a second
+    from rescorer_training.reranker.export import check_output, publish_with_reranker
+    from rescorer_training.reranker.training import TrainingLists, train_reranker
 
     counting = counting_options.settings()
-    if output.exists():
-        raise ConfigError(f"-o {output}: exists, and bundles are immutable; choose another version")
     rescorer = cache.load_rescorer(bundle, device)
+    check_output(output, rescorer.bundle, name)
     base = rescorer.ranker.effective_weights(weight_options.resolve(rescorer.bundle.weights))
     first_weights = parse_first_pass(first_pass)
     rejected = Rejections()
@@ -114,10 +116,26 @@ def reranker_command(
         training_lists, rules, folds, name, seed=seed, tuned_on=list(map(fingerprint_list, used))
     )
     report = training.report
+    is_written = report.is_better or force
+    page = make_page(report, f"Reranker {name!r}: {', '.join(map(shorten_name, files))}")
+    page_file = output.with_suffix(".md")
+    page_file.parent.mkdir(parents=True, exist_ok=True)
+    page_file.write_text(page, encoding="utf-8")
+    if is_written:
+        models = hash_used_models(training.reranker, rescorer.bundle.manifest)
+        publish_with_reranker(rescorer.bundle, replace(training.reranker, models=models), page, output)
     if as_json:
-        typer.echo(json.dumps(report.to_dict(), indent=2, ensure_ascii=False))
+        facts = {**report.to_dict(), "written": is_written, "rejected": len(rejected)}
+        typer.echo(json.dumps(facts, indent=2, ensure_ascii=False))
         return
     print_out(*make_tables(report))
+    what = f"written to {output}: use it with --weights {name}" if is_written else "not written (see --force)"
+    print_out(f"reranker {what}; figures in {page_file}; {len(rejected)} lists rejected")
+
+
+def shorten_name(file: str) -> str:
+    """The name of a file without its folders."""
+    return Path(file).name
 
 
 def read_files(

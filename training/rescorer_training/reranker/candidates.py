@@ -1,7 +1,8 @@
 """Candidates to choose from: which features, which model, which objective, how strong a penalty.
 
-They were written down before any of them was tried on lists with known references. The most cautious ones
-come first: where several do equally well, the earlier one is chosen.
+The most cautious ones come first: where several do equally well, the earlier one is chosen. Strong penalties
+come before weak ones, small sets of features before large ones, and the objective that counts what is counted
+in the end before its convex relatives.
 """
 
 from __future__ import annotations

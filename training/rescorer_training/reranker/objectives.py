@@ -19,9 +19,9 @@ from rescorer.evaluation.tuning.segments import (
 )
 from rescorer_training.reranker.arrays import TrainingArrays
 
-ObjectiveName = Literal["cross entropy", "pairwise", "expected errors"]
+ObjectiveName = Literal["expected errors", "cross entropy", "pairwise"]
 OBJECTIVES: tuple[ObjectiveName, ...] = get_args(ObjectiveName)
-"""Names of the objectives; the first two are convex functions of the scores."""
+"""Names of the objectives; the first one is what is counted in the end, the others are convex."""
 MAX_PAIR_DISTANCE = 16
 """How far apart in the list the two hypotheses of a pair may be: pairs grow with it, not with the square of
 the list."""
@@ -112,7 +112,7 @@ def find_pairs(arrays: TrainingArrays) -> tuple[np.ndarray, np.ndarray, np.ndarr
 
 
 _LOSSES: dict[ObjectiveName, Callable[[TrainingArrays], Loss]] = {
+    "expected errors": _make_expected_errors,
     "cross entropy": _make_cross_entropy,
     "pairwise": _make_pairwise,
-    "expected errors": _make_expected_errors,
 }

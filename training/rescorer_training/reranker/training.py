@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from rescorer.evaluation.comparison.systems import ORACLE, Comparison
 from rescorer.evaluation.tuning.folds import Folds, make_folds
 from rescorer.reranking.features import ListView, feature_matrix
 from rescorer.reranking.reranker import Reranker
-from rescorer.score_combination import MIXTURE, totals
+from rescorer.score_combination import MIXTURE, RERANKER, totals
 from rescorer.trie import Words
 from rescorer.types import Weights
 from rescorer_training.reranker.arrays import TrainingArrays, make_arrays
@@ -48,7 +48,9 @@ class TrainingLists:
         return [
             name
             for name in first
-            if name not in known and all(name in item.components for item in self.scored)
+            if name not in known
+            and not name.startswith(RERANKER)
+            and all(name in item.components for item in self.scored)
         ]
 
     def make_folds(self, *, share_references: bool = False) -> Folds:
@@ -82,7 +84,8 @@ class TrainingLists:
                 "of several different hypotheses"
             )
         by_list = [set(item.components) for item in self.scored]
-        if missing := sorted(set().union(*by_list) - set.intersection(*by_list)):
+        everywhere = by_list[0].intersection(*by_list)
+        if missing := sorted(set().union(*by_list) - everywhere):
             item = next(item for item in self.scored if missing[0] not in item.components)
             raise ConfigError(
                 f"list {quote(item.evaluated.id)} has no stream {quote(missing[0])}, which other lists have: "
@@ -105,14 +108,12 @@ def train_reranker(
     name: str,
     *,
     seed: int = 0,
-    models: Mapping[str, str] | None = None,
     tuned_on: Sequence[str] = (),
 ) -> Training:
     """Choose, train and judge a reranker.
 
     Args:
         rules: simple rules on the same lists and folds, which it must beat.
-        models: SHA-256 of each language model, by its name.
         tuned_on: fingerprints of the lists.
 
     Raises:
@@ -131,11 +132,18 @@ def train_reranker(
         name,
         fitted.features,
         np.array([arrays.scales[arrays.features.index(feature)] for feature in fitted.features]),
-        replace(lists.base, name=name),
+        Weights(
+            name,
+            lists.base.streams,
+            lists.base.lm,
+            lists.base.word,
+            lists.base.oov,
+            lists.base.mixture,
+            empty=lists.base.empty,
+        ),
         fitted.ensemble,
-        models or {},
-        tuple(tuned_on),
-        report.held_out(),
+        tuned_on=tuple(tuned_on),
+        held_out=report.held_out(),
     )
     return Training(reranker, report)
 
