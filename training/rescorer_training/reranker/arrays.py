@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rescorer.evaluation.tuning.segments import (
+from rescorer.evaluation.weight_search.segments import (
     first_maximum_per_list,
     make_offsets,
     maximum_per_list,

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from rescorer.evaluation.tuning.segments import (
+from rescorer.evaluation.weight_search.segments import (
     maximum_per_list,
     softmax_per_list,
     spread_over,
