@@ -68,11 +68,21 @@ def choose_method(problem: TuningProblem, folds: Folds, methods: Sequence[Method
             errors[:, held_out] = [fitter.fit(method).list_errors(judged) for method in methods]
 
     _map(count, range(folds.n_folds), problem)
+    return methods[choose_cautious(errors, folds.unit)]
+
+
+def choose_cautious(errors: np.ndarray, units: np.ndarray) -> int:
+    """The first of M methods whose errors are as few as those of the best one, within one standard error.
+
+    Args:
+        errors: (M, L) int64 of each method on held-out lists, the most cautious method first.
+        units: (L,) unit of each list; the standard error is that of the difference over units.
+    """
     best = int(np.argmin(errors.sum(axis=1)))
-    _, unit = np.unique(folds.unit, return_inverse=True)
-    saved = np.array([np.bincount(unit, row) for row in errors - errors[best]])  # (M, units)
-    standard_errors = saved.std(axis=1, ddof=1) * np.sqrt(saved.shape[1])
-    return methods[int(np.argmax(saved.sum(axis=1) <= standard_errors))]
+    _, unit = np.unique(units, return_inverse=True)
+    lost = np.array([np.bincount(unit, row) for row in errors - errors[best]])  # (M, units)
+    standard_errors = lost.std(axis=1, ddof=1) * np.sqrt(lost.shape[1])
+    return int(np.argmax(lost.sum(axis=1) <= standard_errors))
 
 
 def cross_validate_problem(

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from rescorer.bundle import read_bundle
+from rescorer.evaluation.tuning.nested import choose_cautious
 from rescorer.pipeline import Rescorer
 from rescorer.types import Hypothesis, NBestList
 from rescorer_training.cli import main
-from rescorer_training.reranker.cross_validation import choose_cautious
 from rescorer_training.reranker.report import group_features
 
 WORDS = ("the", "cat", "sat", "on", "mat")

@@ -13,6 +13,7 @@ import numpy as np
 
 from rescorer.errors import ConfigError
 from rescorer.evaluation.tuning.folds import Folds
+from rescorer.evaluation.tuning.nested import choose_cautious
 from rescorer_training.reranker.arrays import TrainingArrays
 from rescorer_training.reranker.candidates import Candidate
 from rescorer_training.reranker.fitting import Fitted, Fitter
@@ -119,19 +120,3 @@ class NestedTraining:
             scores[is_held_out] = fitted.score(arrays.select(held_out))
             chosen.append(candidate)
         return CrossValidation(tuple(chosen), scores, arrays.list_errors(scores))
-
-
-def choose_cautious(errors: np.ndarray, units: np.ndarray) -> int:
-    """The first candidate whose errors are those of the best one within one standard error.
-
-    Breiman et al. (1984): the standard error is that of the difference, over units that are not divided.
-
-    Args:
-        errors: (M, L) of each candidate, the most cautious first.
-        units: (L,) unit of each list.
-    """
-    best = int(np.argmin(errors.sum(axis=1)))
-    _, unit = np.unique(units, return_inverse=True)
-    lost = np.array([np.bincount(unit, row) for row in errors - errors[best]])  # (M, units)
-    standard_errors = lost.std(axis=1, ddof=1) * np.sqrt(lost.shape[1])
-    return int(np.argmax(lost.sum(axis=1) <= standard_errors))

@@ -12,7 +12,7 @@ from rescorer.evaluation.calibration.measures import expected_calibration_error
 from rescorer.evaluation.comparison.scored_lists import ScoredList
 from rescorer.evaluation.error_rate.report import to_percent
 from rescorer.evaluation.figures import gain_to_dict, interval_to_list
-from rescorer.evaluation.statistics.bootstrap import Bootstrap, bootstrap
+from rescorer.evaluation.statistics.bootstrap import Bootstrap, bootstrap, choose_units
 from rescorer.evaluation.tuning.judgement import Judgement, judge
 from rescorer.reranking.features import FEATURE_KINDS
 from rescorer_training.reranker.candidates import TOTAL, Candidate
@@ -190,16 +190,17 @@ def build_report(
     own = System(RERANKER, held_out.errors, words, held_out=True, is_rule=False)
     best = min((system for system in systems if system.is_rule), key=lambda system: system.errors.sum())
     everything = (*systems, own)
+    groups = [item.evaluated.group for item in scored]
     claims, right = arrays.claims(held_out.scores)
     return RerankerReport(
         systems=everything,
         bootstrap=bootstrap(
             np.stack([system.errors for system in everything]),
             np.stack([system.words for system in everything]),
-            groups=folds.unit.tolist(),
+            choose_units(groups),
         ),
         best_rule=best.name,
-        judgement=judge(best.errors, own.errors, np.stack([best.words, own.words]), folds),
+        judgement=judge(best.errors, own.errors, np.stack([best.words, own.words]), groups),
         candidate=candidate,
         fold_candidates=held_out.chosen,
         folds=folds.describe(),
