@@ -82,7 +82,8 @@ def make_sections(report: RerankerReport) -> Iterator[Section]:
 def describe(report: RerankerReport) -> Iterator[str]:
     """Yield lines about the judgement, the choices in the folds and the calibration."""
     judgement = report.judgement
-    yield f"{report.explain()} ({describe_p(judgement.gain.p_value)})"
+    p_value = f" ({describe_p(judgement.gain.p_value)})" if judgement.gain.interval.is_finite else ""
+    yield f"{report.explain()}{p_value}"
     if judgement.warning:
         yield f"warning: {judgement.warning}"
     if needed := judgement.n_lists_needed:

@@ -102,11 +102,11 @@ class RerankerReport:
                 f"held out, the reranker gains {gain:.2f} points over {rule}, at least {low:.2f} with 97.5 % "
                 "confidence"
             )
-        if not self.judgement.gain.units_changed:
-            return f"held out, the reranker makes as many errors in every {self.judgement.unit} as {rule}"
-        if gain <= 0:
+        if not self.judgement.gain.gain:
+            return f"held out, the reranker makes as many errors as {rule}"
+        if gain < 0:
             return f"held out, the reranker loses {-gain:.2f} points against {rule}"
-        bound = f"the lower bound is {low:.2f}" if np.isfinite(low) else "too few groups differ"
+        bound = f"the lower bound is {low:.2f}" if np.isfinite(low) else "it comes from too few groups"
         return f"the held-out gain of {gain:.2f} points over {rule} may be chance, because {bound}"
 
     def held_out(self) -> dict[str, float]:
