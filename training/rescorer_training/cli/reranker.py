@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from rescorer.bundle import hash_used_models
-from rescorer.cli.evaluation.tune import find_scored
 from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.options.lists import ListInputOptions
 from rescorer.cli.options.models import BundleOption, DeviceOption
@@ -23,19 +20,14 @@ from rescorer.cli.options.weights import (
     check_streams,
     parse_first_pass,
 )
-from rescorer.cli.output import Rejections
+from rescorer.cli.output import SOME_REJECTED, Rejections
 from rescorer.cli.render.tables import print_out
 from rescorer.errors import FormatError
-from rescorer.evaluation.comparison.baselines import drop_models
 from rescorer.evaluation.comparison.scored_lists import score_lists
-from rescorer.evaluation.comparison.systems import compare_systems
-from rescorer.evaluation.tuning.fingerprint import fingerprint_list
+from rescorer.formats.io.text_io import write_text
 from rescorer.types import NBestList, Weights
 from rescorer_training.cli.options import JsonOption
 from rescorer_training.cli.render_reranker import make_page, make_tables
-
-BASE = "base weights"
-"""Name of the row of the base weights in the report."""
 
 
 @expand_options
@@ -87,11 +79,12 @@ def reranker_command(
     """
     # deferred, because importing SciPy takes a second
     from rescorer_training.reranker.export import check_output, publish_with_reranker
-    from rescorer_training.reranker.training import TrainingLists, train_reranker
+    from rescorer_training.reranker.training import TrainingLists, compare_rules, train_reranker
 
     counting = counting_options.settings()
     rescorer = cache.load_rescorer(bundle, device)
     check_output(output, rescorer.bundle, name)
+    output.parent.mkdir(parents=True, exist_ok=True)
     base = rescorer.ranker.effective_weights(weight_options.resolve(rescorer.bundle.weights))
     first_weights = parse_first_pass(first_pass)
     rejected = Rejections()
@@ -104,38 +97,27 @@ def reranker_command(
     rejected.report()
     if not scored:
         raise FormatError("no list could be used for training", file=", ".join(files))
-    used = find_scored(lists, scored)
-    normalise = rescorer.bundle.normaliser.normalise
-    contexts = [normalise(nbest.context) for nbest in used]
-    training_lists = TrainingLists(scored, contexts, base, list(rescorer.models))
+    training_lists = TrainingLists(scored, base, list(rescorer.models))
     training_lists.check()
-    folds = training_lists.make_folds(share_references=share_references)
-    own = [replace(item, reference=item.evaluated.id) for item in scored] if share_references else scored
-    rules = compare_systems(own, {BASE: base}, with_tuning=True, word_only=drop_models(base, first_weights))
-    training = train_reranker(
-        training_lists, rules, folds, name, seed=seed, tuned_on=list(map(fingerprint_list, used))
-    )
+    rules = compare_rules(training_lists, rescorer, first_weights, share_references=share_references)
+    training = train_reranker(training_lists, rules, name, seed=seed, share_references=share_references)
     report = training.report
     is_written = report.is_better or force
-    page = make_page(report, f"Reranker {name!r}: {', '.join(map(shorten_name, files))}")
+    page = make_page(report, f"Reranker {name!r}: {', '.join(Path(file).name for file in files)}")
     page_file = output.with_suffix(".md")
-    page_file.parent.mkdir(parents=True, exist_ok=True)
-    page_file.write_text(page, encoding="utf-8")
+    write_text(page_file, page)
     if is_written:
-        models = hash_used_models(training.reranker, rescorer.bundle.manifest)
-        publish_with_reranker(rescorer.bundle, replace(training.reranker, models=models), page, output)
+        publish_with_reranker(rescorer.bundle, training.reranker, page, output)
     if as_json:
         facts = {**report.to_dict(), "written": is_written, "rejected": len(rejected)}
         typer.echo(json.dumps(facts, indent=2, ensure_ascii=False))
-        return
-    print_out(*make_tables(report))
-    what = f"written to {output}: use it with --weights {name}" if is_written else "not written (see --force)"
-    print_out(f"reranker {what}; figures in {page_file}; {len(rejected)} lists rejected")
-
-
-def shorten_name(file: str) -> str:
-    """The name of a file without its folders."""
-    return Path(file).name
+    else:
+        print_out(*make_tables(report))
+        use = f"written to {output}: use it with --weights {name}"
+        what = use if is_written else "not written (see --force)"
+        print_out(f"reranker {what}; figures in {page_file}; {len(rejected)} lists rejected")
+    if rejected:
+        raise typer.Exit(SOME_REJECTED)
 
 
 def read_files(

@@ -38,7 +38,7 @@ class Candidate:
     """Key of the feature sets."""
     objective: ObjectiveName = "cross entropy"
     strength: float = 1.0
-    """Of the penalty, in errors or nats that a weight's move by 1 must save."""
+    """Strength of the penalty: errors, or nats, that a move of one weight by 1 must save."""
     n_hidden: int = 0
     """Hidden units of each network; 0 for linear ones."""
     members: int = 1

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rescorer.bundle import RERANKERS, WEIGHTS, Bundle, publish
+from rescorer.bundle import RERANKERS, WEIGHTS, Bundle, hash_used_models, publish
 from rescorer.errors import ConfigError, quote
 from rescorer.reranking.files import write_reranker
 from rescorer.reranking.reranker import Reranker
@@ -49,12 +50,14 @@ def publish_with_reranker(bundle: Bundle, reranker: Reranker, page: str, output:
         held_out=reranker.held_out,
     )
 
+    models = hash_used_models(reranker, bundle.manifest)
+
     def fill(partial: Path) -> dict[str, Any]:
         for file in bundle.manifest["files"]:
             copy = partial / file
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(bundle.folder / file, copy)
-        write_reranker(reranker, partial / RERANKERS / reranker.name)
+        write_reranker(replace(reranker, models=models), partial / RERANKERS / reranker.name)
         (partial / RERANKERS / reranker.name / PAGE).write_text(page, encoding="utf-8")
         file = partial / WEIGHTS / f"{reranker.name}.json"
         file.write_text(json.dumps(weights_to_dict(weights), indent=2) + "\n", encoding="utf-8")

@@ -68,7 +68,7 @@ class RerankerReport:
     systems: tuple[System, ...]
     """The first pass, the simple rules, the oracle and, last, the reranker."""
     bootstrap: Bootstrap
-    """Of all systems, on the same draws."""
+    """Draws of all systems together."""
     best_rule: str
     """The simple rule with the fewest errors."""
     judgement: Judgement

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from rescorer.errors import ConfigError, quote
+from rescorer.evaluation.comparison.baselines import drop_models
 from rescorer.evaluation.comparison.row import count_by_list
 from rescorer.evaluation.comparison.scored_lists import ScoredList
-from rescorer.evaluation.comparison.systems import ORACLE, Comparison
+from rescorer.evaluation.comparison.systems import ORACLE, Comparison, compare_systems
+from rescorer.evaluation.comparison.tuned import find_streams
+from rescorer.evaluation.tuning.fingerprint import fingerprint_list
 from rescorer.evaluation.tuning.folds import Folds, make_folds
+from rescorer.pipeline import Rescorer
 from rescorer.reranking.features import ListView, feature_matrix
 from rescorer.reranking.reranker import Reranker
-from rescorer.score_combination import MIXTURE, RERANKER, totals
-from rescorer.trie import Words
-from rescorer.types import Weights
+from rescorer.score_combination import MIXTURE, totals
+from rescorer.types import MAXIMUM, Weights
 from rescorer_training.reranker.arrays import TrainingArrays, make_arrays
 from rescorer_training.reranker.candidates import TOTAL, make_candidates, make_feature_sets
 from rescorer_training.reranker.cross_validation import NestedTraining
 from rescorer_training.reranker.report import RerankerReport, System, build_report
 
+BASE = "base weights"
+"""Name of the row of the base weights in reports."""
 MIN_LISTS = 20
 """Smallest number of lists to train on; fewer cannot show any gain."""
 MIN_UNITS = 6
@@ -33,8 +38,6 @@ class TrainingLists:
     """Lists with references, all scored with the same models and base weights."""
 
     scored: Sequence[ScoredList]
-    contexts: Sequence[Words]
-    """Canonical words of what was said before each list."""
     base: Weights
     """Complete weights of the totals, with the λ of the mixture."""
     models: Sequence[str]
@@ -43,15 +46,8 @@ class TrainingLists:
     @property
     def streams(self) -> list[str]:
         """Streams that all lists have."""
-        known = {"words", "oov", MIXTURE, *self.models}
-        first = self.scored[0].components
-        return [
-            name
-            for name in first
-            if name not in known
-            and not name.startswith(RERANKER)
-            and all(name in item.components for item in self.scored)
-        ]
+        first = find_streams(self.scored[0].components, self.base)
+        return [name for name in first if all(name in item.components for item in self.scored)]
 
     def make_folds(self, *, share_references: bool = False) -> Folds:
         """Divide the lists into folds; see ``tuning.folds.make_folds``.
@@ -66,7 +62,13 @@ class TrainingLists:
         return make_folds(ids, groups, ids if share_references else references)
 
     def check(self) -> None:
-        """Raise ConfigError if nothing can be learnt from the lists, or a list lacks a stream."""
+        """Raise ConfigError if nothing can be learnt from the lists, a list lacks a stream, or the base
+        weights use a reranker."""
+        if any(self.base.rerankers.values()):
+            raise ConfigError(
+                f"weights {quote(self.base.name)} use a reranker; training starts from weights of scores: give "
+                "others with --weights"
+            )
         if len(self.scored) < MIN_LISTS:
             raise ConfigError(
                 f"{len(self.scored)} lists with references; a reranker needs at least {MIN_LISTS}, and some "
@@ -101,26 +103,41 @@ class Training:
     report: RerankerReport
 
 
-def train_reranker(
+def compare_rules(
     lists: TrainingLists,
-    rules: Comparison,
-    folds: Folds,
-    name: str,
+    rescorer: Rescorer,
+    first_pass: Weights | None = None,
     *,
-    seed: int = 0,
-    tuned_on: Sequence[str] = (),
+    share_references: bool = False,
+) -> Comparison:
+    """Judge the simple rules that a reranker must beat, on the folds of ``TrainingLists.make_folds``.
+
+    Args:
+        first_pass: weights that the recogniser ranked by; None for the order of the lists.
+    """
+    scored = lists.scored
+    if share_references:  # folds then take the lists for different ones
+        scored = [replace(item, reference=item.evaluated.id) for item in scored]
+    word_only = drop_models(lists.base, first_pass)
+    return compare_systems(
+        scored, {BASE: lists.base}, with_tuning=True, word_only=word_only, rescorer=rescorer
+    )
+
+
+def train_reranker(
+    lists: TrainingLists, rules: Comparison, name: str, *, seed: int = 0, share_references: bool = False
 ) -> Training:
     """Choose, train and judge a reranker.
 
     Args:
-        rules: simple rules on the same lists and folds, which it must beat.
-        tuned_on: fingerprints of the lists.
+        rules: result of ``compare_rules`` for the same lists.
 
     Raises:
         ConfigError: nothing can be learnt from the lists.
     """
     lists.check()
     sets, arrays = compute_features(lists)
+    folds = lists.make_folds(share_references=share_references)
     training = NestedTraining(arrays, folds, sets, make_candidates(sets, arrays.n_lists), seed)
     held_out = training.cross_validate()
     candidate = training.choose(np.arange(arrays.n_lists))
@@ -132,17 +149,11 @@ def train_reranker(
         name,
         fitted.features,
         np.array([arrays.scales[arrays.features.index(feature)] for feature in fitted.features]),
-        Weights(
-            name,
-            lists.base.streams,
-            lists.base.lm,
-            lists.base.word,
-            lists.base.oov,
-            lists.base.mixture,
-            empty=lists.base.empty,
+        replace(
+            lists.base, name=name, tuned_on=(), held_out={}, tuned_with={}, calibration=None, decision=MAXIMUM
         ),
         fitted.ensemble,
-        tuned_on=tuple(tuned_on),
+        tuned_on=tuple(fingerprint_list(item.nbest) for item in lists.scored),
         held_out=report.held_out(),
     )
     return Training(reranker, report)
@@ -157,11 +168,13 @@ def compute_features(lists: TrainingLists) -> tuple[Mapping[str, tuple[str, ...]
     by_list = [totals(item.components, lists.base) for item in lists.scored]
     spread = float(np.sqrt(np.mean([values.var() for values in by_list])))
     models = [*lists.models, MIXTURE] if len(lists.models) > 1 else list(lists.models)
-    sets = make_feature_sets(lists.streams, models, spread or 1.0, has_context=any(lists.contexts))
+    sets = make_feature_sets(
+        lists.streams, models, spread or 1.0, has_context=any(item.context for item in lists.scored)
+    )
     features = tuple(dict.fromkeys(feature for names in sets.values() for feature in names))
     matrices = [
-        feature_matrix(features, ListView(item.components, item.words, context, total))
-        for item, context, total in zip(lists.scored, lists.contexts, by_list, strict=True)
+        feature_matrix(features, ListView(item.components, item.words, item.context, total))
+        for item, total in zip(lists.scored, by_list, strict=True)
     ]
     errors = [
         np.array([hypothesis.errors for hypothesis in item.evaluated.hypotheses]) for item in lists.scored
