@@ -30,6 +30,22 @@ from rescorer_training.cli.options import JsonOption
 from rescorer_training.cli.render_reranker import make_page, make_tables
 
 
+NameOption = Annotated[
+    str, typer.Option("--name", help="Name of the reranker, and of the weights set that uses it.")
+]
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="Write the reranker even if its gain may be chance.")
+]
+ShareReferencesOption = Annotated[
+    bool,
+    typer.Option(
+        "--share-references",
+        help="Divide the lists by group alone: also train on lists whose reference the held-out lists have "
+        "too, as where everybody says the same few sentences.",
+    ),
+]
+
+
 @expand_options
 def reranker_command(
     files: Annotated[list[str], typer.Argument(metavar="LISTS…", help="N-best lists with references.")],
@@ -44,20 +60,9 @@ def reranker_command(
         ),
     ],
     *,
-    name: Annotated[
-        str, typer.Option("--name", help="Name of the reranker, and of the weights set that uses it.")
-    ] = "reranker",
-    force: Annotated[
-        bool, typer.Option("--force", help="Write the reranker even if its gain may be chance.")
-    ] = False,
-    share_references: Annotated[
-        bool,
-        typer.Option(
-            "--share-references",
-            help="Divide the lists by group alone: also train on lists whose reference the held-out lists "
-            "have too, as where everybody says the same few sentences.",
-        ),
-    ] = False,
+    name: NameOption = "reranker",
+    force: ForceOption = False,
+    share_references: ShareReferencesOption = False,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     reference: ReferenceOption = None,
     first_pass: FirstPassOption = None,
@@ -89,8 +94,8 @@ def reranker_command(
     first_weights = parse_first_pass(first_pass)
     rejected = Rejections()
     lists = read_files(files, reference, list_options, rejected)
-    for weights in (base, first_weights or Weights("first pass")):
-        check_streams(lists, weights, list_options.streams)
+    check_streams(lists, base, list_options.streams)
+    check_streams(lists, first_weights or Weights("first pass"), list_options.streams)
     scored, errors = score_lists(rescorer, lists, base, first_weights, counting)
     for error in errors:
         rejected.add(error)
@@ -112,10 +117,10 @@ def reranker_command(
         facts = {**report.to_dict(), "written": is_written, "rejected": len(rejected)}
         typer.echo(json.dumps(facts, indent=2, ensure_ascii=False))
     else:
-        print_out(*make_tables(report))
         use = f"written to {output}: use it with --weights {name}"
         what = use if is_written else "not written (see --force)"
-        print_out(f"reranker {what}; figures in {page_file}; {len(rejected)} lists rejected")
+        outcome = f"reranker {what}; figures in {page_file}; {len(rejected)} lists rejected"
+        print_out(*make_tables(report), outcome)
     if rejected:
         raise typer.Exit(SOME_REJECTED)
 

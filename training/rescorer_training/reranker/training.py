@@ -66,8 +66,8 @@ class TrainingLists:
         weights use a reranker."""
         if any(self.base.rerankers.values()):
             raise ConfigError(
-                f"weights {quote(self.base.name)} use a reranker; training starts from weights of scores: give "
-                "others with --weights"
+                f"weights {quote(self.base.name)} use a reranker; training starts from weights of scores: "
+                "give others with --weights"
             )
         if len(self.scored) < MIN_LISTS:
             raise ConfigError(
