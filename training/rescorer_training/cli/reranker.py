@@ -29,7 +29,6 @@ from rescorer.types import NBestList, Weights
 from rescorer_training.cli.options import JsonOption
 from rescorer_training.cli.render_reranker import make_page, make_tables
 
-
 NameOption = Annotated[
     str, typer.Option("--name", help="Name of the reranker, and of the weights set that uses it.")
 ]
