@@ -148,7 +148,9 @@ def test_prefers_the_cautious_candidate_within_one_standard_error():
 
 
 def test_features_of_one_model_or_kind_are_left_out_together():
-    assert group_features(("total", "score:am", "score_per_word:am", "distance:1", "distance:2")) == {
+    assert group_features(
+        ("total", "empty", "score:am", "score_per_word:am", "distance:1", "distance:2")
+    ) == {
         "am": ("score:am", "score_per_word:am"),
         "distance": ("distance:1", "distance:2"),
     }

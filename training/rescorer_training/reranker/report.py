@@ -15,7 +15,7 @@ from rescorer.evaluation.figures import gain_to_dict, interval_to_list
 from rescorer.evaluation.statistics.bootstrap import Bootstrap, bootstrap, choose_units
 from rescorer.evaluation.tuning.judgement import Judgement, judge
 from rescorer.reranking.features import FEATURE_KINDS
-from rescorer_training.reranker.candidates import TOTAL, Candidate
+from rescorer_training.reranker.candidates import EMPTY, TOTAL, Candidate
 from rescorer_training.reranker.cross_validation import CrossValidation, NestedTraining
 from rescorer_training.reranker.fitting import Fitted
 
@@ -246,12 +246,12 @@ def _measure_worth(
 def group_features(features: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
     """Features that are left out together: those about a stream or model, or else of a kind.
 
-    The total, which everything starts from, is never left out.
+    What training starts from, the total and the penalty of empty hypotheses, is never left out.
     """
     groups: dict[str, list[str]] = {}
     for feature in features:
         kind, _, argument = feature.partition(":")
         is_score = FEATURE_KINDS[kind].argument == "component"
-        if feature != TOTAL:
+        if feature not in (TOTAL, EMPTY):
             groups.setdefault(argument if is_score else kind, []).append(feature)
     return {name: tuple(names) for name, names in groups.items()}
