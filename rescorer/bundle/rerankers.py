@@ -13,7 +13,7 @@ from rescorer.errors import BundleError, ConfigError, did_you_mean, quote
 from rescorer.reranking.files import CONFIG_FILE, read_reranker
 from rescorer.reranking.reranker import Reranker
 from rescorer.safe_input.files import SealedFolder
-from rescorer.score_combination import MIXTURE
+from rescorer.score_combination import EMPTY, MIXTURE, OOV, RERANKER, WORDS
 
 RERANKERS = "reranker"
 """The folder of a bundle whose subfolders are its rerankers."""
@@ -69,6 +69,11 @@ def _check_base(place: str, reranker: Reranker, models: list[str]) -> None:
         check_weights(reranker.base, models, {})
     except ConfigError as error:
         raise BundleError(f"{place}: base: {shorten_message(error)}") from None
+    for name in reranker.needs:
+        if name in (WORDS, OOV, EMPTY) or name.startswith(RERANKER):
+            raise BundleError(
+                f"{place}: a score is named {quote(name)}, which can be neither a stream nor a model"
+            )
     if MIXTURE in reranker.needs and not reranker.base.mixture:
         raise BundleError(f"{place}: the base weights have no λ, but the reranker uses the mixture")
 

@@ -13,6 +13,7 @@ from rescorer import ConfigError, Hypothesis, InvalidList, NBestList, Rescorer, 
 from rescorer.bundle import hash_used_models, read_bundle, seal
 from rescorer.errors import BundleError
 from rescorer.evaluation.components import collect_components
+from rescorer_training.recipe.bundle_export import BundleParts, make_bundle
 from tests.support.tiny_models import write_bundle
 from tests.support.tiny_rerankers import add_reranker, add_tiny_rerankers, random_reranker, weights_of
 
@@ -129,6 +130,8 @@ def test_refuses_base_weights_that_do_not_fit_the_bundle(copy):
         ({"lm": {"ngrm": 1.0}}, "names .'ngrm'"),
         ({"lm": {"mixture": 1.0}}, "no λ"),
         ({"rerankers": {"linear": 1.0}}, "names 'linear'; the bundle has no rerankers"),
+        ({"streams": {"reranker:linear": 1.0}}, "named 'reranker:linear', which can be neither"),
+        ({"streams": {"empty": 1.0}}, "named 'empty', which can be neither"),
     ):
         edit_config(copy, "mlp", base=base)
         with pytest.raises(BundleError, match=message):
@@ -169,3 +172,30 @@ def test_hashes_only_the_models_that_a_reranker_uses(bundle):
     ):
         reranker = random_reranker("mine", base, features=features)
         assert list(hash_used_models(reranker, manifest)) == expected
+
+
+def test_a_new_bundle_includes_rerankers_of_the_same_models(folder, tmp_path):
+    text = tmp_path / "valid.txt"
+    text.write_text("the cat sat on the mat\n" * 5)
+
+    def export(**parts):
+        settings = read_bundle(folder).normaliser
+        arguments = {
+            "neural": None,
+            "normaliser": settings,
+            "weights": Weights(),
+            "validation": text,
+            "tests": {},
+        }
+        arguments |= {"ngram": folder / "ngram" / "model.arpa", "rerankers": [folder / "reranker" / "mlp"]}
+        make_bundle(BundleParts(name="new", version=1, **(arguments | parts)), tmp_path / "new" / "1")
+
+    other = tmp_path / "other.arpa"
+    other.write_text((folder / "ngram" / "model.arpa").read_text().replace("-1.6\tzebra", "-1.7\tzebra"))
+    with pytest.raises(BundleError, match="trained with another model 'ngram'"):
+        export(ngram=other)
+    assert not (tmp_path / "new").exists() or not list((tmp_path / "new").iterdir())
+    export(weight_sets=[folder / "weights" / "mlp.json"])
+    bundle = read_bundle(tmp_path / "new" / "1")
+    assert list(bundle.rerankers) == ["mlp"]
+    assert bundle.weights["mlp"].rerankers == {"mlp": 1.0}
