@@ -98,7 +98,7 @@ def test_a_closed_standard_error_keeps_messages_from_standard_output(source, tmp
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
 def test_a_closed_pipe_ends_silently_with_the_code_of_sigpipe(source, options):
-    """As with ``head``; the pipe is closed before anything is written."""
+    """A pipe to ``head`` ends like this; here it is closed before anything is written."""
     reader, writer = os.pipe()
     os.close(reader)
     command = [sys.executable, "-m", "rescorer.cli", "evaluate", str(source), *options]
@@ -222,3 +222,12 @@ def test_only_near_names_are_suggested_for_a_stream(run, ngram_bundle, source):
     ):
         code, _, err = run("evaluate", source, "--bundle", ngram_bundle, "-w", f"{name}=1")
         assert (code, err.endswith(f"{hint}\n"), "'oov'?" in err) == (2, True, False)
+
+
+def test_one_list_is_singular(run, tmp_path):
+    files = [
+        write(tmp_path / name, record("u1", *TEXTS, reference="the cat")) for name in ("a.jsonl", "b.jsonl")
+    ]
+    for command in (("evaluate", files[0]), ("compare", *files)):
+        _, out, _ = run(*command)
+        assert "bootstrap of 1 list;" in out

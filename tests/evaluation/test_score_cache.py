@@ -96,7 +96,7 @@ def test_a_folder_that_cannot_be_written_is_mentioned_once(bundle, library, tmp_
 
 
 def test_a_read_only_cache_is_read(load, library, monkeypatch):
-    """Of another user, or on a read-only file system, where not even the time of a file can be changed."""
+    """Another user may own it, or the file system is read-only: even the time of a file is fixed."""
 
     def refuse(*_):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))

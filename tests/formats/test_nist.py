@@ -269,5 +269,5 @@ def test_assigns_words_to_segments_by_their_middle():
 
 
 def test_rejects_words_without_a_reference():
-    with pytest.raises(InputError, match="words of file 'f', channel '1', have no reference segments"):
+    with pytest.raises(InputError, match="words of file 'f', channel '1', have no reference segments; add"):
         align_by_time(build_words(1), [Segment("f", "2", "ann", 0, 1, "a")])

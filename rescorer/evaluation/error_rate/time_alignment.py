@@ -33,7 +33,10 @@ def align_by_time(words: Iterable[TimedWord], segments: Iterable[Segment]) -> li
         words_by_channel.setdefault((word.file, word.channel), []).append(word)
     for file, channel in words_by_channel:
         if (file, channel) not in segments_by_channel:
-            raise InputError(f"words of file {file!r}, channel {channel!r}, have no reference segments")
+            raise InputError(
+                f"words of file {file!r}, channel {channel!r}, have no reference segments; add "
+                "their lines to the stm, or leave the words out of the ctm"
+            )
     lists: list[NBestList] = []
     next_number: dict[str, int] = {}
     for key, channel_segments in segments_by_channel.items():

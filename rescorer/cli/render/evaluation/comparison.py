@@ -10,6 +10,7 @@ from rescorer.cli.render.evaluation.error_rates import Cells, format_cells, rend
 from rescorer.cli.render.exports import write_export
 from rescorer.cli.render.tables import FoldingTable, print_out
 from rescorer.evaluation.figures import format_interval, format_p, format_percent, format_signed
+from rescorer.evaluation.report.numbers import pluralise
 from rescorer.evaluation.significance.results import Result
 
 
@@ -68,7 +69,7 @@ def _print_remarks(evaluation: Evaluation) -> None:
     elif any(evaluation.other_lists.values()):
         print_out(describe_shared_lists(evaluation.n_shared, evaluation.other_lists))
     drawn = {
-        f"{part.significance.bootstrap.n_units:,} {part.significance.bootstrap.unit}s"
+        pluralise(part.significance.bootstrap.n_units, part.significance.bootstrap.unit)
         for part in evaluation.parts
     }
     print_out(f"intervals of 95 %: bootstrap of {', '.join(sorted(drawn))}; gains are over the first pass")

@@ -20,6 +20,7 @@ from rescorer.evaluation.figures import (
     format_p,
     format_percent,
 )
+from rescorer.evaluation.report.numbers import pluralise
 from rescorer.evaluation.significance.pairwise import ComparedPair, ComparedSystem, PairwiseComparison
 
 PAIR_COLUMN = "pair"
@@ -47,7 +48,7 @@ def print_comparison(
     print_out(legend, "", systems, "", pairs, "")
     for pair in lettered:
         print_out(describe_pair(pair, comparison.unit))
-    print_out("", f"bootstrap of {comparison.n_units:,} {comparison.unit}s; intervals of 95 %")
+    print_out("", f"bootstrap of {pluralise(comparison.n_units, comparison.unit)}; intervals of 95 %")
     if comparison.warning:
         print_out(comparison.warning)
     if any(others.values()):
