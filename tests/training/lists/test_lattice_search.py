@@ -73,6 +73,14 @@ def test_search_agrees_with_enumeration(lattice: Lattice, depth: int) -> None:
         assert candidate.lm == pytest.approx(score_sentence(candidate.words))
 
 
+@given(lattice=random_lattices())
+def test_a_beam_only_leaves_out_paths(lattice: Lattice) -> None:
+    exact = {candidate.words: candidate for candidate in find_candidates(lattice, HashedModel(), SCALES, 999)}
+    assert find_candidates(lattice, HashedModel(), SCALES, 999, beam=1e4) == list(exact.values())
+    for candidate in find_candidates(lattice, HashedModel(), SCALES, 999, beam=20.0):
+        assert candidate.total(SCALES) <= exact[candidate.words].total(SCALES) + 1e-9
+
+
 def test_limits_the_number_of_paths() -> None:
     arcs = tuple((Arc(i + 1, "a", (0.0,)), Arc(i + 1, "b", (0.0,))) for i in range(8))
     lattice = Lattice((*arcs, (Arc(9, "", (0.0,)),), ()), start=0, end=9)

@@ -52,7 +52,7 @@ def test_lists_do_not_depend_on_processes_and_record_voices(tmp_path: Path, call
         assert nbest.group == nbest.fields["voice"]
         assert 0.8 <= nbest.fields["speed"] <= 1.25
         assert abs(nbest.fields["pitch_semitones"]) <= 3
-        assert 12 <= nbest.fields["snr_db"] <= 35
+        assert 20 <= nbest.fields["snr_db"] <= 35
 
 
 def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path: Path, calls: Path) -> None:

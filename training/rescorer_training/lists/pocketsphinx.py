@@ -29,6 +29,8 @@ SCALES = Scales(LATTICE_LM_SCALE, LATTICE_LM_SCALE / SEARCH_LM_SCALE * math.log(
 MIN_POSTERIOR = 1e-5
 """Smallest posterior of a link that is kept. Without the others, a lattice is searched ten times as fast, and
 at least 97 of its 100 best hypotheses are those of the whole."""
+BEAM = 150.0
+"""Histories of a node are left out if their totals are lower by more nats than that of its best history."""
 POSTERIOR = re.compile(r"J=.*\bp=(\S+)")
 LINK_COUNT = re.compile(r"^(N=\d+\s+L=)\d+", re.MULTILINE)
 
@@ -102,6 +104,7 @@ class PocketSphinx:
         decoder.start_utt()
         decoder.process_raw(samples.tobytes(), full_utt=True)
         decoder.end_utt()
+        decoder.get_prob()  # computes the posteriors of the lattice
         lattice = decoder.get_lattice()
         if lattice is None:
             return []
@@ -110,4 +113,4 @@ class PocketSphinx:
             lattice.write_htk(str(path))
             pruned = prune_links(path.read_text(encoding="utf-8"), MIN_POSTERIOR)
         parsed, _ = read_lattice(io.BytesIO(pruned.encode()))
-        return find_candidates(parsed, self._model, SCALES, depth)
+        return find_candidates(parsed, self._model, SCALES, depth, beam=BEAM)

@@ -32,7 +32,7 @@ ESPEAK_PITCH_PER_SEMITONE = 50 / 12
 """espeak-ng's pitch goes from 0 to 99, which is about two octaves."""
 MIN_SPEED, MAX_SPEED = 0.8, 1.25
 MAX_PITCH_SEMITONES = 3.0
-MIN_SNR_DB, MAX_SNR_DB = 12.0, 35.0
+MIN_SNR_DB, MAX_SNR_DB = 20.0, 35.0
 
 
 class SynthesisError(RescorerError):

@@ -39,7 +39,7 @@ class Template:
     hypotheses: tuple[Words, ...]
     pattern: Pattern
     facts: np.ndarray
-    """As for ``score_model``."""
+    """Facts of its hypotheses; see ``score_model``."""
     scores: np.ndarray
     """(H, S) float64, in nats."""
 
