@@ -69,9 +69,7 @@ class _Transition(NamedTuple):
 class ExpandedLattice:
     """A lattice whose nodes are split by their histories."""
 
-    def __init__(
-        self, lattice: Lattice, model: TrigramModel, scales: Scales, beam: float = math.inf
-    ) -> None:
+    def __init__(self, lattice: Lattice, model: TrigramModel, scales: Scales, beam: float = math.inf) -> None:
         """Score all arcs.
 
         Args:
