@@ -162,6 +162,9 @@ def train_reranker(
 def compute_features(lists: TrainingLists) -> tuple[Mapping[str, tuple[str, ...]], TrainingArrays]:
     """Compute all features of all lists; also return the sets to choose from.
 
+    Scales and temperatures follow from the features of all lists, also of those that are held out later; they
+    know nothing of references.
+
     Raises:
         ConfigError: the base weights give all hypotheses of each list the same total.
     """
