@@ -1,4 +1,4 @@
-"""Held-out scores of rerankers: no list influences its own; empty hypotheses are left out where that helps."""
+"""Held-out scores of rerankers: no list influences its own; empty hypotheses are left out if that helps."""
 
 from __future__ import annotations
 
