@@ -46,8 +46,9 @@ class TrainingLists:
     @property
     def streams(self) -> list[str]:
         """Streams that all lists have."""
-        first = find_streams(self.scored[0].components, self.base)
-        return [name for name in first if all(name in item.components for item in self.scored)]
+        names = set(find_streams(self.scored[0].components, self.base)).difference(self.models)
+        by_list = [item.components for item in self.scored]
+        return [name for name in by_list[0] if name in names and all(name in part for part in by_list)]
 
     def make_folds(self, *, share_references: bool = False) -> Folds:
         """Divide the lists into folds; see ``tuning.folds.make_folds``.
