@@ -181,19 +181,20 @@ def test_a_new_bundle_includes_rerankers_of_the_same_models(folder, tmp_path):
     def export(**parts):
         settings = read_bundle(folder).normaliser
         arguments = {
-            "neural": None,
+            "networks": {},
             "normaliser": settings,
             "weights": Weights(),
             "validation": text,
             "tests": {},
+            "ngrams": {"ngram": folder / "ngram" / "model.arpa"},
+            "rerankers": [folder / "reranker" / "mlp"],
         }
-        arguments |= {"ngram": folder / "ngram" / "model.arpa", "rerankers": [folder / "reranker" / "mlp"]}
         make_bundle(BundleParts(name="new", version=1, **(arguments | parts)), tmp_path / "new" / "1")
 
     other = tmp_path / "other.arpa"
     other.write_text((folder / "ngram" / "model.arpa").read_text().replace("-1.6\tzebra", "-1.7\tzebra"))
     with pytest.raises(BundleError, match="trained with another model 'ngram'"):
-        export(ngram=other)
+        export(ngrams={"ngram": other})
     assert not (tmp_path / "new").exists() or not list((tmp_path / "new").iterdir())
     export(weight_sets=[folder / "weights" / "mlp.json"])
     bundle = read_bundle(tmp_path / "new" / "1")

@@ -46,7 +46,8 @@ from rescorer.types import Weights
 HELD_OUT = "held out"
 FREE_HELP = (
     "Weights to tune, separated by commas: names as in -w, `streams` (those with a weight), `lm` (those with "
-    "a weight), `mix` (λ of the mixture), or `all`."
+    "a weight; each keeps its sign, but `lm:NAME` without a weight may take either), `mix` (λ of the "
+    "mixture), or `all`."
 )
 
 

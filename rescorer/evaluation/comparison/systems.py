@@ -47,8 +47,8 @@ class Comparison:
 def weights_by_system(rescorer: Rescorer, weights: Weights) -> dict[str, Weights]:
     """Apply ``weights`` to each model of the bundle alone, and to the mixture if there are several models.
 
-    If the weights name rerankers, these rows use the base weights of the rerankers, and a last one the
-    weights as they are.
+    A last system has the weights as they are if they weigh several language models, such as one to subtract,
+    or name rerankers; the others then use the base weights of the rerankers.
     """
     weights = rescorer.ranker.effective_weights(weights)
     rerankers = rescorer.ranker.used_rerankers(weights)
@@ -57,8 +57,11 @@ def weights_by_system(rescorer: Rescorer, weights: Weights) -> dict[str, Weights
     models = list(rescorer.models)
     names = [*models, MIXTURE] if len(models) > 1 else models
     systems = {name: replace(plain, name=name, lm={name: scale}) for name in names}
+    weighted = [name for name, weight in weights.lm.items() if weight]
     if rerankers:
-        name = " + ".join(reranker.component for reranker in rerankers)
+        weighted = [reranker.component for reranker in rerankers]
+    if rerankers or len(weighted) > 1:
+        name = " + ".join(weighted)
         systems[name] = replace(weights, name=name)
     return systems
 

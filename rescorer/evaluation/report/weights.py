@@ -139,8 +139,8 @@ def describe_surface(problem: WeightProblem, folds: Sequence[Weights]) -> Surfac
 
 
 def _find_range(problem: WeightProblem, name: str, folds: Sequence[Weights]) -> Range | None:
-    """Values to show: around the chosen one and those of the folds; weights of language models are at least
-    0."""
+    """Values to show: around the chosen one and those of the folds; a language model that none of them
+    subtracts is shown from 0."""
     unit = SHOWN_UNITS * problem.unit(name)
     if not unit:
         return None
@@ -148,7 +148,7 @@ def _find_range(problem: WeightProblem, name: str, folds: Sequence[Weights]) -> 
     low, high = min(values[0] - unit, *values), max(values[0] + unit, *values)
     margin = FOLD_MARGIN * (high - low)
     low, high = min(low, min(values) - margin), max(high, max(values) + margin)
-    return (max(low, 0.0) if name.startswith("lm:") else low), high
+    return (max(low, 0.0) if name.startswith("lm:") and min(values) >= 0 else low), high
 
 
 def _cut(curve: ErrorCurve, low: float, high: float) -> tuple[tuple[float, ...], tuple[int, ...]]:

@@ -52,7 +52,10 @@ class Parameters:
     streams: tuple[str, ...]
     """Those of the names that are streams."""
     models: tuple[str, ...]
-    """Models of the λ, in the order of ``MixtureChoices.lambdas``."""
+    """Models of the λ that may change, in the order of ``MixtureChoices.lambdas``. A model with λ 0 and a
+    weight of its own stays out of the mixture."""
+    either_sign: frozenset[str] = frozenset()
+    """Language models that may be added or subtracted: chosen by name, and without a weight at the start."""
 
     @classmethod
     def choose(
@@ -69,9 +72,9 @@ class Parameters:
             ConfigError: a name is unknown.
         """
         known_streams = dict.fromkeys([*start.streams, *streams])
-        models = tuple(start.mixture)
         rerankers = {f"{RERANKER}{name}": weight for name, weight in start.rerankers.items()}
-        lm_names = [f"lm:{name}" for name in [*models, MIXTURE]]
+        model_names = [f"lm:{name}" for name in start.mixture]
+        lm_names = [*model_names, f"lm:{MIXTURE}"]
         known = [*known_streams, *lm_names, "word", OOV, EMPTY, MIX, *rerankers]
         chosen: set[str] = set()
         for name in free:
@@ -94,7 +97,14 @@ class Parameters:
         weighted = {**dict.fromkeys(known_streams, 0.0), **start.streams, **lm_weights, **rerankers}
         scale = next((name for name, weight in weighted.items() if weight), "")
         names = dict.fromkeys([*weighted, *(n for n in sorted(chosen) if n != MIX), "word", OOV, EMPTY])
-        return cls(start, tuple(names), frozenset(chosen - {scale}), scale, tuple(known_streams), models)
+        models = tuple(
+            name
+            for name, share in start.mixture.items()
+            if share or (not start.lm.get(name) and f"lm:{name}" not in chosen)
+        )
+        either_sign = frozenset(name for name in model_names if name in free and not lm_weights.get(name))
+        free_names = frozenset(chosen - {scale})
+        return cls(start, tuple(names), free_names, scale, tuple(known_streams), models, either_sign)
 
     @property
     def tunes_mixture(self) -> bool:
@@ -137,7 +147,7 @@ class Parameters:
         lms = {name.removeprefix("lm:"): value for name, value in tuned.items() if name.startswith("lm:")}
         rerankers = {name: tuned.get(f"{RERANKER}{name}", value) for name, value in start.rerankers.items()}
         streams = {name: value for name, value in tuned.items() if name in self.streams}
-        mixture = dict(zip(self.models, lambdas[solution.mixture], strict=True)) if lambdas else start.mixture
+        shares = dict(zip(self.models, lambdas[solution.mixture], strict=True)) if lambdas else {}
         return replace(
             start,
             streams={**start.streams, **streams},
@@ -145,18 +155,18 @@ class Parameters:
             word=tuned.get("word", start.word),
             oov=tuned.get(OOV, start.oov),
             empty=tuned.get(EMPTY, start.empty),
-            mixture=mixture,
+            mixture={**start.mixture, **shares},
             rerankers=rerankers,
         )
 
     def bounds(self) -> list[tuple[float, float]]:
-        """Lowest and highest value of each weight: a language model keeps its sign."""
+        """Lowest and highest value of each weight: a language model keeps its sign, if it has one."""
         start = self.values(self.start)
         limits = []
         for name, value in zip(self.names, start.tolist(), strict=True):
             if name not in self.free:
                 limits.append((value, value))
-            elif name.startswith("lm:"):
+            elif name.startswith("lm:") and name not in self.either_sign:
                 limits.append((0.0, math.inf) if value >= 0 else (-math.inf, 0.0))
             else:
                 limits.append((-math.inf, math.inf))

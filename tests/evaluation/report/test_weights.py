@@ -46,6 +46,14 @@ def test_curves_are_the_errors_of_ranking(selection, seed, share):
         assert len(curve.errors) == len(curve.corners) + 1
 
 
+@pytest.mark.parametrize("value", [-0.7, 0.7])
+def test_a_language_model_is_shown_on_its_own_side_of_0(value):
+    problem = make_problem(make_scored_lists(8), replace(WEIGHTS, lm={"mixture": value}))
+    low, high = next(curve for curve in describe_curves(problem, []) if curve.weight == "lm:mixture").shown
+    assert low < value < high
+    assert (low < 0) == (value < 0)
+
+
 @given(seed=st.integers(0, 20))
 def test_surface_is_the_errors_of_ranking(seed):
     scored = make_scored_lists(5, seed)

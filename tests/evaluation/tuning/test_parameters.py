@@ -73,6 +73,36 @@ def test_lambdas_begin_with_the_start_and_sum_to_one():
     assert not Parameters.choose(replace(START, lm={"neural": 1.0})).tunes_mixture
 
 
+def test_a_language_model_keeps_its_sign_unless_it_is_chosen_without_a_weight():
+    shares = {"ngram": 0.25, "neural": 0.75, "lodr": 0.0}
+    start = replace(START, lm={"mixture": 2.0, "lodr": -0.3}, mixture=shares)
+
+    def bounds_of(start: Weights, free: list[str], name: str = "lm:lodr") -> tuple[float, float]:
+        parameters = Parameters.choose(start, free)
+        return parameters.bounds()[parameters.names.index(name)]
+
+    assert bounds_of(start, ["lm"]) == bounds_of(start, ["lm:lodr"]) == (-np.inf, 0.0)
+    assert bounds_of(start, ["lm"], "lm:mixture") == (0.0, np.inf)
+    for without in (replace(start, lm={"mixture": 2.0}), replace(start, lm={"mixture": 2.0, "lodr": 0.0})):
+        assert bounds_of(without, ["lm", "lm:lodr"]) == (-np.inf, np.inf)
+    zero = replace(start, lm={"mixture": 0.0, "lodr": 0.0})
+    assert bounds_of(zero, ["lm"]) == bounds_of(zero, ["lm:mixture"], "lm:mixture") == (0.0, np.inf)
+
+
+@pytest.mark.parametrize(
+    ("weights", "free"), [({"mixture": 2.0, "lodr": -0.3}, []), ({"mixture": 2.0}, ["lm:lodr"])]
+)
+def test_a_model_of_its_own_stays_out_of_the_mixture(weights, free):
+    start = replace(START, lm=weights, mixture={"ngram": 0.25, "lodr": 0.0, "neural": 0.75})
+    parameters = Parameters.choose(start, [*DEFAULT_FREE, *free])
+    assert parameters.models == ("ngram", "neural")
+    lambdas = parameters.choose_lambdas()
+    index = lambdas.index((0.9, 0.1))
+    tuned = parameters.apply(Solution(parameters.values(start), mixture=index), lambdas)
+    assert tuned.mixture == {"ngram": 0.9, "lodr": 0.0, "neural": 0.1}
+    assert Parameters.choose(replace(start, lm={"mixture": 2.0})).models == ("ngram", "lodr", "neural")
+
+
 def test_names_what_a_list_lacks():
     item = make_list(0)
     short = replace(item, components={k: v for k, v in item.components.items() if k not in ("graph", "oov")})

@@ -13,7 +13,7 @@ from rescorer.bundle import read_bundle
 from rescorer.cli.render.tables import FoldingTable, print_out
 from rescorer.errors import ConfigError
 from rescorer.types import Weights
-from rescorer_training.cli.options import NormaliserOption, parse_number, parse_pairs
+from rescorer_training.cli.options import NormaliserOption, parse_number, parse_pairs, parse_shares
 from rescorer_training.data.normalisation import choose_normaliser
 
 
@@ -24,8 +24,30 @@ def bundle(
     validation: Annotated[
         Path, typer.Option(help="Held-out text on which to fit the interpolation weights λ.")
     ],
-    ngram: Annotated[Path | None, typer.Option(help="ARPA file or KenLM binary.")] = None,
-    neural: Annotated[Path | None, typer.Option(help="Folder of a trained network: RUN/best.")] = None,
+    ngram: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[NAME=]FILE",
+            help="ARPA file or KenLM binary; repeat for more, named ngram, ngram2, … unless a name is given. "
+            "Words that the first one does not know are the unknown ones.",
+        ),
+    ] = None,
+    neural: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[NAME=]FOLDER",
+            help="Folder of a trained network or of its run; repeat for more, named neural, neural2, … "
+            "unless a name is given.",
+        ),
+    ] = None,
+    share: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=WEIGHT",
+            help="Interpolation weight λ of a model in the mixture; repeat for each model. 0 alone leaves a "
+            "model out, and the λ of the others are fitted. Default: all fitted.",
+        ),
+    ] = None,
     test: Annotated[
         list[Path] | None,
         typer.Option(help="Text on which to measure perplexities for the manifest; repeat for more."),
@@ -53,7 +75,7 @@ def bundle(
             help="Folder of a reranker that was trained with these models, to include; repeat for more.",
         ),
     ] = None,
-    half: Annotated[bool, typer.Option(help="Store the network in half precision.")] = False,
+    half: Annotated[bool, typer.Option(help="Store networks in half precision.")] = False,
     note: Annotated[
         list[str] | None,
         typer.Option(
@@ -69,18 +91,22 @@ def bundle(
     valid.txt
     """
     # deferred, because importing torch takes seconds
+    from rescorer_training.evaluation.model_set import resolve_model_folder
     from rescorer_training.recipe.bundle_export import BundleParts, make_bundle
+    from rescorer_training.recipe.bundle_models import name_models
 
     if not output.name.isdecimal():
         raise ConfigError(f"{output}: the last part of the path must be a version number, such as {output}/1")
     streams = {name: parse_number(value) for name, value in parse_pairs(stream or ["acoustic=1"])}
+    ngrams = name_models("ngram", ngram or [])
+    networks = {n: resolve_model_folder(path) for n, path in name_models("neural", neural or []).items()}
     parts = BundleParts(
         name=output.parent.name,
         version=int(output.name),
-        ngram=ngram,
-        neural=neural,
-        normaliser=choose_normaliser(normaliser, [model for model in (ngram, neural) if model]),
-        weights=Weights("default", streams, {"mixture": lm_weight}, word, oov),
+        ngrams=ngrams,
+        networks=networks,
+        normaliser=choose_normaliser(normaliser, [*ngrams.values(), *networks.values()]),
+        weights=Weights("default", streams, {"mixture": lm_weight}, word, oov, parse_shares(share)),
         validation=validation,
         tests={path.name.split(".")[0]: path for path in test or []},
         weight_sets=weight_set or (),

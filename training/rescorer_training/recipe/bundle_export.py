@@ -12,24 +12,24 @@ from typing import Any
 import torch
 
 from rescorer.bundle import RERANKERS, TEXT, WEIGHTS, publish, read_rerankers, read_weights
+from rescorer.bundle.manifest import MAX_MODELS
 from rescorer.bundle.publishing import hash_files
 from rescorer.errors import ConfigError
-from rescorer.lm import checkpoint
 from rescorer.lm.base import LanguageModel
 from rescorer.lm.checkpoint import load_model, save_model
 from rescorer.lm.files.arpa import is_arpa
-from rescorer.lm.neural import NeuralLanguageModel
+from rescorer.lm.files.network_files import NETWORK_FILES
 from rescorer.lm.vocabulary_alignment import align_vocabularies
-from rescorer.model_loading import load_ngram
+from rescorer.model_loading import load_network, load_ngram
 from rescorer.reranking.files import RERANKER_FILES
 from rescorer.safe_input.files import Folder, SealedFolder
 from rescorer.score_combination import MIXTURE, weights_to_dict
 from rescorer.text import Normaliser
 from rescorer.types import Weights
 from rescorer_training.data.corpus import read_sentences
-from rescorer_training.evaluation.em_weights import fit_mixture
 from rescorer_training.evaluation.perplexity import measure
 from rescorer_training.evaluation.token_scores import TokenScores, score_tokens
+from rescorer_training.recipe.bundle_models import check_model_name, check_shares, choose_shares
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,14 @@ class BundleParts:
 
     name: str
     version: int
-    ngram: Path | None
-    neural: Path | None
-    """Folder of a trained network, such as ``best`` of its run."""
+    ngrams: Mapping[str, Path]
+    """ARPA files and KenLM binaries by model name; the vocabulary of the first decides unknown words."""
+    networks: Mapping[str, Path]
+    """Folders of trained networks, such as ``best`` of a run, by model name."""
     normaliser: Normaliser
     weights: Weights
-    """Default weights. If they have no interpolation weights λ, these are fitted on ``validation``."""
+    """Default weights. If they have no interpolation weights λ, or only λ of 0, the λ of the other models
+    are fitted on ``validation``."""
     validation: Path
     """Held-out text for fitting the interpolation weights λ."""
     tests: Mapping[str, Path]
@@ -53,7 +55,7 @@ class BundleParts:
     rerankers: Sequence[Path] = ()
     """Folders of rerankers that were trained with these very models; each is named after its folder."""
     half: bool = False
-    """Store the network in half precision; otherwise its weights are copied unchanged."""
+    """Store the networks in half precision; otherwise their weights are copied unchanged."""
     facts: Mapping[str, Any] | None = None
     """Metadata about the training, for the manifest."""
 
@@ -62,19 +64,29 @@ def make_bundle(parts: BundleParts, folder: Path) -> dict[str, Any]:
     """Publish a bundle and return its manifest.
 
     Raises:
-        ConfigError: the folder exists, or no model is given.
+        ConfigError: the folder exists, no model is given, a model cannot have its name, or the λ do not fit
+            the models.
         BundleError: a model cannot be read.
     """
-    if parts.ngram is None and parts.neural is None:
+    names = [*parts.ngrams, *parts.networks]
+    if not names:
         raise ConfigError("a bundle needs a model: give --ngram, --neural or both")
+    if len(names) > MAX_MODELS:
+        raise ConfigError(f"{len(names)} models; a bundle has at most {MAX_MODELS}")
+    for name in names:
+        check_model_name(name, parts.weights.streams)
+    if len(set(names)) < len(names):
+        raise ConfigError("an n-gram and a network have the same name; every model needs a name of its own")
+    check_shares(parts.weights.mixture, names)
 
     def fill(partial: Path) -> dict[str, Any]:
         entries, models = copy_models(parts, partial)
         align_vocabularies(list(models.values()))
         texts = {"validation": parts.validation, **parts.tests}
         scores = {name: score_text(models, parts.normaliser, path) for name, path in texts.items()}
-        shares = dict(parts.weights.mixture) or fit_mixture(scores["validation"].log_probs)
-        measured = {name: summarise_text(scores[name], path, shares) for name, path in texts.items()}
+        shares = choose_shares(parts.weights.mixture, scores["validation"].log_probs)
+        ngram = next(iter(parts.ngrams), None)
+        measured = {name: summarise_text(scores[name], path, shares, ngram) for name, path in texts.items()}
         (partial / TEXT).write_text(parts.normaliser.settings.to_json() + "\n", encoding="utf-8")
         (partial / WEIGHTS).mkdir()
         weights = weights_to_dict(replace(parts.weights, name="default", mixture=shares))
@@ -96,7 +108,7 @@ def make_bundle(parts: BundleParts, folder: Path) -> dict[str, Any]:
             "version": parts.version,
             "models": entries,
             "measured": measured,
-            "training": dict(parts.facts or {}) | read_network_facts(parts.neural),
+            "training": dict(parts.facts or {}) | read_network_facts(parts.networks),
         }
 
     publish(folder, fill)
@@ -111,45 +123,50 @@ def copy_models(parts: BundleParts, partial: Path) -> tuple[dict[str, Any], dict
     """
     entries: dict[str, Any] = {}
     models: dict[str, LanguageModel] = {}
-    if parts.ngram:
-        entries["ngram"] = _copy_ngram(parts.ngram, partial)
-        ngram = load_ngram(Folder(partial), "ngram", entries["ngram"])
-        entries["ngram"]["order"] = ngram.order
-        models["ngram"] = ngram
-    if parts.neural:
-        path = partial / "neural"
-        model, vocabulary = load_model(parts.neural)  # raises for a damaged model before it is copied
-        if parts.half:
-            save_model(model, vocabulary, path, torch.float16)
-        else:
-            path.mkdir()
-            for name in (checkpoint.CONFIG_FILE, checkpoint.WEIGHTS_FILE, checkpoint.VOCABULARY_FILE):
-                shutil.copyfile(parts.neural / name, path / name)
-        models["neural"] = NeuralLanguageModel(*load_model(path))
-        entries["neural"] = {"kind": "neural", "path": "neural"}
+    for name, source in parts.ngrams.items():
+        entries[name] = _copy_ngram(source, partial / name)
+        ngram = load_ngram(Folder(partial), name, entries[name])
+        entries[name]["order"] = ngram.order
+        models[name] = ngram
+    for name, source in parts.networks.items():
+        _copy_network(source, partial / name, parts.half)
+        models[name] = load_network(partial / name, name, "cpu")
+        entries[name] = {"kind": "neural", "path": name}
     return entries, models
 
 
-def _copy_ngram(source: Path, partial: Path) -> dict[str, Any]:
+def _copy_ngram(source: Path, folder: Path) -> dict[str, Any]:
     """Copy an n-gram model, and the word list of a KenLM binary; return its manifest entry."""
+    if not source.is_file():
+        raise ConfigError(f"{source}: no such file; expected an ARPA file or a KenLM binary")
     suffix = "".join(source.suffixes[-2:]) if source.suffix == ".gz" else source.suffix
-    path = partial / "ngram" / f"model{suffix}"
-    path.parent.mkdir()
+    path = folder / f"model{suffix}"
+    folder.mkdir()
     shutil.copyfile(source, path)
-    entry = {"kind": "ngram", "path": str(path.relative_to(partial))}
+    entry = {"kind": "ngram", "path": f"{folder.name}/{path.name}"}
     if not is_arpa(path):
         words = source.with_suffix(".words.txt")  # written by `rescorer-train ngram`
         if not words.exists():
             raise ConfigError(f"{source}: the word list of a KenLM binary, {words}, is missing")
-        shutil.copyfile(words, path.parent / "words.txt")
-        entry["words"] = "ngram/words.txt"
+        shutil.copyfile(words, folder / "words.txt")
+        entry["words"] = f"{folder.name}/words.txt"
     return entry
 
 
-def read_network_facts(neural: Path | None) -> dict[str, Any]:
-    """Read the metadata that the training run saved alongside its model, if any."""
-    file = neural / "training.json" if neural else None
-    return {"neural": json.loads(file.read_text(encoding="utf-8"))} if file and file.exists() else {}
+def _copy_network(source: Path, folder: Path, half: bool) -> None:
+    """Copy a network, in half precision if asked; raises BundleError for a damaged one."""
+    model, vocabulary = load_model(source)
+    if half:
+        return save_model(model, vocabulary, folder, torch.float16)
+    folder.mkdir()
+    for name in NETWORK_FILES:
+        shutil.copyfile(source / name, folder / name)
+
+
+def read_network_facts(networks: Mapping[str, Path]) -> dict[str, Any]:
+    """Read the metadata that training runs saved alongside their models, if any, by model name."""
+    files = {name: folder / "training.json" for name, folder in networks.items()}
+    return {name: json.loads(file.read_text("utf-8")) for name, file in files.items() if file.exists()}
 
 
 def score_text(models: Mapping[str, LanguageModel], normaliser: Normaliser, path: Path) -> TokenScores:
@@ -157,10 +174,16 @@ def score_text(models: Mapping[str, LanguageModel], normaliser: Normaliser, path
     return score_tokens(models, list(read_sentences([path], normaliser)), f"scoring {path.name}")
 
 
-def summarise_text(scores: TokenScores, path: Path, shares: Mapping[str, float]) -> dict[str, Any]:
-    """Return token counts and perplexities of one text, for the manifest."""
+def summarise_text(
+    scores: TokenScores, path: Path, shares: Mapping[str, float], ngram_name: str | None
+) -> dict[str, Any]:
+    """Return token counts and perplexities of one text, for the manifest.
+
+    Args:
+        ngram_name: the first n-gram, with which the mixture is compared.
+    """
     measured = measure(scores, shares)
-    ngram = measured.models.get("ngram")
+    ngram = measured.models[ngram_name] if ngram_name else None
     first = next(iter(measured.models.values()))
     gain = 100 * (1 - measured.models[MIXTURE].shared / ngram.shared) if ngram else None
     return {

@@ -147,8 +147,8 @@ def publish_bundle(run: RecipeRun) -> None:
     parts = BundleParts(
         name=run.recipe.name,
         version=recipe.version,
-        ngram=make_bundle_ngram(run),
-        neural=make_bundle_network(run),
+        ngrams={"ngram": make_bundle_ngram(run)},
+        networks={"neural": make_bundle_network(run)},
         normaliser=run.normaliser,
         weights=Weights("default", recipe.streams, {"mixture": recipe.lm_weight}, recipe.word),
         validation=run.validation,
