@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 from rescorer.errors import ConfigError, FormatError, InputError
 from rescorer.formats.io.text_io import check_target
+from rescorer.types import Weights
 
 SOME_REJECTED = 1
 """Exit code if some lists could not be read, scored or written, and the others could."""
@@ -86,6 +87,14 @@ def check_output_path(
     for name in inputs:
         if path.is_file() and Path(name).is_file() and path.samefile(name):
             raise ConfigError(f"{option} {path} would overwrite an input file; choose another file")
+
+
+def warn_about_tuning(weights: Weights, n_seen: int, n_lists: int, consequence: str) -> None:
+    """Warn that weights, or rerankers that they use, were made from the lists that they are to be judged on."""
+    typer.echo(
+        f"warning: weights {weights.name!r} were tuned on {n_seen} of these {n_lists} lists: {consequence}",
+        err=True,
+    )
 
 
 def shorten_names(files: Sequence[str]) -> list[str]:

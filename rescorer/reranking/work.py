@@ -12,6 +12,10 @@ from rescorer.reranking.reranker import Reranker
 from rescorer.reranking.slots import count_slot_steps
 from rescorer.trie import Words
 
+STEPS_PER_LIST = 10_000
+"""Time that any reranker takes for any list."""
+STEPS_PER_NETWORK = 1500
+"""Time that any network with hidden units takes for any list."""
 STEPS_PER_WORD = 25
 """Time that a word takes in features whose cost is H · N, such as looking up its code."""
 STEPS_PER_ALIGNMENT = 1500
@@ -36,7 +40,7 @@ def estimate_steps(reranker: Reranker, words: Sequence[Words], context: Words) -
     lengths = np.fromiter(map(len, words), np.int64, len(words))
     costs = [FEATURE_KINDS[feature.partition(":")[0]].cost for feature in reranker.features]
     n_words, n_rows = int(lengths.sum()), len(words)
-    steps = len(costs) * (STEPS_PER_FEATURE + n_rows * STEPS_PER_VALUE)
+    steps = STEPS_PER_LIST + len(costs) * (STEPS_PER_FEATURE + n_rows * STEPS_PER_VALUE)
     if any("N" in cost for cost in costs):
         steps += (n_words + len(context)) * STEPS_PER_WORD * (1 + costs.count("H · N"))
     if (n_temperatures := costs.count("H² · N")) > 0:
@@ -45,4 +49,5 @@ def estimate_steps(reranker: Reranker, words: Sequence[Words], context: Words) -
         steps += count_slot_steps(lengths) + n_rows * STEPS_PER_ALIGNMENT + n_words * STEPS_PER_WORD * n_slots
     members, inputs, units = reranker.ensemble.hidden.shape
     products = n_rows * (inputs + members * units * (inputs + PRODUCTS_PER_UNIT))
+    steps += members * STEPS_PER_NETWORK if units else 0
     return steps + products // PRODUCTS_PER_STEP

@@ -16,7 +16,7 @@ from rescorer.cli.options.models import BundleOption, DeviceOption
 from rescorer.cli.options.scoring import ReferenceOption, collect_lists, make_list_reader
 from rescorer.cli.options.selection import SelectionOptions
 from rescorer.cli.options.weights import WeightOptions, check_streams
-from rescorer.cli.output import SEE_JSON, SOME_REJECTED, Rejections, check_output_path
+from rescorer.cli.output import SEE_JSON, SOME_REJECTED, Rejections, check_output_path, warn_about_tuning
 from rescorer.cli.render.evaluation.calibration import render_measures, render_reliability, summarise
 from rescorer.cli.render.evaluation.reliability_plot import draw_reliability
 from rescorer.cli.render.tables import print_out
@@ -81,7 +81,7 @@ def calibrate(
     if claims is None:
         raise FormatError("no list could be used for calibration", file=file)
     if n_seen := count_tuning_lists(weights, claims.lists, rescorer.ranker.used_rerankers(weights)):
-        _warn_about_tuning(weights, n_seen, len(claims.lists))
+        warn_about_tuning(weights, n_seen, len(claims.lists), "confidences will be too high on others")
     folds, judgements = judge_claims(claims)
     calibrated = add_calibration(weights, judgements, output.stem)
     write_text(output, json.dumps(weights_to_dict(calibrated), indent=2) + "\n")
@@ -111,14 +111,6 @@ def judge_claims(claims: Claims) -> tuple[Folds, dict[str, Judgement]]:
     outcomes = {UTTERANCE: claims.utterances, WORD: claims.words}
     judgements = {name: judge(part, division, groups) for name, part in outcomes.items()}
     return folds, {name: found for name, found in judgements.items() if found is not None}
-
-
-def _warn_about_tuning(weights: Weights, n_seen: int, n_lists: int) -> None:
-    typer.echo(
-        f"warning: weights {weights.name!r} were tuned on {n_seen} of these {n_lists} lists: "
-        "confidences will be too high on others",
-        err=True,
-    )
 
 
 def add_calibration(weights: Weights, judgements: Mapping[str, Judgement], name: str) -> Weights:

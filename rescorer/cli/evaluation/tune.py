@@ -21,7 +21,7 @@ from rescorer.cli.options.weights import (
     check_streams,
     parse_first_pass,
 )
-from rescorer.cli.output import SEE_JSON, SOME_REJECTED, Rejections, check_output_path
+from rescorer.cli.output import SEE_JSON, SOME_REJECTED, Rejections, check_output_path, warn_about_tuning
 from rescorer.cli.render.evaluation.error_rates import render_error_rates, warn_if_worse
 from rescorer.cli.render.evaluation.tuning import describe_report, make_weight_table
 from rescorer.cli.render.tables import print_out
@@ -36,7 +36,7 @@ from rescorer.evaluation.comparison.rankings import (
 from rescorer.evaluation.comparison.scored_lists import score_lists
 from rescorer.evaluation.comparison.tuned import Tuning
 from rescorer.evaluation.error_rate.report import Report, build_report
-from rescorer.evaluation.tuning.fingerprint import fingerprint_list
+from rescorer.evaluation.tuning.fingerprint import count_tuning_lists, fingerprint_list
 from rescorer.evaluation.tuning.parameters import DEFAULT_FREE
 from rescorer.evaluation.tuning.report import TuningReport
 from rescorer.formats.io.text_io import write_text
@@ -99,6 +99,8 @@ def tune(
     rejected.report(SEE_JSON)
     if not scored:
         raise FormatError("no list could be used for tuning", file=file)
+    if n_seen := count_tuning_lists(start, lists, rescorer.ranker.used_rerankers(start)):
+        warn_about_tuning(start, n_seen, len(lists), "the figures are not held out from what tuning starts from")
     names = [name.strip() for name in free.split(",")]
     tuning = Tuning(scored, start, names, score_mixtures(rescorer, scored, start, names))
     report = tuning.report()

@@ -23,6 +23,8 @@ from rescorer.ranking import TIE_DECIMALS
 
 MAX_UNITS = 100.0
 """Distance in natural units from the start beyond which no weight is tried."""
+MAX_COMPONENT = 1e100
+"""Largest component, weighted or not; sums of squares of larger ones overflow."""
 ROUNDING = 1e-12
 """Relative size below which the spread of a component is a rounding error of zero."""
 
@@ -148,8 +150,8 @@ def make_problem(
         bounds: (K, 2), the same twice for a weight that is fixed.
 
     Raises:
-        ConfigError: there are no lists, shapes do not match, a component is not finite, or a start weight is
-            outside its bounds.
+        ConfigError: there are no lists, shapes do not match, a component is not finite or too large, or a
+            start weight is outside its bounds.
     """
     components = np.ascontiguousarray(components, dtype=np.float64)
     errors, lengths = np.asarray(errors, dtype=np.int64), np.asarray(lengths, dtype=np.int64)
@@ -165,6 +167,11 @@ def make_problem(
     for name, row, weight, (low, high) in zip(names, components, start, limits, strict=True):
         if not np.isfinite(row).all():
             raise ConfigError(f"the component of {name!r} is not finite in every hypothesis")
+        if (largest := np.abs(row).max()) * max(abs(weight), 1.0) > MAX_COMPONENT:
+            raise ConfigError(
+                f"the component of {name!r} is up to ±{largest:g}, with the weight {weight:g}; expected at most "
+                f"±{MAX_COMPONENT:g} for both and for their product: give the stream its log base"
+            )
         if not low <= weight <= high:
             raise ConfigError(f"the start weight {name}={weight:g} is outside its bounds {low:g} to {high:g}")
     offsets = make_offsets(lengths)

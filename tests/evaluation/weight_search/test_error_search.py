@@ -146,6 +146,12 @@ def test_rejects_scores_that_are_not_finite():
         make_problem(["am"], np.array([[np.nan, 0.0]]), [0, 1], [2], [1.0], [UNBOUNDED])
 
 
+@pytest.mark.parametrize(("score", "weight"), [(1e200, 1.0), (1e60, 1e60), (1e200, 0.0)])
+def test_rejects_scores_whose_squares_overflow(score, weight):
+    with pytest.raises(ConfigError, match=r"the component of 'am' is up to ±1e\+.*expected at most ±1e\+100"):
+        make_problem(["am"], np.array([[score, 0.0]]), [0, 1], [2], [weight], [UNBOUNDED])
+
+
 @given(problems(n_weights=3), st.integers(1, 20))
 def test_lists_that_say_nothing_about_a_weight_do_not_change_its_unit(problem, n_added):
     added = np.zeros((3, 2 * n_added))

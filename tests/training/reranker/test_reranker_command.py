@@ -109,7 +109,7 @@ def test_writes_nothing_without_a_gain_unless_forced(run, ngram_bundle, tmp_path
     ("change", "options", "message"),
     [
         (lambda lists: lists[:10], (), "needs at least 20"),
-        (lambda lists: [{**item, "group": f"g{i % 2}"} for i, item in enumerate(lists)], (), "2 groups"),
+        (lambda lists: [{**item, "group": f"g{i % 2}"} for i, item in enumerate(lists)], (), "groups of lists: 2;"),
         (
             lambda lists: [{**item, "hypotheses": item["hypotheses"][:1] * 3} for item in lists],
             (),
@@ -129,6 +129,56 @@ def test_rejects_what_cannot_be_learnt_from(change, options, message, run, ngram
     code, _, errors = train(run, path, ngram_bundle, tmp_path / "m" / "1", *options)
     assert code == 2
     assert message in errors
+
+
+@pytest.mark.parametrize(
+    ("output", "options", "message"),
+    [
+        ("m/1", ("--name", "x" * 300), "expected 1 to 100 printable characters"),
+        ("m/1", ("--name", "é" * 101), "expected 1 to 100 printable characters"),
+        ("m/1", ("--name", "語" * 90), "expected a name for a folder"),
+        ("m/1", ("--name", "a\nb"), "expected 1 to 100 printable characters"),
+        ("m/1", ("--name", " "), "expected a name for a folder"),
+        ("m/1", ("--name", "a\\b"), "expected a name for a folder"),
+        ("m/1", ("--seed", "-1"), "greater than or equal to 0"),
+        ("m/\u0663", (), "must be a version number"),
+        ("m\nx/1", (), "expected 1 to 100 printable characters"),
+        ("file/1", (), "cannot be made"),
+        ("page/1", (), "cannot be written"),
+    ],
+)
+def test_checks_names_and_places_before_any_work(
+    output, options, message, run, ngram_bundle, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("rescorer_training.cli.reranker.read_files", lambda *_: pytest.fail("work was done"))
+    (tmp_path / "file").touch()
+    (tmp_path / "page" / "1.md").mkdir(parents=True)
+    code, _, errors = train(run, "lists.jsonl", ngram_bundle, tmp_path / output, *options)
+    assert code == 2
+    assert message in errors
+
+
+@pytest.mark.parametrize("factor", [1e9, 1e200, 1e298])
+def test_rejects_huge_scores_before_any_search(factor, run, ngram_bundle, tmp_path):
+    lists = make_lists()
+    for hypothesis in (hypothesis for item in lists for hypothesis in item["hypotheses"]):
+        hypothesis["scores"]["acoustic"] *= factor
+    path = write(tmp_path / "lists.jsonl", lists)
+    code, _, errors = train(run, path, ngram_bundle, tmp_path / "m" / "1", "-w", "acoustic=1")
+    assert code == 2
+    assert "expected at most 500,000" in errors
+
+
+def test_warns_of_base_weights_that_were_tuned_on_the_lists(run, lists_file, ngram_bundle, tmp_path):
+    tuned = tmp_path / "tuned.json"
+    options = ("--bundle", ngram_bundle, "-o", tuned, "--free", "word,hint", "-w", "hint=1", "--force", "--no-cache")
+    assert run("tune", lists_file, *options)[0] == 0
+    code, text, errors = train(run, lists_file, ngram_bundle, tmp_path / "m" / "1", "--weights", tuned)
+    assert code == 0, errors
+    warning = "the base weights were tuned on 64 of these lists"
+    assert warning in " ".join(text.split())
+    assert warning in (tmp_path / "m" / "1.md").read_text()
+    assert "tuned on 64 of these 64 lists" in run("tune", lists_file, *options, "--weights", tuned)[2]
 
 
 def test_rejects_lists_that_lack_a_stream_of_others(run, ngram_bundle, tmp_path):

@@ -86,6 +86,11 @@ def describe(report: RerankerReport) -> Iterator[str]:
     yield f"{report.explain()}{p_value}"
     if judgement.warning:
         yield f"warning: {judgement.warning}"
+    if report.n_seen:
+        yield (
+            f"warning: the base weights were tuned on {report.n_seen:,} of these lists, from which they are "
+            "therefore not held out: error rates may be too low"
+        )
     if needed := judgement.n_lists_needed:
         yield (
             f"a gain of this size is found four times out of five with {needed:,} lists; "

@@ -20,9 +20,9 @@ from rescorer.cli.options.weights import (
     check_streams,
     parse_first_pass,
 )
-from rescorer.cli.output import SOME_REJECTED, Rejections
+from rescorer.cli.output import SOME_REJECTED, Rejections, check_output_path
 from rescorer.cli.render.tables import print_out
-from rescorer.errors import FormatError
+from rescorer.errors import ConfigError, FormatError
 from rescorer.evaluation.comparison.scored_lists import score_lists
 from rescorer.formats.io.text_io import write_text
 from rescorer.types import NBestList, Weights
@@ -62,7 +62,7 @@ def reranker_command(
     name: NameOption = "reranker",
     force: ForceOption = False,
     share_references: ShareReferencesOption = False,
-    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
     reference: ReferenceOption = None,
     first_pass: FirstPassOption = None,
     list_options: ListInputOptions,
@@ -88,7 +88,8 @@ def reranker_command(
     counting = counting_options.settings()
     rescorer = cache.load_rescorer(bundle, device)
     check_output(output, rescorer.bundle, name)
-    output.parent.mkdir(parents=True, exist_ok=True)
+    page_file = output.with_suffix(".md")
+    check_page_path(page_file)
     base = rescorer.ranker.effective_weights(weight_options.resolve(rescorer.bundle.weights))
     first_weights = parse_first_pass(first_pass)
     rejected = Rejections()
@@ -108,7 +109,6 @@ def reranker_command(
     report = training.report
     is_written = report.is_better or force
     page = make_page(report, f"Reranker {name!r}: {', '.join(Path(file).name for file in files)}")
-    page_file = output.with_suffix(".md")
     write_text(page_file, page)
     if is_written:
         publish_with_reranker(rescorer.bundle, training.reranker, page, output)
@@ -122,6 +122,16 @@ def reranker_command(
         print_out(*make_tables(report), outcome)
     if rejected:
         raise typer.Exit(SOME_REJECTED)
+
+
+def check_page_path(page: Path) -> None:
+    """Raise ConfigError, before any work is done, if the page of figures and what lies beside it cannot be
+    written; makes their folder."""
+    try:
+        page.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"-o: the folder {page.parent} cannot be made: {error.strerror}") from None
+    check_output_path("-o", page)
 
 
 def read_files(

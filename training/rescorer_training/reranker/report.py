@@ -87,6 +87,8 @@ class RerankerReport:
     mean_posterior: float
     share_right: float
     """Share of the lists whose first-ranked hypothesis has the fewest errors, held out."""
+    n_seen: int = 0
+    """Number of lists that the base weights were tuned on, so that nothing is held out from these."""
 
     @property
     def is_better(self) -> bool:
@@ -106,7 +108,7 @@ class RerankerReport:
             return f"held out, the reranker makes as many errors as {rule}"
         if gain < 0:
             return f"held out, the reranker loses {-gain:.2f} points against {rule}"
-        bound = f"the lower bound is {low:.2f}" if np.isfinite(low) else "it comes from too few groups"
+        bound = f"the lower bound is {low:.2f}" if np.isfinite(low) else f"the two differ in too few {self.judgement.unit}s"
         return f"the held-out gain of {gain:.2f} points over {rule} may be chance, because {bound}"
 
     def held_out(self) -> dict[str, float]:
@@ -134,6 +136,7 @@ class RerankerReport:
             "units": judgement.n_units,
             "folds": self.folds,
             "warning": judgement.warning,
+            "base_tuned_on": self.n_seen,
             "best_rule": self.best_rule,
             "gain_over_best_rule": gain_to_dict(judgement.gain),
             "systems": [

@@ -13,15 +13,15 @@ from rescorer.evaluation.comparison.row import count_by_list
 from rescorer.evaluation.comparison.scored_lists import ScoredList
 from rescorer.evaluation.comparison.systems import ORACLE, Comparison, compare_systems
 from rescorer.evaluation.comparison.tuned import find_streams
-from rescorer.evaluation.tuning.fingerprint import fingerprint_list
+from rescorer.evaluation.tuning.fingerprint import count_tuning_lists, fingerprint_list
 from rescorer.evaluation.tuning.folds import Folds, make_folds
 from rescorer.pipeline import Rescorer
-from rescorer.reranking.features import ListView, feature_matrix
+from rescorer.reranking.features import MAX_TEMPERATURE, ListView, feature_matrix
 from rescorer.reranking.reranker import Reranker
 from rescorer.score_combination import MIXTURE, totals
 from rescorer.types import MAXIMUM, Weights
 from rescorer_training.reranker.arrays import TrainingArrays, make_arrays
-from rescorer_training.reranker.candidates import TOTAL, make_candidates, make_feature_sets
+from rescorer_training.reranker.candidates import TEMPERATURE_STEPS, TOTAL, make_candidates, make_feature_sets
 from rescorer_training.reranker.cross_validation import NestedTraining
 from rescorer_training.reranker.report import RerankerReport, System, build_report
 
@@ -29,6 +29,8 @@ BASE = "base weights"
 """Name of the row of the base weights in reports."""
 MIN_LISTS = 20
 """Smallest number of lists to train on; fewer cannot show any gain."""
+MAX_SPREAD = MAX_TEMPERATURE / max(TEMPERATURE_STEPS)
+"""Largest standard deviation of the base totals within lists, in nats; temperatures are multiples of it."""
 MIN_UNITS = 6
 """Smallest number of groups, or of ids without groups: fewer give no interval."""
 
@@ -50,6 +52,17 @@ class TrainingLists:
         by_list = [item.components for item in self.scored]
         return [name for name in by_list[0] if name in names and all(name in part for part in by_list)]
 
+    @property
+    def totals(self) -> list[np.ndarray]:
+        """Totals of each list under the base weights, (H,) each."""
+        return [totals(item.components, self.base) for item in self.scored]
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the base totals within lists, in nats; not finite if they are too large."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return float(np.sqrt(np.mean([values.var() for values in self.totals])))
+
     def make_folds(self, *, share_references: bool = False) -> Folds:
         """Divide the lists into folds; see ``tuning.folds.make_folds``.
 
@@ -63,8 +76,8 @@ class TrainingLists:
         return make_folds(ids, groups, ids if share_references else references)
 
     def check(self) -> None:
-        """Raise ConfigError if nothing can be learnt from the lists, a list lacks a stream, or the base
-        weights use a reranker."""
+        """Raise ConfigError if nothing can be learnt from the lists, a list lacks a stream, totals are too
+        large, or the base weights use a reranker."""
         if any(self.base.rerankers.values()):
             raise ConfigError(
                 f"weights {quote(self.base.name)} use a reranker; training starts from weights of scores: "
@@ -78,13 +91,18 @@ class TrainingLists:
         groups = {item.evaluated.group or item.evaluated.id for item in self.scored}
         if len(groups) < MIN_UNITS:
             raise ConfigError(
-                f"the lists are of {len(groups)} groups; a reranker is judged on at least {MIN_UNITS}: leave "
-                "out --groups, or add lists of other speakers"
+                f"groups of lists: {len(groups)}; a reranker is judged on at least {MIN_UNITS}: add lists of "
+                "other speakers, or leave out --groups if it is wrong"
             )
         if all(len({h.errors for h in item.evaluated.hypotheses}) == 1 for item in self.scored):
             raise ConfigError(
                 "in no list do hypotheses differ in their errors, so there is nothing to learn: give lists "
                 "of several different hypotheses"
+            )
+        if not self.spread <= MAX_SPREAD:
+            raise ConfigError(
+                f"the base totals of a list have a standard deviation of {self.spread:g} nats; expected at most "
+                f"{MAX_SPREAD:,.0f}: give the streams their log base, or smaller weights"
             )
         by_list = [set(item.components) for item in self.scored]
         everywhere = by_list[0].intersection(*by_list)
@@ -143,8 +161,11 @@ def train_reranker(
     held_out = training.cross_validate()
     candidate = training.choose(np.arange(arrays.n_lists))
     fitted = training.fit_all(candidate)
-    report = build_report(
-        lists.scored, training, held_out, candidate, fitted, list_systems(rules, lists.scored)
+    report = replace(
+        build_report(
+            lists.scored, training, held_out, candidate, fitted, list_systems(rules, lists.scored)
+        ),
+        n_seen=count_tuning_lists(lists.base, (item.nbest for item in lists.scored)),
     )
     reranker = Reranker(
         name,
@@ -169,16 +190,14 @@ def compute_features(lists: TrainingLists) -> tuple[Mapping[str, tuple[str, ...]
     Raises:
         ConfigError: the base weights give all hypotheses of each list the same total.
     """
-    by_list = [totals(item.components, lists.base) for item in lists.scored]
-    spread = float(np.sqrt(np.mean([values.var() for values in by_list])))
     models = [*lists.models, MIXTURE] if len(lists.models) > 1 else list(lists.models)
     sets = make_feature_sets(
-        lists.streams, models, spread or 1.0, has_context=any(item.context for item in lists.scored)
+        lists.streams, models, lists.spread or 1.0, has_context=any(item.context for item in lists.scored)
     )
     features = tuple(dict.fromkeys(feature for names in sets.values() for feature in names))
     matrices = [
         feature_matrix(features, ListView(item.components, item.words, item.context, total))
-        for item, total in zip(lists.scored, by_list, strict=True)
+        for item, total in zip(lists.scored, lists.totals, strict=True)
     ]
     errors = [
         np.array([hypothesis.errors for hypothesis in item.evaluated.hypotheses]) for item in lists.scored
