@@ -109,7 +109,11 @@ def test_writes_nothing_without_a_gain_unless_forced(run, ngram_bundle, tmp_path
     ("change", "options", "message"),
     [
         (lambda lists: lists[:10], (), "needs at least 20"),
-        (lambda lists: [{**item, "group": f"g{i % 2}"} for i, item in enumerate(lists)], (), "groups of lists: 2;"),
+        (
+            lambda lists: [{**item, "group": f"g{i % 2}"} for i, item in enumerate(lists)],
+            (),
+            "groups of lists: 2;",
+        ),
         (
             lambda lists: [{**item, "hypotheses": item["hypotheses"][:1] * 3} for item in lists],
             (),
@@ -171,7 +175,18 @@ def test_rejects_huge_scores_before_any_search(factor, run, ngram_bundle, tmp_pa
 
 def test_warns_of_base_weights_that_were_tuned_on_the_lists(run, lists_file, ngram_bundle, tmp_path):
     tuned = tmp_path / "tuned.json"
-    options = ("--bundle", ngram_bundle, "-o", tuned, "--free", "word,hint", "-w", "hint=1", "--force", "--no-cache")
+    options = (
+        "--bundle",
+        ngram_bundle,
+        "-o",
+        tuned,
+        "--free",
+        "word,hint",
+        "-w",
+        "hint=1",
+        "--force",
+        "--no-cache",
+    )
     assert run("tune", lists_file, *options)[0] == 0
     code, text, errors = train(run, lists_file, ngram_bundle, tmp_path / "m" / "1", "--weights", tuned)
     assert code == 0, errors

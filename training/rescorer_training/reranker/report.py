@@ -108,7 +108,11 @@ class RerankerReport:
             return f"held out, the reranker makes as many errors as {rule}"
         if gain < 0:
             return f"held out, the reranker loses {-gain:.2f} points against {rule}"
-        bound = f"the lower bound is {low:.2f}" if np.isfinite(low) else f"the two differ in too few {self.judgement.unit}s"
+        bound = (
+            f"the lower bound is {low:.2f}"
+            if np.isfinite(low)
+            else f"the two differ in too few {self.judgement.unit}s"
+        )
         return f"the held-out gain of {gain:.2f} points over {rule} may be chance, because {bound}"
 
     def held_out(self) -> dict[str, float]:

@@ -162,9 +162,7 @@ def train_reranker(
     candidate = training.choose(np.arange(arrays.n_lists))
     fitted = training.fit_all(candidate)
     report = replace(
-        build_report(
-            lists.scored, training, held_out, candidate, fitted, list_systems(rules, lists.scored)
-        ),
+        build_report(lists.scored, training, held_out, candidate, fitted, list_systems(rules, lists.scored)),
         n_seen=count_tuning_lists(lists.base, (item.nbest for item in lists.scored)),
     )
     reranker = Reranker(
