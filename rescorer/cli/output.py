@@ -90,7 +90,7 @@ def check_output_path(
 
 
 def warn_about_tuning(weights: Weights, n_seen: int, n_lists: int, consequence: str) -> None:
-    """Warn that weights, or rerankers that they use, were made from the lists that they are to be judged on."""
+    """Warn that weights, or rerankers that they use, were made from the lists that judge them."""
     typer.echo(
         f"warning: weights {weights.name!r} were tuned on {n_seen} of these {n_lists} lists: {consequence}",
         err=True,

@@ -100,9 +100,7 @@ def tune(
     if not scored:
         raise FormatError("no list could be used for tuning", file=file)
     if n_seen := count_tuning_lists(start, lists, rescorer.ranker.used_rerankers(start)):
-        warn_about_tuning(
-            start, n_seen, len(lists), "the figures are not held out from what tuning starts from"
-        )
+        warn_about_tuning(start, n_seen, len(lists), "what tuning starts from knows them")
     names = [name.strip() for name in free.split(",")]
     tuning = Tuning(scored, start, names, score_mixtures(rescorer, scored, start, names))
     report = tuning.report()

@@ -169,8 +169,8 @@ def make_problem(
             raise ConfigError(f"the component of {name!r} is not finite in every hypothesis")
         if (largest := np.abs(row).max()) * max(abs(weight), 1.0) > MAX_COMPONENT:
             raise ConfigError(
-                f"the component of {name!r} is up to ±{largest:g}, with the weight {weight:g}; expected at most "
-                f"±{MAX_COMPONENT:g} for both and for their product: give the stream its log base"
+                f"the component of {name!r} is up to ±{largest:g}, with the weight {weight:g}; expected "
+                f"at most ±{MAX_COMPONENT:g} for both and for their product: give the stream its log base"
             )
         if not low <= weight <= high:
             raise ConfigError(f"the start weight {name}={weight:g} is outside its bounds {low:g} to {high:g}")

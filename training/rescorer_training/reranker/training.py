@@ -101,8 +101,8 @@ class TrainingLists:
             )
         if not self.spread <= MAX_SPREAD:
             raise ConfigError(
-                f"the base totals of a list have a standard deviation of {self.spread:g} nats; expected at most "
-                f"{MAX_SPREAD:,.0f}: give the streams their log base, or smaller weights"
+                f"the base totals of a list have a standard deviation of {self.spread:g} nats; expected "
+                f"at most {MAX_SPREAD:,.0f}: give the streams their log base, or smaller weights"
             )
         by_list = [set(item.components) for item in self.scored]
         everywhere = by_list[0].intersection(*by_list)
