@@ -16,6 +16,52 @@ from rescorer.types import Weights
 from rescorer_training.cli.options import NormaliserOption, parse_number, parse_pairs, parse_shares
 from rescorer_training.data.normalisation import choose_normaliser
 
+NamedNGramsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="[NAME=]FILE",
+        help="ARPA file or KenLM binary; repeat for more, named ngram, ngram2, … unless a name is given. "
+        "Words that the first one does not know are the unknown ones.",
+    ),
+]
+NamedNetworksOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="[NAME=]FOLDER",
+        help="Folder of a trained network or of its run; repeat for more, named neural, neural2, … "
+        "unless a name is given.",
+    ),
+]
+SharesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=WEIGHT",
+        help="Interpolation weight λ of a model in the mixture; repeat for each model. 0 alone leaves a "
+        "model out, and the λ of the others are fitted. Default: all fitted.",
+    ),
+]
+StreamsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=WEIGHT",
+        help="Weight of a score stream; repeat for more. Default: acoustic=1.",
+    ),
+]
+RerankersOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Folder of a reranker that was trained with these models, to include; repeat for more.",
+    ),
+]
+NotesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY=TEXT",
+        help="Note for the manifest, such as commands, text or licence; repeat for more.",
+    ),
+]
+
 
 def bundle(
     output: Annotated[
@@ -24,42 +70,15 @@ def bundle(
     validation: Annotated[
         Path, typer.Option(help="Held-out text on which to fit the interpolation weights λ.")
     ],
-    ngram: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="[NAME=]FILE",
-            help="ARPA file or KenLM binary; repeat for more, named ngram, ngram2, … unless a name is given. "
-            "Words that the first one does not know are the unknown ones.",
-        ),
-    ] = None,
-    neural: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="[NAME=]FOLDER",
-            help="Folder of a trained network or of its run; repeat for more, named neural, neural2, … "
-            "unless a name is given.",
-        ),
-    ] = None,
-    share: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=WEIGHT",
-            help="Interpolation weight λ of a model in the mixture; repeat for each model. 0 alone leaves a "
-            "model out, and the λ of the others are fitted. Default: all fitted.",
-        ),
-    ] = None,
+    ngram: NamedNGramsOption = None,
+    neural: NamedNetworksOption = None,
+    share: SharesOption = None,
     test: Annotated[
         list[Path] | None,
         typer.Option(help="Text on which to measure perplexities for the manifest; repeat for more."),
     ] = None,
     normaliser: NormaliserOption = None,
-    stream: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=WEIGHT",
-            help="Weight of a score stream; repeat for more. Default: acoustic=1.",
-        ),
-    ] = None,
+    stream: StreamsOption = None,
     lm_weight: Annotated[float, typer.Option(help="Weight of the mixture's log-probability.")] = 1.0,
     word: Annotated[float, typer.Option(help="Word insertion penalty: score added per word.")] = 0.0,
     oov: Annotated[
@@ -68,21 +87,9 @@ def bundle(
     weight_set: Annotated[
         list[Path] | None, typer.Option(help="JSON file of a further weight set to include; repeat for more.")
     ] = None,
-    reranker: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Folder of a reranker that was trained with these models, to include; repeat for more.",
-        ),
-    ] = None,
+    reranker: RerankersOption = None,
     half: Annotated[bool, typer.Option(help="Store networks in half precision.")] = False,
-    note: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=TEXT",
-            help="Note for the manifest, such as commands, text or licence; repeat for more.",
-        ),
-    ] = None,
+    note: NotesOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the manifest.")] = False,
 ) -> None:
     """Publish trained models as a bundle that rescorer can serve.
