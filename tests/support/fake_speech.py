@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,7 @@ FLITE = """#!/usr/bin/env python3
 import sys, wave
 text, path = sys.argv[sys.argv.index("-t") + 1], sys.argv[sys.argv.index("-o") + 1]
 if "crash" in text:
-    sys.exit(7)
+    sys.exit("7 is unlucky" if "words" in text else 7)
 frames = b"" if "silence" in text else b"".join(
     (200 + 7 * i + 31 * ord(c)).to_bytes(2, "little") for c in text for i in range(50))
 with wave.open(path, "wb") as file:
@@ -60,3 +61,14 @@ def make_square() -> Callable[[int], int | TaskError]:
         return number * number
 
     return square
+
+
+def make_sleeper() -> Callable[[str], int]:
+    """A function that starts a program that hangs, writes its process id to a file, and waits for it."""
+
+    def sleep(path: str) -> int:
+        with subprocess.Popen(["sleep", "60"]) as program:
+            Path(path).write_text(str(program.pid))
+        return 0
+
+    return sleep

@@ -215,6 +215,8 @@ def test_perplexities_before_and_after_are_over_the_same_words(bundle, text):
         (("--text", "none.txt"), "none.txt: no such text"),
         (("--general", "none.txt"), "none.txt: no such text"),
         (("-o", "name"), "the last part of the path must be a version number"),
+        (("-o", "domain.txt/name/1"), "cannot be written: Not a directory; choose another folder"),
+        (("--seed", "-1"), "greater than or equal to 0"),
         (("-o", "taken/1"), "taken/1 exists, and bundles are immutable"),
         (("--text", "short.txt"), "short.txt has 3 sentences with words; expected at least 120"),
         (("--text", "foreign.txt"), "100 % of its words are unknown to tiny/1"),

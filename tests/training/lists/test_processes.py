@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import time
+
 from rescorer_training.lists.processes import TaskError, run_tasks
-from tests.support.fake_speech import make_square
+from tests.support.fake_speech import make_sleeper, make_square
 
 
 def test_tasks_fail_alone() -> None:
@@ -20,3 +23,16 @@ def test_several_processes_give_the_same_results() -> None:
 
 def test_no_tasks_give_no_results() -> None:
     assert list(run_tasks(make_square, [], 2, timeout_s=60.0)) == []
+
+
+def test_programs_of_a_task_that_takes_too_long_are_killed(tmp_path) -> None:
+    assert dict(run_tasks(make_sleeper, [str(tmp_path / "pid")], 1, timeout_s=8.0)) == {
+        str(tmp_path / "pid"): TaskError("took longer than 8 s")
+    }
+    pid = (tmp_path / "pid").read_text()
+    for _ in range(100):  # until init has taken note of its end
+        states = subprocess.run(["ps", "-o", "stat=", "-p", pid], capture_output=True, text=True).stdout
+        if not states.strip() or states.startswith("Z"):
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"process {pid} still runs: {states}")

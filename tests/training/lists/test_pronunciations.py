@@ -26,6 +26,11 @@ def test_reads_first_pronunciations_without_stress() -> None:
     assert pronunciations["pearl"] == pronunciations["pear"]  # spelled most like it
 
 
+def test_skips_comments_and_blank_lines() -> None:
+    pronunciations = Pronunciations([";;; words", "", "  ", "a AH"])
+    assert pronunciations.phones == ["AH"]
+
+
 def test_rejects_files_that_are_no_dictionaries(tmp_path: Path) -> None:
     path = tmp_path / "words.txt"
     path.write_text("one\ntwo\n")

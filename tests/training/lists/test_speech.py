@@ -8,9 +8,14 @@ import os
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from rescorer.cli.options.lists import ListInputOptions
+from rescorer.errors import ConfigError
 from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.types import NBestList
+from rescorer_training.cli import app
+from rescorer_training.cli.lists import read_excluded
 from rescorer_training.lists.speech import SpeechSettings, make_speech_lists
 from rescorer_training.lists.texts import Sentence
 from tests.support.fake_speech import CALLS, FakeRecogniser, install_flite
@@ -79,3 +84,41 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path: Path, calls: Path
     assert gzip.decompress(output.read_bytes()).decode() == (tmp_path / "whole.jsonl").read_text()
     assert len(calls.read_text().splitlines()) == n_calls - len(done)
     assert not folder.exists()
+
+
+def test_nothing_is_written_if_no_sentence_gives_a_list(tmp_path: Path, calls: Path) -> None:
+    output = tmp_path / "lists.jsonl"
+    output.write_text("what was there\n")
+    crashes = [Sentence("00", ("crash",)), Sentence("01", ("crash", "with", "words"))]
+    reasons = r"1: flite failed with status 7; 1: flite failed with status 1: 7 is unlucky"
+    with pytest.raises(ConfigError, match=rf"no sentence gave a list \({reasons}\)"):
+        make(output, sentences=crashes)
+    assert output.read_text() == "what was there\n"
+    assert not list(tmp_path.glob("*.unfinished"))
+
+
+def run_command(*arguments: object) -> str:
+    result = CliRunner().invoke(app, ["lists", "speech", *map(str, arguments)])
+    assert result.exit_code != 0
+    return str(result.exception) + result.output
+
+
+def test_command_checks_its_files_before_any_work(tmp_path: Path) -> None:
+    text, lists = tmp_path / "text.txt", tmp_path / "lists.jsonl"
+    text.write_text("one two three four\n")
+    lists.write_text('{"id": "1", "hypotheses": ["one"], "reference": "one"}\n')
+    for file in (text, lists):
+        message = run_command(text, "-o", file, "--exclude", lists)
+        assert f"{file} would overwrite an input file" in message
+    assert "not of a device or pipe" in run_command(text, "-o", "/dev/null")
+    message = run_command(text, "-o", tmp_path / "out.jsonl", "--min-words", 9, "--max-words", 3)
+    assert "--min-words 9 is more than --max-words 3" in message
+
+
+def test_says_how_many_lists_cannot_be_excluded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "lists.jsonl"
+    path.write_text(
+        '{"id": "1", "hypotheses": ["one"], "reference": "one"}\n{"id": "2", "hypotheses": ["two"]}\n'
+    )
+    assert len(read_excluded([str(path)], None, ListInputOptions())) == 2
+    assert "1 of the 2 lists of --exclude have no reference" in capsys.readouterr().err

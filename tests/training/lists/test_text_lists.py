@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from rescorer.formats.nbest.jsonlines import read_lists, writer
 from rescorer.text import Normaliser
 from rescorer.types import Hypothesis, NBestList
 from rescorer_training.cli import app
+from rescorer_training.cli.lists import check_read_twice
 from rescorer_training.lists.confusions import Confusions, Substitution
 from rescorer_training.lists.context_model import CountModel
 from rescorer_training.lists.pronunciations import Pronunciations
@@ -190,8 +192,31 @@ def test_command_excludes_references_and_is_repeatable(tmp_path: Path, text: Pat
         result = CliRunner().invoke(app, command)
         assert result.exit_code == 0, result.output
         assert "150 lists written" in result.output
-        assert "the texts have only 150 sentences that fit, not 500" in result.stderr
+        assert "the texts have only 150 fitting sentences, not 500" in result.stderr
         outputs.append((tmp_path / name).read_text())
     assert outputs[0] == outputs[1]
     made = [item for item in read_lists(tmp_path / "a.jsonl") if isinstance(item, NBestList)]
     assert real[0].reference not in {nbest.reference for nbest in made}
+
+
+def test_draws_words_again_where_there_are_too_few() -> None:
+    counts = Counter(WORDS[:3])
+    confusions = Confusions(Pronunciations(DICTIONARY), counts, CountModel(counts), [], Counter())
+    drawn = confusions.draw_wrong(WORDS[0], (), 5, np.random.default_rng(1))
+    assert len(drawn) == 5
+    assert set(drawn) == {*WORDS[1:3]}
+
+
+def test_rejects_texts_whose_words_have_no_pronunciation() -> None:
+    counts = Counter(["xqzt", "brfk", WORDS[0]])
+    with pytest.raises(ConfigError, match="only 1 of the 3 different words of the texts are in the pronun"):
+        Confusions(Pronunciations(DICTIONARY), counts, CountModel(counts), [], Counter())
+
+
+def test_command_rejects_a_pipe(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="-: is a pipe, but texts are read twice"):
+        check_read_twice([Path("-")])
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(ConfigError, match="write it to a file first"):
+        check_read_twice([pipe])

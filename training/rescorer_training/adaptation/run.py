@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from rescorer.bundle import Bundle, publish, read_bundle
-from rescorer.errors import ConfigError
+from rescorer.errors import ConfigError, FormatError
+from rescorer.formats.io.text_io import check_target
 from rescorer.lm.base import LanguageModel
 from rescorer.model_loading import load_bundle_models
 from rescorer.safe_input.files import Folder
@@ -73,11 +74,16 @@ def adapt_bundle(inputs: AdaptationInputs, options: TrainingOptions) -> Adaptati
 
 
 def check_output(output: Path) -> None:
-    """Raise ConfigError unless a path is that of a bundle that does not exist yet, NAME/VERSION."""
+    """Raise ConfigError unless a bundle that does not exist yet can be written to a path, NAME/VERSION."""
     if not output.name.isdecimal():
         raise ConfigError(f"{output}: the last part of the path must be a version number, such as {output}/1")
     if output.exists():
         raise ConfigError(f"{output} exists, and bundles are immutable; choose another one with --output")
+    ancestor = next(parent for parent in output.absolute().parents if parent.exists())
+    try:
+        check_target(ancestor / output.name)
+    except FormatError as error:
+        raise ConfigError(f"--output {output}: {error}; choose another folder") from None
 
 
 def adapt_networks(

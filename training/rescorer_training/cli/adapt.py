@@ -80,7 +80,9 @@ def adapt(
     weight_options: WeightOptions,
     epochs: Annotated[int, typer.Option(help="Largest number of passes of the network over the text.")] = 12,
     learning_rate: Annotated[float, typer.Option(help="Peak learning rate of the network.")] = 1e-3,
-    seed: Annotated[int, typer.Option(help="Random seed of the held-out part and of the training.")] = 1,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Random seed of the held-out part and of the training.")
+    ] = 1,
     device: DeviceOption = "cpu",
     threads: ThreadsOption = None,
     as_json: JsonOption = False,

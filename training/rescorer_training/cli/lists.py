@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +16,9 @@ from rescorer.cli.output import PLAIN_HELP, check_output_path
 from rescorer.errors import ConfigError
 from rescorer.types import NBestList
 from rescorer_training.cli.options import NormaliserOption
+
+if TYPE_CHECKING:
+    from rescorer_training.lists.texts import Choice
 
 lists_app = typer.Typer(
     **PLAIN_HELP,
@@ -49,6 +52,17 @@ class SentenceOptions:
     seed: Annotated[int, typer.Option(help="Random seed.")] = 1
     min_words: Annotated[int, typer.Option(min=1, help="Smallest number of words per sentence.")] = 3
     max_words: Annotated[int, typer.Option(min=1, help="Largest number of words per sentence.")] = MAX_WORDS
+
+    def to_choice(self) -> Choice:
+        """Raises ConfigError if no sentence can be long and short enough."""
+        from rescorer_training.lists.texts import Choice
+
+        if self.min_words > self.max_words:
+            raise ConfigError(
+                f"--min-words {self.min_words} is more than --max-words {self.max_words}; "
+                "no sentence has so many and so few words"
+            )
+        return Choice(self.number, self.seed, self.min_words, self.max_words)
 
 
 @lists_app.command("speech")
@@ -89,28 +103,35 @@ def speech_command(
     """
     from rescorer_training.data.normalisation import choose_normaliser
     from rescorer_training.lists.pocketsphinx import PocketSphinx, import_pocketsphinx
-    from rescorer_training.lists.speech import SpeechSettings, make_speech_lists
+    from rescorer_training.lists.speech import SpeechSettings, make_speech_lists, unfinished_folder
     from rescorer_training.lists.synthesis import VOICES, check_voices
-    from rescorer_training.lists.texts import Choice, choose_sentences, reference_words
+    from rescorer_training.lists.texts import choose_sentences, reference_words
 
-    check_output_path("-o", output)
+    check_paths(output, texts, exclude or [])
+    choice = sentences.to_choice()
     voices = tuple(dict.fromkeys(voice or VOICES))
     check_voices(voices)
     import_pocketsphinx()
     chosen_normaliser = choose_normaliser(normaliser)
-    excluded = reference_words(read_lists(exclude or [], reference, list_options), chosen_normaliser)
-    choice = Choice(sentences.number, sentences.seed, sentences.min_words, sentences.max_words)
+    others = read_excluded(exclude or [], reference, list_options)
+    excluded = reference_words(others, chosen_normaliser)
     chosen = choose_sentences(texts, chosen_normaliser, choice, excluded)
     settings = SpeechSettings(sentences.seed, depth, voices)
-    summary = make_speech_lists(
-        chosen, output, settings, PocketSphinx, n_processes=processes, timeout_s=timeout
-    )
+    try:
+        summary = make_speech_lists(
+            chosen, output, settings, PocketSphinx, n_processes=processes, timeout_s=timeout
+        )
+    except KeyboardInterrupt:
+        kept = unfinished_folder(output)
+        typer.echo(f"note: finished lists are kept in {kept}; start the command again to go on", err=True)
+        raise
     _report_few(len(chosen), sentences.number)
     typer.echo(
-        f"{summary.written:,} lists written to {output}; {summary.rejected.total():,} sentences rejected"
+        f"{count(summary.written, 'list')} written to {output}; "
+        f"{count(summary.rejected.total(), 'sentence')} rejected"
     )
-    for reason, count in summary.rejected.most_common():
-        typer.echo(f"  {count:,}: {reason}")
+    for reason, n_sentences in summary.rejected.most_common():
+        typer.echo(f"  {n_sentences:,}: {reason}")
 
 
 @lists_app.command("text")
@@ -156,26 +177,28 @@ def text_command(
     from rescorer_training.lists.pocketsphinx import dictionary_path
     from rescorer_training.lists.pronunciations import Pronunciations
     from rescorer_training.lists.text import ListImitator
-    from rescorer_training.lists.texts import Choice, choose_sentences, reference_words
+    from rescorer_training.lists.texts import choose_sentences, reference_words
     from rescorer_training.progress import track
 
-    check_output_path("-o", output)
+    check_paths(output, texts, [like, *(exclude or [])])
+    check_read_twice(texts)
+    choice = sentences.to_choice()
     pronunciations = Pronunciations.read(dictionary or dictionary_path())
     chosen_normaliser = choose_normaliser(normaliser, [ngram] if ngram else [])
     real = read_lists([like], reference, list_options)
     counts = count_words(texts, chosen_normaliser)
     model = NGramContext(ngram) if ngram else CountModel(counts)
     imitator = ListImitator(real, chosen_normaliser, pronunciations, counts, model)
-    others = read_lists(exclude or [], reference, list_options)
+    others = read_excluded(exclude or [], reference, list_options)
     excluded = reference_words([*real, *others], chosen_normaliser)
-    choice = Choice(sentences.number, sentences.seed, sentences.min_words, sentences.max_words)
     chosen = choose_sentences(texts, chosen_normaliser, choice, excluded)
     with writer(output) as write, track("making lists", "lists", len(chosen)) as task:
         for nbest in imitator.make_all(chosen):
             write(nbest)
             task.advance()
     _report_few(len(chosen), sentences.number)
-    typer.echo(f"{len(chosen):,} lists written to {output}, in imitation of {len(imitator.templates):,}")
+    made, imitated = count(len(chosen), "list"), count(len(imitator.templates), "real list")
+    typer.echo(f"{made} written to {output}, in imitation of {imitated}")
 
 
 def read_lists(files: Sequence[str], reference: str | None, options: ListInputOptions) -> list[NBestList]:
@@ -201,6 +224,39 @@ def read_lists(files: Sequence[str], reference: str | None, options: ListInputOp
     return lists
 
 
+def read_excluded(files: Sequence[str], reference: str | None, options: ListInputOptions) -> list[NBestList]:
+    """Read lists whose references must not be used; a note on stderr says how many have none."""
+    lists = read_lists(files, reference, options)
+    if missing := sum(nbest.reference is None for nbest in lists):
+        without = f"{missing:,} of the {len(lists):,} lists of --exclude have no reference"
+        typer.echo(f"note: {without}; what was said in them may be in the result", err=True)
+    return lists
+
+
+def check_paths(output: Path, texts: Sequence[Path], lists: Sequence[str]) -> None:
+    """Raise ConfigError unless a file can be written that is neither an input nor a device or pipe."""
+    check_output_path("-o", output, inputs=[*map(str, texts), *lists])
+    if output.exists() and not output.is_file():
+        raise ConfigError(f"-o {output}: expected the name of a file, not of a device or pipe")
+
+
+def check_read_twice(texts: Sequence[Path]) -> None:
+    """Raise ConfigError if a text is a pipe, which can be read only once."""
+    for text in texts:
+        if str(text) == "-" or text.is_fifo():
+            raise ConfigError(f"{text}: is a pipe, but texts are read twice; write it to a file first")
+
+
 def _report_few(n_chosen: int, n_wanted: int) -> None:
     if n_chosen < n_wanted:
-        typer.echo(f"note: the texts have only {n_chosen:,} sentences that fit, not {n_wanted:,}", err=True)
+        fitting = count(n_chosen, "fitting sentence")
+        typer.echo(f"note: the texts have only {fitting}, not {n_wanted:,}", err=True)
+
+
+def count(number: int, noun: str) -> str:
+    """A number with its noun.
+
+    >>> count(1, "list"), count(2_000, "list")
+    ('1 list', '2,000 lists')
+    """
+    return f"{number:,} {noun}{'s' * (number != 1)}"

@@ -14,6 +14,7 @@ import numpy as np
 from rapidfuzz import process
 from rapidfuzz.distance import Levenshtein
 
+from rescorer.errors import ConfigError
 from rescorer_training.lists.context_model import ContextModel
 from rescorer_training.lists.patterns import Words
 from rescorer_training.lists.pronunciations import PhoneCosts, Pronunciations
@@ -49,8 +50,17 @@ class Confusions:
 
         Args:
             counts: number of occurrences of words; the commonest that have a pronunciation can be heard.
+
+        Raises:
+            ConfigError: fewer than two words have a pronunciation.
         """
         known = [word for word, _ in Counter(counts).most_common() if word in pronunciations]
+        if len(known) < 2:
+            raise ConfigError(
+                f"only {len(known)} of the {len(counts):,} different words of the texts are in the "
+                "pronunciation dictionary; expected at least 2: give texts of its language, or another "
+                "--dictionary"
+            )
         self._vocabulary = known[:MAX_VOCABULARY]
         self._heard = [pronunciations[word] for word in self._vocabulary]
         self._pronunciations, self._model = pronunciations, model
@@ -94,12 +104,12 @@ class Confusions:
         return self._neighbours[word]
 
     def draw_wrong(self, word: str, context: Words, n_words: int, random: np.random.Generator) -> Words:
-        """Draw distinct wrong words for a word, (up to) ``n_words``."""
+        """Draw wrong words for a word, distinct if there are enough."""
         words, costs = self.neighbours(word)
         logits = self.lm_weight * self._model.log_probs(context, words) - self.phone_weight * costs
         # the largest logits with Gumbel noise are a draw without replacement
         order = np.argsort(-(logits + random.gumbel(size=len(words))))
-        return tuple(words[index] for index in order[:n_words])
+        return tuple(words[order[index % len(order)]] for index in range(n_words))
 
     def draw_inserted(self, n_insertions: int, random: np.random.Generator) -> tuple[Words, ...]:
         """Draw insertions as often as they occur in real lists, distinct if there are enough."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from rescorer.errors import ConfigError
+from rescorer.errors import MAX_QUOTED_CHARS, ConfigError, shorten
 
 
 class Journal:
@@ -38,8 +38,9 @@ class Journal:
         elif header != {"settings": json.loads(json.dumps(dict(settings)))}:
             self._stream.close()
             raise ConfigError(
-                f"{path}: an unfinished run has other settings: {header.get('settings')}; go on with these, "
-                "or delete its folder, or choose another output"
+                f"{path}: an unfinished run has other settings "
+                f"({describe_differences(header.get('settings', {}), settings)}); start again with those, or "
+                f"delete the folder {path.parent}, or choose another output"
             )
         self.finished: dict[str, Any] = {record["key"]: record["value"] for record in records}
 
@@ -65,3 +66,20 @@ class Journal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stream.close()
+
+
+def describe_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """Name the settings that differ, with both values.
+
+    >>> describe_differences({"seed": 1, "depth": 100}, {"seed": 1, "depth": 50})
+    'depth 100, now 50'
+    """
+
+    def spell(value: Any) -> str:
+        return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+    def show(value: Any) -> str:
+        return shorten(spell(value), MAX_QUOTED_CHARS)
+
+    names = [name for name in dict.fromkeys([*old, *new]) if spell(old.get(name)) != spell(new.get(name))]
+    return "; ".join(f"{name} {show(old.get(name))}, now {show(new.get(name))}" for name in names)

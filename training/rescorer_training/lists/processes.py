@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from multiprocessing.connection import Connection, wait
@@ -58,13 +60,17 @@ class _Worker(Generic[Task, Result]):
         return self.connection.closed
 
     def stop(self) -> None:
-        """Kill the process, if it is still running."""
+        """Kill the process, if it is still running, and the programs that it runs."""
+        if self._process.pid is not None and self._process.is_alive():
+            with suppress(ProcessLookupError):  # it has no group of its own yet, so it runs no program
+                os.killpg(self._process.pid, signal.SIGKILL)
         self._process.kill()
         self._process.join()
         self.connection.close()
 
 
 def _serve(make: Callable[[], Callable[[Task], Result]], connection: Connection) -> None:
+    os.setsid()  # a group of its own, to be killed with its programs; Ctrl-C reaches the parent only
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     function = make()
     while True:
@@ -76,11 +82,11 @@ def _serve(make: Callable[[], Callable[[Task], Result]], connection: Connection)
 
 
 def _exit_with_parent() -> None:
-    """End this process when its parent ends, also if the parent is killed."""
+    """End this process and its programs when its parent ends, also if the parent is killed."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
-    os._exit(1)
+    os.killpg(os.getpid(), signal.SIGKILL)
 
 
 def run_tasks(

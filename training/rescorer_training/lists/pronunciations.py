@@ -39,7 +39,7 @@ class Pronunciations:
         self._characters: dict[str, str] = {}
         self._words: dict[str, str] = {}
         for line in lines:
-            word, *phones = line.split() if not line.startswith(COMMENT) else [""]
+            word, *phones = (line.split() if not line.startswith(COMMENT) else []) or [""]
             if phones and not VARIANT.search(word):
                 self._words.setdefault(word.lower(), "".join(map(self._character, phones)))
         if not self._words:

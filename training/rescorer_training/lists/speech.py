@@ -17,7 +17,7 @@ from typing import Protocol
 
 import numpy as np
 
-from rescorer.errors import InputError, LimitExceeded
+from rescorer.errors import ConfigError, InputError, LimitExceeded
 from rescorer.formats.io.text_io import open_output
 from rescorer.formats.nbest.jsonlines_output import encode_list
 from rescorer.types import Hypothesis, NBestList
@@ -30,6 +30,8 @@ from rescorer_training.progress import track
 
 SYNTHESIS_TIMEOUT_S = 30.0
 ACOUSTIC_DECIMALS, LM_DECIMALS = 4, 4
+MAX_REASONS = 3
+"""Number of reasons to name if no sentence gave a list."""
 METHOD = "speech"
 
 
@@ -103,6 +105,11 @@ class Summary:
     """Number of sentences without a list, by reason."""
 
 
+def unfinished_folder(output: Path) -> Path:
+    """Where finished lists are kept until all are done."""
+    return output.with_name(f"{output.name}.unfinished")
+
+
 def make_speech_lists(
     sentences: Sequence[Sentence],
     output: Path,
@@ -122,9 +129,9 @@ def make_speech_lists(
         timeout_s: time for one sentence.
 
     Raises:
-        ConfigError: an unfinished run of the same output has other settings.
+        ConfigError: an unfinished run of the same output has other settings, or no sentence gave a list.
     """
-    folder = output.with_name(f"{output.name}.unfinished")
+    folder = unfinished_folder(output)
     folder.mkdir(exist_ok=True)
     with Journal(folder / "lists.jsonl", asdict(settings)) as journal:
         sounds = folder / "sounds"
@@ -141,8 +148,12 @@ def make_speech_lists(
                     journal.add(sentence.key, {"list": result})
                 task.advance()
         results = [journal.finished[sentence.key] for sentence in sentences]
+        rejected = Counter(result["rejected"] for result in results if "rejected" in result)
+        if rejected.total() == len(results):
+            shutil.rmtree(folder)
+            reasons = "; ".join(f"{count:,}: {reason}" for reason, count in rejected.most_common(MAX_REASONS))
+            raise ConfigError(f"no sentence gave a list ({reasons}); {output} was not written")
         with open_output(output) as stream:
             stream.writelines(f"{result['list']}\n" for result in results if "list" in result)
         shutil.rmtree(folder)
-    rejected = Counter(result["rejected"] for result in results if "rejected" in result)
     return Summary(len(results) - rejected.total(), rejected)

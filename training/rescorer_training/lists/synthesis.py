@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rescorer.errors import ConfigError, RescorerError, did_you_mean, quote
+from rescorer.errors import MAX_QUOTED_CHARS, ConfigError, RescorerError, did_you_mean, quote, shorten
 
 SAMPLE_RATE_HZ = 16_000
 FLITE_PITCHES_HZ = {"awb": 130.0, "kal": 95.0, "kal16": 95.0, "rms": 95.0, "slt": 165.0}
@@ -101,7 +101,9 @@ def synthesise(text: str, rendering: Rendering, folder: Path, timeout_s: float) 
     except subprocess.TimeoutExpired:
         raise SynthesisError(f"{command[0]} took longer than {timeout_s:g} s") from None
     except subprocess.CalledProcessError as error:
-        raise SynthesisError(f"{command[0]} failed with status {error.returncode}") from None
+        said = error.stderr.decode(errors="replace").strip().splitlines()
+        reason = f": {shorten(said[-1], MAX_QUOTED_CHARS)}" if said else ""
+        raise SynthesisError(f"{command[0]} failed with status {error.returncode}{reason}") from None
     except (OSError, EOFError, wave.Error):
         raise SynthesisError(f"{command[0]} wrote no speech") from None
     finally:
