@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from rescorer_training.cli import app
 from rescorer_training.cli.lists import check_read_twice
 from rescorer_training.lists.confusions import Confusions, Substitution
 from rescorer_training.lists.context_model import CountModel
+from rescorer_training.lists.pocketsphinx import dictionary_path
 from rescorer_training.lists.pronunciations import Pronunciations
 from rescorer_training.lists.score_model import ScoreModel
 from rescorer_training.lists.text import ListImitator, find_kept
@@ -220,3 +222,9 @@ def test_command_rejects_a_pipe(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     with pytest.raises(ConfigError, match="write it to a file first"):
         check_read_twice([pipe])
+
+
+def test_names_both_ways_to_a_dictionary(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pocketsphinx", None)
+    with pytest.raises(ConfigError, match="pip install pocketsphinx, or give a pronunciation dictionary"):
+        dictionary_path()

@@ -56,7 +56,11 @@ def dictionary_path() -> Path:
     Raises:
         ConfigError: PocketSphinx is not installed.
     """
-    return Path(import_pocketsphinx().get_model_path("en-us/cmudict-en-us.dict"))
+    try:
+        package = import_pocketsphinx()
+    except ConfigError as error:
+        raise ConfigError(f"{error}, or give a pronunciation dictionary with --dictionary") from None
+    return Path(package.get_model_path("en-us/cmudict-en-us.dict"))
 
 
 def prune_links(slf: str, min_posterior: float) -> str:
