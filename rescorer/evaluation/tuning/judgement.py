@@ -6,11 +6,12 @@ start is kept, and a sentence says why.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from rescorer.evaluation.error_rate.report import to_percent
 from rescorer.evaluation.statistics.bootstrap import Gain, Interval, bootstrap, choose_units
 from rescorer.evaluation.statistics.power import units_needed
 
@@ -45,6 +46,30 @@ class Judgement:
         None if there is no gain, or its spread is unknown.
         """
         return units_needed(self.gain.gain, self.gain.standard_error, self.n_lists)
+
+    def figures(self) -> dict[str, float]:
+        """Figures to keep with what was judged, in percent; see ``Weights.held_out``. Unknown ones are left
+        out."""
+        figures = {
+            "start_wer": to_percent(self.start_rate),
+            "wer": to_percent(self.rate),
+            "wer_low": to_percent(self.interval.low),
+            "wer_high": to_percent(self.interval.high),
+            "gain": to_percent(self.gain.gain),
+            "gain_low": to_percent(self.gain.lower_bound),
+            "p": round(self.gain.p_value, 4),
+        }
+        return {name: value for name, value in figures.items() if value is not None}
+
+    def caveats(self) -> Iterator[str]:
+        """Yield what to expect of the interval, and how many lists would show the gain."""
+        if self.warning:
+            yield f"warning: {self.warning}"
+        if needed := self.n_lists_needed:
+            yield (
+                f"a gain of this size is found four times out of five with {needed:,} lists; "
+                f"these are {self.n_lists:,}"
+            )
 
     def explain(self) -> str:
         """One sentence: why the weights are kept, or what they gain."""

@@ -60,18 +60,8 @@ class TuningReport:
 
     def held_out(self, tuned: bool) -> dict[str, float]:
         """Figures for the weights file, in percent; see ``Weights.held_out``."""
-        judgement = self.judgement
-        figures: dict[str, float | None] = {"start_wer": to_percent(judgement.start_rate)}
-        if tuned:
-            figures |= {
-                "wer": to_percent(judgement.rate),
-                "wer_low": to_percent(judgement.interval.low),
-                "wer_high": to_percent(judgement.interval.high),
-                "gain": to_percent(judgement.gain.gain),
-                "gain_low": to_percent(judgement.gain.lower_bound),
-                "p": round(judgement.gain.p_value, 4),
-            }
-        return {name: value for name, value in figures.items() if value is not None}
+        figures = self.judgement.figures()
+        return figures if tuned else {"start_wer": figures["start_wer"]}
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to JSON data; rates in percent, intervals and p-value null if unknown."""

@@ -84,18 +84,12 @@ def describe(report: RerankerReport) -> Iterator[str]:
     judgement = report.judgement
     p_value = f" ({describe_p(judgement.gain.p_value)})" if judgement.gain.interval.is_finite else ""
     yield f"{report.explain()}{p_value}"
-    if judgement.warning:
-        yield f"warning: {judgement.warning}"
     if report.n_seen:
         yield (
             f"warning: the base weights were tuned on {report.n_seen:,} of these lists, from which they are "
             "therefore not held out: error rates may be too low"
         )
-    if needed := judgement.n_lists_needed:
-        yield (
-            f"a gain of this size is found four times out of five with {needed:,} lists; "
-            f"these are {judgement.n_lists:,}"
-        )
+    yield from judgement.caveats()
     yield f"cross-validation: {report.folds}"
     in_folds = "; ".join(
         f"{count}× {name}" for name, count in Counter(map(str, report.fold_candidates)).items()

@@ -115,20 +115,6 @@ class RerankerReport:
         )
         return f"the held-out gain of {gain:.2f} points over {rule} may be chance, because {bound}"
 
-    def held_out(self) -> dict[str, float]:
-        """Figures for the reranker's file, in percent; see ``Weights.held_out``."""
-        judgement = self.judgement
-        figures = {
-            "start_wer": to_percent(judgement.start_rate),
-            "wer": to_percent(judgement.rate),
-            "wer_low": to_percent(judgement.interval.low),
-            "wer_high": to_percent(judgement.interval.high),
-            "gain": to_percent(judgement.gain.gain),
-            "gain_low": to_percent(judgement.gain.lower_bound),
-            "p": round(judgement.gain.p_value, 4),
-        }
-        return {name: value for name, value in figures.items() if value is not None}
-
     def to_dict(self) -> dict[str, Any]:
         """Convert to JSON data; rates in percent."""
         judgement = self.judgement

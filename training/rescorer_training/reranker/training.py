@@ -174,7 +174,7 @@ def train_reranker(
         ),
         fitted.ensemble,
         tuned_on=tuple(fingerprint_list(item.nbest) for item in lists.scored),
-        held_out=report.held_out(),
+        held_out=report.judgement.figures(),
     )
     return Training(reranker, report)
 

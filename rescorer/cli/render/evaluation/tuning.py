@@ -29,13 +29,7 @@ def describe_report(report: TuningReport) -> Iterator[str]:
         f"start {_percent(judgement.start_rate)} %; gain {_percent(gain.gain)} points"
         f"{_span(gain.interval)}{p_value}"
     )
-    if judgement.warning:
-        yield f"warning: {judgement.warning}"
-    if needed := judgement.n_lists_needed:
-        yield (
-            f"a gain of this size is found four times out of five with {needed:,} lists; "
-            f"these are {judgement.n_lists:,}"
-        )
+    yield from judgement.caveats()
     yield f"cross-validation: {report.folds}"
     in_folds = ", ".join(
         f"{method} ({count}×)" for method, count in Counter(map(str, report.fold_methods)).items()
