@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 # processes on the machine disturb it less. Must be set before torch is imported, here and in subprocesses.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# The size of a terminal is not that of the tests' output; processes of pytest-xdist have these variables.
+for variable in ("COLUMNS", "LINES"):
+    os.environ.pop(variable, None)
+
 # Servers refuse a clients file that the group may write, which some systems make the default.
 os.umask(0o022)
 

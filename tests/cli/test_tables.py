@@ -26,9 +26,10 @@ WEIGHTED = ("--bundle", STARTER, "--weights", "pocketsphinx")
 TABLE_USERS = {
     "bench", "calibration", "combination", "comparison", "error_analysis", "error_rates", "explanation",
     "inspection", "pairs", "score", "command", "tuning",
-    "rescorer_training bench", "bundle", "complete", "interpolate", "ngram", "perplexity", "run",
+    "rescorer_training bench", "adapt", "bundle", "complete", "interpolate", "ngram", "perplexity",
+    "render_reranker", "run",
 }  # fmt: skip
-"""Modules that make tables; each of them is rendered below."""
+"""Modules that make tables; each of them is rendered below, and ``adapt`` in ``training/adaptation``."""
 
 
 @pytest.fixture(scope="module")
@@ -135,6 +136,12 @@ def test_tables_of_training_fit(narrow, demo):
     sizes = ("--vocabulary-size", "100", "--size", "8", "--classes", "10", "--noise-samples", "8")
     n_cells = fit("bench", *sizes, "--seconds", "0.05", "--rounds", "1")
     assert n_cells > 20
+
+
+@pytest.mark.slow
+def test_tables_of_rerankers_fit(narrow, demo):
+    training = ("--bundle", STARTER, "--weights", "pocketsphinx", "-o", demo / "reranked" / "1")
+    assert narrow("reranker", demo / "lists.jsonl", *training, command=train) >= 30
 
 
 def test_the_report_of_a_recipe_fits(narrow, tmp_path):
