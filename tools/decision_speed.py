@@ -20,8 +20,9 @@ import numpy as np
 from rescorer.decision.bayes_risk import expected_errors
 from rescorer.decision.confusion_network import build_network
 from rescorer.ranking import posteriors
+from rescorer.reranking.ensemble import Ensemble
 from rescorer.reranking.features import FEATURE_KINDS
-from rescorer.reranking.reranker import Ensemble, Reranker
+from rescorer.reranking.reranker import Reranker
 from rescorer.text import Normaliser
 from rescorer.trie import Words
 from rescorer.types import Weights

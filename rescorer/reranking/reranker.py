@@ -1,8 +1,7 @@
 """A reranker: its features, the weights of their total, and the networks that score them.
 
-The score of hypothesis i is the mean over the members of an ensemble of u·x_i + v·tanh(W·x_i + b), where x_i
-are its features, centred in the list and divided by their scales. The linear part has one weight per
-feature; the second part, with K hidden units, is missing in linear rerankers.
+The networks are linear ones or multilayer perceptrons, which score each hypothesis by its features, or
+transformers over all hypotheses of a list, which may also have an encoding of their words.
 """
 
 from __future__ import annotations
@@ -14,80 +13,19 @@ import numpy as np
 
 from rescorer.errors import ConfigError, LimitExceeded, quote
 from rescorer.ranking import MAX_TOTAL
+from rescorer.reranking.ensemble import Ensemble
 from rescorer.reranking.features import (
-    MAX_FEATURES,
     centre_features,
     check_feature,
     feature_matrix,
     needed_components,
 )
 from rescorer.reranking.list_view import ListView
+from rescorer.reranking.transformer import TransformerEnsemble
+from rescorer.reranking.word_encoder import ENCODING, WordEncoder
 from rescorer.score_combination import OOV, RERANKER, totals
 from rescorer.trie import Words
 from rescorer.types import Weights
-
-MAX_MEMBERS, MAX_HIDDEN = 64, 1024
-MAX_PARAMETERS = 1 << 20
-"""Largest number of parameters of all members: 8 MB."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ensemble:
-    """The parameters of M networks with F inputs and K hidden units each; K is 0 for linear ones.
-
-    Raises:
-        ConfigError: shapes do not match, or a parameter is not finite.
-    """
-
-    linear: np.ndarray
-    """(M, F) float64, u."""
-    hidden: np.ndarray
-    """(M, F, K) float64, W."""
-    bias: np.ndarray
-    """(M, K) float64, b."""
-    output: np.ndarray
-    """(M, K) float64, v."""
-
-    def __post_init__(self) -> None:
-        members, inputs = self.linear.shape
-        units = self.output.shape[-1]
-        expected = {"hidden": (members, inputs, units), "bias": (members, units), "output": (members, units)}
-        for name, shape in expected.items():
-            if getattr(self, name).shape != shape:
-                raise ConfigError(f"{name} has the shape {getattr(self, name).shape}; expected {shape}")
-        if not (0 < members <= MAX_MEMBERS and 0 < inputs <= MAX_FEATURES and units <= MAX_HIDDEN):
-            raise ConfigError(
-                f"{members} networks with {inputs} features and {units} hidden units; expected 1 to "
-                f"{MAX_MEMBERS}, 1 to {MAX_FEATURES} and at most {MAX_HIDDEN}"
-            )
-        n_parameters = sum(getattr(self, name).size for name in ("linear", *expected))
-        if n_parameters > MAX_PARAMETERS:
-            raise ConfigError(f"{n_parameters:,} parameters; expected at most {MAX_PARAMETERS:,}")
-        for name in ("linear", *expected):
-            if not np.isfinite(getattr(self, name)).all():
-                raise ConfigError(f"{name} has a parameter that is not finite")
-
-    def score(self, x: np.ndarray) -> np.ndarray:
-        """Score hypotheses by their features.
-
-        Args:
-            x: (H, F) float64, centred and scaled.
-
-        Returns:
-            (H,) float64.
-        """
-        score: np.ndarray = x @ self.linear.mean(axis=0)
-        if self.output.shape[1]:
-            for hidden, bias, output in zip(self.hidden, self.bias, self.output, strict=True):
-                score += np.tanh(x @ hidden + bias) @ output / len(self.output)
-        return score
-
-
-def linear_ensemble(weights: np.ndarray) -> Ensemble:
-    """An ensemble of linear networks with weights of (M, F)."""
-    members, inputs = weights.shape
-    none = np.zeros((members, 0))
-    return Ensemble(weights, np.zeros((members, inputs, 0)), none, none)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,23 +44,31 @@ class Reranker:
     base: Weights
     """Weights of the totals that features need: posteriors, distances and ``total`` itself; with the λ of the
     mixture."""
-    ensemble: Ensemble
+    ensemble: Ensemble | TransformerEnsemble
     models: Mapping[str, str] = field(default_factory=dict)
     """SHA-256 of each language model, by its name, whose scores the reranker was trained on."""
     tuned_on: tuple[str, ...] = ()
     """Fingerprints of the lists that it was trained on."""
     held_out: Mapping[str, float] = field(default_factory=dict)
     """Error rates on lists that did not train it, as in ``Weights.held_out``."""
+    encoder: WordEncoder | None = None
+    """Encodes the words for its networks; None if they see features alone."""
 
     def __post_init__(self) -> None:
         for feature in self.features:
             check_feature(feature)
         if len(set(self.features)) < len(self.features):
             raise ConfigError("a feature stands twice; expected each once")
-        if self.scales.shape != (len(self.features),) or self.ensemble.linear.shape[1] != len(self.features):
+        if self.scales.shape != (len(self.features),) or self.ensemble.features != len(self.features):
             raise ConfigError(
                 f"{len(self.features)} features, {self.scales.shape} scales and networks with "
-                f"{self.ensemble.linear.shape[1]} inputs; expected as many of each"
+                f"{self.ensemble.features} inputs; expected as many of each"
+            )
+        encoding = 0 if self.encoder is None else self.encoder.projection.shape[1]
+        if encoding != self.ensemble.encoding:
+            raise ConfigError(
+                f"an encoding of words of length {encoding} and networks for one of length "
+                f"{self.ensemble.encoding}; expected the same"
             )
         if not (np.isfinite(self.scales).all() and (self.scales > 0).all()):
             raise ConfigError("a scale is not a finite number above 0")
@@ -134,9 +80,10 @@ class Reranker:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Streams and language models that its features and base weights need, by component name."""
+        """Streams and language models that its features, base weights and encoder need, by component name."""
         base = [name for part in (self.base.streams, self.base.lm) for name, weight in part.items() if weight]
-        return tuple(dict.fromkeys((*base, *needed_components(self.features))))
+        encoders = () if self.encoder is None else (self.encoder.model,)
+        return tuple(dict.fromkeys((*base, *needed_components(self.features), *encoders)))
 
     @property
     def counts_unknown_words(self) -> bool:
@@ -176,31 +123,58 @@ class Reranker:
         return scaled
 
     def score(
-        self, components: Mapping[str, np.ndarray], words: Sequence[Words], context: Words
+        self,
+        components: Mapping[str, np.ndarray],
+        words: Sequence[Words],
+        context: Words,
+        encoding: np.ndarray | None = None,
     ) -> np.ndarray:
         """Score each hypothesis of a list, (H,) float64, not finite if its scores are too large.
 
-        Arguments and errors are those of ``feature_values``.
+        Arguments and errors are those of ``feature_values``, besides the encoding.
+
+        Args:
+            encoding: (H, K) float64, encodings of the words by ``encoder``; None if there is none.
         """
         x = self.inputs(components, words, context)
         with np.errstate(over="ignore", invalid="ignore"):
-            return self.ensemble.score(x)
+            return self.ensemble.score(x, self.centre_encoding(encoding))
 
-    def contributions(self, x: np.ndarray) -> np.ndarray:
-        """What each feature adds to each score: the score minus that without the feature, (H, F).
+    def centre_encoding(self, encoding: np.ndarray | None) -> np.ndarray | None:
+        """Subtract the mean of the list from the (H, K) encodings of its words; None without an encoder."""
+        if self.encoder is None:
+            return None
+        if encoding is None:
+            raise ValueError(f"reranker {self.name!r} needs the encodings of its words")
+        return centre_features(encoding)
 
-        In a linear reranker they add up to the score.
+    @property
+    def inputs_by_name(self) -> tuple[str, ...]:
+        """Names of what ``contributions`` tells apart: the features, and ``encoding:MODEL`` if it has one."""
+        encodings = () if self.encoder is None else (f"{ENCODING}{self.encoder.model}",)
+        return (*self.features, *encodings)
+
+    def contributions(self, x: np.ndarray, encoding: np.ndarray | None = None) -> np.ndarray:
+        """What each feature adds to each score: the score minus that without the feature.
+
+        In a linear reranker the contributions add up to the score.
 
         Args:
             x: result of ``inputs``.
+            encoding: result of ``centre_encoding``.
+
+        Returns:
+            (H, F) float64, or (H, F + 1) where the last one is that of the encoding.
         """
-        score = self.ensemble.score(x)
-        parts = np.empty_like(x)
+        score = self.ensemble.score(x, encoding)
+        parts = []
         for column in range(x.shape[1]):
             without = x.copy()
             without[:, column] = 0.0
-            parts[:, column] = score - self.ensemble.score(without)
-        return parts
+            parts.append(score - self.ensemble.score(without, encoding))
+        if encoding is not None:
+            parts.append(score - self.ensemble.score(x, np.zeros_like(encoding)))
+        return np.stack(parts, axis=1)
 
 
 def replace_by_base(weights: Weights, rerankers: Sequence[Reranker]) -> Weights:

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from rescorer.decision.distances import count_steps
+from rescorer.reranking.ensemble import Ensemble
 from rescorer.reranking.features import FEATURE_KINDS
 from rescorer.reranking.reranker import Reranker
 from rescorer.reranking.slots import count_slot_steps
+from rescorer.reranking.transformer import TransformerEnsemble, TransformerSizes
 from rescorer.trie import Words
 
 STEPS_PER_LIST = 10_000
@@ -27,7 +29,9 @@ STEPS_PER_VALUE = 5
 PRODUCTS_PER_STEP = 2
 """Products of a network that take as long as a step."""
 PRODUCTS_PER_UNIT = 20
-"""Products that take as long as the hyperbolic tangent of a hidden unit."""
+"""Products that take as long as the hyperbolic tangent of a hidden unit, or an attention weight."""
+STEPS_PER_LAYER = 40_000
+"""Time that any layer of a transformer takes for any list."""
 
 
 def estimate_steps(reranker: Reranker, words: Sequence[Words], context: Words) -> int:
@@ -47,7 +51,22 @@ def estimate_steps(reranker: Reranker, words: Sequence[Words], context: Words) -
         steps += count_steps(lengths.tolist()) + n_rows * n_rows * n_temperatures // PRODUCTS_PER_STEP
     if (n_slots := costs.count("H · N²")) > 0:
         steps += count_slot_steps(lengths) + n_rows * STEPS_PER_ALIGNMENT + n_words * STEPS_PER_WORD * n_slots
-    members, inputs, units = reranker.ensemble.hidden.shape
-    products = n_rows * (inputs + members * units * (inputs + PRODUCTS_PER_UNIT))
-    steps += members * STEPS_PER_NETWORK if units else 0
-    return steps + products // PRODUCTS_PER_STEP
+    return steps + _count_network_steps(reranker.ensemble, n_rows)
+
+
+def _count_network_steps(ensemble: Ensemble | TransformerEnsemble, n_rows: int) -> int:
+    """Estimate the work of the networks of a reranker for a list of some hypotheses."""
+    members, units = ensemble.members, ensemble.hidden_units
+    if isinstance(ensemble, TransformerEnsemble):
+        return members * _count_transformer_steps(ensemble.sizes, n_rows)
+    products = n_rows * (ensemble.features + members * units * (ensemble.features + PRODUCTS_PER_UNIT))
+    return (members * STEPS_PER_NETWORK if units else 0) + products // PRODUCTS_PER_STEP
+
+
+def _count_transformer_steps(sizes: TransformerSizes, n_rows: int) -> int:
+    """Estimate the work of one transformer."""
+    width, units = sizes.width, sizes.units
+    by_row = 4 * width * width + units * (2 * width + PRODUCTS_PER_UNIT) + width * PRODUCTS_PER_UNIT
+    attention = n_rows * (2 * width + sizes.heads * PRODUCTS_PER_UNIT)
+    products = n_rows * (width * (sizes.features + sizes.encoding) + sizes.layers * (by_row + attention))
+    return sizes.layers * STEPS_PER_LAYER + products // PRODUCTS_PER_STEP

@@ -10,9 +10,10 @@ from safetensors.numpy import load_file, save_file
 
 from rescorer.errors import BundleError
 from rescorer.reranking.files import read_reranker, write_reranker
+from rescorer.reranking.word_encoder import WordEncoder
 from rescorer.safe_input.files import Folder
 from rescorer.types import Weights
-from tests.support.tiny_rerankers import random_reranker
+from tests.support.tiny_rerankers import random_reranker, random_transformer_reranker
 
 BASE = Weights("base", {"acoustic": 1.0}, {"mixture": 0.5}, 0.25, mixture={"ngram": 0.4, "neural": 0.6})
 
@@ -27,6 +28,23 @@ def test_reads_what_was_written(tmp_path, units):
     for name in ("linear", "hidden", "bias", "output"):
         np.testing.assert_array_equal(getattr(found.ensemble, name), getattr(reranker.ensemble, name))
     np.testing.assert_array_equal(found.scales, reranker.scales)
+
+
+ENCODER = WordEncoder("neural", np.random.default_rng(1).normal(size=(7, 4)))
+
+
+@pytest.mark.parametrize("encoder", [None, ENCODER])
+def test_reads_transformers_that_were_written(tmp_path, encoder):
+    reranker = random_transformer_reranker("mine", BASE, encoder)
+    write_reranker(reranker, tmp_path / "mine")
+    found = read_reranker(Folder(tmp_path / "mine"), "mine")
+    assert found.ensemble.sizes == reranker.ensemble.sizes
+    assert found.needs == reranker.needs
+    for name, values in reranker.ensemble.parameters.items():
+        np.testing.assert_array_equal(found.ensemble.parameters[name], values)
+    if encoder is not None:
+        assert found.encoder.model == encoder.model
+        np.testing.assert_array_equal(found.encoder.projection, encoder.projection)
 
 
 def edit_config(**changes):
@@ -82,6 +100,51 @@ NAN = np.full(19, np.nan)
 )
 def test_refuses_what_does_not_fit_together(tmp_path, change, message):
     write_reranker(random_reranker("mine", BASE, 5), tmp_path)
+    change(tmp_path)
+    with pytest.raises(BundleError, match=message) as caught:
+        read_reranker(Folder(tmp_path), "mine")
+    assert str(tmp_path) in str(caught.value)
+
+
+SIZES = {"layers": 2, "width": 6, "heads": 2}
+WORDS = {"model": "neural", "vector_size": 7, "size": 4}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (edit_config(transformer=None), "'encoder' without 'transformer'"),
+        (edit_config(transformer=[]), "'transformer' is not an object"),
+        (edit_config(transformer=SIZES | {"layers": 5}), "'transformer.layers' is 5; .* from 1 to 4"),
+        (
+            edit_config(transformer=SIZES | {"layers": 2.0}),
+            "'transformer.layers' is 2.0; expected an integer",
+        ),
+        (edit_config(transformer=SIZES | {"width": 10**12}), "'transformer.width' is 1000000000000"),
+        (edit_config(transformer=SIZES | {"heads": 4}), "width 6 with 4 heads"),
+        (edit_config(transformer=SIZES | {"head": 2}), "unknown key 'transformer.head'; .*mean 'heads'"),
+        (edit_config(transformer={"layers": 2, "width": 6}), "'transformer.heads' is missing"),
+        (edit_config(transformer=SIZES | {"layers": 3}), "'attention' .* the shape 3×2×6×18; .* 3×3×6×18"),
+        (edit_config(hidden_units=0), "'hidden_units' is 0; expected an integer from 1 to 512"),
+        (edit_config(hidden_units=513), "'hidden_units' is 513; expected an integer from 1 to 512"),
+        (edit_config(encoder=WORDS | {"size": 33}), "'encoder.size' is 33; .* from 1 to 32"),
+        (edit_config(encoder=WORDS | {"vector_size": 0}), "'encoder.vector_size' is 0"),
+        (edit_config(encoder=WORDS | {"model": 1}), "'encoder.model' is not a string"),
+        (edit_config(encoder=WORDS | {"size": 3}), "'input' has .* the shape 3×23×6; .* F64 and 3×22×6"),
+        (edit_config(encoder=None), "'input' has .*needs F64 and 3×19×6"),
+        (
+            edit_config(transformer=SIZES | {"width": 128}, hidden_units=512, members=9),
+            r"3,588,698 parameters",
+        ),
+        (edit_config(encoder=WORDS | {"vector_size": 16384}, members=64), "'projection' has|'attention' has"),
+        (edit_parameters(projection=None), "'projection' is missing"),
+        (edit_parameters(projection=np.full((7, 4), np.inf)), "projection has values that are not finite"),
+        (edit_parameters(attention_bias=None), "'attention_bias' is missing"),
+        (edit_parameters(scales=np.zeros(19)), "a scale is not a finite number above 0"),
+    ],
+)
+def test_refuses_transformers_that_do_not_fit_together(tmp_path, change, message):
+    write_reranker(random_transformer_reranker("mine", BASE, ENCODER), tmp_path)
     change(tmp_path)
     with pytest.raises(BundleError, match=message) as caught:
         read_reranker(Folder(tmp_path), "mine")

@@ -12,8 +12,9 @@ from rapidfuzz.distance import Levenshtein
 
 from rescorer.errors import ConfigError
 from rescorer.ranking import best_first, posteriors
+from rescorer.reranking.ensemble import Ensemble, linear_ensemble
 from rescorer.reranking.features import FEATURE_KINDS, check_feature
-from rescorer.reranking.reranker import Ensemble, Reranker, linear_ensemble
+from rescorer.reranking.reranker import Reranker
 from rescorer.types import Weights
 
 FEATURES = (

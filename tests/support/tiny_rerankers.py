@@ -9,8 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from rescorer.bundle import RERANKERS, hash_used_models, read_bundle, seal
+from rescorer.reranking.ensemble import Ensemble
 from rescorer.reranking.files import write_reranker
-from rescorer.reranking.reranker import Ensemble, Reranker
+from rescorer.reranking.reranker import Reranker
+from rescorer.reranking.transformer import TransformerEnsemble, TransformerSizes
+from rescorer.reranking.word_encoder import WordEncoder
 from rescorer.score_combination import MIXTURE, weights_to_dict
 from rescorer.types import Weights
 
@@ -42,6 +45,28 @@ def random_reranker(
     return Reranker(
         name, features, random.uniform(0.5, 2.0, n), base, ensemble, tuned_on=("f1", "f2"), held_out=held_out
     )
+
+
+def random_transformer(
+    sizes: TransformerSizes, members: int = 3, random: np.random.Generator | None = None
+) -> TransformerEnsemble:
+    """Make transformers with random parameters."""
+    random = random or np.random.default_rng(1)
+    shapes = sizes.parameter_shapes(members)
+    return TransformerEnsemble(sizes, {name: random.normal(size=shape) for name, shape in shapes.items()})
+
+
+def random_transformer_reranker(
+    name: str, base: Weights, encoder: WordEncoder | None, features: tuple[str, ...] = FEATURES
+) -> Reranker:
+    """Make a reranker of transformers with random parameters.
+
+    Args:
+        base: weights of its totals.
+    """
+    encoding = 0 if encoder is None else encoder.projection.shape[1]
+    ensemble = random_transformer(TransformerSizes(len(features), encoding, 2, 6, 2, 5))
+    return replace(random_reranker(name, base, features=features), ensemble=ensemble, encoder=encoder)
 
 
 def weights_of(reranker: Reranker) -> Weights:

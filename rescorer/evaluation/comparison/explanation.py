@@ -178,7 +178,7 @@ def _find_features(scored: ScoredList, reranker: Reranker, weights: Weights) -> 
     rows = []
     for row, terms, rest in zip(values.tolist(), parts.tolist(), rests.tolist(), strict=True):
         found = {name: FeaturePart(*pair) for name, *pair in zip(reranker.features, row, terms, strict=True)}
-        if reranker.ensemble.output.shape[1]:
+        if not reranker.ensemble.is_linear:
             found[INTERACTION] = FeaturePart(None, rest)
         rows.append(found)
     return rows

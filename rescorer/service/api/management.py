@@ -70,8 +70,8 @@ class ModelService(ModelServiceServicer):
                     name=name,
                     features=reranker.features,
                     streams=version.ranker.needed_streams(reranker),
-                    hidden_units=reranker.ensemble.output.shape[1],
-                    members=len(reranker.ensemble.output),
+                    hidden_units=reranker.ensemble.hidden_units,
+                    members=reranker.ensemble.members,
                 )
                 for name, reranker in version.bundle.rerankers.items()
             ],

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from rescorer.evaluation.tuning.folds import Folds
-from rescorer.reranking.reranker import Ensemble
+from rescorer.reranking.ensemble import Ensemble
 from rescorer_training.reranker.arrays import TrainingArrays
 from rescorer_training.reranker.candidates import EMPTY, EMPTY_PRIOR, STRENGTHS, TOTAL, Candidate
 from rescorer_training.reranker.networks import (

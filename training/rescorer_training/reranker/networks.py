@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rescorer.reranking.reranker import Ensemble
+from rescorer.reranking.ensemble import Ensemble
 from rescorer_training.reranker.arrays import TrainingArrays
 from rescorer_training.reranker.objectives import Loss, ObjectiveName, make_loss
 

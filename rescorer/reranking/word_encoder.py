@@ -1,0 +1,47 @@
+"""Encode the words of a hypothesis as the mean of a language model's context vectors, times a projection.
+
+A context vector is what the network of the model predicts a word from. The mean is over the vectors from
+which the words of the hypothesis and its end of sentence are predicted. Because the mean is linear, the
+vectors are projected where the networks run, and K numbers per hypothesis leave that process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rescorer.errors import ConfigError, quote
+
+MAX_ENCODING_SIZE = 32
+MAX_VECTOR_SIZE = 16_384
+"""Longest context vector, as in the configuration of networks."""
+ENCODING = "encoding:"
+"""What the names of encodings begin with: the name of a reranker follows in a server's messages, and that
+of the language model in explanations."""
+
+
+@dataclass(frozen=True, slots=True)
+class WordEncoder:
+    """A language model of the bundle, and the projection of its context vectors.
+
+    Raises:
+        ConfigError: the projection has another shape, or a value that is not finite.
+    """
+
+    model: str
+    """Name of the model, which must be a network."""
+    projection: np.ndarray
+    """(D, K) float64, from context vectors of length D."""
+
+    def __post_init__(self) -> None:
+        shape = self.projection.shape
+        if len(shape) != 2 or not 0 < shape[0] <= MAX_VECTOR_SIZE or not 0 < shape[1] <= MAX_ENCODING_SIZE:
+            raise ConfigError(
+                f"the projection of the context vectors of {quote(self.model)} has the shape {shape}; "
+                f"expected up to {MAX_VECTOR_SIZE:,} rows and 1 to {MAX_ENCODING_SIZE} columns"
+            )
+        if not np.isfinite(self.projection).all():
+            raise ConfigError(
+                f"the projection of the context vectors of {quote(self.model)} has a value that is not finite"
+            )
