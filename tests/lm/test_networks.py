@@ -14,7 +14,7 @@ from rescorer.errors import BundleError
 from rescorer.lm.checkpoint import deduplicated_state
 from rescorer.lm.files.parameter_shapes import parameter_shapes
 from rescorer.lm.networks import NetworkConfig
-from rescorer.lm.networks.dropout import apply_dropout
+from rescorer.lm.networks.dropout import apply_dropout, drop_words
 from rescorer.lm.networks.recurrences import ElmanRecurrence, GruRecurrence
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.ngram_contexts import distinct_rows, node_windows
@@ -253,6 +253,25 @@ def test_locked_dropout_uses_one_mask_for_all_positions():
     assert not (kept[0, 0] == kept[0, 1]).all()
 
 
+def test_embedding_dropout_drops_a_word_wherever_it_occurs():
+    torch.manual_seed(0)
+    words = torch.randint(0, 40, (30, 8))
+    kept = drop_words(torch.ones(30, 8, 5), words, n_words=40, share=0.25)
+    factors = {int(word): set(kept[words == word].flatten().tolist()) for word in words.unique()}
+    assert all(len(values) == 1 for values in factors.values())
+    assert {round(value, 4) for values in factors.values() for value in values} == {0.0, 1.3333}
+    assert drop_words(kept, words, n_words=40, share=0.0) is kept
+
+
+def test_embedding_dropout_applies_in_training_only():
+    model, vocabulary = stable_network(kind="lstm", embedding_dropout=0.5)
+    words = torch.randint(0, len(vocabulary) - 1, (4, 6))
+    with torch.no_grad():
+        assert torch.equal(model.network(words)[0], model.network(words)[0])
+        model.train()
+        assert not torch.equal(model.network(words)[0], model.network(words)[0])
+
+
 def test_weight_dropout_does_not_change_the_parameters():
     model, _ = stable_network(kind="gru", weight_dropout=0.5)
     layers = model.train().network.layers
@@ -269,6 +288,8 @@ def test_weight_dropout_does_not_change_the_parameters():
         ({"kind": "lbl"}, "window is 0 for lbl"),
         ({"kind": "gru", "window": 3}, "window is 3 for gru"),
         ({"kind": "lbl", "window": 3, "weight_dropout": 0.1}, "weight_dropout is 0.1 for lbl"),
+        ({"kind": "lbl", "window": 3, "embedding_dropout": 0.1}, "embedding_dropout is 0.1 for lbl"),
+        ({"kind": "gru", "embedding_dropout": 1.0}, "embedding_dropout is 1.0; expected 0 ≤"),
     ],
 )
 def test_rejects_inconsistent_settings(kind, message):

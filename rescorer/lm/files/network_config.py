@@ -28,7 +28,7 @@ _TYPES = {
     "class_sizes": "a list of integers",
     **dict.fromkeys(("kind", "output", "activation"), "a string"),
     **dict.fromkeys(("tied", "residual", "carried", "locked_dropout"), "true or false"),
-    **dict.fromkeys(("dropout", "weight_dropout"), "a number"),
+    **dict.fromkeys(("dropout", "weight_dropout", "embedding_dropout"), "a number"),
 }
 """Types of the fields other than integers."""
 _FITS: dict[str, Callable[[Any], bool]] = {
@@ -78,6 +78,9 @@ class NetworkConfig:
     weight_dropout: float = 0.0
     """Share of the recurrent weights that training sets to zero, for a whole batch at a time (Merity et al.
     2018)."""
+    embedding_dropout: float = 0.0
+    """Share of the words whose input embedding training sets to zero, for a whole batch at a time (Gal &
+    Ghahramani 2016)."""
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -98,11 +101,12 @@ class NetworkConfig:
             raise BundleError(f"window is {self.window} for {self.kind}; expected {expected}")
         if self.kind == "lbl" and self.layers > 1:
             raise BundleError(f"layers is {self.layers} for lbl; expected 1 (feedforward may have more)")
-        if self.weight_dropout and self.kind in WINDOWED_KINDS:
-            raise BundleError(f"weight_dropout is {self.weight_dropout} for {self.kind}; expected 0")
-        for name in ("dropout", "weight_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise BundleError(f"{name} is {getattr(self, name)}; expected 0 ≤ {name} < 1")
+        for name in ("dropout", "weight_dropout", "embedding_dropout"):
+            value = getattr(self, name)
+            if not 0 <= value < 1:
+                raise BundleError(f"{name} is {value}; expected 0 ≤ {name} < 1")
+            if value and name != "dropout" and self.kind in WINDOWED_KINDS:
+                raise BundleError(f"{name} is {value} for {self.kind}; expected 0")
 
     def _check_types(self) -> None:
         for field in fields(self):

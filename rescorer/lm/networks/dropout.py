@@ -1,4 +1,4 @@
-"""Apply dropout to sequences, with one mask per position or one for all positions."""
+"""Apply dropout to sequences: one mask per position, one for all positions, or one per word."""
 
 from __future__ import annotations
 
@@ -23,6 +23,22 @@ def apply_dropout(values: Tensor, share: float, locked: bool) -> Tensor:
     if values.is_cuda:
         return functional.dropout(values, share)
     return values * _dropout_mask(values.shape, share).to(values.dtype)
+
+
+def drop_words(embedded: Tensor, words: Tensor, n_words: int, share: float) -> Tensor:
+    """Set the vectors of a share of the vocabulary to zero and scale up the others (Gal & Ghahramani 2016).
+
+    A word is dropped wherever it occurs in the batch.
+
+    Args:
+        embedded: (T, B, E) vectors of the words.
+        words: (T, B) int64.
+        n_words: size of the vocabulary.
+    """
+    if not share:
+        return embedded
+    kept = functional.dropout(embedded.new_ones(n_words), share)
+    return embedded * kept[words].unsqueeze(-1)
 
 
 def _dropout_mask(shape: torch.Size, share: float) -> Tensor:

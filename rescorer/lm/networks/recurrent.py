@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from rescorer.lm.files.network_config import NetworkConfig
 from rescorer.lm.kernels.linear import linear
 from rescorer.lm.networks.base import State
-from rescorer.lm.networks.dropout import apply_dropout
+from rescorer.lm.networks.dropout import apply_dropout, drop_words
 from rescorer.lm.networks.layers import ElmanLayers, GruLayers, LstmLayers, RecurrentLayers
 
 LAYERS: dict[str, type[RecurrentLayers]] = {"lstm": LstmLayers, "gru": GruLayers, "elman": ElmanLayers}
@@ -26,6 +26,7 @@ class RecurrentNetwork(nn.Module):
         self.output_size = config.embedding_size
         self.window = 0
         self.dropout, self.locked = config.dropout, config.locked_dropout
+        self.embedding_dropout = config.embedding_dropout
         self.embedding = nn.Embedding(config.vocabulary_size, config.embedding_size)
         self.add_module(config.kind, LAYERS[config.kind](config))
         same = config.hidden_size == config.embedding_size
@@ -40,8 +41,11 @@ class RecurrentNetwork(nn.Module):
         return getattr(self, self.kind)
 
     def forward(self, words: Tensor, state: State | None = None) -> tuple[Tensor, State]:
-        below = self.embedding(words.t())  # (T, B, E): time first, because the recurrences loop over it
-        state = self.initial_state(words.shape[0]) if state is None else state
+        words = words.t()  # (T, B): time first, because the recurrences loop over it
+        below = self.embedding(words)  # (T, B, E)
+        if self.training:
+            below = drop_words(below, words, self.embedding.num_embeddings, self.embedding_dropout)
+        state = self.initial_state(words.shape[1]) if state is None else state
         after: list[Tensor] = []
         for layer in range(self.layers.n_layers):
             before = self.layers.layer_state(state, layer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,6 +77,14 @@ class TrainingOptions:
         "improvement.",
     )
 
+    activation_penalty: float = option(
+        0.0, "Loss per word for the mean square of the context vectors, after dropout."
+    )
+    change_penalty: float = option(
+        0.0,
+        "Loss per word for the mean square of the change of the context vectors from word to word; with "
+        "dropout it needs --locked-dropout.",
+    )
     objective: str = option(
         "ml",
         "Maximum likelihood; with a full softmax also noise-contrastive estimation, negative sampling or "
@@ -104,6 +113,9 @@ class TrainingOptions:
         ):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; expected at least 1")
+        for name in ("activation_penalty", "change_penalty"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ConfigError(f"{name} is {getattr(self, name)}; expected a finite number, at least 0")
         for name in ("learning_rate", "gradient_clip"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}; expected a positive number")
@@ -182,3 +194,6 @@ class NetworkOptions:
         None, "Use one dropout mask for a whole sequence.", "--locked-dropout/--free-dropout"
     )
     weight_dropout: float | None = option(None, "Dropout probability of the recurrent weights.")
+    embedding_dropout: float | None = option(
+        None, "Probability that a word's input embedding is set to zero wherever it occurs in a batch."
+    )

@@ -41,6 +41,7 @@ from rescorer_training.neural.distributed import ProcessGroup
 from rescorer_training.neural.divergence import check_loss, compute_loss_limit
 from rescorer_training.neural.objectives import MaximumLikelihood, Objective
 from rescorer_training.neural.options import TrainingOptions
+from rescorer_training.neural.penalties import check_penalties, penalise_activations
 from rescorer_training.neural.progress import Monitor
 from rescorer_training.neural.schedule import compute_learning_rate, has_stalled, make_optimiser
 from rescorer_training.neural.validation import perplexity
@@ -78,6 +79,7 @@ class Trainer:
         monitor: Monitor | None = None,
         checkpoint_every_s: float = 300.0,
     ) -> None:
+        check_penalties(options, model.config)
         self.folder, self.model, self.vocabulary, self.options = folder, model, vocabulary, options
         self.objective, self.processes = objective, processes
         self.monitor = monitor or Monitor(folder, quiet=not processes.is_first)
@@ -200,8 +202,8 @@ class Trainer:
         for index, part in enumerate(self._parts):
             inputs, targets = batches.make_rows(number, part, self.n_parts)
             if len(inputs):
-                loss, state = self._compute_loss(inputs, targets, self.states[index])
-                (loss / n_words).backward()
+                loss, penalty, state = self._compute_loss(inputs, targets, self.states[index])
+                ((loss if penalty is None else loss + penalty) / n_words).backward()
                 total += loss.detach()
                 if self.model.config.carried:
                     self.states[index] = tuple(tensor.detach() for tensor in state)
@@ -215,15 +217,16 @@ class Trainer:
 
     def _compute_loss(
         self, inputs: np.ndarray, targets: np.ndarray, state: State | None
-    ) -> tuple[Tensor, State]:
-        """Return the objective summed over (B, T) rows, and the state after these rows."""
+    ) -> tuple[Tensor, Tensor | None, State]:
+        """Return the objective and the penalty, each summed over (B, T) rows, and the state after these."""
         positions = torch.from_numpy(np.flatnonzero(targets >= 0)).to(self.device)  # without padding
         words = torch.from_numpy(targets[targets >= 0]).to(self.device)  # (N,)
         hidden, state = self.model.context_vectors(
             torch.from_numpy(inputs).to(self.device), state, bfloat16=self.options.bfloat16
         )
+        penalty = penalise_activations(hidden, torch.from_numpy(targets >= 0).to(self.device), self.options)
         hidden = hidden.flatten(0, 1).index_select(0, positions)  # (N, D)
-        return self.objective.loss(self.model.output, hidden, words), state
+        return self.objective.loss(self.model.output, hidden, words), penalty, state
 
     def _check_losses(self, limit: float) -> None:
         """Sum up the losses since the last check and raise ScoringError if training has diverged."""
