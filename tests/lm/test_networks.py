@@ -24,6 +24,7 @@ from tests.support.tiny_models import NETWORK_WORDS, stable_network
 
 KINDS = [
     {"kind": "lstm"},
+    {"kind": "lstm", "softmaxes": 3},
     {"kind": "gru"},
     *({"kind": "elman", "activation": name} for name in ("tanh", "sigmoid", "relu", "linear")),
     *({"kind": "feedforward", "activation": name, "window": 3} for name in ("tanh", "sigmoid", "relu")),
@@ -65,6 +66,8 @@ def test_forward_equals_step(config, hidden):
 def test_shapes_follow_from_the_configuration(config, output, hidden):
     if output == "tree" and config["tied"]:
         pytest.skip("trees are not tied")
+    if output != "classes" and "softmaxes" in config:
+        pytest.skip("only class-factored softmaxes are mixed")
     classes = {} if output == "classes" else {"class_sizes": ()}
     model, _ = stable_network(**config, **classes, output=output, hidden_size=hidden)
     shapes = {name: tuple(tensor.shape) for name, tensor in deduplicated_state(model).items()}
@@ -289,9 +292,14 @@ def test_weight_dropout_does_not_change_the_parameters():
         ({"kind": "gru", "window": 3}, "window is 3 for gru"),
         ({"kind": "lbl", "window": 3, "weight_dropout": 0.1}, "weight_dropout is 0.1 for lbl"),
         ({"kind": "lbl", "window": 3, "embedding_dropout": 0.1}, "embedding_dropout is 0.1 for lbl"),
+        (
+            {"kind": "gru", "output": "full", "class_sizes": (), "softmaxes": 2},
+            "softmaxes is 2 for the output",
+        ),
+        ({"kind": "gru", "softmaxes": 0}, "softmaxes is 0; expected at least 1"),
         ({"kind": "gru", "embedding_dropout": 1.0}, "embedding_dropout is 1.0; expected 0 ≤"),
     ],
 )
 def test_rejects_inconsistent_settings(kind, message):
     with pytest.raises(BundleError, match=message):
-        NetworkConfig(12, (11,), **kind)
+        NetworkConfig(**{"vocabulary_size": 12, "class_sizes": (11,), **kind})

@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from rescorer.lm.output import ClassFactoredSoftmax, FullSoftmax, OutputLayer, TreeSoftmax, batched, full
+from rescorer.lm.output import (
+    ClassFactoredSoftmax,
+    FullSoftmax,
+    MixtureOfSoftmaxes,
+    OutputLayer,
+    TreeSoftmax,
+    batched,
+    full,
+)
 
 N_WORDS, SIZE = 23, 6
 LAYERS = {
@@ -17,6 +25,7 @@ LAYERS = {
     "classes": lambda tied: ClassFactoredSoftmax(SIZE, (1, 3, 1, 11, 7), tied),
     "one class": lambda tied: ClassFactoredSoftmax(SIZE, (N_WORDS,), tied),
     "one class per word": lambda tied: ClassFactoredSoftmax(SIZE, (1,) * N_WORDS, tied),
+    "mixture of softmaxes": lambda tied: MixtureOfSoftmaxes(SIZE, (1, 3, 1, 11, 7), 3, tied),
     "balanced tree": lambda tied: TreeSoftmax(SIZE, N_WORDS),
     "chain": lambda tied: with_tree(TreeSoftmax(SIZE, N_WORDS), chain(N_WORDS)),
 }

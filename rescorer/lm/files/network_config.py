@@ -21,6 +21,7 @@ MAXIMA = {
     "hidden_size": 16_384,
     "layers": 64,
     "window": 64,
+    "softmaxes": 64,
 }
 """Largest dimensions. The largest recurrent language models that were ever published stay within a half."""
 SMALLEST_VOCABULARY = 3
@@ -81,6 +82,8 @@ class NetworkConfig:
     embedding_dropout: float = 0.0
     """Share of the words whose input embedding training sets to zero, for a whole batch at a time (Gal &
     Ghahramani 2016)."""
+    softmaxes: int = 1
+    """Number of softmaxes that a class-factored output mixes (Yang et al. 2018)."""
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -99,6 +102,8 @@ class NetworkConfig:
         if (self.window > 0) != (self.kind in WINDOWED_KINDS):
             expected = "at least 1" if self.kind in WINDOWED_KINDS else "0 for recurrent kinds"
             raise BundleError(f"window is {self.window} for {self.kind}; expected {expected}")
+        if self.softmaxes > 1 and self.output != "classes":
+            raise BundleError(f"softmaxes is {self.softmaxes} for the output {self.output}; expected 1")
         if self.kind == "lbl" and self.layers > 1:
             raise BundleError(f"layers is {self.layers} for lbl; expected 1 (feedforward may have more)")
         for name in ("dropout", "weight_dropout", "embedding_dropout"):

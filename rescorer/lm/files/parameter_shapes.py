@@ -61,4 +61,10 @@ def _output_shapes(config: NetworkConfig) -> Shapes:
             "output.class_layer.weight": (n_classes, size),
             "output.class_layer.bias": (n_classes,),
         }
+    if config.softmaxes > 1:
+        shapes |= {
+            "output.share_layer.weight": (config.softmaxes, size),
+            "output.share_layer.bias": (config.softmaxes,),
+            "output.component_layer.weight": (config.softmaxes * size, size),
+        }
     return shapes

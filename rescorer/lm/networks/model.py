@@ -12,7 +12,13 @@ from rescorer.lm.files.network_config import KINDS, WINDOWED_KINDS, NetworkConfi
 from rescorer.lm.networks.base import ContextNetwork, State
 from rescorer.lm.networks.recurrent import RecurrentNetwork
 from rescorer.lm.networks.windowed import WindowedNetwork
-from rescorer.lm.output import ClassFactoredSoftmax, FullSoftmax, OutputLayer, TreeSoftmax
+from rescorer.lm.output import (
+    ClassFactoredSoftmax,
+    FullSoftmax,
+    MixtureOfSoftmaxes,
+    OutputLayer,
+    TreeSoftmax,
+)
 
 NETWORKS = {kind: WindowedNetwork if kind in WINDOWED_KINDS else RecurrentNetwork for kind in KINDS}
 
@@ -35,6 +41,8 @@ def build_output_layer(config: NetworkConfig, size: int, tied_weight: Tensor | N
                 "its units are decisions, not words"
             )
         return TreeSoftmax(size, config.n_words)
+    if config.softmaxes > 1:
+        return MixtureOfSoftmaxes(size, config.class_sizes, config.softmaxes, tied_weight)
     return ClassFactoredSoftmax(size, config.class_sizes, tied_weight)
 
 

@@ -3,6 +3,7 @@
 from rescorer.lm.output.base import OutputLayer
 from rescorer.lm.output.classes import ClassFactoredSoftmax
 from rescorer.lm.output.full import FullSoftmax
+from rescorer.lm.output.mixture import MixtureOfSoftmaxes
 from rescorer.lm.output.tree import TreeSoftmax
 
-__all__ = ["ClassFactoredSoftmax", "FullSoftmax", "OutputLayer", "TreeSoftmax"]
+__all__ = ["ClassFactoredSoftmax", "FullSoftmax", "MixtureOfSoftmaxes", "OutputLayer", "TreeSoftmax"]

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from rescorer.lm.kernels.linear import linear
 from rescorer.lm.output.batched import within_class_log_probs
-from rescorer.lm.output.cross_entropy import cross_entropy_and_gradient
+from rescorer.lm.output.cross_entropy import cross_entropies_and_gradients
 from rescorer.lm.output.edges import equal_runs, row_blocks
 from rescorer.lm.output.tables import TableLayout, uncovered_ranges
 
@@ -65,8 +65,12 @@ class ClassFactoredSoftmax(nn.Module):
 
     def loss(self, hidden: Tensor, words: Tensor) -> Tensor:
         """See ``OutputLayer``."""
+        return self.losses(hidden, words).sum(dtype=torch.float64).to(hidden.dtype)
+
+    def losses(self, hidden: Tensor, words: Tensor) -> Tensor:
+        """−ln P(word | hidden) of each row, (N,); hidden: (N, D), words: (N,)."""
         layer = self.class_layer
-        return _Loss.apply(hidden, layer.weight, layer.bias, self.word_weight, self.word_bias, words, self)
+        return _Losses.apply(hidden, layer.weight, layer.bias, self.word_weight, self.word_bias, words, self)
 
     @torch.no_grad()
     def log_probs(self, hidden: Tensor, rows: Tensor, words: Tensor) -> Tensor:
@@ -105,6 +109,10 @@ class ClassFactoredSoftmax(nn.Module):
     @torch.no_grad()
     def distribution(self, hidden: Tensor) -> Tensor:
         """See ``OutputLayer``."""
+        return self.log_distribution(hidden)
+
+    def log_distribution(self, hidden: Tensor) -> Tensor:
+        """Like ``distribution``, with gradients."""
         class_log_probs = functional.log_softmax(self.class_layer(hidden), dim=1)
         columns = []
         for c, (first, last) in enumerate(pairwise(self.class_bounds)):
@@ -113,8 +121,8 @@ class ClassFactoredSoftmax(nn.Module):
         return torch.cat(columns, dim=1)
 
 
-class _Loss(torch.autograd.Function):
-    """Σ −ln P(class | hidden) − ln P(word | class, hidden).
+class _Losses(torch.autograd.Function):
+    """−ln P(class | hidden) − ln P(word | class, hidden) of each row.
 
     Computes one small matrix product per class of the batch, and everything else in a few operations per
     table of classes. Autograd would spend most of its time on bookkeeping for the slices and on full-size
@@ -129,7 +137,8 @@ class _Loss(torch.autograd.Function):
         h, words = hidden.index_select(0, order), words[order]
         classes = layer.class_of[words]
         target = words - layer.first_word[classes]
-        loss, class_delta = cross_entropy_and_gradient(torch.addmm(class_bias, h, class_weight.t()), classes)
+        scores = torch.addmm(class_bias, h, class_weight.t())  # (N, C)
+        losses, class_delta = cross_entropies_and_gradients(scores, classes)
         deltas = []
         for table in tables:
             scores = h.new_full((sum(table.counts), table.width), -math.inf)
@@ -137,16 +146,17 @@ class _Loss(torch.autograd.Function):
             for class_words, vectors, logits in zip(table.words, *split, strict=True):
                 w = weight[class_words]  # (v, D)
                 torch.addmm(bias[class_words], vectors, w.t(), out=logits[:, : len(w)])  # (n, v)
-            table_loss, delta = cross_entropy_and_gradient(scores, target[table.rows])
-            loss += table_loss
+            table_losses, delta = cross_entropies_and_gradients(scores, target[table.rows])
+            losses[table.rows] += table_losses
             deltas.append(delta)
         ctx.tables, ctx.n_words = tables, len(bias)
         ctx.save_for_backward(h, order, class_weight, weight, class_delta, *deltas)
-        return loss.to(hidden.dtype)
+        return torch.empty_like(losses).index_copy_(0, order, losses)
 
     @staticmethod
     def backward(ctx, grad):  # type: ignore[no-untyped-def]
         h, order, class_weight, weight, class_delta, *deltas = ctx.saved_tensors
+        grad = grad.index_select(0, order).unsqueeze(1)  # (N, 1)
         delta = class_delta * grad
         h_grad = torch.mm(delta, class_weight)
         class_grads = torch.mm(delta.t(), h), delta.sum(dim=0)
@@ -155,7 +165,7 @@ class _Loss(torch.autograd.Function):
         for unused in uncovered_ranges(covered, len(weight)):
             weight_grad[unused] = 0.0
         for table, delta in zip(ctx.tables, deltas, strict=True):
-            tensors = (h[table.rows], h_grad[table.rows], delta * grad)
+            tensors = (h[table.rows], h_grad[table.rows], delta * grad[table.rows])
             split = (tensor.split(table.counts) for tensor in tensors)
             for class_words, vectors, vectors_grad, d in zip(table.words, *split, strict=True):
                 w = weight[class_words]

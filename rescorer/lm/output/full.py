@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rescorer.lm.kernels.linear import linear
-from rescorer.lm.output.cross_entropy import cross_entropy_and_gradient
+from rescorer.lm.output.cross_entropy import cross_entropies_and_gradients
 from rescorer.lm.output.edges import row_blocks
 
 BLOCK_SCORES = {"cpu": 1 << 22, "cuda": 1 << 28}
@@ -89,8 +89,8 @@ class _Loss(torch.autograd.Function):
             rows = slice(begin, begin + step)
             h = hidden[rows]
             # No variable holds the scores: they must be freed before the next block is computed.
-            block_loss, delta = cross_entropy_and_gradient(torch.addmm(bias, h, w.t()), words[rows])  # (n, V)
-            loss += block_loss
+            losses, delta = cross_entropies_and_gradients(torch.addmm(bias, h, w.t()), words[rows])  # (n, V)
+            loss += losses.sum(dtype=torch.float64)
             if with_gradient:
                 hidden_grad, weight_grad, bias_grad = grads
                 torch.mm(delta, w, out=hidden_grad[rows])

@@ -167,6 +167,9 @@ class NetworkOptions:
         "--output-layer",
         metavar="classes|full|tree",
     )
+    softmaxes: int | None = option(
+        None, "Number of class-factored softmaxes that are mixed per word; default 1."
+    )
     n_classes: int | None = option(None, "Number of output classes; default √V.", "--classes")
     class_by: str | None = option(
         None,
