@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rescorer.trie import Words
 from rescorer_training.cli.options import parse_shares
 from rescorer_training.data.corpus import read_sentences
 from rescorer_training.data.normalisation import choose_normaliser
@@ -37,5 +38,9 @@ def score_file(models: ModelSet, path: Path) -> TokenScores:
     """Score a text file with every model.
 
     Networks that carry their state across sentence boundaries read the sentences in text order."""
-    words = list(read_sentences([path], models.normaliser))
-    return score_tokens(models.models, words, f"scoring {path.name}", in_order=True)
+    return score_tokens(models.models, read_words(models, path), f"scoring {path.name}", in_order=True)
+
+
+def read_words(models: ModelSet, path: Path) -> list[Words]:
+    """Read the sentences of a text file with the normaliser of the models."""
+    return list(read_sentences([path], models.normaliser))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from rescorer.cli.render.tables import FoldingTable, print_out
-from rescorer_training.cli.models import open_models, score_file
+from rescorer.errors import ConfigError
+from rescorer_training.cli.models import open_models, read_words, score_file
 from rescorer_training.cli.options import (
     BundleOption,
     DeviceOption,
@@ -21,7 +22,8 @@ from rescorer_training.cli.options import (
     ShareOption,
 )
 from rescorer_training.evaluation.em_weights import fit_mixture
-from rescorer_training.evaluation.perplexity import TextPerplexity, measure
+from rescorer_training.evaluation.model_set import ModelSet
+from rescorer_training.evaluation.perplexity import TextPerplexity, measure, perplexity
 
 
 def perplexity_command(
@@ -36,6 +38,22 @@ def perplexity_command(
         Path | None,
         typer.Option(help="Held-out text on which to fit the interpolation weights λ; overrides --share."),
     ] = None,
+    cache_words: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Also report a neural cache of so many past words, fitted on --validation; 500 to 4,000 are "
+            "usual.",
+        ),
+    ] = 0,
+    dynamic: Annotated[
+        bool,
+        typer.Option(
+            "--dynamic",
+            help="Also report dynamic evaluation, which goes on training on the past of the text, fitted on "
+            "--validation.",
+        ),
+    ] = False,
     normaliser: NormaliserOption = None,
     device: DeviceOption = "cpu",
     as_json: JsonOption = False,
@@ -47,23 +65,60 @@ def perplexity_command(
     every unknown word counts as <unk>, as in KenLM's query and most papers. excluded: only tokens that all
     models know.
 
-    A network that was trained to carry its state across sentence boundaries reads each text in order.
+    A network that was trained to carry its state across sentence boundaries reads each text in order. With
+    --cache-words or --dynamic, it also learns from what it has read: these figures stand apart, and are not
+    to be compared with those of models that do not.
 
     Example: rescorer-train perplexity test.txt --ngram kn5.arpa.gz --neural runs/lstm --validation valid.txt
     """
+    if (cache_words or dynamic) and not validation:
+        raise ConfigError("--cache-words and --dynamic need --validation, on which they are fitted")
     models = open_models(bundle, ngram, neural, normaliser=normaliser, device=device, share=share)
     shares = models.shares
     if validation and shares:
         shares = fit_mixture(score_file(models, validation).log_probs)
     measured = {str(path): measure(score_file(models, path), shares) for path in texts}
+    past = measure_past_text(models, validation, texts, cache_words, dynamic=dynamic) if validation else {}
     if as_json:
-        facts = {path: asdict(perplexity) for path, perplexity in measured.items()}
-        typer.echo(json.dumps({"shares": dict(shares), "texts": facts}))
+        facts = {path: asdict(figures) for path, figures in measured.items()}
+        typer.echo(json.dumps({"shares": dict(shares), "texts": facts, "past_text": past}))
         return
-    for path, perplexity in measured.items():
-        print_out(make_table(path, perplexity))
+    for path, figures in measured.items():
+        print_out(make_table(path, figures))
+    if past:
+        print_out(make_past_table(past))
     if shares:
         print_out("λ: " + ", ".join(f"{name} {value:.3f}" for name, value in shares.items()))
+
+
+def measure_past_text(
+    models: ModelSet, validation: Path, texts: list[Path], cache_words: int, *, dynamic: bool
+) -> dict[str, dict[str, Any]]:
+    """Perplexity of each text, by its path, under each network that learns from the past of the text."""
+    if not (cache_words or dynamic):
+        return {}
+    from rescorer_training.evaluation.past_text import fit_past_text_scorers  # torch takes seconds to import
+
+    scorers = fit_past_text_scorers(
+        models.models, read_words(models, validation), cache_words=cache_words, dynamic=dynamic
+    )
+    return {
+        scorer.name: {
+            "settings": scorer.to_dict(),
+            "perplexity": {str(path): perplexity(scorer.score(read_words(models, path))) for path in texts},
+        }
+        for scorer in scorers
+    }
+
+
+def make_past_table(past: dict[str, dict[str, Any]]) -> FoldingTable:
+    """Make a table with one row per text and network."""
+    title = "networks that learn from the past of the text; every unknown word counts as <unk>"
+    table = FoldingTable("network", "text", "perplexity", title=title)
+    for name, facts in past.items():
+        for path, value in facts["perplexity"].items():
+            table.add_row(name, path, f"{value:,.2f}")
+    return table
 
 
 def make_table(path: str, measured: TextPerplexity) -> FoldingTable:
@@ -71,8 +126,8 @@ def make_table(path: str, measured: TextPerplexity) -> FoldingTable:
     title = f"{path}: {measured.n_sentences:,} sentences, {measured.n_tokens:,} tokens"
     title += f", {measured.n_excluded:,} excluded" if measured.n_excluded else ""
     table = FoldingTable("model", "unknown", "shared", "counted", "excluded", title=title)
-    for name, perplexity in measured.models.items():
-        values = (perplexity.shared, perplexity.counted, perplexity.excluded)
+    for name, figures in measured.models.items():
+        values = (figures.shared, figures.counted, figures.excluded)
         numbers = ("–" if value is None else f"{value:,.2f}" for value in values)
-        table.add_row(name, f"{perplexity.n_unknown:,}", *numbers)
+        table.add_row(name, f"{figures.n_unknown:,}", *numbers)
     return table

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeGuard
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from rescorer.lm.base import LanguageModel
 from rescorer.lm.neural import NeuralLanguageModel
@@ -21,22 +22,38 @@ def carries_state(model: LanguageModel) -> TypeGuard[NeuralLanguageModel]:
     return isinstance(model, NeuralLanguageModel) and model.model.config.carried
 
 
-@torch.inference_mode()
-def score_with_carried_state(model: NeuralLanguageModel, sentences: Sequence[Words]) -> np.ndarray:
-    """Return ln P of every word and every ``</s>``, (T,) float64.
+def encode_stream(model: NeuralLanguageModel, sentences: Sequence[Words]) -> tuple[Tensor, Tensor]:
+    """Inputs and targets of a text that is read in order, (T,) each, with ``</s>`` after each sentence.
 
-    Unknown words get the whole probability of ``<unk>``, not a share of it.
-
-    The first sentence starts like any sentence, after ``</s>`` and from the zero state.
+    The first sentence starts like any sentence, after ``</s>``.
     """
     parts = [np.append(model.words.encode(words), model.words.end) for words in sentences]
-    targets = torch.from_numpy(np.concatenate(parts)).to(model.device)  # (T,)
-    inputs = torch.cat([targets.new_tensor([model.start_word]), targets[:-1]])
-    chunks, state = [], None
+    targets = torch.from_numpy(np.concatenate(parts)).to(model.device)
+    return torch.cat([targets.new_tensor([model.start_word]), targets[:-1]]), targets
+
+
+@torch.inference_mode()
+def read_stream(
+    model: NeuralLanguageModel, sentences: Sequence[Words]
+) -> Iterator[tuple[Tensor, Tensor, np.ndarray]]:
+    """Read a text in order, from the zero state.
+
+    Yields:
+        Context vectors of some tokens, (n, D), these tokens, (n,), and ln P of each, (n,) float64.
+    """
+    inputs, targets = encode_stream(model, sentences)
+    state = None
     for begin in range(0, len(targets), MAX_CHUNK_TOKENS):
         chunk = slice(begin, begin + MAX_CHUNK_TOKENS)
         vectors, state = model.model.context_vectors(inputs[None, chunk], state)  # (1, n, D)
         rows = torch.arange(vectors.shape[1], device=model.device)
         log_probs = model.model.output.log_probs(vectors[0], rows, targets[chunk])
-        chunks.append(log_probs.double().cpu().numpy())
-    return np.concatenate(chunks)
+        yield vectors[0], targets[chunk], log_probs.double().cpu().numpy()
+
+
+def score_with_carried_state(model: NeuralLanguageModel, sentences: Sequence[Words]) -> np.ndarray:
+    """Return ln P of every word and every ``</s>``, (T,) float64.
+
+    Unknown words get the whole probability of ``<unk>``, not a share of it.
+    """
+    return np.concatenate([log_probs for _, _, log_probs in read_stream(model, sentences)])

@@ -1,0 +1,131 @@
+"""Neural cache and dynamic evaluation: their formulas, and that they learn from the past of a text."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from rescorer.errors import ConfigError
+from rescorer.lm.checkpoint import save_model
+from rescorer.lm.neural import NeuralLanguageModel
+from rescorer_training.cli import app
+from rescorer_training.evaluation import neural_cache
+from rescorer_training.evaluation.carried_state import score_with_carried_state
+from rescorer_training.evaluation.dynamic_evaluation import (
+    DynamicSettings,
+    measure_gradients,
+    score_dynamically,
+)
+from rescorer_training.evaluation.neural_cache import cache_log_probs, fit_cache, mix_with_cache
+from rescorer_training.evaluation.past_text import fit_past_text_scorers
+from tests.support.tiny_models import random_network
+
+SENTENCES = [("the", "cat", "sat"), ("on", "the", "mat"), ("the", "cat", "ran")] * 12
+
+
+def carry_state():
+    model, vocabulary = random_network()
+    model.config = replace(model.config, carried=True)
+    return model, vocabulary
+
+
+@pytest.fixture
+def network():
+    return NeuralLanguageModel(*carry_state())
+
+
+def cache_log_prob(vectors, words, t, n_words, flatness):
+    """The slow twin: the cache's ln P of one token, word by word."""
+    past = range(max(0, t - n_words), t)
+    weights = [math.exp(flatness * float(vectors[t] @ vectors[i])) for i in past]
+    equal = sum(weight for weight, i in zip(weights, past, strict=True) if words[i] == words[t])
+    return math.log(equal / sum(weights)) if equal else -math.inf
+
+
+@given(
+    words=st.lists(st.integers(0, 3), min_size=1, max_size=25),
+    n_words=st.integers(1, 30),
+    flatness=st.floats(0, 3),
+    chunk=st.integers(1, 30),
+)
+def test_cache_equals_a_sum_over_the_past(words, n_words, flatness, chunk):
+    vectors = torch.randn(len(words), 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(neural_cache, "MAX_CHUNK_TOKENS", chunk)
+        found = cache_log_probs(vectors, torch.tensor(words), n_words, flatness)
+    expected = [cache_log_prob(vectors, words, t, n_words, flatness) for t in range(len(words))]
+    np.testing.assert_allclose(found, expected, atol=1e-9)
+
+
+def test_mixture_with_cache_counts_the_network_alone_at_the_first_token():
+    mixed = mix_with_cache(np.log([0.5, 0.5, 0.1]), np.array([-np.inf, -np.inf, 0.0]), 0.2)
+    np.testing.assert_allclose(np.exp(mixed), [0.5, 0.4, 0.28])
+
+
+def test_fitted_cache_lowers_the_perplexity_of_a_repetitive_text():
+    random = torch.Generator().manual_seed(2)
+    words = torch.randint(0, 50, (20,), generator=random).repeat(10)
+    vectors = torch.randn(20, 8, generator=random).repeat(10, 1)
+    log_probs = np.full(200, -math.log(50))
+    settings = fit_cache(vectors, words, log_probs, n_words=60)
+    cached = cache_log_probs(vectors, words, settings.n_words, settings.flatness)
+    assert mix_with_cache(log_probs, cached, settings.share).mean() > log_probs.mean() + 1
+    assert settings.share == max(neural_cache.SHARE_GRID)
+
+
+def test_dynamic_evaluation_without_steps_scores_as_the_network_does(network):
+    root_mean_squares = measure_gradients(network, SENTENCES)
+    found = score_dynamically(network, SENTENCES, DynamicSettings(rate=0.0), root_mean_squares)
+    np.testing.assert_allclose(found, score_with_carried_state(network, SENTENCES), atol=1e-5)
+
+
+def test_dynamic_evaluation_learns_and_leaves_the_network_as_it_was(network):
+    before = {name: value.clone() for name, value in network.model.state_dict().items()}
+    root_mean_squares = measure_gradients(network, SENTENCES)
+    found = score_dynamically(network, SENTENCES, DynamicSettings(rate=0.01), root_mean_squares)
+    assert found[-40:].mean() > score_with_carried_state(network, SENTENCES)[-40:].mean() + 0.2
+    kept = score_dynamically(network, SENTENCES, DynamicSettings(0.01, decay=1e9), root_mean_squares)
+    assert kept[-40:].mean() < found[-40:].mean() - 0.1  # it returns to the trained parameters each time
+    assert all(torch.equal(value, before[name]) for name, value in network.model.state_dict().items())
+
+
+def test_needs_a_network_that_carries_its_state():
+    models = {"neural": NeuralLanguageModel(*random_network())}
+    with pytest.raises(ConfigError, match="train one with --carried"):
+        fit_past_text_scorers(models, SENTENCES, cache_words=10, dynamic=False)
+
+
+def test_command_reports_them_apart(tmp_path):
+    save_model(*carry_state(), tmp_path / "run" / "best")
+    text = tmp_path / "text.txt"
+    text.write_text("".join(" ".join(words) + "\n" for words in SENTENCES))
+    arguments = [
+        "perplexity",
+        str(text),
+        "--neural",
+        str(tmp_path / "run"),
+        "--cache-words",
+        "20",
+        "--dynamic",
+    ]
+    result = CliRunner().invoke(app, arguments)
+    assert isinstance(result.exception, ConfigError)
+    assert "need --validation" in str(result.exception)
+    arguments += ["--validation", str(text)]
+    result = CliRunner().invoke(app, [*arguments, "--json"], catch_exceptions=False)
+    facts = json.loads(result.stdout)
+    alone = facts["texts"][str(text)]["models"]["neural"]["counted"]
+    past = {name: figures["perplexity"][str(text)] for name, figures in facts["past_text"].items()}
+    assert list(past) == ["neural, cache of 20", "neural, dynamic"]
+    assert past["neural, cache of 20"] < 0.8 * alone
+    assert past["neural, dynamic"] < alone
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert "networks that learn from the past of the text" in " ".join(result.stdout.split())

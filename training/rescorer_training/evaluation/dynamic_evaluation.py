@@ -1,0 +1,137 @@
+"""Dynamic evaluation: a network goes on learning from the text that it has just predicted.
+
+Krause et al. (2018), "Dynamic Evaluation of Neural Sequence Models". The network reads the text that it
+predicts, so its perplexities are reported apart from those of models that do not.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rescorer.lm.networks import NeuralModel
+from rescorer.lm.neural import NeuralLanguageModel
+from rescorer.trie import Words
+from rescorer_training.evaluation.carried_state import encode_stream
+
+EPSILON = 1e-5
+"""Added to the root mean square of each gradient."""
+STATISTICS_TOKENS = 100_000
+"""Number of tokens from which the mean squares of the gradients are estimated."""
+
+
+SEGMENT_WORDS = 5
+FIT_TOKENS = 20_000
+"""Number of validation tokens on which settings are compared."""
+RATES = (1e-5, 3e-5, 1e-4, 3e-4)
+DECAYS = (0.002, 0.02)
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicSettings:
+    """Settings of dynamic evaluation."""
+
+    rate: float
+    """η: length of a step, relative to the root mean square of each parameter's gradient."""
+    decay: float = 0.0
+    """Share of the way back to the trained parameters at each step, scaled as the gradients are."""
+    segment_words: int = SEGMENT_WORDS
+    """Number of tokens that are scored before the next step."""
+
+
+def measure_gradients(
+    model: NeuralLanguageModel, sentences: Sequence[Words], segment_words: int = SEGMENT_WORDS
+) -> list[Tensor]:
+    """Root mean square of the gradient of each parameter over the segments of a text.
+
+    Args:
+        sentences: text that the network was trained on, or one like it.
+    """
+    network = _copy(model)
+    squares = [torch.zeros_like(parameter) for parameter in network.parameters()]
+    n_segments = 0
+    inputs, targets = (part[:STATISTICS_TOKENS] for part in encode_stream(model, sentences))
+    for _, loss in _segments(network, inputs, targets, segment_words):
+        for total, gradient in zip(squares, _gradients(network, loss), strict=True):
+            total.addcmul_(gradient, gradient)
+        n_segments += 1
+    return [(total / n_segments).sqrt() for total in squares]
+
+
+def fit_dynamic(
+    model: NeuralLanguageModel, sentences: Sequence[Words], root_mean_squares: Sequence[Tensor]
+) -> DynamicSettings:
+    """Find the rate and the decay with the lowest perplexity at the beginning of a validation text."""
+    text, n_tokens = [], 0
+    for words in sentences:
+        if n_tokens < FIT_TOKENS:
+            text.append(words)
+            n_tokens += len(words) + 1
+    candidates = [DynamicSettings(rate, decay) for rate in RATES for decay in DECAYS]
+    totals = [score_dynamically(model, text, candidate, root_mean_squares).sum() for candidate in candidates]
+    return candidates[int(np.argmax(totals))]
+
+
+def score_dynamically(
+    model: NeuralLanguageModel,
+    sentences: Sequence[Words],
+    settings: DynamicSettings,
+    root_mean_squares: Sequence[Tensor],
+) -> np.ndarray:
+    """ln P of every word and every ``</s>``, (T,) float64; the model itself does not change.
+
+    After each segment, each parameter p moves by −η g / (RMS + ε), and back towards its trained value by the
+    decay, less where the RMS is small.
+
+    Args:
+        root_mean_squares: result of ``measure_gradients``.
+    """
+    network = _copy(model)
+    trained = [parameter.detach().clone() for parameter in network.parameters()]
+    mean = sum(float(rms.sum()) for rms in root_mean_squares) / sum(rms.numel() for rms in root_mean_squares)
+    returns = [(settings.decay * rms / max(mean, EPSILON)).clamp_(max=1.0) for rms in root_mean_squares]
+    log_probs = []
+    for values, loss in _segments(network, *encode_stream(model, sentences), settings.segment_words):
+        log_probs.append(values.double().cpu().numpy())
+        gradients = _gradients(network, loss)
+        with torch.no_grad():
+            for parameter, start, gradient, rms, back in zip(
+                network.parameters(), trained, gradients, root_mean_squares, returns, strict=True
+            ):
+                parameter.sub_(settings.rate * gradient / (rms + EPSILON)).add_(back * (start - parameter))
+    return np.concatenate(log_probs)
+
+
+def _copy(model: NeuralLanguageModel) -> NeuralModel:
+    """A copy whose parameters can be trained; without dropout."""
+    return copy.deepcopy(model.model).eval().requires_grad_(True)
+
+
+def _gradients(network: NeuralModel, loss: Tensor) -> list[Tensor]:
+    """Gradient of the loss by each parameter."""
+    parameters = list(network.parameters())
+    gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
+    return list(gradients)
+
+
+def _segments(
+    network: NeuralModel, inputs: Tensor, targets: Tensor, segment_words: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Read a text segment by segment; yield ln P of the segment's tokens and their mean loss.
+
+    The network may change between two segments; the state is carried on.
+    """
+    state = None
+    for begin in range(0, len(targets), segment_words):
+        segment = slice(begin, begin + segment_words)
+        hidden, state = network.context_vectors(inputs[None, segment], state)
+        rows = torch.arange(len(targets[segment]), device=targets.device)
+        with torch.no_grad():
+            values = network.output.log_probs(hidden[0].detach(), rows, targets[segment])
+        yield values, network.output.loss(hidden[0], targets[segment]) / len(rows)
+        state = tuple(part.detach() for part in state)
