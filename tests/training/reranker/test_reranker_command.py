@@ -105,6 +105,35 @@ def test_writes_nothing_without_a_gain_unless_forced(run, ngram_bundle, tmp_path
     assert read_bundle(tmp_path / "m" / "1").rerankers
 
 
+def test_takes_a_prior_from_lists_that_lack_a_stream(run, lists_file, ngram_bundle, tmp_path):
+    others = make_lists(100)[40:]  # 24 are among those to train on, and one more has the reference of one
+    for hypothesis in (hypothesis for item in others for hypothesis in item["hypotheses"]):
+        del hypothesis["scores"]["acoustic"]
+    prior = write(tmp_path / "prior.jsonl", [{**item, "group": ""} for item in others])
+    code, text, errors = train(
+        run, lists_file, ngram_bundle, tmp_path / "m" / "1", "--prior-lists", prior, "--json"
+    )
+    assert code == 0, errors
+    report = json.loads(text)
+    assert report["better"]
+    assert report["prior_lists"].startswith("60 lists of another kind; 25 share")
+    assert "prior: 60 lists" in (tmp_path / "m" / "1.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda lists: lists[:19], "--prior-lists: 19 lists with references"),
+        (lambda lists: [{**item, "reference": None} for item in lists], "no list could be used"),
+    ],
+)
+def test_rejects_prior_lists_that_teach_nothing(change, message, run, lists_file, ngram_bundle, tmp_path):
+    prior = write(tmp_path / "prior.jsonl", change(make_lists()))
+    code, _, errors = train(run, lists_file, ngram_bundle, tmp_path / "m" / "1", "--prior-lists", prior)
+    assert code == 2
+    assert message in " ".join(errors.split())
+
+
 @pytest.mark.parametrize(
     ("change", "options", "message"),
     [

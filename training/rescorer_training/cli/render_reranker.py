@@ -91,6 +91,8 @@ def describe(report: RerankerReport) -> Iterator[str]:
         )
     yield from judgement.caveats()
     yield f"cross-validation: {report.folds}"
+    if report.prior_lists:
+        yield f"prior: {report.prior_lists}"
     in_folds = "; ".join(
         f"{count}× {name}" for name, count in Counter(map(str, report.fold_candidates)).items()
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,10 +25,15 @@ from rescorer.cli.output import SOME_REJECTED, Rejections, check_output_path
 from rescorer.cli.render.tables import print_out
 from rescorer.errors import ConfigError, FormatError
 from rescorer.evaluation.comparison.scored_lists import score_lists
+from rescorer.evaluation.error_rate.counting import CountingSettings
 from rescorer.formats.io.text_io import write_text
+from rescorer.pipeline import Rescorer
 from rescorer.types import NBestList, Weights
 from rescorer_training.cli.options import JsonOption
 from rescorer_training.cli.render_reranker import make_page, make_tables
+
+if TYPE_CHECKING:
+    from rescorer_training.reranker.training import TrainingLists
 
 NameOption = Annotated[
     str, typer.Option("--name", help="Name of the reranker, and of the weights set that uses it.")
@@ -41,6 +47,16 @@ ShareReferencesOption = Annotated[
         "--share-references",
         help="Divide the lists by group alone: also train on lists whose reference the held-out lists have "
         "too, as where everybody says the same few sentences.",
+    ),
+]
+PriorListsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--prior-lists",
+        metavar="FILE",
+        help="Lists of another kind, with references: made ones, or without some stream; repeat for more. "
+        "A first reranker is trained on them, and its weights are a further start to choose from. --map, "
+        "--stream, --groups and --format are not for them: apply these by `rescorer convert`.",
     ),
 ]
 
@@ -62,6 +78,7 @@ def reranker_command(
     name: NameOption = "reranker",
     force: ForceOption = False,
     share_references: ShareReferencesOption = False,
+    prior_lists: PriorListsOption = None,
     seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
     reference: ReferenceOption = None,
     first_pass: FirstPassOption = None,
@@ -83,7 +100,7 @@ def reranker_command(
     """
     # deferred, because importing SciPy takes a second
     from rescorer_training.reranker.export import check_output, publish_with_reranker
-    from rescorer_training.reranker.training import TrainingLists, compare_rules, train_reranker
+    from rescorer_training.reranker.training import compare_rules, train_reranker
 
     counting = counting_options.settings()
     rescorer = cache.load_rescorer(bundle, device)
@@ -96,16 +113,16 @@ def reranker_command(
     lists = read_files(files, reference, list_options, rejected)
     check_streams(lists, base, list_options.streams)
     check_streams(lists, first_weights or Weights("first pass"), list_options.streams)
-    scored, errors = score_lists(rescorer, lists, base, first_weights, counting)
-    for error in errors:
-        rejected.add(error)
+    training_lists = score_files(files, lists, rescorer, base, first_weights, counting, rejected)
+    prior = read_prior_lists(prior_lists, rescorer, base, counting, rejected) if prior_lists else None
     rejected.report()
-    if not scored:
-        raise FormatError("no list could be used for training", file=", ".join(files))
-    training_lists = TrainingLists(scored, base, list(rescorer.models))
     training_lists.check()
+    if prior:
+        check_prior_lists(prior)
     rules = compare_rules(training_lists, rescorer, first_weights, share_references=share_references)
-    training = train_reranker(training_lists, rules, name, seed=seed, share_references=share_references)
+    training = train_reranker(
+        training_lists, rules, name, seed=seed, share_references=share_references, prior=prior
+    )
     report = training.report
     is_written = report.is_better or force
     page = make_page(report, f"Reranker {name!r}: {', '.join(Path(file).name for file in files)}")
@@ -142,3 +159,50 @@ def read_files(
     lists = [nbest for file in dict.fromkeys(files) for nbest in collect_lists(read_lists(file), rejected)]
     options.check_groups(lists)
     return lists
+
+
+def read_prior_lists(
+    files: Sequence[str],
+    rescorer: Rescorer,
+    base: Weights,
+    counting: CountingSettings,
+    rejected: Rejections,
+) -> TrainingLists:
+    """Read and score lists of another kind; base weights of streams that they lack do not count."""
+    lists = read_files(files, None, ListInputOptions(), rejected)
+    known = {name for nbest in lists for name in nbest.streams}
+    streams = {name: weight for name, weight in base.streams.items() if name in known}
+    return score_files(files, lists, rescorer, replace(base, streams=streams), None, counting, rejected)
+
+
+def check_prior_lists(prior: TrainingLists) -> None:
+    """Raise ConfigError if nothing can be learnt from the prior lists."""
+    try:
+        prior.check_scores()
+    except ConfigError as error:
+        raise ConfigError(f"--prior-lists: {error}") from None
+
+
+def score_files(
+    files: Sequence[str],
+    lists: Sequence[NBestList],
+    rescorer: Rescorer,
+    base: Weights,
+    first_pass: Weights | None,
+    counting: CountingSettings,
+    rejected: Rejections,
+) -> TrainingLists:
+    """Score the lists of files; those that cannot be scored are rejected.
+
+    Raises:
+        FormatError: no list is left.
+    """
+    from rescorer_training.reranker.training import TrainingLists  # deferred: imports SciPy
+
+    scored, errors = score_lists(rescorer, lists, base, first_pass, counting)
+    for error in errors:
+        rejected.add(error)
+    if not scored:
+        rejected.report()
+        raise FormatError("no list could be used for training", file=", ".join(files))
+    return TrainingLists(scored, base, list(rescorer.models))

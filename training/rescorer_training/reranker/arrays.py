@@ -83,6 +83,10 @@ class TrainingArrays:
         least: np.ndarray = -maximum_per_list(-self.errors, self.offsets)
         return self.errors == spread_over(least, self.offsets)
 
+    def spread(self, scores: np.ndarray) -> float:
+        """Standard deviation of scores (H,) within lists."""
+        return float(_measure(_centre(scores[:, None], self.offsets))[0])
+
     def claims(self, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Posterior of the first-ranked hypothesis of each list, (L,) float64, and whether no other one has
         fewer errors, (L,) bool."""

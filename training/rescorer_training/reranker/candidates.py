@@ -22,6 +22,8 @@ TEMPERATURE_STEPS = (0.125, 0.25, 0.5, 1.0, 2.0)
 """Temperatures of posteriors, relative to the spread of the totals within lists."""
 MIDDLE_STEPS = (0.25, 1.0)
 STRENGTHS = (10.0, 3.0, 1.0)
+PRIOR_LIST_STRENGTHS = (100.0, 10.0)
+"""Of weights that keep close to those from prior lists: the first leaves them nearly as they are."""
 MLP_STRENGTH, N_HIDDEN, N_MEMBERS = 1.0, 6, 3
 MIN_LISTS_FOR_MLP = 500
 """Number of lists from which perceptrons are tried; fewer cannot tell them from linear networks."""
@@ -43,6 +45,8 @@ class Candidate:
     """Hidden units of each network; 0 for linear ones."""
     members: int = 1
     """Networks whose scores are averaged."""
+    from_prior_lists: bool = False
+    """Whether weights keep close to those of a first reranker, which is trained on the prior lists."""
 
     @property
     def is_fitted(self) -> bool:
@@ -53,15 +57,19 @@ class Candidate:
         if not self.is_fitted:
             return self.feature_set
         model = f"MLP of {self.n_hidden} units, {self.members} networks" if self.n_hidden else "linear"
-        return f"{self.feature_set}; {model}; {self.objective}; L2 {self.strength:g}"
+        towards = " towards the prior lists" if self.from_prior_lists else ""
+        return f"{self.feature_set}; {model}; {self.objective}; L2 {self.strength:g}{towards}"
 
 
-def make_candidates(feature_sets: Iterable[str], n_lists: int) -> tuple[Candidate, ...]:
+def make_candidates(
+    feature_sets: Iterable[str], n_lists: int, *, has_prior_lists: bool = False
+) -> tuple[Candidate, ...]:
     """All candidates, the most cautious first.
 
     Args:
         feature_sets: names of the sets, the smallest first.
         n_lists: number of lists to train on.
+        has_prior_lists: whether there are lists of another kind to take a prior from.
     """
     sets = [name for name in feature_sets if name not in (START, START_EMPTY_OUT)]
     linear = [
@@ -70,6 +78,13 @@ def make_candidates(feature_sets: Iterable[str], n_lists: int) -> tuple[Candidat
         for feature_set in sets
         for objective in OBJECTIVES
     ]
+    towards_prior_lists = [
+        Candidate(feature_set, "expected errors", strength, from_prior_lists=True)
+        for strength in PRIOR_LIST_STRENGTHS
+        for feature_set in sets
+        if has_prior_lists
+    ]
+    linear = sorted([*linear, *towards_prior_lists], key=lambda candidate: -candidate.strength)
     perceptron = Candidate(sets[-1], "expected errors", MLP_STRENGTH, N_HIDDEN, N_MEMBERS)
     more = [perceptron] if n_lists >= MIN_LISTS_FOR_MLP else []
     return (Candidate(START), Candidate(START_EMPTY_OUT), *linear, *more)

@@ -17,6 +17,7 @@ from rescorer.evaluation.tuning.nested import choose_cautious
 from rescorer_training.reranker.arrays import TrainingArrays
 from rescorer_training.reranker.candidates import Candidate
 from rescorer_training.reranker.fitting import Fitted, Fitter
+from rescorer_training.reranker.prior_lists import PriorLists
 
 OnProgress = Callable[[], None]
 
@@ -40,6 +41,8 @@ class NestedTraining:
         feature_sets: features of each set, by its name.
         candidates: the most cautious first.
         seed: of the hidden units of perceptrons.
+        prior_lists: lists of another kind, for candidates that take their prior from them. Those that share
+            an id, a group or a reference with held-out lists are left out.
     """
 
     def __init__(
@@ -49,8 +52,9 @@ class NestedTraining:
         feature_sets: Mapping[str, Sequence[str]],
         candidates: Sequence[Candidate],
         seed: int = 0,
+        prior_lists: PriorLists | None = None,
     ) -> None:
-        self.arrays, self.folds, self.seed = arrays, folds, seed
+        self.arrays, self.folds, self.seed, self.prior_lists = arrays, folds, seed, prior_lists
         self.feature_sets, self.candidates = feature_sets, candidates
 
     def cross_validate(self) -> CrossValidation:
@@ -78,7 +82,7 @@ class NestedTraining:
         for fold in range(folds.n_folds):
             training, held_out = folds.split(fold)
             if len(training):
-                fitter, judged = self._fitter(training, arrays, folds), arrays.select(held_out)
+                fitter, judged = self._fitter(lists[training]), arrays.select(held_out)
                 errors[:, held_out] = [
                     judged.list_errors(fitter.fit(candidate).score(judged)) for candidate in self.candidates
                 ]
@@ -86,21 +90,20 @@ class NestedTraining:
 
     def fit_all(self, candidate: Candidate) -> Fitted:
         """Fit a candidate on all lists."""
-        return self._fitter(np.arange(self.arrays.n_lists), self.arrays, self.folds).fit(candidate)
+        return self._fitter(np.arange(self.arrays.n_lists)).fit(candidate)
 
     def fit_folds(self, candidate: Candidate) -> list[Fitted]:
         """Fit a candidate without each fold in turn."""
         parts = (self.folds.split(fold)[0] for fold in range(self.folds.n_folds))
-        return [self._fitter(lists, self.arrays, self.folds).fit(candidate) for lists in parts]
+        return [self._fitter(lists).fit(candidate) for lists in parts]
 
-    def _fitter(
-        self, lists: np.ndarray, arrays: TrainingArrays, folds: Folds, without: Sequence[str] = ()
-    ) -> Fitter:
-        sets = {
-            name: [feature for feature in features if feature not in without]
-            for name, features in self.feature_sets.items()
-        }
-        return Fitter(arrays.select(lists), folds.subdivide(lists), sets, self.seed)
+    def _fitter(self, lists: np.ndarray, without: Sequence[str] = ()) -> Fitter:
+        """Prepare to fit candidates on some lists."""
+        arrays, folds = self.arrays.select(lists), self.folds.subdivide(lists)
+        prior = None
+        if self.prior_lists and (prior_arrays := self.prior_lists.select(lists)):
+            prior = Fitter(prior_arrays, folds, _leave_out(self.prior_lists.feature_sets, without), self.seed)
+        return Fitter(arrays, folds, _leave_out(self.feature_sets, without), self.seed, prior)
 
     def _hold_out(
         self, folds: Folds, choose: Callable[[np.ndarray], Candidate], without: Sequence[str] = ()
@@ -115,8 +118,14 @@ class NestedTraining:
                     "with it"
                 )
             candidate = choose(training)
-            fitted = self._fitter(training, arrays, folds, without).fit(candidate)
+            fitted = self._fitter(training, without).fit(candidate)
             is_held_out = np.repeat(np.isin(np.arange(arrays.n_lists), held_out), np.diff(arrays.offsets))
             scores[is_held_out] = fitted.score(arrays.select(held_out))
             chosen.append(candidate)
         return CrossValidation(tuple(chosen), scores, arrays.list_errors(scores))
+
+
+def _leave_out(feature_sets: Mapping[str, Sequence[str]], without: Sequence[str]) -> Mapping[str, list[str]]:
+    return {
+        name: [part for part in features if part not in without] for name, features in feature_sets.items()
+    }

@@ -26,12 +26,18 @@ class Fitter:
     Args:
         folds: of these lists; each network of an ensemble leaves out another one.
         feature_sets: features of each set, by its name.
+        prior: fits the candidates on lists of another kind first, for those that start from these.
     """
 
     def __init__(
-        self, arrays: TrainingArrays, folds: Folds, feature_sets: Mapping[str, Sequence[str]], seed: int
+        self,
+        arrays: TrainingArrays,
+        folds: Folds,
+        feature_sets: Mapping[str, Sequence[str]],
+        seed: int,
+        prior: Fitter | None = None,
     ) -> None:
-        self.folds, self.feature_sets, self.seed = folds, feature_sets, seed
+        self.folds, self.feature_sets, self.seed, self.prior = folds, feature_sets, seed, prior
         self.leaves_empty_out = is_better_without_empty(arrays)
         self.arrays = arrays.drop_empty() if self.leaves_empty_out else arrays
         self._sets: dict[str, TrainingArrays] = {}
@@ -41,7 +47,7 @@ class Fitter:
         """Fit a candidate."""
         arrays = self._select_features(candidate.feature_set)
         if not candidate.is_fitted:
-            members = [linear_parameters(self._make_prior(arrays))]
+            members = [linear_parameters(self._make_prior(arrays, candidate))]
         elif not candidate.n_hidden:
             members = [self._fit_linear(candidate)]
         else:
@@ -52,7 +58,7 @@ class Fitter:
         """Fit a linear network, from the next stronger penalty, or first of all from a convex objective."""
         if candidate not in self._linear:
             arrays = self._select_features(candidate.feature_set)
-            prior = self._make_prior(arrays)
+            prior = self._make_prior(arrays, candidate)
             start = linear_parameters(prior)
             if stronger := [strength for strength in STRENGTHS if strength > candidate.strength]:
                 start = self._fit_linear(replace(candidate, strength=stronger[-1]))
@@ -68,16 +74,29 @@ class Fitter:
         start = draw_parameters(linear.linear, candidate.n_hidden, self.seed + member)
         kept = np.flatnonzero(self.folds.fold != member % self.folds.n_folds)
         part = arrays.select(kept) if len(kept) else arrays
-        return fit(part, candidate.objective, candidate.strength, self._make_prior(arrays), start)
+        return fit(part, candidate.objective, candidate.strength, self._make_prior(arrays, candidate), start)
 
-    def _make_prior(self, arrays: TrainingArrays) -> np.ndarray:
-        """Weights that fitting keeps close to, (F,): the total, at a sharpness of one standard deviation of
-        its values within lists, and a penalty for empty hypotheses if these are left out."""
+    def _make_prior(self, arrays: TrainingArrays, candidate: Candidate) -> np.ndarray:
+        """Weights that fitting keeps close to, (F,): the total, or what prior lists have taught, at a
+        sharpness of one standard deviation of its values within lists, and a penalty for empty hypotheses if
+        these are left out."""
         scale_of = dict(zip(arrays.features, arrays.scales.tolist(), strict=True))
         weights = {TOTAL: 1.0}
+        if self.prior and candidate.from_prior_lists:
+            taught = self.prior._fit_per_unit(replace(candidate, from_prior_lists=False))
+            weights |= {name: weight * scale_of.get(name, 0.0) for name, weight in taught.items()}
+            weights[EMPTY] = 0.0
+            spread = arrays.spread(arrays.x @ _arrange(weights, arrays))
+            weights = {name: weight / (spread or 1.0) for name, weight in weights.items()}
         if self.leaves_empty_out:
             weights[EMPTY] = EMPTY_PRIOR * scale_of.get(EMPTY, 0.0)
-        return np.array([weights.get(name, 0.0) for name in arrays.features])
+        return _arrange(weights, arrays)
+
+    def _fit_per_unit(self, candidate: Candidate) -> dict[str, float]:
+        """Fit a linear candidate; return the weights of the features as they are before scaling."""
+        arrays = self._select_features(candidate.feature_set)
+        weights = self._fit_linear(candidate).linear / arrays.scales
+        return dict(zip(arrays.features, weights.tolist(), strict=True))
 
     def _select_features(self, feature_set: str) -> TrainingArrays:
         if feature_set not in self._sets:
@@ -102,6 +121,11 @@ def is_better_without_empty(arrays: TrainingArrays) -> bool:
     These are so unlike all others, and language models like them so much, that a weight for them that is
     learnt from few examples can cost more errors than all other weights save.
     """
-    total = arrays.keep_features([TOTAL]).x[:, 0]
+    total = arrays.keep_features([TOTAL]).x.sum(axis=1)  # 0 where the total tells no hypotheses apart
     without = np.where(arrays.empty, -np.inf, total)
     return int(arrays.list_errors(without).sum()) <= int(arrays.list_errors(total).sum())
+
+
+def _arrange(weights: Mapping[str, float], arrays: TrainingArrays) -> np.ndarray:
+    """The weight of each feature, (F,); 0 for those without one."""
+    return np.array([weights.get(name, 0.0) for name in arrays.features])

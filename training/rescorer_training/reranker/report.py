@@ -89,6 +89,8 @@ class RerankerReport:
     """Share of the lists whose first-ranked hypothesis has the fewest errors, held out."""
     n_seen: int = 0
     """Number of lists that the base weights were tuned on, so that nothing is held out from these."""
+    prior_lists: str = ""
+    """Lists of another kind from which a prior could be taken; empty without any."""
 
     @property
     def is_better(self) -> bool:
@@ -127,6 +129,7 @@ class RerankerReport:
             "folds": self.folds,
             "warning": judgement.warning,
             "base_tuned_on": self.n_seen,
+            "prior_lists": self.prior_lists,
             "best_rule": self.best_rule,
             "gain_over_best_rule": gain_to_dict(judgement.gain),
             "systems": [

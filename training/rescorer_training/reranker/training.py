@@ -16,13 +16,15 @@ from rescorer.evaluation.comparison.tuned import find_streams
 from rescorer.evaluation.tuning.fingerprint import count_tuning_lists, fingerprint_list
 from rescorer.evaluation.tuning.folds import Folds, make_folds
 from rescorer.pipeline import Rescorer
-from rescorer.reranking.features import MAX_TEMPERATURE, ListView, feature_matrix
+from rescorer.reranking.features import MAX_TEMPERATURE, ListView, feature_matrix, needed_components
 from rescorer.reranking.reranker import Reranker
 from rescorer.score_combination import MIXTURE, totals
+from rescorer.text import Normaliser
 from rescorer.types import MAXIMUM, Weights
 from rescorer_training.reranker.arrays import TrainingArrays, make_arrays
 from rescorer_training.reranker.candidates import TEMPERATURE_STEPS, TOTAL, make_candidates, make_feature_sets
 from rescorer_training.reranker.cross_validation import NestedTraining
+from rescorer_training.reranker.prior_lists import ORDER_FEATURES, ListKeys, PriorLists
 from rescorer_training.reranker.report import RerankerReport, System, build_report
 
 BASE = "base weights"
@@ -76,6 +78,17 @@ class TrainingLists:
         return make_folds(ids, groups, ids if share_references else references)
 
     def check(self) -> None:
+        """Raise ConfigError if nothing can be learnt from the lists, or a reranker cannot be judged on
+        them."""
+        self.check_scores()
+        groups = {item.evaluated.group or item.evaluated.id for item in self.scored}
+        if len(groups) < MIN_UNITS:
+            raise ConfigError(
+                f"groups of lists: {len(groups)}; a reranker is judged on at least {MIN_UNITS}: add lists of "
+                "other speakers, or leave out --groups if it is wrong"
+            )
+
+    def check_scores(self) -> None:
         """Raise ConfigError if nothing can be learnt from the lists, a list lacks a stream, totals are too
         large, or the base weights use a reranker."""
         if any(self.base.rerankers.values()):
@@ -87,12 +100,6 @@ class TrainingLists:
             raise ConfigError(
                 f"{len(self.scored)} lists with references; a reranker needs at least {MIN_LISTS}, and some "
                 "hundred to show a gain"
-            )
-        groups = {item.evaluated.group or item.evaluated.id for item in self.scored}
-        if len(groups) < MIN_UNITS:
-            raise ConfigError(
-                f"groups of lists: {len(groups)}; a reranker is judged on at least {MIN_UNITS}: add lists of "
-                "other speakers, or leave out --groups if it is wrong"
             )
         if all(len({h.errors for h in item.evaluated.hypotheses}) == 1 for item in self.scored):
             raise ConfigError(
@@ -144,12 +151,19 @@ def compare_rules(
 
 
 def train_reranker(
-    lists: TrainingLists, rules: Comparison, name: str, *, seed: int = 0, share_references: bool = False
+    lists: TrainingLists,
+    rules: Comparison,
+    name: str,
+    *,
+    seed: int = 0,
+    share_references: bool = False,
+    prior: TrainingLists | None = None,
 ) -> Training:
     """Choose, train and judge a reranker.
 
     Args:
         rules: result of ``compare_rules`` for the same lists.
+        prior: lists of another kind, on which a first reranker is trained as a prior.
 
     Raises:
         ConfigError: nothing can be learnt from the lists.
@@ -157,14 +171,18 @@ def train_reranker(
     lists.check()
     sets, arrays = compute_features(lists)
     folds = lists.make_folds(share_references=share_references)
-    training = NestedTraining(arrays, folds, sets, make_candidates(sets, arrays.n_lists), seed)
+    prior_lists = compute_prior_features(lists, prior, sets, share_references) if prior else None
+    candidates = make_candidates(sets, arrays.n_lists, has_prior_lists=prior is not None)
+    training = NestedTraining(arrays, folds, sets, candidates, seed, prior_lists)
     held_out = training.cross_validate()
     candidate = training.choose(np.arange(arrays.n_lists))
     fitted = training.fit_all(candidate)
     report = replace(
         build_report(lists.scored, training, held_out, candidate, fitted, list_systems(rules, lists.scored)),
         n_seen=count_tuning_lists(lists.base, (item.nbest for item in lists.scored)),
+        prior_lists=prior_lists.describe() if prior_lists else "",
     )
+    used = [*lists.scored, *(prior.scored if prior and candidate.from_prior_lists else ())]
     reranker = Reranker(
         name,
         fitted.features,
@@ -173,7 +191,7 @@ def train_reranker(
             lists.base, name=name, tuned_on=(), held_out={}, tuned_with={}, calibration=None, decision=MAXIMUM
         ),
         fitted.ensemble,
-        tuned_on=tuple(fingerprint_list(item.nbest) for item in lists.scored),
+        tuned_on=tuple(fingerprint_list(item.nbest) for item in used),
         held_out=report.judgement.figures(),
     )
     return Training(reranker, report)
@@ -192,7 +210,18 @@ def compute_features(lists: TrainingLists) -> tuple[Mapping[str, tuple[str, ...]
     sets = make_feature_sets(
         lists.streams, models, lists.spread or 1.0, has_context=any(item.context for item in lists.scored)
     )
-    features = tuple(dict.fromkeys(feature for names in sets.values() for feature in names))
+    arrays = compute_arrays(lists, sets)
+    if TOTAL not in arrays.features:
+        raise ConfigError(
+            "the base weights give all hypotheses of a list the same total; give one of the scores a weight, "
+            "such as -w acoustic=1"
+        )
+    return sets, arrays
+
+
+def compute_arrays(lists: TrainingLists, feature_sets: Mapping[str, Sequence[str]]) -> TrainingArrays:
+    """Compute all features of some sets, of all lists."""
+    features = tuple(dict.fromkeys(feature for names in feature_sets.values() for feature in names))
     matrices = [
         feature_matrix(features, ListView(item.components, item.words, item.context, total))
         for item, total in zip(lists.scored, lists.totals, strict=True)
@@ -201,13 +230,38 @@ def compute_features(lists: TrainingLists) -> tuple[Mapping[str, tuple[str, ...]
         np.array([hypothesis.errors for hypothesis in item.evaluated.hypotheses]) for item in lists.scored
     ]
     empty = [np.array([not words for words in item.words]) for item in lists.scored]
-    arrays = make_arrays(features, matrices, errors, empty)
-    if TOTAL not in arrays.features:
-        raise ConfigError(
-            "the base weights give all hypotheses of a list the same total; give one of the scores a weight, "
-            "such as -w acoustic=1"
+    return make_arrays(features, matrices, errors, empty)
+
+
+def compute_prior_features(
+    lists: TrainingLists,
+    prior: TrainingLists,
+    feature_sets: Mapping[str, Sequence[str]],
+    share_references: bool,
+) -> PriorLists:
+    """Compute those features that lists of another kind have too, and what they share with the lists.
+
+    Where they lack a stream, their order stands in for it.
+    """
+    known = prior.scored[0].components
+    lacks_stream = not set(lists.streams) <= set(known)
+    order = ORDER_FEATURES if lacks_stream else ()
+    sets = {
+        name: (*(part for part in features if all(x in known for x in needed_components([part]))), *order)
+        for name, features in feature_sets.items()
+    }
+    normalise = Normaliser().normalise
+
+    def find_keys(scored: Sequence[ScoredList]) -> ListKeys:
+        return ListKeys(
+            [item.evaluated.id for item in scored],
+            [item.evaluated.group for item in scored],
+            ["" if share_references else " ".join(normalise(item.reference)) for item in scored],
         )
-    return sets, arrays
+
+    return PriorLists.match(
+        compute_arrays(prior, sets), sets, find_keys(prior.scored), find_keys(lists.scored)
+    )
 
 
 def list_systems(rules: Comparison, scored: Sequence[ScoredList]) -> list[System]:
