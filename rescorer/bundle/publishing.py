@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,24 +18,39 @@ from rescorer.safe_input.files import SealedFolder, sha256
 def publish(folder: Path, fill: Callable[[Path], dict[str, Any]]) -> None:
     """Write a bundle atomically: fill a temporary folder next to it, then rename that folder.
 
+    Several processes may write the same bundle at once: one of them publishes it, the others fail. What a
+    killed process leaves is hidden, has no version as its name, and is in nobody's way.
+
     Args:
         fill: writes every file into the given folder and returns the manifest without the key ``files``.
 
     Raises:
-        ConfigError: the folder exists.
+        ConfigError: the folder exists, perhaps only since another process has published it.
     """
     if folder.exists():
         raise ConfigError(f"{folder} exists, and bundles are immutable; choose another version")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
+    partial = folder.with_name(f".{folder.name}.{secrets.token_hex(8)}.partial")
     partial.mkdir()
     try:
         manifest = fill(partial)
         _write_manifest(partial, {"schema": SCHEMA, **manifest, "files": hash_files(partial)})
-        os.replace(partial, folder)
+        _rename_to_new(partial, folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _rename_to_new(partial: Path, folder: Path) -> None:
+    """Rename a folder; raises ConfigError if another process has published a bundle there meanwhile."""
+    try:
+        os.replace(partial, folder)  # never replaces a folder that has files
+    except OSError:
+        if not folder.exists():
+            raise
+        raise ConfigError(
+            f"{folder} was written by another process meanwhile, and bundles are immutable; choose another "
+            "version"
+        ) from None
 
 
 def seal(folder: Path) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -93,7 +94,12 @@ def main() -> None:
     run(app, "rescorer")
 
 
-def run(app: typer.Typer, program: str) -> None:
+def exit_code(error: RescorerError) -> int:
+    """The exit code of an error, from ``EXIT_CODES``."""
+    return next(code for kind, code, _ in EXIT_CODES if isinstance(error, kind))
+
+
+def run(app: typer.Typer, program: str, exit_code: Callable[[RescorerError], int] = exit_code) -> None:
     """Run a program; a ``RescorerError``, or an output that is closed or on a full disk, becomes one line on
     stderr and an exit code, without a traceback."""
     replace_closed_streams()
@@ -128,8 +134,3 @@ def replace_closed_streams() -> None:
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")
     if sys.stderr is None:
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
-
-
-def exit_code(error: RescorerError) -> int:
-    """The exit code of an error, from ``EXIT_CODES``."""
-    return next(code for kind, code, _ in EXIT_CODES if isinstance(error, kind))

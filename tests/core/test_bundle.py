@@ -39,6 +39,30 @@ def test_publish_neither_overwrites_nor_leaves_partial_bundles(folder):
     assert [path.name for path in folder.parent.iterdir()] == ["1"]
 
 
+def test_of_two_processes_that_publish_one_bundle_the_second_fails(tmp_path):
+    folder = tmp_path / "b" / "1"
+
+    def fill(partial):
+        (partial / "x").write_text("mine")
+        if len(list(folder.parent.iterdir())) == 1:  # the first process is slow, and the second overtakes it
+            publish(folder, fill)
+        return {}
+
+    with pytest.raises(ConfigError, match="another process"):
+        publish(folder, fill)
+    assert [path.name for path in folder.parent.iterdir()] == ["1"]
+    assert sorted(path.name for path in folder.iterdir()) == ["manifest.json", "x"]
+
+
+def test_partial_bundles_of_killed_processes_are_in_nobodys_way(folder):
+    (folder.parent / ".2.partial").mkdir()
+    (folder.parent / ".2.0123456789abcdef.partial").mkdir()
+    (folder.parent / ".2.0123456789abcdef.partial" / "manifest.json").write_text("{")
+    assert Rescorer.load(folder.parent).bundle.label == "tiny/1"
+    publish(folder.parent / "2", lambda partial: {})
+    assert (folder.parent / "2" / "manifest.json").exists()
+
+
 def damage_byte(path):
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rescorer.cli.output import Rejections
-from rescorer.errors import ConfigError, did_you_mean
 from rescorer.evaluation.comparison.analysis import (
     AlignedList,
     ErrorAnalysis,
@@ -15,7 +14,7 @@ from rescorer.evaluation.comparison.analysis import (
     analyse_errors,
     find_oracle_by_depth,
 )
-from rescorer.evaluation.comparison.row import Row
+from rescorer.evaluation.comparison.row import Row, choose_row
 from rescorer.evaluation.comparison.scored_lists import ScoredList
 from rescorer.evaluation.comparison.systems import Comparison
 from rescorer.evaluation.error_analysis.aligned_text import Aligner
@@ -134,30 +133,19 @@ class Evaluation:
         """Number of lists of each file that are not shared."""
         return {file: len(evaluated.lists) - self.n_shared for file, evaluated in self.files.items()}
 
-    def choose_system(self, part: FileResults, system: str | None) -> Row:
-        """Find the row whose errors are analysed; by default, the last one of a language model or file.
-
-        Raises:
-            ConfigError: there is no such row.
-        """
+    def choose_row(self, part: FileResults, system: str | None) -> Row:
+        """Find the row whose errors are analysed, as ``comparison.row.choose_row``."""
         rows = [result.row for result in part.results]
-        if system is None:
-            return next((row for row in reversed(rows) if row.kind in ("model", "file")), rows[0])
-        names = [row.name for row in rows]
-        for row in rows:
-            if system in (row.name, self.row_name(part, row)):
-                return row
-        expected = ", ".join(map(repr, names))
-        raise ConfigError(f"--system {system!r}: expected one of {expected}{did_you_mean(system, names)}")
+        return rows[choose_row([(self.row_name(part, row), row) for row in rows], system)]
 
     def align(self, part: FileResults, system: str | None) -> Iterator[AlignedList]:
-        """Align the texts of a row with the references; raises ConfigError as ``choose_system``."""
-        row = self.choose_system(part, system)
+        """Align the texts of a row with the references; raises ConfigError as ``choose_row``."""
+        row = self.choose_row(part, system)
         return align_rows(part.comparison.scored, part.comparison.first_pass, row, self._aligner(part))
 
     def analyse(self, part: FileResults, system: str | None) -> ErrorAnalysis:
-        """Analyse the errors of a row; raises ConfigError as ``choose_system``."""
-        row = self.choose_system(part, system)
+        """Analyse the errors of a row; raises ConfigError as ``choose_row``."""
+        row = self.choose_row(part, system)
         return analyse_errors(part.comparison, row, self._aligner(part), self.files[part.file].unknown)
 
     def _aligner(self, part: FileResults) -> Aligner:

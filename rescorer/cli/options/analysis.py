@@ -31,6 +31,7 @@ class AnalysisOptions:
         str | None,
         typer.Option(
             metavar="ROW",
-            help="Row that --errors and --alignments are about; default: the last language model.",
+            help="Row that --errors and --alignments are about; default: the last one whose models rank "
+            "without tuning.",
         ),
     ] = None

@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from rescorer.errors import ConfigError, did_you_mean
 from rescorer.evaluation.comparison.rankings import reorder
 from rescorer.evaluation.comparison.scored_lists import ScoredList
 from rescorer.evaluation.error_rate.report import Report, build_report
@@ -53,6 +54,34 @@ def build_row(
     lists = (reorder(item.evaluated, order) for item, order in zip(scored, ranked, strict=True))
     winners = np.array([order[0] for order in ranked], dtype=np.int64)
     return Row(name, kind, winners, build_report(lists), held_out)
+
+
+def choose_row(rows: Sequence[tuple[str, Row]], system: str | None) -> int:
+    """Find the row that an analysis is about.
+
+    Args:
+        rows: rows with the names under which they are shown.
+        system: name of a row, also without the name of its file; None for the last one in which language
+            models rank all lists by the same weights, or the first row if there is none.
+
+    Returns:
+        The index of the row; the last one if several have the name.
+
+    Raises:
+        ConfigError: there is no such row.
+    """
+    if system is None:
+        return max(
+            (i for i, (_, row) in enumerate(rows) if row.kind in ("model", "file") and not row.held_out),
+            default=0,
+        )
+    found = [i for i, (name, row) in enumerate(rows) if system in (name, row.name)]
+    if not found:
+        names = [name for name, _ in rows]
+        raise ConfigError(
+            f"--system {system!r}: the rows are {', '.join(map(repr, names))}{did_you_mean(system, names)}"
+        )
+    return found[-1]
 
 
 def count_by_list(row: Row, scored: Sequence[ScoredList]) -> tuple[np.ndarray, np.ndarray]:

@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 
-from rescorer.errors import ConfigError, did_you_mean
 from rescorer.evaluation.comparison.analysis import align_rows
-from rescorer.evaluation.comparison.row import Row
+from rescorer.evaluation.comparison.row import Row, choose_row
 from rescorer.evaluation.comparison.systems import Comparison
 from rescorer.evaluation.error_analysis.aligned_text import Aligner
 from rescorer.evaluation.error_analysis.changes import Changes as WordChanges
@@ -74,7 +73,7 @@ class ReportSettings:
     counting: CountingSettings = DEFAULT_COUNTING
     max_utterances: int = MAX_UTTERANCES
     system: str | None = None
-    """Name of the row that sections about one system describe; None for the last model's."""
+    """Name of the row that sections about one system describe; None as for ``choose_row``."""
 
 
 def build_report_data(
@@ -92,7 +91,7 @@ def build_report_data(
     named = {file.name: _name_rows(file, is_only=len(files) == 1) for file in files}
     rows = [row for file in files for row in named[file.name]]
     systems = tuple(row for file in files for row in _describe_rows(named[file.name], file.significance))
-    main = choose_system(rows, settings.system)
+    main = rows[choose_row([(row.name, row.row) for row in rows], settings.system)]
     main_file = next(file for file in files if file.comparison is main.comparison)
     aligner = Aligner(normalise, settings.counting)
     comparison, report = main.comparison, main.row.report
@@ -124,26 +123,6 @@ def build_report_data(
         groups=_describe_groups(report),
         utterances=describe_utterances(rows, baseline, main, aligner, settings.max_utterances),
     )
-
-
-def choose_system(rows: Sequence[NamedRow], name: str | None) -> NamedRow:
-    """The row of this name, with or without its file; by default the last model or file whose weights are the
-    same for all lists. Of several files, the last one that has such a row.
-
-    Raises:
-        ConfigError: there is no such row.
-    """
-    if name is not None:
-        found = [row for row in rows if name in (row.name, row.row.name)]
-        if not found:
-            known = [row.name for row in rows]
-            raise ConfigError(
-                f"--system {name!r}: the rows are {', '.join(known)}{did_you_mean(name, known)}"
-            )
-        return found[-1]
-    ranked = [row for row in rows if row.row.kind != "oracle"]
-    models = [row for row in ranked if row.row.kind in ("model", "file") and not row.row.held_out]
-    return (models or ranked)[-1]
 
 
 def _name_rows(file: ReportedFile, *, is_only: bool) -> list[NamedRow]:

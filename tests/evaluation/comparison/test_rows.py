@@ -7,8 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from rescorer.errors import ConfigError
 from rescorer.evaluation.comparison.baselines import build_baselines, drop_models
 from rescorer.evaluation.comparison.rankings import rerank
+from rescorer.evaluation.comparison.row import choose_row
 from rescorer.evaluation.comparison.scored_lists import ScoredList, count_lists
 from rescorer.evaluation.comparison.systems import (
     compare_file,
@@ -193,3 +195,19 @@ def test_every_row_has_one_of_the_possible_names(with_tuning):
         "file",
         *name_possible_rows((), False),
     }
+
+
+def test_chooses_the_row_to_analyse():
+    scored = make_scored_lists()
+    shown = [("first pass", "first pass"), ("merged", "baseline"), ("ngram", "model"), ("tuned", "model")]
+    first = compare_rules(scored, "a").first_pass
+    rows = [
+        (f"a: {name}", replace(first, name=name, kind=kind, held_out=name == "tuned"))
+        for name, kind in [*shown, ("oracle", "oracle")]
+    ]
+    assert choose_row(rows, None) == 2
+    assert choose_row(rows[:2], None) == 0
+    assert choose_row(rows, "tuned") == choose_row(rows, "a: tuned") == 3
+    assert choose_row([*rows, *rows], "ngram") == 7
+    with pytest.raises(ConfigError, match="--system 'tunde': the rows are 'a: first pass', .*did you mean"):
+        choose_row(rows, "tunde")

@@ -5,13 +5,16 @@ Reads options and files; produces models, bundles, tables or JSON. Errors are on
 
 from __future__ import annotations
 
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
 
+from rescorer.cli import run as run_program
 from rescorer.cli.output import PLAIN_HELP, version_option
-from rescorer.errors import RescorerError
 from rescorer_training.cli.adapt import adapt
 from rescorer_training.cli.bench import bench
 from rescorer_training.cli.bundle import bundle
@@ -61,13 +64,22 @@ app.command("reranker")(reranker_command)
 
 ERROR_STATUS = 2
 """Exit status for invalid input or options, the same as the option parser's."""
+TERMINATED_STATUS = 128 + signal.SIGTERM
+"""Exit status with which shells report SIGTERM."""
 
 
 def main() -> None:
     """Run a command; print errors of this project as one line on stderr instead of a traceback."""
     install_display(show_bar)
+    with exit_on_sigterm():
+        run_program(app, "rescorer-train", lambda _: ERROR_STATUS)
+
+
+@contextmanager
+def exit_on_sigterm() -> Iterator[None]:
+    """Let SIGTERM end the program by an exception, so that temporary files are removed."""
+    previous = signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED_STATUS))
     try:
-        app()
-    except RescorerError as error:
-        print(f"rescorer-train: {error}", file=sys.stderr)
-        sys.exit(ERROR_STATUS)
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)

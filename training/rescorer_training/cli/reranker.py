@@ -126,9 +126,9 @@ def reranker_command(
     report = training.report
     is_written = report.is_better or force
     page = make_page(report, f"Reranker {name!r}: {', '.join(Path(file).name for file in files)}")
-    write_text(page_file, page)
     if is_written:
         publish_with_reranker(rescorer.bundle, training.reranker, page, output)
+    write_text(page_file, page)
     if as_json:
         facts = {**report.to_dict(), "written": is_written, "rejected": len(rejected)}
         typer.echo(json.dumps(facts, indent=2, ensure_ascii=False))
