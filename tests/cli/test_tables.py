@@ -26,10 +26,10 @@ WEIGHTED = ("--bundle", STARTER, "--weights", "pocketsphinx")
 TABLE_USERS = {
     "bench", "calibration", "combination", "comparison", "error_analysis", "error_rates", "explanation",
     "inspection", "pairs", "score", "command", "tuning",
-    "rescorer_training bench", "adapt", "bundle", "complete", "interpolate", "ngram", "perplexity",
-    "render_reranker", "run",
+    "rescorer_training bench", "render_adaptation", "bundle", "complete", "interpolate", "ngram",
+    "perplexity", "render_reranker", "run",
 }  # fmt: skip
-"""Modules that make tables; each of them is rendered below, and ``adapt`` in ``training/adaptation``."""
+"""Modules that make tables; rendered below, and adaptation in ``training/adaptation``."""
 
 
 @pytest.fixture(scope="module")

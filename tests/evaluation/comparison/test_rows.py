@@ -209,5 +209,5 @@ def test_chooses_the_row_to_analyse():
     assert choose_row(rows[:2], None) == 0
     assert choose_row(rows, "tuned") == choose_row(rows, "a: tuned") == 3
     assert choose_row([*rows, *rows], "ngram") == 7
-    with pytest.raises(ConfigError, match="--system 'tunde': the rows are 'a: first pass', .*did you mean"):
+    with pytest.raises(ConfigError, match=r"--system 'tunde': the rows are 'a: first pass', .*did you mean"):
         choose_row(rows, "tunde")

@@ -15,7 +15,7 @@ from rescorer.errors import ConfigError
 from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.types import NBestList
 from rescorer_training.cli import app
-from rescorer_training.cli.lists import read_excluded
+from rescorer_training.cli.reranking.lists import read_excluded
 from rescorer_training.lists.speech import SpeechSettings, make_speech_lists
 from rescorer_training.lists.texts import Sentence
 from tests.support.fake_speech import CALLS, FakeRecogniser, install_flite

@@ -183,7 +183,9 @@ def test_rejects_what_cannot_be_learnt_from(change, options, message, run, ngram
 def test_checks_names_and_places_before_any_work(
     output, options, message, run, ngram_bundle, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("rescorer_training.cli.reranker.read_files", lambda *_: pytest.fail("work was done"))
+    monkeypatch.setattr(
+        "rescorer_training.cli.reranking.reranker.read_files", lambda *_: pytest.fail("work was done")
+    )
     (tmp_path / "file").touch()
     (tmp_path / "page" / "1.md").mkdir(parents=True)
     code, _, errors = train(run, "lists.jsonl", ngram_bundle, tmp_path / output, *options)

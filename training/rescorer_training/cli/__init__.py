@@ -1,6 +1,7 @@
 """The command line ``rescorer-train``: training, measuring and publishing language models.
 
-Reads options and files; produces models, bundles, tables or JSON. Errors are one line on stderr.
+Reads options and files; produces models, bundles, tables or JSON. Errors are one line on stderr. One module
+per command parses options and calls the library; ``options`` holds what commands share.
 """
 
 from __future__ import annotations
@@ -15,21 +16,21 @@ import typer
 
 from rescorer.cli import run as run_program
 from rescorer.cli.output import PLAIN_HELP, version_option
-from rescorer_training.cli.adapt import adapt
 from rescorer_training.cli.bench import bench
-from rescorer_training.cli.bundle import bundle
-from rescorer_training.cli.complete import complete_command
-from rescorer_training.cli.interpolate import interpolate_command
-from rescorer_training.cli.lists import lists_app
-from rescorer_training.cli.neural import neural
-from rescorer_training.cli.ngram import NGramCommand, ngram
-from rescorer_training.cli.perplexity import perplexity_command
+from rescorer_training.cli.bundles.adapt import adapt
+from rescorer_training.cli.bundles.bundle import bundle
+from rescorer_training.cli.evaluation.complete import complete_command
+from rescorer_training.cli.evaluation.perplexity import perplexity_command
+from rescorer_training.cli.evaluation.sample import sample_command
+from rescorer_training.cli.models.interpolate import interpolate_command
+from rescorer_training.cli.models.neural import neural
+from rescorer_training.cli.models.ngram import NGramCommand, ngram
+from rescorer_training.cli.models.postprocess import average_command, quantise_command
+from rescorer_training.cli.models.prune import prune_command
 from rescorer_training.cli.progress import show_bar
-from rescorer_training.cli.prune import prune_command
-from rescorer_training.cli.reranker import reranker_command
+from rescorer_training.cli.reranking.lists import lists_app
+from rescorer_training.cli.reranking.reranker import reranker_command
 from rescorer_training.cli.run import run
-from rescorer_training.cli.sample import sample_command
-from rescorer_training.cli.weights import average_command, quantise_command
 from rescorer_training.progress import install_display
 
 app = typer.Typer(

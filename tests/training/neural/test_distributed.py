@@ -15,7 +15,7 @@ from tests.support.distributed_training import OPTIONS, RUNS
 from tests.support.toy_training import make_text, make_trainer, write_text
 
 pytestmark = pytest.mark.slow
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 
 
 def torchrun(*command: str | Path) -> None:

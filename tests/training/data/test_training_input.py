@@ -14,7 +14,7 @@ from rescorer.errors import BundleError, ConfigError, FormatError, RescorerError
 from rescorer.lm.checkpoint import load_model
 from rescorer.text import Normaliser
 from rescorer_training.cli import app
-from rescorer_training.cli.neural import parse_weighted_text
+from rescorer_training.cli.models.neural import parse_weighted_text
 from rescorer_training.data.corpus import read_encoded
 from rescorer_training.neural.options import NetworkOptions, TrainingOptions
 from rescorer_training.neural.prepare import load_prepared, prepare_text

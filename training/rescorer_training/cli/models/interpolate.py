@@ -13,7 +13,7 @@ from rescorer.cli.render.tables import FoldingTable, print_out
 from rescorer.errors import ConfigError
 from rescorer.lm.files.arpa import is_arpa
 from rescorer.lm.ngram import NgramModel
-from rescorer_training.cli.models import open_models, score_file
+from rescorer_training.cli.open_models import open_models, score_file
 from rescorer_training.cli.options import (
     BundleOption,
     DeviceOption,

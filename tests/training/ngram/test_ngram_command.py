@@ -21,7 +21,7 @@ from rescorer_training.evaluation.token_scores import score_tokens
 from rescorer_training.ngram.arpa import read_arpa
 from rescorer_training.ngram.estimate import NGramOptions, train_ngram
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "kneser-ney"
+GOLDEN = Path(__file__).parents[2] / "golden" / "kneser-ney"
 TEXT = str(GOLDEN / "text.txt")
 
 Run = Callable[..., tuple[int, str, str]]

@@ -27,7 +27,7 @@ from rescorer_training.ngram.kneser_ney import (
     estimate_kneser_ney,
 )
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "kneser-ney"  # its .arpa files were made by KenLM's lmplz
+GOLDEN = Path(__file__).parents[2] / "golden" / "kneser-ney"  # its .arpa files were made by KenLM's lmplz
 
 NGram = tuple[str, ...]
 Model = dict[NGram, tuple[float, float]]

@@ -30,7 +30,7 @@ from rescorer.formats.io.text_io import write_text
 from rescorer.pipeline import Rescorer
 from rescorer.types import NBestList, Weights
 from rescorer_training.cli.options import JsonOption
-from rescorer_training.cli.render_reranker import make_page, make_tables
+from rescorer_training.cli.reranking.render_reranker import make_page, make_tables
 
 if TYPE_CHECKING:
     from rescorer_training.reranker.training import TrainingLists

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rescorer_training.cli.models import open_models
+from rescorer_training.cli.open_models import open_models
 from rescorer_training.cli.options import (
     BundleOption,
     DeviceOption,

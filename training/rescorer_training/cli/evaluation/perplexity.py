@@ -11,7 +11,7 @@ import typer
 
 from rescorer.cli.render.tables import FoldingTable, print_out
 from rescorer.errors import ConfigError
-from rescorer_training.cli.models import open_models, read_words, score_file
+from rescorer_training.cli.open_models import open_models, read_words, score_file
 from rescorer_training.cli.options import (
     BundleOption,
     DeviceOption,
