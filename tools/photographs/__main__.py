@@ -26,7 +26,9 @@ def main() -> None:
     parser.add_argument("--picture", action="store_true")
     options = parser.parse_args()
     url = options.page.absolute().as_uri()
-    with tempfile.TemporaryDirectory() as profile, open_chromium(Path(profile)) as page:
+    # Processes of the browser may still write into its profile while it is removed.
+    profiles = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+    with profiles as profile, open_chromium(Path(profile)) as page:
         if options.picture:
             photograph_top(page, url, options.output)
         else:

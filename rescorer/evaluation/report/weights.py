@@ -10,7 +10,8 @@ import numpy as np
 from rescorer.evaluation.comparison.scored_lists import ScoredList
 from rescorer.evaluation.report.data import Range, Surface, WeightCurve
 from rescorer.evaluation.weight_search.line_search import ErrorCurve, compute_error_curve
-from rescorer.score_combination import OOV, RERANKER, WORDS, totals
+from rescorer.evaluation.weight_search.problem import find_units
+from rescorer.score_combination import EMPTY, OOV, RERANKER, WORDS, get_component, totals
 from rescorer.types import Weights
 
 SHOWN_UNITS = 1.0
@@ -25,11 +26,11 @@ MAX_CORNERS = 2000
 
 
 def list_weights(weights: Weights) -> dict[str, float]:
-    """Weights by the names that ``-w`` takes, such as ``acoustic``, ``lm:mixture`` and ``word``."""
+    """Weights by the names that ``-w`` takes, such as ``acoustic``, ``lm:mixture``, ``word`` and ``oov``."""
     models = {f"lm:{name}": value for name, value in weights.lm.items()}
-    oov = {"oov": weights.oov} if weights.oov else {}
+    counts = {"word": weights.word, "oov": weights.oov, "empty": weights.empty}
     rerankers = {f"{RERANKER}{name}": value for name, value in weights.rerankers.items()}
-    return {**weights.streams, **models, "word": weights.word, **oov, **rerankers}
+    return {**weights.streams, **models, **counts, **rerankers}
 
 
 @dataclass(frozen=True)
@@ -54,19 +55,24 @@ class WeightProblem:
         return sum(parts, self.base)
 
     def unit(self, name: str) -> float:
-        """Natural unit of a weight; 0 if it makes no difference in any list."""
-        spread = float(self.components[name].std(axis=1).mean())
-        return float(self.totals().std(axis=1).mean() or 1.0) / spread if spread > 0 else 0.0
+        """Natural unit of a weight, as in tuning; 0 if it makes no difference in any list."""
+        units = find_units(self.components[name].reshape(1, -1), self.totals().ravel(), self.offsets)
+        return float(units[0])
+
+    @property
+    def offsets(self) -> np.ndarray:
+        """Where each list begins in the flattened arrays, (L + 1,)."""
+        n_lists, longest = self.errors.shape
+        return np.arange(n_lists + 1) * longest
 
     def error_curve(self, intercepts: np.ndarray, slopes: np.ndarray, shown: Range) -> ErrorCurve:
         """Errors for the values of a weight in a range; intercepts and slopes are (L, N)."""
-        n_lists, longest = self.errors.shape
-        offsets = np.arange(n_lists + 1) * longest
-        return compute_error_curve(intercepts.ravel(), slopes.ravel(), self.errors.ravel(), offsets, *shown)
+        arrays = (intercepts.ravel(), slopes.ravel(), self.errors.ravel())
+        return compute_error_curve(*arrays, self.offsets, *shown)
 
 
 def make_problem(scored: Sequence[ScoredList], weights: Weights) -> WeightProblem:
-    """Arrange the lists for weights that may vary: all that are not 0, and that of a word.
+    """Arrange the lists for weights that may vary: those of language models and counts, and others but 0.
 
     One weight may stay as it is, since only the proportions between weights matter: that of the first stream.
     Of merged hypotheses, the weights of all streams stay, on which their probabilities depend.
@@ -74,10 +80,10 @@ def make_problem(scored: Sequence[ScoredList], weights: Weights) -> WeightProble
     used = [name for name, value in weights.streams.items() if value]
     fixed = used if any(item.selection.merge for item in scored) else used[:1]
     streams = {name: weights.streams[name] for name in fixed}
-    base_weights = replace(weights, streams=streams, lm={}, word=0.0, oov=0.0, rerankers={})
+    base_weights = replace(weights, streams=streams, lm={}, word=0.0, oov=0.0, empty=0.0, rerankers={})
     names = {name: name for name in used if name not in fixed}
-    names |= {f"lm:{name}": name for name, value in weights.lm.items() if value} | {"word": WORDS}
-    names |= {"oov": OOV} if weights.oov else {}
+    names |= {f"lm:{name}": name for name in weights.lm if name in scored[0].components}
+    names |= {"word": WORDS, "oov": OOV, "empty": EMPTY}
     names |= {f"{RERANKER}{name}": f"{RERANKER}{name}" for name, value in weights.rerankers.items() if value}
     rows: dict[str, list[np.ndarray]] = {name: [] for name in ("", "errors", *names)}
     longest = max(len(item.words) for item in scored)
@@ -88,7 +94,7 @@ def make_problem(scored: Sequence[ScoredList], weights: Weights) -> WeightProble
         rows[""].append(base[index])
         rows["errors"].append(np.array([counts.errors for counts in item.evaluated.hypotheses])[index])
         for name, component in names.items():
-            rows[name].append(item.components[component][index])
+            rows[name].append(get_component(item.components, component)[index])
     arrays = {name: np.stack(values) for name, values in rows.items()}
     values = list_weights(weights)
     components = {name: arrays[name] for name in names}
@@ -110,9 +116,12 @@ def describe_curves(problem: WeightProblem, folds: Sequence[Weights]) -> tuple[W
 
 
 def describe_surface(problem: WeightProblem, folds: Sequence[Weights]) -> Surface | None:
-    """Errors on a grid of the first language model's weight and that of a word; None if there is no such
-    model."""
+    """Errors on a grid of a language model's weight and that of a word; None if there is no such model.
+
+    Of several models, it is the first one whose weight is not 0, if any.
+    """
     models = [name for name in problem.components if name.startswith("lm:")]
+    models.sort(key=lambda name: problem.chosen[name] == 0.0)
     ranges = [_find_range(problem, name, folds) for name in (*models[:1], "word")]
     if len(ranges) < 2 or ranges[0] is None or ranges[1] is None:
         return None

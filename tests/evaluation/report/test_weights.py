@@ -83,7 +83,28 @@ def test_ranges_contain_the_choices_of_all_folds():
 def test_first_stream_sets_the_scale():
     curves = describe_curves(make_problem(make_scored_lists(8), WEIGHTS), [])
     assert [curve.weight for curve in curves] == ["ngram", "lm:mixture", "word"]
-    assert list(list_weights(WEIGHTS)) == ["acoustic", "ngram", "lm:mixture", "word"]
+    assert list(list_weights(WEIGHTS)) == ["acoustic", "ngram", "lm:mixture", "word", "oov", "empty"]
+
+
+def test_weights_at_0_have_curves_if_they_make_a_difference():
+    """Lists of end-to-end recognisers start at language model weight 0, and folds may leave 0 or reach it."""
+    words = np.array([0.0, 3.0, 3.0])
+    scored = [
+        replace(item, components={**item.components, "words": words, "oov": np.array([0.0, 1.0, 0.0])})
+        for item in make_scored_lists(40)
+        if len(item.words) == 3
+    ]
+    start = replace(WEIGHTS, lm={"ngram": 0.0, "mixture": 0.0})
+    folds = [replace(start, lm={"ngram": 0.0, "mixture": 0.3}, empty=-5.0, oov=value) for value in (0.0, -1.0)]
+    problem = make_problem(scored, start)
+    curves = {curve.weight: curve for curve in describe_curves(problem, folds)}
+    assert list(curves) == ["ngram", "lm:ngram", "lm:mixture", "word", "oov", "empty"]
+    assert curves["empty"].fold_values == (-5.0, -5.0)
+    assert curves["oov"].fold_values == (0.0, -1.0)
+    assert all(curve.shown[0] <= curve.chosen <= curve.shown[1] for curve in curves.values())
+    surface = describe_surface(make_problem(scored, replace(start, lm={"ngram": 0.0, "mixture": 0.7})), [])
+    assert surface is not None
+    assert surface.x_weight == "lm:mixture"
 
 
 def test_lists_of_one_hypothesis_have_no_curves():
