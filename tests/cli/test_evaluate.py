@@ -298,7 +298,9 @@ def test_tune_keeps_the_start_unless_forced(run, ngram_bundle, tmp_path):
     assert (code, report["changed"], report["written"]) == (0, False, "start")
     assert report["reason"].startswith("the start is kept")
     assert (kept["lm"], kept["empty"], kept["tuned_on"]) == ({"mixture": 0.5}, -2.0, [])
-    assert run("tune", source, *start, "-o", output, "--force", "--free", "lm,word")[0] == 0
+    code, out, _ = run("tune", source, *start, "-o", output, "--force", "--free", "lm,word")
+    assert code == 0
+    assert "the start is not kept, because of --force" in out
     forced = json.loads(output.read_text())
     assert forced["tuned_with"] == {"merge": False, "drop_empty": True}
     assert len(forced["tuned_on"]) == 2

@@ -113,10 +113,10 @@ def tune(
         chosen = replace(chosen, tuned_on=tuned_on, tuned_with=tuned_with)
     write_text(output, json.dumps(weights_to_dict(chosen), indent=2) + "\n")
     if as_json:
-        _print_json(report, rows, is_tuned, rejected)
+        _print_json(report, rows, force, rejected)
     else:
         print_out(render_error_rates(rows), "", make_weight_table(report), "", *describe_report(report))
-        print_out(report.judgement.explain())
+        print_out(report.judgement.explain(force))
         what = "tuned weights" if is_tuned else "the weights that tuning started from"
         print_out(f"{what} written to {output}; {len(rejected)} lists rejected")
         warn_if_worse(f"{file}: ", {HELD_OUT: rows[HELD_OUT]})
@@ -139,10 +139,10 @@ def _report_rows(tuning: Tuning) -> dict[str, Report]:
     }
 
 
-def _print_json(report: TuningReport, rows: dict[str, Report], is_tuned: bool, rejected: Rejections) -> None:
+def _print_json(report: TuningReport, rows: dict[str, Report], force: bool, rejected: Rejections) -> None:
     data: dict[str, Any] = {
-        **report.to_dict(),
-        "written": "tuned" if is_tuned else "start",
+        **report.to_dict(force),
+        "written": "tuned" if report.judgement.is_better or force else "start",
         "systems": [{"name": name, **row.to_dict()} for name, row in rows.items()],
         "rejected": len(rejected),
         "rejected_lists": rejected.reasons,

@@ -19,6 +19,7 @@ from rescorer.evaluation.comparison.row import Row, build_row
 from rescorer.evaluation.comparison.scored_lists import ScoredList
 from rescorer.evaluation.comparison.tuned import Tuning
 from rescorer.evaluation.error_rate.oracle import Selection
+from rescorer.trie import Words
 from rescorer.types import Weights
 
 FIRST_PASS = "first pass"
@@ -48,7 +49,7 @@ def build_baselines(
         with_tuning: also tune the word weight alone, by cross-validation.
     """
     first = build_row(FIRST_PASS, "first pass", scored, map(order_by_first_pass, scored))
-    has_scores = all(item.first_pass_totals is not None for item in scored)
+    can_merge = all(item.first_pass_totals is not None or not _has_equal(item.words) for item in scored)
     rows = [
         build_row(
             name,
@@ -57,14 +58,19 @@ def build_baselines(
             (order_selection_by_first_pass(item, selection) for item in scored),
         )
         for name, selection in SELECTIONS.items()
-        if has_scores or not selection.merge
+        if can_merge or not selection.merge
     ]
     if word_only is not None:
         rows += _build_word_rows(scored, word_only, with_tuning)
     kept, notes = _fold_equal([first, *rows])
-    if not has_scores:
+    if not can_merge:
         notes.append(f"no row {MERGED!r}: it needs the scores that the recogniser ranked by (--first-pass)")
     return Baselines(kept, notes)
+
+
+def _has_equal(words: Sequence[Words]) -> bool:
+    """Whether some hypotheses of a list have the same words, so that merging needs their scores."""
+    return len(set(words)) < len(words)
 
 
 def _fold_equal(rows: Sequence[Row]) -> tuple[list[Row], list[str]]:

@@ -10,6 +10,7 @@ from rescorer.evaluation.comparison.systems import Comparison
 from rescorer.evaluation.figures import gain_to_dict, interval_to_list
 from rescorer.evaluation.significance.gains import Significance
 from rescorer.evaluation.statistics.bootstrap import Gain, Interval
+from rescorer.evaluation.statistics.multiple_tests import correct_holm
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,13 @@ class Result:
     """Interval of 95 % of the error rate."""
     gain: Gain | None
     """Over the first pass; None for the first pass itself, and for the oracle, which knows the references."""
+    p_corrected: float = 1.0
+    """P-value of the gain, corrected for the number of rows (Holm)."""
+
+    @property
+    def has_p_value(self) -> bool:
+        """Whether the lists say how often chance alone would give such a gain."""
+        return self.gain is not None and self.gain.interval.is_finite
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to JSON data; rates in percent, intervals null if the lists say nothing about them."""
@@ -30,6 +38,7 @@ class Result:
             "held_out": self.row.held_out,
             "wer_interval": interval_to_list(self.interval),
             **(gain_to_dict(self.gain) if self.gain else NO_GAIN),
+            "p_value_corrected": float(f"{self.p_corrected:.3g}") if self.has_p_value else None,
         }
 
 
@@ -38,11 +47,11 @@ NO_GAIN = {"gain": None, "gain_interval": None, "p_value": None}
 
 def judge_rows(comparison: Comparison, significance: Significance) -> list[Result]:
     """Compute the interval of each row, and its gain over the first pass if it is a system."""
+    gains = [
+        None if row.kind in ("first pass", "oracle") else significance.gain(row) for row in comparison.rows
+    ]
+    corrected = iter(correct_holm([gain.p_value for gain in gains if gain]).tolist())
     return [
-        Result(
-            row,
-            significance.interval(row),
-            None if row.kind in ("first pass", "oracle") else significance.gain(row),
-        )
-        for row in comparison.rows
+        Result(row, significance.interval(row), gain, next(corrected) if gain else 1.0)
+        for row, gain in zip(comparison.rows, gains, strict=True)
     ]

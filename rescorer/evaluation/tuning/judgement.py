@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rescorer.evaluation.error_rate.report import to_percent
+from rescorer.evaluation.figures import explain_unknown
 from rescorer.evaluation.statistics.bootstrap import Gain, Interval, bootstrap, choose_units
 from rescorer.evaluation.statistics.power import units_needed
 
@@ -71,17 +72,22 @@ class Judgement:
                 f"these are {self.n_lists:,}"
             )
 
-    def explain(self) -> str:
-        """One sentence: why the weights are kept, or what they gain."""
+    def explain(self, force: bool = False) -> str:
+        """One sentence: why the weights are kept, or what they gain.
+
+        Args:
+            force: the tuned weights are written even if they are not better.
+        """
         gain, low = 100 * self.gain.gain, 100 * self.gain.lower_bound
         if self.is_better:
             return f"tuned weights gain {gain:.2f} points held out, at least {low:.2f} with 97.5 % confidence"
+        kept = "the start is not kept, because of --force" if force else "the start is kept"
         if not self.gain.units_changed:
-            return "the start is kept: held out, the tuned weights choose hypotheses with as many errors"
+            return f"{kept}: held out, the tuned weights choose hypotheses with as many errors"
         if gain <= 0:
-            return f"the start is kept: held out, the tuned weights lose {-gain:.2f} points"
-        bound = f"the lower bound is {low:.2f}" if np.isfinite(low) else "it comes from too few lists"
-        return f"the start is kept: the held-out gain of {gain:.2f} points may be chance, because {bound}"
+            return f"{kept}: held out, the tuned weights lose {-gain:.2f} points"
+        bound = f"the lower bound is {low:.2f}" if np.isfinite(low) else explain_unknown(self.gain, self.unit)
+        return f"{kept}: the held-out gain of {gain:.2f} points may be chance, because {bound}"
 
 
 def judge(

@@ -63,11 +63,15 @@ class TuningReport:
         figures = self.judgement.figures()
         return figures if tuned else {"start_wer": figures["start_wer"]}
 
-    def to_dict(self) -> dict[str, Any]:
-        """Convert to JSON data; rates in percent, intervals and p-value null if unknown."""
+    def to_dict(self, force: bool = False) -> dict[str, Any]:
+        """Convert to JSON data; rates in percent, intervals and p-value null if unknown.
+
+        Args:
+            force: as in ``decide``.
+        """
         return {
             "changed": self.judgement.is_better,
-            "reason": self.judgement.explain(),
+            "reason": self.judgement.explain(force),
             "start_wer": to_percent(self.judgement.start_rate),
             "held_out_wer": to_percent(self.judgement.rate),
             "held_out_wer_interval": interval_to_list(self.judgement.interval),

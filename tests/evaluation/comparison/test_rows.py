@@ -24,6 +24,7 @@ from rescorer.evaluation.significance.gains import Significance, find_best_basel
 from rescorer.evaluation.significance.results import judge_rows
 from rescorer.evaluation.significance.verdict import Verdict, find_verdicts
 from rescorer.evaluation.statistics.bootstrap import Gain, Interval
+from rescorer.evaluation.statistics.multiple_tests import correct_holm
 from rescorer.score_combination import WORDS
 from rescorer.text import Normaliser
 from rescorer.types import Hypothesis, NBestList, Weights
@@ -114,6 +115,15 @@ def test_merging_needs_the_scores_of_the_first_pass():
     assert "no row 'merged only': it needs the scores" in baselines.notes[0]
 
 
+def test_lists_without_equal_hypotheses_need_no_scores_for_merging():
+    lists = [replace(make_list(1, {"the cat sat": -1.0, "the mat": -2.0}), streams={})]
+    baselines = build_baselines(score(lists))
+    assert [row.name for row in baselines.rows] == ["first pass"]
+    assert baselines.notes == [
+        "the same choices as 'first pass': 'empty left out', 'merged only', 'merged, empty left out'"
+    ]
+
+
 def test_word_weight_only_keeps_the_score_of_the_recogniser():
     weights = replace(WEIGHTS, word=2.0, oov=-1.0)
     assert drop_models(weights) == Weights("word weight only", {"acoustic": 1.0}, {}, 2.0)
@@ -162,6 +172,16 @@ def test_gains_are_drawn_by_group_if_there_are_groups():
     assert Significance(compare_file(score(lists), "a"), draws=50).bootstrap.n_units == 4
     lists = [replace(nbest, group="only") for nbest in lists]
     assert Significance(compare_file(score(lists), "a"), draws=50).bootstrap.unit == "list"
+
+
+def test_p_values_are_corrected_for_the_number_of_rows():
+    scored = score([make_list(number, TRUNCATED) for number in range(8)], {"the cat sat": 5.0})
+    comparison = compare_systems(scored, {"ngram": WEIGHTS}, False)
+    judged = judge_rows(comparison, Significance(comparison, draws=200))
+    tested = [result for result in judged if result.gain]
+    expected = correct_holm([result.gain.p_value for result in tested if result.gain])
+    assert [result.p_corrected for result in tested] == expected.tolist()
+    assert judged[0].to_dict()["p_value_corrected"] is None
 
 
 def test_verdict_says_if_a_system_is_worse_or_cannot_be_judged():

@@ -93,7 +93,7 @@ def test_the_number_of_lists_that_would_show_a_gain():
     [
         ([0, 0, 0, 0], "choose hypotheses with as many errors"),
         ([1, 0, 0, 0], "lose 2.50 points"),
-        ([-1, 0, 0, 0], "it comes from too few lists"),
+        ([-1, 0, 0, 0], "may be chance, because too few lists differ for an interval or a test (2; at"),
         ([-1, -1, 1, 0], "may be chance, because the lower bound is"),
     ],
 )
@@ -101,7 +101,9 @@ def test_says_why_the_start_is_kept(changes, reason):
     start = np.full(8, 2)
     judgement = judge(start, start + np.tile(changes, 2), np.full(8, 10), [""] * 8)
     assert not judgement.is_better
+    assert judgement.explain().startswith("the start is kept: ")
     assert reason in judgement.explain()
+    assert judgement.explain(force=True).startswith("the start is not kept, because of --force: ")
 
 
 def test_the_most_cautious_of_equally_good_methods_is_chosen():

@@ -34,13 +34,14 @@ def print_evaluation(evaluation: Evaluation, by_group: bool) -> None:
 
 
 def statistics_cells(result: Result) -> Cells:
-    """The interval of a row, and its gain over the first pass with interval and p-value."""
+    """The interval of a row, and its gain over the first pass with interval and p-values."""
     gain = result.gain
     cells = {
         "interval": format_interval(result.interval),
         "gain": "-",
         "gain interval": "-",
         "p": "-",
+        "p corrected": "-",
     }
     if gain is None:
         return cells
@@ -49,6 +50,7 @@ def statistics_cells(result: Result) -> Cells:
         low, high = (format_signed(100 * end) for end in (gain.interval.low, gain.interval.high))
         cells["gain interval"] = f"{low} to {high}"
         cells["p"] = format_p(gain.p_value)
+        cells["p corrected"] = format_p(result.p_corrected)
     return cells
 
 
