@@ -15,7 +15,7 @@ from tools.photographs.chromium import Page, open_chromium
 
 SCREENS = (("light", 1280, False), ("dark", 1280, True), ("phone", 360, False))
 PICTURE_WIDTH, PICTURE_HEIGHT = 1180, 1330
-COLOURS = 64
+COLOURS = 128
 
 
 def main() -> None:
