@@ -95,7 +95,9 @@ def test_weights_at_0_have_curves_if_they_make_a_difference():
         if len(item.words) == 3
     ]
     start = replace(WEIGHTS, lm={"ngram": 0.0, "mixture": 0.0})
-    folds = [replace(start, lm={"ngram": 0.0, "mixture": 0.3}, empty=-5.0, oov=value) for value in (0.0, -1.0)]
+    folds = [
+        replace(start, lm={"ngram": 0.0, "mixture": 0.3}, empty=-5.0, oov=value) for value in (0.0, -1.0)
+    ]
     problem = make_problem(scored, start)
     curves = {curve.weight: curve for curve in describe_curves(problem, folds)}
     assert list(curves) == ["ngram", "lm:ngram", "lm:mixture", "word", "oov", "empty"]
