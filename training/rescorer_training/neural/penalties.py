@@ -25,7 +25,7 @@ def penalise_activations(hidden: Tensor, is_word: Tensor, options: TrainingOptio
     Per word, α times the mean square of the context vector plus β times the mean square of its change since
     the word before; after Merity et al. (2017), "Revisiting Activation Regularization for Language RNNs".
     There, the changes are those before dropout. With locked dropout, one mask applies to a whole sequence, so
-    that the changes are the same but for the dropped values.
+    that dropout changes nothing from word to word.
 
     Args:
         hidden: (B, T, D) context vectors after dropout.
