@@ -21,6 +21,7 @@ from rescorer.lm.mixture import mix_scores
 from rescorer.profiling import Phase, phase
 from rescorer.ranking import Ranking, find_empty, ranking
 from rescorer.reranking.reranker import Reranker
+from rescorer.reranking.word_encoder import WordEncoder
 from rescorer.score_combination import EMPTY, MIXTURE, OOV, WORDS, totals
 from rescorer.trie import HypothesisTrie, Words
 from rescorer.types import (
@@ -33,6 +34,8 @@ from rescorer.types import (
     find_wrong_hypothesis,
 )
 
+ENCODING_OF = "encoding/"
+"""What the name of an encoding of words begins with among sums; no model's name contains a slash."""
 MAX_WORDS = 100_000
 """Maximum number of words in a hypothesis or context; no real sentence is longer."""
 
@@ -121,6 +124,11 @@ class ListRanker:
         names = [name for name, weight in weights.rerankers.items() if weight]
         return [self.bundle.rerankers[name] for name in names if name in self.bundle.rerankers]
 
+    def used_encoders(self, weights: Weights) -> dict[str, WordEncoder]:
+        """The encoders of words that the rerankers with a weight need, by the name of the reranker."""
+        used = self.used_rerankers(weights)
+        return {reranker.name: reranker.encoder for reranker in used if reranker.encoder is not None}
+
     def normalise_texts(self, texts: Sequence[str]) -> tuple[Words, ...]:
         """Return the canonical words of each text; equal texts are normalised once and share their words."""
         words = {text: self._normalise(text) for text in dict.fromkeys(texts)}
@@ -143,12 +151,14 @@ class ListRanker:
 
         Returns:
             Arrays of (H,) float64 by name: one per model, one for the mixture, and the number of unknown
-            words.
+            words. With encodings of words, (H, K) float64 for each, named ``encoding/RERANKER``.
         """
         sums = {name: trie.sum_paths(part.log_probs, partial) for name, part in scores.items()}
         sums[MIXTURE] = trie.sum_paths(mix_scores(scores, weights.mixture), partial)
         # Every model knows </s>, so the sum over the path counts only unknown words.
         sums[OOV] = trie.sum_paths(scores[self.bundle.ngram].unknown)
+        for part in scores.values():
+            sums |= {f"{ENCODING_OF}{name}": values for name, values in part.encodings.items()}
         return sums
 
     def rank(
@@ -175,7 +185,9 @@ class ListRanker:
         components = components_of(prepared, sums)
         for reranker in self.used_rerankers(weights):
             try:
-                components[reranker.component] = reranker.score(components, prepared.words, prepared.context)
+                components[reranker.component] = reranker.score(
+                    components, prepared.words, prepared.context, sums.get(f"{ENCODING_OF}{reranker.name}")
+                )
             except LimitExceeded as error:
                 raise InvalidList(error.message, list_id=prepared.nbest.id, field=error.field) from None
         total = totals(components, weights)
@@ -245,8 +257,9 @@ def components_of(prepared: PreparedList, sums: Mapping[str, np.ndarray]) -> dic
     """Collect the components of a list's totals by name: streams, model sums and words, (H,) float64 each."""
     streams = prepared.nbest.streams.items()
     components = {name: np.array(values, dtype=np.float64) for name, values in streams}
+    components |= {name: values for name, values in sums.items() if not name.startswith(ENCODING_OF)}
     n_words = np.array([len(words) for words in prepared.words], dtype=np.float64)
-    return {**components, **sums, WORDS: n_words}
+    return {**components, WORDS: n_words}
 
 
 def check_lengths(list_id: str, words: Sequence[Words], context: Words) -> None:

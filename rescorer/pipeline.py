@@ -21,9 +21,10 @@ from rescorer.lm.base import EdgeScores, LanguageModel
 from rescorer.lm.mixture import mix_scores
 from rescorer.model_loading import load_bundle_models
 from rescorer.profiling import Phase, phase
+from rescorer.reranking.word_encoder import WordEncoder
 from rescorer.score_combination import MIXTURE, OOV
 from rescorer.trie import HypothesisTrie, Words, build_trie
-from rescorer.trie_scorer import TrieScorer
+from rescorer.trie_scorer import Encoders, TrieScorer, find_encoders
 from rescorer.types import DecisionRule, NBestList, RescoredList, TextScore, Weights
 
 MAX_BATCH_WORDS = 65_536
@@ -43,7 +44,7 @@ class Rescorer:
         self, bundle: Bundle, models: Mapping[str, LanguageModel], max_batch_words: int = MAX_BATCH_WORDS
     ) -> None:
         self.ranker = ListRanker(bundle)
-        self.scorer = TrieScorer(models, bundle.label)
+        self.scorer = TrieScorer(models, bundle.label, find_encoders(bundle))
         self.max_batch_words = max_batch_words
 
     @classmethod
@@ -193,25 +194,48 @@ class Rescorer:
                 log_probs[row, rows] = trie.sum_paths(mix_scores(scores, mixture), partial[rows])
         return log_probs
 
+    def encode(self, lists: Sequence[NBestList], encoder: WordEncoder) -> list[np.ndarray]:
+        """Encode the words of every hypothesis, as for rerankers; not centred.
+
+        Returns:
+            (H, K) float64 for each list.
+
+        Raises:
+            ConfigError: the encoder's model has no context vectors of the length that it projects.
+            InvalidList: a list cannot be scored.
+        """
+        prepared = [self.ranker.prepare(nbest, Weights()) for nbest in lists]
+        words = [hypothesis for item in prepared for hypothesis in item.words]
+        contexts = [item.context for item in prepared for _ in item.words]
+        encodings = np.zeros((len(words), encoder.projection.shape[1]))
+        for indices, _, scores in self._score_batches(words, contexts, [encoder.model], {"": encoder}):
+            encodings[np.array(indices)] = scores[encoder.model].encodings[""]
+        return np.split(encodings, np.cumsum([len(item.words) for item in prepared])[:-1])
+
     def _sentence_sums(self, lists: Sequence[PreparedList], weights: Weights) -> dict[str, np.ndarray]:
         """Return ``ListRanker.sentence_sums`` of all hypotheses of some lists, in input order."""
         words = [hypothesis for prepared in lists for hypothesis in prepared.words]
         contexts = [prepared.context for prepared in lists for _ in prepared.words]
         partial = np.array([h.partial for prepared in lists for h in prepared.nbest.hypotheses], dtype=bool)
         sums = {name: np.zeros(len(words)) for name in (*self.models, MIXTURE, OOV)}
-        for indices, trie, scores in self._score_batches(words, contexts):
+        encoders = self.ranker.used_encoders(weights)
+        for indices, trie, scores in self._score_batches(words, contexts, encoders=encoders):
             rows = np.array(indices)
             with phase(Phase.RANK):
                 batch_sums = self.ranker.sentence_sums(trie, scores, weights, partial[rows])
                 for name, values in batch_sums.items():
-                    sums[name][rows] = values
+                    sums.setdefault(name, np.zeros((len(words), *values.shape[1:])))[rows] = values
         return sums
 
     def _score_batches(
-        self, words: Sequence[Words], contexts: Sequence[Words]
+        self,
+        words: Sequence[Words],
+        contexts: Sequence[Words],
+        only: Sequence[str] = (),
+        encoders: Encoders | None = None,
     ) -> Iterator[tuple[Sequence[int], HypothesisTrie, dict[str, EdgeScores]]]:
         """Score hypotheses in batches; yield the hypothesis indices, trie and edge scores of each batch."""
         for plan in plan_batches(words, contexts, self.max_batch_words):
             with phase(Phase.TRIE):
                 trie = build_trie([words[i] for i in plan.indices], [contexts[i] for i in plan.indices])
-            yield plan.indices, trie, self.scorer.score(trie)
+            yield plan.indices, trie, self.scorer.score(trie, only, encoders)

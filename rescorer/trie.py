@@ -93,6 +93,24 @@ class HypothesisTrie:
             end_values if partial is None else np.where(partial, 0.0, end_values)
         )
 
+    def mean_paths(self, node_values: np.ndarray) -> np.ndarray:
+        """Average node values along the path of each hypothesis, from its root to the node where it ends.
+
+        Args:
+            node_values: (N, K) values.
+
+        Returns:
+            (H, K) float64.
+        """
+        sums = node_values.astype(np.float64)
+        n_nodes = np.ones(self.n_nodes)
+        for level in self.levels():
+            parent = self.parent[level]
+            sums[level] += sums[parent]
+            n_nodes[level] += n_nodes[parent]
+        means: np.ndarray = sums[self.hypothesis_node] / n_nodes[self.hypothesis_node, None]
+        return means
+
     def path_edges(self, hypothesis: int) -> np.ndarray:
         """Edges of one hypothesis from its first word to ``</s>``, (n_words + 1,)."""
         node = int(self.hypothesis_node[hypothesis])

@@ -90,6 +90,15 @@ def reranker_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def transformer_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of the tiny bundle with the reranker ``transformer`` and weights of the same name."""
+    from tests.support.tiny_models import write_bundle
+    from tests.support.tiny_rerankers import add_tiny_transformer
+
+    return add_tiny_transformer(write_bundle(tmp_path_factory.mktemp("transformers")))
+
+
+@pytest.fixture(scope="module")
 def library(bundle: Path) -> Rescorer:
     """A ``Rescorer`` with the tiny bundle."""
     from rescorer.pipeline import Rescorer

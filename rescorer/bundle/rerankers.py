@@ -10,8 +10,10 @@ from typing import Any
 from rescorer.bundle.manifest import MAX_MODELS, check_label, first_ngram, list_model_files
 from rescorer.bundle.weights import check_weights, shorten_message
 from rescorer.errors import BundleError, ConfigError, did_you_mean, quote
+from rescorer.lm.files.network_files import read_config
 from rescorer.reranking.files import CONFIG_FILE, read_reranker
 from rescorer.reranking.reranker import Reranker
+from rescorer.reranking.word_encoder import WordEncoder
 from rescorer.safe_input.files import SealedFolder
 from rescorer.score_combination import EMPTY, MIXTURE, OOV, RERANKER, WORDS
 
@@ -36,6 +38,8 @@ def read_rerankers(files: SealedFolder, manifest: Mapping[str, Any]) -> dict[str
         place = str(files.path / RERANKERS / name / CONFIG_FILE)
         _check_base(place, reranker, list(manifest["models"]))
         _check_models(place, reranker, manifest)
+        if reranker.encoder is not None:
+            _check_encoder(place, reranker.encoder, files, manifest["models"])
         rerankers[name] = reranker
     return rerankers
 
@@ -95,3 +99,21 @@ def _check_models(place: str, reranker: Reranker, manifest: Mapping[str, Any]) -
     for name in hash_used_models(reranker, manifest):
         if name not in reranker.models:
             raise BundleError(f"{place}: 'models' does not have {quote(name)}, whose scores it uses")
+
+
+def _check_encoder(
+    place: str, encoder: WordEncoder, files: SealedFolder, models: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """Check that the model by which words are encoded is a network with vectors of the projected length."""
+    networks = {name: entry["path"] for name, entry in models.items() if entry["kind"] == "neural"}
+    if encoder.model not in networks:
+        raise BundleError(
+            f"{place}: encodes words by {quote(encoder.model)}; expected a network of the bundle: "
+            f"{', '.join(networks) or 'it has none'}"
+        )
+    size = read_config(files.subfolder(networks[encoder.model].rstrip("/"))).embedding_size
+    if len(encoder.projection) != size:
+        raise BundleError(
+            f"{place}: projects context vectors of length {len(encoder.projection)}, but those of the model "
+            f"{quote(encoder.model)} have the length {size}"
+        )

@@ -8,12 +8,14 @@ the files of the models, device and precision. A file that cannot be used is com
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,13 +24,16 @@ from rescorer.lm.base import EdgeScores, LanguageModel
 from rescorer.model_loading import load_bundle_models
 from rescorer.pipeline import Rescorer
 from rescorer.trie import HypothesisTrie
-from rescorer.trie_scorer import TrieScorer
+from rescorer.trie_scorer import Encoders, TrieScorer, find_encoders
 
 SCHEMA = 1
 MAX_HEADER_BYTES = 1 << 16
 MAX_CACHE_BYTES = 4 << 30
 """Size of the folder above which its oldest files are deleted."""
 SUFFIX = ".safetensors"
+
+Arrays = Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]
+"""Type and shape of arrays by name."""
 
 
 def find_cache_folder() -> Path:
@@ -92,34 +97,39 @@ class CachingTrieScorer(TrieScorer):
         folder: Path,
         on_note: Callable[[str], None],
     ) -> None:
-        super().__init__(models, bundle.label)
+        super().__init__(models, bundle.label, find_encoders(bundle))
         self._folder, self._on_note = folder, on_note
         self._identity = hashlib.sha256(_describe_models(bundle, device).encode()).digest()
         self._can_write = True
 
-    def score(self, trie: HypothesisTrie, only: Sequence[str] = ()) -> dict[str, EdgeScores]:
-        names = list(only or self.models)
-        path = self._folder / f"{self._hash(trie, names)}{SUFFIX}"
-        scores = self._read(path, names, trie.n_edges)
+    def score(
+        self, trie: HypothesisTrie, only: Sequence[str] = (), encoders: Encoders | None = None
+    ) -> dict[str, EdgeScores]:
+        names, encoders = list(only or self.models), encoders or {}
+        path = self._folder / f"{self._hash(trie, names, encoders)}{SUFFIX}"
+        scores = self._read(path, names, describe_arrays(names, trie, encoders))
         if scores is None:
-            scores = super().score(trie, only)
+            scores = super().score(trie, only, encoders)
             self._write(path, scores)
         return scores
 
-    def _hash(self, trie: HypothesisTrie, names: Sequence[str]) -> str:
+    def _hash(self, trie: HypothesisTrie, names: Sequence[str], encoders: Encoders) -> str:
         digest = hashlib.sha256(self._identity)
         for text in (*names, "", *trie.words):
             digest.update(f"{len(text)} {text}".encode())
-        arrays = (trie.parent, trie.node_word, trie.end_nodes, *trie.contexts)
+        arrays = [trie.parent, trie.node_word, trie.end_nodes, *trie.contexts]
+        if encoders:  # scores without encodings keep their names
+            digest.update(repr([(name, encoder.model) for name, encoder in encoders.items()]).encode())
+            arrays += [trie.hypothesis_node, *(encoder.projection for encoder in encoders.values())]
         for values in arrays:
             digest.update(f"{values.dtype} {values.shape}".encode() + values.tobytes())
         return digest.hexdigest()
 
-    def _read(self, path: Path, names: Sequence[str], n_edges: int) -> dict[str, EdgeScores] | None:
+    def _read(self, path: Path, names: Sequence[str], arrays: Arrays) -> dict[str, EdgeScores] | None:
         from safetensors import SafetensorError
         from safetensors.numpy import load
 
-        size = len(names) * n_edges * 9  # a score of 8 bytes and a flag of 1 byte per edge
+        size = sum(dtype.itemsize * math.prod(shape) for dtype, shape in arrays.values())
         try:
             with open(path, "rb", opener=_open_without_blocking) as stream:
                 status = os.fstat(stream.fileno())
@@ -128,7 +138,9 @@ class CachingTrieScorer(TrieScorer):
                 tensors = load(stream.read(size + MAX_HEADER_BYTES))
             with suppress(OSError):  # the cache may be shared and read-only
                 os.utime(path)  # recently used files are deleted last
-            return {name: _check(tensors, name, n_edges) for name in names}
+            for key, (dtype, shape) in arrays.items():
+                check_array(key, tensors[key], dtype, shape)
+            return {name: unpack_scores(tensors, name) for name in names}
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError, KeyError, SafetensorError) as error:
@@ -143,6 +155,11 @@ class CachingTrieScorer(TrieScorer):
             return
         tensors = {f"log_probs/{name}": part.log_probs for name, part in scores.items()}
         tensors |= {f"unknown/{name}": part.unknown for name, part in scores.items()}
+        tensors |= {
+            f"encoding/{name}/{key}": values
+            for name, part in scores.items()
+            for key, values in part.encodings.items()
+        }
         partial = path.with_suffix(f".{os.getpid()}.partial")
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -176,14 +193,32 @@ def _describe_models(bundle: Bundle, device: str) -> str:
     return f"{SCHEMA} {device} {sorted(bundle.manifest['models'].items())} {sorted(hashes.items())}"
 
 
-def _check(tensors: Mapping[str, np.ndarray], name: str, n_edges: int) -> EdgeScores:
-    log_probs, unknown = tensors[f"log_probs/{name}"], tensors[f"unknown/{name}"]
-    for values, kind in ((log_probs, np.float64), (unknown, np.bool_)):
-        if values.shape != (n_edges,) or values.dtype != kind:
-            raise ValueError(f"{name}: {values.dtype} {values.shape}; expected {n_edges} values")
-    if not np.isfinite(log_probs).all():
-        raise ValueError(f"{name}: a score is not finite")
-    return EdgeScores(log_probs, unknown)
+def describe_arrays(names: Sequence[str], trie: HypothesisTrie, encoders: Encoders) -> Arrays:
+    """Type and shape of every array of a file, by name; no name of a model contains a slash."""
+    arrays: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {}
+    for name in names:
+        arrays[f"log_probs/{name}"] = np.dtype(np.float64), (trie.n_edges,)
+        arrays[f"unknown/{name}"] = np.dtype(np.bool_), (trie.n_edges,)
+    for key, encoder in encoders.items():
+        if encoder.model in names:
+            shape = len(trie.hypothesis_node), encoder.projection.shape[1]
+            arrays[f"encoding/{encoder.model}/{key}"] = np.dtype(np.float64), shape
+    return arrays
+
+
+def check_array(name: str, values: np.ndarray, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    """Raise ValueError unless an array has a type and a shape, and only finite values."""
+    if values.dtype != dtype or values.shape != shape:
+        raise ValueError(f"{name}: {values.dtype} {values.shape}; expected {dtype} {shape}")
+    if not np.isfinite(values).all():
+        raise ValueError(f"{name}: a value is not finite")
+
+
+def unpack_scores(tensors: Mapping[str, np.ndarray], name: str) -> EdgeScores:
+    """The scores of a model among the arrays of a file."""
+    prefix = f"encoding/{name}/"
+    encodings = {key.removeprefix(prefix): tensors[key] for key in tensors if key.startswith(prefix)}
+    return EdgeScores(tensors[f"log_probs/{name}"], tensors[f"unknown/{name}"], encodings)
 
 
 def _open_without_blocking(path: str, flags: int) -> int:

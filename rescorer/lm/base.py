@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -19,6 +19,9 @@ class EdgeScores:
     """(E,) float64, ln P(word | path from the root)."""
     unknown: np.ndarray
     """(E,) bool, True if the word of the edge is not in the model's vocabulary."""
+    encodings: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """(H, K) float64, encodings of the words of each hypothesis, by the name of the projection; see
+    ``VectorModel``."""
 
 
 class LanguageModel(Protocol):
@@ -42,3 +45,21 @@ class LanguageModel(Protocol):
 
     def vocabulary(self) -> frozenset[str]:
         """Words that the model knows, without ``<s>``, ``</s>`` and ``<unk>``."""
+
+
+@runtime_checkable
+class VectorModel(LanguageModel, Protocol):
+    """A language model that predicts words from context vectors, by which it can encode hypotheses."""
+
+    vector_size: int
+    """D, length of a context vector."""
+
+    def score(self, trie: HypothesisTrie, projections: Mapping[str, np.ndarray] | None = None) -> EdgeScores:
+        """Score every edge, and encode the words of every hypothesis.
+
+        An encoding is the mean of the vectors from which the words of the hypothesis and ``</s>`` are
+        predicted, times a projection.
+
+        Args:
+            projections: (D, K) float64 by name.
+        """

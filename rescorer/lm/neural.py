@@ -21,6 +21,9 @@ from rescorer.profiling import Phase, phase
 from rescorer.trie import HypothesisTrie
 from rescorer.vocabulary import SPECIAL_TOKENS, Vocabulary
 
+PROJECTED_ROWS = 8192
+"""Number of context vectors that are converted to float64 at a time."""
+
 
 class NeuralLanguageModel:
     """A trained network as a language model.
@@ -89,9 +92,14 @@ class NeuralLanguageModel:
             return 0.0
         return self._log_shares.get(word, self._default_log_share)
 
+    @property
+    def vector_size(self) -> int:
+        """See ``VectorModel``."""
+        return self.model.network.output_size
+
     @torch.inference_mode()
-    def score(self, trie: HypothesisTrie) -> EdgeScores:
-        """See ``LanguageModel``."""
+    def score(self, trie: HypothesisTrie, projections: Mapping[str, np.ndarray] | None = None) -> EdgeScores:
+        """See ``VectorModel``."""
         with phase(Phase.TEXT):
             ids = np.append(self.words.encode(trie.words), self.words.end)
             unknown = np.array([not self.words.is_known(word) for word in trie.words] + [False])
@@ -102,7 +110,17 @@ class NeuralLanguageModel:
             rows, words = row_of_node[trie.edge_parent], ids[trie.edge_word]
             log_probs = self.model.output.log_probs(vectors, self._to_device(rows), self._to_device(words))
             values = log_probs.double().cpu().numpy() + log_shares[trie.edge_word]
-        return EdgeScores(values, unknown[trie.edge_word])
+            encodings = {
+                name: trie.mean_paths(self._project(vectors, projection)[row_of_node])
+                for name, projection in (projections or {}).items()
+            }
+        return EdgeScores(values, unknown[trie.edge_word], encodings)
+
+    def _project(self, vectors: Tensor, projection: np.ndarray) -> np.ndarray:
+        """Multiply context vectors (U, D) by a projection in float64, some rows at a time: (U, K)."""
+        matrix = torch.from_numpy(projection).to(self.device)
+        parts = [part.double() @ matrix for part in vectors.split(PROJECTED_ROWS)]
+        return torch.cat(parts).cpu().numpy()
 
     def _to_device(self, array: np.ndarray) -> Tensor:
         """Copy to the device without waiting for the transfer, which needs pinned memory for a GPU."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from rescorer.lm.base import LanguageModel
 from rescorer.lm.neural import NeuralLanguageModel
@@ -28,6 +29,15 @@ def reference_log_probs(model: LanguageModel, words: Words, context: Words = ())
     if isinstance(model, NeuralLanguageModel):
         return _neural_log_probs(model, words, context)
     raise TypeError(f"no reference scorer for {type(model).__name__}")
+
+
+def reference_encoding(
+    model: NeuralLanguageModel, words: Words, context: Words, projection: np.ndarray
+) -> np.ndarray:
+    """Mean of the context vectors of each word and of ``</s>``, times a projection (D, K): (K,) float64."""
+    vectors = _context_vectors(model, words, context)[len(context) :].numpy()
+    mean: np.ndarray = vectors.mean(axis=0) @ projection
+    return mean
 
 
 def reference_mixture(
@@ -49,11 +59,18 @@ def _ngram_log_probs(model: NgramModel, words: Words, context: Words) -> np.ndar
 def _neural_log_probs(model: NeuralLanguageModel, words: Words, context: Words) -> np.ndarray:
     network = copy.deepcopy(model.model).cpu().double()
     ids = [*model.words.encode((*context, *words)), model.words.end]
-    inputs = torch.tensor([[model.start_word, *ids[:-1]]])  # (1, T)
     with torch.no_grad():
-        distribution = network.output.distribution(network.network(inputs)[0][0])  # (T, V)
+        distribution = network.output.distribution(_context_vectors(model, words, context))  # (T, V)
     log_probs = np.array([float(distribution[t, i]) for t, i in enumerate(ids)])
     return log_probs[len(context) :] + _log_shares(model, words)
+
+
+def _context_vectors(model: NeuralLanguageModel, words: Words, context: Words) -> Tensor:
+    """The vectors from which the words of a context and of a text, and ``</s>``, are predicted, (T, D)."""
+    network = copy.deepcopy(model.model).cpu().double()
+    ids = model.words.encode((*context, *words))
+    with torch.no_grad():
+        return network.network(torch.tensor([[model.start_word, *ids]]))[0][0]
 
 
 def _log_shares(model: NgramModel | NeuralLanguageModel, words: Words) -> np.ndarray:

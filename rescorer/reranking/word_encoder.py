@@ -14,11 +14,11 @@ import numpy as np
 from rescorer.errors import ConfigError, quote
 
 MAX_ENCODING_SIZE = 32
+"""Largest K of a reranker."""
 MAX_VECTOR_SIZE = 16_384
 """Longest context vector, as in the configuration of networks."""
 ENCODING = "encoding:"
-"""What the names of encodings begin with: the name of a reranker follows in a server's messages, and that
-of the language model in explanations."""
+"""What the name of an encoding begins with in explanations; that of the language model follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +36,10 @@ class WordEncoder:
 
     def __post_init__(self) -> None:
         shape = self.projection.shape
-        if len(shape) != 2 or not 0 < shape[0] <= MAX_VECTOR_SIZE or not 0 < shape[1] <= MAX_ENCODING_SIZE:
+        if len(shape) != 2 or not 0 < shape[0] <= MAX_VECTOR_SIZE or not shape[1]:
             raise ConfigError(
                 f"the projection of the context vectors of {quote(self.model)} has the shape {shape}; "
-                f"expected up to {MAX_VECTOR_SIZE:,} rows and 1 to {MAX_ENCODING_SIZE} columns"
+                f"expected 1 to {MAX_VECTOR_SIZE:,} rows, and columns"
             )
         if not np.isfinite(self.projection).all():
             raise ConfigError(

@@ -11,6 +11,7 @@ import pytest
 from rescorer.evaluation import score_cache
 from rescorer.evaluation.score_cache import delete_oldest, load_cached_rescorer
 from rescorer.pipeline import Rescorer
+from rescorer.reranking.word_encoder import WordEncoder
 from rescorer.types import Hypothesis, NBestList, Weights
 
 TEXTS = ("the cat sat", "the mat", "", "a zebra sat on the mat")
@@ -50,6 +51,23 @@ def test_cached_scores_are_those_of_the_models(load, library, tmp_path, monkeypa
         one_by_one = [h.components["mixture"] for ranked in hypotheses for h in ranked]
         assert row == pytest.approx(np.array(one_by_one), abs=1e-9)
     assert notes == []
+
+
+def test_cached_encodings_are_those_of_the_models(transformer_bundle, load, tmp_path, monkeypatch):
+    library = Rescorer.load(transformer_bundle)
+    weights = library.bundle.weights["transformer"]
+    encoder = WordEncoder("neural", np.eye(6))
+    expected = library.rescore(LISTS, weights), library.encode(LISTS, encoder)
+    assert [values.shape for values in expected[1]] == [(4, 6), (3, 6)]
+    for is_cached in (False, True):
+        if is_cached:
+            forbid_models(monkeypatch)
+        rescorer, notes = load(transformer_bundle)
+        assert rescorer.rescore(LISTS, weights) == expected[0]
+        for found, values in zip(rescorer.encode(LISTS, encoder), expected[1], strict=True):
+            np.testing.assert_array_equal(found, values)
+        assert notes == []
+    assert len(list((tmp_path / "cache").iterdir())) == 2
 
 
 def test_other_words_models_and_contexts_have_other_files(load, ngram_bundle, tmp_path):

@@ -13,9 +13,16 @@ from rescorer import ConfigError, Hypothesis, InvalidList, NBestList, Rescorer, 
 from rescorer.bundle import hash_used_models, read_bundle, seal
 from rescorer.errors import BundleError
 from rescorer.evaluation.components import collect_components
+from rescorer.reranking.word_encoder import WordEncoder
 from rescorer_training.recipe.bundle_export import BundleParts, make_bundle
 from tests.support.tiny_models import write_bundle
-from tests.support.tiny_rerankers import add_reranker, add_tiny_rerankers, random_reranker, weights_of
+from tests.support.tiny_rerankers import (
+    add_reranker,
+    add_tiny_rerankers,
+    random_reranker,
+    random_transformer_reranker,
+    weights_of,
+)
 
 TEXTS = ("the cat sat", "the cat sat on", "a cat sad", "", "the the cat cat")
 LISTS = [
@@ -123,6 +130,31 @@ def test_refuses_a_reranker_that_was_trained_with_other_models(copy):
         edit_config(copy, "mlp", models=models)
         with pytest.raises(BundleError, match=message):
             read_bundle(copy)
+
+
+def test_refuses_encoders_that_the_bundle_does_not_have(transformer_bundle, tmp_path):
+    folder = tmp_path / "tiny" / "1"
+    shutil.copytree(transformer_bundle, folder)
+    config = json.loads((folder / "reranker" / "transformer" / "config.json").read_text())
+    assert list(config["models"]) == ["ngram", "neural"]
+    encoder = config["encoder"]
+    edit_config(folder, "transformer", models={"ngram": config["models"]["ngram"]})
+    with pytest.raises(BundleError, match="'models' does not have 'neural'"):
+        read_bundle(folder)
+    for name in ("ngram", "lstm", "mixture"):
+        edit_config(folder, "transformer", models=config["models"], encoder=encoder | {"model": name})
+        message = f"encodes words by '{name}'; expected a network of the bundle: neural"
+        with pytest.raises(BundleError, match=message):
+            read_bundle(folder)
+
+
+def test_refuses_projections_of_vectors_of_another_length(tmp_path):
+    folder = write_bundle(tmp_path)
+    encoder = WordEncoder("neural", np.ones((7, 2)))
+    reranker = random_transformer_reranker("mine", Weights(lm={}), encoder, ("words",))
+    add_reranker(folder, reranker)
+    with pytest.raises(BundleError, match="of length 7, but those of the model 'neural' have the length 6"):
+        read_bundle(folder)
 
 
 def test_refuses_base_weights_that_do_not_fit_the_bundle(copy):

@@ -16,7 +16,7 @@ from rescorer.service.preflight import load_settings
 from rescorer.service.server import Server
 from rescorer.service.workers.model_host import WARM_UP
 from rescorer.trie import HypothesisTrie
-from rescorer.trie_scorer import TrieScorer
+from rescorer.trie_scorer import Encoders, TrieScorer
 
 
 class ControlledScorer(TrieScorer):
@@ -38,7 +38,9 @@ class ControlledScorer(TrieScorer):
         self.entered = threading.Event()
         """Set when scoring begins, before waiting for ``gate``."""
 
-    def score(self, trie: HypothesisTrie, only: Sequence[str] = ()) -> dict[str, EdgeScores]:
+    def score(
+        self, trie: HypothesisTrie, only: Sequence[str] = (), encoders: Encoders | None = None
+    ) -> dict[str, EdgeScores]:
         if self.broken:
             raise RuntimeError("the device is broken")
         self.calls += 1
@@ -49,7 +51,7 @@ class ControlledScorer(TrieScorer):
                 raise self.error
             if self.poison in trie.words:
                 raise RuntimeError("poisoned")
-        return super().score(trie, only)
+        return super().score(trie, only, encoders)
 
 
 class RunningServer:

@@ -85,6 +85,15 @@ def add_reranker(folder: Path, reranker: Reranker, *, sealed: bool = True) -> No
         seal(folder)
 
 
+def add_tiny_transformer(folder: Path) -> Path:
+    """Add the reranker ``transformer``, which encodes words by the model ``neural``, to a bundle."""
+    mixture = read_bundle(folder).weights["default"].mixture
+    base = Weights("base", {"acoustic": 1.0}, {MIXTURE: 1.0}, 0.5, mixture=mixture)
+    encoder = WordEncoder("neural", np.random.default_rng(2).normal(size=(6, 4)))
+    add_reranker(folder, random_transformer_reranker("transformer", base, encoder))
+    return folder
+
+
 def add_tiny_rerankers(folder: Path) -> Path:
     """Add the rerankers ``linear`` and ``mlp`` to a bundle."""
     mixture = read_bundle(folder).weights["default"].mixture

@@ -32,7 +32,7 @@ from rescorer.trie import HypothesisTrie, build_trie
 SIZES = ((1, 300), (10, 60))
 """Pairs of lists per batch and round trips per block."""
 OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
-REQUEST = {"do": "score", "label": "m/1", "only": []}
+REQUEST = {"do": "score", "label": "m/1", "only": [], "encode": []}
 RoundTrip = Callable[[HypothesisTrie], Awaitable[object]]
 
 

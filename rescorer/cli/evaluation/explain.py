@@ -18,7 +18,7 @@ from rescorer.cli.options.weights import FirstPassOption, WeightOptions, check_s
 from rescorer.cli.output import SOME_REJECTED, Rejections
 from rescorer.cli.render.evaluation.explanation import print_changes, print_explanation
 from rescorer.errors import FormatError, did_you_mean
-from rescorer.evaluation.comparison.explanation import Explanation, explain_list, sort_by_change
+from rescorer.evaluation.comparison.explanation import Explanation, encode_words, explain_list, sort_by_change
 from rescorer.evaluation.comparison.scored_lists import score_lists
 from rescorer.evaluation.error_analysis.aligned_text import Aligner
 from rescorer.pipeline import Rescorer
@@ -73,8 +73,10 @@ def explain(
         for error in errors:
             rejected.add(error)
         rerankers = rescorer.ranker.used_rerankers(weights)
+        encodings = encode_words(rescorer, [item.nbest for item in scored], rerankers)
         explanations += (
-            explain_list(item, weights, rerankers, has_reference=has_reference) for item in scored
+            explain_list(item, weights, rerankers, encoded, has_reference=has_reference)
+            for item, encoded in zip(scored, encodings, strict=True)
         )
     rejected.report()
     if not explanations:

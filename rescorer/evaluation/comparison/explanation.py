@@ -10,10 +10,11 @@ import numpy as np
 
 from rescorer.evaluation.comparison.rankings import order_by_decision
 from rescorer.evaluation.comparison.scored_lists import ScoredList
+from rescorer.pipeline import Rescorer
 from rescorer.reranking.reranker import Reranker
 from rescorer.score_combination import get_component, totals, weights_by_component
 from rescorer.trie import Words
-from rescorer.types import Weights
+from rescorer.types import NBestList, Weights
 
 MERGED = "merged"
 """Name of what other hypotheses with the same words add to a total."""
@@ -28,7 +29,7 @@ class FeaturePart:
     """A feature of a hypothesis, and what it adds to the total."""
 
     value: float | None
-    """In the unit of the feature; None for ``INTERACTION``."""
+    """In the unit of the feature; None for ``INTERACTION`` and encodings of words."""
     term: float
     """What the total would lose if the feature were as on average in the list, in the total's units."""
 
@@ -117,13 +118,19 @@ class Explanation:
 
 
 def explain_list(
-    scored: ScoredList, weights: Weights, rerankers: Sequence[Reranker] = (), *, has_reference: bool = True
+    scored: ScoredList,
+    weights: Weights,
+    rerankers: Sequence[Reranker] = (),
+    encodings: Mapping[str, np.ndarray] | None = None,
+    *,
+    has_reference: bool = True,
 ) -> Explanation:
     """Explain the ranking of a list.
 
     Args:
         weights: weights and decision rule that rank it.
         rerankers: those that the weights name.
+        encodings: result of ``encode_words`` for the list; None if no reranker encodes words.
         has_reference: whether the errors of the list mean something.
 
     Raises:
@@ -134,7 +141,10 @@ def explain_list(
     errors = [counts.errors for counts in scored.evaluated.hypotheses]
     ranks = {position: rank for rank, position in enumerate(order, 1)}
     by_weight = {name: weight for name, weight in weights_by_component(weights).items() if weight}
-    features = [_find_features(scored, reranker, weights) for reranker in rerankers]
+    encodings = encodings or {}
+    features = [
+        _find_features(scored, reranker, weights, encodings.get(reranker.name)) for reranker in rerankers
+    ]
 
     def candidate(position: int) -> Candidate:
         components = {name: float(get_component(scored.components, name)[position]) for name in by_weight}
@@ -169,15 +179,32 @@ def explain_list(
     )
 
 
-def _find_features(scored: ScoredList, reranker: Reranker, weights: Weights) -> list[dict[str, FeaturePart]]:
+def encode_words(
+    rescorer: Rescorer, lists: Sequence[NBestList], rerankers: Sequence[Reranker]
+) -> list[dict[str, np.ndarray]]:
+    """The encodings of words that rerankers need, (H, K) float64 by the name of the reranker, per list."""
+    by_list: list[dict[str, np.ndarray]] = [{} for _ in lists]
+    for reranker in rerankers:
+        if reranker.encoder is not None:
+            for found, encoding in zip(by_list, rescorer.encode(lists, reranker.encoder), strict=True):
+                found[reranker.name] = encoding
+    return by_list
+
+
+def _find_features(
+    scored: ScoredList, reranker: Reranker, weights: Weights, encoding: np.ndarray | None
+) -> list[dict[str, FeaturePart]]:
     """The features of each hypothesis, by name, with what they add to the total under some weights."""
     inputs = scored.components, scored.words, scored.context
-    values, weight = reranker.feature_values(*inputs), weights.rerankers[reranker.name]
-    parts = weight * reranker.contributions(reranker.inputs(*inputs))
+    values, weight = reranker.feature_values(*inputs).tolist(), weights.rerankers[reranker.name]
+    x, encoding = reranker.inputs(*inputs), reranker.centre_encoding(encoding)
+    parts = weight * reranker.contributions(x, encoding)
     rests = weight * scored.components[reranker.component] - parts.sum(axis=1)
     rows = []
-    for row, terms, rest in zip(values.tolist(), parts.tolist(), rests.tolist(), strict=True):
-        found = {name: FeaturePart(*pair) for name, *pair in zip(reranker.features, row, terms, strict=True)}
+    names = reranker.inputs_by_name
+    for row, terms, rest in zip(values, parts.tolist(), rests.tolist(), strict=True):
+        shown = row + [None] * (len(names) - len(row))  # an encoding is not one number
+        found = {name: FeaturePart(*pair) for name, *pair in zip(names, shown, terms, strict=True)}
         if not reranker.ensemble.is_linear:
             found[INTERACTION] = FeaturePart(None, rest)
         rows.append(found)

@@ -59,6 +59,11 @@ class PreparedRequest:
     """Number of tokens whose normalising and writing takes about as long as deciding."""
 
     @property
+    def encode(self) -> tuple[str, ...]:
+        """Names of the rerankers for which the words of the lists are encoded."""
+        return tuple(self.ranker.used_encoders(self.weights))
+
+    @property
     def valid_lists(self) -> list[PreparedList]:
         return [prepared for prepared in self.lists if isinstance(prepared, PreparedList)]
 
@@ -215,7 +220,7 @@ def rank_list(
     sums: dict[str, np.ndarray] = {}
     for part in outcome.parts:
         for name, values in part.batch.sentence_sums(weights).items():
-            list_sums = sums.setdefault(name, np.empty(len(prepared.words)))
+            list_sums = sums.setdefault(name, np.empty((len(prepared.words), *values.shape[1:])))
             list_sums[list(part.indices)] = values[part.rows]
     return prepared_request.ranker.rank(
         prepared,

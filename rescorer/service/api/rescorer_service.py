@@ -203,7 +203,7 @@ class RescorerService(RescorerServiceServicer):
         telemetry.model = prepared_request.ranker.bundle.label
         telemetry.lists += len(prepared_request.lists)
         outcomes = await self._dispatcher.score_lists(
-            prepared_request.ranker, prepared_request.valid_lists, call, late=late
+            prepared_request.ranker, prepared_request.valid_lists, call, prepared_request.encode, late=late
         )
         telemetry.record_scores([part for outcome in outcomes for part in outcome.parts])
         return outcomes

@@ -192,7 +192,12 @@ class Shadow:
         deadline = time.monotonic() + timeout_s
         (prepared,) = prepared_request.valid_lists
         items = make_work_items(
-            prepared_request.ranker, prepared, self._max_batch_tokens, deadline, request_id=request_id
+            prepared_request.ranker,
+            prepared,
+            self._max_batch_tokens,
+            deadline,
+            encode=prepared_request.encode,
+            request_id=request_id,
         )
         for item in items:
             self._batcher.put(item, "")

@@ -204,7 +204,8 @@ class Batcher:
         began_at = time.perf_counter()
         first = items[0]
         label, only = first.kind
-        scored = await run_within(self._pool.timeout_s, worker.score(label, trie, only))
+        encode = sorted({name for item in items for name in item.encode})
+        scored = await run_within(self._pool.timeout_s, worker.score(label, trie, only, encode))
         self._pool.record_success()
         partial = np.array([is_partial for item in items for is_partial in item.partial], dtype=bool)
         timings = [*timings, *timings_from_seconds(scored.seconds, began_at)]

@@ -55,11 +55,18 @@ class Dispatcher:
         self._metrics = metrics
 
     async def score_lists(
-        self, ranker: ListRanker, lists: Sequence[PreparedList], call: CallContext, *, late: bool = False
+        self,
+        ranker: ListRanker,
+        lists: Sequence[PreparedList],
+        call: CallContext,
+        encode: tuple[str, ...] = (),
+        *,
+        late: bool = False,
     ) -> list[ListOutcome]:
         """Return the outcome of each list, in input order.
 
         Args:
+            encode: names of the rerankers for which words are encoded, unless scoring is degraded.
             late: skip complete scoring, for which there is no time, and use only the permitted fallback.
 
         Raises:
@@ -70,7 +77,8 @@ class Dispatcher:
         low, high = FALLBACK_BOUNDS_S
         reserve_s = min(max(FALLBACK_SHARE * call.remaining_s, low), high) if fallback else 0.0
         if not late:
-            outcomes |= await self._score_until(ranker, lists, range(len(lists)), call, deadline - reserve_s)
+            until = deadline - reserve_s
+            outcomes |= await self._score_until(ranker, lists, range(len(lists)), call, until, encode)
         missing = [index for index in range(len(lists)) if index not in outcomes]
         if missing and fallback:
             until = deadline - reserve_s / 2
@@ -92,6 +100,7 @@ class Dispatcher:
         indices: Sequence[int],
         call: CallContext,
         until: float,
+        encode: tuple[str, ...] = (),
         *,
         ngram_only: bool = False,
     ) -> dict[int, ListOutcome]:
@@ -104,7 +113,9 @@ class Dispatcher:
         only = (ranker.bundle.ngram,) if ngram_only else ()
         degradation = pb.DEGRADATION_NGRAM if ngram_only else pb.DEGRADATION_UNSPECIFIED
         items_by_list = {
-            index: make_work_items(ranker, lists[index], self._max_batch_tokens, until, only, call.request_id)
+            index: make_work_items(
+                ranker, lists[index], self._max_batch_tokens, until, only, encode, call.request_id
+            )
             for index in indices
         }
         all_items = [item for items in items_by_list.values() for item in items]

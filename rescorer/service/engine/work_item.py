@@ -83,6 +83,8 @@ class WorkItem:
     """Time after which the scores are of no use, in ``time.monotonic`` seconds."""
     only: tuple[str, ...] = ()
     """Names of the models that score the item; empty: all."""
+    encode: tuple[str, ...] = ()
+    """Names of the rerankers for which its words are encoded."""
     cost: int = 0
     """Number of tokens: words, ends of sentences and context."""
     request_id: str = ""
@@ -122,6 +124,7 @@ def make_work_items(
     max_batch_tokens: int,
     deadline: float,
     only: tuple[str, ...] = (),
+    encode: tuple[str, ...] = (),
     request_id: str = "",
 ) -> list[WorkItem]:
     """Split a list into work items that fit into batches; see ``WorkItem`` for the arguments."""
@@ -134,6 +137,7 @@ def make_work_items(
             context,
             deadline,
             only,
+            encode,
             cost,
             request_id,
             indices=indices,

@@ -51,7 +51,9 @@ class Host(Protocol):
 
     def unload(self, label: str) -> None: ...
 
-    def score_and_measure(self, label: str, trie: HypothesisTrie, only: Sequence[str]) -> WorkerScores: ...
+    def score_and_measure(
+        self, label: str, trie: HypothesisTrie, only: Sequence[str], encode: Sequence[str]
+    ) -> WorkerScores: ...
 
     def probe(self) -> None: ...
 
@@ -151,7 +153,8 @@ def probe(host: Host, frame: Frame) -> Reply:
 
 def score(host: Host, frame: Frame) -> Reply:
     trie = unpack_trie(frame.arrays)
-    result = host.score_and_measure(frame.header["label"], trie, frame.header["only"])
+    header = frame.header
+    result = host.score_and_measure(header["label"], trie, header["only"], header["encode"])
     header = {
         "seconds": result.seconds,
         "context_words": asdict(result.context_words),

@@ -126,16 +126,28 @@ def unpack_trie(arrays: Arrays) -> HypothesisTrie:
 
 
 def pack_scores(scores: Mapping[str, EdgeScores]) -> Arrays:
-    """Convert edge scores by model to flat arrays, two per model."""
-    return {f"log_probs {name}": edges.log_probs for name, edges in scores.items()} | {
-        f"unknown {name}": edges.unknown for name, edges in scores.items()
+    """Convert edge scores by model to flat arrays: two per model, and one per encoding of words by it."""
+    arrays = {f"log_probs {name}": edges.log_probs for name, edges in scores.items()}
+    arrays |= {f"unknown {name}": edges.unknown for name, edges in scores.items()}
+    return arrays | {
+        f"encoding {name}/{reranker}": values  # no name contains a slash
+        for name, edges in scores.items()
+        for reranker, values in edges.encodings.items()
     }
 
 
 def unpack_scores(arrays: Arrays) -> dict[str, EdgeScores]:
     """Rebuild the edge scores that ``pack_scores`` converted."""
     names = [name.removeprefix("log_probs ") for name in arrays if name.startswith("log_probs ")]
-    return {name: EdgeScores(arrays[f"log_probs {name}"], arrays[f"unknown {name}"]) for name in names}
+    encodings: dict[str, dict[str, np.ndarray]] = {name: {} for name in names}
+    for key, values in arrays.items():
+        if key.startswith("encoding "):
+            name, _, reranker = key.removeprefix("encoding ").partition("/")
+            encodings[name][reranker] = values
+    return {
+        name: EdgeScores(arrays[f"log_probs {name}"], arrays[f"unknown {name}"], encodings[name])
+        for name in names
+    }
 
 
 def error_header(error: Exception) -> dict[str, str]:

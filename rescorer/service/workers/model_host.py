@@ -63,11 +63,13 @@ class ModelHost:
         self._scorers.pop(label, None)
         release_freed_memory()
 
-    def score_and_measure(self, label: str, trie: HypothesisTrie, only: Sequence[str] = ()) -> WorkerScores:
+    def score_and_measure(
+        self, label: str, trie: HypothesisTrie, only: Sequence[str] = (), encode: Sequence[str] = ()
+    ) -> WorkerScores:
         """Score a trie like ``score``, and measure the time and memory that this took."""
         stopwatch, context_words = Stopwatch(), ContextWords()
         with stopwatch.running(), context_words.counting():
-            scores = self.score(label, trie, only)
+            scores = self.score(label, trie, only, encode)
         return WorkerScores(scores, seconds_of(stopwatch), context_words, self.device_bytes())
 
     def device_bytes(self) -> dict[str, int]:
@@ -78,11 +80,14 @@ class ModelHost:
 
         return memory_bytes(self._device)
 
-    def score(self, label: str, trie: HypothesisTrie, only: Sequence[str] = ()) -> dict[str, EdgeScores]:
+    def score(
+        self, label: str, trie: HypothesisTrie, only: Sequence[str] = (), encode: Sequence[str] = ()
+    ) -> dict[str, EdgeScores]:
         """Score the edges of a trie with the models of a bundle.
 
         Args:
             only: names of the models to score with; empty: all models.
+            encode: names of the rerankers of the bundle for which words are encoded.
 
         Raises:
             ScoringError: If a score is not finite.
@@ -91,7 +96,7 @@ class ModelHost:
         scorer = self._scorers.get(label)
         if scorer is None:
             raise Unavailable(f"{label} is not loaded")
-        return scorer.score(trie, only)
+        return scorer.score(trie, only, {name: scorer.encoders[name] for name in encode})
 
     def probe(self) -> None:
         """Score a tiny trie with every model; raises the error of a device that no longer works."""

@@ -65,8 +65,10 @@ class ChildHost:
         self._connection.settimeout(None)
         return int(header["pid"])
 
-    def score_and_measure(self, label: str, trie: HypothesisTrie, only: Sequence[str] = ()) -> WorkerScores:
-        return parse_worker_scores(self._ask(score_request(label, only), pack_trie(trie)))
+    def score_and_measure(
+        self, label: str, trie: HypothesisTrie, only: Sequence[str] = (), encode: Sequence[str] = ()
+    ) -> WorkerScores:
+        return parse_worker_scores(self._ask(score_request(label, only, encode), pack_trie(trie)))
 
     def probe(self) -> None:
         self._ask({"do": "probe"})
@@ -161,8 +163,10 @@ class SharedModelHost:
             if not tenants and self._tenants.pop(label, None) is not None:
                 self._scoring.submit(self._drop, label).result()
 
-    def score_and_measure(self, label: str, trie: HypothesisTrie, only: Sequence[str]) -> WorkerScores:
-        result = self._scoring.submit(self._score, label, trie, only).result()
+    def score_and_measure(
+        self, label: str, trie: HypothesisTrie, only: Sequence[str], encode: Sequence[str]
+    ) -> WorkerScores:
+        result = self._scoring.submit(self._score, label, trie, only, encode).result()
         if not self._has_scored:
             self._has_scored = True
             self._on_first_score()
@@ -199,8 +203,10 @@ class SharedModelHost:
         self._children[label] = child
         return pid
 
-    def _score(self, label: str, trie: HypothesisTrie, only: Sequence[str]) -> WorkerScores:
-        return self._children.get(label, self._host).score_and_measure(label, trie, only)
+    def _score(
+        self, label: str, trie: HypothesisTrie, only: Sequence[str], encode: Sequence[str]
+    ) -> WorkerScores:
+        return self._children.get(label, self._host).score_and_measure(label, trie, only, encode)
 
     def _probe(self) -> None:
         hosts: tuple[ModelHost | ChildHost, ...] = (self._host, *self._children.values())
@@ -231,8 +237,10 @@ class Tenant:
     def unload(self, label: str) -> None:
         self._shared.unload(self, label)
 
-    def score_and_measure(self, label: str, trie: HypothesisTrie, only: Sequence[str] = ()) -> WorkerScores:
-        return self._shared.score_and_measure(label, trie, only)
+    def score_and_measure(
+        self, label: str, trie: HypothesisTrie, only: Sequence[str] = (), encode: Sequence[str] = ()
+    ) -> WorkerScores:
+        return self._shared.score_and_measure(label, trie, only, encode)
 
     def probe(self) -> None:
         self._shared.probe()

@@ -53,8 +53,12 @@ class ThreadWorker:
     async def probe(self) -> None:
         await self._run(self._scoring, self._host.probe)
 
-    async def score(self, label: str, trie: HypothesisTrie, only: Sequence[str]) -> WorkerScores:
-        result = await self._run(self._scoring, lambda: self._host.score_and_measure(label, trie, only))
+    async def score(
+        self, label: str, trie: HypothesisTrie, only: Sequence[str], encode: Sequence[str] = ()
+    ) -> WorkerScores:
+        result = await self._run(
+            self._scoring, lambda: self._host.score_and_measure(label, trie, only, encode)
+        )
         self.device_bytes = result.device_bytes
         return result
 

@@ -43,9 +43,9 @@ def loader_died_error(folder: Path) -> BundleError:
     return BundleError(f"{folder}: the process that loaded it died; it may need too much memory")
 
 
-def score_request(label: str, only: Sequence[str]) -> dict[str, Any]:
+def score_request(label: str, only: Sequence[str], encode: Sequence[str]) -> dict[str, Any]:
     """Return the header of a request to score a trie, which the frame holds."""
-    return {"do": "score", "label": label, "only": list(only)}
+    return {"do": "score", "label": label, "only": list(only), "encode": list(encode)}
 
 
 def parse_worker_scores(frame: Frame) -> WorkerScores:
@@ -91,7 +91,10 @@ class Worker(Protocol):
     async def probe(self) -> None:
         """Raise an error if the worker's device no longer works."""
 
-    async def score(self, label: str, trie: HypothesisTrie, only: Sequence[str]) -> WorkerScores: ...
+    async def score(
+        self, label: str, trie: HypothesisTrie, only: Sequence[str], encode: Sequence[str] = ()
+    ) -> WorkerScores:
+        """Score a trie as ``ModelHost.score`` does."""
 
     async def stop(self) -> None:
         """Stop the worker, whatever it is doing; disconnect from a worker that others share."""
@@ -149,8 +152,11 @@ class RemoteWorker(ABC):
     async def probe(self) -> None:
         await self._ask({"do": "probe"})
 
-    async def score(self, label: str, trie: HypothesisTrie, only: Sequence[str]) -> WorkerScores:
-        result = parse_worker_scores(await self._ask(score_request(label, only), pack_trie(trie)))
+    async def score(
+        self, label: str, trie: HypothesisTrie, only: Sequence[str], encode: Sequence[str] = ()
+    ) -> WorkerScores:
+        request = score_request(label, only, encode)
+        result = parse_worker_scores(await self._ask(request, pack_trie(trie)))
         self.device_bytes = result.device_bytes
         return result
 

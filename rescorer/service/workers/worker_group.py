@@ -97,12 +97,14 @@ class WorkerGroup:
             self._last_used = member
             await member.probe()
 
-    async def score(self, label: str, trie: HypothesisTrie, only: Sequence[str]) -> WorkerScores:
+    async def score(
+        self, label: str, trie: HypothesisTrie, only: Sequence[str], encode: Sequence[str] = ()
+    ) -> WorkerScores:
         members = self._members_with(label)
         if not members:
             raise Unavailable(f"{label} is not loaded")
         self._last_used = members[0]
-        return await members[0].score(label, trie, only)
+        return await members[0].score(label, trie, only, encode)
 
     async def stop(self) -> None:
         members = (*self._members, *self._loading)

@@ -9,7 +9,7 @@ import pytest
 
 from rescorer import Hypothesis, NBestList, Rescorer
 from rescorer.evaluation.comparison.baselines import drop_models
-from rescorer.evaluation.comparison.explanation import INTERACTION, explain_list
+from rescorer.evaluation.comparison.explanation import INTERACTION, encode_words, explain_list
 from rescorer.evaluation.comparison.rankings import order_by_weights
 from rescorer.evaluation.comparison.scored_lists import score_lists
 from rescorer.evaluation.comparison.systems import compare_systems, weights_by_system
@@ -91,6 +91,23 @@ def test_counts_the_lists_that_trained_a_reranker(rescorer, lists):
     reranker = replace(rescorer.bundle.rerankers["mlp"], tuned_on=tuple(map(fingerprint_list, lists[:3])))
     assert count_tuning_lists(weights, lists, [reranker]) == 3
     assert count_tuning_lists(weights, lists) == 0
+
+
+def test_features_and_the_encoding_of_words_add_up_to_the_score_of_a_transformer(transformer_bundle, lists):
+    rescorer = Rescorer.load(transformer_bundle)
+    weights = replace(rescorer.bundle.weights["transformer"], rerankers={"transformer": -2.0})
+    scored, _ = score_lists(rescorer, lists, weights)
+    rerankers = rescorer.ranker.used_rerankers(weights)
+    encodings = encode_words(rescorer, [item.nbest for item in scored], rerankers)
+    for item, encoding in zip(scored, encodings, strict=True):
+        found = explain_list(item, weights, rerankers, encoding)
+        for candidate in found.best:
+            parts = candidate.features["reranker:transformer"]
+            assert list(parts)[-2:] == ["encoding:neural", INTERACTION]
+            assert parts["encoding:neural"].value is None
+            assert sum(part.term for part in parts.values()) == pytest.approx(
+                candidate.terms["reranker:transformer"]
+            )
 
 
 @pytest.mark.parametrize("name", ["linear", "mlp"])

@@ -24,6 +24,8 @@ from rescorer.service.workers.ipc import (
 from rescorer.trie import build_trie
 
 words = st.text(st.characters(exclude_categories=["Z", "Cc", "Cs"]), min_size=1, max_size=4)
+names = words.filter(lambda name: "/" not in name)
+"""A manifest refuses names of models with a slash."""
 sentences = st.lists(words, max_size=5).map(tuple)
 
 
@@ -46,10 +48,14 @@ def test_tries_survive_packing(pairs):
         assert getattr(unpacked, name).tolist() == getattr(trie, name).tolist()
 
 
-@given(st.dictionaries(words, st.lists(st.floats(allow_nan=False), max_size=5), max_size=3))
+@given(st.dictionaries(names, st.lists(st.floats(allow_nan=False), max_size=5), max_size=3))
 def test_scores_survive_packing(log_probs):
     scores = {
-        name: EdgeScores(np.array(values, dtype=np.float64), np.array([value < -1 for value in values], bool))
+        name: EdgeScores(
+            np.array(values, dtype=np.float64),
+            np.array([value < -1 for value in values], bool),
+            {f"{other} x": np.ones((2, 3)) * index for index, other in enumerate(log_probs)},
+        )
         for name, values in log_probs.items()
     }
     unpacked = unpack_scores(pack_and_unpack({}, pack_scores(scores)).arrays)
@@ -57,6 +63,9 @@ def test_scores_survive_packing(log_probs):
     for name, edges in scores.items():
         assert unpacked[name].log_probs.tolist() == edges.log_probs.tolist()
         assert unpacked[name].unknown.tolist() == edges.unknown.tolist()
+        assert list(unpacked[name].encodings) == list(edges.encodings)
+        for other, values in edges.encodings.items():
+            assert unpacked[name].encodings[other].tolist() == values.tolist()
 
 
 def test_rejects_invalid_frames():

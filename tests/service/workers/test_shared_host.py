@@ -37,7 +37,7 @@ class CountingHost:
     def unload(self, label):
         self.loaded.remove(label)
 
-    def score_and_measure(self, label, trie, only):
+    def score_and_measure(self, label, trie, only, encode):
         assert self.scoring.acquire(blocking=False), "two calls at the same time"
         try:
             assert label in self.loaded

@@ -1,0 +1,127 @@
+"""Rerankers that encode words: the same scores in the library, in files and over gRPC, in any company."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import grpc
+import numpy as np
+import pytest
+
+from rescorer import Rescorer
+from rescorer.client import Client
+from rescorer.formats.nbest.jsonlines_output import SCORE_DECIMALS
+from rescorer.protocol.messages import list_to_proto
+from rescorer.protocol.v1 import rescorer_pb2 as pb
+from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
+from rescorer.reranking.reranker import replace_by_base
+from rescorer.reranking.word_encoder import WordEncoder
+from rescorer.service.api.planning import ngram_weights
+from tests.service.api.test_rerankers import LISTS, list_scores
+from tests.support.servers import run_server
+
+COMPONENT = "reranker:transformer"
+COMPANY_TOLERANCE = 1e-3
+"""Scores of networks are float32, whose last digits depend on the shape of the batch."""
+
+
+@pytest.fixture(scope="module", params=["thread", "process"])
+def server(request, transformer_bundle):
+    with run_server(transformer_bundle, workers=int(request.param == "process")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def rescorer(transformer_bundle):
+    return Rescorer.load(transformer_bundle)
+
+
+def scores_of(answer):
+    """Score of the reranker for each hypothesis, in input order."""
+    hypotheses = sorted(answer.hypotheses, key=lambda hypothesis: hypothesis.original_rank)
+    return np.array([hypothesis.components[COMPONENT] for hypothesis in hypotheses])
+
+
+def test_library_service_and_files_agree(run, rescorer, server, transformer_bundle, tmp_path):
+    weights = rescorer.bundle.weights["transformer"]
+    in_company = rescorer.rescore(LISTS, weights)
+    with Client(server.target) as client:
+        over_grpc_in_company = client.rescore(LISTS, "transformer")
+        for index, nbest in enumerate(LISTS):
+            (expected,) = rescorer.rescore([nbest], weights)
+            (answer,) = client.rescore([nbest], "transformer")
+            np.testing.assert_allclose(scores_of(answer), scores_of(expected), rtol=0, atol=1e-9)
+            for other in (in_company[index], over_grpc_in_company[index]):
+                np.testing.assert_allclose(scores_of(other), scores_of(expected), atol=COMPANY_TOLERANCE)
+                assert [h.text for h in other.hypotheses] == [h.text for h in expected.hypotheses]
+            source, output = tmp_path / f"{index}.jsonl", tmp_path / f"{index}.out.jsonl"
+            rows = [
+                {"text": h.text, "scores": {"acoustic": score}}
+                for h, score in zip(nbest.hypotheses, nbest.streams["acoustic"], strict=True)
+            ]
+            source.write_text(json.dumps({"id": nbest.id, "context": nbest.context, "hypotheses": rows}))
+            arguments = ("--bundle", transformer_bundle, "--weights", "transformer")
+            assert run("rescore", source, "-o", output, *arguments)[0] == 0
+            from_file = list_scores(json.loads(output.read_text()))
+            found = [from_file[rank][0][COMPONENT] for rank in sorted(from_file)]
+            np.testing.assert_allclose(found, scores_of(expected).round(SCORE_DECIMALS), rtol=0, atol=1e-9)
+
+
+def test_scores_are_those_of_the_reranker(rescorer):
+    weights, reranker = rescorer.bundle.weights["transformer"], rescorer.bundle.rerankers["transformer"]
+    for nbest, answer in zip(LISTS, rescorer.rescore(LISTS, weights), strict=True):
+        prepared = rescorer.ranker.prepare(nbest, weights)
+        hypotheses = sorted(answer.hypotheses, key=lambda hypothesis: hypothesis.original_rank)
+        components = {
+            name: np.array([hypothesis.components[name] for hypothesis in hypotheses])
+            for name in hypotheses[0].components
+        }
+        (encoding,) = rescorer.encode([nbest], reranker.encoder)
+        expected = reranker.score(components, prepared.words, prepared.context, encoding)
+        np.testing.assert_allclose(scores_of(answer), expected, atol=COMPANY_TOLERANCE)
+        assert not any(name.startswith("encoding") for name in components)
+
+
+def test_lists_that_are_cut_into_batches_get_the_same_scores(rescorer, transformer_bundle):
+    weights = rescorer.bundle.weights["transformer"]
+    small = Rescorer.load(transformer_bundle, max_batch_words=7)
+    for found, expected in zip(small.rescore(LISTS, weights), rescorer.rescore(LISTS, weights), strict=True):
+        np.testing.assert_allclose(scores_of(found), scores_of(expected), atol=COMPANY_TOLERANCE)
+    with (
+        run_server(transformer_bundle, max_words=6, max_batch_tokens=16) as server,
+        Client(server.target) as client,
+    ):
+        (found,) = client.rescore(LISTS[:1], "transformer")
+    (expected,) = rescorer.rescore(LISTS[:1], weights)
+    np.testing.assert_allclose(scores_of(found), scores_of(expected), atol=COMPANY_TOLERANCE)
+
+
+def test_requests_with_and_without_encodings_share_a_batch(server, rescorer):
+    with grpc.insecure_channel(server.target) as channel:
+        stub = RescorerServiceStub(channel)
+        lists = [list_to_proto(nbest) for nbest in LISTS]
+        futures = [
+            stub.Rescore.future(pb.RescoreRequest(lists=lists, weights_name=name))
+            for name in ("transformer", "default") * 4
+        ]
+        answers = [future.result() for future in futures]
+    for with_words, without in zip(answers[::2], answers[1::2], strict=True):
+        assert all(COMPONENT in h.components for nbest in with_words.lists for h in nbest.hypotheses)
+        assert not any(COMPONENT in h.components for nbest in without.lists for h in nbest.hypotheses)
+
+
+def test_base_weights_stand_in_where_the_network_is_missing(rescorer):
+    ranker, weights = rescorer.ranker, rescorer.bundle.weights["transformer"]
+    degraded = ngram_weights(ranker, weights)
+    assert degraded.rerankers == {}
+    assert degraded.streams == replace_by_base(weights, ranker.used_rerankers(weights)).streams
+    assert ranker.used_encoders(degraded) == {}
+    with pytest.raises(ValueError, match="needs the encodings"):
+        rescorer.bundle.rerankers["transformer"].centre_encoding(None)
+
+
+def test_a_weight_of_zero_encodes_nothing(rescorer):
+    weights = replace(rescorer.bundle.weights["transformer"], rerankers={"transformer": 0.0})
+    assert rescorer.ranker.used_encoders(weights) == {}
+    assert isinstance(rescorer.bundle.rerankers["transformer"].encoder, WordEncoder)
