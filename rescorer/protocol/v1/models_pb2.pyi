@@ -105,18 +105,34 @@ class Model(_message.Message):
     def __init__(self, summary: _Optional[_Union[ModelSummary, _Mapping]] = ..., language_models: _Optional[_Iterable[_Union[LanguageModel, _Mapping]]] = ..., measurements: _Optional[_Iterable[_Union[Measurement, _Mapping]]] = ..., weights: _Optional[_Iterable[_Union[_rescorer_pb2.Weights, _Mapping]]] = ..., normaliser: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., training: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., files: _Optional[_Mapping[str, str]] = ..., rerankers: _Optional[_Iterable[_Union[Reranker, _Mapping]]] = ...) -> None: ...
 
 class Reranker(_message.Message):
-    __slots__ = ("name", "features", "streams", "hidden_units", "members")
+    __slots__ = ("name", "features", "streams", "hidden_units", "members", "transformer")
     NAME_FIELD_NUMBER: _ClassVar[int]
     FEATURES_FIELD_NUMBER: _ClassVar[int]
     STREAMS_FIELD_NUMBER: _ClassVar[int]
     HIDDEN_UNITS_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    TRANSFORMER_FIELD_NUMBER: _ClassVar[int]
     name: str
     features: _containers.RepeatedScalarFieldContainer[str]
     streams: _containers.RepeatedScalarFieldContainer[str]
     hidden_units: int
     members: int
-    def __init__(self, name: _Optional[str] = ..., features: _Optional[_Iterable[str]] = ..., streams: _Optional[_Iterable[str]] = ..., hidden_units: _Optional[int] = ..., members: _Optional[int] = ...) -> None: ...
+    transformer: Transformer
+    def __init__(self, name: _Optional[str] = ..., features: _Optional[_Iterable[str]] = ..., streams: _Optional[_Iterable[str]] = ..., hidden_units: _Optional[int] = ..., members: _Optional[int] = ..., transformer: _Optional[_Union[Transformer, _Mapping]] = ...) -> None: ...
+
+class Transformer(_message.Message):
+    __slots__ = ("layers", "width", "heads", "encoder", "encoding_size")
+    LAYERS_FIELD_NUMBER: _ClassVar[int]
+    WIDTH_FIELD_NUMBER: _ClassVar[int]
+    HEADS_FIELD_NUMBER: _ClassVar[int]
+    ENCODER_FIELD_NUMBER: _ClassVar[int]
+    ENCODING_SIZE_FIELD_NUMBER: _ClassVar[int]
+    layers: int
+    width: int
+    heads: int
+    encoder: str
+    encoding_size: int
+    def __init__(self, layers: _Optional[int] = ..., width: _Optional[int] = ..., heads: _Optional[int] = ..., encoder: _Optional[str] = ..., encoding_size: _Optional[int] = ...) -> None: ...
 
 class ListModelsRequest(_message.Message):
     __slots__ = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -15,6 +15,8 @@ from rescorer.protocol.v1 import admin_pb2
 from rescorer.protocol.v1 import models_pb2 as pb
 from rescorer.protocol.v1.admin_pb2_grpc import AdminServiceServicer
 from rescorer.protocol.v1.models_pb2_grpc import ModelServiceServicer
+from rescorer.reranking.reranker import Reranker
+from rescorer.reranking.transformer import TransformerEnsemble
 from rescorer.service.api.reload import Reloader
 from rescorer.service.api.shadow import Shadow
 from rescorer.service.models.repository import ModelRepository
@@ -66,14 +68,8 @@ class ModelService(ModelServiceServicer):
             weights=[weights_to_proto(weights) for weights in version.bundle.weights.values()],
             files=manifest["files"],
             rerankers=[
-                pb.Reranker(
-                    name=name,
-                    features=reranker.features,
-                    streams=version.ranker.needed_streams(reranker),
-                    hidden_units=reranker.ensemble.hidden_units,
-                    members=reranker.ensemble.members,
-                )
-                for name, reranker in version.bundle.rerankers.items()
+                describe_reranker(reranker, version.ranker.needed_streams(reranker))
+                for reranker in version.bundle.rerankers.values()
             ],
         )
         model.normaliser.update(json.loads(version.bundle.normaliser.settings.to_json()))
@@ -96,6 +92,29 @@ class ModelService(ModelServiceServicer):
         )
         summary.load_time.FromMilliseconds(round(version.loaded_at * 1e3))
         return summary
+
+
+def describe_reranker(reranker: Reranker, streams: Sequence[str]) -> pb.Reranker:
+    """Describe a reranker, which needs some score streams."""
+    ensemble, encoder = reranker.ensemble, reranker.encoder
+    transformer = None
+    if isinstance(ensemble, TransformerEnsemble):
+        sizes = ensemble.sizes
+        transformer = pb.Transformer(
+            layers=sizes.layers,
+            width=sizes.width,
+            heads=sizes.heads,
+            encoder="" if encoder is None else encoder.model,
+            encoding_size=sizes.encoding,
+        )
+    return pb.Reranker(
+        name=reranker.name,
+        features=reranker.features,
+        streams=streams,
+        hidden_units=ensemble.hidden_units,
+        members=ensemble.members,
+        transformer=transformer,
+    )
 
 
 def read_measurements(measured: Any) -> Iterator[pb.Measurement]:

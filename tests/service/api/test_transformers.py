@@ -125,3 +125,11 @@ def test_a_weight_of_zero_encodes_nothing(rescorer):
     weights = replace(rescorer.bundle.weights["transformer"], rerankers={"transformer": 0.0})
     assert rescorer.ranker.used_encoders(weights) == {}
     assert isinstance(rescorer.bundle.rerankers["transformer"].encoder, WordEncoder)
+
+
+def test_models_list_the_sizes_of_transformers(server):
+    with Client(server.target) as client:
+        (found,) = client.get_model().rerankers
+    sizes = found.transformer
+    assert (found.hidden_units, sizes.layers, sizes.width, sizes.heads) == (5, 2, 6, 2)
+    assert (sizes.encoder, sizes.encoding_size) == ("neural", 4)
