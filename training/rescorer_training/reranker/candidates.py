@@ -23,7 +23,7 @@ TEMPERATURE_STEPS = (0.125, 0.25, 0.5, 1.0, 2.0)
 MIDDLE_STEPS = (0.25, 1.0)
 STRENGTHS = (10.0, 3.0, 1.0)
 PRIOR_LIST_STRENGTHS = (100.0, 10.0)
-"""Of weights that keep close to those from prior lists: the first leaves them nearly as they are."""
+"""Strengths of the penalty towards prior lists; the first leaves their weights nearly as they are."""
 MLP_STRENGTH, N_HIDDEN, N_MEMBERS = 1.0, 6, 3
 MIN_LISTS_FOR_MLP = 500
 """Number of lists from which perceptrons are tried; fewer cannot tell them from linear networks."""

@@ -36,7 +36,7 @@ class PriorLists:
     """Features and errors of P lists of another kind, and what they share with the L lists to train on."""
 
     arrays: TrainingArrays
-    """Of the prior lists, scaled by their own standard deviations."""
+    """Features and errors of the prior lists, scaled by their own standard deviations."""
     feature_sets: Mapping[str, Sequence[str]]
     """Features of each set, by its name."""
     own: np.ndarray
