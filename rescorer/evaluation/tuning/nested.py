@@ -78,11 +78,18 @@ def choose_cautious(errors: np.ndarray, units: np.ndarray) -> int:
         errors: (M, L) int64 of each method on held-out lists, the most cautious method first.
         units: (L,) unit of each list; the standard error is that of the difference over units.
     """
+    return int(np.argmax(is_as_good(errors, units)))
+
+
+def is_as_good(errors: np.ndarray, units: np.ndarray) -> np.ndarray:
+    """Whether the errors of each method are as few as those of the best one, within one standard error:
+    (M,) bool. Arguments as for ``choose_cautious``."""
     best = int(np.argmin(errors.sum(axis=1)))
     _, unit = np.unique(units, return_inverse=True)
     lost = np.array([np.bincount(unit, row) for row in errors - errors[best]])  # (M, units)
     standard_errors = lost.std(axis=1, ddof=1) * np.sqrt(lost.shape[1])
-    return int(np.argmax(lost.sum(axis=1) <= standard_errors))
+    as_good: np.ndarray = lost.sum(axis=1) <= standard_errors
+    return as_good
 
 
 def cross_validate_problem(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rescorer.bundle import read_bundle
-from rescorer.evaluation.tuning.nested import choose_cautious
+from rescorer.evaluation.tuning.nested import choose_cautious, is_as_good
 from rescorer.pipeline import Rescorer
 from rescorer.types import Hypothesis, NBestList
 from rescorer_training.cli import main
@@ -241,6 +241,8 @@ def test_prefers_the_cautious_candidate_within_one_standard_error():
     errors = np.array([[5, 5, 5, 5], [4, 5, 5, 5], [1, 2, 1, 2]])
     assert choose_cautious(errors, units) == 2
     assert choose_cautious(errors[:2], units) == 0
+    assert is_as_good(errors, units).tolist() == [False, False, True]
+    assert is_as_good(errors[:2], units).tolist() == [True, True]
 
 
 def test_features_of_one_model_or_kind_are_left_out_together():

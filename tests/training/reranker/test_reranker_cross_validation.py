@@ -9,7 +9,14 @@ import pytest
 
 from rescorer.evaluation.tuning.folds import make_folds
 from rescorer_training.reranker.arrays import make_arrays
-from rescorer_training.reranker.candidates import START, START_EMPTY_OUT, Candidate, make_candidates
+from rescorer_training.reranker.candidates import (
+    START,
+    START_EMPTY_OUT,
+    Average,
+    Candidate,
+    average,
+    make_candidates,
+)
 from rescorer_training.reranker.cross_validation import NestedTraining
 from rescorer_training.reranker.fitting import is_better_without_empty
 
@@ -62,6 +69,28 @@ def test_nested_scores_of_a_fold_do_not_depend_on_its_errors():
     )
     assert before.chosen[0] == after.chosen[0]
     np.testing.assert_array_equal(before.scores[is_first], after.scores[is_first])
+
+
+def test_an_average_scores_like_the_mean_of_its_candidates():
+    training = make_training()
+    parts = [Candidate(START), Candidate("all", "pairwise"), Candidate("all", "expected errors", 3.0)]
+    scores = [training.fit_all(part).score(training.arrays) for part in parts]
+    averaged = training.fit_all(average(parts))
+    np.testing.assert_allclose(averaged.score(training.arrays), np.mean(scores, axis=0), atol=1e-12)
+    assert average(parts[:1]) == parts[0]
+
+
+def test_equally_good_linear_candidates_are_averaged():
+    training = make_training()
+    linear = [candidate for candidate in training.candidates if not candidate.n_hidden]
+    lists = np.arange(N_LISTS)
+    one = training.choose(lists)
+    assert isinstance(one, Candidate)
+    training.candidates = linear
+    several = training.choose(lists)
+    assert isinstance(several, Average)
+    assert several.candidates[0] == one
+    assert str(several).startswith(f"average of {len(several.candidates)} linear candidates")
 
 
 def test_empty_hypotheses_are_left_out_only_where_that_helps():

@@ -61,6 +61,31 @@ class Candidate:
         return f"{self.feature_set}; {model}; {self.objective}; L2 {self.strength:g}{towards}"
 
 
+@dataclass(frozen=True, slots=True)
+class Average:
+    """Several linear candidates, whose weights are averaged."""
+
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def from_prior_lists(self) -> bool:
+        """Whether any weights keep close to those of prior lists."""
+        return any(candidate.from_prior_lists for candidate in self.candidates)
+
+    def __str__(self) -> str:
+        first, *_, last = self.candidates
+        return f"average of {len(self.candidates)} linear candidates from {str(first)!r} to {str(last)!r}"
+
+
+Choice = Candidate | Average
+"""What cross-validation chooses."""
+
+
+def average(candidates: Sequence[Candidate]) -> Choice:
+    """The average of some linear candidates, or the only one."""
+    return Average(tuple(candidates)) if len(candidates) > 1 else candidates[0]
+
+
 def make_candidates(
     feature_sets: Iterable[str], n_lists: int, *, has_prior_lists: bool = False
 ) -> tuple[Candidate, ...]:

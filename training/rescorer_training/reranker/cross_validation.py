@@ -13,9 +13,9 @@ import numpy as np
 
 from rescorer.errors import ConfigError
 from rescorer.evaluation.tuning.folds import Folds
-from rescorer.evaluation.tuning.nested import choose_cautious
+from rescorer.evaluation.tuning.nested import is_as_good
 from rescorer_training.reranker.arrays import TrainingArrays
-from rescorer_training.reranker.candidates import Candidate
+from rescorer_training.reranker.candidates import Candidate, Choice, average
 from rescorer_training.reranker.fitting import Fitted, Fitter
 from rescorer_training.reranker.prior_lists import PriorLists
 
@@ -26,8 +26,8 @@ OnProgress = Callable[[], None]
 class CrossValidation:
     """Scores of each list by a reranker that was chosen and trained without it."""
 
-    chosen: tuple[Candidate, ...]
-    """The candidate of each fold."""
+    chosen: tuple[Choice, ...]
+    """What was chosen in each fold."""
     scores: np.ndarray
     """(H,) float64."""
     errors: np.ndarray
@@ -61,7 +61,7 @@ class NestedTraining:
         """Hold out each fold in turn: choose and train a candidate on the others, score the fold."""
         return self._hold_out(self.folds, lambda lists: self.choose(lists))
 
-    def cross_validate_candidate(self, candidate: Candidate, without: Sequence[str] = ()) -> CrossValidation:
+    def cross_validate_candidate(self, candidate: Choice, without: Sequence[str] = ()) -> CrossValidation:
         """Hold out each fold in turn and train one candidate on the others.
 
         The errors are optimistic if the candidate was chosen on the same lists.
@@ -71,9 +71,14 @@ class NestedTraining:
         """
         return self._hold_out(self.folds, lambda _: candidate, without)
 
-    def choose(self, lists: np.ndarray) -> Candidate:
-        """Choose the most cautious candidate that is as good as the best one on held-out folds of some
-        lists, within one standard error."""
+    def choose(self, lists: np.ndarray) -> Choice:
+        """Choose candidates that are as good as the best one on held-out folds of some lists, within one
+        standard error.
+
+        If all candidates are linear, which is so with few lists, these are averaged: what chance decides
+        among them costs more than it gains (Breiman, 1996, "Stacked regressions"). Otherwise the most
+        cautious one is chosen.
+        """
         folds = self.folds.subdivide(lists)
         if folds.n_folds < 2:
             return self.candidates[0]
@@ -86,13 +91,16 @@ class NestedTraining:
                 errors[:, held_out] = [
                     judged.list_errors(fitter.fit(candidate).score(judged)) for candidate in self.candidates
                 ]
-        return self.candidates[choose_cautious(errors, folds.unit)]
+        as_good = np.flatnonzero(is_as_good(errors, folds.unit)).tolist()
+        if any(candidate.n_hidden for candidate in self.candidates):
+            return self.candidates[as_good[0]]
+        return average([self.candidates[index] for index in as_good])
 
-    def fit_all(self, candidate: Candidate) -> Fitted:
+    def fit_all(self, candidate: Choice) -> Fitted:
         """Fit a candidate on all lists."""
         return self._fitter(np.arange(self.arrays.n_lists)).fit(candidate)
 
-    def fit_folds(self, candidate: Candidate) -> list[Fitted]:
+    def fit_folds(self, candidate: Choice) -> list[Fitted]:
         """Fit a candidate without each fold in turn."""
         parts = (self.folds.split(fold)[0] for fold in range(self.folds.n_folds))
         return [self._fitter(lists).fit(candidate) for lists in parts]
@@ -106,7 +114,7 @@ class NestedTraining:
         return Fitter(arrays, folds, _leave_out(self.feature_sets, without), self.seed, prior)
 
     def _hold_out(
-        self, folds: Folds, choose: Callable[[np.ndarray], Candidate], without: Sequence[str] = ()
+        self, folds: Folds, choose: Callable[[np.ndarray], Choice], without: Sequence[str] = ()
     ) -> CrossValidation:
         arrays = self.arrays
         scores, chosen = np.zeros(len(arrays.errors)), []

@@ -10,7 +10,15 @@ import numpy as np
 from rescorer.evaluation.tuning.folds import Folds
 from rescorer.reranking.ensemble import Ensemble
 from rescorer_training.reranker.arrays import TrainingArrays
-from rescorer_training.reranker.candidates import EMPTY, EMPTY_PRIOR, STRENGTHS, TOTAL, Candidate
+from rescorer_training.reranker.candidates import (
+    EMPTY,
+    EMPTY_PRIOR,
+    STRENGTHS,
+    TOTAL,
+    Average,
+    Candidate,
+    Choice,
+)
 from rescorer_training.reranker.networks import (
     Parameters,
     draw_parameters,
@@ -43,8 +51,10 @@ class Fitter:
         self._sets: dict[str, TrainingArrays] = {}
         self._linear: dict[Candidate, Parameters] = {}
 
-    def fit(self, candidate: Candidate) -> Fitted:
-        """Fit a candidate."""
+    def fit(self, candidate: Choice) -> Fitted:
+        """Fit a candidate, or several and average their weights."""
+        if isinstance(candidate, Average):
+            return self._fit_average(candidate)
         arrays = self._select_features(candidate.feature_set)
         if not candidate.is_fitted:
             members = [linear_parameters(self._make_prior(arrays, candidate))]
@@ -53,6 +63,16 @@ class Fitter:
         else:
             members = [self._fit_member(candidate, member) for member in range(candidate.members)]
         return Fitted(arrays.features, make_ensemble(members))
+
+    def _fit_average(self, average: Average) -> Fitted:
+        """Fit linear candidates and average their weights; those of features that one lacks are 0."""
+        fitted = [self.fit(candidate) for candidate in average.candidates]
+        used = {name for part in fitted for name in part.features}
+        features = tuple(name for name in self.arrays.features if name in used)
+        weights = np.zeros(len(features))
+        for part in fitted:
+            weights[[features.index(name) for name in part.features]] += part.ensemble.linear[0]
+        return Fitted(features, make_ensemble([linear_parameters(weights / len(fitted))]))
 
     def _fit_linear(self, candidate: Candidate) -> Parameters:
         """Fit a linear network, from the next stronger penalty, or first of all from a convex objective."""

@@ -15,7 +15,7 @@ from rescorer.evaluation.figures import gain_to_dict, interval_to_list
 from rescorer.evaluation.statistics.bootstrap import Bootstrap, bootstrap, choose_units
 from rescorer.evaluation.tuning.judgement import Judgement, judge
 from rescorer.reranking.features import FEATURE_KINDS
-from rescorer_training.reranker.candidates import EMPTY, TOTAL, Candidate
+from rescorer_training.reranker.candidates import EMPTY, TOTAL, Choice
 from rescorer_training.reranker.cross_validation import CrossValidation, NestedTraining
 from rescorer_training.reranker.fitting import Fitted
 
@@ -73,9 +73,9 @@ class RerankerReport:
     """The simple rule with the fewest errors."""
     judgement: Judgement
     """The reranker against the best simple rule."""
-    candidate: Candidate
+    candidate: Choice
     """Chosen for the reranker, by cross-validation on all lists."""
-    fold_candidates: tuple[Candidate, ...]
+    fold_candidates: tuple[Choice, ...]
     """Chosen in each fold without it."""
     folds: str
     """By what the lists were divided."""
@@ -170,7 +170,7 @@ def build_report(
     scored: Sequence[ScoredList],
     training: NestedTraining,
     held_out: CrossValidation,
-    candidate: Candidate,
+    candidate: Choice,
     fitted: Fitted,
     systems: Sequence[System],
 ) -> RerankerReport:
@@ -209,7 +209,7 @@ def build_report(
 
 
 def _describe_weights(
-    training: NestedTraining, candidate: Candidate, fitted: Fitted
+    training: NestedTraining, candidate: Choice, fitted: Fitted
 ) -> tuple[FeatureWeight, ...]:
     in_folds = np.array(
         [fold.ensemble.linear.mean(axis=0) for fold in training.fit_folds(candidate)]
@@ -225,7 +225,7 @@ def _describe_weights(
 
 
 def _measure_worth(
-    training: NestedTraining, candidate: Candidate, fitted: Fitted, words: np.ndarray
+    training: NestedTraining, candidate: Choice, fitted: Fitted, words: np.ndarray
 ) -> tuple[FeatureWorth, ...]:
     """Leave out, in turn, all features about one stream or model, or of one other kind."""
     if len(fitted.features) < 2:
