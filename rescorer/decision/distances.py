@@ -99,9 +99,9 @@ def _find_distinct(texts: Sequence[Text], unit: ErrorUnit) -> tuple[list[Text], 
     steps = count_steps(list(map(len, distinct)))
     if steps > MAX_STEPS:
         raise LimitExceeded(
-            f"comparing {len(distinct):,} different hypotheses with up to {max(map(len, distinct)):,} "
+            f"comparing {len(distinct):,} distinct hypotheses with up to {max(map(len, distinct)):,} "
             f"{unit}s takes {steps:,} steps; expected at most {MAX_STEPS:,}; send fewer hypotheses, or use "
-            "the decision rule maximum",
+            "the decision rule maximum and weights without a reranker",
             field="hypotheses",
         )
     return distinct, index

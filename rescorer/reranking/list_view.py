@@ -23,7 +23,7 @@ UNKNOWN_CODE = -1
 
 @dataclass(frozen=True)
 class ListView:
-    """H hypotheses of N words in total, of which V are different."""
+    """H hypotheses of N words in total, of which V are distinct."""
 
     components: Mapping[str, np.ndarray]
     """(H,) float64 by name: streams and language models in nats, and the counts ``words`` and ``oov``."""
@@ -47,7 +47,7 @@ class ListView:
 
     @cached_property
     def vocabulary(self) -> dict[str, int]:
-        """Code of each different word, from 0."""
+        """Code of each distinct word, from 0."""
         return {word: code for code, word in enumerate(dict.fromkeys(chain.from_iterable(self.words)))}
 
     @cached_property
@@ -61,11 +61,11 @@ class ListView:
         """Each hypothesis with one character per word, whose number is the code of the word.
 
         Raises:
-            LimitExceeded: there are more different words than characters.
+            LimitExceeded: there are more distinct words than characters.
         """
         if len(self.vocabulary) > sys.maxunicode:
             raise LimitExceeded(
-                f"{len(self.vocabulary):,} different words; expected at most {sys.maxunicode:,}; send fewer "
+                f"{len(self.vocabulary):,} distinct words; expected at most {sys.maxunicode:,}; send fewer "
                 "hypotheses",
                 field="hypotheses",
             )

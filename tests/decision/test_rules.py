@@ -84,7 +84,7 @@ def test_lists_that_are_too_long_are_rejected_by_name(library, monkeypatch):
     monkeypatch.setattr(distances, "MAX_STEPS", 5)
     error, good = library.rescore_each([VOTES, make_list(("a", 0.0))], STREAM_ONLY, MBR)
     assert isinstance(error, InvalidList)
-    assert "list 'u1', hypotheses: comparing 4 different hypotheses with up to 3 words" in str(error)
+    assert "list 'u1', hypotheses: comparing 4 distinct hypotheses with up to 3 words" in str(error)
     assert good.decision == MBR
 
 

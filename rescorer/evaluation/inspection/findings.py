@@ -177,8 +177,8 @@ def _judge_weights(weights: WeightStats, errors: ErrorStats | None) -> Iterator[
     if not (models > 0.0 and streams > 0.0) or 1 / MAX_SPREAD_RATIO <= models / streams <= MAX_SPREAD_RATIO:
         return
     message = (
-        f"under weights {weights.name!r} the language model moves the totals of a list by {models:.3g} nats, "
-        f"the streams by {streams:.3g}: {'it' if models > streams else 'they'} alone would decide"
+        f"under weights {weights.name!r} the models move the totals of a list by {models:.3g} nats, the "
+        f"streams by {streams:.3g}: the {'models' if models > streams else 'streams'} alone would decide"
     )
     yield Finding("warning", "weights", message, advice)
 

@@ -90,7 +90,7 @@ def make_folds(
         units = list(names)
     unit = _number(units)
     if len(set(unit)) < 2:
-        raise ConfigError("cross-validation needs at least two lists with different ids, got one id")
+        raise ConfigError("cross-validation needs at least two lists with distinct ids, got one id")
     return Folds(_deal(units, n_folds), unit, reference, by, shares)
 
 

@@ -82,9 +82,9 @@ class Judgement:
         if self.is_better:
             return f"tuned weights gain {gain:.2f} points held out, at least {low:.2f} with 97.5 % confidence"
         kept = "the start is not kept, because of --force" if force else "the start is kept"
-        if not self.gain.units_changed:
+        if not self.gain.units_changed or gain == 0:
             return f"{kept}: held out, the tuned weights choose hypotheses with as many errors"
-        if gain <= 0:
+        if gain < 0:
             return f"{kept}: held out, the tuned weights lose {-gain:.2f} points"
         bound = f"the lower bound is {low:.2f}" if np.isfinite(low) else explain_unknown(self.gain, self.unit)
         return f"{kept}: the held-out gain of {gain:.2f} points may be chance, because {bound}"

@@ -1,4 +1,4 @@
-"""Pad inputs of oneDNN with rows of zeros, so that only a few different row counts occur.
+"""Pad inputs of oneDNN with rows of zeros, so that only a few distinct row counts occur.
 
 oneDNN compiles and keeps a kernel for each number of rows and each size of a matrix; compiling takes as long
 as a small product. The levels of tries vary in size: without padding, scoring lists one by one takes 50 %
@@ -13,7 +13,7 @@ from torch.nn import functional
 MIN_ROWS = 32
 """Smallest number of rows after padding."""
 FINE_STEPS, COARSE_STEPS = 8, 2
-"""Number of different row counts between successive powers of two: for the few matrices of a network, and for
+"""Number of distinct row counts between successive powers of two: for the few matrices of a network, and for
 the many classes of an output layer."""
 
 

@@ -140,3 +140,12 @@ def test_the_flattest_direction_of_two_weights_of_one_component():
     _, flattest = find_flat_directions(double, Fitter(double).fit(METHODS[1]))
     move = {name: flattest.high[name] - flattest.low[name] for name in flattest.low}
     assert move["lm"] == pytest.approx(-move["other"], rel=0.05)
+
+
+def test_as_many_errors_in_other_places_are_no_loss():
+    start = np.full(40, 2)
+    change = np.tile([1, -1], 20)
+    judgement = judge(start, start + change, np.full(40, 10), [""] * 40)
+    assert judgement.explain() == (
+        "the start is kept: held out, the tuned weights choose hypotheses with as many errors"
+    )

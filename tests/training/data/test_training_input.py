@@ -57,7 +57,7 @@ def test_rejects_a_vocabulary_without_words_of_the_text(tmp_path, name):
     (tmp_path / name).write_text("un chien dort\n")
     (tmp_path / "words.txt").write_text("the\ncat\ndog\n")
     with pytest.raises(
-        FormatError, match=rf"{name}: the vocabulary has none of the text's 3 different words, such as 'un'"
+        FormatError, match=rf"{name}: the vocabulary has none of the text's 3 distinct words, such as 'un'"
     ):
         prepare_text(tmp_path, [tmp_path / "t.txt"], tmp_path / "v.txt", Normaliser(), tmp_path / "words.txt")
 

@@ -211,7 +211,7 @@ def test_draws_words_again_where_there_are_too_few() -> None:
 
 def test_rejects_texts_whose_words_have_no_pronunciation() -> None:
     counts = Counter(["xqzt", "brfk", WORDS[0]])
-    with pytest.raises(ConfigError, match="only 1 of the 3 different words of the texts are in the pronun"):
+    with pytest.raises(ConfigError, match="only 1 of the 3 distinct words of the texts are in the pronun"):
         Confusions(Pronunciations(DICTIONARY), counts, CountModel(counts), [], Counter())
 
 

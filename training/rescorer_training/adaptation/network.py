@@ -32,7 +32,7 @@ class AdaptedNetwork:
     epochs: int
     seconds: float
     unknown_words: int
-    """Number of different words of the training text that the network does not know."""
+    """Number of distinct words of the training text that the network does not know."""
     unknown_uses: int
     """Number of times that these words occur."""
 

@@ -46,7 +46,7 @@ class DomainText:
         return self.counts.total()
 
     def count_unknown(self, known: Collection[str]) -> tuple[int, int]:
-        """Number of different words of the training text that are not in ``known``, and of their uses."""
+        """Number of distinct words of the training text that are not in ``known``, and of their uses."""
         unknown = [count for word, count in self.counts.items() if word not in known]
         return len(unknown), sum(unknown)
 
@@ -126,7 +126,7 @@ def check_known(text: DomainText, known: Collection[str], bundle: str) -> None:
         examples = ", ".join(repr(word) for word, _ in text.counts.most_common() if word not in known)
         share = 100 * uses / text.n_words
         raise ConfigError(
-            f"{text.name}: {share:.0f} % of its words are unknown to {bundle} ({n_unknown:,} different ones, "
+            f"{text.name}: {share:.0f} % of its words are unknown to {bundle} ({n_unknown:,} distinct ones, "
             f"such as {shorten(examples, MAX_QUOTED_CHARS)}); expected at most "
             f"{100 * MAX_UNKNOWN_SHARE:.0f} %: check language and spelling, and whether lines have ids or "
             "markup; a bundle of another language has to be trained"

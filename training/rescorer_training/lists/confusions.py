@@ -57,7 +57,7 @@ class Confusions:
         known = [word for word, _ in Counter(counts).most_common() if word in pronunciations]
         if len(known) < 2:
             raise ConfigError(
-                f"only {len(known)} of the {len(counts):,} different words of the texts are in the "
+                f"only {len(known)} of the {len(counts):,} distinct words of the texts are in the "
                 "pronunciation dictionary; expected at least 2: give texts of its language, or another "
                 "--dictionary"
             )

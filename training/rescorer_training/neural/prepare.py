@@ -77,13 +77,13 @@ def prepare_text(
             each.
 
     Raises:
-        FormatError: a text cannot be read, has fewer than two different words, or has none of the
+        FormatError: a text cannot be read, has fewer than two distinct words, or has none of the
             vocabulary's words.
     """
     words, n_sentences = number_words(texts, normaliser, folder / TRAIN_FILE, "reading training text")
     if len(words) < 2:
         names = ", ".join(map(str, texts))
-        raise FormatError(f"the only word is {words[0]!r}; expected at least two different words", file=names)
+        raise FormatError(f"the only word is {words[0]!r}; expected at least two distinct words", file=names)
     if not isinstance(vocabulary, Vocabulary):
         counts = count_ids(read_encoded(folder / TRAIN_FILE), len(words) + 1)[1:].tolist()
         vocabulary = choose_vocabulary(dict(zip(words, counts, strict=True)), vocabulary, size)
@@ -101,7 +101,7 @@ def _encode(path: Path, words: Sequence[str], vocabulary: Vocabulary, text: str)
     """Replace provisional ids by those of the vocabulary; raises FormatError if it has none of the words."""
     if not any(map(vocabulary.is_known, words)):
         raise FormatError(
-            f"the vocabulary has none of the text's {len(words):,} different words, such as {words[0]!r}; "
+            f"the vocabulary has none of the text's {len(words):,} distinct words, such as {words[0]!r}; "
             "check that letter case and normaliser match",
             file=text,
         )

@@ -88,7 +88,7 @@ def _model_rows(models: ModelStats) -> dict[str, str | Text]:
     if weights.lists:
         errors = f"{weights.errors:,} errors, the first pass {weights.first_errors:,}; "
         spreads = (
-            f"language model ± {_format_number(weights.model_spread)}, "
+            f"models ± {_format_number(weights.model_spread)}, "
             f"streams ± {_format_number(weights.stream_spread)}"
         )
         rows[f"weights {weights.name}"] = (errors if weights.referenced else "") + spreads
