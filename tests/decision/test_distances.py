@@ -55,9 +55,7 @@ def test_more_distinct_words_than_fit_two_bytes():
 
 def test_refuses_lists_that_would_take_minutes():
     words = [tuple(f"{i}-{j}" for j in range(1000)) for i in range(400)]
-    with pytest.raises(
-        LimitExceeded, match="comparing 400 distinct hypotheses with up to 1,000 words takes"
-    ):
+    with pytest.raises(LimitExceeded, match="comparing 400 distinct hypotheses with up to 1,000 words takes"):
         distance_matrix(words)
     same_beginning = [(*("same",) * 10_000, *hypothesis[:2]) for hypothesis in words]
     assert distance_matrix(same_beginning).max() == 2
