@@ -77,8 +77,7 @@ class WeightStats:
     added_t: float | None = None
     """Mean number of errors that re-ranking adds per list, divided by its standard error."""
     model_spread: float = 0.0
-    """Standard deviation within a list of the weighted scores of language models and rerankers, mean over lists,
-    in nats."""
+    """Standard deviation within a list of the weighted scores of all models, mean over lists, in nats."""
     stream_spread: float = 0.0
     """The same for the weighted streams."""
 
