@@ -1,16 +1,18 @@
-"""Cache the vectors and states of a recurrent network after the contexts it has read.
+"""Cache what networks have computed of contexts.
 
-A context that is sent again is not read again; if a context has grown, only its new words are read. Networks
-with a fixed window need no cache, because they read only the last few words.
+A context that is sent again is not read again; if a context has grown, only its new words are read. Of recurrent
+networks, the vectors and states after whole contexts are cached; of transformers, the keys and values of each
+word after the words before it. Networks with a fixed window need no cache, because they read only the last few
+words.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,6 +25,70 @@ BOOKKEEPING_BYTES = 1024
 """Worst-case size of the Python objects that index one context, besides its row in the table."""
 
 
+class RowCache:
+    """Rows of a table by key, in bounded memory; the least recently used row is evicted first.
+
+    Args:
+        max_bytes: limit for all rows and their index; 0 disables the cache.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self._slots: OrderedDict[Hashable, int] = OrderedDict()  # row in the table, most recently used last
+        self._table: Tensor | None = None  # (slots, width), allocated when the width is known
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def recall_rows(self, keys: Sequence[Hashable]) -> tuple[np.ndarray, Tensor]:
+        """Look up rows.
+
+        Returns:
+            (n,) bool, True for each key that is cached, and the rows of these, (cached, width).
+        """
+        with self._lock:
+            is_cached = np.array([key in self._slots for key in keys], dtype=bool)
+            found = [key for key, cached in zip(keys, is_cached, strict=True) if cached]
+            for key in found:
+                self._slots.move_to_end(key)
+            if self._table is None:
+                return is_cached, torch.empty(0, 0)
+            return is_cached, self._table[[self._slots[key] for key in found]]
+
+    def store_rows(self, keys: Sequence[Hashable], rows: Tensor) -> None:
+        """Copy rows into the cache, (n, width), except those whose keys are already cached.
+
+        If there are more than the cache has room for, the last ones are stored. If one is not finite, none is.
+        """
+        with self._lock:
+            table = self._allocate_table(rows)
+            new = {key: position for position, key in enumerate(keys) if key not in self._slots}
+            items = list(new.items())[max(0, len(new) - len(table)) :]
+            if items and rows.isfinite().all():  # values that are not finite must not outlive their batch
+                values = rows[[position for _, position in items]]
+                table[[self._allocate(key) for key, _ in items]] = values
+
+    def _allocate_table(self, rows: Tensor) -> Tensor:
+        if self._table is None:
+            width = rows.shape[1]
+            n_slots = self.max_bytes // (width * rows.element_size() + BOOKKEEPING_BYTES)
+            self._table = rows.new_empty(n_slots, width)
+        return self._table
+
+    def _allocate(self, key: Hashable) -> int:
+        """Assign a slot to a new key, evicting the least recently used one if the table is full."""
+        slot = len(self._slots)
+        if self._table is not None and slot == len(self._table):
+            evicted, slot = self._slots.popitem(last=False)
+            self._forget(evicted)
+        self._slots[key] = slot
+        return slot
+
+    def _forget(self, key: Any) -> None:
+        """Called when a key is evicted."""
+
+
 class _Key(NamedTuple):
     """Identifies a context by a digest, so that the cache keeps no texts."""
 
@@ -31,22 +97,12 @@ class _Key(NamedTuple):
     digest: bytes
 
 
-class ContextCache:
-    """Rows by context in bounded memory; the least recently used context is evicted first.
-
-    Args:
-        max_bytes: limit for all rows and their index; 0 disables the cache.
-    """
+class ContextCache(RowCache):
+    """Vectors and states of recurrent networks by context."""
 
     def __init__(self, max_bytes: int) -> None:
-        self.max_bytes = max_bytes
-        self._slots: OrderedDict[_Key, int] = OrderedDict()  # row in the table, most recently used last
+        super().__init__(max_bytes)
         self._lengths: dict[int, Counter[int]] = {}  # lengths of the cached contexts, by first word
-        self._table: Tensor | None = None  # (slots, D + H + …), allocated when the width is known
-        self._lock = threading.Lock()
-
-    def __len__(self) -> int:
-        return len(self._slots)
 
     def recall(self, contexts: Sequence[np.ndarray], rows: Rows) -> tuple[list[int], Rows]:
         """Look up the longest cached prefix of each context.
@@ -74,23 +130,9 @@ class ContextCache:
 
     def store(self, contexts: Sequence[np.ndarray], rows: Rows) -> None:
         """Copy the rows after these contexts into the cache, except those that are already cached."""
-        with self._lock:
-            if self._table is None:
-                width = sum(part.shape[1] for part in rows)
-                n_slots = self.max_bytes // (width * rows[0].element_size() + BOOKKEEPING_BYTES)
-                self._table = rows[0].new_empty(n_slots, width)
-            keys = {
-                _key(context, len(context)): position
-                for position, context in enumerate(contexts)
-                if len(context)
-            }
-            new = [item for item in keys.items() if item[0] not in self._slots][: len(self._table)]
-            if new:
-                positions = [position for _, position in new]
-                # Concatenated before slots are allocated: if this fails, no key points at an unwritten row.
-                values = torch.cat([part[positions] for part in rows], dim=1)
-                if values.isfinite().all():  # values that are not finite must not outlive their batch
-                    self._table[[self._allocate(key) for key, _ in new]] = values
+        positions = [position for position, context in enumerate(contexts) if len(context)]
+        keys = [_key(contexts[position], len(contexts[position])) for position in positions]
+        self.store_rows(keys, torch.cat([part[positions] for part in rows], dim=1))
 
     def _longest_prefix(self, context: np.ndarray) -> _Key | None:
         """Key of the longest cached prefix of a context."""
@@ -102,20 +144,18 @@ class ContextCache:
                 return key
         return None
 
-    def _allocate(self, key: _Key) -> int:
-        """Assign a slot to a new context, evicting the least recently used one if the table is full."""
-        slot = len(self._slots)
-        if self._table is not None and slot == len(self._table):
-            evicted, slot = self._slots.popitem(last=False)
-            lengths = self._lengths[evicted.first_word]
-            lengths[evicted.n_words] -= 1
-            if not lengths[evicted.n_words]:
-                del lengths[evicted.n_words]
-            if not lengths:
-                del self._lengths[evicted.first_word]
-        self._slots[key] = slot
+    def _allocate(self, key: Any) -> int:
+        slot = super()._allocate(key)
         self._lengths.setdefault(key.first_word, Counter())[key.n_words] += 1
         return slot
+
+    def _forget(self, key: Any) -> None:
+        lengths = self._lengths[key.first_word]
+        lengths[key.n_words] -= 1
+        if not lengths[key.n_words]:
+            del lengths[key.n_words]
+        if not lengths:
+            del self._lengths[key.first_word]
 
 
 def _key(context: np.ndarray, n_words: int) -> _Key:

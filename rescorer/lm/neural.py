@@ -1,4 +1,4 @@
-"""Score tries with a neural network, level by level, on a CPU or GPU."""
+"""Score tries with a neural network on a CPU or GPU; a recurrent network reads them level by level."""
 
 from __future__ import annotations
 
@@ -11,12 +11,20 @@ from torch import Tensor
 from rescorer.errors import ConfigError
 from rescorer.lm import CONTEXT_CACHE_BYTES, context_stats
 from rescorer.lm.base import EdgeScores
-from rescorer.lm.context_cache import ContextCache
+from rescorer.lm.context_cache import ContextCache, RowCache
 from rescorer.lm.kernels.int8 import multiply_in_int8
 from rescorer.lm.kernels.linear import cast_matrices_to_bfloat16
-from rescorer.lm.networks import ContextNetwork, NeuralModel, RecurrentNetwork, State, WindowedNetwork
+from rescorer.lm.networks import (
+    ContextNetwork,
+    NeuralModel,
+    RecurrentNetwork,
+    State,
+    TransformerNetwork,
+    WindowedNetwork,
+)
 from rescorer.lm.ngram_contexts import distinct_rows, node_windows
 from rescorer.lm.output import TreeSoftmax
+from rescorer.lm.tree_attention import build_prefix_tree, tree_vectors
 from rescorer.profiling import Phase, phase
 from rescorer.trie import HypothesisTrie
 from rescorer.vocabulary import SPECIAL_TOKENS, Vocabulary
@@ -29,12 +37,12 @@ class NeuralLanguageModel:
     """A trained network as a language model.
 
     Args:
-        dtype: precision of matrix products. ``bfloat16`` applies to a recurrent network and its output layer,
-            and is twice as fast on processors that support it; the given model is converted in place.
-            ``int8`` applies to the products that a recurrent network computes for every word, and
+        dtype: precision of matrix products. ``bfloat16`` applies to a recurrent network or transformer and its
+            output layer, and is twice as fast on processors that support it; the given model is converted in place.
+            ``int8`` applies to the products that such a network computes for every word, and
             ``bfloat16`` to all others; this is three times as fast and is only supported on CPUs.
-        context_cache_bytes: size of the cache for a recurrent network's states after contexts; 0 disables the
-            cache. The parameters of the model must not change afterwards.
+        context_cache_bytes: size of the cache for what a recurrent network or transformer has computed of
+            contexts; 0 disables the cache. The parameters of the model must not change afterwards.
 
     Raises:
         ConfigError: If the dtype is unknown, or not supported on this device.
@@ -54,7 +62,8 @@ class NeuralLanguageModel:
         self.model = model.to(self.device).eval().requires_grad_(False)
         self._set_precision(dtype)
         self.words = words
-        self.context_cache = ContextCache(context_cache_bytes)
+        is_transformer = isinstance(self.model.network, TransformerNetwork)
+        self.context_cache = (RowCache if is_transformer else ContextCache)(context_cache_bytes)
         self._log_shares: Mapping[str, float] = {}
         self._default_log_share = 0.0
 
@@ -66,7 +75,7 @@ class NeuralLanguageModel:
             return
         if dtype == "int8" and self.device.type != "cpu":
             raise ConfigError(f"dtype int8 is only supported on CPUs; use bfloat16 on {self.device}")
-        if isinstance(network, RecurrentNetwork):
+        if isinstance(network, (RecurrentNetwork, TransformerNetwork)):
             if dtype == "int8":
                 multiply_in_int8(network.step_matrices())
             cast_matrices_to_bfloat16(network.parameters())
@@ -136,6 +145,9 @@ class NeuralLanguageModel:
             ids: the model's ids of the trie's words and of ``</s>``.
         """
         network = self.model.network
+        if isinstance(network, TransformerNetwork):
+            tree = build_prefix_tree(trie, ids, self.words.encode, self.start_word)
+            return tree_vectors(network, tree, self.context_cache)
         if not isinstance(network, WindowedNetwork):
             return self._recurrent_vectors(trie, ids), np.arange(trie.n_nodes)
         words = self._to_device(np.append(ids, self.start_word))

@@ -26,6 +26,8 @@ CONFIGS = [
     {"kind": "elman", "layers": 2, "residual": True},
     {"kind": "feedforward", "window": 3},
     {"kind": "lbl", "activation": "linear", "window": 2},
+    {"kind": "transformer", "window": 4, "layers": 2, "heads": 2},
+    {"kind": "transformer", "window": 40, "layers": 2, "carried": True},
 ]
 TOLERANCE = {"float32": 1e-4, "bfloat16": 0.05, "int8": 0.05}
 """Rounding inputs of a product can turn a difference in the last bit into a whole step."""

@@ -30,11 +30,13 @@ KINDS = [
     *({"kind": "feedforward", "activation": name, "window": 3} for name in ("tanh", "sigmoid", "relu")),
     *({"kind": "lbl", "activation": name, "window": 4} for name in ("linear", "tanh", "relu")),
     {"kind": "lbl", "activation": "linear", "window": 1},
+    *({"kind": "transformer", "window": window} for window in (1, 4, 9)),
 ]
 CONFIGS = [
     {**kind, "layers": layers, "residual": residual, "tied": tied}
     for kind, layers, residual, tied in itertools.product(KINDS, (1, 2, 3), (False, True), (False, True))
-    if not (layers == 1 and residual) and not (layers > 1 and kind["kind"] == "lbl")
+    if not (residual and (layers == 1 or kind["kind"] == "transformer"))
+    and not (layers > 1 and kind["kind"] == "lbl")
 ]
 
 

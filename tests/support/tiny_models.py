@@ -92,6 +92,10 @@ def stable_network(**settings: Any) -> tuple[NeuralModel, Vocabulary]:
             for name, weight in model.network.named_parameters():
                 if "weight_hh" in name:
                     weight.div_(torch.linalg.matrix_norm(weight, 2))
+    if settings["kind"] == "transformer":
+        with torch.no_grad():
+            for weight in model.network.layers.parameters():
+                weight.div_(4)
     return model, vocabulary
 
 

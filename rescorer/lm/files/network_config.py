@@ -8,8 +8,9 @@ from typing import Any
 
 from rescorer.errors import BundleError
 
-KINDS = ("lstm", "gru", "elman", "feedforward", "lbl")
-"""Long short-term memory, gated recurrent unit, simple recurrent, Bengio's feed-forward, log-bilinear."""
+KINDS = ("lstm", "gru", "elman", "feedforward", "lbl", "transformer")
+"""Long short-term memory, gated recurrent unit, simple recurrent, Bengio's feed-forward, log-bilinear,
+transformer decoder."""
 WINDOWED_KINDS = ("feedforward", "lbl")
 """Kinds that see a fixed number of preceding words."""
 OUTPUTS = ("classes", "full", "tree")
@@ -22,8 +23,11 @@ MAXIMA = {
     "layers": 64,
     "window": 64,
     "softmaxes": 64,
+    "heads": 256,
 }
 """Largest dimensions. The largest recurrent language models that were ever published stay within a half."""
+MAX_ATTENTION_WINDOW = 4096
+"""Largest window of a transformer."""
 SMALLEST_VOCABULARY = 3
 _TYPES = {
     "class_sizes": "a list of integers",
@@ -68,7 +72,8 @@ class NetworkConfig:
     & Hinton (2007) uses ``linear``."""
     window: int = 0
     """Number of preceding words that a feed-forward or log-bilinear network uses as context (n - 1 for a
-    network of order n); 0 for recurrent networks."""
+    network of order n), or of words to which each layer of a transformer attends, including the current one; 0
+    for recurrent networks."""
     residual: bool = False
     """Residual connections: every layer above the first adds its output to its input."""
     carried: bool = False
@@ -84,6 +89,8 @@ class NetworkConfig:
     Ghahramani 2016)."""
     softmaxes: int = 1
     """Number of softmaxes that a class-factored output mixes (Yang et al. 2018)."""
+    heads: int = 1
+    """Number of attention heads of a transformer; they share the hidden size evenly."""
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -92,26 +99,44 @@ class NetworkConfig:
                 raise BundleError(
                     f"unknown {name} {getattr(self, name)[:100]!r}; expected one of {', '.join(known)}"
                 )
-        for name, most in MAXIMA.items():
+        maxima = MAXIMA | ({"window": MAX_ATTENTION_WINDOW} if self.kind == "transformer" else {})
+        for name, most in maxima.items():
             least = {"window": 0, "vocabulary_size": SMALLEST_VOCABULARY}.get(name, 1)
             if not least <= getattr(self, name) <= most:
                 raise BundleError(
                     f"{name} is {getattr(self, name)}; expected at least {least}, at most {most:,}"
                 )
         self._check_classes()
-        if (self.window > 0) != (self.kind in WINDOWED_KINDS):
-            expected = "at least 1" if self.kind in WINDOWED_KINDS else "0 for recurrent kinds"
-            raise BundleError(f"window is {self.window} for {self.kind}; expected {expected}")
+        self._check_kind()
         if self.softmaxes > 1 and self.output != "classes":
             raise BundleError(f"softmaxes is {self.softmaxes} for the output {self.output}; expected 1")
+        for name in ("dropout", "weight_dropout", "embedding_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise BundleError(f"{name} is {getattr(self, name)}; expected 0 ≤ {name} < 1")
+
+    def _check_kind(self) -> None:
+        """Check the fields that only some kinds have."""
+        has_window = self.kind in (*WINDOWED_KINDS, "transformer")
+        if (self.window > 0) != has_window:
+            expected = "at least 1" if has_window else "0 for recurrent kinds"
+            raise BundleError(f"window is {self.window} for {self.kind}; expected {expected}")
         if self.kind == "lbl" and self.layers > 1:
             raise BundleError(f"layers is {self.layers} for lbl; expected 1 (feedforward may have more)")
-        for name in ("dropout", "weight_dropout", "embedding_dropout"):
-            value = getattr(self, name)
-            if not 0 <= value < 1:
-                raise BundleError(f"{name} is {value}; expected 0 ≤ {name} < 1")
-            if value and name != "dropout" and self.kind in WINDOWED_KINDS:
-                raise BundleError(f"{name} is {value} for {self.kind}; expected 0")
+        if self.weight_dropout and has_window:
+            raise BundleError(f"weight_dropout is {self.weight_dropout} for {self.kind}; expected 0")
+        if self.embedding_dropout and self.kind in WINDOWED_KINDS:
+            raise BundleError(f"embedding_dropout is {self.embedding_dropout} for {self.kind}; expected 0")
+        if self.kind != "transformer":
+            if self.heads != 1:
+                raise BundleError(f"heads is {self.heads} for {self.kind}; expected 1 (a transformer has heads)")
+            return
+        if self.residual:
+            raise BundleError("residual is true for transformer; expected false: all its layers are residual")
+        if self.hidden_size % (2 * self.heads):
+            raise BundleError(
+                f"hidden_size is {self.hidden_size} with {self.heads} heads; expected a multiple of "
+                f"{2 * self.heads}: each head has an even number of values"
+            )
 
     def _check_types(self) -> None:
         for field in fields(self):

@@ -7,13 +7,18 @@ from rescorer.lm.files.network_config import WINDOWED_KINDS, NetworkConfig
 Shapes = dict[str, tuple[int, ...]]
 GATES = {"lstm": 4, "gru": 3, "elman": 1}
 """Rows of a recurrent layer's matrices, in units of the hidden size."""
+FEEDFORWARD_STEP = 16
+"""The units of a transformer's feed-forward networks are a multiple of this."""
 
 
 def parameter_shapes(config: NetworkConfig) -> Shapes:
     """Return the shape of every tensor that a checkpoint of this network contains, by name."""
     hidden, embedding = config.hidden_size, config.embedding_size
     shapes: Shapes = {"network.embedding.weight": (config.vocabulary_size, embedding)}
-    shapes |= _windowed_shapes(config) if config.kind in WINDOWED_KINDS else _recurrent_shapes(config)
+    if config.kind == "transformer":
+        shapes |= _transformer_shapes(config)
+    else:
+        shapes |= _windowed_shapes(config) if config.kind in WINDOWED_KINDS else _recurrent_shapes(config)
     if hidden != embedding:
         shapes["network.projection.weight"] = (embedding, hidden)
     return shapes | _output_shapes(config)
@@ -40,6 +45,30 @@ def _windowed_shapes(config: NetworkConfig) -> Shapes:
     for layer in range(config.layers - 1):
         shapes[f"network.deeper.{layer}.weight"] = (hidden, hidden)
         shapes[f"network.deeper.{layer}.bias"] = (hidden,)
+    return shapes
+
+
+def feedforward_size(hidden: int) -> int:
+    """Units of a transformer's feed-forward networks: 8/3 of the hidden size, so that their three matrices have
+    the size of two with four times the hidden size (Shazeer 2020), rounded up."""
+    return -(-8 * hidden // (3 * FEEDFORWARD_STEP)) * FEEDFORWARD_STEP
+
+
+def _transformer_shapes(config: NetworkConfig) -> Shapes:
+    hidden, units = config.hidden_size, feedforward_size(config.hidden_size)
+    shapes: Shapes = {"network.norm": (hidden,)}
+    for layer in range(config.layers):
+        prefix = f"network.layers.{layer}"
+        shapes |= {
+            f"{prefix}.attention_norm": (hidden,),
+            f"{prefix}.queries_keys_values": (3 * hidden, hidden),
+            f"{prefix}.attention_output": (hidden, hidden),
+            f"{prefix}.feedforward_norm": (hidden,),
+            f"{prefix}.gate_and_input": (2 * units, hidden),
+            f"{prefix}.feedforward_output": (hidden, units),
+        }
+    if hidden != config.embedding_size:
+        shapes["network.input_projection.weight"] = (hidden, config.embedding_size)
     return shapes
 
 

@@ -4,6 +4,7 @@ from rescorer.lm.files.network_config import NetworkConfig
 from rescorer.lm.networks.base import ContextNetwork, State
 from rescorer.lm.networks.model import NeuralModel
 from rescorer.lm.networks.recurrent import RecurrentNetwork
+from rescorer.lm.networks.transformer import TransformerNetwork
 from rescorer.lm.networks.windowed import WindowedNetwork
 
-__all__ = ["ContextNetwork", "NetworkConfig", "NeuralModel", "RecurrentNetwork", "State", "WindowedNetwork"]
+__all__ = ["ContextNetwork", "NetworkConfig", "NeuralModel", "RecurrentNetwork", "State", "TransformerNetwork", "WindowedNetwork"]

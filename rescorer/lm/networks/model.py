@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -11,6 +12,7 @@ from rescorer.errors import BundleError
 from rescorer.lm.files.network_config import KINDS, WINDOWED_KINDS, NetworkConfig
 from rescorer.lm.networks.base import ContextNetwork, State
 from rescorer.lm.networks.recurrent import RecurrentNetwork
+from rescorer.lm.networks.transformer import TransformerNetwork
 from rescorer.lm.networks.windowed import WindowedNetwork
 from rescorer.lm.output import (
     ClassFactoredSoftmax,
@@ -20,7 +22,11 @@ from rescorer.lm.output import (
     TreeSoftmax,
 )
 
-NETWORKS = {kind: WindowedNetwork if kind in WINDOWED_KINDS else RecurrentNetwork for kind in KINDS}
+NETWORKS: dict[str, Callable[[NetworkConfig], ContextNetwork]] = {
+    **dict.fromkeys(KINDS, RecurrentNetwork),
+    **dict.fromkeys(WINDOWED_KINDS, WindowedNetwork),
+    "transformer": TransformerNetwork,
+}
 
 
 def build_output_layer(config: NetworkConfig, size: int, tied_weight: Tensor | None) -> OutputLayer:

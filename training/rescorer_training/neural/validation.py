@@ -74,7 +74,7 @@ def _iterate_streams(model: NeuralModel, ids: np.ndarray, n_streams: int) -> Ite
         starts = np.arange(1, n_streams)[:, None] * text.stream_length
         positions = starts + np.arange(-WARM_UP_WORDS, 0)  # (n_streams - 1, W)
         warm_up = torch.from_numpy(ids[positions - 1].astype(np.int64)).to(_device(model))
-        _, warm_state = model.context_vectors(warm_up)
+        _, warm_state = model.context_vectors(warm_up, model.network.initial_state(n_streams - 1))
         state = tuple(torch.cat(pair) for pair in zip(state, warm_state, strict=True))
     yield from _iterate_rows(model, *text.make_rows(0), state)
 

@@ -1,0 +1,171 @@
+"""Transformer decoders: attention to the last words instead of a recurrent state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from rescorer.lm.files.network_config import NetworkConfig
+from rescorer.lm.files.parameter_shapes import feedforward_size
+from rescorer.lm.kernels.linear import linear
+from rescorer.lm.networks.attention import attend, rotary_table, rotate, window_mask
+from rescorer.lm.networks.base import State
+from rescorer.lm.networks.dropout import apply_dropout, drop_words
+
+NORM_EPSILON = 1e-5
+
+
+class TransformerLayer(nn.Module):
+    """Attention and a gated feed-forward network, each added to its input, x + f(normalise(x)).
+
+    Normalisation comes before each part (Xiong et al. 2020) and is that of Zhang & Sennrich (2019); the
+    feed-forward network is SwiGLU (Shazeer 2020). As in LLaMA (Touvron et al. 2023) there are no biases.
+    """
+
+    def __init__(self, hidden: int, heads: int, layers: int) -> None:
+        super().__init__()
+        self.heads, self.units = heads, feedforward_size(hidden)
+        self.attention_norm = nn.Parameter(torch.ones(hidden))
+        self.queries_keys_values = nn.Parameter(_random_matrix(3 * hidden, hidden))
+        self.attention_output = nn.Parameter(_random_matrix(hidden, hidden) * (2 * layers) ** -0.5)
+        self.feedforward_norm = nn.Parameter(torch.ones(hidden))
+        self.gate_and_input = nn.Parameter(_random_matrix(2 * self.units, hidden))
+        self.feedforward_output = nn.Parameter(_random_matrix(hidden, self.units) * (2 * layers) ** -0.5)
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of each head, (..., H) → (..., heads, d)."""
+        projected = linear(normalise(x, self.attention_norm), self.queries_keys_values)
+        queries, keys, values = projected.unflatten(-1, (3, self.heads, -1)).unbind(-3)
+        return queries, keys, values
+
+    def merge_heads(self, attended: Tensor) -> Tensor:
+        """What attention adds to its input, (..., H) → (..., H)."""
+        return linear(attended, self.attention_output)
+
+    def feed_forward(self, x: Tensor) -> Tensor:
+        """What the feed-forward network adds to its input, (..., H) → (..., H)."""
+        gate, inner = linear(normalise(x, self.feedforward_norm), self.gate_and_input).chunk(2, dim=-1)
+        return linear(functional.silu(gate) * inner, self.feedforward_output)
+
+
+class TransformerNetwork(nn.Module):
+    """Embedding, transformer layers, and a last normalisation.
+
+    In each layer a word attends to itself and the ``window`` - 1 words before it. The state has the keys and
+    values of these words, so that its size is bounded however long the text is. Keys are kept as they were before
+    rotation, because their positions count from the oldest word of the state: products only depend on distances.
+    If hidden and embedding sizes differ, linear projections lead from one to the other.
+    """
+
+    def __init__(self, config: NetworkConfig) -> None:
+        super().__init__()
+        embedding, hidden = config.embedding_size, config.hidden_size
+        self.window, self.output_size, self.hidden_size = config.window, embedding, hidden
+        self.heads = config.heads
+        self.dropout, self.locked = config.dropout, config.locked_dropout
+        self.embedding_dropout = config.embedding_dropout
+        self.embedding = nn.Embedding(config.vocabulary_size, embedding)
+        nn.init.normal_(self.embedding.weight, std=embedding**-0.5)
+        self.layers = nn.ModuleList(
+            TransformerLayer(hidden, config.heads, config.layers) for _ in range(config.layers)
+        )
+        # Small at first, so that the output layer starts near the distribution of its biases.
+        self.norm = nn.Parameter(torch.full((hidden,), hidden**-0.25))
+        same = hidden == embedding
+        self.input_projection = nn.Identity() if same else nn.Linear(embedding, hidden, bias=False)
+        self.projection = nn.Identity() if same else nn.Linear(hidden, embedding, bias=False)
+
+    def forward(self, words: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+        words = words.t()  # (T, B), as in the other networks
+        embedded = self.embedding(words) * self.output_size**0.5
+        if self.training:
+            embedded = drop_words(embedded, words, self.embedding.num_embeddings, self.embedding_dropout)
+        x, state = self._read(self._apply_dropout(_project(embedded, self.input_projection)), state)
+        return self._apply_dropout(self.vectors(x)).transpose(0, 1), state  # (B, T, E)
+
+    def _read(self, x: Tensor, state: State | None) -> tuple[Tensor, State]:
+        """Run all layers over the next words, (T, B, H) → (T, B, H)."""
+        n_words, n_rows = x.shape[:2]
+        n_before, *memory = self._empty_state(n_rows, 0) if state is None else state
+        n_memory = memory[0].shape[1]
+        rotations = self.rotations(n_memory + n_words).unsqueeze(1)  # (M + T, 1, d / 2)
+        whole = state is None and n_words <= self.window
+        mask = None if whole else window_mask(n_before, n_memory, n_words, self.window)
+        after = [(n_before + n_words).clamp(max=self.window - 1)]
+        for layer, (before_keys, before_values) in zip(self.blocks, _pairs(memory), strict=True):
+            queries, keys, values = (part.transpose(0, 1) for part in layer.project(x))  # (B, T, heads, d)
+            keys = _append(before_keys, keys)
+            values = _append(before_values, values)
+            attended = attend(
+                rotate(queries, rotations[n_memory:]), rotate(keys, rotations), values, mask
+            ).transpose(0, 1)
+            x = x + self._apply_dropout(layer.merge_heads(attended))
+            x = x + self._apply_dropout(layer.feed_forward(x))
+            after += [part[:, max(0, part.shape[1] - self.window + 1) :].flatten(2) for part in (keys, values)]
+        return x, tuple(after)
+
+    @property
+    def blocks(self) -> Iterator[TransformerLayer]:
+        """The layers, typed."""
+        return (layer for layer in self.layers if isinstance(layer, TransformerLayer))
+
+    def rotations(self, n_positions: int) -> Tensor:
+        """Rotations of the first positions; see ``rotary_table``."""
+        return rotary_table(n_positions, self.hidden_size // self.heads, self.norm)
+
+    def vectors(self, x: Tensor) -> Tensor:
+        """Context vectors from the output of the last layer, (..., H) → (..., D)."""
+        return _project(normalise(x, self.norm), self.projection)
+
+    def _apply_dropout(self, values: Tensor) -> Tensor:
+        return apply_dropout(values, self.dropout, self.locked) if self.training else values
+
+    def initial_state(self, n: int) -> State:
+        """A state has the number of its valid words, (N,), and keys and values of each layer, (N, window - 1, H)."""
+        return self._empty_state(n, self.window - 1)
+
+    def _empty_state(self, n: int, n_memory: int) -> State:
+        zeros = self.norm.new_zeros(n, n_memory, self.hidden_size)
+        n_before = torch.zeros(n, dtype=torch.int64, device=zeros.device)
+        return (n_before, *(zeros,) * (2 * len(self.layers)))
+
+    def step_matrices(self) -> list[Tensor]:
+        """The matrices that scoring multiplies for each word: all except the embedding and its projection."""
+        matrices: list[Tensor] = [*self.layers.parameters(), *self.projection.parameters()]
+        return [matrix for matrix in matrices if matrix.dim() > 1]
+
+    def inputs(self, words: Tensor) -> Tensor:
+        embedded = self.embedding(words).to(self.norm.dtype) * self.output_size**0.5
+        return _project(embedded, self.input_projection)  # (W, H)
+
+    def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        x, state = self._read(inputs.unsqueeze(0), state)
+        return self.vectors(x[0]), state
+
+    def set_dropout(self, dropout: float) -> None:
+        self.dropout = dropout
+
+
+def normalise(x: Tensor, gain: Tensor) -> Tensor:
+    """Divide each vector by the root mean square of its values, and multiply by the gains."""
+    return functional.rms_norm(x.to(gain.dtype), gain.shape, gain, NORM_EPSILON)
+
+
+def _random_matrix(rows: int, columns: int) -> Tensor:
+    return torch.randn(rows, columns) * columns**-0.5
+
+
+def _project(values: Tensor, projection: nn.Module) -> Tensor:
+    return linear(values, projection.weight) if isinstance(projection, nn.Linear) else values
+
+
+def _append(before: Tensor, new: Tensor) -> Tensor:
+    """Append the keys or values of new words to those in memory, (B, M, H), (B, T, heads, d)."""
+    return torch.cat([before.to(new.dtype).unflatten(-1, new.shape[2:]), new], dim=1)
+
+
+def _pairs(memory: list[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+    return zip(memory[::2], memory[1::2], strict=True)
