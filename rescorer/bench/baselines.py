@@ -1,7 +1,8 @@
 """Baselines of the benchmark: a plain PyTorch scorer as a user would write it, and KenLM's sentence call.
 
-The plain scorer uses none of the rescorer's code for networks: ``nn.Embedding``, ``nn.LSTM``, ``nn.Linear``
-over the whole vocabulary, ``log_softmax``, and padded batches of 64 hypotheses in input order.
+The plain scorer uses none of the rescorer's code for networks: ``nn.Embedding``, ``nn.LSTM`` or transformer
+layers, ``nn.Linear`` over the whole vocabulary, ``log_softmax``, and padded batches of 64 hypotheses in input
+order.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
+from rescorer.lm.files.parameter_shapes import feedforward_size
+from rescorer.lm.networks import NetworkConfig
 from rescorer.lm.ngram import NgramModel
 from rescorer.trie import Words
 from rescorer.vocabulary import Vocabulary
@@ -33,8 +37,63 @@ class PlainLstm(nn.Module):
         return self.decoder(hidden)  # (B, T, V)
 
 
+class PlainTransformer(nn.Module):
+    """Transformer layers of the same shape as those of ``TransformerNetwork``, and a full softmax."""
+
+    def __init__(self, vocabulary_size: int, size: int, layers: int, heads: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary_size, size)
+        self.layers = nn.ModuleList(PlainTransformerLayer(size, heads) for _ in range(layers))
+        self.norm = nn.RMSNorm(size)
+        self.decoder = nn.Linear(size, vocabulary_size)
+
+    def forward(self, words: Tensor) -> Tensor:
+        x = self.embedding(words)
+        for layer in self.layers:
+            x = layer(x)
+        return self.decoder(self.norm(x))  # (B, T, V)
+
+
+class PlainTransformerLayer(nn.Module):
+    """Causal attention with rotary positions, and SwiGLU, both after normalisation."""
+
+    def __init__(self, size: int, heads: int) -> None:
+        super().__init__()
+        units = feedforward_size(size)
+        self.heads, self.head_size = heads, size // heads
+        self.attention_norm, self.feedforward_norm = nn.RMSNorm(size), nn.RMSNorm(size)
+        self.projection = nn.Linear(size, 3 * size, bias=False)
+        self.attention_output = nn.Linear(size, size, bias=False)
+        self.gate, self.up = nn.Linear(size, units, bias=False), nn.Linear(size, units, bias=False)
+        self.down = nn.Linear(units, size, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        projected = self.projection(self.attention_norm(x)).unflatten(2, (3, self.heads, self.head_size))
+        queries, keys, values = projected.permute(2, 0, 3, 1, 4)  # (B, heads, T, d) each
+        attended = functional.scaled_dot_product_attention(
+            self._rotate(queries), self._rotate(keys), values, is_causal=True
+        )
+        x = x + self.attention_output(attended.transpose(1, 2).flatten(2))
+        normalised = self.feedforward_norm(x)
+        return x + self.down(functional.silu(self.gate(normalised)) * self.up(normalised))
+
+    def _rotate(self, x: Tensor) -> Tensor:
+        frequencies = 10_000.0 ** (-torch.arange(0, self.head_size, 2, device=x.device) / self.head_size)
+        angles = torch.arange(x.shape[2], device=x.device).unsqueeze(1) * frequencies
+        cos, sin = angles.cos(), angles.sin()
+        even, odd = x[..., 0::2], x[..., 1::2]
+        return torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2)
+
+
+def make_plain_model(config: NetworkConfig) -> PlainLstm | PlainTransformer:
+    """A transformer of the same shape as a transformer; for all other networks an LSTM of their hidden size."""
+    if config.kind == "transformer":
+        return PlainTransformer(config.vocabulary_size, config.hidden_size, config.layers, config.heads)
+    return PlainLstm(config.vocabulary_size, config.hidden_size)
+
+
 @torch.inference_mode()
-def score_padded_batch(model: PlainLstm, inputs: Tensor, targets: Tensor) -> Tensor:
+def score_padded_batch(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
     """ln P of each sentence of a padded batch, (B,).
 
     Args:
@@ -45,10 +104,10 @@ def score_padded_batch(model: PlainLstm, inputs: Tensor, targets: Tensor) -> Ten
     return (target_log_probs * (targets >= 0)).sum(dim=1)
 
 
-def measure_plain_lstm(
+def measure_plain_model(
+    model: nn.Module,
     sentences: Sequence[Words],
     vocabulary: Vocabulary,
-    size: int,
     device: str | torch.device = "cpu",
     seconds: float = 5.0,
     clock: Callable[[], float] = time.perf_counter,
@@ -58,7 +117,7 @@ def measure_plain_lstm(
     Args:
         seconds: time after which no further batch is started.
     """
-    model = PlainLstm(len(vocabulary), size).to(device).eval()
+    model = model.to(device).eval()
     words, start = 0, clock()
     for first in range(0, len(sentences), BATCH_SENTENCES):
         batch = sentences[first : first + BATCH_SENTENCES]

@@ -46,6 +46,10 @@ class ModelSpec:
     layers: int = 1
     window: int = 4
     """Context length, in words, of feed-forward and log-bilinear networks."""
+    attention_window: int = 128
+    """Number of words to which each layer of a transformer attends."""
+    heads: int = 4
+    """Number of attention heads of a transformer."""
     order: int = 4
     """Order of the n-gram."""
 
@@ -61,6 +65,7 @@ class ModelSpec:
         """Build the network's config, with classes of equal size."""
         classes = self.classes or math.isqrt(self.vocabulary)
         n_words = self.vocabulary - 1
+        windows = dict.fromkeys(WINDOWED_KINDS, self.window) | {"transformer": self.attention_window}
         class_sizes = tuple(len(part) for part in np.array_split(np.arange(n_words), classes))
         return NetworkConfig(
             self.vocabulary,
@@ -71,8 +76,9 @@ class ModelSpec:
             layers=self.layers,
             output=self.output,
             tied=self.output != "tree",
-            window=self.window if self.network in WINDOWED_KINDS else 0,
+            window=windows.get(self.network, 0),
             activation="linear" if self.network == "lbl" else "tanh",
+            heads=self.heads if self.network == "transformer" else 1,
         )
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from rescorer.bench.baselines import measure_kenlm, measure_plain_lstm
+from rescorer.bench.baselines import make_plain_model, measure_kenlm, measure_plain_model
 from rescorer.bench.matrix_products import flops, measure_gemm_rate
 from rescorer.bench.workload import Workload, count_work
 from rescorer.cpu_count import count_cpus
@@ -99,6 +99,8 @@ class BenchReport:
     kenlm_words_per_second: float | None
     single_list_ms: float | None
     """Median time that the library takes for a single list."""
+    plain_network: str = "LSTM"
+    """Kind of network of the plain PyTorch scorer."""
     processes: int = 1
     """Number of processes of the additional parallel run, which share the cores."""
     in_processes: Speed | None = None
@@ -141,6 +143,7 @@ def run_benchmark(
         weight = networks[0].model.output.word_weight
         products = workload.network + workload.output
         rate = measure_gemm_rate(products, options.clock, weight.dtype, weight.device)
+    is_transformer = bool(networks) and networks[0].model.config.kind == "transformer"
     plain, kenlm = measure_baselines(rescorer, lists, networks, options)
     single_ms = measure_single_list_ms(rescorer, lists, options)
     count, seconds = time_in_processes(processes, read, folder, options) if processes else (1, 0.0)
@@ -155,6 +158,7 @@ def run_benchmark(
         plain_words_per_second=plain,
         kenlm_words_per_second=kenlm,
         single_list_ms=single_ms,
+        plain_network="transformer" if is_transformer else "LSTM",
         processes=count,
         in_processes=make_speed(f"in {count} processes", seconds, workload, rate) if processes else None,
         machine={
@@ -257,8 +261,9 @@ def measure_baselines(
     kenlm = measure_kenlm(sentences, ngrams[0], clock) if ngrams else None
     if not networks or not options.peer_seconds:
         return None, kenlm
-    network, size = networks[0], networks[0].model.config.hidden_size
-    plain = measure_plain_lstm(sentences, network.words, size, network.device, options.peer_seconds, clock)
+    network = networks[0]
+    model = make_plain_model(network.model.config)
+    plain = measure_plain_model(model, sentences, network.words, network.device, options.peer_seconds, clock)
     return plain, kenlm
 
 

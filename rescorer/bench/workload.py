@@ -12,6 +12,8 @@ import numpy as np
 
 from rescorer.bench.matrix_products import GATE_COUNTS, Product
 from rescorer.lm.base import EdgeScores
+from rescorer.lm.files.network_config import WINDOWED_KINDS
+from rescorer.lm.files.parameter_shapes import feedforward_size
 from rescorer.lm.networks import NetworkConfig
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.ngram_contexts import distinct_rows, node_windows
@@ -77,10 +79,13 @@ class WorkCounter:
         self.workload.prefixes += trie.n_edges
         for network in self._networks:
             config = network.model.config
-            if config.window:
+            if config.kind in WINDOWED_KINDS:
                 windows = node_windows(trie, config.window, start_word=len(trie.words))
                 distinct, row_of_node = distinct_rows(windows, len(trie.words) + 1)
                 self.workload.network += windowed_products(config, len(trie.words) + 1, len(distinct))
+            elif config.kind == "transformer":
+                row_of_node = np.arange(trie.n_nodes)
+                self.workload.network += transformer_products(config, trie.n_nodes)
             else:
                 row_of_node = np.arange(trie.n_nodes)
                 self.workload.network += recurrent_products(config, np.diff(trie.level_bounds).tolist())
@@ -106,6 +111,17 @@ def windowed_products(config: NetworkConfig, n_words: int, n_contexts: int) -> l
     first = (n_words, config.embedding_size, config.window * hidden)
     deeper = [(n_contexts, hidden, hidden)] * (config.layers - 1)
     return [first, *deeper, *projection_products(config, n_contexts)]
+
+
+def transformer_products(config: NetworkConfig, n: int) -> list[Product]:
+    """Products of n words with the matrices of a transformer.
+
+    Products of queries, keys and values are left out: they depend on the lengths of the hypotheses, and are a few
+    per cent of the others.
+    """
+    hidden, units = config.hidden_size, feedforward_size(config.hidden_size)
+    layer = [(n, hidden, 3 * hidden), (n, hidden, hidden), (n, hidden, 2 * units), (n, units, hidden)]
+    return layer * config.layers + projection_products(config, n)
 
 
 def projection_products(config: NetworkConfig, n: int) -> list[Product]:

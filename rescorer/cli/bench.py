@@ -31,7 +31,8 @@ class NetworkOptions:
     """Shape of a network with random weights."""
 
     network: Annotated[
-        str, typer.Option(help="Kind of random network: lstm, gru, elman, feedforward or lbl.")
+        str,
+        typer.Option(help="Kind of random network: lstm, gru, elman, feedforward, lbl or transformer."),
     ] = "lstm"
     hidden: Annotated[int, typer.Option(help="Size of word vectors and hidden states.")] = 200
     layers: Annotated[int, typer.Option(help="Number of layers of the network.")] = 1
@@ -168,7 +169,7 @@ def describe_comparisons(report: BenchReport) -> list[str]:
     if report.plain_words_per_second:
         ratio = report.speed("end to end").words_per_second / report.plain_words_per_second
         lines.append(
-            f"plain PyTorch LSTM, full softmax, padded: {report.plain_words_per_second:,.0f} words/s; "
+            f"plain PyTorch {report.plain_network}, full softmax, padded: {report.plain_words_per_second:,.0f} words/s; "
             f"end to end is {ratio:.1f} times as fast"
         )
     if report.in_processes:

@@ -63,7 +63,8 @@ class NeuralLanguageModel:
         self._set_precision(dtype)
         self.words = words
         is_transformer = isinstance(self.model.network, TransformerNetwork)
-        self.context_cache = (RowCache if is_transformer else ContextCache)(context_cache_bytes)
+        cache = RowCache if is_transformer else ContextCache
+        self.context_cache: RowCache = cache(context_cache_bytes)
         self._log_shares: Mapping[str, float] = {}
         self._default_log_share = 0.0
 
@@ -173,12 +174,14 @@ class NeuralLanguageModel:
     def _root_vectors(self, trie: HypothesisTrie, ids: np.ndarray, inputs: Tensor) -> tuple[Tensor, State]:
         """Vectors and states of the roots: after the start word and the words of each context."""
         network: ContextNetwork = self.model.network
+        cache = self.context_cache
+        assert isinstance(cache, ContextCache)
         start = network.inputs(torch.tensor([self.start_word], device=self.device))
         vectors, state = network.step(start.expand(trie.n_roots, -1), network.initial_state(trie.n_roots))
         if not any(len(context) for context in trie.contexts):
             return vectors, state
         contexts = [ids[context] for context in trie.contexts]
-        n_known, after = self.context_cache.recall(contexts, (vectors, *state))
+        n_known, after = cache.recall(contexts, (vectors, *state))
         context_stats.count(sum(map(len, contexts)), sum(n_known))
         unread = [context[n:] for context, n in zip(trie.contexts, n_known, strict=True)]
         for position in range(max(len(words) for words in unread)):
@@ -190,5 +193,5 @@ class NeuralLanguageModel:
             after = tuple(
                 part.index_copy(0, rows, new_part) for part, new_part in zip(after, new, strict=True)
             )
-        self.context_cache.store(contexts, after)
+        cache.store(contexts, after)
         return after[0], after[1:]

@@ -128,7 +128,9 @@ class NetworkConfig:
             raise BundleError(f"embedding_dropout is {self.embedding_dropout} for {self.kind}; expected 0")
         if self.kind != "transformer":
             if self.heads != 1:
-                raise BundleError(f"heads is {self.heads} for {self.kind}; expected 1 (a transformer has heads)")
+                raise BundleError(
+                    f"heads is {self.heads} for {self.kind}; expected 1 (a transformer has heads)"
+                )
             return
         if self.residual:
             raise BundleError("residual is true for transformer; expected false: all its layers are residual")

@@ -7,4 +7,12 @@ from rescorer.lm.networks.recurrent import RecurrentNetwork
 from rescorer.lm.networks.transformer import TransformerNetwork
 from rescorer.lm.networks.windowed import WindowedNetwork
 
-__all__ = ["ContextNetwork", "NetworkConfig", "NeuralModel", "RecurrentNetwork", "State", "TransformerNetwork", "WindowedNetwork"]
+__all__ = [
+    "ContextNetwork",
+    "NetworkConfig",
+    "NeuralModel",
+    "RecurrentNetwork",
+    "State",
+    "TransformerNetwork",
+    "WindowedNetwork",
+]

@@ -104,7 +104,9 @@ class TransformerNetwork(nn.Module):
             ).transpose(0, 1)
             x = x + self._apply_dropout(layer.merge_heads(attended))
             x = x + self._apply_dropout(layer.feed_forward(x))
-            after += [part[:, max(0, part.shape[1] - self.window + 1) :].flatten(2) for part in (keys, values)]
+            after += [
+                part[:, max(0, part.shape[1] - self.window + 1) :].flatten(2) for part in (keys, values)
+            ]
         return x, tuple(after)
 
     @property

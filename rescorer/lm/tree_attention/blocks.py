@@ -48,9 +48,8 @@ def plan_chunks(tree: PrefixTree, kept: np.ndarray, window: int, chunk_nodes: in
     nodes = nodes[np.argsort(tree.first[nodes])]
     number = np.full(len(tree.parent), -1)  # of each node among those that are kept
     number[nodes] = np.arange(len(nodes))
-    parent = np.where(tree.parent[nodes] == nodes, -1, number[tree.parent[nodes]])
-    paths = _block_paths(parent, tree.position[nodes], window)  # (blocks, P)
-    starts = np.arange(0, len(nodes), chunk_nodes)
+    paths = _block_paths(tree, nodes, number, window)  # (blocks, P)
+    starts = range(0, len(nodes), chunk_nodes)
     blocks_per_chunk = chunk_nodes // BLOCK_NODES
     used = [paths[i * blocks_per_chunk : (i + 1) * blocks_per_chunk] for i in range(len(starts))]
     later = np.zeros(0, dtype=np.int64)
@@ -68,21 +67,23 @@ def plan_chunks(tree: PrefixTree, kept: np.ndarray, window: int, chunk_nodes: in
         before = keys
 
 
-def _block_paths(parent: np.ndarray, position: np.ndarray, window: int) -> np.ndarray:
-    """Nodes above the first node of each block to which one of its nodes attends, (blocks, P), -1 for none.
+def _block_paths(tree: PrefixTree, nodes: np.ndarray, number: np.ndarray, window: int) -> np.ndarray:
+    """Numbers of the nodes above the first node of each block to which one of its nodes may attend.
 
     Args:
-        parent, position: of the nodes in preorder; -1 for nodes without parent.
+        nodes: in preorder.
+        number: (N,) number of each node of the tree among ``nodes``, -1 for the others.
+
+    Returns:
+        (blocks, P), -1 for none.
     """
-    first = np.arange(0, len(parent), BLOCK_NODES)
-    lowest = np.minimum.reduceat(position, first) - window + 1
-    above, columns = parent[first], []
-    while True:
-        above = np.where((above >= 0) & (position[above] >= lowest), above, -1)
-        if (above < 0).all():
-            return np.stack(columns, axis=1) if columns else np.zeros((len(first), 0), dtype=np.int64)
-        columns.append(above)
-        above = np.where(above >= 0, parent[above], -1)
+    first = np.arange(0, len(nodes), BLOCK_NODES)
+    lowest = np.minimum.reduceat(tree.position[nodes], first) - window + 1
+    node, columns = nodes[first], list[np.ndarray]()
+    while (goes_on := tree.position[node] > np.maximum(lowest, 0)).any():
+        node = np.where(goes_on, tree.parent[node], node)
+        columns.append(np.where(goes_on, number[node], -1))
+    return np.stack(columns, axis=1) if columns else np.zeros((len(first), 0), dtype=np.int64)
 
 
 def _mask_blocks(

@@ -1,7 +1,7 @@
 """Put the prefixes of contexts and hypotheses into one tree, in preorder.
 
-The root is the start word. Below it come the distinct prefixes of the contexts, and below each context the trie
-of its hypotheses, so that contexts that begin alike are read once.
+The root is the start word. Below it come the distinct prefixes of the contexts, and below each context the
+trie of its hypotheses, so that contexts that begin alike are read once.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def build_prefix_tree(
         encode: returns the model's ids of words.
     """
     contexts = build_trie([tuple(trie.words[i] for i in context) for context in trie.contexts])
-    n_contexts, shift = contexts.n_nodes, contexts.n_nodes - trie.n_roots
+    shift = contexts.n_nodes - trie.n_roots
     trie_nodes = np.concatenate([contexts.hypothesis_node, np.arange(trie.n_roots, trie.n_nodes) + shift])
     parent = np.concatenate([contexts.parent, trie_nodes[trie.parent[trie.n_roots :]]])
     word = np.concatenate(
@@ -65,7 +65,6 @@ def build_prefix_tree(
     for level in levels:
         position[level] = position[parent[level]] + 1
     first, last = number_in_preorder(parent, levels)
-    assert not len(levels) or levels[-1].stop == len(parent) >= n_contexts
     return PrefixTree(parent, word, position, first, last, contexts.levels(), trie_nodes)
 
 
@@ -94,7 +93,7 @@ def number_in_preorder(parent: np.ndarray, levels: Sequence[slice]) -> tuple[np.
 def needed_context_nodes(tree: PrefixTree, window: int, cached: np.ndarray) -> np.ndarray:
     """Which nodes of contexts are needed to compute the vectors of the trie.
 
-    A node is needed if it is the root of a trie, or among the ``window`` - 1 nodes above one that is computed.
+    These are the roots of the trie, and the ``window`` - 1 nodes above each node that is computed.
 
     Args:
         cached: (n_contexts,) bool, nodes that need not be computed.

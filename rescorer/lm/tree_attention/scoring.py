@@ -51,6 +51,8 @@ class _TreeRun:
         self.vectors: list[Tensor] = []
         self.n_vectors = 0
         self.row_of_node = np.zeros(len(tree.parent), dtype=np.int64)
+        self.stored = np.zeros(0, dtype=np.int64)
+        """Nodes of contexts that the cache should have."""
         self.new_names: list[bytes] = []
         self.new_rows: list[Tensor] = []
 
@@ -64,7 +66,8 @@ class _TreeRun:
         context_stats.count(n_contexts - 1, n_contexts - 1 - n_read)
         # Later requests need no other words of these contexts, even if they continue them.
         is_useful = needed_context_nodes(tree, window, np.ones(n_contexts, dtype=bool))
-        self.stored = np.flatnonzero(is_useful[1:] & ~is_cached[1:]) + 1 if self.names else []
+        if self.names:
+            self.stored = np.flatnonzero(is_useful[1:] & ~is_cached[1:]) + 1
         for chunk in plan_chunks(tree, kept, window, CHUNK_NODES[self.device.type]):
             self._compute(chunk)
         if self.new_names:
@@ -82,9 +85,9 @@ class _TreeRun:
         self.key_rows = np.concatenate([np.arange(len(chunk.path)), len(chunk.path) + row_of_node])
         block_keys = self._to_device(self.key_rows[chunk.block_keys])
         mask = self._to_device(chunk.mask)
-        query_rows = np.zeros(len(chunk.mask) * BLOCK_NODES, dtype=np.int64)  # known nodes have no queries
-        query_rows[: len(is_new)][is_new] = np.arange(len(new))
-        query_rows, places = self._to_device(query_rows), self._to_device(np.flatnonzero(is_new))
+        queried = np.zeros(len(chunk.mask) * BLOCK_NODES, dtype=np.int64)  # known nodes have no queries
+        queried[: len(is_new)][is_new] = np.arange(len(new))
+        query_rows, places = self._to_device(queried), self._to_device(np.flatnonzero(is_new))
 
         x = self.inputs.index_select(0, self._to_device(self.input_row[new]))
         rotations = self.rotations.index_select(0, self._to_device(self.tree.position[new]))
@@ -98,7 +101,8 @@ class _TreeRun:
                 continue
             blocks = rotate(queries, rotations).index_select(0, query_rows).unflatten(0, (-1, BLOCK_NODES))
             keys, values = (
-                part.index_select(0, block_keys.flatten()).unflatten(0, block_keys.shape) for part in after[-2:]
+                part.index_select(0, block_keys.flatten()).unflatten(0, block_keys.shape)
+                for part in after[-2:]
             )
             attended = attend(blocks, keys, values, mask).flatten(0, 1).index_select(0, places)
             x = x + layer.merge_heads(attended)

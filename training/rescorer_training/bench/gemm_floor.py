@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from rescorer.bench.matrix_products import GATE_COUNTS, Product
+from rescorer.bench.workload import transformer_products
 from rescorer.lm.networks import NetworkConfig
 
 N_PASSES = 3
@@ -15,6 +16,8 @@ N_PASSES = 3
 def list_network_products(config: NetworkConfig, n_rows: int, n_columns: int) -> list[Product]:
     """Return the forward products of a network below its output layer, for (B, T) words, padding included."""
     n, hidden, size = n_rows * n_columns, config.hidden_size, config.embedding_size
+    if config.kind == "transformer":
+        return transformer_products(config, n)
     products: list[Product] = []
     if config.window:
         products += [(n, config.window * size, hidden)] + [(n, hidden, hidden)] * (config.layers - 1)

@@ -47,6 +47,9 @@ NOT_IN_CONFIG = ("n_classes", "class_by", "tree", "vectors", "embeddings", "free
 """Network options that ``NetworkConfig`` does not have, because they only affect how the network is built."""
 DEFAULT_WINDOW = 4
 """Default number of context words of networks without recurrence, the same as in a 5-gram model."""
+DEFAULT_ATTENTION_WINDOW = 128
+"""Default number of words to which each layer of a transformer attends."""
+DEFAULT_HEADS = 4
 MAX_CLASS_RATIO = 3
 """Maximum size of a learned class, as a multiple of the mean class size. The limit saves time without
 increasing perplexity."""
@@ -226,6 +229,9 @@ def _make_config(
         settings.setdefault("tied", False)
     if settings.get("kind") in WINDOWED_KINDS:
         settings.setdefault("window", DEFAULT_WINDOW)
+    if settings.get("kind") == "transformer":
+        settings.setdefault("window", DEFAULT_ATTENTION_WINDOW)
+        settings.setdefault("heads", DEFAULT_HEADS)
     return NetworkConfig(
         vocabulary_size=vocabulary_size,
         class_sizes=_get_class_sizes(folder, counts, options) if settings["output"] == "classes" else (),

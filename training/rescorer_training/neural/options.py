@@ -139,7 +139,10 @@ class NetworkOptions:
     """Network options. If the run starts from an existing network, all except dropout must be None."""
 
     kind: str | None = option(
-        None, "Type of network; default lstm.", "--network", metavar="lstm|gru|elman|feedforward|lbl"
+        None,
+        "Type of network; default lstm.",
+        "--network",
+        metavar="lstm|gru|elman|feedforward|lbl|transformer",
     )
     embedding_size: int | None = option(None, "Size of the word embeddings; default 200.", "--embedding")
     hidden_size: int | None = option(None, "Size of the hidden state; default 200.", "--hidden")
@@ -149,7 +152,14 @@ class NetworkOptions:
         "Activation of elman, feedforward and lbl networks; default tanh.",
         metavar="tanh|sigmoid|relu|linear",
     )
-    window: int | None = option(None, "Number of context words of feedforward and lbl networks; default 4.")
+    window: int | None = option(
+        None,
+        "Number of context words of feedforward and lbl networks, default 4; or of words to which each layer "
+        "of a transformer attends, default 128.",
+    )
+    heads: int | None = option(
+        None, "Number of attention heads of a transformer, each with an even share of --hidden; default 4."
+    )
     residual: bool | None = option(
         None, "Residual connections around the layers above the first.", "--residual/--plain"
     )
