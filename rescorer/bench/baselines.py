@@ -86,7 +86,8 @@ class PlainTransformerLayer(nn.Module):
 
 
 def make_plain_model(config: NetworkConfig) -> PlainLstm | PlainTransformer:
-    """A transformer of the same shape as a transformer; for all other networks an LSTM of their hidden size."""
+    """A transformer of the same shape as a transformer; for all other networks an LSTM of their hidden
+    size."""
     if config.kind == "transformer":
         return PlainTransformer(config.vocabulary_size, config.hidden_size, config.layers, config.heads)
     return PlainLstm(config.vocabulary_size, config.hidden_size)

@@ -116,8 +116,8 @@ def windowed_products(config: NetworkConfig, n_words: int, n_contexts: int) -> l
 def transformer_products(config: NetworkConfig, n: int) -> list[Product]:
     """Products of n words with the matrices of a transformer.
 
-    Products of queries, keys and values are left out: they depend on the lengths of the hypotheses, and are a few
-    per cent of the others.
+    Products of queries, keys and values are left out: they depend on the lengths of the hypotheses, and are a
+    few per cent of the others.
     """
     hidden, units = config.hidden_size, feedforward_size(config.hidden_size)
     layer = [(n, hidden, 3 * hidden), (n, hidden, hidden), (n, hidden, 2 * units), (n, units, hidden)]

@@ -1,9 +1,9 @@
 """Cache what networks have computed of contexts.
 
-A context that is sent again is not read again; if a context has grown, only its new words are read. Of recurrent
-networks, the vectors and states after whole contexts are cached; of transformers, the keys and values of each
-word after the words before it. Networks with a fixed window need no cache, because they read only the last few
-words.
+A context that is sent again is not read again; if a context has grown, only its new words are read. Of
+recurrent networks, the vectors and states after whole contexts are cached; of transformers, the keys and
+values of each word after the words before it. Networks with a fixed window need no cache, because they read
+only the last few words.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ class RowCache:
     def store_rows(self, keys: Sequence[Hashable], rows: Tensor) -> None:
         """Copy rows into the cache, (n, width), except those whose keys are already cached.
 
-        If there are more than the cache has room for, the last ones are stored. If one is not finite, none is.
+        If there are more than the cache has room for, the last ones are stored. If one is not finite, none
+        is.
         """
         with self._lock:
             table = self._allocate_table(rows)

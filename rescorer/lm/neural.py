@@ -37,9 +37,9 @@ class NeuralLanguageModel:
     """A trained network as a language model.
 
     Args:
-        dtype: precision of matrix products. ``bfloat16`` applies to a recurrent network or transformer and its
-            output layer, and is twice as fast on processors that support it; the given model is converted in place.
-            ``int8`` applies to the products that such a network computes for every word, and
+        dtype: precision of matrix products. ``bfloat16`` applies to a recurrent network or transformer and
+            its output layer, and is twice as fast on processors that support it; the given model is converted
+            in place. ``int8`` applies to the products that such a network computes for every word, and
             ``bfloat16`` to all others; this is three times as fast and is only supported on CPUs.
         context_cache_bytes: size of the cache for what a recurrent network or transformer has computed of
             contexts; 0 disables the cache. The parameters of the model must not change afterwards.

@@ -72,8 +72,8 @@ class NetworkConfig:
     & Hinton (2007) uses ``linear``."""
     window: int = 0
     """Number of preceding words that a feed-forward or log-bilinear network uses as context (n - 1 for a
-    network of order n), or of words to which each layer of a transformer attends, including the current one; 0
-    for recurrent networks."""
+    network of order n), or of words to which each layer of a transformer attends, including the current one;
+    0 for recurrent networks."""
     residual: bool = False
     """Residual connections: every layer above the first adds its output to its input."""
     carried: bool = False

@@ -49,8 +49,8 @@ def _windowed_shapes(config: NetworkConfig) -> Shapes:
 
 
 def feedforward_size(hidden: int) -> int:
-    """Units of a transformer's feed-forward networks: 8/3 of the hidden size, so that their three matrices have
-    the size of two with four times the hidden size (Shazeer 2020), rounded up."""
+    """Units of a transformer's feed-forward networks: 8/3 of the hidden size, so that their three matrices
+    have the size of two with four times the hidden size (Shazeer 2020), rounded up."""
     return -(-8 * hidden // (3 * FEEDFORWARD_STEP)) * FEEDFORWARD_STEP
 
 

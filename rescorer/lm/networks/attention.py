@@ -12,9 +12,9 @@ ROTARY_BASE = 10_000.0
 def rotary_table(n_positions: int, head_size: int, like: Tensor) -> Tensor:
     """Rotations of positions 0 … n - 1, (n, head_size / 2) complex, on the device of ``like``.
 
-    Rotary positions (Su et al. 2021): pair i of a query or key at position p is turned by p · 10000^(-2i/d), so
-    that products depend on differences of positions alone. Angles are computed in float64, because those of
-    positions beyond some thousands are inexact in float32.
+    Rotary positions (Su et al. 2021): pair i of a query or key at position p is turned by p · 10000^(-2i/d),
+    so that products depend on differences of positions alone. Angles are computed in float64, because those
+    of positions beyond some thousands are inexact in float32.
     """
     exponents = torch.arange(0, head_size, 2, dtype=torch.float64, device=like.device) / head_size
     positions = torch.arange(n_positions, dtype=torch.float64, device=like.device)

@@ -55,9 +55,9 @@ class TransformerNetwork(nn.Module):
     """Embedding, transformer layers, and a last normalisation.
 
     In each layer a word attends to itself and the ``window`` - 1 words before it. The state has the keys and
-    values of these words, so that its size is bounded however long the text is. Keys are kept as they were before
-    rotation, because their positions count from the oldest word of the state: products only depend on distances.
-    If hidden and embedding sizes differ, linear projections lead from one to the other.
+    values of these words, so that its size is bounded however long the text is. Keys are kept as they were
+    before rotation, because their positions count from the oldest word of the state: products only depend on
+    distances. If hidden and embedding sizes differ, linear projections lead from one to the other.
     """
 
     def __init__(self, config: NetworkConfig) -> None:
@@ -126,7 +126,8 @@ class TransformerNetwork(nn.Module):
         return apply_dropout(values, self.dropout, self.locked) if self.training else values
 
     def initial_state(self, n: int) -> State:
-        """A state has the number of its valid words, (N,), and keys and values of each layer, (N, window - 1, H)."""
+        """A state has the number of its valid words, (N,), and keys and values of each layer, (N, window - 1,
+        H)."""
         return self._empty_state(n, self.window - 1)
 
     def _empty_state(self, n: int, n_memory: int) -> State:

@@ -1,9 +1,9 @@
 """Plan attention over a tree: blocks of nodes that are adjacent in preorder share their keys.
 
-The ancestors of a node are in its block, or on the path to the first node of the block. So each block attends to
-its own nodes and to that path, with a mask, and its products are dense. Blocks are computed chunk by chunk;
-between chunks only the keys and values of nodes on the paths of later blocks are kept, which bounds the memory
-whatever the size of the tree.
+The ancestors of a node are in its block, or on the path to the first node of the block. So each block attends
+to its own nodes and to that path, with a mask, and its products are dense. Blocks are computed chunk by
+chunk; between chunks only the keys and values of nodes on the paths of later blocks are kept, which bounds
+the memory whatever the size of the tree.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 from rescorer.lm.tree_attention.prefix_tree import PrefixTree
 
 BLOCK_NODES = 32
-"""Nodes per block. With more, each node attends to more keys that its mask excludes; with fewer, the keys of paths
-are copied more often."""
+"""Nodes per block. With more, each node attends to more keys that its mask excludes; with fewer, the keys of
+paths are copied more often."""
 
 
 @dataclass(frozen=True, slots=True)
