@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain, pairwise
+from itertools import chain, count, pairwise
 
 import numpy as np
 
@@ -46,15 +47,23 @@ class ListView:
         return np.fromiter(map(len, self.words), np.int64, len(self.words))
 
     @cached_property
+    def _coded(self) -> tuple[dict[str, int], np.ndarray]:
+        """``vocabulary`` and ``codes``, in one pass: a word that is looked up first gets the next code."""
+        vocabulary: defaultdict[str, int] = defaultdict(count().__next__)
+        words = map(vocabulary.__getitem__, chain.from_iterable(self.words))
+        codes = np.fromiter(words, np.int64, int(self.lengths.sum()))
+        vocabulary.default_factory = None
+        return vocabulary, codes
+
+    @property
     def vocabulary(self) -> dict[str, int]:
         """Code of each distinct word, from 0."""
-        return {word: code for code, word in enumerate(dict.fromkeys(chain.from_iterable(self.words)))}
+        return self._coded[0]
 
-    @cached_property
+    @property
     def codes(self) -> np.ndarray:
         """Codes of the words of all hypotheses, one after another, (N,) int64."""
-        words = map(self.vocabulary.__getitem__, chain.from_iterable(self.words))
-        return np.fromiter(words, np.int64, int(self.lengths.sum()))
+        return self._coded[1]
 
     @cached_property
     def texts(self) -> list[str]:

@@ -9,7 +9,6 @@ slots of others.
 from __future__ import annotations
 
 from itertools import chain
-from typing import Any
 
 import numpy as np
 from rapidfuzz.distance import Levenshtein
@@ -19,19 +18,41 @@ from rescorer.errors import LimitExceeded
 from rescorer.ranking import best_first
 from rescorer.reranking.list_view import ListView
 
+MOVES = {"delete": 1, "insert": -1, "replace": 0}
+"""By how many places an edit of the best hypothesis moves the words after it."""
+MAX_CELLS = 1 << 20
+"""Largest table by which numbers are counted; beyond, they are sorted."""
+
 
 def find_slots(view: ListView) -> np.ndarray:
     """Return the slot of every word of a list, (N,) int64.
+
+    A slot is S times the place of a word in the best hypothesis, plus k for the k-th word inserted there,
+    where S is greater than the length of any hypothesis.
 
     Raises:
         LimitExceeded: the list is too long to be aligned.
     """
     _check_work(view.lengths)
-    pivot = view.texts[int(best_first(view.totals)[0])]
-    step = int(view.lengths.max()) + 1  # slots of a word and of what is inserted before it
-    found = {text: _align(pivot, text, step) for text in dict.fromkeys(view.texts)}
-    slots = chain.from_iterable(found[text] for text in view.texts)
-    return np.fromiter(slots, np.int64, len(view.codes))
+    pivot, step = view.texts[int(best_first(view.totals)[0])], int(view.lengths.max()) + 1
+    found = {text: Levenshtein.editops(pivot, text).as_list() for text in dict.fromkeys(view.texts)}
+    edits = [found[text] for text in view.texts]
+    edit_rows = np.repeat(np.arange(len(edits)), np.fromiter(map(len, edits), np.int64, len(edits)))
+    tags, sources, targets = zip(("equal", 0, 0), *chain.from_iterable(edits), strict=True)
+    moves = np.fromiter(map(MOVES.__getitem__, tags[1:]), np.int64, len(edit_rows))
+    from_place, to_word = np.array(sources[1:], dtype=np.int64), np.array(targets[1:], dtype=np.int64)
+    # A word deleted from the best hypothesis moves the places of the words after it by 1, an inserted one by
+    # −1. All moves of a hypothesis sum to its difference in length, so one sum runs over all hypotheses, of
+    # which each has a cell more than words.
+    cells = view.offsets[edit_rows] + edit_rows + to_word + (moves < 0)
+    moved = np.cumsum(np.bincount(cells, moves, len(view.codes) + len(edits))).astype(np.int64)
+    words = np.arange(len(view.codes))
+    slots: np.ndarray = (words + moved[words + view.rows] - view.rows * len(pivot)) * step
+    inserted = moves < 0
+    places = edit_rows[inserted] * step + from_place[inserted]  # ascending
+    n_th = np.arange(len(places)) - np.searchsorted(places, places) + 1
+    slots[view.offsets[edit_rows[inserted]] + to_word[inserted]] = from_place[inserted] * step + n_th
+    return slots
 
 
 def index_slots(view: ListView) -> np.ndarray:
@@ -40,8 +61,18 @@ def index_slots(view: ListView) -> np.ndarray:
     Raises:
         LimitExceeded: the list is too long to be aligned.
     """
-    _, index = np.unique(find_slots(view) * (len(view.vocabulary) + 1) + view.codes, return_inverse=True)
-    return index
+    index = number_values(find_slots(view)) * len(view.vocabulary) + view.codes
+    return index if index.max(initial=0) < MAX_CELLS else number_values(index)
+
+
+def number_values(values: np.ndarray) -> np.ndarray:
+    """Number the distinct ones of (N,) integers, at least 0, in ascending order: (N,) int64."""
+    if values.max(initial=0) >= MAX_CELLS:
+        return np.unique(values, return_inverse=True)[1]
+    occurs = np.zeros(int(values.max(initial=0)) + 1, dtype=np.int64)
+    occurs[values] = 1
+    numbers: np.ndarray = np.cumsum(occurs)[values] - 1
+    return numbers
 
 
 def count_slot_steps(lengths: np.ndarray) -> int:
@@ -57,22 +88,3 @@ def _check_work(lengths: np.ndarray) -> None:
             f"steps; expected at most {MAX_STEPS:,}; send fewer hypotheses",
             field="hypotheses",
         )
-
-
-def _align(pivot: str, hypothesis: str, step: int) -> list[int]:
-    """Slot of each word: ``step`` times its place in the pivot, plus the count of words inserted there."""
-    slots: list[int] = []
-    place = n_inserted = 0
-    operations: list[Any] = Levenshtein.editops(pivot, hypothesis).as_list()
-    for tag, _, target in operations:
-        if n_equal := target - len(slots):
-            slots += range(place * step, (place + n_equal) * step, step)
-            place, n_inserted = place + n_equal, 0
-        if tag == "insert":
-            n_inserted += 1
-            slots.append(place * step + n_inserted)
-            continue
-        if tag == "replace":
-            slots.append(place * step)
-        place, n_inserted = place + 1, 0
-    return [*slots, *range(place * step, (place + len(hypothesis) - len(slots)) * step, step)]
