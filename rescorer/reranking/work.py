@@ -29,9 +29,13 @@ STEPS_PER_VALUE = 5
 PRODUCTS_PER_STEP = 2
 """Products of a network that take as long as a step."""
 PRODUCTS_PER_UNIT = 20
-"""Products that take as long as the hyperbolic tangent of a hidden unit, or an attention weight."""
+"""Products that take as long as the hyperbolic tangent of a hidden unit."""
 STEPS_PER_LAYER = 40_000
 """Time that any layer of a transformer takes for any list."""
+STEPS_PER_WEIGHT, STEPS_PER_UNIT = 2, 8
+"""Times of an attention weight, mostly its exponential function, and of a hidden unit of a layer."""
+PRODUCTS_OF_MATRICES_PER_STEP = 8
+"""Products of the large matrices of a transformer that take as long as a step."""
 
 
 def estimate_steps(reranker: Reranker, words: Sequence[Words], context: Words) -> int:
@@ -66,7 +70,9 @@ def _count_network_steps(ensemble: Ensemble | TransformerEnsemble, n_rows: int) 
 def _count_transformer_steps(sizes: TransformerSizes, n_rows: int) -> int:
     """Estimate the work of one transformer."""
     width, units = sizes.width, sizes.units
-    by_row = 4 * width * width + units * (2 * width + PRODUCTS_PER_UNIT) + width * PRODUCTS_PER_UNIT
-    attention = n_rows * (2 * width + sizes.heads * PRODUCTS_PER_UNIT)
-    products = n_rows * (width * (sizes.features + sizes.encoding) + sizes.layers * (by_row + attention))
-    return sizes.layers * STEPS_PER_LAYER + products // PRODUCTS_PER_STEP
+    products_by_row = width * (4 * width + 2 * units)
+    products_by_pair = 2 * width
+    products = sizes.layers * n_rows * (products_by_row + n_rows * products_by_pair)
+    products += n_rows * width * (sizes.features + sizes.encoding)
+    activations = sizes.layers * n_rows * (STEPS_PER_WEIGHT * n_rows * sizes.heads + STEPS_PER_UNIT * units)
+    return sizes.layers * STEPS_PER_LAYER + activations + products // PRODUCTS_OF_MATRICES_PER_STEP
