@@ -38,10 +38,12 @@ def test_log_probs_equal_those_of_the_cpu(network, output, dtype, tolerance):
     torch.manual_seed(1)
     model, vocabulary = NeuralModel(spec.config()), build_vocabulary(spec, words)
     trie = build_trie(words, contexts)
-    on_cpu = NeuralLanguageModel(copy.deepcopy(model), vocabulary).score(trie)
+    projections = {"all": np.eye(64)}
+    on_cpu = NeuralLanguageModel(copy.deepcopy(model), vocabulary).score(trie, projections)
     on_gpu = NeuralLanguageModel(model, vocabulary, device="cuda", dtype=dtype)
     for _ in range(2):  # the second time with cached contexts
-        found = on_gpu.score(trie)
+        found = on_gpu.score(trie, projections)
+        np.testing.assert_allclose(found.encodings["all"], on_cpu.encodings["all"], atol=tolerance)
         np.testing.assert_allclose(found.log_probs, on_cpu.log_probs, atol=tolerance)
         np.testing.assert_array_equal(found.unknown, on_cpu.unknown)
 

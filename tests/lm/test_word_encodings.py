@@ -59,6 +59,14 @@ def test_mean_paths_averages_the_values_of_nodes(batch, seed):
         np.testing.assert_allclose(found, values[nodes].mean(axis=0), atol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
+def test_encodings_of_other_precisions_are_close(dtype):
+    trie = build_trie([("the", "cat"), ("a", "dog", "ran"), ()])
+    expected = NeuralLanguageModel(*random_network()).score(trie, {"mine": PROJECTION})
+    found = NeuralLanguageModel(*random_network(), dtype=dtype).score(trie, {"mine": PROJECTION})
+    np.testing.assert_allclose(found.encodings["mine"], expected.encodings["mine"], atol=0.1)
+
+
 def test_projects_some_vectors_at_a_time(model, monkeypatch):
     trie = build_trie([("the", "cat"), ("a", "dog", "ran"), ()])
     expected = model.score(trie, {"mine": PROJECTION}).encodings["mine"]
