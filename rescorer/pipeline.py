@@ -201,16 +201,21 @@ class Rescorer:
             (H, K) float64 for each list.
 
         Raises:
-            ConfigError: the encoder's model has no context vectors of the length that it projects.
+            ConfigError: the bundle does not have the encoder's model, or it has no context vectors of the
+                length that is projected.
             InvalidList: a list cannot be scored.
         """
+        if encoder.model not in self.models:
+            known = [*self.models]
+            raise ConfigError(f"words are to be encoded by {quote(encoder.model)}; the bundle has {known}")
         prepared = [self.ranker.prepare(nbest, Weights()) for nbest in lists]
         words = [hypothesis for item in prepared for hypothesis in item.words]
         contexts = [item.context for item in prepared for _ in item.words]
         encodings = np.zeros((len(words), encoder.projection.shape[1]))
         for indices, _, scores in self._score_batches(words, contexts, [encoder.model], {"": encoder}):
             encodings[np.array(indices)] = scores[encoder.model].encodings[""]
-        return np.split(encodings, np.cumsum([len(item.words) for item in prepared])[:-1])
+        ends = np.cumsum([len(item.words) for item in prepared], dtype=np.int64)
+        return np.split(encodings, ends)[: len(prepared)]
 
     def _sentence_sums(self, lists: Sequence[PreparedList], weights: Weights) -> dict[str, np.ndarray]:
         """Return ``ListRanker.sentence_sums`` of all hypotheses of some lists, in input order."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from rescorer import Hypothesis, NBestList, Rescorer
+from rescorer import ConfigError, Hypothesis, NBestList, Rescorer
 from rescorer.evaluation.comparison.baselines import drop_models
 from rescorer.evaluation.comparison.explanation import INTERACTION, encode_words, explain_list
 from rescorer.evaluation.comparison.rankings import order_by_weights
@@ -15,6 +16,7 @@ from rescorer.evaluation.comparison.scored_lists import score_lists
 from rescorer.evaluation.comparison.systems import compare_systems, weights_by_system
 from rescorer.evaluation.comparison.tuned import Tuning
 from rescorer.evaluation.tuning.fingerprint import count_tuning_lists, fingerprint_list
+from rescorer.reranking.word_encoder import WordEncoder
 
 WORDS = ["the", "cat", "sat", "on", "mat", "dog", "ran", "fast"]
 
@@ -108,6 +110,30 @@ def test_features_and_the_encoding_of_words_add_up_to_the_score_of_a_transformer
             assert sum(part.term for part in parts.values()) == pytest.approx(
                 candidate.terms["reranker:transformer"]
             )
+
+
+def test_explains_a_transformer(run, transformer_bundle, lists, tmp_path):
+    source = tmp_path / "lists.jsonl"
+    with source.open("w") as file:
+        for nbest in lists:
+            rows = [
+                {"text": h.text, "scores": {"acoustic": score}}
+                for h, score in zip(nbest.hypotheses, nbest.streams["acoustic"], strict=True)
+            ]
+            file.write(json.dumps({"id": nbest.id, "ref": nbest.reference, "hypotheses": rows}) + "\n")
+    options = ("--bundle", transformer_bundle, "--weights", "transformer")
+    code, output, _ = run("explain", source, "u1", *options)
+    assert code == 0
+    assert "features of reranker:transformer" in output
+    assert "encoding:neural" in output
+    assert run("explain", source, *options)[0] == 0
+
+
+def test_encodes_no_lists_and_by_no_unknown_model(transformer_bundle):
+    rescorer = Rescorer.load(transformer_bundle)
+    assert rescorer.encode([], WordEncoder("neural", np.eye(6))) == []
+    with pytest.raises(ConfigError, match=r"words are to be encoded by 'lstm'; the bundle has \['ngram'"):
+        rescorer.encode([], WordEncoder("lstm", np.eye(6)))
 
 
 @pytest.mark.parametrize("name", ["linear", "mlp"])
