@@ -205,8 +205,8 @@ class Rescorer:
                 length that is projected.
             InvalidList: a list cannot be scored.
         """
-        if encoder.model not in self.models:
-            known = [*self.models]
+        if encoder.model not in self.bundle.model_kinds:  # self.models may load them
+            known = [*self.bundle.model_kinds]
             raise ConfigError(f"words are to be encoded by {quote(encoder.model)}; the bundle has {known}")
         prepared = [self.ranker.prepare(nbest, Weights()) for nbest in lists]
         words = [hypothesis for item in prepared for hypothesis in item.words]
