@@ -10,7 +10,7 @@ from rescorer.bundle import Bundle
 from rescorer.lm import CONTEXT_CACHE_BYTES
 from rescorer.lm.base import LanguageModel
 from rescorer.lm.files.word_list import read_words
-from rescorer.lm.ngram import NgramModel
+from rescorer.lm.ngrams import NgramModel, read_ngram
 from rescorer.lm.vocabulary_alignment import align_vocabularies
 from rescorer.safe_input.files import Folder
 
@@ -48,7 +48,7 @@ def load_ngram(folder: Folder, name: str, entry: Mapping[str, Any]) -> NgramMode
     """Load an n-gram; for a KenLM binary, ``words`` in the model's manifest entry names the word list."""
     words = frozenset(read_words(folder, entry["words"])) if "words" in entry else None
     with folder.open(entry["path"]) as stream:
-        return NgramModel(stream, name, words)
+        return read_ngram(stream, name, words)
 
 
 def load_network(

@@ -1,6 +1,6 @@
-"""Baselines of the benchmark: a plain PyTorch scorer as a user would write it, and KenLM's sentence call.
+"""Baseline of the benchmark: a plain PyTorch scorer as a user would write it.
 
-The plain scorer uses none of the rescorer's code for networks: ``nn.Embedding``, ``nn.LSTM`` or transformer
+It uses none of the rescorer's code for networks: ``nn.Embedding``, ``nn.LSTM`` or transformer
 layers, ``nn.Linear`` over the whole vocabulary, ``log_softmax``, and padded batches of 64 hypotheses in input
 order.
 """
@@ -16,7 +16,6 @@ from torch.nn import functional
 
 from rescorer.lm.files.parameter_shapes import feedforward_size
 from rescorer.lm.networks import NetworkConfig
-from rescorer.lm.ngram import NgramModel
 from rescorer.trie import Words
 from rescorer.vocabulary import Vocabulary
 
@@ -133,14 +132,3 @@ def measure_plain_model(
         if clock() - start >= seconds:
             break
     return words / (clock() - start)
-
-
-def measure_kenlm(
-    sentences: Sequence[Words], model: NgramModel, clock: Callable[[], float] = time.perf_counter
-) -> float:
-    """Measure the words per second of KenLM's ``score``, one call per sentence, counting ``</s>``."""
-    texts = [" ".join(sentence) for sentence in sentences]
-    score, start = model.kenlm.score, clock()
-    for text in texts:
-        score(text)
-    return sum(len(sentence) + 1 for sentence in sentences) / (clock() - start)

@@ -21,7 +21,7 @@ from rescorer.lm.base import LanguageModel
 from rescorer.lm.files.network_config import WINDOWED_KINDS
 from rescorer.lm.networks import NetworkConfig, NeuralModel
 from rescorer.lm.neural import NeuralLanguageModel
-from rescorer.lm.ngram import NgramModel
+from rescorer.lm.ngrams import read_ngram
 from rescorer.lm.vocabulary_alignment import align_vocabularies
 from rescorer.pipeline import MAX_BATCH_WORDS, Rescorer
 from rescorer.safe_input.files import Folder
@@ -112,11 +112,12 @@ def build_rescorer(
         dtype=dtype,
         context_cache_bytes=0,
     )
-    models: dict[str, LanguageModel] = {"ngram": NgramModel(arpa), "neural": network}
+    models: dict[str, LanguageModel] = {"ngram": read_ngram(arpa), "neural": network}
     align_vocabularies(list(models.values()))
     weights = Weights("default", mixture={"ngram": 0.5, "neural": 0.5})
+    manifest = {"models": {"ngram": {"kind": "ngram", "path": arpa.name}}}
     kinds: dict[str, ModelKind] = {"ngram": "ngram", "neural": "neural"}
-    bundle = Bundle(Folder(folder), "spec", 0, {}, normaliser, kinds, {"default": weights})
+    bundle = Bundle(Folder(folder), "spec", 0, manifest, normaliser, kinds, {"default": weights})
     return Rescorer(bundle, models, batch_words)
 
 

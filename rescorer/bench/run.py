@@ -16,8 +16,9 @@ from pathlib import Path
 
 import torch
 
-from rescorer.bench.baselines import make_plain_model, measure_kenlm, measure_plain_model
+from rescorer.bench.baselines import make_plain_model, measure_plain_model
 from rescorer.bench.matrix_products import flops, measure_gemm_rate
+from rescorer.bench.ngrams import NgramSpeeds, load_twin, measure_ngrams
 from rescorer.bench.workload import Workload, count_work
 from rescorer.cpu_count import count_cpus
 from rescorer.errors import ConfigError, InputError
@@ -25,7 +26,7 @@ from rescorer.files.parallel import ProcessPoolRescorer
 from rescorer.files.rescoring import LocalRescorer, rescore_lists
 from rescorer.formats.rescored import JSON_LINES, rescored_writer
 from rescorer.lm.neural import NeuralLanguageModel
-from rescorer.lm.ngram import NgramModel
+from rescorer.lm.ngrams import NgramModel
 from rescorer.pipeline import Rescorer
 from rescorer.profiling import Phase, Stopwatch
 from rescorer.types import NBestList
@@ -96,7 +97,12 @@ class BenchReport:
     gemm_gflops_per_second: float | None
     """The machine's rate for the median product."""
     plain_words_per_second: float | None
+    ngram_words_per_second: float | None
+    """The first n-gram alone, with tries that are built beforehand."""
+    kenlm_loop_words_per_second: float | None
+    """KenLM with the same n-gram and tries, an edge per call."""
     kenlm_words_per_second: float | None
+    """KenLM with the same n-gram, a sentence per call."""
     single_list_ms: float | None
     """Median time that the library takes for a single list."""
     plain_network: str = "LSTM"
@@ -144,7 +150,7 @@ def run_benchmark(
         products = workload.network + workload.output
         rate = measure_gemm_rate(products, options.clock, weight.dtype, weight.device)
     is_transformer = bool(networks) and networks[0].model.config.kind == "transformer"
-    plain, kenlm = measure_baselines(rescorer, lists, networks, options)
+    plain, ngrams = measure_baselines(rescorer, lists, networks, options)
     single_ms = measure_single_list_ms(rescorer, lists, options)
     count, seconds = time_in_processes(processes, read, folder, options) if processes else (1, 0.0)
     return BenchReport(
@@ -156,7 +162,9 @@ def run_benchmark(
         floor_gflops=flops(workload.network + workload.output) / 1e9 if rate else None,
         gemm_gflops_per_second=rate / 1e9 if rate else None,
         plain_words_per_second=plain,
-        kenlm_words_per_second=kenlm,
+        ngram_words_per_second=ngrams.ngram if ngrams else None,
+        kenlm_loop_words_per_second=ngrams.kenlm_loop if ngrams else None,
+        kenlm_words_per_second=ngrams.kenlm if ngrams else None,
         single_list_ms=single_ms,
         plain_network="transformer" if is_transformer else "LSTM",
         processes=count,
@@ -250,15 +258,18 @@ def measure_baselines(
     lists: list[NBestList],
     networks: list[NeuralLanguageModel],
     options: BenchOptions,
-) -> tuple[float | None, float | None]:
-    """Measure the words per second of the plain scorer (first network's sizes) and of KenLM (first n-gram).
+) -> tuple[float | None, NgramSpeeds | None]:
+    """Measure the plain scorer's words per second (first network's sizes), and the first n-gram's.
 
     None if there is no such model, or if the options skip the plain scorer.
     """
     normaliser, clock = rescorer.bundle.normaliser, options.clock
     sentences = [normaliser.normalise(hypothesis.text) for nbest in lists for hypothesis in nbest.hypotheses]
-    ngrams = [model for model in rescorer.models.values() if isinstance(model, NgramModel)]
-    kenlm = measure_kenlm(sentences, ngrams[0], clock) if ngrams else None
+    models = [model for model in rescorer.models.values() if isinstance(model, NgramModel)]
+    twin = load_twin(rescorer.bundle)
+    ngrams = (
+        measure_ngrams(models[0], twin, sentences, rescorer.max_batch_words, clock) if models else None
+    )
     if not networks or not options.peer_seconds:
         return None, kenlm
     network = networks[0]

@@ -176,8 +176,13 @@ def describe_comparisons(report: BenchReport) -> list[str]:
         speed, plain = report.in_processes, report.plain_words_per_second
         comparison = f", {speed.words_per_second / plain:.1f} times plain PyTorch" if plain else ""
         lines.append(f"{speed.name}: {speed.words_per_second:,.0f} words/s end to end{comparison}")
-    if report.kenlm_words_per_second:
-        lines.append(f"KenLM, one sentence per call: {report.kenlm_words_per_second:,.0f} words/s")
+    if report.ngram_words_per_second:
+        lines.append(f"the n-gram, tries built beforehand: {report.ngram_words_per_second:,.0f} words/s")
+    if report.kenlm_loop_words_per_second and report.kenlm_words_per_second:
+        lines.append(
+            f"KenLM's binding with the same n-gram: {report.kenlm_loop_words_per_second:,.0f} words/s edge by "
+            f"edge of the tries, {report.kenlm_words_per_second:,.0f} words/s sentence by sentence"
+        )
     if report.single_list_ms is not None:
         lines.append(f"one list alone: {report.single_list_ms:.1f} ms in the library")
     machine = report.machine

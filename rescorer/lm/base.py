@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -43,7 +44,7 @@ class LanguageModel(Protocol):
     def log_share(self, word: str) -> float:
         """Logarithm of the word's share of P(``<unk>``); 0 for words in the vocabulary."""
 
-    def vocabulary(self) -> frozenset[str]:
+    def vocabulary(self) -> AbstractSet[str]:
         """Words that the model knows, without ``<s>``, ``</s>`` and ``<unk>``."""
 
 

@@ -14,7 +14,9 @@ from torch import Tensor
 
 from rescorer.lm.base import LanguageModel
 from rescorer.lm.neural import NeuralLanguageModel
-from rescorer.lm.ngram import LN_10, NgramModel
+from rescorer.lm.ngrams import LN_10, NgramModel
+from rescorer.lm.ngrams.table import END_ID, START_ID, NgramTable
+from rescorer.lm.ngrams.table_model import TableNgram
 from rescorer.trie import Words
 
 
@@ -24,7 +26,7 @@ def reference_log_probs(model: LanguageModel, words: Words, context: Words = ())
     Raises:
         TypeError: If there is no reference scorer for this kind of model.
     """
-    if isinstance(model, NgramModel):
+    if isinstance(model, TableNgram):
         return _ngram_log_probs(model, words, context)
     if isinstance(model, NeuralLanguageModel):
         return _neural_log_probs(model, words, context)
@@ -50,10 +52,21 @@ def reference_mixture(
     return np.log(np.sum(parts, axis=0))
 
 
-def _ngram_log_probs(model: NgramModel, words: Words, context: Words) -> np.ndarray:
-    text = [model.kenlm_word(word) for word in (*context, *words)]
-    log10_probs = np.array([score for score, _, _ in model.kenlm.full_scores(" ".join(text))])
-    return log10_probs[len(context) :] * LN_10 + _log_shares(model, words)
+def _ngram_log_probs(model: TableNgram, words: Words, context: Words) -> np.ndarray:
+    ids = [START_ID, *model.encode((*context, *words)).tolist(), END_ID]
+    first = 1 + len(context)
+    log10_probs = [_log10_prob(model.table, ids[:i], ids[i]) for i in range(first, len(ids))]
+    return np.array(log10_probs) * LN_10 + _log_shares(model, words)
+
+
+def _log10_prob(table: NgramTable, history: list[int], word: int) -> float:
+    """The stored log10 P of the longest n-gram, and the back-off weights of the histories of longer ones."""
+    history = history[len(history) - min(len(history), table.order - 1) :]
+    backoff = 0.0
+    while (stored := table.look_up([*history, word])) is None:
+        backoff += (table.look_up(history) or (0.0, 0.0))[1]
+        history = history[1:]
+    return backoff + stored[0]
 
 
 def _neural_log_probs(model: NeuralLanguageModel, words: Words, context: Words) -> np.ndarray:

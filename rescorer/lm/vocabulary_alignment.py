@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rescorer.lm.base import LanguageModel
-from rescorer.lm.ngram import NgramModel
+from rescorer.lm.ngrams import NgramModel
 from rescorer.vocabulary import UNKNOWN
 
 
@@ -31,7 +31,7 @@ def align_vocabularies(models: Sequence[LanguageModel], words: frozenset[str] = 
     union = words.union(*(model.vocabulary() for model in models))
     ngram = next((model for model in models if isinstance(model, NgramModel)), None)
     for model in models:
-        missing = sorted(union - model.vocabulary())
+        missing = sorted(union.difference(model.vocabulary()))
         if not missing:
             continue
         if ngram is None or model is ngram:

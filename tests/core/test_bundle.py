@@ -11,7 +11,7 @@ from rescorer import Rescorer
 from rescorer.bundle import newest_version, publish, read_bundle
 from rescorer.errors import BundleError, ConfigError
 from rescorer.lm.checkpoint import load_model, save_model
-from rescorer.lm.ngram import NgramModel
+from rescorer.lm.ngrams import read_ngram
 from tests.support.tiny_models import random_network, write_bundle
 
 
@@ -161,7 +161,7 @@ def test_rejects_a_vocabulary_that_does_not_fit_the_network(tmp_path):
 def test_rejects_a_file_that_is_not_in_arpa_format(tmp_path):
     (tmp_path / "x.arpa").write_text("hello\n")
     with pytest.raises(BundleError, match=r"x\.arpa"):
-        NgramModel(tmp_path / "x.arpa")
+        read_ngram(tmp_path / "x.arpa")
 
 
 def test_suggests_a_bundle_inside_a_repository(folder):

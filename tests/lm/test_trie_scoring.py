@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rescorer.lm.mixture import mix_scores
 from rescorer.lm.neural import NeuralLanguageModel
-from rescorer.lm.ngram import NgramModel
+from rescorer.lm.ngrams import read_ngram
 from rescorer.lm.reference_scorer import reference_log_probs, reference_mixture
 from rescorer.lm.vocabulary_alignment import align_vocabularies
 from rescorer.trie import build_trie
@@ -29,7 +29,7 @@ batch_of = st.lists(
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    ngram = NgramModel(write_arpa(tmp_path_factory.mktemp("arpa")))
+    ngram = read_ngram(write_arpa(tmp_path_factory.mktemp("arpa")))
     neural = NeuralLanguageModel(*random_network())
     align_vocabularies([ngram, neural])
     return {"ngram": ngram, "neural": neural}

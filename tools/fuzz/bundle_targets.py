@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rescorer.bundle import read_manifest, read_normaliser
-from rescorer.lm.files.arpa import read_arpa, starts_like_arpa
+from rescorer.lm.files.arpa import starts_like_arpa
+from rescorer.lm.files.arpa_ngrams import read_arpa
 from rescorer.lm.files.kenlm_binary import read_kenlm_header
 from rescorer.lm.files.network_config import NetworkConfig
 from rescorer.lm.files.network_files import NETWORK_FILES, read_config, read_vocabulary

@@ -121,7 +121,7 @@ class ModelTally:
     def vocabulary(self) -> frozenset[str]:
         """The words that the bundle's n-gram knows."""
         bundle = self._rescorer.bundle
-        return self._rescorer.models[bundle.ngram].vocabulary()
+        return frozenset(self._rescorer.models[bundle.ngram].vocabulary())
 
     def add(self, nbest: NBestList, errors: np.ndarray | None, first: int) -> None:
         """Add a list.

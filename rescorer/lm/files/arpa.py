@@ -1,4 +1,4 @@
-"""Read ARPA files, plain or gzip-compressed, within bounds: header, words, and whether the rest can fit."""
+"""Read the text and the header of ARPA files, plain or gzip-compressed, within bounds."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from rescorer.errors import BundleError
 from rescorer.safe_input.files import open_regular
-from rescorer.vocabulary import SPECIAL_TOKENS
 
 BLOCK_BYTES = 1 << 16
 """Bytes of text that are read at once; also half of the longest line."""
@@ -19,55 +18,9 @@ MAX_COMPRESSION = 50
 """Largest ratio of text to compressed bytes; the n-grams of a language compress to a third or a fifth."""
 FREE_TEXT_BYTES = 1 << 20
 """Text that a compressed file may always have, whatever its ratio."""
-MAX_COPY_BYTES = 1 << 26
-"""Largest text that is kept in memory while a model is built from it."""
 MAX_ORDER = 10
 MAX_COUNT_DIGITS = 12
-NO_WORDS = SPECIAL_TOKENS | {"<UNK>"}
 GZIP_MAGIC = b"\x1f\x8b"
-
-
-class ArpaFile(NamedTuple):
-    """What is known of an ARPA file without building a model."""
-
-    counts: list[int]
-    """Number of n-grams per order."""
-    words: frozenset[str]
-    """Unigrams without ``<s>``, ``</s>`` and ``<unk>``."""
-
-
-class TextCopy:
-    """The text of a compressed file in memory, for a library that reads files; dropped if it is large.
-
-    Args:
-        wanted: whether to keep anything.
-    """
-
-    def __init__(self, wanted: bool) -> None:
-        wanted = wanted and hasattr(os, "memfd_create")
-        self._file: BinaryIO | None = None
-        if wanted:
-            self._file = open(os.memfd_create("arpa"), "w+b")  # noqa: SIM115  # closed by ``close``
-
-    def fill(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
-        """Pass blocks on, and keep them."""
-        for block in blocks:
-            if self._file is not None:
-                self._file.write(block)
-                if self._file.tell() > MAX_COPY_BYTES:
-                    self.close()
-            yield block
-
-    def file(self) -> BinaryIO | None:
-        """The copy, if it is complete; None if the text was too large."""
-        if self._file is not None:
-            self._file.flush()
-        return self._file
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-        self._file = None
 
 
 def is_arpa(path: Path) -> bool:
@@ -82,7 +35,7 @@ def is_arpa(path: Path) -> bool:
 def starts_like_arpa(stream: BinaryIO) -> bool:
     """Whether an open file starts like an ARPA file; the file is rewound."""
     try:
-        start = next(_text_blocks(stream), b"")
+        start = next(text_blocks(stream), b"")
     except BundleError:
         return False
     finally:
@@ -96,40 +49,11 @@ def read_arpa_counts(stream: BinaryIO) -> list[int]:
     Raises:
         BundleError: the header is not that of an ARPA file, or declares more n-grams than the file can have.
     """
-    counts, _ = _read_header(stream, _text_blocks(stream))
+    counts, _ = read_header(stream, text_blocks(stream))
     return counts
 
 
-def read_arpa(stream: BinaryIO, copy: TextCopy | None = None) -> ArpaFile:
-    """Read the words of an ARPA file, and check the size of everything else.
-
-    Args:
-        copy: takes the text, so that a compressed file need not be decompressed again.
-
-    Raises:
-        BundleError: a line is too long, a unigram cannot be read, or the header declares other numbers of
-            n-grams than the file has lines.
-    """
-    blocks = _text_blocks(stream) if copy is None else copy.fill(_text_blocks(stream))
-    counts, rest = _read_header(stream, blocks)
-    words, n_unigrams, rest = _read_words(stream, blocks, rest)
-    if n_unigrams != counts[0]:
-        raise BundleError(f"{stream.name}: has {n_unigrams:,} unigrams; its header says {counts[0]:,}")
-    n_lines = rest.count(b"\n")
-    for block in blocks:
-        found = block.count(b"\n")
-        if not found and len(block) == BLOCK_BYTES:
-            raise BundleError(_line_too_long(stream))
-        n_lines += found
-    if n_lines < sum(counts[1:]):
-        raise BundleError(
-            f"{stream.name}: has {n_lines:,} lines after its unigrams; expected {sum(counts[1:]):,} n-grams, "
-            "as its header says"
-        )
-    return ArpaFile(counts, words)
-
-
-def _read_header(stream: BinaryIO, blocks: Iterator[bytes]) -> tuple[list[int], bytes]:
+def read_header(stream: BinaryIO, blocks: Iterator[bytes]) -> tuple[list[int], bytes]:
     """Read the counts, and return them with the text after the line ``\\1-grams:``."""
     text = next(blocks, b"")
     if not text[:64].lstrip().startswith(b"\\data\\"):
@@ -160,34 +84,6 @@ def _read_header(stream: BinaryIO, blocks: Iterator[bytes]) -> tuple[list[int], 
     return counts, rest
 
 
-def _read_words(stream: BinaryIO, blocks: Iterator[bytes], rest: bytes) -> tuple[frozenset[str], int, bytes]:
-    """Read the unigrams; return the words, the number of unigrams, and the text after them."""
-    words: set[str] = set()
-    n_unigrams = 0
-    while True:
-        *lines, rest = rest.split(b"\n")
-        for index, line in enumerate(lines):
-            if line.startswith(b"\\"):
-                return frozenset(words - NO_WORDS), n_unigrams, b"\n".join((*lines[index:], rest))
-            fields = line.split(None, 2)
-            if not fields:
-                continue
-            n_unigrams += 1
-            try:
-                words.add(fields[1].decode("utf-8"))
-            except (IndexError, UnicodeDecodeError):
-                raise BundleError(
-                    f"{stream.name}: unigram {n_unigrams:,} has no word in UTF-8; expected lines of "
-                    "a log-probability, a word and a back-off weight"
-                ) from None
-        block = next(blocks, b"")
-        if not block:
-            return frozenset(words - NO_WORDS), n_unigrams, rest
-        if len(rest) > BLOCK_BYTES:
-            raise BundleError(_line_too_long(stream))
-        rest += block
-
-
 def max_text_bytes(stream: BinaryIO) -> int:
     """The most text that a file of this size may have."""
     size = os.fstat(stream.fileno()).st_size
@@ -198,7 +94,7 @@ def is_gzip(stream: BinaryIO) -> bool:
     return os.pread(stream.fileno(), len(GZIP_MAGIC), 0) == GZIP_MAGIC
 
 
-def _text_blocks(stream: BinaryIO) -> Iterator[bytes]:
+def text_blocks(stream: BinaryIO) -> Iterator[bytes]:
     """Yield the text of a file, decompressed, in blocks of ``BLOCK_BYTES``; only the last may be shorter.
 
     Raises:
@@ -241,7 +137,3 @@ def _decompress(stream: BinaryIO) -> Iterator[bytes]:
             if not data and not part and not member.eof:
                 raise BundleError(f"{stream.name}: the compressed data end too early")
         data = member.unused_data.lstrip(b"\0")
-
-
-def _line_too_long(stream: BinaryIO) -> str:
-    return f"{stream.name}: has a line of more than {BLOCK_BYTES:,} bytes"

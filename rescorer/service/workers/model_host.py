@@ -10,7 +10,7 @@ from rescorer.errors import BundleError, Unavailable
 from rescorer.lm.base import EdgeScores
 from rescorer.lm.context_stats import ContextWords
 from rescorer.lm.malloc import release_freed_memory
-from rescorer.lm.ngram import NgramModel
+from rescorer.lm.ngrams import NgramModel
 from rescorer.profiling import Stopwatch
 from rescorer.service.observability.timings import seconds_of
 from rescorer.service.workers.worker import WorkerScores

@@ -10,7 +10,7 @@ from typing import Any
 from rescorer.bundle import Bundle
 from rescorer.errors import FormatError
 from rescorer.lm.files.arpa import is_arpa
-from rescorer.lm.ngram import NgramModel
+from rescorer.lm.ngrams import NgramModel
 from rescorer.lm.vocabulary_alignment import align_vocabularies
 from rescorer.model_loading import load_ngram
 from rescorer_training.adaptation.text import DomainText

@@ -13,7 +13,7 @@ from rescorer.lm.base import LanguageModel
 from rescorer.lm.files.arpa import is_arpa
 from rescorer.lm.files.word_list import read_words
 from rescorer.lm.mixture import check_mixture
-from rescorer.lm.ngram import NgramModel
+from rescorer.lm.ngrams import NgramModel, read_ngram
 from rescorer.lm.vocabulary_alignment import align_vocabularies
 from rescorer.model_loading import load_bundle_models, load_network
 from rescorer.safe_input.files import Folder
@@ -94,7 +94,7 @@ def open_ngram(path: Path, name: str = "ngram") -> NgramModel:
     Raises:
         BundleError: the file, or the word list of a binary, cannot be read.
     """
-    return NgramModel(path, name, None if is_arpa(path) else _read_binary_words(path))
+    return read_ngram(path, name, None if is_arpa(path) else _read_binary_words(path))
 
 
 def _read_binary_words(path: Path) -> frozenset[str]:

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import kenlm
 import numpy as np
 import torch
 
@@ -18,7 +17,7 @@ from rescorer.errors import ConfigError
 from rescorer.lm.base import LanguageModel
 from rescorer.lm.mixture import mix
 from rescorer.lm.neural import NeuralLanguageModel
-from rescorer.lm.ngram import LN_10, NgramModel
+from rescorer.lm.ngrams import NgramModel
 from rescorer.trie import Words
 from rescorer.vocabulary import END, UNKNOWN
 
@@ -133,22 +132,19 @@ def _log_shares(model: LanguageModel, words: Sequence[str]) -> np.ndarray:
 
 
 class _NGramPredictor:
+    """An n-gram model. Its state is the words of the sentence so far."""
+
     def __init__(self, model: NgramModel, words: Sequence[str]) -> None:
-        self.kenlm, self.words, self.log_shares = model.kenlm, words, _log_shares(model, words)
+        self.model, self.words, self.log_shares = model, words, _log_shares(model, words)
 
-    def start(self) -> kenlm.State:
-        state = kenlm.State()
-        self.kenlm.BeginSentenceWrite(state)
-        return state
+    def start(self) -> Words:
+        return ()
 
-    def log_probs(self, state: kenlm.State) -> np.ndarray:
-        ignored, score = kenlm.State(), self.kenlm.BaseScore
-        return np.array([score(state, word, ignored) for word in self.words]) * LN_10 + self.log_shares
+    def log_probs(self, state: Words) -> np.ndarray:
+        return self.model.next_log_probs(state, self.words) + self.log_shares
 
-    def advance(self, state: kenlm.State, word: int) -> kenlm.State:
-        after = kenlm.State()
-        self.kenlm.BaseScore(state, self.words[word], after)
-        return after
+    def advance(self, state: Words, word: int) -> Words:
+        return (*state, self.words[word])
 
 
 class _NeuralPredictor:

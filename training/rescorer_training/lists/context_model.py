@@ -7,13 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-import kenlm
 import numpy as np
 
-from rescorer.lm.ngram import NgramModel
+from rescorer.lm.ngrams import read_ngram
+from rescorer.trie import build_trie
 from rescorer_training.lists.patterns import Words
-
-LN_10 = math.log(10.0)  # KenLM's scores are log10
 
 
 class ContextModel(Protocol):
@@ -42,19 +40,14 @@ class CountModel:
 
 
 class NGramContext:
-    """An n-gram model in a file that KenLM reads."""
+    """An n-gram model in a file, such as an ARPA file."""
 
     def __init__(self, path: Path) -> None:
         """Load the model; raises RescorerError if the file cannot be read as one."""
-        self._model = NgramModel(path).kenlm
+        self._model = read_ngram(path)
 
     def log_probs(self, context: Words, words: Sequence[str]) -> np.ndarray:
-        state, after = kenlm.State(), kenlm.State()
-        self._model.BeginSentenceWrite(state)
-        for word in context:
-            self._model.BaseScore(state, word, after)
-            state, after = after, state
-        return np.array([self._model.BaseScore(state, word, after) for word in words]) * LN_10
+        return self._model.next_log_probs(context, words)
 
     def score(self, words: Words) -> float:
-        return float(self._model.score(" ".join(words))) * LN_10
+        return float(self._model.score(build_trie([tuple(words)])).log_probs.sum())

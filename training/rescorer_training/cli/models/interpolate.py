@@ -12,7 +12,7 @@ import typer
 from rescorer.cli.render.tables import FoldingTable, print_out
 from rescorer.errors import ConfigError
 from rescorer.lm.files.arpa import is_arpa
-from rescorer.lm.ngram import NgramModel
+from rescorer.lm.ngrams import NgramModel
 from rescorer_training.cli.open_models import open_models, score_file
 from rescorer_training.cli.options import (
     BundleOption,

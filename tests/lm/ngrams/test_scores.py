@@ -1,0 +1,101 @@
+"""Scores of n-gram tables: equal to KenLM's and to Katz's recursion, with NumPy and torch."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rescorer.errors import BundleError
+from rescorer.lm.ngrams import LN_10, read_ngram
+from rescorer.lm.ngrams.table_model import TableNgram
+from rescorer.lm.reference_scorer import reference_log_probs
+from rescorer.trie import build_trie
+from tests.support.kenlm_twin import needs_kenlm, open_twin
+from tests.support.random_ngrams import WORDS, katz_log10_probs, random_orders, write_random_arpa
+from tests.support.tiny_models import write_arpa
+
+TEXT_WORDS = (*WORDS, "nobody", "<unk>", "<s>", "</s>", "<UNK>")
+texts = st.lists(st.sampled_from(TEXT_WORDS), max_size=9).map(tuple)
+batches = st.lists(st.tuples(texts, texts), min_size=1, max_size=10)
+seeds = st.integers(0, 10**6)
+orders_of_models = st.integers(1, 6)
+
+
+def load(orders, **options) -> TableNgram:
+    with tempfile.TemporaryDirectory() as folder:
+        return read_ngram(write_random_arpa(Path(folder) / "m.arpa", orders, **options))
+
+
+@needs_kenlm
+@settings(max_examples=150, deadline=None)
+@given(seeds, st.integers(2, 6), batches, st.booleans())
+def test_scores_equal_kenlm(seed, order, batch, unknown):
+    orders = random_orders(seed, order, unknown=unknown)
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_random_arpa(Path(folder) / "m.arpa", orders)
+        ours, twin = read_ngram(path), open_twin(path, frozenset(WORDS))
+    assert ours.order == twin.order == order
+    assert ours.vocabulary() == twin.vocabulary()
+    trie = build_trie(*zip(*batch, strict=True))
+    found, expected = ours.score(trie), twin.score(trie)
+    np.testing.assert_array_equal(found.unknown, expected.unknown)
+    np.testing.assert_allclose(found.log_probs / LN_10, expected.log_probs / LN_10, rtol=0, atol=1e-5)
+    np.testing.assert_array_equal(found.log_probs, expected.log_probs)  # even to the last bit
+    context, words = batch[0]
+    np.testing.assert_array_equal(ours.next_log_probs(context, words), twin.next_log_probs(context, words))
+    np.testing.assert_array_equal(ours.unigram_log_probs(words), twin.unigram_log_probs(words))
+
+
+@settings(max_examples=150, deadline=None)
+@given(seeds, orders_of_models, batches, st.booleans(), st.booleans(), st.booleans())
+def test_scores_equal_katz(seed, order, batch, unknown, gaps, without_zeros):
+    """Also where contexts are missing, which KenLM rejects, and at order 1."""
+    orders = random_orders(seed, order, unknown=unknown, gaps=gaps)
+    model = load(orders, without_zeros=without_zeros)
+    hypotheses, contexts = zip(*batch, strict=True)
+    trie = build_trie(hypotheses, contexts)
+    log_probs = model.score(trie).log_probs
+    for i, (words, context) in enumerate(batch):
+        expected = np.array(katz_log10_probs(orders, words, context))
+        found = log_probs[trie.path_edges(i)]
+        np.testing.assert_allclose(found / LN_10, expected, rtol=1e-6, atol=1e-5)  # float32 sums of -100
+        np.testing.assert_allclose(found, reference_log_probs(model, words, context), rtol=1e-6, atol=1e-5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seeds, orders_of_models, batches)
+def test_torch_gives_the_same_scores(seed, order, batch):
+    torch_arrays = pytest.importorskip("rescorer.lm.ngrams.torch_arrays")
+    model = load(random_orders(seed, order))
+    words = ("<unk>", "<s>", "</s>", *model.vocabulary())
+    moved = TableNgram(words, model.table.to(torch_arrays.TorchArrays("cpu")))
+    trie = build_trie(*zip(*batch, strict=True))
+    np.testing.assert_array_equal(moved.score(trie).log_probs, model.score(trie).log_probs)
+
+
+def test_unknown_words_share_the_probability_of_unk(tmp_path):
+    model = read_ngram(write_arpa(tmp_path))
+    model.share_unknown({"dog": math.log(0.25)}, math.log(0.5))
+    trie = build_trie([("dog",), ("the",), ("cow",)])
+    scores = model.score(trie)
+    dog, the, cow = (trie.path_edges(i)[0] for i in range(3))
+    assert scores.unknown[[dog, the, cow]].tolist() == [True, False, True]
+    unk = (-0.3 - 1.2) * LN_10
+    assert scores.log_probs[[dog, cow]] == pytest.approx([unk + math.log(0.25), unk + math.log(0.5)], abs=1e-5)
+
+
+@needs_kenlm
+def test_a_binary_needs_kenlm(tmp_path, monkeypatch):
+    from tests.support.hostile_bundles import KENLM_BINARY
+
+    path = tmp_path / "m.bin"
+    path.write_bytes(KENLM_BINARY)
+    monkeypatch.setitem(__import__("sys").modules, "kenlm", None)
+    with pytest.raises(BundleError, match=r"rescorer\[kenlm\]"):
+        read_ngram(path, words=frozenset("a"))
