@@ -55,9 +55,7 @@ def measure_ngrams(
     return NgramSpeeds(ngram, loop, n_words / (clock() - start))
 
 
-def _time_tries(
-    model: LanguageModel, tries: Iterable[HypothesisTrie], clock: Callable[[], float]
-) -> float:
+def _time_tries(model: LanguageModel, tries: Iterable[HypothesisTrie], clock: Callable[[], float]) -> float:
     start = clock()
     for trie in tries:
         model.score(trie)

@@ -267,9 +267,7 @@ def measure_baselines(
     sentences = [normaliser.normalise(hypothesis.text) for nbest in lists for hypothesis in nbest.hypotheses]
     models = [model for model in rescorer.models.values() if isinstance(model, NgramModel)]
     twin = load_twin(rescorer.bundle)
-    ngrams = (
-        measure_ngrams(models[0], twin, sentences, rescorer.max_batch_words, clock) if models else None
-    )
+    ngrams = measure_ngrams(models[0], twin, sentences, rescorer.max_batch_words, clock) if models else None
     if not networks or not options.peer_seconds:
         return None, kenlm
     network = networks[0]

@@ -23,7 +23,10 @@ def random_orders(seed: int, order: int, *, unknown: bool = True, gaps: bool = F
     """
     random = np.random.default_rng(seed)
     vocabulary = [*WORDS, *([UNKNOWN] if unknown else [])]
-    orders: Orders = [{(word,): (0.0, 0.0) for word in (START, END, *vocabulary)}, *({} for _ in range(order - 1))]
+    orders: Orders = [
+        {(word,): (0.0, 0.0) for word in (START, END, *vocabulary)},
+        *({} for _ in range(order - 1)),
+    ]
     for _ in range(int(random.integers(1, 12))):
         sentence = (START, *random.choice(vocabulary, size=random.integers(0, 8)).tolist(), END)
         for n in range(2, order + 1):
@@ -63,7 +66,8 @@ def katz_log10_probs(orders: Orders, words: Words, context: Words = ()) -> list[
     known = {ngram[0] for ngram in orders[0]} - {START, END}
     text = (START, *(word if word in known else UNKNOWN for word in (*context, *words)), END)
     return [
-        _katz(orders, text[max(0, i - len(orders) + 1) : i], text[i]) for i in range(1 + len(context), len(text))
+        _katz(orders, text[max(0, i - len(orders) + 1) : i], text[i])
+        for i in range(1 + len(context), len(text))
     ]
 
 

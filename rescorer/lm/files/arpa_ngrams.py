@@ -64,7 +64,9 @@ def read_arpa(stream: BinaryIO) -> ArpaModel:
                 f"{stream.name}: has {at_least}{found:,} {order}-grams; its header says {declared:,}"
             )
     orders = [_join(of_order, order) for order, of_order in enumerate(parts, 1)]
-    return ArpaModel(_decode_words(stream, ids), [_complete_unigrams(stream, orders[0], len(ids)), *orders[1:]])
+    return ArpaModel(
+        _decode_words(stream, ids), [_complete_unigrams(stream, orders[0], len(ids)), *orders[1:]]
+    )
 
 
 def _read_lines(stream: BinaryIO, blocks: Iterator[bytes], rest: bytes) -> Iterator[bytes]:
@@ -141,7 +143,9 @@ def _parse(
     if order == 1:
         for word in _named(tokens[1::step]):
             ids.setdefault(word, len(ids))
-    words = [np.fromiter(map(ids.__getitem__, _named(tokens[i::step])), np.int32) for i in range(1, order + 1)]
+    words = [
+        np.fromiter(map(ids.__getitem__, _named(tokens[i::step])), np.int32) for i in range(1, order + 1)
+    ]
     return ArpaOrder(np.stack(words, axis=1), values.astype(np.float32))
 
 

@@ -102,7 +102,9 @@ class NgramTable:
     def to(self, library: ArrayLibrary) -> NgramTable:
         """Copy a table of NumPy arrays to another library or device."""
         orders = [
-            OrderTable(table.hash._replace(pilots=library.asarray(table.hash.pilots)), library.asarray(table.records))
+            OrderTable(
+                table.hash._replace(pilots=library.asarray(table.hash.pilots)), library.asarray(table.records)
+            )
             for table in self.orders
         ]
         return NgramTable(library.asarray(self.unigrams), tuple(orders), library)

@@ -10,7 +10,7 @@ import numpy as np
 
 from rescorer.lm.files.arpa_ngrams import FIRST_WORDS
 from rescorer.lm.ngrams.model import LN_10, NgramModel
-from rescorer.lm.ngrams.table import END_ID, START_ID, UNKNOWN_ID, NgramTable
+from rescorer.lm.ngrams.table import END_ID, UNKNOWN_ID, NgramTable
 from rescorer.trie import HypothesisTrie, Words
 from rescorer.vocabulary import END
 

@@ -53,7 +53,9 @@ def test_log_of_zero_is_finite(tmp_path):
 
 def test_blank_lines_and_spaces_do_not_matter(tmp_path):
     text = ARPA.replace("\t", "  ").replace("\n-0.7", "\n\n \n-0.7")
-    for found, expected in zip(read(tmp_path / "m", text).orders, read(tmp_path / "n", ARPA).orders, strict=True):
+    for found, expected in zip(
+        read(tmp_path / "m", text).orders, read(tmp_path / "n", ARPA).orders, strict=True
+    ):
         np.testing.assert_array_equal(found.ids, expected.ids)
         np.testing.assert_array_equal(found.values, expected.values)
 
@@ -62,7 +64,10 @@ BROKEN = {
     "more n-grams": (ARPA.replace("ngram 2=6", "ngram 2=5"), "has at least 6 2-grams; its header says 5"),
     "fewer n-grams": (ARPA.replace("ngram 3=2", "ngram 3=3"), "has 2 3-grams; its header says 3"),
     "no end": (ARPA.replace("\\end\\", ""), r"ends without the line \\end\\"),
-    "order out of turn": (ARPA.replace("\\2-grams:", "\\3-grams:"), r"expected \\2-grams: or \\end\\ after the 1-g"),
+    "order out of turn": (
+        ARPA.replace("\\2-grams:", "\\3-grams:"),
+        r"expected \\2-grams: or \\end\\ after the 1-g",
+    ),
     "order beyond the header": (ARPA.replace("\\end\\", "\\4-grams:"), r"expected \\4-grams: or"),
     "word that is no unigram": (ARPA.replace("the mat\t0", "the dog\t0"), "2-gram 3: expected a log-prob"),
     "word missing": (ARPA.replace("<s> the cat\n", "<s> the\n"), "3-gram 1: expected a log-probability"),

@@ -87,7 +87,9 @@ def test_unknown_words_share_the_probability_of_unk(tmp_path):
     dog, the, cow = (trie.path_edges(i)[0] for i in range(3))
     assert scores.unknown[[dog, the, cow]].tolist() == [True, False, True]
     unk = (-0.3 - 1.2) * LN_10
-    assert scores.log_probs[[dog, cow]] == pytest.approx([unk + math.log(0.25), unk + math.log(0.5)], abs=1e-5)
+    assert scores.log_probs[[dog, cow]] == pytest.approx(
+        [unk + math.log(0.25), unk + math.log(0.5)], abs=1e-5
+    )
 
 
 @needs_kenlm

@@ -173,4 +173,3 @@ def test_recognises_its_files_by_content(path, tmp_path):
     path.rename(renamed)
     assert renamed.read_bytes().startswith(MAGIC)
     assert read_ngram(renamed).order == 4
-
