@@ -63,7 +63,7 @@ def _time_tries(model: LanguageModel, tries: Iterable[HypothesisTrie], clock: Ca
 
 
 def load_twin(bundle: Bundle) -> KenlmNgram | None:
-    """Load the bundle's first n-gram with KenLM; None if KenLM is not installed or cannot read such a file."""
+    """Load the bundle's first n-gram with KenLM; None if it is not installed or cannot read such a file."""
     entry = bundle.manifest.get("models", {}).get(bundle.ngram, {"kind": "neural"})
     if entry["kind"] != "ngram" or find_spec("kenlm") is None:
         return None

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError
 from rescorer.lm.neural import NeuralLanguageModel
-from rescorer.lm.ngram import NgramModel
+from rescorer.lm.ngrams import read_ngram
 from rescorer.lm.reference_scorer import reference_encoding
 from rescorer.reranking.word_encoder import WordEncoder
 from rescorer.trie import build_trie
@@ -76,7 +76,7 @@ def test_projects_some_vectors_at_a_time(model, monkeypatch):
 
 
 def test_refuses_models_whose_vectors_do_not_fit(model, tmp_path):
-    scorer = TrieScorer({"ngram": NgramModel(write_arpa(tmp_path)), "neural": model}, "tiny/1")
+    scorer = TrieScorer({"ngram": read_ngram(write_arpa(tmp_path)), "neural": model}, "tiny/1")
     trie = build_trie([("the",)])
     assert scorer.score(trie, (), {"r": WordEncoder("neural", PROJECTION)})["ngram"].encodings == {}
     with pytest.raises(ConfigError, match="'ngram', an n-gram, which has no context vectors"):

@@ -187,10 +187,10 @@ def _read_words(stream: BinaryIO, text: bytes, n_words: int) -> tuple[str, ...]:
 
 
 def _check_values(stream: BinaryIO, values: np.ndarray, order: int) -> None:
-    """Raise BundleError unless probabilities and back-off weights are finite and no probability is above 1."""
+    """Check that probabilities and back-off weights are finite, and that no probability is above 1."""
     lowest, highest = values.min(axis=0), values.max(axis=0)  # NaN if any value is
     if not (np.isfinite(lowest).all() and np.isfinite(highest).all() and highest[0] <= 0):
         raise BundleError(
-            f"{stream.name}: order {order} has a log-probability or a back-off weight that is not finite, or a "
-            "log-probability above 0"
+            f"{stream.name}: order {order} has a log-probability or a back-off weight that is not finite, or "
+            "a log-probability above 0"
         )

@@ -76,7 +76,7 @@ def sections_of(data: bytes) -> list[int]:
     """Offsets of the words, unigrams, and pilots and records of order 2."""
     with io.BytesIO(data) as stream:
         _, _, order, n_words, word_bytes = START.unpack(stream.read(START.size))
-        _, n_slots, bits, _ = ORDER.unpack(stream.read(ORDER.size))
+        _, _, bits, _ = ORDER.unpack(stream.read(ORDER.size))
     offsets = [0]
     for size in (START.size + (order - 1) * ORDER.size, word_bytes, 8 * n_words, 2 << bits):
         offsets.append(offsets[-1] + -(-size // ALIGNMENT) * ALIGNMENT)
@@ -126,8 +126,11 @@ DAMAGE: dict[str, tuple[Callable[[bytearray], object], str]] = {
     "back-off weight that is infinite": (set_float(1, 7, float("inf")), "order 1 has a log-probability"),
     "probability above 1": (set_float(1, 6, 0.5), "log-probability above 0"),
     "probability above 1 in order 2": (set_float(3, 2, 0.5), "order 2 has a log-probability"),
-    "back-off weight that is NaN in order 2": (set_float(3, 3, float("nan")), "order 2 has a log-probability"),
-}  # fmt: skip
+    "back-off weight that is NaN in order 2": (
+        set_float(3, 3, float("nan")),
+        "order 2 has a log-probability",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", DAMAGE)
