@@ -180,8 +180,8 @@ def describe_comparisons(report: BenchReport) -> list[str]:
         lines.append(f"the n-gram, tries built beforehand: {report.ngram_words_per_second:,.0f} words/s")
     if report.kenlm_loop_words_per_second and report.kenlm_words_per_second:
         lines.append(
-            f"KenLM's binding with this n-gram: {report.kenlm_loop_words_per_second:,.0f} words/s edge by edge "
-            f"of the tries, {report.kenlm_words_per_second:,.0f} words/s sentence by sentence"
+            f"KenLM's binding with this n-gram: {report.kenlm_loop_words_per_second:,.0f} words/s edge by "
+            f"edge of the tries, {report.kenlm_words_per_second:,.0f} words/s sentence by sentence"
         )
     if report.single_list_ms is not None:
         lines.append(f"one list alone: {report.single_list_ms:.1f} ms in the library")
