@@ -269,11 +269,11 @@ def measure_baselines(
     twin = load_twin(rescorer.bundle)
     ngrams = measure_ngrams(models[0], twin, sentences, rescorer.max_batch_words, clock) if models else None
     if not networks or not options.peer_seconds:
-        return None, kenlm
+        return None, ngrams
     network = networks[0]
     model = make_plain_model(network.model.config)
     plain = measure_plain_model(model, sentences, network.words, network.device, options.peer_seconds, clock)
-    return plain, kenlm
+    return plain, ngrams
 
 
 def measure_single_list_ms(rescorer: Rescorer, lists: list[NBestList], options: BenchOptions) -> float | None:
