@@ -1,169 +1,240 @@
 """Measure what made lists are worth where real lists are few: error rates of held-out real lists.
 
-    python -m tools.made_lists REAL.jsonl.gz --map … --stream … --groups … --ngram MODEL --text TEXT
-        [--speech MADE.jsonl.gz] -o curves.json
+    python -m tools.made_lists REAL.jsonl.gz --map … --stream … --groups … --bundle B --weights W
+        [--speech MADE.jsonl.gz] [--text TEXT --made 100] -o curves.json
 
-For each number of real lists, a subset of the lists outside a fold is drawn by each of three seeds, and two
-linear models of the total are trained on it, alone and together with made lists: weights of the streams, of
-the n-gram model and of the number of words; and these with four more features (characters, and the expected
-distance to the list at three temperatures). Lists made from text imitate that subset only. Training minimises
-expected errors, from the weights of the recogniser.
+For each number of real lists, each of three seeds draws that many of those outside a fold. Rerankers are then
+trained on them alone, together with made lists, and with a prior that made lists taught; without real lists,
+on made lists alone. Each is trained twice: as one candidate throughout, and as chosen by cross-validation of
+what it was trained on. Lists made from text imitate the drawn lists only. Gains and their intervals are those
+of the mean over the seeds, from a bootstrap over the groups of the real lists.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import typer
-from rapidfuzz.distance import Levenshtein
 from tqdm import tqdm
 
 from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.options.lists import ListInputOptions
-from rescorer.evaluation.tuning.folds import make_folds
-from rescorer.evaluation.tuning.parameters import TuningList
-from rescorer.evaluation.weight_search.fitting import Fitter, Method
-from rescorer.evaluation.weight_search.problem import make_problem
+from rescorer.cli.options.models import BundleOption
+from rescorer.cli.options.weights import WeightOptions
+from rescorer.evaluation.comparison.scored_lists import ScoredList, score_lists
+from rescorer.evaluation.statistics.bootstrap import bootstrap
+from rescorer.evaluation.tuning.folds import Folds
 from rescorer.formats.nbest.jsonlines import read_lists
-from rescorer.reranking.features import ListView, feature_matrix
-from rescorer.text import Normaliser
-from rescorer.types import NBestList
+from rescorer.pipeline import Rescorer
+from rescorer.types import NBestList, Weights
 from rescorer_training.data.corpus import count_words
 from rescorer_training.lists.context_model import NGramContext
 from rescorer_training.lists.pocketsphinx import dictionary_path
 from rescorer_training.lists.pronunciations import Pronunciations
 from rescorer_training.lists.text import ListImitator
 from rescorer_training.lists.texts import Choice, Sentence, choose_sentences, reference_words
+from rescorer_training.reranker.arrays import TrainingArrays
+from rescorer_training.reranker.candidates import Candidate, make_candidates
+from rescorer_training.reranker.cross_validation import NestedTraining
+from rescorer_training.reranker.prior_lists import PriorLists
+from rescorer_training.reranker.training import (
+    TrainingLists,
+    compute_arrays,
+    compute_features,
+    compute_prior_features,
+)
 
 SIZES = (20, 50, 1_000_000)
-"""Numbers of real lists; the last stands for all."""
+"""Numbers of real lists; the last stands for all outside a fold."""
 SEEDS = (1, 2, 3)
-N_FOLDS = 5
-METHOD = Method("expected errors", 0.3)
-WEIGHTS = {"acoustic": 1.0, "lm": 4.75, "ngram": 4.75, "words": -0.63}
-"""Where training begins: PocketSphinx' own weights, with half of the LM's given to the n-gram model."""
-FEATURES = ("characters", "distance:10", "distance:30", "distance:100")
-BASE, MORE = "weights", "weights and features"
+FIXED = Candidate("all features", "expected errors", 3.0)
+"""The candidate that is trained throughout."""
+KINDS = ("fixed", "chosen")
+MAX_IMITATED_WORDS = 25
 
 
-class Scorer:
-    """Computes the components of lists."""
+@dataclass(frozen=True)
+class MadeLists:
+    """Made lists beside the real ones."""
 
-    def __init__(self, model: NGramContext, normaliser: Normaliser) -> None:
-        self._model, self._normalise = model, normaliser.normalise
-
-    def score(self, nbest: NBestList) -> TuningList:
-        words = [self._normalise(hypothesis.text) for hypothesis in nbest.hypotheses]
-        reference = self._normalise(nbest.reference or "")
-        components = {name: np.array(values) for name, values in nbest.streams.items()}
-        components["ngram"] = np.array([self._model.score(sentence) for sentence in words])
-        components["words"] = np.array([float(len(sentence)) for sentence in words])
-        totals = sum(weight * components[name] for name, weight in WEIGHTS.items())
-        features = feature_matrix(FEATURES, ListView(components, words, (), np.asarray(totals)))
-        components |= dict(zip(FEATURES, features.T, strict=True))
-        errors = np.array([Levenshtein.distance(reference, sentence) for sentence in words])
-        return TuningList(components, errors)
+    arrays: TrainingArrays
+    """Of the real lists, and after them the made ones, with common scales."""
+    folds: Folds
+    own: np.ndarray
+    """Indices of the made lists."""
+    prior: PriorLists
 
 
-def fit(lists: Sequence[TuningList], names: Sequence[str]) -> np.ndarray:
-    """Train weights (K,); those that training begins with if there are no lists."""
-    start = np.array([WEIGHTS.get(name, 0.0) for name in names])
-    if not lists:
-        return start
-    components = np.stack([np.concatenate([item.components[name] for item in lists]) for name in names])
-    errors = np.concatenate([item.errors for item in lists])
-    bounds = [(1.0, 1.0) if name == "acoustic" else (-np.inf, np.inf) for name in names]
-    problem = make_problem(names, components, errors, [len(item.errors) for item in lists], start, bounds)
-    return Fitter(problem).fit(METHOD).weights
+class Experiment:
+    """Trains rerankers on some real lists, with or without made ones, and counts errors of others."""
+
+    def __init__(self, real: TrainingLists) -> None:
+        self.real, self.folds = real, real.make_folds()
+        self.sets, self.arrays = compute_features(real)
+
+    def add_lists(self, made: Sequence[ScoredList]) -> MadeLists:
+        """Compute the features of made lists as those of the real ones."""
+        lists = replace(self.real, scored=[*self.real.scored, *made])
+        n_real = len(self.real.scored)
+        prior = compute_prior_features(self.real, replace(self.real, scored=made), self.sets, False)
+        arrays = compute_arrays(lists, self.sets)
+        return MadeLists(arrays, lists.make_folds(), np.arange(n_real, arrays.n_lists), prior)
+
+    def judge(self, lists: np.ndarray, held_out: np.ndarray) -> dict[str, np.ndarray]:
+        """Errors per held-out list of rerankers that are trained on real lists, by kind."""
+        return self._judge(self.arrays, self.folds, lists, held_out, None)
+
+    def judge_pooled(self, lists: np.ndarray, held_out: np.ndarray, made: MadeLists) -> dict[str, np.ndarray]:
+        """The same, trained on real and made lists alike."""
+        return self._judge(made.arrays, made.folds, np.concatenate([lists, made.own]), held_out, None)
+
+    def judge_prior(self, lists: np.ndarray, held_out: np.ndarray, made: MadeLists) -> dict[str, np.ndarray]:
+        """The same, trained on real lists with a prior of made ones."""
+        prior = replace(made.prior, others=made.prior.others[:, lists])
+        return self._judge(self.arrays, self.folds, lists, held_out, prior)
+
+    def _judge(
+        self,
+        arrays: TrainingArrays,
+        folds: Folds,
+        lists: np.ndarray,
+        held_out: np.ndarray,
+        prior: PriorLists | None,
+    ) -> dict[str, np.ndarray]:
+        part, judged = arrays.select(lists), arrays.select(held_out)
+        candidates = make_candidates(self.sets, len(lists), has_prior_lists=prior is not None)
+        candidates = tuple(candidate for candidate in candidates if candidate.objective != "pairwise")
+        training = NestedTraining(part, folds.subdivide(lists), self.sets, candidates, 0, prior)
+        chosen = training.choose(np.arange(len(lists)))
+        pairs = zip(KINDS, (replace(FIXED, from_prior_lists=prior is not None), chosen), strict=True)
+        return {kind: judged.list_errors(training.fit_all(one).score(judged)) for kind, one in pairs}
 
 
-def count_errors(weights: np.ndarray, lists: Sequence[TuningList], names: Sequence[str]) -> int:
-    """Errors of the hypotheses with the highest totals."""
-    total = 0
-    for item in lists:
-        scores = sum(weight * item.components[name] for weight, name in zip(weights, names, strict=True))
-        total += int(item.errors[int(np.argmax(np.round(scores, 4)))])
-    return total
+class Imitation:
+    """Makes lists from text in imitation of some of the real lists, and scores them."""
+
+    def __init__(self, text: Path, made: int, rescorer: Rescorer, bundle: Path, base: Weights) -> None:
+        self._rescorer, self._base, self._made, self._text = rescorer, base, made, text
+        self._normaliser = rescorer.bundle.normaliser
+        self._model = NGramContext(bundle / "ngram" / "model.arpa.gz")
+        self._counts = count_words([text], self._normaliser)
+        self._pronunciations = Pronunciations.read(dictionary_path())
+
+    def choose_sentences(self, lists: Sequence[NBestList]) -> list[Sentence]:
+        """Choose sentences for all seeds, without the references of any real list."""
+        choice = Choice(len(SEEDS) * self._made, 1, 3, MAX_IMITATED_WORDS)
+        excluded = reference_words(lists, self._normaliser)
+        return choose_sentences([self._text], self._normaliser, choice, excluded)
+
+    def make(self, lists: Sequence[NBestList], sentences: Sequence[Sentence]) -> list[ScoredList]:
+        """Make and score the lists of sentences."""
+        imitator = ListImitator(lists, self._normaliser, self._pronunciations, self._counts, self._model)
+        return score(self._rescorer, list(imitator.make_all(sentences)), self._base)
 
 
-def draw(seed: int, fold: int, n: int, size: int) -> np.ndarray:
-    return np.random.default_rng((seed, fold)).permutation(n)[:size]
+def score(rescorer: Rescorer, lists: Sequence[NBestList], base: Weights) -> list[ScoredList]:
+    """Score lists; raise the error of the first one that cannot be scored."""
+    scored, errors = score_lists(rescorer, lists, base)
+    if errors:
+        raise errors[0]
+    return scored
+
+
+def run(
+    experiment: Experiment, speech: Sequence[ScoredList], imitation: Imitation | None
+) -> Iterator[dict[str, dict[str, np.ndarray]]]:
+    """After each fold, yield the errors per list, (3, L), by system and number of real lists."""
+    real = [item.nbest for item in experiment.real.scored]
+    spoken = experiment.add_lists(speech) if speech else None
+    sentences = imitation.choose_sentences(real) if imitation else []
+    errors: dict[str, dict[str, np.ndarray]] = {}
+    share = len(sentences) // len(SEEDS)
+
+    for fold in range(experiment.folds.n_folds):
+        others, held_out = experiment.folds.split(fold)
+
+        def add(system: str, size: int, row: int, found: dict[str, np.ndarray], held: np.ndarray) -> None:
+            for kind, counts in found.items():
+                sizes = errors.setdefault(f"{system}, {kind}", {})
+                sizes.setdefault(str(size), np.zeros((len(SEEDS), len(real)), dtype=int))[row, held] = counts
+
+        for row, seed in enumerate(tqdm(SEEDS, desc=f"fold {fold + 1}")):
+            nobody = np.zeros(0, dtype=np.int64)
+            base = experiment.arrays.keep_features(["total"]).x[:, 0]
+            add("real", 0, row, {"base": experiment.arrays.list_errors(base)[held_out]}, held_out)
+            if spoken:
+                add("speech pooled", 0, row, experiment.judge_pooled(nobody, held_out, spoken), held_out)
+            for size in SIZES:
+                lists = np.random.default_rng((seed, fold)).permutation(others)[:size]
+                shown = min(size, len(real))
+                add("real", shown, row, experiment.judge(lists, held_out), held_out)
+                made = {"speech": spoken}
+                if imitation:
+                    part = sentences[row * share : (row + 1) * share]
+                    texts = imitation.make([real[index] for index in lists], part)
+                    made["text"] = experiment.add_lists(texts)
+                for name, item in made.items():
+                    if item:
+                        pooled = experiment.judge_pooled(lists, held_out, item)
+                        add(f"{name} pooled", shown, row, pooled, held_out)
+                        prior = experiment.judge_prior(lists, held_out, item)
+                        add(f"{name} prior", shown, row, prior, held_out)
+        yield errors
+
+
+def summarise(experiment: Experiment, errors: dict[str, dict[str, np.ndarray]]) -> dict[str, object]:
+    """Word error rates by seed, and the gain of each system over real lists alone of the same kind."""
+    lists = experiment.real.scored
+    words = np.array([item.evaluated.first_pass.reference_words for item in lists])
+    groups = [item.evaluated.group for item in lists]
+    rates = {
+        system: {
+            size: (100 * found.sum(axis=1) / words.sum()).round(2).tolist() for size, found in sizes.items()
+        }
+        for system, sizes in errors.items()
+    }
+    gains: dict[str, dict[str, str]] = {}
+    for system, sizes in errors.items():
+        kind = system.rpartition(", ")[2]
+        for size, found in sizes.items():
+            baseline = errors["real, base"]["0"] if size == "0" else errors[f"real, {kind}"][size]
+            gain = bootstrap([baseline.mean(axis=0), found.mean(axis=0)], words, groups).gain(0, 1)
+            low, high = 100 * gain.interval.low, 100 * gain.interval.high
+            line = f"{100 * gain.gain:+.2f} ({low:+.2f} to {high:+.2f}), p = {gain.p_value:.3f}"
+            gains.setdefault(system, {})[size] = line
+    return {"wer": rates, "gain": gains}
 
 
 @expand_options
 def main(
     real: Annotated[str, typer.Argument(help="Real lists with references.")],
     output: Annotated[Path, typer.Option("-o", help="JSON file of error rates.")],
-    ngram: Annotated[Path, typer.Option(help="N-gram model.")],
-    text: Annotated[Path, typer.Option(help="Text for lists that imitate.")],
+    bundle: BundleOption,
     *,
     speech: Annotated[Path | None, typer.Option(help="Lists made by speech.")] = None,
-    made: Annotated[int, typer.Option(help="Number of lists made from text; 0 for none.")] = 200,
+    text: Annotated[Path | None, typer.Option(help="Text for lists that imitate.")] = None,
+    made: Annotated[int, typer.Option(help="Number of lists to make from text.")] = 100,
     list_options: ListInputOptions,
+    weight_options: WeightOptions,
 ) -> None:
     """Measure error rates of held-out lists with and without made lists."""
-    normaliser, model = Normaliser(), NGramContext(ngram)
-    scorer = Scorer(model, normaliser)
+    rescorer = Rescorer.load(bundle)
+    base = rescorer.ranker.effective_weights(weight_options.resolve(rescorer.bundle.weights))
     lists = [item for item in list_options.read(real) if isinstance(item, NBestList)]
-    scored = [scorer.score(nbest) for nbest in lists]
-    references = [normaliser.normalise(nbest.reference or "") for nbest in lists]
-    folds = make_folds(
-        [nbest.id for nbest in lists],
-        [nbest.group for nbest in lists],
-        list(map(" ".join, references)),
-        N_FOLDS,
-    )
-    excluded = reference_words(lists, normaliser)
+    experiment = Experiment(TrainingLists(score(rescorer, lists, base), base, list(rescorer.models)))
+    excluded = reference_words(lists, rescorer.bundle.normaliser)
     spoken = [item for item in read_lists(speech) if isinstance(item, NBestList)] if speech else []
-    spoken = [nbest for nbest in spoken if normaliser.normalise(nbest.reference or "") not in excluded]
-    by_speech = [scorer.score(nbest) for nbest in tqdm(spoken, desc="scoring")]
-    counts = count_words([text], normaliser)
-    pronunciations = Pronunciations.read(dictionary_path())
-    choice = Choice(max(len(SEEDS) * made, 1), 1, 3, 25)
-    sentences = choose_sentences([text], normaliser, choice, excluded)
-
-    def imitate(subset: np.ndarray, chosen: Sequence[Sentence]) -> list[TuningList]:
-        imitator = ListImitator([lists[i] for i in subset], normaliser, pronunciations, counts, model)
-        return [scorer.score(nbest) for nbest in imitator.make_all(chosen)]
-
-    names = {BASE: list(WEIGHTS), MORE: [*WEIGHTS, *FEATURES]}
-    n_words = sum(map(len, references))
-    errors: dict[str, dict[str, np.ndarray]] = {}
-
-    def add(size: int, system: str, training: list[TuningList], held_out: list[TuningList], row: int) -> None:
-        for kind, parts in names.items():
-            found = count_errors(fit(training, parts), held_out, parts)
-            errors.setdefault(f"{kind}, {system}", {}).setdefault(str(size), np.zeros(len(SEEDS), int))[
-                row
-            ] += found
-
-    for fold in tqdm(range(folds.n_folds), desc="folds"):
-        others, held = folds.split(fold)
-        held_out = [scored[i] for i in held]
-        for row, seed in enumerate(SEEDS):
-            add(0, "real", [], held_out, row)
-            if by_speech:
-                add(0, "real and speech", by_speech, held_out, row)
-            for size in SIZES:
-                subset = others[draw(seed, fold, len(others), size)]
-                own = [scored[i] for i in subset]
-                shown = min(size, len(lists))
-                add(shown, "real", own, held_out, row)
-                if made:
-                    imitations = imitate(subset, sentences[row * made : (row + 1) * made])
-                    add(shown, "real and text", own + imitations, held_out, row)
-                if by_speech:
-                    add(shown, "real and speech", own + by_speech, held_out, row)
-        partial = {"folds": fold + 1, "speech_lists": len(by_speech), "words": n_words}
-        rates = {
-            system: {size: (100 * counts_ / n_words).round(2).tolist() for size, counts_ in rows.items()}
-            for system, rows in errors.items()
-        }
-        output.write_text(json.dumps({**partial, "wer": rates}, indent=1))
+    normalise = rescorer.bundle.normaliser.normalise
+    spoken = [nbest for nbest in spoken if normalise(nbest.reference or "") not in excluded]
+    imitation = Imitation(text, made, rescorer, bundle, base) if text else None
+    for done, errors in enumerate(run(experiment, score(rescorer, spoken, base), imitation), 1):
+        facts = {"folds": done, "speech_lists": len(spoken), **summarise(experiment, errors)}
+        output.write_text(json.dumps(facts, indent=1))
 
 
 if __name__ == "__main__":

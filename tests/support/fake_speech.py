@@ -39,7 +39,7 @@ def install_flite(folder: Path) -> None:
 class FakeRecogniser:
     """Finds hypotheses that depend on the samples only, and records its calls."""
 
-    def recognise(self, samples: np.ndarray, depth: int) -> list[Candidate]:
+    def recognise(self, samples: np.ndarray, depth: int, folder: Path) -> list[Candidate]:
         with open(os.environ[CALLS], "a") as calls:
             calls.write("call\n")
         total = int(np.abs(samples.astype(np.int64)).sum())

@@ -49,14 +49,14 @@ def test_names_the_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @needs_pocketsphinx
-def test_recognition_does_not_depend_on_earlier_utterances() -> None:
+def test_recognition_does_not_depend_on_earlier_utterances(tmp_path: Path) -> None:
     recogniser = PocketSphinx()
     random = np.random.default_rng(1)
     envelope = np.abs(np.sin(np.arange(16_000) / 900))
     first, second = ((random.normal(0, size, 16_000) * envelope).astype(np.int16) for size in (3000.0, 200.0))
-    alone = recogniser.recognise(first, 5)
-    recogniser.recognise(second, 5)
-    assert recogniser.recognise(first, 5) == alone
+    alone = recogniser.recognise(first, 5, tmp_path)
+    recogniser.recognise(second, 5, tmp_path)
+    assert recogniser.recognise(first, 5, tmp_path) == alone
     totals = [candidate.total(SCALES) for candidate in alone]
     assert totals == sorted(totals, reverse=True)
 

@@ -15,7 +15,7 @@ from rescorer.errors import ConfigError
 from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.types import NBestList
 from rescorer_training.cli import app
-from rescorer_training.cli.reranking.lists import read_excluded
+from rescorer_training.cli.reranking.lists.common import read_excluded
 from rescorer_training.lists.speech import SpeechSettings, make_speech_lists
 from rescorer_training.lists.texts import Sentence
 from tests.support.fake_speech import CALLS, FakeRecogniser, install_flite
@@ -72,7 +72,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path: Path, calls: Path
     (folder / "sounds" / "left.wav").write_bytes(b"RIFF")
     lines = [json.loads(line) for line in (tmp_path / "first.jsonl").read_text().splitlines()]
     done = {line["id"].removeprefix("speech-"): line for line in lines}
-    settings = {"seed": 1, "depth": 3, "voices": list(SETTINGS.voices)}
+    settings = {"seed": 1, "depth": 3, "voices": list(SETTINGS.voices), "snr_range_db": [20.0, 35.0]}
     records = [{"settings": settings}]
     records += [
         {"key": key, "value": {"list": json.dumps(line, separators=(",", ":"))}} for key, line in done.items()

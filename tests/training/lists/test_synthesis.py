@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 
 from rescorer.errors import ConfigError
 from rescorer_training.lists.synthesis import (
+    COMMANDS,
     VOICES,
     Rendering,
     add_noise,
@@ -54,12 +54,17 @@ def test_commands_follow_speed_and_pitch(tmp_path: Path) -> None:
         "--",
         "-v text",
     ]
+    festival = build_command("a b", Rendering("festival:ked_diphone", 1.25, 12.0, 20.0), path)
+    assert festival[:3] == ["text2wave", "-eval", "(voice_ked_diphone)"]
+    assert "(Parameter.set 'Duration_Stretch 1.6000)" in festival  # played twice as fast
 
 
 def test_draws_each_program_equally_often() -> None:
     random = np.random.default_rng(1)
-    drawn = [draw_rendering(random, VOICES) for _ in range(400)]
-    assert 160 < sum(rendering.voice.startswith("flite:") for rendering in drawn) < 240
+    drawn = [draw_rendering(random, VOICES, (5.0, 10.0)) for _ in range(400)]
+    for program in COMMANDS:
+        assert 100 < sum(rendering.voice.startswith(f"{program}:") for rendering in drawn) < 170
+    assert all(5 <= rendering.snr_db <= 10 for rendering in drawn)
     assert len({rendering.voice for rendering in drawn}) > 50
 
 
@@ -71,11 +76,32 @@ def test_names_the_missing_package_and_similar_voices(monkeypatch: pytest.Monkey
         check_voices(["flite:stl"])
 
 
-@pytest.mark.parametrize("voice", ["flite:slt", "flite:kal", "espeak-ng:en-gb-scotland+klatt2"])
+def test_names_the_package_of_a_missing_voice_of_festival(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, script in (("text2wave", "exit 0"), ("festival", 'echo "(kal_diphone ked_diphone)"')):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    check_voices(["festival:ked_diphone", "festival:kal_diphone"])
+    with pytest.raises(ConfigError, match="install Debian's package festvox-us-slt-hts"):
+        check_voices(["festival:ked_diphone", "festival:cmu_us_slt_arctic_hts"])
+
+
+@pytest.mark.parametrize(
+    "voice",
+    [
+        "flite:slt",
+        "flite:kal",
+        "espeak-ng:en-gb-scotland+klatt2",
+        "festival:ked_diphone",
+    ],
+)
 def test_real_voices_speak_faster_if_asked(voice: str, tmp_path: Path) -> None:
-    program = voice.partition(":")[0]
-    if shutil.which(program) is None:
-        pytest.skip(f"the program {program} is not installed")
+    try:
+        check_voices([voice])
+    except ConfigError as error:
+        pytest.skip(str(error))
     slow, fast = (
         synthesise("it was a quiet evening", Rendering(voice, speed, 0.0, 20.0), tmp_path, 60.0)
         for speed in (0.8, 1.25)

@@ -17,7 +17,7 @@ from rescorer.formats.nbest.jsonlines import read_lists, writer
 from rescorer.text import Normaliser
 from rescorer.types import Hypothesis, NBestList
 from rescorer_training.cli import app
-from rescorer_training.cli.reranking.lists import check_read_twice
+from rescorer_training.cli.reranking.lists.text import check_read_twice
 from rescorer_training.lists.confusions import Confusions, Substitution
 from rescorer_training.lists.context_model import CountModel
 from rescorer_training.lists.pocketsphinx import dictionary_path

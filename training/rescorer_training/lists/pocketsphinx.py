@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import math
 import re
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +28,7 @@ SCALES = Scales(LATTICE_LM_SCALE, LATTICE_LM_SCALE / SEARCH_LM_SCALE * math.log(
 MIN_POSTERIOR = 1e-5
 """Smallest posterior of a link that is kept. Without the others, a lattice is searched ten times as fast, and
 at least 97 of its 100 best hypotheses are those of the whole."""
-BEAM = 150.0
+BEAM = 100.0
 """Histories of a node are left out if their totals are lower by more nats than that of its best history."""
 POSTERIOR = re.compile(r"J=.*\bp=(\S+)")
 LINK_COUNT = re.compile(r"^(N=\d+\s+L=)\d+", re.MULTILINE)
@@ -93,11 +92,12 @@ class PocketSphinx:
         self._decoder = import_pocketsphinx().Decoder(samprate=SAMPLE_RATE_HZ, loglevel="FATAL")
         self._model = PocketSphinxTrigram(self._decoder)
 
-    def recognise(self, samples: np.ndarray, depth: int) -> list[Candidate]:
+    def recognise(self, samples: np.ndarray, depth: int, folder: Path) -> list[Candidate]:
         """Find the ``depth`` best hypotheses of the lattice; empty if nothing was recognised.
 
         Args:
             samples: (S,) int16 at ``SAMPLE_RATE_HZ``.
+            folder: where to write a temporary lattice.
 
         Raises:
             InputError, ValueError: the lattice is damaged or has no path.
@@ -112,9 +112,9 @@ class PocketSphinx:
         lattice = decoder.get_lattice()
         if lattice is None:
             return []
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "lattice.slf"
-            lattice.write_htk(str(path))
-            pruned = prune_links(path.read_text(encoding="utf-8"), MIN_POSTERIOR)
+        path = folder / "lattice.slf"
+        lattice.write_htk(str(path))
+        pruned = prune_links(path.read_text(encoding="utf-8"), MIN_POSTERIOR)
+        path.unlink()
         parsed, _ = read_lattice(io.BytesIO(pruned.encode()))
         return find_candidates(parsed, self._model, SCALES, depth, beam=BEAM)

@@ -24,7 +24,13 @@ from rescorer.types import Hypothesis, NBestList
 from rescorer_training.lists.journal import Journal
 from rescorer_training.lists.lattice_search import Candidate
 from rescorer_training.lists.processes import TaskError, run_tasks
-from rescorer_training.lists.synthesis import SynthesisError, add_noise, draw_rendering, synthesise
+from rescorer_training.lists.synthesis import (
+    SNR_RANGE_DB,
+    SynthesisError,
+    add_noise,
+    draw_rendering,
+    synthesise,
+)
 from rescorer_training.lists.texts import Sentence
 from rescorer_training.progress import track
 
@@ -38,8 +44,8 @@ METHOD = "speech"
 class Recogniser(Protocol):
     """A speech recogniser."""
 
-    def recognise(self, samples: np.ndarray, depth: int) -> list[Candidate]:
-        """Find the ``depth`` best hypotheses in (S,) int16 at 16 kHz."""
+    def recognise(self, samples: np.ndarray, depth: int, folder: Path) -> list[Candidate]:
+        """Find the ``depth`` best hypotheses in (S,) int16 at 16 kHz; may write files into a folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,8 @@ class SpeechSettings:
     depth: int
     """Maximum number of hypotheses per list."""
     voices: tuple[str, ...]
+    snr_range_db: tuple[float, float] = SNR_RANGE_DB
+    """Least and largest ratio of speech to noise."""
 
 
 class ListMaker:
@@ -63,12 +71,12 @@ class ListMaker:
     def __call__(self, sentence: Sentence) -> str | TaskError:
         """Make the list of a sentence, encoded as a line of JSON."""
         random = sentence.random()
-        rendering = draw_rendering(random, self._settings.voices)
+        rendering = draw_rendering(random, self._settings.voices, self._settings.snr_range_db)
         try:
             with tempfile.TemporaryDirectory(dir=self._folder) as folder:
                 speech = synthesise(sentence.text, rendering, Path(folder), SYNTHESIS_TIMEOUT_S)
-            samples = add_noise(speech, rendering.snr_db, random)
-            candidates = self._recogniser.recognise(samples, self._settings.depth)
+                samples = add_noise(speech, rendering.snr_db, random)
+                candidates = self._recogniser.recognise(samples, self._settings.depth, Path(folder))
         except SynthesisError as error:
             return TaskError(str(error))
         except (InputError, LimitExceeded, ValueError, RuntimeError) as error:
@@ -103,6 +111,8 @@ class Summary:
     written: int
     rejected: Counter[str]
     """Number of sentences without a list, by reason."""
+    n_kept: int
+    """Number of finished sentences that were not asked for and are kept beside the output."""
 
 
 def unfinished_folder(output: Path) -> Path:
@@ -122,7 +132,8 @@ def make_speech_lists(
     """Make the lists of sentences and write them to a file, in the order of the sentences.
 
     Finished lists are kept in the folder ``OUTPUT.unfinished`` until all are done; a second call goes on
-    where the first one was interrupted.
+    where the first one was interrupted. If it has fewer sentences, the folder stays, with the lists of the
+    others.
 
     Args:
         load_recogniser: called in each process; must be picklable.
@@ -149,11 +160,13 @@ def make_speech_lists(
                 task.advance()
         results = [journal.finished[sentence.key] for sentence in sentences]
         rejected = Counter(result["rejected"] for result in results if "rejected" in result)
+        n_kept = len(journal.finished) - len(results)
+        unneeded = sounds if n_kept else folder
         if rejected.total() == len(results):
-            shutil.rmtree(folder)
+            shutil.rmtree(unneeded)
             reasons = "; ".join(f"{count:,}: {reason}" for reason, count in rejected.most_common(MAX_REASONS))
             raise ConfigError(f"no sentence gave a list ({reasons}); {output} was not written")
         with open_output(output) as stream:
             stream.writelines(f"{result['list']}\n" for result in results if "list" in result)
-        shutil.rmtree(folder)
-    return Summary(len(results) - rejected.total(), rejected)
+        shutil.rmtree(unneeded)
+    return Summary(len(results) - rejected.total(), rejected, n_kept)
