@@ -52,10 +52,10 @@ def run(output: Path, number: int, *more: str) -> str:
 
 
 def interrupt(output: Path, calls: Path, number: int) -> subprocess.CompletedProcess[str]:
-    """Start the command, and send it SIGTERM once two sentences have been recognised."""
+    """Start the command, and send it SIGTERM once four sentences have been recognised."""
     command = [sys.executable, "-c", PROGRAM, *arguments(output, number)]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as program:
-        while program.poll() is None and (not calls.exists() or len(calls.read_text().splitlines()) < 2):
+        while program.poll() is None and (not calls.exists() or len(calls.read_text().splitlines()) < 4):
             time.sleep(0.01)
         program.send_signal(signal.SIGTERM)
         _, errors = program.communicate(timeout=60)
@@ -69,9 +69,9 @@ def test_goes_on_after_sigterm_and_a_smaller_number_loses_nothing(tmp_path: Path
     assert f"finished lists are kept in {output}.unfinished" in ended.stderr
     folder = tmp_path / "parts.jsonl.unfinished"
     n_finished = len((folder / "lists.jsonl").read_text().splitlines()) - 1
-    assert 1 < n_finished < 300
-    assert f"{n_finished - 1} finished sentence" in run(output, 1)
-    assert len(output.read_text().splitlines()) <= 1
+    assert 2 < n_finished < 300
+    assert f"{n_finished - 2} finished sentence" in run(output, 2)
+    assert len(output.read_text().splitlines()) <= 2
     calls.unlink()
     run(output, n_finished + 2)
     assert len(calls.read_text().splitlines()) <= 2

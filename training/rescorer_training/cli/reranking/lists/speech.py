@@ -18,6 +18,7 @@ from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.options.lists import ListInputOptions
 from rescorer.cli.options.scoring import ReferenceOption
 from rescorer.errors import ConfigError
+from rescorer_training.cli.options import JsonOption, NormaliserOption
 from rescorer_training.cli.reranking.lists.common import (
     ExcludeOption,
     OutputOption,
@@ -28,7 +29,6 @@ from rescorer_training.cli.reranking.lists.common import (
     read_excluded,
     report_few,
 )
-from rescorer_training.cli.options import JsonOption, NormaliserOption
 
 if TYPE_CHECKING:
     from rescorer_training.lists.speech import Summary
