@@ -5,9 +5,9 @@
 
 For each number of real lists, each of three seeds draws that many of those outside a fold. Rerankers are then
 trained on them alone, together with made lists, and with a prior that made lists taught; without real lists,
-on made lists alone. Each is trained twice: as one candidate throughout, and as chosen by cross-validation of
-what it was trained on. Lists made from text imitate the drawn lists only. Gains and their intervals are those
-of the mean over the seeds, from a bootstrap over the groups of the real lists.
+on made lists alone. One candidate is trained throughout; another is chosen by cross-validation inside the
+on made lists alone. One candidate is trained throughout; another is chosen by cross-validation inside the
+over the seeds, from a bootstrap over the groups of the real lists.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from rescorer.cli.options.weights import WeightOptions
 from rescorer.evaluation.comparison.scored_lists import ScoredList, score_lists
 from rescorer.evaluation.statistics.bootstrap import bootstrap
 from rescorer.evaluation.tuning.folds import Folds
+from rescorer.evaluation.tuning.nested import choose_cautious
 from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.pipeline import Rescorer
 from rescorer.types import NBestList, Weights
@@ -39,9 +40,8 @@ from rescorer_training.lists.pronunciations import Pronunciations
 from rescorer_training.lists.text import ListImitator
 from rescorer_training.lists.texts import Choice, Sentence, choose_sentences, reference_words
 from rescorer_training.reranker.arrays import TrainingArrays
-from rescorer_training.reranker.candidates import Candidate, make_candidates
-from rescorer_training.reranker.cross_validation import NestedTraining
-from rescorer_training.reranker.prior_lists import PriorLists
+from rescorer_training.reranker.candidates import START, STRENGTHS, Candidate
+from rescorer_training.reranker.fitting import Fitter
 from rescorer_training.reranker.training import (
     TrainingLists,
     compute_arrays,
@@ -67,7 +67,8 @@ class MadeLists:
     folds: Folds
     own: np.ndarray
     """Indices of the made lists."""
-    prior: PriorLists
+    prior: Fitter
+    """Fits candidates on the made lists alone."""
 
 
 class Experiment:
@@ -79,40 +80,52 @@ class Experiment:
 
     def add_lists(self, made: Sequence[ScoredList]) -> MadeLists:
         """Compute the features of made lists as those of the real ones."""
-        lists = replace(self.real, scored=[*self.real.scored, *made])
-        n_real = len(self.real.scored)
+        pooled = replace(self.real, scored=[*self.real.scored, *made])
+        arrays, folds = compute_arrays(pooled, self.sets), pooled.make_folds()
+        own = np.arange(len(self.real.scored), arrays.n_lists)
         prior = compute_prior_features(self.real, replace(self.real, scored=made), self.sets, False)
-        arrays = compute_arrays(lists, self.sets)
-        return MadeLists(arrays, lists.make_folds(), np.arange(n_real, arrays.n_lists), prior)
+        return MadeLists(
+            arrays, folds, own, Fitter(prior.arrays, folds.subdivide(own), prior.feature_sets, 0)
+        )
 
-    def judge(self, lists: np.ndarray, held_out: np.ndarray) -> dict[str, np.ndarray]:
-        """Errors per held-out list of rerankers that are trained on real lists, by kind."""
-        return self._judge(self.arrays, self.folds, lists, held_out, None)
+    def judge(
+        self, lists: np.ndarray, held_out: np.ndarray, made: MadeLists | None = None
+    ) -> dict[str, np.ndarray]:
+        """Errors per held-out list of rerankers trained on real lists, perhaps with a prior of made ones; of
+        the fixed candidate, and of the one that is chosen."""
+        judged = self.arrays.select(held_out)
+        fitter = self._fitter(lists, made)
+        chosen = self._choose(lists, made)
+        pairs = zip(KINDS, (replace(FIXED, from_prior_lists=made is not None), chosen), strict=True)
+        return {kind: judged.list_errors(fitter.fit(one).score(judged)) for kind, one in pairs}
 
     def judge_pooled(self, lists: np.ndarray, held_out: np.ndarray, made: MadeLists) -> dict[str, np.ndarray]:
-        """The same, trained on real and made lists alike."""
-        return self._judge(made.arrays, made.folds, np.concatenate([lists, made.own]), held_out, None)
+        """Errors per held-out list of the fixed candidate, trained on real and made lists alike."""
+        training, judged = np.concatenate([lists, made.own]), made.arrays.select(held_out)
+        fitter = Fitter(made.arrays.select(training), made.folds.subdivide(training), self.sets, 0)
+        return {KINDS[0]: judged.list_errors(fitter.fit(FIXED).score(judged))}
 
-    def judge_prior(self, lists: np.ndarray, held_out: np.ndarray, made: MadeLists) -> dict[str, np.ndarray]:
-        """The same, trained on real lists with a prior of made ones."""
-        prior = replace(made.prior, others=made.prior.others[:, lists])
-        return self._judge(self.arrays, self.folds, lists, held_out, prior)
+    def _fitter(self, lists: np.ndarray, made: MadeLists | None) -> Fitter:
+        prior = made.prior if made else None
+        return Fitter(self.arrays.select(lists), self.folds.subdivide(lists), self.sets, 0, prior)
 
-    def _judge(
-        self,
-        arrays: TrainingArrays,
-        folds: Folds,
-        lists: np.ndarray,
-        held_out: np.ndarray,
-        prior: PriorLists | None,
-    ) -> dict[str, np.ndarray]:
-        part, judged = arrays.select(lists), arrays.select(held_out)
-        candidates = make_candidates(self.sets, len(lists), has_prior_lists=prior is not None)
-        candidates = tuple(candidate for candidate in candidates if candidate.objective != "pairwise")
-        training = NestedTraining(part, folds.subdivide(lists), self.sets, candidates, 0, prior)
-        chosen = training.choose(np.arange(len(lists)))
-        pairs = zip(KINDS, (replace(FIXED, from_prior_lists=prior is not None), chosen), strict=True)
-        return {kind: judged.list_errors(training.fit_all(one).score(judged)) for kind, one in pairs}
+    def _choose(self, lists: np.ndarray, made: MadeLists | None) -> Candidate:
+        """Choose the most cautious candidate within one standard error of the best one, by folds of the lists
+        to train on."""
+        candidates = [
+            Candidate(name, "expected errors", strength, from_prior_lists=from_prior_lists)
+            for strength in STRENGTHS
+            for name in ("scores", "all features")
+            for from_prior_lists in ((False, True) if made else (False,))
+        ]
+        candidates.insert(0, Candidate(START))
+        folds = self.folds.subdivide(lists)
+        errors = np.zeros((len(candidates), len(lists)), dtype=np.int64)
+        for fold in range(folds.n_folds):
+            training, held_out = folds.split(fold)
+            fitter, judged = self._fitter(lists[training], made), self.arrays.select(lists[held_out])
+            errors[:, held_out] = [judged.list_errors(fitter.fit(one).score(judged)) for one in candidates]
+        return candidates[choose_cautious(errors, folds.unit)]
 
 
 class Imitation:
@@ -182,7 +195,7 @@ def run(
                     if item:
                         pooled = experiment.judge_pooled(lists, held_out, item)
                         add(f"{name} pooled", shown, row, pooled, held_out)
-                        prior = experiment.judge_prior(lists, held_out, item)
+                        prior = experiment.judge(lists, held_out, item)
                         add(f"{name} prior", shown, row, prior, held_out)
         yield errors
 
