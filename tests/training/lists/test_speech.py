@@ -22,7 +22,7 @@ from tests.support.fake_speech import CALLS, FakeRecogniser, install_flite
 
 TEXTS = ["a crash", "silence please", *(f"sentence number {chr(97 + i)}" for i in range(10))]
 SENTENCES = [Sentence(f"{number:016x}", tuple(text.split())) for number, text in enumerate(TEXTS)]
-SETTINGS = SpeechSettings(seed=1, depth=3, voices=("flite:slt", "flite:kal"))
+SETTINGS = SpeechSettings(seed=1, depth=3, voices=("flite:slt", "flite:kal"), snr_range_db=(20.0, 35.0))
 
 
 @pytest.fixture

@@ -25,7 +25,6 @@ from rescorer_training.lists.journal import Journal
 from rescorer_training.lists.lattice_search import Candidate
 from rescorer_training.lists.processes import TaskError, run_tasks
 from rescorer_training.lists.synthesis import (
-    SNR_RANGE_DB,
     SynthesisError,
     add_noise,
     draw_rendering,
@@ -56,7 +55,7 @@ class SpeechSettings:
     depth: int
     """Maximum number of hypotheses per list."""
     voices: tuple[str, ...]
-    snr_range_db: tuple[float, float] = SNR_RANGE_DB
+    snr_range_db: tuple[float, float]
     """Least and largest ratio of speech to noise."""
 
 

@@ -37,12 +37,13 @@ VOICES = (
     *(f"festival:{name}" for name in FESTIVAL_VOICES),
 )
 """All voices, as PROGRAM:VOICE."""
+DEFAULT_VOICES = tuple(voice for voice in VOICES if not voice.startswith("espeak-ng:"))
+"""Those that PocketSphinx understands about as well as people."""
 ESPEAK_WORDS_PER_MINUTE, ESPEAK_PITCH = 160, 50
 ESPEAK_PITCH_PER_SEMITONE = 50 / 12
 """espeak-ng's pitch goes from 0 to 99, which is about two octaves."""
 MIN_SPEED, MAX_SPEED = 0.8, 1.25
 MAX_PITCH_SEMITONES = 3.0
-SNR_RANGE_DB = (20.0, 35.0)
 
 
 class SynthesisError(RescorerError):

@@ -43,7 +43,7 @@ class NoiseOptions:
     ] = 20.0
     max_snr: Annotated[
         float, typer.Option(metavar="DB", help="Largest ratio of speech to added noise, in decibels.")
-    ] = 35.0
+    ] = 40.0
 
     def to_range(self) -> tuple[float, float]:
         """Raises ConfigError if the range is empty or not finite."""
@@ -66,8 +66,8 @@ def speech_command(
         list[str] | None,
         typer.Option(
             metavar="PROGRAM:VOICE",
-            help="Voice to use, such as flite:slt or espeak-ng:en-us+m3; repeat for more. Default: 5 of "
-            "flite and 65 of espeak-ng.",
+            help="Voice to use, such as flite:slt, festival:ked_diphone or espeak-ng:en-us+m3; repeat for "
+            "more. Default: 5 of flite and 3 of festival.",
         ),
     ] = None,
     depth: Annotated[int, typer.Option(min=1, help="Maximum number of hypotheses per list.")] = 100,
@@ -86,22 +86,23 @@ def speech_command(
 
     Example: rescorer-train lists speech novel.txt -o lists.jsonl.gz -n 2000 --exclude test.jsonl
 
-    Needs Debian's packages flite and espeak-ng, and the Python package pocketsphinx. Voice, speed, pitch and
-    noise are drawn for each sentence and recorded in its list; the group of a list is its voice. Its streams
-    are acoustic and lm; PocketSphinx itself ranks by acoustic=1,lm=9.5,word=-0.6296. Sentences that give no
-    list are counted. A run that was interrupted goes on where it stopped when it is started again. --map,
-    --stream, --format and --reference describe the files of --exclude.
+    Needs Debian's packages flite, festival and festvox-*, and the Python package pocketsphinx. Give texts
+    that the language models were not trained on. Voice, speed, pitch and noise are drawn for each sentence
+    and recorded in its list; the group of a list is its voice. Its streams are acoustic and lm;
+    PocketSphinx itself ranks by acoustic=1,lm=9.5,word=-0.6296. Sentences that give no list are counted. A
+    run that was interrupted goes on where it stopped when it is started again. --map, --stream, --format
+    and --reference describe the files of --exclude.
     """
     from rescorer_training.data.normalisation import choose_normaliser
     from rescorer_training.lists.pocketsphinx import PocketSphinx, import_pocketsphinx
     from rescorer_training.lists.speech import SpeechSettings, make_speech_lists, unfinished_folder
-    from rescorer_training.lists.synthesis import VOICES, check_voices
+    from rescorer_training.lists.synthesis import DEFAULT_VOICES, check_voices
     from rescorer_training.lists.texts import choose_sentences, reference_words
 
     check_paths(output, texts, exclude or [])
     choice = sentences.to_choice()
     snr_range_db = noise.to_range()
-    voices = tuple(dict.fromkeys(voice or VOICES))
+    voices = tuple(dict.fromkeys(voice or DEFAULT_VOICES))
     check_voices(voices)
     import_pocketsphinx()
     chosen_normaliser = choose_normaliser(normaliser)
