@@ -27,7 +27,7 @@ SCALES = Scales(LATTICE_LM_SCALE, LATTICE_LM_SCALE / SEARCH_LM_SCALE * math.log(
 
 MIN_POSTERIOR = 1e-5
 """Smallest posterior of a link that is kept. Without the others, a lattice is searched ten times as fast, and
-at least 97 of its 100 best hypotheses are those of the whole."""
+mostly 97 or more of its 100 best hypotheses are those of the whole."""
 BEAM = 100.0
 """Histories of a node are left out if their totals are lower by more nats than that of its best history."""
 POSTERIOR = re.compile(r"J=.*\bp=(\S+)")
