@@ -20,6 +20,7 @@ pytestmark = pytest.mark.gpu
 KINDS = [
     ("lstm", "classes"), ("lstm", "full"), ("lstm", "tree"),
     ("gru", "classes"), ("elman", "classes"), ("feedforward", "classes"), ("lbl", "classes"),
+    ("transformer", "classes"),
 ]  # fmt: skip
 
 

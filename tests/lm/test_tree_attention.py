@@ -37,7 +37,7 @@ def networks():
 
 
 def assert_vectors_equal_forward(network, vocabulary, batch, cache):
-    """Of every node, against a pass over the words that lead to it."""
+    """Compare the vector of every node with a pass over the words that lead to it."""
     trie = build_trie(*zip(*batch, strict=True))
     ids = np.append(vocabulary.encode(trie.words), vocabulary.end)
     tree = build_prefix_tree(trie, ids, vocabulary.encode, vocabulary.start)

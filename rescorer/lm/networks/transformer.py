@@ -16,6 +16,9 @@ from rescorer.lm.networks.base import State
 from rescorer.lm.networks.dropout import apply_dropout, drop_words
 
 NORM_EPSILON = 1e-5
+SEGMENT_WORDS = 256
+"""Longer texts are read in segments of this length, or of the window if it is larger, because the mask of a
+segment grows with the square of its length."""
 
 
 class TransformerLayer(nn.Module):
@@ -48,7 +51,9 @@ class TransformerLayer(nn.Module):
     def feed_forward(self, x: Tensor) -> Tensor:
         """What the feed-forward network adds to its input, (..., H) → (..., H)."""
         gate, inner = linear(normalise(x, self.feedforward_norm), self.gate_and_input).chunk(2, dim=-1)
-        return linear(functional.silu(gate) * inner, self.feedforward_output)
+        activated = functional.silu(gate)
+        activated = activated * inner if torch.is_grad_enabled() else activated.mul_(inner)
+        return linear(activated, self.feedforward_output)
 
 
 class TransformerNetwork(nn.Module):
@@ -88,6 +93,12 @@ class TransformerNetwork(nn.Module):
 
     def _read(self, x: Tensor, state: State | None) -> tuple[Tensor, State]:
         """Run all layers over the next words, (T, B, H) → (T, B, H)."""
+        if len(x) > (segment_words := max(SEGMENT_WORDS, self.window)):
+            read = []
+            for segment in x.split(segment_words):
+                vectors, state = self._read(segment, state)
+                read.append(vectors)
+            return torch.cat(read), state
         n_words, n_rows = x.shape[:2]
         n_before, *memory = self._empty_state(n_rows, 0) if state is None else state
         n_memory = memory[0].shape[1]

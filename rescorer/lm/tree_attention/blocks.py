@@ -15,7 +15,7 @@ import numpy as np
 
 from rescorer.lm.tree_attention.prefix_tree import PrefixTree
 
-BLOCK_NODES = 32
+BLOCK_NODES = 64
 """Nodes per block. With more, each node attends to more keys that its mask excludes; with fewer, the keys of
 paths are copied more often."""
 

@@ -50,7 +50,9 @@ def test_parts_of_a_batch_interleave_to_the_whole(n_parts, rows):
     assert torch.equal(interleave(parts)[0], whole)
 
 
-@pytest.mark.parametrize(("kind", "window"), [("lstm", 0), ("gru", 0), ("feedforward", 3)])
+@pytest.mark.parametrize(
+    ("kind", "window"), [("lstm", 0), ("gru", 0), ("feedforward", 3), ("transformer", 9)]
+)
 def test_carried_perplexity_agrees_with_one_pass_over_the_text(text, kind, window):
     model = make_model(text, kind=kind, window=window, carried=True).eval()
     ids = torch.from_numpy(np.array(text.validation.ids, dtype=np.int64))
@@ -68,8 +70,9 @@ def test_carried_perplexity_agrees_with_one_pass_over_the_text(text, kind, windo
     np.testing.assert_allclose(scored, in_text, atol=1e-5)
 
 
-def test_perplexity_of_several_streams_agrees_with_one(text):
-    model = make_model(text, carried=True)
+@pytest.mark.parametrize(("kind", "window"), [("lstm", 0), ("transformer", 20)])
+def test_perplexity_of_several_streams_agrees_with_one(text, kind, window):
+    model = make_model(text, kind=kind, window=window, carried=True)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     long = type(text.train).from_ids(

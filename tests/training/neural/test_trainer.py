@@ -65,6 +65,35 @@ class Killed(Exception):
     pass
 
 
+TRANSFORMER = {"kind": "transformer", "window": 8, "layers": 2, "heads": 2, "hidden_size": 16}
+
+
+@pytest.mark.parametrize("carried", [False, True])
+def test_transformer_learns_and_resumes_exactly(tmp_path, text, carried):
+    """With the keys and values of the last words carried from batch to batch, or without."""
+    options = TrainingOptions(
+        epochs=3, batch_words=64, batch_rows=8, bptt=10, warmup_steps=5, learning_rate=0.01
+    )
+    trainer, killed, resumed = (
+        make_trainer(tmp_path / name, text, options, **TRANSFORMER, carried=carried, locked_dropout=carried)
+        for name in ("whole", "killed", "killed")
+    )
+    before = perplexity(trainer.model, text.validation)
+    torch.manual_seed(1)
+    assert trainer.train(text.train, text.validation).best_perplexity < 0.5 * before
+    torch.manual_seed(1)
+
+    def kill(entry):
+        if entry["epoch"] == 3:
+            raise Killed
+
+    with pytest.raises(Killed):
+        killed.train(text.train, text.validation, kill)
+    resumed.resume()
+    resumed.train(text.train, text.validation)
+    assert reports_without_seconds(trainer) == reports_without_seconds(resumed)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kill_at_validation", [1, 3, 4])
 def test_killed_run_resumes_exactly(tmp_path, text, kill_at_validation):
