@@ -93,9 +93,11 @@ class TransformerNetwork(nn.Module):
 
     def _read(self, x: Tensor, state: State | None) -> tuple[Tensor, State]:
         """Run all layers over the next words, (T, B, H) → (T, B, H)."""
-        if len(x) > (segment_words := max(SEGMENT_WORDS, self.window)):
-            read = []
-            for segment in x.split(segment_words):
+        segments = x.split(max(SEGMENT_WORDS, self.window))
+        if len(segments) > 1:
+            first, state = self._read(segments[0], state)
+            read = [first]
+            for segment in segments[1:]:
                 vectors, state = self._read(segment, state)
                 read.append(vectors)
             return torch.cat(read), state
