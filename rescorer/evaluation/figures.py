@@ -78,14 +78,25 @@ def explain_unknown(gain: Gain, unit: str) -> str:
         unit: what was drawn: ``list`` or ``group``.
 
     >>> explain_unknown(Gain(0.25, Interval(-math.inf, math.inf), 1.0, 2), "group")
-    'too few groups differ for an interval or a test (2; at least 6 are needed)'
+    'only 2 groups differ, and an interval or a test needs at least 6'
     """
+    if math.isnan(gain.gain):
+        return "the references have no words"
     if gain.units_changed >= MIN_UNITS_FOR_INTERVAL:
-        return f"no interval and no test, because all {unit}s that differ do so by the same rate"
-    return (
-        f"too few {unit}s differ for an interval or a test ({gain.units_changed}; at least "
-        f"{MIN_UNITS_FOR_INTERVAL} are needed)"
-    )
+        return f"all {unit}s that differ do so by the same rate, which leaves no interval and no test"
+    differ = f"1 {unit} differs" if gain.units_changed == 1 else f"{gain.units_changed} {unit}s differ"
+    return f"only {differ}, and an interval or a test needs at least {MIN_UNITS_FOR_INTERVAL}"
+
+
+def describe_unknown(system: str, baseline: str, gain: Gain, unit: str) -> str:
+    """Say in one sentence that nothing can be shown about a gain, and why; arguments as above.
+
+    >>> describe_unknown("a", "b", Gain(-0.0017, Interval(-math.inf, math.inf), 1.0, 4), "group")
+    'nothing can be shown about a against b (−0.17 points): only 4 groups differ, and an interval or a test \
+needs at least 6'
+    """
+    points = "" if math.isnan(gain.gain) else f" ({format_gain(gain)} points)"
+    return f"nothing can be shown about {system} against {baseline}{points}: {explain_unknown(gain, unit)}"
 
 
 def format_p(p_value: float) -> str:
@@ -117,5 +128,10 @@ def gain_to_dict(gain: Gain) -> dict[str, Any]:
     return {
         "gain": to_percent(gain.gain),
         "gain_interval": interval_to_list(gain.interval),
-        "p_value": float(f"{gain.p_value:.3g}") if gain.interval.is_finite else None,
+        "p_value": round_p(gain.p_value) if gain.interval.is_finite else None,
     }
+
+
+def round_p(p_value: float) -> float:
+    """A p-value with three significant digits."""
+    return float(f"{p_value:.3g}")

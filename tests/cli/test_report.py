@@ -33,7 +33,7 @@ def test_writes_a_page_text_and_data(run, bundle, tmp_path):
     assert file["file"] == "in.jsonl"
     assert all(curve["fold_values"] for curve in file["curves"])
     assert described["command"].startswith("rescorer report ")
-    assert described["system"] == "mixture"
+    assert described["system"] == "mixture, tuned"
 
 
 def test_compares_what_several_systems_wrote(run, bundle, tmp_path):
@@ -139,5 +139,5 @@ def test_the_oracle_has_no_gain_in_any_command(run, bundle, tmp_path):
         )
     assert run("evaluate", source, "--export", tmp_path / "t.csv")[0] == 0
     *_, oracle = csv.DictReader((tmp_path / "t.csv").read_text().splitlines())
-    assert (oracle["system"], oracle["gain"], oracle["p"]) == ("oracle", "-", "-")
+    assert (oracle["system"], oracle["gain"], oracle["p_value"]) == ("oracle", "", "")
     assert rows[0]["wer_interval"] == rows[1]["wer_interval"]

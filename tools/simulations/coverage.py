@@ -29,7 +29,13 @@ SCENARIOS = (
     Scenario("1,000 lists, few changes", 1000, fixed=0.01, broken=0.01),
     Scenario("30 groups, 1,000 lists", 1000, n_groups=30),
     Scenario("50 groups, 1,000 lists", 1000, n_groups=50),
+    Scenario("6 groups, 143 lists", 143, n_groups=6),
     Scenario("7 groups, 143 lists", 143, n_groups=7),
+    Scenario("10 groups, 143 lists", 143, n_groups=10),
+    Scenario("15 groups, 143 lists", 143, n_groups=15),
+    Scenario("20 groups, 143 lists", 143, n_groups=20),
+    Scenario("10 lists", 10),
+    Scenario("20 lists", 20),
 )
 TAIL = (1 - LEVEL) / 2
 METHODS = ("percentile", "BCa", "rescorer")

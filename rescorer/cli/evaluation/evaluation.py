@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rescorer.cli.output import Rejections
@@ -24,7 +24,7 @@ from rescorer.evaluation.error_rate.report import to_percent
 from rescorer.evaluation.error_rate.shared_lists import ListKey, find_shared_lists, index_lists
 from rescorer.evaluation.significance.gains import Significance
 from rescorer.evaluation.significance.results import Result, judge_rows
-from rescorer.evaluation.significance.verdict import Verdict, find_verdicts
+from rescorer.evaluation.significance.verdict import Verdict, correct_verdicts, find_verdicts
 
 OWN_LISTS = ", all its lists"
 """Ends the names of rows about all lists of a file, where most rows are about those that files share."""
@@ -102,6 +102,10 @@ class Evaluation:
                 if len(evaluated.lists) > len(shared):
                     comparison = evaluated.compare(list(evaluated.lists.values()))
                     self._add_part(file, comparison, OWN_LISTS)
+        corrected = correct_verdicts([part.verdicts for part in self.parts])
+        self.parts = [
+            replace(part, verdicts=verdicts) for part, verdicts in zip(self.parts, corrected, strict=True)
+        ]
 
     def _add_part(self, file: str, comparison: Comparison, suffix: str) -> None:
         significance = Significance(comparison)

@@ -76,7 +76,7 @@ class ContentOptions:
         typer.Option(
             metavar="ROW",
             help="Row of the table that is compared with the first pass word by word; default: the last one "
-            "whose models rank without tuning.",
+            "whose models rank, with --tune the one with held-out weights.",
         ),
     ] = None
     max_utterances: Annotated[
@@ -183,4 +183,5 @@ def _describe_file(
     system, main = list(weights_by_system(rescorer, weights).items())[-1]
     main = replace(main, name=weights.name)
     held_out = part.comparison.held_out.get(system, ())
-    return ReportedFile(part.file, name, part.comparison, part.significance, main, held_out, notes)
+    mixture = part.comparison.mixtures.get(system)
+    return ReportedFile(part.file, name, part.comparison, part.significance, main, held_out, notes, mixture)

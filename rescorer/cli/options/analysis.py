@@ -31,7 +31,7 @@ class AnalysisOptions:
         str | None,
         typer.Option(
             metavar="ROW",
-            help="Row that --errors and --alignments are about; default: the last one whose models rank "
-            "without tuning.",
+            help="Row that --errors and --alignments are about; default: the last one whose models rank, "
+            "with --tune the one with held-out weights.",
         ),
     ] = None

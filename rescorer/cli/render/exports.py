@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -21,7 +21,8 @@ ExportOption = Annotated[
     typer.Option(
         "--export",
         metavar="FILE",
-        help="Also write the table to a file: Markdown (.md), CSV (.csv) or LaTeX (.tex, package booktabs).",
+        help="Also write the table to a file: Markdown (.md) or LaTeX (.tex, package booktabs), as it is "
+        "shown, or CSV (.csv), in which every number has a column of its own.",
     ),
 ]
 
@@ -40,11 +41,11 @@ def _escape_markdown(cell: str) -> str:
     return " ".join(escaped.split())
 
 
-def to_csv(headings: Sequence[str], rows: Rows) -> str:
-    """Format a table as comma-separated values (RFC 4180), with ASCII minus signs so that numbers parse."""
+def to_csv(headings: Sequence[str], rows: Sequence[Sequence[str | float | None]]) -> str:
+    """Format a table for programs as comma-separated values (RFC 4180); None is an empty cell."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerows([cell.replace("−", "-") for cell in line] for line in (headings, *rows))
+    writer.writerows([headings, *rows])
     return text.getvalue()
 
 
@@ -68,23 +69,31 @@ def _escape_latex(cell: str) -> str:
     return "".join(LATEX_ESCAPES.get(character, character) for character in cell)
 
 
-WRITERS: dict[str, Callable[[Sequence[str], Rows], str]] = {
-    ".md": to_markdown,
-    ".csv": to_csv,
-    ".tex": to_latex,
-}
+WRITERS: dict[str, Callable[[Sequence[str], Rows], str]] = {".md": to_markdown, ".tex": to_latex}
+"""Tables for people, by the end of the file's name."""
+CSV = ".csv"
 
 
 def check_export(path: Path | None) -> None:
     """Raise ConfigError if ``--export`` names an unknown kind of file or a folder that does not exist."""
     if path is not None:
-        check_output_path("--export", path, WRITERS)
+        check_output_path("--export", path, [*WRITERS, CSV])
 
 
-def write_export(path: Path, headings: Sequence[str], rows: Rows) -> None:
+def write_export(
+    path: Path, headings: Sequence[str], rows: Rows, records: Sequence[Mapping[str, str | float | None]]
+) -> None:
     """Write a table in the format that the end of the file's name chooses; see ``check_export``.
+
+    Args:
+        headings, rows: the table as people read it, for Markdown and LaTeX.
+        records: the same as unformatted numbers, for CSV; all have the same keys, which become headings.
 
     Raises:
         FormatError: the file cannot be written.
     """
-    write_text(path, WRITERS[path.suffix.lower()](headings, rows))
+    suffix = path.suffix.lower()
+    if suffix == CSV:
+        write_text(path, to_csv(list(records[0]), [list(record.values()) for record in records]))
+    else:
+        write_text(path, WRITERS[suffix](headings, rows))

@@ -32,4 +32,4 @@ def score_mixtures(
     choices = [dict(zip(parameters.models, shares, strict=True)) for shares in lambdas]
     log_probs = rescorer.mixture_log_probs([item.nbest for item in scored], choices)
     ends = np.cumsum([len(item.words) for item in scored])[:-1]
-    return MixtureScores(lambdas, np.split(log_probs, ends, axis=1))
+    return MixtureScores(lambdas, np.split(log_probs, ends, axis=1), parameters.models)

@@ -62,7 +62,8 @@ def choose_row(rows: Sequence[tuple[str, Row]], system: str | None) -> int:
     Args:
         rows: rows with the names under which they are shown.
         system: name of a row, also without the name of its file; None for the last one in which language
-            models rank all lists by the same weights, or the first row if there is none.
+            models rank, which is that with held-out weights if there is one, or the first row if there is
+            none.
 
     Returns:
         The index of the row; the last one if several have the name.
@@ -71,10 +72,7 @@ def choose_row(rows: Sequence[tuple[str, Row]], system: str | None) -> int:
         ConfigError: there is no such row.
     """
     if system is None:
-        return max(
-            (i for i, (_, row) in enumerate(rows) if row.kind in ("model", "file") and not row.held_out),
-            default=0,
-        )
+        return max((i for i, (_, row) in enumerate(rows) if row.kind in ("model", "file")), default=0)
     found = [i for i, (name, row) in enumerate(rows) if system in (name, row.name)]
     if not found:
         names = [name for name, _ in rows]

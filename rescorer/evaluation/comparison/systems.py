@@ -19,7 +19,7 @@ from rescorer.evaluation.comparison.rankings import (
 )
 from rescorer.evaluation.comparison.row import Row, build_row
 from rescorer.evaluation.comparison.scored_lists import ScoredList
-from rescorer.evaluation.comparison.tuned import Tuning, WeightedList
+from rescorer.evaluation.comparison.tuned import MixtureScores, Tuning, WeightedList
 from rescorer.pipeline import Rescorer
 from rescorer.reranking.reranker import replace_by_base
 from rescorer.score_combination import MIXTURE
@@ -42,6 +42,8 @@ class Comparison:
     """Remarks about rows that are missing."""
     held_out: Mapping[str, Sequence[Weights]] = field(default_factory=dict)
     """Weights of each list that were tuned without its fold, by name of the system."""
+    mixtures: Mapping[str, MixtureScores] = field(default_factory=dict)
+    """The mixture's scores under the λ that tuning chose from, by name of the system."""
 
 
 def weights_by_system(rescorer: Rescorer, weights: Weights) -> dict[str, Weights]:
@@ -84,6 +86,7 @@ def compare_systems(
     baselines = build_baselines(scored, word_only, with_tuning=with_tuning)
     rows, notes = list(baselines.rows), list(baselines.notes)
     held_out: dict[str, Sequence[Weights]] = {}
+    mixtures: dict[str, MixtureScores] = {}
     for name, weights in systems.items():
         lists: Sequence[WeightedList] = [(item, weights) for item in scored]
         rows.append(_build_model_row(name, lists))
@@ -92,13 +95,15 @@ def compare_systems(
             mixture = score_mixtures(rescorer, scored, start) if rescorer else None
             lists = Tuning(scored, start, mixture=mixture).hold_out()
             held_out[name] = [list_weights for _, list_weights in lists]
+            if mixture:
+                mixtures[name] = mixture
             rows.append(_build_model_row(f"{name}, {TUNED}", lists, held_out=True))
     if systems:
         try:
             rows.append(_build_risk_row(rows[-1], lists))
         except LimitExceeded as error:
             notes.append(f"no row {RISK!r}: {error}")
-    return Comparison(scored, rows[0], [*rows, build_oracle(scored)], notes, held_out)
+    return Comparison(scored, rows[0], [*rows, build_oracle(scored)], notes, held_out, mixtures)
 
 
 def name_possible_rows(systems: Collection[str], with_tuning: bool) -> list[str]:

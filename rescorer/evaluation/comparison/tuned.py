@@ -34,6 +34,8 @@ class MixtureScores:
     """Choices of λ, one value per model; those of the start come first."""
     log_probs: Sequence[np.ndarray]
     """(G, N) of each list, for all its hypotheses."""
+    models: tuple[str, ...] = ()
+    """Model of each value of λ."""
 
     def apply(self, scored: Sequence[ScoredList], choice: int) -> list[ScoredList]:
         """Replace the mixture's scores of the lists by those under one choice of λ."""
@@ -121,7 +123,7 @@ class Tuning:
         return TuningReport(
             start=self.start,
             tuned=tuned,
-            weights=describe_weights(self.parameters, tuned, self.fold_weights),
+            weights=describe_weights(self.parameters, tuned, self.fold_weights, self.problem.bounds),
             judgement=judge(errors[0], errors[1], words, [item.evaluated.group for item in self.scored]),
             method=method,
             fold_methods=tuple(fold.method for fold in self.cross_validation.folds),

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from rescorer.evaluation.comparison.analysis import align_rows
 from rescorer.evaluation.comparison.row import Row, choose_row
 from rescorer.evaluation.comparison.systems import Comparison
+from rescorer.evaluation.comparison.tuned import MixtureScores
 from rescorer.evaluation.error_analysis.aligned_text import Aligner
 from rescorer.evaluation.error_analysis.changes import Changes as WordChanges
 from rescorer.evaluation.error_analysis.changes import count_changes
@@ -30,7 +31,7 @@ from rescorer.evaluation.report.data import (
 from rescorer.evaluation.report.files import analyse_file
 from rescorer.evaluation.report.utterances import NamedRow, describe_utterances
 from rescorer.evaluation.significance.gains import Significance
-from rescorer.evaluation.significance.verdict import find_verdicts
+from rescorer.evaluation.significance.verdict import Verdict, correct_verdicts, find_verdicts
 from rescorer.evaluation.statistics.bootstrap import Gain, Interval
 from rescorer.evaluation.statistics.multiple_tests import correct_holm
 from rescorer.trie import Words
@@ -61,6 +62,8 @@ class ReportedFile:
     """Weights that cross-validation tuned for each list; empty without tuning."""
     notes: Sequence[str] = ()
     """What readers must know about the lists or the weights."""
+    mixture: MixtureScores | None = None
+    """Scores of the mixture under the λ that tuning chose from; None if the λ were not tuned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,7 @@ def build_report_data(
     comparison, report = main.comparison, main.row.report
     baseline = next(row for row in named[main_file.name] if row.row is comparison.first_pass)
     bootstrap = main_file.significance.bootstrap
+    verdicts = correct_verdicts([find_verdicts(file.comparison, file.significance) for file in files])
     return ReportData(
         title=settings.title,
         command=settings.command,
@@ -111,12 +115,18 @@ def build_report_data(
         system=main.name,
         systems=systems,
         statistics=describe_bootstrap(bootstrap.unit, bootstrap.warning),
-        notes=tuple(note for file in files for note in _list_notes(file, is_only=len(files) == 1)),
+        notes=tuple(
+            note
+            for file, found in zip(files, verdicts, strict=True)
+            for note in _list_notes(file, found, is_only=len(files) == 1)
+        ),
         remarks=tuple(
             dict.fromkeys(f"{note[0].upper()}{note[1:]}." for file in files for note in file.comparison.notes)
         ),
         files=tuple(
-            analyse_file(file.name, file.comparison, file.weights, file.held_out, main, normalise)
+            analyse_file(
+                file.name, file.comparison, file.weights, file.held_out, main, normalise, file.mixture
+            )
             for file in files
         ),
         changes=_describe_changes(comparison, main.row, aligner) if main is not baseline else None,
@@ -142,9 +152,8 @@ def _name_rows(file: ReportedFile, *, is_only: bool) -> list[NamedRow]:
     ]
 
 
-def _list_notes(file: ReportedFile, *, is_only: bool) -> list[str]:
+def _list_notes(file: ReportedFile, verdicts: Sequence[Verdict], *, is_only: bool) -> list[str]:
     """Verdicts about the models of a file, then what else readers must know."""
-    verdicts = find_verdicts(file.comparison, file.significance)
     sentences = [verdict.sentence().replace(file.path, file.name) for verdict in verdicts]
     prefix = "" if is_only else f"{file.name}: "
     return [f"{prefix}{sentence}." for sentence in (*sentences, *file.notes)]

@@ -58,6 +58,19 @@ class WeightCurve:
 
 
 @dataclass(frozen=True, slots=True)
+class ShareCurve:
+    """Error rate at some values of the λ of one model in the mixture; the other λ keep their proportions."""
+
+    model: str
+    chosen: float
+    values: tuple[float, ...]
+    """(V,) values of λ, ascending."""
+    errors: tuple[int, ...]
+    """(V,) exact at these values."""
+    fold_values: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Surface:
     """Errors on a grid of two weights, the others fixed at the chosen weights."""
 
@@ -116,6 +129,8 @@ class FileAnalysis:
     weight_values: Mapping[str, float]
     """Weights by name, such as ``acoustic``, ``lm:mixture``, ``word``."""
     curves: tuple[WeightCurve, ...] = ()
+    share_curves: tuple[ShareCurve, ...] = ()
+    """Empty unless the λ of the mixture were tuned."""
     surface: Surface | None = None
     depth: DepthCurve | None = None
     calibrations: tuple[Calibration, ...] = ()

@@ -36,6 +36,7 @@ def make_environment() -> Environment:
     environment.globals |= {
         "pluralise": numbers.pluralise,
         "draw_weight_curve": weights.draw_weight_curve,
+        "draw_share_curve": weights.draw_share_curve,
         "draw_surface": weights.draw_surface,
         "choose_levels": weights.choose_levels,
         "draw_depth": lists.draw_depth,

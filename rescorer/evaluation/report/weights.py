@@ -7,8 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from rescorer.evaluation.comparison.rankings import rerank
 from rescorer.evaluation.comparison.scored_lists import ScoredList
-from rescorer.evaluation.report.data import Range, Surface, WeightCurve
+from rescorer.evaluation.comparison.tuned import MixtureScores, find_streams
+from rescorer.evaluation.report.data import Range, ShareCurve, Surface, WeightCurve
+from rescorer.evaluation.tuning.parameters import scale_shares
 from rescorer.evaluation.weight_search.line_search import ErrorCurve, compute_error_curve
 from rescorer.evaluation.weight_search.problem import find_units
 from rescorer.score_combination import EMPTY, OOV, RERANKER, WORDS, get_component, totals
@@ -72,7 +75,8 @@ class WeightProblem:
 
 
 def make_problem(scored: Sequence[ScoredList], weights: Weights) -> WeightProblem:
-    """Arrange the lists for weights that may vary: those of language models and counts, and others but 0.
+    """Arrange the lists for weights that may vary: of streams, language models and counts, also those
+    that are 0, and of rerankers in use.
 
     One weight may stay as it is, since only the proportions between weights matter: that of the first stream.
     Of merged hypotheses, the weights of all streams stay, on which their probabilities depend.
@@ -81,7 +85,8 @@ def make_problem(scored: Sequence[ScoredList], weights: Weights) -> WeightProble
     fixed = used if any(item.selection.merge for item in scored) else used[:1]
     streams = {name: weights.streams[name] for name in fixed}
     base_weights = replace(weights, streams=streams, lm={}, word=0.0, oov=0.0, empty=0.0, rerankers={})
-    names = {name: name for name in used if name not in fixed}
+    unused = [] if any(item.selection.merge for item in scored) else find_common_streams(scored, weights)
+    names = {name: name for name in (*used, *unused) if name not in fixed}
     names |= {f"lm:{name}": name for name in weights.lm if name in scored[0].components}
     names |= {"word": WORDS, "oov": OOV, "empty": EMPTY}
     names |= {f"{RERANKER}{name}": f"{RERANKER}{name}" for name, value in weights.rerankers.items() if value}
@@ -98,7 +103,17 @@ def make_problem(scored: Sequence[ScoredList], weights: Weights) -> WeightProble
     arrays = {name: np.stack(values) for name, values in rows.items()}
     values = list_weights(weights)
     components = {name: arrays[name] for name in names}
-    return WeightProblem(arrays[""], components, arrays["errors"], {name: values[name] for name in names})
+    chosen = {name: values.get(name, 0.0) for name in names}
+    return WeightProblem(arrays[""], components, arrays["errors"], chosen)
+
+
+def find_common_streams(scored: Sequence[ScoredList], weights: Weights) -> list[str]:
+    """Streams that all lists have."""
+    return [
+        name
+        for name in find_streams(scored[0].components, weights)
+        if all(name in item.components for item in scored)
+    ]
 
 
 def describe_curves(problem: WeightProblem, folds: Sequence[Weights]) -> tuple[WeightCurve, ...]:
@@ -110,8 +125,33 @@ def describe_curves(problem: WeightProblem, folds: Sequence[Weights]) -> tuple[W
             continue
         curve = problem.error_curve(problem.totals(without=[name]), values, shown)
         corners, errors = _cut(curve, *shown)
-        folds_chose = tuple(list_weights(fold)[name] for fold in folds)
+        folds_chose = tuple(list_weights(fold).get(name, 0.0) for fold in folds)
         curves.append(WeightCurve(name, problem.chosen[name], corners, errors, shown, folds_chose))
+    return tuple(curves)
+
+
+def describe_share_curves(
+    scored: Sequence[ScoredList], weights: Weights, folds: Sequence[Weights], mixture: MixtureScores
+) -> tuple[ShareCurve, ...]:
+    """The errors at each λ that tuning chose from, the other weights as chosen, unless all are the same.
+
+    Of two models, whose λ add up to 1, there is one curve, that of the second.
+    """
+    start, curves = mixture.lambdas[0], []
+    for index, model in list(enumerate(mixture.models))[1 if len(start) == 2 else 0 :]:
+        choices = {
+            shares[index]: choice
+            for choice, shares in enumerate(mixture.lambdas)
+            if np.allclose(shares, scale_shares(start, index, shares[index]))
+        }
+        values = sorted(choices)
+        errors = [
+            sum(rerank(item, weights).system.errors for item in mixture.apply(scored, choices[value]))
+            for value in values
+        ]
+        if min(errors) < max(errors):
+            folds_chose = tuple(fold.mixture[model] for fold in folds)
+            curves.append(ShareCurve(model, start[index], tuple(values), tuple(errors), folds_chose))
     return tuple(curves)
 
 
@@ -153,7 +193,7 @@ def _find_range(problem: WeightProblem, name: str, folds: Sequence[Weights]) -> 
     unit = SHOWN_UNITS * problem.unit(name)
     if not unit:
         return None
-    values = [problem.chosen[name], *(list_weights(fold)[name] for fold in folds)]
+    values = [problem.chosen[name], *(list_weights(fold).get(name, 0.0) for fold in folds)]
     low, high = min(values[0] - unit, *values), max(values[0] + unit, *values)
     margin = FOLD_MARGIN * (high - low)
     low, high = min(low, min(values) - margin), max(high, max(values) + margin)

@@ -7,7 +7,7 @@ from typing import Any
 
 from rescorer.evaluation.comparison.row import Row
 from rescorer.evaluation.comparison.systems import Comparison
-from rescorer.evaluation.figures import gain_to_dict, interval_to_list
+from rescorer.evaluation.figures import gain_to_dict, interval_to_list, round_p
 from rescorer.evaluation.significance.gains import Significance
 from rescorer.evaluation.statistics.bootstrap import Gain, Interval
 from rescorer.evaluation.statistics.multiple_tests import correct_holm
@@ -38,7 +38,7 @@ class Result:
             "held_out": self.row.held_out,
             "wer_interval": interval_to_list(self.interval),
             **(gain_to_dict(self.gain) if self.gain else NO_GAIN),
-            "p_value_corrected": float(f"{self.p_corrected:.3g}") if self.has_p_value else None,
+            "p_value_corrected": round_p(self.p_corrected) if self.has_p_value else None,
         }
 
 

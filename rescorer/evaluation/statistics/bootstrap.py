@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rescorer.evaluation.statistics.coverage import describe_coverage
 from rescorer.evaluation.statistics.distributions import student_quantile, student_tail
 
 DRAWS = 10_000
@@ -24,6 +25,8 @@ MIN_UNITS = 30
 MIN_UNITS_FOR_INTERVAL = 6
 """Smallest number of lists or groups for which intervals and p-values are given. If fewer differ between two
 systems, chance alone would improve all of them, or worsen all, with a probability above 5 % (sign test)."""
+USELESS_WIDTH = 2.0
+"""Width of an interval, as a multiple of the error rate, above which it is said to say next to nothing."""
 MAX_COUNTS_PER_CHUNK = 1 << 22
 """Largest number of counts (draws times units) in memory at once: 32 MiB as float64."""
 ROUNDING = 1e-12
@@ -95,9 +98,19 @@ class Bootstrap:
         if self.n_units < MIN_UNITS_FOR_INTERVAL:
             units = f"1 {self.unit} is" if self.n_units == 1 else f"{self.n_units} {self.unit}s are"
             return f"{units} too few for intervals and tests, which need at least {MIN_UNITS_FOR_INTERVAL}"
+        useless = "; those of error rates say next to nothing here" if self._has_useless_interval else ""
         return (
-            f"intervals from only {self.n_units} {self.unit}s are wide and rough: from 7 simulated speakers, "
-            "94 to 97 % of them contained the truth, and fewer will if one speaker is unlike the others"
+            f"intervals from only {self.n_units} {self.unit}s are rough{useless}: "
+            f"{describe_coverage(self.n_units, self.unit)}"
+        )
+
+    @property
+    def _has_useless_interval(self) -> bool:
+        """Whether the interval of some error rate is wider than ``USELESS_WIDTH`` times the rate."""
+        intervals = map(self.interval, range(len(self.rates)))
+        return any(
+            interval.is_finite and interval.high - interval.low > USELESS_WIDTH * rate
+            for interval, rate in zip(intervals, self.rates.tolist(), strict=True)
         )
 
     def interval(self, system: int, level: float = LEVEL) -> Interval:

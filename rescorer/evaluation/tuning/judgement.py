@@ -6,6 +6,7 @@ start is kept, and a sentence says why.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +14,13 @@ import numpy as np
 
 from rescorer.evaluation.error_rate.report import to_percent
 from rescorer.evaluation.figures import explain_unknown
-from rescorer.evaluation.statistics.bootstrap import Gain, Interval, bootstrap, choose_units
+from rescorer.evaluation.statistics.bootstrap import (
+    MIN_UNITS_FOR_INTERVAL,
+    Gain,
+    Interval,
+    bootstrap,
+    choose_units,
+)
 from rescorer.evaluation.statistics.power import units_needed
 
 
@@ -48,6 +55,35 @@ class Judgement:
         """
         return units_needed(self.gain.gain, self.gain.standard_error, self.n_lists)
 
+    @property
+    def n_lists_for_test(self) -> int | None:
+        """Number of lists like these of which enough would differ for a test, if too few of these do.
+
+        Showing the gain takes at least as many. None if enough differ, or none.
+        """
+        differing = self.gain.units_changed
+        if not 0 < differing < MIN_UNITS_FOR_INTERVAL:
+            return None
+        return math.ceil(self.n_lists * MIN_UNITS_FOR_INTERVAL / differing)
+
+    def describe_lists_needed(self) -> str:
+        """Say in one sentence how many lists would show a gain of this size, or why that is not known."""
+        if needed := self.n_lists_needed:
+            return (
+                f"a gain of this size is found four times out of five with {needed:,} lists; "
+                f"these are {self.n_lists:,}"
+            )
+        unknown = "how many lists would show a gain of this size is not known"
+        if not self.gain.gain > 0:
+            return f"{unknown}, because there is no gain held out"
+        reason = f"{unknown}, because {explain_unknown(self.gain, self.unit)}"
+        if not (needed := self.n_lists_for_test):
+            return reason
+        return (
+            f"{reason}: with about {needed:,} lists as many can be expected to differ; "
+            f"these are {self.n_lists:,}"
+        )
+
     def figures(self) -> dict[str, float]:
         """Figures to keep with what was judged, in percent; see ``Weights.held_out``. Unknown ones are left
         out."""
@@ -66,11 +102,7 @@ class Judgement:
         """Yield what to expect of the interval, and how many lists would show the gain."""
         if self.warning:
             yield f"warning: {self.warning}"
-        if needed := self.n_lists_needed:
-            yield (
-                f"a gain of this size is found four times out of five with {needed:,} lists; "
-                f"these are {self.n_lists:,}"
-            )
+        yield self.describe_lists_needed()
 
     def explain(self, force: bool = False) -> str:
         """One sentence: why the weights are kept, or what they gain.

@@ -116,15 +116,9 @@ class Parameters:
         """Interpolation weights to choose from; those of the start come first."""
         start = tuple(self.start.mixture[name] for name in self.models)
         choices = [start]
-        for index, own in enumerate(start):
+        for index in range(len(start)):
             for share in MIXTURE_SHARES:
-                others = 1.0 - own
-                scaled = [
-                    weight * (1.0 - share) / others if others else (1.0 - share) / (len(start) - 1)
-                    for weight in start
-                ]
-                scaled[index] = share
-                choices.append(tuple(round(weight, 12) for weight in scaled))
+                choices.append(scale_shares(start, index, share))
         return list(dict.fromkeys(choices))
 
     def values(self, weights: Weights) -> np.ndarray:
@@ -171,6 +165,20 @@ class Parameters:
             else:
                 limits.append((-math.inf, math.inf))
         return limits
+
+
+def scale_shares(start: Sequence[float], index: int, share: float) -> tuple[float, ...]:
+    """Interpolation weights with one of them given, the others in the proportions of the start.
+
+    >>> scale_shares((0.5, 0.3, 0.2), 0, 0.9)
+    (0.9, 0.06, 0.04)
+    """
+    others = 1.0 - start[index]
+    scaled = [
+        weight * (1.0 - share) / others if others else (1.0 - share) / (len(start) - 1) for weight in start
+    ]
+    scaled[index] = share
+    return tuple(round(weight, 12) for weight in scaled)
 
 
 def build_problem(

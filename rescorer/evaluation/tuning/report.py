@@ -31,7 +31,7 @@ class TunedWeight:
     fold_spread: float
     """Standard deviation over the folds."""
     note: str = ""
-    """``fixed: the scale``, ``at 0`` or ``on an edge``; empty for nothing special."""
+    """``fixed: the scale``, ``at 0``, ``on an edge`` or ``on an edge: at its search bound``; may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,8 @@ class TuningReport:
             **gain_to_dict(self.judgement.gain),
             "lists": self.judgement.n_lists,
             "lists_needed": self.judgement.n_lists_needed,
+            "lists_for_test": self.judgement.n_lists_for_test,
+            "lists_needed_sentence": self.judgement.describe_lists_needed(),
             "units": self.judgement.n_units,
             "folds": self.folds,
             "method": str(self.method),
@@ -98,17 +100,20 @@ class TuningReport:
 
 
 def describe_weights(
-    parameters: Parameters, tuned: Weights, fold_weights: Sequence[Weights]
+    parameters: Parameters, tuned: Weights, fold_weights: Sequence[Weights], bounds: np.ndarray
 ) -> tuple[TunedWeight, ...]:
-    """Compare each weight that is free, or the scale, with its value in the folds; λ follow as
-    ``mix:NAME``."""
+    """Compare each weight that is free, or the scale, with its value in the folds; λ follow as ``mix:NAME``.
+
+    Args:
+        bounds: (K, 2) or more rows, lowest and highest value that was tried of each weight.
+    """
     rows = []
     start, values = parameters.values(parameters.start), parameters.values(tuned)
     in_folds = np.array([parameters.values(weights) for weights in fold_weights])
     for k, name in enumerate(parameters.names):
         if name not in parameters.free and name != parameters.scale:
             continue
-        note = "fixed: the scale" if name == parameters.scale else _note(values[k], start[k])
+        note = "fixed: the scale" if name == parameters.scale else _note(values[k], start[k], bounds[k])
         spread = in_folds[:, k].std()
         rows.append(
             TunedWeight(
@@ -127,10 +132,12 @@ def describe_weights(
     return tuple(rows)
 
 
-def _note(value: float, start: float) -> str:
-    if abs(value) > EDGE_TOLERANCE:
-        return ""
-    return "at 0" if abs(start) <= EDGE_TOLERANCE else "on an edge: at 0"
+def _note(value: float, start: float, bounds: np.ndarray) -> str:
+    if abs(value) <= EDGE_TOLERANCE:
+        return "at 0" if abs(start) <= EDGE_TOLERANCE else "on an edge: at 0"
+    low, high = bounds
+    is_near = np.isclose(value, bounds, rtol=EDGE_TOLERANCE, atol=EDGE_TOLERANCE).any()
+    return "on an edge: at its search bound" if low < high and is_near else ""
 
 
 def _to_ranges(direction: FlatDirection) -> dict[str, list[float]]:

@@ -22,7 +22,7 @@ from rescorer.evaluation.comparison.tuned import Tuning
 from rescorer.evaluation.error_rate.oracle import Selection
 from rescorer.evaluation.significance.gains import Significance, find_best_baseline
 from rescorer.evaluation.significance.results import judge_rows
-from rescorer.evaluation.significance.verdict import Verdict, find_verdicts
+from rescorer.evaluation.significance.verdict import Verdict, correct_verdicts, find_verdicts
 from rescorer.evaluation.statistics.bootstrap import Gain, Interval
 from rescorer.evaluation.statistics.multiple_tests import correct_holm
 from rescorer.score_combination import WORDS
@@ -191,9 +191,10 @@ def test_verdict_says_if_a_system_is_worse_or_cannot_be_judged():
     )
     assert worse.to_dict()["verdict"] == "worse"
     unknown = Verdict("ngram", "first pass", Gain(0.01, Interval(-np.inf, np.inf), 1.0, 1))
+    assert (unknown.is_better, unknown.is_worse) == (False, False)
     assert unknown.sentence() == (
-        "'ngram' against 'first pass': +1.00; too few lists differ for an interval or a test "
-        "(1; at least 6 are needed)"
+        "nothing can be shown about 'ngram' against 'first pass' (+1.00 points): only 1 list differs, and an "
+        "interval or a test needs at least 6"
     )
     assert unknown.to_dict()["p_value"] is None
     assert unknown.to_dict()["gain_interval"] is None
@@ -225,9 +226,27 @@ def test_chooses_the_row_to_analyse():
         (f"a: {name}", replace(first, name=name, kind=kind, held_out=name == "tuned"))
         for name, kind in [*shown, ("oracle", "oracle")]
     ]
-    assert choose_row(rows, None) == 2
+    assert choose_row(rows, None) == 3
+    assert choose_row(rows[:3], None) == 2
     assert choose_row(rows[:2], None) == 0
     assert choose_row(rows, "tuned") == choose_row(rows, "a: tuned") == 3
     assert choose_row([*rows, *rows], "ngram") == 7
     with pytest.raises(ConfigError, match=r"--system 'tunde': the rows are 'a: first pass', .*did you mean"):
         choose_row(rows, "tunde")
+
+
+def test_verdicts_of_a_run_are_corrected_for_their_number():
+    """One gain in five that is significant alone is not so among five; a clear one still is."""
+    clear = Verdict("a", "first pass", Gain(0.02, Interval(0.01, 0.03), 0.001, 40))
+    doubtful = Verdict("b", "first pass", Gain(0.01, Interval(0.001, 0.019), 0.03, 40))
+    none = Verdict("c", "first pass", Gain(0.0, Interval(0.0, 0.0), 1.0, 0))
+    assert (clear.is_better, doubtful.is_better) == (True, True)
+    assert correct_verdicts([[doubtful], []]) == [[doubtful], []]
+    first, second = correct_verdicts([[clear, doubtful], [none, none, none]])
+    assert [verdict.p_corrected for verdict in first] == [0.005, 0.12]
+    assert [verdict.is_better for verdict in (*first, *second)] == [True, False, False, False, False]
+    assert first[1].to_dict()["verdict"] == "not beyond chance"
+    assert first[1].sentence() == (
+        "'b' adds nothing beyond chance to 'first pass': +1.00 ± 0.90 (p = 0.120, corrected for 5 verdicts)"
+    )
+    assert "(p = 0.005, corrected for 5 verdicts)" in first[0].sentence()

@@ -10,8 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.evaluation.comparison.rankings import rerank
+from rescorer.evaluation.comparison.tuned import MixtureScores
 from rescorer.evaluation.error_rate.oracle import ALL, Selection
-from rescorer.evaluation.report.weights import describe_curves, describe_surface, list_weights, make_problem
+from rescorer.evaluation.report.charts.weights import draw_share_curve
+from rescorer.evaluation.report.weights import (
+    describe_curves,
+    describe_share_curves,
+    describe_surface,
+    list_weights,
+    make_problem,
+)
 from rescorer.types import Weights
 from tests.support.scored_lists import make_scored_lists
 
@@ -114,3 +122,35 @@ def test_lists_of_one_hypothesis_have_no_curves():
     problem = make_problem(scored, WEIGHTS)
     assert describe_curves(problem, []) == ()
     assert describe_surface(problem, []) is None
+
+
+def test_streams_without_a_weight_have_curves():
+    """A stream that the weights leave out may be worth a weight."""
+    scored = make_scored_lists(12)
+    weights = replace(WEIGHTS, streams={"acoustic": 1.0})
+    scored = [
+        replace(item, components={**item.components, "graph": item.components["ngram"]}) for item in scored
+    ]
+    (curve,) = [c for c in describe_curves(make_problem(scored, weights), [WEIGHTS]) if c.weight == "graph"]
+    assert (curve.chosen, curve.fold_values) == (0.0, (0.0,))
+    for step in (0.4 * curve.shown[0], 0.6 * curve.shown[1]):
+        expected = count_by_ranking(scored, replace(weights, streams={"acoustic": 1.0, "graph": step}))
+        assert curve.errors[np.searchsorted(curve.corners, step)] == expected
+
+
+def test_share_curves_are_the_errors_of_ranking():
+    scored = make_scored_lists(12)
+    rng = np.random.default_rng(0)
+    shares = (0.25, 0.0, 0.5, 1.0)
+    log_probs = [rng.normal(0, 3, (len(shares), len(item.words))) for item in scored]
+    mixture = MixtureScores(tuple((1 - share, share) for share in shares), log_probs, ("ngram", "neural"))
+    folds = [replace(WEIGHTS, mixture={"ngram": 0.5, "neural": 0.5})]
+    (curve,) = describe_share_curves(scored, WEIGHTS, folds, mixture)
+    assert (curve.model, curve.chosen, curve.fold_values) == ("neural", 0.25, (0.5,))
+    assert curve.values == tuple(sorted(shares))
+    for value, errors in zip(curve.values, curve.errors, strict=True):
+        assert errors == count_by_ranking(mixture.apply(scored, shares.index(value)), WEIGHTS)
+    picture = draw_share_curve(curve, 100, "WER")
+    assert "λ of neural = 0.5" in picture
+    assert "The folds chose 0.5 to 0.5." in picture
+    assert describe_share_curves(scored, replace(WEIGHTS, lm={}), folds, mixture) == ()

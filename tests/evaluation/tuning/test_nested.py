@@ -93,7 +93,7 @@ def test_the_number_of_lists_that_would_show_a_gain():
     [
         ([0, 0, 0, 0], "choose hypotheses with as many errors"),
         ([1, 0, 0, 0], "lose 2.50 points"),
-        ([-1, 0, 0, 0], "may be chance, because too few lists differ for an interval or a test (2; at"),
+        ([-1, 0, 0, 0], "may be chance, because only 2 lists differ, and an interval or a test needs at"),
         ([-1, -1, 1, 0], "may be chance, because the lower bound is"),
     ],
 )
@@ -149,3 +149,21 @@ def test_as_many_errors_in_other_places_are_no_loss():
     assert judgement.explain() == (
         "the start is kept: held out, the tuned weights choose hypotheses with as many errors"
     )
+
+
+@pytest.mark.parametrize(
+    ("changes", "for_test", "sentence"),
+    [
+        ([0, 0, 0, 0], None, "is not known, because there is no gain held out"),
+        ([-1, 0, 0, 0], 24, "because only 2 lists differ, and an interval or a test needs at least 6: with "
+         "about 24 lists as many can be expected to differ; these are 8"),
+        ([-1, -1, -1, -1], None, "because all lists that differ do so by the same rate"),
+    ],
+)  # fmt: skip
+def test_says_why_the_number_of_lists_for_a_gain_is_not_known(changes, for_test, sentence):
+    start = np.full(8, 2)
+    judgement = judge(start, start + np.tile(changes, 2), np.full(8, 10), [""] * 8)
+    assert judgement.n_lists_needed is None
+    assert judgement.n_lists_for_test == for_test
+    assert sentence in judgement.describe_lists_needed()
+    assert judgement.describe_lists_needed() in judgement.caveats()

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from rescorer.decision.bayes_risk import expected_errors, fewest_errors_first
 from rescorer.errors import ConfigError
 from rescorer.evaluation.tuning.parameters import DEFAULT_FREE, Parameters, TuningList, build_problem
+from rescorer.evaluation.tuning.report import describe_weights
 from rescorer.evaluation.tuning.temperature import TEMPERATURES, BayesRiskErrors
 from rescorer.evaluation.weight_search.fitting import Solution
+from rescorer.evaluation.weight_search.problem import MAX_UNITS
 from rescorer.ranking import posteriors
 from rescorer.score_combination import totals
 from rescorer.types import Weights
@@ -120,3 +122,31 @@ def test_bayes_risk_is_counted_as_it_decides(seed):
     for count, temperature in zip(counts, TEMPERATURES, strict=True):
         risks = expected_errors(words, posteriors(scores, temperature))
         assert count == errors[fewest_errors_first(risks, scores)[0]]
+
+
+def test_a_weight_at_its_search_bound_is_marked():
+    """Weights at 0 and at the end of the search are worth a second look; those between are not."""
+    parameters = Parameters.choose(START, ["graph", "lm:mixture", "word", "oov"])
+    values = dict(zip(parameters.names, parameters.values(START), strict=True))
+    tuned = replace(START, streams={"acoustic": 0.5, "graph": 7.0}, lm={"mixture": 0.0}, word=1.3)
+    bounds = np.array(
+        [{"graph": (-7.0, 7.0), "acoustic": (0.5, 0.5)}.get(name, (-10.0, 10.0)) for name in values]
+    )
+    notes = {row.name: row.note for row in describe_weights(parameters, tuned, [tuned], bounds)}
+    assert notes == {
+        "acoustic": "fixed: the scale",
+        "graph": "on an edge: at its search bound",
+        "lm:mixture": "on an edge: at 0",
+        "word": "",
+        "oov": "at 0",
+    }
+
+
+def test_no_weight_is_tried_far_from_the_start():
+    """A weight along which errors fall for ever ends at the bound of the search."""
+    lists = [make_list(seed) for seed in range(4)]
+    problem = build_problem(lists, Parameters.choose(START, ["word"]))
+    k = problem.names.index("word")
+    assert problem.bounds[k].tolist() == pytest.approx(
+        [START.word - MAX_UNITS * problem.units[k], START.word + MAX_UNITS * problem.units[k]]
+    )

@@ -8,7 +8,7 @@ from rescorer.cli.render.tables import FoldingTable
 from rescorer.evaluation.combination.report import CombinationReport
 from rescorer.evaluation.figures import (
     describe_p,
-    explain_unknown,
+    describe_unknown,
     format_gain,
     format_interval,
     format_percent,
@@ -32,8 +32,7 @@ def summarise(report: CombinationReport) -> Iterator[str]:
     if not gain.units_changed:
         yield f"the combination makes the same errors as {name}, the best system"
     elif not gain.interval.is_finite:
-        reason = explain_unknown(gain, report.unit)
-        yield f"the combination against {name}, the best system: {format_gain(gain)} points; {reason}"
+        yield describe_unknown("the combination", f"{name}, the best system", gain, report.unit)
     elif gain.lower_bound > 0:
         yield f"the combination is better than {name}, the best system: {margin}"
     elif gain.interval.high < 0:

@@ -62,7 +62,26 @@ def export_rows(evaluation: Evaluation, path: Path) -> None:
         for name, _, result in evaluation.named_results()
     ]
     headings = ["system", *rows[0][1]]
-    write_export(path, headings, [[name, *cells.values()] for name, cells in rows])
+    records = [
+        {"system": name, "file": part.file, **_to_record(result)}
+        for name, part, result in evaluation.named_results()
+    ]
+    write_export(path, headings, [[name, *cells.values()] for name, cells in rows], records)
+
+
+def _to_record(result: Result) -> dict[str, str | float | None]:
+    """The numbers of a row, as in JSON, with the ends of intervals apart."""
+    record: dict[str, str | float | None] = {}
+    for key, value in result.to_dict().items():
+        if key.endswith("_interval"):
+            low, high = value or (None, None)
+            record |= {
+                f"{key.removesuffix('_interval')}_low": low,
+                f"{key.removesuffix('_interval')}_high": high,
+            }
+        elif value is None or isinstance(value, (str, int, float)):
+            record[key] = value
+    return record
 
 
 def _print_remarks(evaluation: Evaluation) -> None:

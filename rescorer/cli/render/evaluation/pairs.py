@@ -14,7 +14,7 @@ from rescorer.cli.render.tables import FoldingTable, make_text_grid, print_out
 from rescorer.evaluation.figures import (
     UNKNOWN,
     describe_p,
-    explain_unknown,
+    describe_unknown,
     format_gain,
     format_interval,
     format_p,
@@ -59,7 +59,19 @@ def export_pairs(comparison: PairwiseComparison, path: Path) -> None:
     """Write the table of pairs to a file: Markdown, CSV or LaTeX, by the end of its name."""
     cells = {name_pair(pair): pair_cells(comparison, pair) for pair in comparison.pairs}
     headings = [PAIR_COLUMN, *next(iter(cells.values()))]
-    write_export(path, headings, [[name, *row.values()] for name, row in cells.items()])
+    rows = [[name, *row.values()] for name, row in cells.items()]
+    write_export(path, headings, rows, [_to_record(pair) for pair in comparison.pairs])
+
+
+def _to_record(pair: ComparedPair) -> dict[str, str | float | None]:
+    """The numbers of a pair, as in JSON, each by itself."""
+    data = pair.to_dict()
+    low, high = data["gain_interval"] or (None, None)
+    keys = ("baseline", "system", "gain")
+    record = {key: data[key] for key in keys} | {"gain_low": low, "gain_high": high}
+    for test, p_value in data["p_values"].items():
+        record |= {f"p_{test}": p_value, f"p_{test}_corrected": data["p_values_corrected"][test]}
+    return record | {key: data[key] for key in ("units_changed", "units_needed", "verdict")}
 
 
 def name_letters() -> Iterator[str]:
@@ -95,7 +107,7 @@ def describe_pair(pair: ComparedPair, unit: str) -> str:
         return f"{pair.system} has the same errors as {pair.baseline} in every {unit}"
     if not pair.gain.interval.is_finite:
         instead = "; --by list draws single lists" if unit == "group" else ""
-        return f"{pair.system} and {pair.baseline}: {explain_unknown(pair.gain, unit)}{instead}"
+        return describe_unknown(pair.system, pair.baseline, pair.gain, unit) + instead
     points = f"{format_percent(abs(pair.gain.gain))} ± {format_percent(pair.gain.interval.half_width)} points"
     direction = "more" if pair.gain.gain < 0 else "fewer"
     p_text = describe_p(pair.corrected["bootstrap"])

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from rescorer.evaluation.report.charts.drawing import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Plot, element
 from rescorer.evaluation.report.charts.scale import Scale, padded
-from rescorer.evaluation.report.data import Surface, WeightCurve
+from rescorer.evaluation.report.data import ShareCurve, Surface, WeightCurve
 
 MAX_SHOWN_EXCESS = 3.0
 """Height of a curve's plot: this many times the distance from the lowest error rate to that of the chosen
@@ -30,15 +30,7 @@ def draw_weight_curve(curve: WeightCurve, reference_words: int, rate_name: str) 
     floor = min(rates)
     height = max(MAX_SHOWN_EXCESS * (chosen_rate - floor), MIN_HEIGHT_POINTS)
     plot = Plot(curve.shown, padded(floor, min(max(rates), floor + height)), curve.weight, f"{rate_name} %")
-    if curve.fold_values:
-        left, right = plot.x(min(curve.fold_values)), plot.x(max(curve.fold_values))
-        band = {"x": left, "width": max(right - left, 1.0), "y": TOP, "height": HEIGHT - TOP - BOTTOM}
-        plot.add_background(element("rect", **band, class_="fold-band"))
-        for value in curve.fold_values:
-            x = plot.x(value)
-            plot.add(
-                element("line", x1=x, x2=x, y1=HEIGHT - BOTTOM, y2=HEIGHT - BOTTOM - 9, class_="fold-tick")
-            )
+    _mark_folds(plot, curve.fold_values)
     edges = [low, *curve.corners, high]
     xs = [edge for edge in edges for _ in range(2)][1:-1]
     ys = [rate for rate in rates for _ in range(2)]
@@ -46,13 +38,44 @@ def draw_weight_curve(curve: WeightCurve, reference_words: int, rate_name: str) 
     plot.point(
         curve.chosen, chosen_rate, "series-2", f"{curve.weight} = {curve.chosen:g}: {chosen_rate:.2f} %"
     )
-    folds = ""
-    if curve.fold_values:
-        folds = f" The folds chose {min(curve.fold_values):.4g} to {max(curve.fold_values):.4g}."
     return plot.render(
         f"{rate_name} by the weight {curve.weight}: {chosen_rate:.2f} % at the chosen value "
-        f"{curve.chosen:.4g}, at least {floor:.2f} % between {low:.4g} and {high:.4g}.{folds}"
+        f"{curve.chosen:.4g}, at least {floor:.2f} % between {low:.4g} and {high:.4g}."
+        f"{_describe_folds(curve.fold_values)}"
     )
+
+
+def draw_share_curve(curve: ShareCurve, reference_words: int, rate_name: str) -> Markup:
+    """Error rates at values of λ joined by lines, with the folds' values and the chosen one."""
+    rates = [100.0 * errors / reference_words for errors in curve.errors]
+    chosen_rate = rates[curve.values.index(curve.chosen)]
+    label = f"λ of {curve.model}"
+    plot = Plot((0.0, 1.0), padded(min(rates), max(rates)), label, f"{rate_name} %")
+    _mark_folds(plot, curve.fold_values)
+    plot.line(curve.values, rates, "series-1")
+    for value, rate in zip(curve.values, rates, strict=True):
+        plot.point(value, rate, "series-1", f"{label} = {value:g}: {rate:.2f} %", radius=2.5)
+    plot.point(curve.chosen, chosen_rate, "series-2", f"{label} = {curve.chosen:g}: {chosen_rate:.2f} %")
+    return plot.render(
+        f"{rate_name} by the {label}: {chosen_rate:.2f} % at the chosen value {curve.chosen:.4g}, at least "
+        f"{min(rates):.2f} % among {len(rates)} values.{_describe_folds(curve.fold_values)}"
+    )
+
+
+def _mark_folds(plot: Plot, values: Sequence[float]) -> None:
+    """Draw the range of the folds' values as a band, and each of them as a tick."""
+    if not values:
+        return
+    left, right = plot.x(min(values)), plot.x(max(values))
+    band = {"x": left, "width": max(right - left, 1.0), "y": TOP, "height": HEIGHT - TOP - BOTTOM}
+    plot.add_background(element("rect", **band, class_="fold-band"))
+    for value in values:
+        x = plot.x(value)
+        plot.add(element("line", x1=x, x2=x, y1=HEIGHT - BOTTOM, y2=HEIGHT - BOTTOM - 9, class_="fold-tick"))
+
+
+def _describe_folds(values: Sequence[float]) -> str:
+    return f" The folds chose {min(values):.4g} to {max(values):.4g}." if values else ""
 
 
 def rate_at(curve: WeightCurve, reference_words: int) -> float:

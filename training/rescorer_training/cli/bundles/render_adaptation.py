@@ -12,7 +12,7 @@ from rescorer.cli.render.tables import FoldingTable, print_out
 from rescorer.evaluation.figures import (
     UNKNOWN,
     describe_p,
-    explain_unknown,
+    describe_unknown,
     format_gain,
     format_interval,
     format_number,
@@ -103,4 +103,4 @@ def describe_lists(compared: ListComparison, weights: str) -> Iterator[Renderabl
     elif gain.interval.is_finite:
         yield f"after against before: {format_gain(gain)} points, {describe_p(gain.p_value)}"
     else:
-        yield f"after against before: {format_gain(gain)} points; {explain_unknown(gain, compared.unit)}"
+        yield describe_unknown("the weights after", "those before", gain, compared.unit)

@@ -1,0 +1,46 @@
+"""The coverage that warnings quote is that of the simulations in the documentation."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from rescorer.evaluation.statistics.bootstrap import bootstrap
+from rescorer.evaluation.statistics.coverage import COVERAGE, find_coverage
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "decisions" / "intervals.md"
+ROW = re.compile(r"^\| (\d+) (list|group)s(?:, [\d,]+ lists)? \|.*\| ([\d.]+) /[^|]*\|$", re.MULTILINE)
+
+
+def test_figures_are_those_of_the_page():
+    parts = PAGE.read_text(encoding="utf-8").split("| gain |")
+    assert len(parts) == 2
+    for quantity, part in zip(("rate", "gain"), parts, strict=True):
+        shown = {(unit, int(number)): float(covered) for number, unit, covered in ROW.findall(part)}
+        for unit, by_number in COVERAGE.items():
+            for number, coverage in by_number.items():
+                assert shown[unit, number] == getattr(coverage, quantity)
+
+
+@pytest.mark.parametrize(("n_units", "nearest"), [(6, 6), (8, 7), (9, 10), (13, 15), (27, 30)])
+def test_the_nearest_number_of_groups_is_quoted(n_units, nearest):
+    assert find_coverage(n_units, "group") == (nearest, COVERAGE["group"][nearest])
+    errors, groups = [[k % 3 for k in range(60)]], [k % n_units for k in range(60)]
+    assert f"from {nearest} simulated groups, " in bootstrap(errors, [9] * 60, groups).warning
+
+
+def test_says_that_an_interval_is_useless():
+    """Seven conversations with very different error rates leave an interval from 0 to twice the rate."""
+    errors = [[1, 1, 2, 1, 40, 60, 2]]
+    drawn = bootstrap(errors, [90, 100, 110, 100, 60, 100, 95], list("abcdefg"))
+    interval = drawn.interval(0)
+    assert interval.high - interval.low > 2 * drawn.rates[0]
+    assert "those of error rates say next to nothing here" in drawn.warning
+    even = bootstrap([[8, 9, 10, 9, 8, 9, 10]], [100] * 7, list("abcdefg"))
+    assert "next to nothing" not in even.warning
+
+
+def test_many_lists_have_no_warning():
+    assert bootstrap([[0, 1] * 20], [5] * 40).warning == ""
