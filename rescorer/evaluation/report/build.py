@@ -156,7 +156,7 @@ def _list_notes(file: ReportedFile, verdicts: Sequence[Verdict], *, is_only: boo
     """Verdicts about the models of a file, then what else readers must know."""
     sentences = [verdict.sentence().replace(file.path, file.name) for verdict in verdicts]
     prefix = "" if is_only else f"{file.name}: "
-    return [f"{prefix}{sentence}." for sentence in (*sentences, *file.notes)]
+    return [f"{prefix}{sentence[0].upper()}{sentence[1:]}." for sentence in (*sentences, *file.notes)]
 
 
 def _describe_rows(rows: Sequence[NamedRow], significance: Significance) -> list[SystemRow]:
