@@ -50,6 +50,7 @@ lint: $(VENV)/.installed-dev  ## style, architecture, protocol, locks, images an
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/buf lint
+	$(BIN)/buf breaking --against proto/published.binpb
 	$(BIN)/python proto/generate.py --check
 	$(BIN)/python -m tools.release.locks --check
 	$(BIN)/python -m tools.release.images --check
