@@ -4,7 +4,7 @@ A bundle is a folder:
 
 manifest.json          schema, name, version, sha256 of every other file, how the models were trained
 text.json              normaliser settings
-ngram/model.arpa.gz    or another file that KenLM can read
+ngram/model.arpa.gz    or an n-gram table, or a KenLM binary
 neural/                config.json, model.safetensors, vocabulary.txt
 weights/default.json   stream and LM weights, λ, word and OOV terms, fingerprints of the tuning lists
 reranker/NAME/         config.json, parameters.safetensors; optional

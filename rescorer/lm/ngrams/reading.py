@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import BinaryIO
 
+from rescorer.errors import BundleError
 from rescorer.lm.files.arpa import starts_like_arpa
 from rescorer.lm.files.arpa_ngrams import read_arpa
 from rescorer.lm.files.kenlm_binary import read_kenlm_header
@@ -37,6 +38,15 @@ def read_ngram(
             read_kenlm_header(stream)
             return load_kenlm(stream, words, name)
         return read_arpa_model(stream, name)
+
+
+def contains_words(path: Path) -> bool:
+    """Whether a model file contains its words, as ARPA files and our tables do and KenLM binaries do not."""
+    try:
+        with open_regular(path) as stream:
+            return is_table_file(stream) or starts_like_arpa(stream)
+    except BundleError:
+        return False
 
 
 def read_arpa_model(stream: BinaryIO, name: str = "ngram") -> TableNgram:

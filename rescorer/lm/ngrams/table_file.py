@@ -188,8 +188,8 @@ def _read_words(stream: BinaryIO, text: bytes, n_words: int) -> tuple[str, ...]:
 
 def _check_values(stream: BinaryIO, values: np.ndarray, order: int) -> None:
     """Check that probabilities and back-off weights are finite, and that no probability is above 1."""
-    lowest, highest = values.min(axis=0), values.max(axis=0)  # NaN if any value is
-    if not (np.isfinite(lowest).all() and np.isfinite(highest).all() and highest[0] <= 0):
+    extremes = [(column.min(), column.max()) for column in values.T]  # NaN if any value is
+    if not np.isfinite(extremes).all() or extremes[0][1] > 0:
         raise BundleError(
             f"{stream.name}: order {order} has a log-probability or a back-off weight that is not finite, or "
             "a log-probability above 0"

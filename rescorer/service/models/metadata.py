@@ -13,13 +13,14 @@ from rescorer.lm.files.kenlm_binary import read_kenlm_header
 from rescorer.lm.files.network_files import read_config
 from rescorer.lm.files.parameter_shapes import parameter_shapes
 from rescorer.lm.files.word_list import read_words
+from rescorer.lm.ngrams.table_file import is_table_file, read_table_header
 from rescorer.safe_input.files import Folder
 from rescorer.vocabulary import SPECIAL_TOKENS
 
 WORD_BYTES = 200
-"""Memory per word in Python's vocabularies and tables, in addition to KenLM's own memory."""
+"""Memory per word in Python's vocabularies and tables."""
 NGRAM_BYTES = 32
-"""Memory per n-gram in KenLM's hash tables, which leave a third of their slots free."""
+"""Memory per n-gram of an ARPA file while its table is built."""
 WEIGHT_BYTES = 4
 """Memory per weight: float32, whatever the type on disk."""
 
@@ -58,8 +59,13 @@ def _read_network_facts(name: str, files: Folder, entry: Mapping[str, Any]) -> M
 
 
 def _read_ngram_facts(name: str, files: Folder, entry: Mapping[str, Any]) -> ModelFacts:
-    """Read the counts of an ARPA file; a KenLM binary is mapped into memory, so its file size counts."""
+    """Read the counts of a table or an ARPA file; of a KenLM binary, which is mapped, the size."""
     with files.open(entry["path"]) as stream:
+        if is_table_file(stream):
+            header = read_table_header(stream)
+            words = header.n_words - len(SPECIAL_TOKENS)
+            memory_bytes = header.file_bytes + words * WORD_BYTES
+            return ModelFacts(name, "ngram", words, sum(header.counts), memory_bytes)
         if "words" not in entry or starts_like_arpa(stream):
             counts = read_arpa_counts(stream)
             words, n_grams = max(0, counts[0] - len(SPECIAL_TOKENS)), sum(counts)

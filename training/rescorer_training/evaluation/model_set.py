@@ -10,10 +10,10 @@ from pathlib import Path
 from rescorer.bundle import read_bundle
 from rescorer.errors import BundleError, ConfigError
 from rescorer.lm.base import LanguageModel
-from rescorer.lm.files.arpa import is_arpa
 from rescorer.lm.files.word_list import read_words
 from rescorer.lm.mixture import check_mixture
 from rescorer.lm.ngrams import NgramModel, read_ngram
+from rescorer.lm.ngrams.reading import contains_words
 from rescorer.lm.vocabulary_alignment import align_vocabularies
 from rescorer.model_loading import load_bundle_models, load_network
 from rescorer.safe_input.files import Folder
@@ -94,7 +94,7 @@ def open_ngram(path: Path, name: str = "ngram") -> NgramModel:
     Raises:
         BundleError: the file, or the word list of a binary, cannot be read.
     """
-    return read_ngram(path, name, None if is_arpa(path) else _read_binary_words(path))
+    return read_ngram(path, name, None if contains_words(path) else _read_binary_words(path))
 
 
 def _read_binary_words(path: Path) -> frozenset[str]:
@@ -102,7 +102,8 @@ def _read_binary_words(path: Path) -> frozenset[str]:
     words = path.with_suffix(".words.txt")
     if path.exists() and not words.exists():
         raise BundleError(
-            f"{path} is not an ARPA file, and {words}, the word list that a KenLM binary needs, is missing"
+            f"{path} is neither an ARPA file nor an n-gram table, and {words}, the word list that a KenLM "
+            "binary needs, is missing"
         )
     return frozenset(read_words(Folder(words.parent), words.name)) if words.exists() else frozenset()
 

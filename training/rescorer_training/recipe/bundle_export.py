@@ -19,6 +19,8 @@ from rescorer.lm.base import LanguageModel
 from rescorer.lm.checkpoint import load_model, save_model
 from rescorer.lm.files.arpa import is_arpa
 from rescorer.lm.files.network_files import NETWORK_FILES
+from rescorer.lm.ngrams.reading import contains_words, read_arpa_model
+from rescorer.lm.ngrams.table_file import SUFFIX, write_table
 from rescorer.lm.vocabulary_alignment import align_vocabularies
 from rescorer.model_loading import load_network, load_ngram
 from rescorer.reranking.files import RERANKER_FILES
@@ -54,6 +56,8 @@ class BundleParts:
     """JSON files of further weight sets; each set is named after its file."""
     rerankers: Sequence[Path] = ()
     """Folders of rerankers that were trained with these very models; each is named after its folder."""
+    tables: bool = False
+    """Store n-grams as tables that are mapped into memory; otherwise ARPA files are copied unchanged."""
     half: bool = False
     """Store the networks in half precision; otherwise their weights are copied unchanged."""
     facts: Mapping[str, Any] | None = None
@@ -124,7 +128,7 @@ def copy_models(parts: BundleParts, partial: Path) -> tuple[dict[str, Any], dict
     entries: dict[str, Any] = {}
     models: dict[str, LanguageModel] = {}
     for name, source in parts.ngrams.items():
-        entries[name] = _copy_ngram(source, partial / name)
+        entries[name] = _copy_ngram(source, partial / name, parts.tables)
         ngram = load_ngram(Folder(partial), name, entries[name])
         entries[name]["order"] = ngram.order
         models[name] = ngram
@@ -135,16 +139,26 @@ def copy_models(parts: BundleParts, partial: Path) -> tuple[dict[str, Any], dict
     return entries, models
 
 
-def _copy_ngram(source: Path, folder: Path) -> dict[str, Any]:
-    """Copy an n-gram model, and the word list of a KenLM binary; return its manifest entry."""
+def _copy_ngram(source: Path, folder: Path, as_table: bool) -> dict[str, Any]:
+    """Copy an n-gram model, and the word list of a KenLM binary; return its manifest entry.
+
+    Args:
+        as_table: write the table of an ARPA file instead of the file.
+    """
     if not source.is_file():
-        raise ConfigError(f"{source}: no such file; expected an ARPA file or a KenLM binary")
+        raise ConfigError(f"{source}: no such file; expected an ARPA file, an n-gram table or a KenLM binary")
+    if as_table and is_arpa(source):
+        folder.mkdir()
+        with source.open("rb") as arpa, (folder / f"model{SUFFIX}").open("wb") as output:
+            model = read_arpa_model(arpa)
+            write_table(output, model.words(), model.table)
+        return {"kind": "ngram", "path": f"{folder.name}/model{SUFFIX}"}
     suffix = "".join(source.suffixes[-2:]) if source.suffix == ".gz" else source.suffix
     path = folder / f"model{suffix}"
     folder.mkdir()
     shutil.copyfile(source, path)
     entry = {"kind": "ngram", "path": f"{folder.name}/{path.name}"}
-    if not is_arpa(path):
+    if not contains_words(path):
         words = source.with_suffix(".words.txt")  # written by `rescorer-train ngram`
         if not words.exists():
             raise ConfigError(f"{source}: the word list of a KenLM binary, {words}, is missing")

@@ -88,6 +88,13 @@ def bundle(
         list[Path] | None, typer.Option(help="JSON file of a further weight set to include; repeat for more.")
     ] = None,
     reranker: RerankersOption = None,
+    tables: Annotated[
+        bool,
+        typer.Option(
+            help="Store n-grams as tables instead of ARPA files: larger, but opened at once and shared by the "
+            "workers of a server."
+        ),
+    ] = False,
     half: Annotated[bool, typer.Option(help="Store networks in half precision.")] = False,
     note: NotesOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the manifest.")] = False,
@@ -118,6 +125,7 @@ def bundle(
         tests={path.name.split(".")[0]: path for path in test or []},
         weight_sets=weight_set or (),
         rerankers=reranker or (),
+        tables=tables,
         half=half,
         facts=dict(parse_pairs(note or [])),
     )
