@@ -91,8 +91,8 @@ def bundle(
     tables: Annotated[
         bool,
         typer.Option(
-            help="Store n-grams as tables instead of ARPA files: larger, but opened at once and shared by the "
-            "workers of a server."
+            help="Store n-grams as tables instead of ARPA files: larger, but opened at once and shared by "
+            "the workers of a server."
         ),
     ] = False,
     half: Annotated[bool, typer.Option(help="Store networks in half precision.")] = False,
