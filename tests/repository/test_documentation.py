@@ -210,3 +210,17 @@ def test_the_site_builds_and_fetches_nothing(tmp_path):
             r"<(?:script|link|img)[^>]+(?:src|href)=\"(https?:[^\"]+)", page.read_text("utf-8")
         )
         assert not fetched, page
+
+
+def test_the_table_of_gains_is_the_same_on_both_pages_and_has_the_figures_with_intervals():
+    """The README repeats the first table of the results, whose rows come from the page with error bars."""
+    heading = "| lists | first pass | n-gram | n-gram + network | oracle |\n"
+    tables = [
+        (ROOT / page).read_text(encoding="utf-8").split(heading)[1].split("\n\n")[0]
+        for page in ("README.md", "docs/results.md")
+    ]
+    assert tables[0] == tables[1]
+    bars = (ROOT / "docs" / "results" / "error-bars.md").read_text(encoding="utf-8")
+    for row in tables[0].splitlines()[1:4]:
+        for figure in row.strip("| ").split(" | ")[1:]:
+            assert f"| {figure} (" in bars

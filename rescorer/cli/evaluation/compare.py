@@ -87,6 +87,9 @@ def compare(
     95 %. Two tests ask how often chance alone would give such a gain: a paired bootstrap and NIST's matched
     pairs (MAPSSWE; with --counting sclite, that of sc_stats). With more than two systems, p-values are also
     corrected for the number of pairs (Holm), and verdicts rest on the corrected ones.
+
+    Every file is one row. For the first pass, give the lists themselves as a file; `rescorer evaluate` has the
+    oracle, rules such as leaving out empty hypotheses, and the gain of each model.
     """
     names = list(dict.fromkeys(files))
     if len(names) < 2:

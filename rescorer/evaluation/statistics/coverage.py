@@ -13,9 +13,9 @@ class Coverage(NamedTuple):
     """Share of intervals of 95 % that contained the truth, in percent."""
 
     rate: float
-    """Of intervals of an error rate."""
+    """Share for intervals of an error rate."""
     gain: float
-    """Of intervals of a gain."""
+    """Share for intervals of a gain."""
 
 
 COVERAGE: Mapping[str, Mapping[int, Coverage]] = {
