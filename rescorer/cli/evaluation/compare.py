@@ -88,8 +88,8 @@ def compare(
     pairs (MAPSSWE; with --counting sclite, that of sc_stats). With more than two systems, p-values are also
     corrected for the number of pairs (Holm), and verdicts rest on the corrected ones.
 
-    Every file is one row. For the first pass, give the lists themselves as a file; `rescorer evaluate` has the
-    oracle, rules such as leaving out empty hypotheses, and the gain of each model.
+    Every file is one row. For the first pass, give the lists themselves as a file; `rescorer evaluate` has
+    the oracle, rules such as leaving out empty hypotheses, and the gain of each model.
     """
     names = list(dict.fromkeys(files))
     if len(names) < 2:
