@@ -18,7 +18,7 @@ from rescorer.types import MAX_NUMBER
 SCHEMA = 1
 KEYS = ("schema", "features", "base", "members", "hidden_units", "models", "tuned_on", "held_out")
 TRANSFORMER, ENCODER = "transformer", "encoder"
-"""Keys that only transformers have, and the second one only if they have an encoding of the words."""
+"""Keys that only transformers, and only networks with an encoding of the words have."""
 
 Config = Mapping[str, Any]
 Limits = Mapping[str, tuple[int, int]]
@@ -76,6 +76,7 @@ def check_config(config: Config) -> None:
     for value in config["held_out"].values():
         if type(value) not in (int, float) or not abs(value) <= MAX_NUMBER:
             raise ConfigError("'held_out' is not an object of finite numbers by name")
+    _check_encoder(config)
     _check_transformer(config)
     n_parameters = sum(math.prod(shape) for shape in parameter_shapes(config).values())
     if n_parameters > MAX_PARAMETERS:
@@ -90,11 +91,10 @@ def transformer_sizes(config: Config) -> TransformerSizes | None:
     """
     if TRANSFORMER not in config:
         return None
-    encoding = config[ENCODER]["size"] if ENCODER in config else 0
     sizes = config[TRANSFORMER]
     return TransformerSizes(
         len(config["features"]),
-        encoding,
+        encoding_size(config),
         sizes["layers"],
         sizes["width"],
         sizes["heads"],
@@ -102,29 +102,38 @@ def transformer_sizes(config: Config) -> TransformerSizes | None:
     )
 
 
+def encoding_size(config: Config) -> int:
+    """Length of the encoding of the words; 0 without one."""
+    size: int = config[ENCODER]["size"] if ENCODER in config else 0
+    return size
+
+
 def parameter_shapes(config: Config) -> dict[str, tuple[int, ...]]:
     """Shape of each tensor that a checked configuration describes, by name; linear ones have two tensors."""
-    members, inputs, units = config["members"], len(config["features"]), config["hidden_units"]
-    shapes: dict[str, tuple[int, ...]] = {"scales": (inputs,)}
+    members, features, units = config["members"], len(config["features"]), config["hidden_units"]
+    shapes: dict[str, tuple[int, ...]] = {"scales": (features,)}
+    if ENCODER in config:
+        shapes["projection"] = (config[ENCODER]["vector_size"], config[ENCODER]["size"])
     if (sizes := transformer_sizes(config)) is not None:
-        if ENCODER in config:
-            shapes["projection"] = (config[ENCODER]["vector_size"], config[ENCODER]["size"])
         return shapes | sizes.parameter_shapes(members)
+    inputs = features + encoding_size(config)
     shapes["linear"] = (members, inputs)
     if units:
         shapes |= {"hidden": (members, inputs, units), "bias": (members, units), "output": (members, units)}
     return shapes
 
 
-def _check_transformer(config: Config) -> None:
-    """Check the parts of a configuration that only transformers have."""
+def _check_encoder(config: Config) -> None:
+    """Check the part of a configuration that only networks with an encoding of the words have."""
     if ENCODER in config:
-        if TRANSFORMER not in config:
-            raise ConfigError(f"{ENCODER!r} without {TRANSFORMER!r}; other networks do not encode words")
         _check_keys(config[ENCODER], ("model", *ENCODER_LIMITS), (), f"{ENCODER}.")
         _check_integers(config[ENCODER], ENCODER_LIMITS, f"{ENCODER}.")
         if not isinstance(config[ENCODER]["model"], str):
             raise ConfigError(f"'{ENCODER}.model' is not a string")
+
+
+def _check_transformer(config: Config) -> None:
+    """Check the part of a configuration that only transformers have."""
     if TRANSFORMER in config:
         _check_keys(config[TRANSFORMER], tuple(TRANSFORMER_LIMITS), (), f"{TRANSFORMER}.")
         _check_integers(config[TRANSFORMER], TRANSFORMER_LIMITS, f"{TRANSFORMER}.")

@@ -1,8 +1,9 @@
 """An ensemble of linear networks or multilayer perceptrons, which score hypotheses by their features.
 
 The score of hypothesis i is the mean over the members of u·x_i + v·tanh(W·x_i + b), where x_i are its
-features, centred in the list and divided by their scales. The linear part has one weight per feature; the
-second part, with K hidden units, is missing in linear networks.
+features, centred in the list and divided by their scales, and after them the encoding of its words, if there
+is one, centred too. The linear part has one weight per input; the second part, with U hidden units, is
+missing in linear networks.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 
 from rescorer.errors import ConfigError
 from rescorer.reranking.features import MAX_FEATURES
+from rescorer.reranking.word_encoder import MAX_ENCODING_SIZE
 
 MAX_MEMBERS, MAX_HIDDEN = 64, 1024
 MAX_PARAMETERS = 1 << 20
@@ -21,20 +23,24 @@ MAX_PARAMETERS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Ensemble:
-    """The parameters of M networks with F inputs and K hidden units each; K is 0 for linear ones.
+    """The parameters of M networks with U hidden units each; U is 0 for linear ones.
+
+    The I inputs are F features and an encoding of length K.
 
     Raises:
         ConfigError: shapes do not match, or a parameter is not finite.
     """
 
     linear: np.ndarray
-    """(M, F) float64, u."""
+    """(M, I) float64, u."""
     hidden: np.ndarray
-    """(M, F, K) float64, W."""
+    """(M, I, U) float64, W."""
     bias: np.ndarray
-    """(M, K) float64, b."""
+    """(M, U) float64, b."""
     output: np.ndarray
-    """(M, K) float64, v."""
+    """(M, U) float64, v."""
+    encoding: int = 0
+    """K, length of the encoding of the words; 0 without one."""
 
     def __post_init__(self) -> None:
         members, inputs = self.linear.shape
@@ -43,11 +49,14 @@ class Ensemble:
         for name, shape in expected.items():
             if getattr(self, name).shape != shape:
                 raise ConfigError(f"{name} has the shape {getattr(self, name).shape}; expected {shape}")
-        if not (0 < members <= MAX_MEMBERS and 0 < inputs <= MAX_FEATURES and units <= MAX_HIDDEN):
+        features = inputs - self.encoding
+        if not (0 < members <= MAX_MEMBERS and 0 < features <= MAX_FEATURES and units <= MAX_HIDDEN):
             raise ConfigError(
-                f"{members} networks with {inputs} features and {units} hidden units; expected 1 to "
+                f"{members} networks with {features} features and {units} hidden units; expected 1 to "
                 f"{MAX_MEMBERS}, 1 to {MAX_FEATURES} and at most {MAX_HIDDEN}"
             )
+        if not 0 <= self.encoding <= MAX_ENCODING_SIZE:
+            raise ConfigError(f"an encoding of length {self.encoding}; expected at most {MAX_ENCODING_SIZE}")
         n_parameters = sum(getattr(self, name).size for name in ("linear", *expected))
         if n_parameters > MAX_PARAMETERS:
             raise ConfigError(f"{n_parameters:,} parameters; expected at most {MAX_PARAMETERS:,}")
@@ -63,16 +72,11 @@ class Ensemble:
     @property
     def features(self) -> int:
         """F."""
-        return self.linear.shape[1]
-
-    @property
-    def encoding(self) -> int:
-        """Length of the encoding of the words, which these networks do not have."""
-        return 0
+        return self.linear.shape[1] - self.encoding
 
     @property
     def hidden_units(self) -> int:
-        """K, 0 for linear networks."""
+        """U, 0 for linear networks."""
         return self.output.shape[1]
 
     @property
@@ -80,24 +84,25 @@ class Ensemble:
         return not self.hidden_units
 
     def score(self, x: np.ndarray, encoding: np.ndarray | None = None) -> np.ndarray:
-        """Score hypotheses by their features.
+        """Score hypotheses by their features and the encodings of their words.
 
         Args:
             x: (H, F) float64, centred and scaled.
-            encoding: None.
+            encoding: (H, K) float64, centred; None if K is 0.
 
         Returns:
             (H,) float64.
         """
-        score: np.ndarray = x @ self.linear.mean(axis=0)
+        inputs = x if encoding is None else np.concatenate((x, encoding), axis=1)
+        score: np.ndarray = inputs @ self.linear.mean(axis=0)
         if self.output.shape[1]:
             for hidden, bias, output in zip(self.hidden, self.bias, self.output, strict=True):
-                score += np.tanh(x @ hidden + bias) @ output / len(self.output)
+                score += np.tanh(inputs @ hidden + bias) @ output / len(self.output)
         return score
 
 
 def linear_ensemble(weights: np.ndarray) -> Ensemble:
-    """An ensemble of linear networks with weights of (M, F)."""
+    """An ensemble of linear networks with weights of (M, F), without an encoding."""
     members, inputs = weights.shape
     none = np.zeros((members, 0))
     return Ensemble(weights, np.zeros((members, inputs, 0)), none, none)

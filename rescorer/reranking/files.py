@@ -21,6 +21,7 @@ from rescorer.reranking.config import (
     Config,
     check_config,
     describe_reranker,
+    encoding_size,
     parameter_shapes,
     transformer_sizes,
 )
@@ -128,6 +129,7 @@ def _build_ensemble(config: Config, tensors: Tensors) -> Ensemble | TransformerE
         tensors.get("hidden", np.zeros((members, inputs, 0))),
         tensors.get("bias", none),
         tensors.get("output", none),
+        encoding_size(config),
     )
 
 

@@ -1,7 +1,7 @@
 """A reranker: its features, the weights of their total, and the networks that score them.
 
-The networks are linear ones or multilayer perceptrons, which score each hypothesis by its features, or
-transformers over all hypotheses of a list, which may also have an encoding of their words.
+The networks are linear ones or multilayer perceptrons, which score each hypothesis by its own features, or
+transformers over all hypotheses of a list. All of them may also have an encoding of the words.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ words, both centred in the list,
     z = [x, e] W_input + b_input
     z = z + attention(normalise(z))                                                       in each layer
     z = z + gelu(normalise(z) W_hidden + b_hidden) W_hidden_output + b_hidden_output
-    score = u · x + v · normalise(z)
+    score = u · [x, e] + v · normalise(z)
 
 The layers have pre-layer normalisation (Xiong et al. 2020, arXiv 2002.04745) without gains and biases, which
 would only repeat the matrices that follow. Where v is 0, the score is that of the linear reranker u.
@@ -82,7 +82,7 @@ class TransformerSizes:
         inputs, width, units = self.features + self.encoding, self.width, self.units
         layers = (members, self.layers)
         return {
-            "linear": (members, self.features),  # u
+            "linear": (members, inputs),  # u
             "input": (members, inputs, width),
             "input_bias": (members, width),
             "attention": (*layers, width, 3 * width),  # queries, keys and values
@@ -162,7 +162,7 @@ class TransformerEnsemble:
         """
         self._check_length(len(x))
         inputs = x if encoding is None else np.concatenate((x, encoding), axis=1)
-        score: np.ndarray = x @ self.parameters["linear"].mean(axis=0)
+        score: np.ndarray = inputs @ self.parameters["linear"].mean(axis=0)
         for member in range(self.members):
             parameters = {name: values[member] for name, values in self.parameters.items()}
             z = encode_list(inputs, parameters, self.sizes.heads)

@@ -63,7 +63,8 @@ def _count_network_steps(ensemble: Ensemble | TransformerEnsemble, n_rows: int) 
     members, units = ensemble.members, ensemble.hidden_units
     if isinstance(ensemble, TransformerEnsemble):
         return members * _count_transformer_steps(ensemble.sizes, n_rows)
-    products = n_rows * (ensemble.features + members * units * (ensemble.features + PRODUCTS_PER_UNIT))
+    inputs = ensemble.features + ensemble.encoding
+    products = n_rows * (inputs + members * units * (inputs + PRODUCTS_PER_UNIT))
     return (members * STEPS_PER_NETWORK if units else 0) + products // PRODUCTS_PER_STEP
 
 

@@ -18,9 +18,13 @@ from tests.support.tiny_rerankers import random_reranker, random_transformer_rer
 BASE = Weights("base", {"acoustic": 1.0}, {"mixture": 0.5}, 0.25, mixture={"ngram": 0.4, "neural": 0.6})
 
 
+ENCODER = WordEncoder("neural", np.random.default_rng(1).normal(size=(7, 4)))
+
+
+@pytest.mark.parametrize("encoder", [None, ENCODER])
 @pytest.mark.parametrize("units", [0, 5])
-def test_reads_what_was_written(tmp_path, units):
-    reranker = random_reranker("mine", BASE, units)
+def test_reads_what_was_written(tmp_path, units, encoder):
+    reranker = random_reranker("mine", BASE, units, encoder=encoder)
     write_reranker(reranker, tmp_path / "mine")
     found = read_reranker(Folder(tmp_path / "mine"), "mine")
     for name in ("name", "features", "base", "models", "tuned_on", "held_out", "needs"):
@@ -28,9 +32,7 @@ def test_reads_what_was_written(tmp_path, units):
     for name in ("linear", "hidden", "bias", "output"):
         np.testing.assert_array_equal(getattr(found.ensemble, name), getattr(reranker.ensemble, name))
     np.testing.assert_array_equal(found.scales, reranker.scales)
-
-
-ENCODER = WordEncoder("neural", np.random.default_rng(1).normal(size=(7, 4)))
+    check_encoder(found, reranker)
 
 
 @pytest.mark.parametrize("encoder", [None, ENCODER])
@@ -42,9 +44,14 @@ def test_reads_transformers_that_were_written(tmp_path, encoder):
     assert found.needs == reranker.needs
     for name, values in reranker.ensemble.parameters.items():
         np.testing.assert_array_equal(found.ensemble.parameters[name], values)
-    if encoder is not None:
-        assert found.encoder.model == encoder.model
-        np.testing.assert_array_equal(found.encoder.projection, encoder.projection)
+    check_encoder(found, reranker)
+
+
+def check_encoder(found, expected):
+    assert (found.encoder is None) == (expected.encoder is None)
+    if found.encoder:
+        assert found.encoder.model == expected.encoder.model
+        np.testing.assert_array_equal(found.encoder.projection, expected.encoder.projection)
 
 
 def edit_config(**changes):
@@ -113,7 +120,7 @@ WORDS = {"model": "neural", "vector_size": 7, "size": 4}
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (edit_config(transformer=None), "'encoder' without 'transformer'"),
+        (edit_config(transformer=None), "attention.* is not a parameter of the reranker"),
         (edit_config(transformer=[]), "'transformer' is not an object"),
         (edit_config(transformer=SIZES | {"layers": 5}), "'transformer.layers' is 5; .* from 1 to 4"),
         (
@@ -134,7 +141,7 @@ WORDS = {"model": "neural", "vector_size": 7, "size": 4}
         (edit_config(encoder=None), "'input' has .*needs F64 and 3×19×6"),
         (
             edit_config(transformer=SIZES | {"width": 128}, hidden_units=512, members=9),
-            r"3,588,698 parameters",
+            r"3,588,734 parameters",
         ),
         (edit_config(encoder=WORDS | {"vector_size": 16384}, members=64), "'projection' has|'attention' has"),
         (edit_parameters(projection=None), "'projection' is missing"),

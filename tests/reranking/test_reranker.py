@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -15,6 +16,7 @@ from rescorer.ranking import best_first, posteriors
 from rescorer.reranking.ensemble import Ensemble, linear_ensemble
 from rescorer.reranking.features import FEATURE_KINDS, check_feature
 from rescorer.reranking.reranker import Reranker
+from rescorer.reranking.word_encoder import WordEncoder
 from rescorer.types import Weights
 
 FEATURES = (
@@ -100,18 +102,22 @@ def test_features_agree_with_their_definition(nbest):
     assert {name.partition(":")[0] for name in FEATURES} == set(FEATURE_KINDS)
 
 
-@given(lists(), st.integers(1, 3), st.integers(0, 3), st.integers(0, 99))
-def test_scores_agree_with_their_definition(nbest, members, units, seed):
+@given(lists(), st.integers(1, 3), st.integers(0, 3), st.integers(0, 2), st.integers(0, 99))
+def test_scores_agree_with_their_definition(nbest, members, units, size, seed):
     random = np.random.default_rng(seed)
-    u, v = random.normal(size=(members, len(FEATURES))), random.normal(size=(members, units))
-    w, b = random.normal(size=(members, len(FEATURES), units)), random.normal(size=(members, units))
-    reranker = make_reranker(FEATURES, Ensemble(u, w, b, v))
+    n = len(FEATURES) + size
+    u, v = random.normal(size=(members, n)), random.normal(size=(members, units))
+    w, b = random.normal(size=(members, n, units)), random.normal(size=(members, units))
+    encoder = WordEncoder("neural", np.ones((5, size))) if size else None
+    reranker = replace(make_reranker(FEATURES), ensemble=Ensemble(u, w, b, v, size), encoder=encoder)
+    encoding = random.normal(size=(len(nbest[1]), size))
+    inputs = np.concatenate([reranker.inputs(*nbest), encoding - encoding.mean(axis=0)], axis=1)
     expected = [
         np.mean([u[m] @ x + sum(v[m, k] * np.tanh(w[m, :, k] @ x + b[m, k]) for k in range(units))
                  for m in range(members)])
-        for x in reranker.inputs(*nbest)
+        for x in inputs
     ]  # fmt: skip
-    np.testing.assert_allclose(reranker.score(*nbest), expected, atol=1e-9)
+    np.testing.assert_allclose(reranker.score(*nbest, encoding), expected, atol=1e-9)
 
 
 @given(lists(), st.integers(0, 99))

@@ -39,9 +39,9 @@ def slow_score(ensemble, x, encoding):
     sizes, scores = ensemble.sizes, []
     for member in range(ensemble.members):
         p = {name: torch.from_numpy(values[member]) for name, values in ensemble.parameters.items()}
-        z = torch.from_numpy(x if encoding is None else np.hstack([x, encoding]))
+        inputs = torch.from_numpy(x if encoding is None else np.hstack([x, encoding]))
         norm = functional.layer_norm
-        z = z @ p["input"] + p["input_bias"]
+        z = inputs @ p["input"] + p["input_bias"]
         for layer in range(sizes.layers):
             projected = norm(z, z.shape[1:]) @ p["attention"][layer] + p["attention_bias"][layer]
             queries, keys, values = (part.chunk(sizes.heads, dim=1) for part in projected.chunk(3, dim=1))
@@ -54,7 +54,7 @@ def slow_score(ensemble, x, encoding):
             hidden = norm(z, z.shape[1:]) @ p["hidden"][layer] + p["hidden_bias"][layer]
             hidden = functional.gelu(hidden, approximate="tanh")
             z = z + hidden @ p["hidden_output"][layer] + p["hidden_output_bias"][layer]
-        scores.append(torch.from_numpy(x) @ p["linear"] + norm(z, z.shape[1:]) @ p["output"])
+        scores.append(inputs @ p["linear"] + norm(z, z.shape[1:]) @ p["output"])
     return torch.stack(scores).mean(dim=0).numpy()
 
 

@@ -25,7 +25,12 @@ FEATURES = (
 
 
 def random_reranker(
-    name: str, base: Weights, units: int = 0, members: int = 3, features: tuple[str, ...] = FEATURES
+    name: str,
+    base: Weights,
+    units: int = 0,
+    members: int = 3,
+    features: tuple[str, ...] = FEATURES,
+    encoder: WordEncoder | None = None,
 ) -> Reranker:
     """Make a reranker with random parameters.
 
@@ -34,16 +39,26 @@ def random_reranker(
         units: number of hidden units; 0 for a linear reranker.
     """
     random = np.random.default_rng(len(name) + units)
-    n = len(features)
+    encoding = 0 if encoder is None else encoder.projection.shape[1]
+    n = len(features) + encoding
     ensemble = Ensemble(
         random.normal(size=(members, n)),
         random.normal(size=(members, n, units)),
         random.normal(size=(members, units)),
         random.normal(size=(members, units)),
+        encoding,
     )
+    scales = random.uniform(0.5, 2.0, len(features))
     held_out = {"wer": 20.5, "start_wer": 21.0}
     return Reranker(
-        name, features, random.uniform(0.5, 2.0, n), base, ensemble, tuned_on=("f1", "f2"), held_out=held_out
+        name,
+        features,
+        scales,
+        base,
+        ensemble,
+        tuned_on=("f1", "f2"),
+        held_out=held_out,
+        encoder=encoder,
     )
 
 
