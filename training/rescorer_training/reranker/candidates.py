@@ -8,7 +8,7 @@ in the end before its convex relatives.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rescorer_training.reranker.objectives import OBJECTIVES, ObjectiveName
 
@@ -24,12 +24,16 @@ MIDDLE_STEPS = (0.25, 1.0)
 STRENGTHS = (10.0, 3.0, 1.0)
 PRIOR_LIST_STRENGTHS = (100.0, 10.0)
 """Strengths of the penalty towards prior lists; the first leaves their weights nearly as they are."""
-MLP_STRENGTH, N_HIDDEN, N_MEMBERS = 1.0, 6, 3
-MIN_LISTS_FOR_MLP = 500
-"""Number of lists from which perceptrons are tried; fewer cannot tell them from linear networks."""
+NETWORK_STRENGTH, N_HIDDEN, N_MEMBERS, N_LAYERS = 1.0, 6, 3, 1
+"""Of perceptrons and transformers."""
+MIN_LISTS_FOR_NETWORKS = 500
+"""Number of lists from which perceptrons, transformers and encodings of words are tried; fewer cannot tell
+them from linear networks."""
 START, START_EMPTY_OUT = "base weights", "base weights, empty left out"
 """Feature sets that are not fitted but keep the prior: the base weights as they are, and without empty
 hypotheses."""
+WITH_ENCODING = "all features and encoding"
+"""The feature set that ends with an encoding of the words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,9 @@ class Candidate:
     strength: float = 1.0
     """Strength of the penalty: errors, or nats, that a move of one weight by 1 must save."""
     n_hidden: int = 0
-    """Hidden units of each network; 0 for linear ones."""
+    """Hidden units of each perceptron; 0 for other networks."""
+    n_layers: int = 0
+    """Layers of each transformer; 0 for other networks."""
     members: int = 1
     """Networks whose scores are averaged."""
     from_prior_lists: bool = False
@@ -53,10 +59,20 @@ class Candidate:
         """Whether weights are fitted; if not, they are those of the prior."""
         return self.feature_set not in (START, START_EMPTY_OUT)
 
+    @property
+    def is_linear(self) -> bool:
+        """Whether it is a linear network."""
+        return not self.n_hidden and not self.n_layers
+
     def __str__(self) -> str:
         if not self.is_fitted:
             return self.feature_set
-        model = f"MLP of {self.n_hidden} units, {self.members} networks" if self.n_hidden else "linear"
+        model = "linear"
+        if self.n_layers:
+            layers = "1 layer" if self.n_layers == 1 else f"{self.n_layers} layers"
+            model = f"transformer of {layers}, {self.members} networks"
+        elif self.n_hidden:
+            model = f"MLP of {self.n_hidden} units, {self.members} networks"
         towards = " towards the prior lists" if self.from_prior_lists else ""
         return f"{self.feature_set}; {model}; {self.objective}; L2 {self.strength:g}{towards}"
 
@@ -96,7 +112,8 @@ def make_candidates(
         n_lists: number of lists to train on.
         has_prior_lists: whether there are lists of another kind to take a prior from.
     """
-    sets = [name for name in feature_sets if name not in (START, START_EMPTY_OUT)]
+    names = list(feature_sets)
+    sets = [name for name in names if name not in (START, START_EMPTY_OUT, WITH_ENCODING)]
     linear = [
         Candidate(feature_set, objective, strength)
         for strength in STRENGTHS
@@ -110,8 +127,14 @@ def make_candidates(
         if has_prior_lists
     ]
     linear = sorted([*linear, *towards_prior_lists], key=lambda candidate: -candidate.strength)
-    perceptron = Candidate(sets[-1], "expected errors", MLP_STRENGTH, N_HIDDEN, N_MEMBERS)
-    more = [perceptron] if n_lists >= MIN_LISTS_FOR_MLP else []
+    large = [sets[-1], *(name for name in names if name == WITH_ENCODING)]
+    encoded = [
+        Candidate(name, "expected errors", strength) for strength in STRENGTHS[1:] for name in large[1:]
+    ]
+    network = Candidate(sets[-1], "expected errors", NETWORK_STRENGTH, members=N_MEMBERS)
+    perceptrons = [replace(network, feature_set=name, n_hidden=N_HIDDEN) for name in large]
+    transformers = [replace(network, feature_set=name, n_layers=N_LAYERS) for name in large]
+    more = [*encoded, *perceptrons, *transformers] if n_lists >= MIN_LISTS_FOR_NETWORKS else []
     return (Candidate(START), Candidate(START_EMPTY_OUT), *linear, *more)
 
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from rescorer.errors import ConfigError
-from rescorer.evaluation.tuning.folds import Folds
+from rescorer.evaluation.tuning.folds import N_FOLDS, Folds
 from rescorer.evaluation.tuning.nested import is_as_good
+from rescorer_training.progress import track
 from rescorer_training.reranker.arrays import TrainingArrays
 from rescorer_training.reranker.candidates import Candidate, Choice, average
 from rescorer_training.reranker.fitting import Fitted, Fitter
@@ -40,7 +41,7 @@ class NestedTraining:
     Args:
         feature_sets: features of each set, by its name.
         candidates: the most cautious first.
-        seed: of the hidden units of perceptrons.
+        seed: of the hidden units of perceptrons, and of transformers.
         prior_lists: lists of another kind, for candidates that take their prior from them. Those that share
             an id, a group or a reference with held-out lists are left out.
     """
@@ -59,7 +60,8 @@ class NestedTraining:
 
     def cross_validate(self) -> CrossValidation:
         """Hold out each fold in turn: choose and train a candidate on the others, score the fold."""
-        return self._hold_out(self.folds, lambda lists: self.choose(lists))
+        with track("cross-validating", "folds", self.folds.n_folds * N_FOLDS) as task:
+            return self._hold_out(self.folds, lambda lists: self.choose(lists, task.advance))
 
     def cross_validate_candidate(self, candidate: Choice, without: Sequence[str] = ()) -> CrossValidation:
         """Hold out each fold in turn and train one candidate on the others.
@@ -71,13 +73,16 @@ class NestedTraining:
         """
         return self._hold_out(self.folds, lambda _: candidate, without)
 
-    def choose(self, lists: np.ndarray) -> Choice:
+    def choose(self, lists: np.ndarray, on_fold: OnProgress | None = None) -> Choice:
         """Choose candidates that are as good as the best one on held-out folds of some lists, within one
         standard error.
 
         If all candidates are linear, which is so with few lists, these are averaged: what chance decides
         among them costs more than it gains (Breiman, 1996, "Stacked regressions"). Otherwise the most
         cautious one is chosen.
+
+        Args:
+            on_fold: called after each of these folds.
         """
         folds = self.folds.subdivide(lists)
         if folds.n_folds < 2:
@@ -91,8 +96,10 @@ class NestedTraining:
                 errors[:, held_out] = [
                     judged.list_errors(fitter.fit(candidate).score(judged)) for candidate in self.candidates
                 ]
+            if on_fold:
+                on_fold()
         as_good = np.flatnonzero(is_as_good(errors, folds.unit)).tolist()
-        if any(candidate.n_hidden for candidate in self.candidates):
+        if not all(candidate.is_linear for candidate in self.candidates):
             return self.candidates[as_good[0]]
         return average([self.candidates[index] for index in as_good])
 

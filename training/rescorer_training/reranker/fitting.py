@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
 from rescorer.evaluation.tuning.folds import Folds
 from rescorer.reranking.ensemble import Ensemble
+from rescorer.reranking.transformer import TransformerEnsemble
 from rescorer_training.reranker.arrays import TrainingArrays
 from rescorer_training.reranker.candidates import (
     EMPTY,
@@ -56,13 +58,16 @@ class Fitter:
         if isinstance(candidate, Average):
             return self._fit_average(candidate)
         arrays = self._select_features(candidate.feature_set)
+        ensemble: Ensemble | TransformerEnsemble
         if not candidate.is_fitted:
-            members = [linear_parameters(self._make_prior(arrays, candidate))]
-        elif not candidate.n_hidden:
-            members = [self._fit_linear(candidate)]
+            ensemble = make_ensemble([linear_parameters(self._make_prior(arrays, candidate))])
+        elif candidate.n_layers:
+            ensemble = self._fit_transformers(candidate)
+        elif candidate.n_hidden:
+            ensemble = make_ensemble([self._fit_member(candidate, k) for k in range(candidate.members)])
         else:
-            members = [self._fit_member(candidate, member) for member in range(candidate.members)]
-        return Fitted(arrays.features, make_ensemble(members))
+            ensemble = make_ensemble([self._fit_linear(candidate)])
+        return Fitted(arrays.features, ensemble)
 
     def _fit_average(self, average: Average) -> Fitted:
         """Fit linear candidates and average their weights; those of features that one lacks are 0."""
@@ -71,7 +76,7 @@ class Fitter:
         features = tuple(name for name in self.arrays.features if name in used)
         weights = np.zeros(len(features))
         for part in fitted:
-            weights[[features.index(name) for name in part.features]] += part.ensemble.linear[0]
+            weights[[features.index(name) for name in part.features]] += part.linear
         return Fitted(features, make_ensemble([linear_parameters(weights / len(fitted))]))
 
     def _fit_linear(self, candidate: Candidate) -> Parameters:
@@ -88,13 +93,42 @@ class Fitter:
         return self._linear[candidate]
 
     def _fit_member(self, candidate: Candidate, member: int) -> Parameters:
-        """Fit one network of an ensemble, without one fold, from its own random hidden units."""
+        """Fit one perceptron of an ensemble, without one fold, from its own random hidden units."""
+        prior = self._make_prior(self._select_features(candidate.feature_set), candidate)
+        start = draw_parameters(self._fit_start(candidate), candidate.n_hidden, self.seed + member)
+        part = self._leave_fold_out(candidate, member)
+        return fit(part, candidate.objective, candidate.strength, prior, start)
+
+    def _fit_transformers(self, candidate: Candidate) -> TransformerEnsemble:
+        """Fit transformers, each without one fold, from their own random layers."""
+        from rescorer_training.reranker.transformer import fit_transformer, make_transformer_ensemble
+
+        prior = self._make_prior(self._select_features(candidate.feature_set), candidate)
+        start = self._fit_start(candidate)
+        return make_transformer_ensemble(
+            [
+                fit_transformer(
+                    self._leave_fold_out(candidate, member),
+                    candidate.objective,
+                    candidate.strength,
+                    prior,
+                    start,
+                    candidate.n_layers,
+                    self.seed + member,
+                )
+                for member in range(candidate.members)
+            ]
+        )
+
+    def _fit_start(self, candidate: Candidate) -> np.ndarray:
+        """Weights (F,) of the linear network that other networks start from."""
+        return self._fit_linear(replace(candidate, n_hidden=0, n_layers=0, members=1)).linear
+
+    def _leave_fold_out(self, candidate: Candidate, member: int) -> TrainingArrays:
+        """The lists that a member of an ensemble is trained on."""
         arrays = self._select_features(candidate.feature_set)
-        linear = self._fit_linear(replace(candidate, n_hidden=0, members=1))
-        start = draw_parameters(linear.linear, candidate.n_hidden, self.seed + member)
         kept = np.flatnonzero(self.folds.fold != member % self.folds.n_folds)
-        part = arrays.select(kept) if len(kept) else arrays
-        return fit(part, candidate.objective, candidate.strength, self._make_prior(arrays, candidate), start)
+        return arrays.select(kept) if len(kept) else arrays
 
     def _make_prior(self, arrays: TrainingArrays, candidate: Candidate) -> np.ndarray:
         """Weights that fitting keeps close to, (F,): the total, or what prior lists have taught, at a
@@ -127,12 +161,24 @@ class Fitter:
 class Fitted:
     """A fitted candidate: its features, of those in the arrays, and its networks."""
 
-    def __init__(self, features: tuple[str, ...], ensemble: Ensemble) -> None:
+    def __init__(self, features: tuple[str, ...], ensemble: Ensemble | TransformerEnsemble) -> None:
         self.features, self.ensemble = features, ensemble
+
+    @property
+    def linear(self) -> np.ndarray:
+        """Mean over the networks of the linear weight of each feature, (F,)."""
+        if isinstance(self.ensemble, TransformerEnsemble):
+            return self.ensemble.parameters["linear"].mean(axis=0)
+        return self.ensemble.linear.mean(axis=0)
 
     def score(self, arrays: TrainingArrays) -> np.ndarray:
         """Score all hypotheses of some lists, (H,)."""
-        return self.ensemble.score(arrays.keep_features(self.features).x)
+        x = arrays.keep_features(self.features).x
+        if not isinstance(self.ensemble, TransformerEnsemble):
+            return self.ensemble.score(x)
+        return np.concatenate(
+            [self.ensemble.score(x[begin:end]) for begin, end in pairwise(arrays.offsets.tolist())]
+        )
 
 
 def is_better_without_empty(arrays: TrainingArrays) -> bool:

@@ -66,10 +66,12 @@ def draw_parameters(weights: np.ndarray, n_hidden: int, seed: int) -> Parameters
 
 def make_ensemble(members: list[Parameters]) -> Ensemble:
     """Stack networks of the same shape."""
-    return Ensemble(*(np.stack([getattr(member, name) for member in members]) for name in _FIELDS))
-
-
-_FIELDS = ("linear", "hidden", "bias", "output")
+    return Ensemble(
+        linear=np.stack([member.linear for member in members]),
+        hidden=np.stack([member.hidden for member in members]),
+        bias=np.stack([member.bias for member in members]),
+        output=np.stack([member.output for member in members]),
+    )
 
 
 class PenalisedLoss:

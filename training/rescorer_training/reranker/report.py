@@ -15,8 +15,10 @@ from rescorer.evaluation.figures import gain_to_dict, interval_to_list
 from rescorer.evaluation.statistics.bootstrap import Bootstrap, bootstrap, choose_units
 from rescorer.evaluation.tuning.judgement import Judgement, judge
 from rescorer.reranking.features import FEATURE_KINDS
+from rescorer_training.reranker.arrays import TrainingArrays
 from rescorer_training.reranker.candidates import EMPTY, TOTAL, Choice
 from rescorer_training.reranker.cross_validation import CrossValidation, NestedTraining
+from rescorer_training.reranker.encoding import is_encoding
 from rescorer_training.reranker.fitting import Fitted
 
 RERANKER = "reranker"
@@ -211,17 +213,28 @@ def build_report(
 def _describe_weights(
     training: NestedTraining, candidate: Choice, fitted: Fitted
 ) -> tuple[FeatureWeight, ...]:
-    in_folds = np.array(
-        [fold.ensemble.linear.mean(axis=0) for fold in training.fit_folds(candidate)]
-    )  # (folds, F)
-    columns = zip(
-        fitted.features,
-        fitted.ensemble.linear.mean(axis=0).tolist(),
-        in_folds.mean(axis=0).tolist(),
-        in_folds.std(axis=0).tolist(),
-        strict=True,
+    weights = summarise_weights(fitted, training.arrays)
+    folds = [summarise_weights(fold, training.arrays) for fold in training.fit_folds(candidate)]
+    in_folds = {name: np.array([fold[name] for fold in folds]) for name in weights}
+    return tuple(
+        FeatureWeight(name, weight, float(in_folds[name].mean()), float(in_folds[name].std()))
+        for name, weight in weights.items()
     )
-    return tuple(FeatureWeight(*column) for column in columns)
+
+
+def summarise_weights(fitted: Fitted, arrays: TrainingArrays) -> dict[str, float]:
+    """The linear weight of each feature, and for an encoding the spread within lists that it gives scores."""
+    linear, columns = fitted.linear, [is_encoding(feature) for feature in fitted.features]
+    weights = {
+        feature: float(weight)
+        for feature, weight in zip(fitted.features, linear, strict=True)
+        if not is_encoding(feature)
+    }
+    if any(columns):
+        encoded = arrays.keep_features([name for name in fitted.features if is_encoding(name)])
+        name = encoded.features[0].rpartition(":")[0]
+        weights[name] = encoded.spread(encoded.x @ linear[columns])
+    return weights
 
 
 def _measure_worth(
@@ -242,12 +255,13 @@ def _measure_worth(
 def group_features(features: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
     """Features that are left out together: those about a stream or model, or else of a kind.
 
-    What training starts from, the total and the penalty of empty hypotheses, is never left out.
+    What training starts from, the total and the penalty of empty hypotheses, is never left out. All of an
+    encoding is left out together.
     """
     groups: dict[str, list[str]] = {}
     for feature in features:
         kind, _, argument = feature.partition(":")
-        is_score = FEATURE_KINDS[kind].argument == "component"
+        is_score = not is_encoding(feature) and FEATURE_KINDS[kind].argument == "component"
         if feature not in (TOTAL, EMPTY):
             groups.setdefault(argument if is_score else kind, []).append(feature)
     return {name: tuple(names) for name, names in groups.items()}

@@ -22,8 +22,19 @@ from rescorer.score_combination import MIXTURE, totals
 from rescorer.text import Normaliser
 from rescorer.types import MAXIMUM, Weights
 from rescorer_training.reranker.arrays import TrainingArrays, make_arrays
-from rescorer_training.reranker.candidates import TEMPERATURE_STEPS, TOTAL, make_candidates, make_feature_sets
+from rescorer_training.reranker.candidates import (
+    TEMPERATURE_STEPS,
+    TOTAL,
+    WITH_ENCODING,
+    make_candidates,
+    make_feature_sets,
+)
 from rescorer_training.reranker.cross_validation import NestedTraining
+from rescorer_training.reranker.encoding import (
+    EncodedLists,
+    compress_encoding,
+    is_encoding,
+)
 from rescorer_training.reranker.prior_lists import ORDER_FEATURES, ListKeys, PriorLists
 from rescorer_training.reranker.report import RerankerReport, System, build_report
 
@@ -158,12 +169,14 @@ def train_reranker(
     seed: int = 0,
     share_references: bool = False,
     prior: TrainingLists | None = None,
+    encoded: EncodedLists | None = None,
 ) -> Training:
     """Choose, train and judge a reranker.
 
     Args:
         rules: result of ``compare_rules`` for the same lists.
         prior: lists of another kind, on which a first reranker is trained as a prior.
+        encoded: encodings of the words of the same lists; None to train on features alone.
 
     Raises:
         ConfigError: nothing can be learnt from the lists.
@@ -172,6 +185,9 @@ def train_reranker(
     sets, arrays = compute_features(lists)
     folds = lists.make_folds(share_references=share_references)
     prior_lists = compute_prior_features(lists, prior, sets, share_references) if prior else None
+    if encoded:
+        arrays = encoded.append_to(arrays)
+        sets = {**sets, WITH_ENCODING: (*list(sets.values())[-1], *encoded.names)}
     candidates = make_candidates(sets, arrays.n_lists, has_prior_lists=prior is not None)
     training = NestedTraining(arrays, folds, sets, candidates, seed, prior_lists)
     held_out = training.cross_validate()
@@ -182,17 +198,22 @@ def train_reranker(
         n_seen=count_tuning_lists(lists.base, (item.nbest for item in lists.scored)),
         prior_lists=prior_lists.describe() if prior_lists else "",
     )
+    features, ensemble, encoder = fitted.features, fitted.ensemble, None
+    if encoded and any(map(is_encoding, features)):
+        features = tuple(feature for feature in features if not is_encoding(feature))
+        ensemble, encoder = compress_encoding(ensemble, encoded.encoder)
     used = [*lists.scored, *(prior.scored if prior and candidate.from_prior_lists else ())]
     reranker = Reranker(
         name,
-        fitted.features,
-        np.array([arrays.scales[arrays.features.index(feature)] for feature in fitted.features]),
+        features,
+        np.array([arrays.scales[arrays.features.index(feature)] for feature in features]),
         replace(
             lists.base, name=name, tuned_on=(), held_out={}, tuned_with={}, calibration=None, decision=MAXIMUM
         ),
-        fitted.ensemble,
+        ensemble,
         tuned_on=tuple(fingerprint_list(item.nbest) for item in used),
         held_out=report.judgement.figures(),
+        encoder=encoder,
     )
     return Training(reranker, report)
 

@@ -99,6 +99,7 @@ def reranker_command(
     merged, a tuned word weight, tuned weights, minimum Bayes risk.
     """
     # deferred, because importing SciPy takes a second
+    from rescorer_training.reranker.encoding import encode_lists
     from rescorer_training.reranker.export import check_output, publish_with_reranker
     from rescorer_training.reranker.training import compare_rules, train_reranker
 
@@ -121,7 +122,13 @@ def reranker_command(
         check_prior_lists(prior)
     rules = compare_rules(training_lists, rescorer, first_weights, share_references=share_references)
     training = train_reranker(
-        training_lists, rules, name, seed=seed, share_references=share_references, prior=prior
+        training_lists,
+        rules,
+        name,
+        seed=seed,
+        share_references=share_references,
+        prior=prior,
+        encoded=encode_lists(rescorer, [item.nbest for item in training_lists.scored]),
     )
     report = training.report
     is_written = report.is_better or force
