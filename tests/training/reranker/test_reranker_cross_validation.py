@@ -45,7 +45,12 @@ def make_training(empty_errors: int | None = None) -> NestedTraining:
 
 
 @pytest.mark.parametrize(
-    "candidate", [Candidate("all", "expected errors"), Candidate("all", n_hidden=2, members=2)]
+    "candidate",
+    [
+        Candidate("all", "expected errors"),
+        Candidate("all", n_hidden=2, members=2),
+        Candidate("all", n_layers=1),
+    ],
 )
 def test_scores_of_a_fold_do_not_depend_on_its_errors(candidate):
     training = make_training()
@@ -61,7 +66,7 @@ def test_nested_scores_of_a_fold_do_not_depend_on_its_errors():
     training = make_training()
     is_first = np.repeat(training.folds.fold == 0, LENGTH)
     errors = np.where(is_first, 9.0 - training.arrays.errors, training.arrays.errors)
-    candidates = training.candidates[::4]
+    candidates = training.candidates[:10:4]
     changed = replace(training.arrays, errors=errors)
     before, after = (
         NestedTraining(arrays, training.folds, SETS, candidates).cross_validate()
@@ -82,7 +87,7 @@ def test_an_average_scores_like_the_mean_of_its_candidates():
 
 def test_equally_good_linear_candidates_are_averaged():
     training = make_training()
-    linear = [candidate for candidate in training.candidates if not candidate.n_hidden]
+    linear = [candidate for candidate in training.candidates if candidate.is_linear]
     lists = np.arange(N_LISTS)
     one = training.choose(lists)
     assert isinstance(one, Candidate)

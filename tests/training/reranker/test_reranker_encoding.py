@@ -16,7 +16,7 @@ from rescorer.reranking.ensemble import Ensemble
 from rescorer.reranking.transformer import TransformerSizes
 from rescorer.reranking.word_encoder import WordEncoder
 from rescorer.types import Hypothesis, NBestList
-from rescorer_training.reranker import encoding, training
+from rescorer_training.reranker import encoding, training, transformer
 from rescorer_training.reranker.candidates import WITH_ENCODING, Candidate
 from rescorer_training.reranker.encoding import compress_encoding, encode_lists, find_components
 from rescorer_training.reranker.export import publish_with_reranker
@@ -90,7 +90,8 @@ def make_lists(n_lists: int = 48) -> list[NBestList]:
 
 @pytest.mark.parametrize(("n_hidden", "n_layers"), [(0, 0), (2, 0), (0, 1)])
 def test_published_rerankers_score_as_in_training(bundle, tmp_path, monkeypatch, n_hidden, n_layers):
-    candidate = Candidate(WITH_ENCODING, "expected errors", 1.0, n_hidden, n_layers, 2)
+    candidate = Candidate(WITH_ENCODING, "expected errors", 1.0, n_hidden, n_layers, members=2)
+    monkeypatch.setattr(transformer, "N_EPOCHS", 2)
     monkeypatch.setattr(training, "make_candidates", lambda *_, **__: (candidate,))
     monkeypatch.setattr(encoding, "MIN_LISTS_FOR_NETWORKS", 20)
     fitted = []
