@@ -76,8 +76,13 @@ def make_linear(features: tuple[str, ...]) -> Reranker:
 
 def make_perceptrons(features: tuple[str, ...], n_hidden: int, n_members: int) -> Reranker:
     n = len(features)
-    shapes = (n_members, n), (n_members, n, n_hidden), (n_members, n_hidden), (n_members, n_hidden)
-    return make_reranker(features, Ensemble(*(RNG.normal(size=shape) for shape in shapes)))
+    ensemble = Ensemble(
+        linear=RNG.normal(size=(n_members, n)),
+        hidden=RNG.normal(size=(n_members, n, n_hidden)),
+        bias=RNG.normal(size=(n_members, n_hidden)),
+        output=RNG.normal(size=(n_members, n_hidden)),
+    )
+    return make_reranker(features, ensemble)
 
 
 def make_transformers(features: tuple[str, ...], layers: int, width: int, n_members: int) -> Reranker:
