@@ -25,7 +25,7 @@ STRENGTHS = (10.0, 3.0, 1.0)
 PRIOR_LIST_STRENGTHS = (100.0, 10.0)
 """Strengths of the penalty towards prior lists; the first leaves their weights nearly as they are."""
 NETWORK_STRENGTH, N_HIDDEN, N_MEMBERS, N_LAYERS = 1.0, 6, 3, 1
-"""Of perceptrons and transformers."""
+"""Settings of perceptrons and transformers."""
 MIN_LISTS_FOR_NETWORKS = 500
 """Number of lists from which perceptrons, transformers and encodings of words are tried; fewer cannot tell
 them from linear networks."""

@@ -103,7 +103,7 @@ def compress_encoding(
     """Replace the last C inputs of networks, the components, by the combinations of them that they use.
 
     The combinations span the columns of all matrices that the components are multiplied by, so that scores
-    stay the same but for rounding. Linear weights are averaged over the members first.
+    change by rounding alone. Linear weights are averaged over the members first.
 
     Args:
         encoder: its projection is (D, C).

@@ -49,7 +49,7 @@ class Batch:
     is_present: Tensor
     """(B, H) bool."""
     loss: Loss
-    """Of the scores of the hypotheses that are present, list by list."""
+    """Loss of the scores of the hypotheses that are present, list by list."""
 
 
 def fit_transformer(

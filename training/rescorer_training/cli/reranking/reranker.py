@@ -121,14 +121,9 @@ def reranker_command(
     if prior:
         check_prior_lists(prior)
     rules = compare_rules(training_lists, rescorer, first_weights, share_references=share_references)
+    words = encode_lists(rescorer, [item.nbest for item in training_lists.scored])
     training = train_reranker(
-        training_lists,
-        rules,
-        name,
-        seed=seed,
-        share_references=share_references,
-        prior=prior,
-        encoded=encode_lists(rescorer, [item.nbest for item in training_lists.scored]),
+        training_lists, rules, name, seed=seed, share_references=share_references, prior=prior, encoded=words
     )
     report = training.report
     is_written = report.is_better or force
