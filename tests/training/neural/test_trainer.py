@@ -72,7 +72,7 @@ TRANSFORMER = {"kind": "transformer", "window": 8, "layers": 2, "heads": 2, "hid
 def test_transformer_learns_and_resumes_exactly(tmp_path, text, carried):
     """With the keys and values of the last words carried from batch to batch, or without."""
     options = TrainingOptions(
-        epochs=3, batch_words=64, batch_rows=8, bptt=10, warmup_steps=5, learning_rate=0.01
+        epochs=3, batch_words=128, batch_rows=12, bptt=10, warmup_steps=5, learning_rate=0.01
     )
     trainer, killed, resumed = (
         make_trainer(tmp_path / name, text, options, **TRANSFORMER, carried=carried, locked_dropout=carried)
