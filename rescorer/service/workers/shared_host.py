@@ -1,8 +1,8 @@
 """Share the models of a worker between several front ends.
 
 Bundles that are loaded before the worker's first batch are in the worker's own process. Later ones get a
-child process each, because loading keeps a process busy: KenLM holds Python's global interpreter lock while
-it reads an ARPA file. So a process that serves front ends never loads, and a bundle that kills the process
+child process each, because loading keeps a process busy: reading an ARPA file needs Python's global
+interpreter lock. So a process that serves front ends never loads, and a bundle that kills the process
 that loads it harms nobody.
 """
 

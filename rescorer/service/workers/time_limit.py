@@ -15,7 +15,7 @@ PARTS = 10
 async def run_within(timeout_s: float, work: Coroutine[Any, Any, Result]) -> Result:
     """Await a result like ``asyncio.wait_for``, but hardly count the time in which the event loop is blocked.
 
-    With ``workers = 0`` it is blocked while KenLM loads a model, and so is the thread that scores. The time
+    With ``workers = 0`` it may be blocked while a model is loaded, and so is the thread that scores. The time
     is waited for in parts, of which such a pause uses up one, however long it is.
 
     Raises:

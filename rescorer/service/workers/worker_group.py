@@ -1,7 +1,7 @@
 """A worker of several processes: a bundle that is loaded during service gets a process of its own.
 
-Loading keeps a process busy: KenLM holds Python's global interpreter lock while it reads an ARPA file. So a
-process that scores never loads, and a bundle that kills the process that loads it harms nobody.
+Loading keeps a process busy: reading an ARPA file needs Python's global interpreter lock. So a process that
+scores never loads, and a bundle that kills the process that loads it harms nobody.
 """
 
 from __future__ import annotations
