@@ -63,7 +63,7 @@ class MadeLists:
     """Made lists beside the real ones."""
 
     arrays: TrainingArrays
-    """Of the real lists, and after them the made ones, with common scales."""
+    """Features of the real lists, and after them of the made ones, with common scales."""
     folds: Folds
     own: np.ndarray
     """Indices of the made lists."""
