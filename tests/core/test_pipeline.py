@@ -259,9 +259,12 @@ def test_splits_a_list_above_the_budget_between_subtrees(rescorer, monkeypatch):
     ]
     node_counts = []
     score = TrieScorer.score
-    monkeypatch.setattr(
-        TrieScorer, "score", lambda self, trie: node_counts.append(trie.n_nodes) or score(self, trie)
-    )
+
+    def count_nodes(self, trie, *arguments):
+        node_counts.append(trie.n_nodes)
+        return score(self, trie, *arguments)
+
+    monkeypatch.setattr(TrieScorer, "score", count_nodes)
     small = Rescorer(rescorer.bundle, rescorer.models, max_batch_words=25)
     found = sorted(small.rescore([nbest(*texts)])[0].hypotheses, key=lambda h: h.original_rank)
     assert len(node_counts) > 1
