@@ -52,7 +52,7 @@ def test_scores_equal_kenlm(seed, order, batch, unknown):
     np.testing.assert_array_equal(ours.unigram_log_probs(words), twin.unigram_log_probs(words))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(seeds, orders_of_models, batches, st.booleans(), st.booleans(), st.booleans())
 def test_scores_equal_katz(seed, order, batch, unknown, gaps, without_zeros):
     """Also where contexts are missing, which KenLM rejects, and at order 1."""
