@@ -59,6 +59,11 @@ class PreparedRequest:
     """Number of tokens whose normalising and writing takes about as long as deciding."""
 
     @property
+    def response_tokens(self) -> int:
+        """Number of tokens that cost as much as deciding and writing the response."""
+        return self.tokens + self.decision_tokens
+
+    @property
     def encode(self) -> tuple[str, ...]:
         """Names of the rerankers for which the words of the lists are encoded."""
         return tuple(self.ranker.used_encoders(self.weights))

@@ -32,6 +32,7 @@ from rescorer.service.api.shadow import Shadow
 from rescorer.service.engine.admission import Admission
 from rescorer.service.engine.dispatch import CallContext, Dispatcher, ListOutcome
 from rescorer.service.engine.offload import Offloader
+from rescorer.service.engine.response_time import ResponseTime
 from rescorer.service.limits.call_memory import current_memory
 from rescorer.service.limits.request_size import check_request, check_texts
 from rescorer.service.limits.response_size import check_response_size, check_text_response_size
@@ -78,6 +79,7 @@ class RescorerService(RescorerServiceServicer):
         self._drain = drain
         self._metrics = metrics
         self._shadow = shadow
+        self._response_time = ResponseTime()
         self.streams = StreamSlots(
             "streams",
             settings.max_streams,
@@ -193,7 +195,8 @@ class RescorerService(RescorerServiceServicer):
                 lambda: prepare_lists(ranker, request, self._settings), n_tokens, call.client
             )
             admission.begin_scoring(ticket, prepared_request.tokens)
-            outcomes = await self._score(prepared_request, call, late=late)
+            response_s = self._response_time.seconds_for(prepared_request.response_tokens)
+            outcomes = await self._score(prepared_request, replace(call, response_s=response_s), late=late)
             return await self._respond(prepared_request, outcomes, request, response, call)
 
     async def _score(
@@ -216,13 +219,15 @@ class RescorerService(RescorerServiceServicer):
         response: RescoreResponse,
         call: CallContext,
     ) -> RescoreResponse:
+        started_at, tokens = time.perf_counter(), prepared_request.response_tokens
         response = await self._run(
             lambda: write_response(
                 prepared_request, outcomes, request, response, call.request_id, self._metrics
             ),
-            prepared_request.tokens + prepared_request.decision_tokens,
+            tokens,
             call.client,
         )
+        self._response_time.record(tokens, time.perf_counter() - started_at)
         telemetry = current_call.get()
         telemetry.failed_lists += sum(answer.status.code != 0 for answer in response.lists)
         response.timing.CopyFrom(make_timing(outcomes, call.arrived_at, telemetry.timings))

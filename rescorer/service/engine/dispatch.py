@@ -16,6 +16,8 @@ from rescorer.service.observability.metrics import Metrics
 
 FALLBACK_SHARE, FALLBACK_BOUNDS_S = 0.2, (0.03, 0.25)
 """Time reserved for the fallback: this share of the time to the deadline, within these bounds in seconds."""
+MAX_RESPONSE_SHARE = 0.5
+"""Largest share of the time to the deadline that is kept for the response of a call with a fallback."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,8 @@ class CallContext:
     deadline: float
     """In ``time.monotonic`` seconds."""
     fallback: int = pb.FALLBACK_UNSPECIFIED
+    response_s: float = 0.0
+    """Time that deciding and writing the response will take, in seconds."""
 
     @property
     def remaining_s(self) -> float:
@@ -73,9 +77,12 @@ class Dispatcher:
             DeadlineExceeded: If the deadline passed before all lists were scored.
         """
         outcomes: dict[int, ListOutcome] = {}
-        fallback, deadline = call.fallback, call.deadline
-        low, high = FALLBACK_BOUNDS_S
-        reserve_s = min(max(FALLBACK_SHARE * call.remaining_s, low), high) if fallback else 0.0
+        fallback, deadline, reserve_s = call.fallback, call.deadline, 0.0
+        if fallback:
+            remaining_s = call.remaining_s
+            low, high = FALLBACK_BOUNDS_S
+            reserve_s = min(max(FALLBACK_SHARE * remaining_s, low), high)
+            deadline -= min(call.response_s, MAX_RESPONSE_SHARE * max(0.0, remaining_s))
         if not late:
             until = deadline - reserve_s
             outcomes |= await self._score_until(ranker, lists, range(len(lists)), call, until, encode)
