@@ -49,8 +49,8 @@ def test_prints_a_table_for_a_text_file(tmp_path):
 
 
 def test_rejects_invalid_options(monkeypatch):
-    with pytest.raises(ConfigError, match="unknown model transformer; expected some of lstm"):
-        BenchmarkOptions(models=("transformer",))
+    with pytest.raises(ConfigError, match="unknown model perceptron; expected some of lstm"):
+        BenchmarkOptions(models=("perceptron",))
     with pytest.raises(ConfigError, match="rounds is 0"):
         BenchmarkOptions(rounds=0)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)

@@ -32,10 +32,12 @@ MODELS = {
     "gru": ("gru", "classes"),
     "lbl": ("lbl", "classes"),
     "feedforward": ("feedforward", "classes"),
+    "transformer": ("transformer", "classes"),
     "lstm-full": ("lstm", "full"),
     "lstm-nce": ("lstm", "full"),
 }
 """Network and output layer by name; ``-nce`` trains the full softmax by noise-contrastive estimation."""
+TRANSFORMER_LAYERS, TRANSFORMER_HEADS, TRANSFORMER_WINDOW = 4, 4, 128
 MAX_SENTENCE_WORDS = 200
 N_ZIPF_SENTENCES, MEAN_ZIPF_WORDS = 20_000, 21
 
@@ -53,7 +55,7 @@ class BenchmarkOptions:
     """Size of embeddings and hidden states."""
     n_classes: int = 100
     window: int = 4
-    """Number of context words of models that are not recurrent."""
+    """Number of context words of feed-forward and log-bilinear models."""
     noise_samples: int = 512
     batch_words: int = 4096
     seconds: float = 5.0
@@ -236,6 +238,7 @@ def make_candidate(name: str, text: Sentences, vocabulary_size: int, options: Be
 def make_config(name: str, counts: np.ndarray, options: BenchmarkOptions) -> NetworkConfig:
     """Make the configuration of a model by its name in ``MODELS``, for (V - 1,) word counts."""
     kind, output = MODELS[name]
+    windows = {"transformer": TRANSFORMER_WINDOW, **dict.fromkeys(WINDOWED_KINDS, options.window)}
     return NetworkConfig(
         len(counts) + 1,
         bin_by_frequency(counts, options.n_classes) if output == "classes" else (),
@@ -244,7 +247,9 @@ def make_config(name: str, counts: np.ndarray, options: BenchmarkOptions) -> Net
         hidden_size=options.size,
         output=output,
         activation="linear" if kind == "lbl" else "tanh",
-        window=options.window if kind in WINDOWED_KINDS else 0,
+        window=windows.get(kind, 0),
+        layers=TRANSFORMER_LAYERS if kind == "transformer" else 1,
+        heads=TRANSFORMER_HEADS if kind == "transformer" else 1,
     )
 
 
