@@ -30,7 +30,9 @@ def bench(
     ] = 10_000,
     size: Annotated[int, typer.Option(help="Size of word vectors and hidden states.")] = 200,
     classes: Annotated[int, typer.Option(help="Number of output classes.")] = 100,
-    window: Annotated[int, typer.Option(help="Number of context words of feed-forward and log-bilinear models.")] = 4,
+    window: Annotated[
+        int, typer.Option(help="Number of context words of feed-forward and log-bilinear models.")
+    ] = 4,
     noise_samples: Annotated[
         int, typer.Option(help="Noise words per batch for noise-contrastive estimation.")
     ] = 512,
