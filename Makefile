@@ -5,25 +5,30 @@ BIN := $(VENV)/bin
 SECONDS ?= 600
 PYTEST_ARGS ?=
 PROCESSES ?= 2
+# Build of torch: torch-cpu, or torch-cuda for GPUs.
+TORCH ?= torch-cpu
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .PHONY: help demo test test-fast lint audit fuzz proto docs lock sbom dist clean
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-# Nothing is installed that a lock file does not name with its hash: build tools first, since KenLM is built with them.
+# Nothing is installed that a lock file does not name with its hash: build tools first.
 INSTALL := $(PIP) install --quiet --require-hashes --no-deps --no-build-isolation --requirement
 LOCKS := requirements
 
 # Each stamp is younger than what it was made from, so that a second `make` installs nothing.
-$(VENV)/.installed: pyproject.toml $(LOCKS)/build.txt $(LOCKS)/torch-cpu.txt $(LOCKS)/runtime.txt
-	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13) and "Python 3.11 or 3.12 is needed")'
+$(VENV)/.installed: pyproject.toml $(LOCKS)/build.txt $(LOCKS)/$(TORCH).txt $(LOCKS)/runtime.txt $(LOCKS)/kenlm.txt
+	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15) and "Python 3.11 to 3.14 is needed")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(INSTALL) $(LOCKS)/build.txt
-	$(INSTALL) $(LOCKS)/torch-cpu.txt
+	$(INSTALL) $(LOCKS)/$(TORCH).txt
 	$(INSTALL) $(LOCKS)/runtime.txt
 	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	$(PIP) check
+	@$(INSTALL) $(LOCKS)/kenlm.txt > $(VENV)/kenlm.log 2>&1 || true
+	@$(BIN)/python -c 'import kenlm' 2> /dev/null || echo 'Going on without KenLM, which only its own binary model' \
+		'files and some tests need. It needs Python below 3.13, a C++ compiler and cmake; see $(VENV)/kenlm.log.'
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed $(LOCKS)/dev.txt

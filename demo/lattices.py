@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from typing import NamedTuple
-
-import kenlm
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from rescorer.formats.lattices import lattice as search
 from rescorer.formats.lattices.lattice import Lattice, Step
+
+if TYPE_CHECKING:
+    import kenlm
 
 LM_SCALE = 9.5
 """Language model scale that PocketSphinx uses when it searches a lattice (``bestpathlw``)."""
@@ -20,7 +21,7 @@ WORD_INSERTION_PENALTY = math.log(0.65)
 """PocketSphinx's ``wip`` in nats; added per word and for the end of the sentence."""
 LN_10 = math.log(10.0)  # kenlm's scores are log10
 END = "</s>"
-SearchState = tuple[int, kenlm.State]
+SearchState: TypeAlias = "tuple[int, kenlm.State]"
 """A node and the LM state after its word; the scores of all continuations depend only on these two."""
 
 
@@ -41,7 +42,9 @@ class Candidate(NamedTuple):
 
 def expand_with_lm(lattice: Lattice, model: kenlm.Model) -> dict[SearchState, list[Step[SearchState]]]:
     """Map each search state to the steps that leave it, in topological order."""
-    sentence_start = kenlm.State()
+    from kenlm import State
+
+    sentence_start = State()
     model.BeginSentenceWrite(sentence_start)
     states: defaultdict[int, dict[kenlm.State, None]] = defaultdict(
         dict, {lattice.start: {sentence_start: None}}
@@ -64,7 +67,7 @@ def advance(model: kenlm.Model, state: kenlm.State, word: str) -> tuple[float, k
     """Compute ln P(word) and the next LM state; an empty word has score 0 and keeps the state."""
     if not word:
         return 0.0, state
-    next_state = kenlm.State()
+    next_state = type(state)()
     return model.BaseScore(state, word, next_state) * LN_10, next_state
 
 

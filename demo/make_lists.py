@@ -2,7 +2,7 @@
 
     python demo/make_lists.py --arpa first-pass.arpa.gz -o demo/lists.jsonl.gz
 
-Needs the program flite and the package pocketsphinx. README.md in this folder describes the result.
+Needs the program flite and the packages pocketsphinx and kenlm. README.md in this folder describes the result.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import kenlm
 import numpy as np
 from lattices import Candidate, n_best
 from tqdm import tqdm
@@ -132,6 +131,8 @@ def make_list(sentence: Sentence, candidates: Sequence[Candidate]) -> NBestList:
 
 def make_lists(sentences: Sequence[Sentence], arpa: Path, depth: int, seed: int) -> Iterator[NBestList]:
     """Synthesise, recognise and expand each sentence; each utterance has its own noise."""
+    import kenlm
+
     model = kenlm.Model(str(arpa))
     decoder = load_recogniser(arpa)
     for number, sentence in enumerate(tqdm(sentences, unit=" sentences")):

@@ -22,9 +22,9 @@ from rescorer.formats.lattices.lattice import Arc, Lattice
 from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.text import Normaliser
 from rescorer.types import NBestList
+from tests.support.kenlm_twin import needs_kenlm
 
 DEMO = Path(__file__).resolve().parents[2] / "demo"
-kenlm = pytest.importorskip("kenlm", reason="the demo's lists are made with KenLM")
 MAX_FILE_BYTES = 1_000_000
 ROUNDING_ERROR = 0.01
 """Largest error of a total due to rounding of the scores in the file."""
@@ -97,6 +97,8 @@ make_lists = import_demo_script("make_lists")
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    import kenlm
+
     path = tmp_path_factory.mktemp("lm") / "tiny.arpa"
     path.write_text(TINY_ARPA)
     return kenlm.Model(str(path))
@@ -150,6 +152,7 @@ def test_rescoring_can_improve_the_lists(demo_lists: list[NBestList]) -> None:
     assert f"| word error rate | {100 * first.rate:.2f} % | {100 * oracle.rate:.2f} % |" in readme
 
 
+@needs_kenlm
 def test_finds_both_sentences_of_a_tiny_lattice(model: Any) -> None:
     pear, pair = lattices.n_best(read_lattice(io.BytesIO(TINY_LATTICE.encode()))[0], model, depth=10)
     assert pear.words == ("pear", "tree", "</s>")
@@ -193,6 +196,7 @@ def random_lattices(draw: st.DrawFn) -> object:
     return Lattice(tuple(links), start=n - 1, end=0)
 
 
+@needs_kenlm
 @given(lattice=random_lattices(), depth=st.integers(1, 40))
 def test_search_agrees_with_enumeration(lattice, depth: int, model: Any) -> None:
     expected = enumerate_sentences(lattice, model)

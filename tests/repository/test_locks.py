@@ -22,7 +22,7 @@ from tools.release.lock_files import (
     pins_of,
     read_lock,
 )
-from tools.release.locks import CPU_WHEELS, GPU_ONLY, cpu_lock
+from tools.release.locks import CPU_WHEELS, GPU_ONLY, covers_pythons, cpu_lock
 
 PYPROJECT = REPOSITORY / "pyproject.toml"
 
@@ -92,7 +92,7 @@ def page_of(version: str, *platforms: str) -> str:
         f'<a href="/whl/torch-{version.replace("+", "%2B")}-{tag}-{tag}-{platform}.whl#sha256='
         f'{hashlib.sha256(f"{tag}{platform}".encode()).hexdigest()}">…</a>'
         for platform in platforms
-        for tag in ("cp310", "cp311", "cp312", "cp312t")
+        for tag in ("cp310", *(f"cp{python.replace('.', '')}" for python in PYTHONS), "cp312t")
     )
 
 
@@ -102,13 +102,24 @@ def test_the_lock_of_torch_has_the_wheels_of_supported_platforms_only(tmp_path):
     (tmp_path / "torch-cpu.txt").write_text(cpu_lock("9.8.7", linux, others))
     packages = read_lock(tmp_path / "torch-cpu.txt")
     assert [(package.version, len(package.hashes)) for package in packages] == [
-        ("9.8.7+cpu", 4),
-        ("9.8.7", 2),
+        ("9.8.7+cpu", 2 * len(PYTHONS)),
+        ("9.8.7", len(PYTHONS)),
     ]
     with pytest.raises(
         SystemExit, match=r"torch 9.8.7\+cpu: no wheel with a hash for Python 3.11 and manylinux"
     ):
         cpu_lock("9.8.7", page_of("9.8.7+cpu", "manylinux_2_28_x86_64"), others)
+
+
+def test_the_lock_of_torch_has_wheels_for_every_python():
+    (version,) = {package.version for package in read_lock(FOLDER / "torch-cuda.txt") if package.name == "torch"}
+    assert covers_pythons(FOLDER / "torch-cpu.txt", version)
+    assert not covers_pythons(FOLDER / "torch-cpu.txt", "9.8.7")
+
+
+def test_only_the_extra_needs_kenlm():
+    for path in FOLDER.glob("*.txt"):
+        assert ("kenlm" in {package.name for package in read_lock(path)}) == (path.stem == "kenlm"), path.name
 
 
 def test_the_command_checks(folder):

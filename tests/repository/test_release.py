@@ -46,6 +46,13 @@ def can_reach_packages() -> bool:
     return True
 
 
+def torch_lock() -> str:
+    """The lock file that has the build of torch of this environment."""
+    import torch
+
+    return "torch-cuda" if torch.version.cuda else "torch-cpu"
+
+
 @pytest.mark.parametrize(
     ("app", "program"),
     [(rescorer_app, "rescorer"), (training_app, "rescorer-train"), (tools_app, "python -m tools")],
@@ -65,6 +72,8 @@ def test_the_changelog_has_the_version_or_what_is_not_released():
 @pytest.mark.slow
 def test_the_bill_of_materials_names_every_locked_package(tmp_path):
     pytest.importorskip("cyclonedx.validation.json")
+    if torch_lock() != "torch-cpu":
+        pytest.skip("the bill of materials is that of the environment for CPUs, and torch here is for GPUs")
     # Writing validates it against the schema of CycloneDX.
     target = tmp_path / "new folder" / "rescorer.cdx.json"
     run(sys.executable, "-m", "tools.release.sbom", target)
@@ -92,7 +101,7 @@ def test_the_bill_of_materials_names_every_locked_package(tmp_path):
             assert {value["content"] for value in files["hashes"]} == package.hashes
             assert component["purl"].startswith(f"pkg:pypi/{package.name}@")
     needs = {dependency["ref"]: dependency.get("dependsOn", []) for dependency in bom["dependencies"]}
-    assert any(ref.startswith("kenlm==") for ref in needs[f"rescorer=={VERSION}"])
+    assert any(ref.startswith("numpy==") for ref in needs[f"rescorer=={VERSION}"])
     assert any(ref.startswith("sympy==") for ref in needs[f"torch=={components['torch']['version']}"])
     reached, queue = set(), [f"rescorer=={VERSION}"]
     while queue:
@@ -159,7 +168,7 @@ def test_the_wheel_works_in_an_empty_environment(distributions, tmp_path):
     run(sys.executable, "-m", "venv", tmp_path / "environment")
     programs = tmp_path / "environment" / "bin"
     python = programs / "python"
-    install_locked(python, ["build", "torch-cpu", "runtime"])
+    install_locked(python, ["build", torch_lock(), "runtime"])
     run(python, "-m", "pip", "install", "--quiet", "--no-deps", distributions[1])
     run(python, "-m", "pip", "check")
 

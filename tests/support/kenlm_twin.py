@@ -16,7 +16,7 @@ def has_kenlm() -> bool:
     return find_spec("kenlm") is not None
 
 
-needs_kenlm = pytest.mark.skipif(not has_kenlm(), reason="the package kenlm is not installed")
+needs_kenlm = pytest.mark.skipif(not has_kenlm(), reason="needs kenlm: pip install rescorer[kenlm]")
 
 
 def open_twin(path: Path, words: frozenset[str] = frozenset()) -> KenlmNgram:

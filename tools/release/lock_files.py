@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 REPOSITORY = Path(__file__).resolve().parents[2]
 FOLDER = REPOSITORY / "requirements"
 
-PYTHONS = ("3.11", "3.12")
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 """Versions of Python that the locks are for; the same as in ``requires-python``."""
 
 PLATFORMS = (("linux", "x86_64"), ("linux", "aarch64"), ("darwin", "arm64"))
@@ -28,6 +28,7 @@ CONTENTS: Mapping[str, tuple[str, ...]] = {
     "runtime": (PROJECT, "tracing"),
     "dev": (PROJECT, "dev"),
     "fuzz": (PROJECT, "fuzz"),
+    "kenlm": ("kenlm",),
 }
 """Extras that each lock file covers; torch is in a file of its own, one for CPUs and one for GPUs."""
 

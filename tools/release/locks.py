@@ -44,11 +44,12 @@ def write_locks(*, upgrade: bool) -> None:
     left_out = ["torch", *gpu_only]
     torch = FOLDER / "torch-cuda.txt"
     constraints = [torch]
-    for name in sorted(CONTENTS, key=lambda name: name != "dev"):
+    for name in sorted(CONTENTS.keys() - {"kenlm"}, key=lambda name: name != "dev"):
         extras = [f"--extra={extra}" for extra in CONTENTS[name] if extra != PROJECT]
         _compile([pyproject, *extras], FOLDER / f"{name}.txt", constraints, left_out, upgrade=upgrade)
         constraints = [torch, FOLDER / "dev.txt"]
-    _compile([FOLDER / "build.in"], FOLDER / "build.txt", constraints, left_out, upgrade=upgrade)
+    for name in ("build", "kenlm"):
+        _compile([FOLDER / f"{name}.in"], FOLDER / f"{name}.txt", constraints, left_out, upgrade=upgrade)
 
 
 def _lock_torch(*, upgrade: bool) -> list[str]:
@@ -58,11 +59,17 @@ def _lock_torch(*, upgrade: bool) -> list[str]:
     packages = {package.name: package for package in read_lock(for_gpus)}
     for_cpus = FOLDER / "torch-cpu.txt"
     version = packages["torch"].version
-    if not for_cpus.exists() or {package.version.split("+")[0] for package in read_lock(for_cpus)} != {
-        version
-    }:
+    if not covers_pythons(for_cpus, version):
         for_cpus.write_text(cpu_lock(version, _fetch(CPU_WHEELS), _fetch(PYPI_WHEELS)), encoding="utf-8")
     return [name for name in packages if GPU_ONLY.fullmatch(name)]
+
+
+def covers_pythons(path: Path, version: str) -> bool:
+    """Whether a lock of torch has this version, with two platforms' wheels for every supported Python."""
+    return path.exists() and all(
+        package.version.split("+")[0] == version and len(package.hashes) >= 2 * len(PYTHONS)
+        for package in read_lock(path)
+    )
 
 
 def cpu_lock(version: str, cpu_page: str, pypi_page: str) -> str:

@@ -92,7 +92,6 @@ def test_unknown_words_share_the_probability_of_unk(tmp_path):
     )
 
 
-@needs_kenlm
 def test_a_binary_needs_kenlm(tmp_path, monkeypatch):
     from tests.support.hostile_bundles import KENLM_BINARY
 
