@@ -112,7 +112,9 @@ def test_the_lock_of_torch_has_the_wheels_of_supported_platforms_only(tmp_path):
 
 
 def test_the_lock_of_torch_has_wheels_for_every_python():
-    (version,) = {package.version for package in read_lock(FOLDER / "torch-cuda.txt") if package.name == "torch"}
+    (version,) = {
+        package.version for package in read_lock(FOLDER / "torch-cuda.txt") if package.name == "torch"
+    }
     assert covers_pythons(FOLDER / "torch-cpu.txt", version)
     assert not covers_pythons(FOLDER / "torch-cpu.txt", "9.8.7")
 
