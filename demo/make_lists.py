@@ -2,7 +2,8 @@
 
     python demo/make_lists.py --arpa first-pass.arpa.gz -o demo/lists.jsonl.gz
 
-Needs the program flite and the packages pocketsphinx and kenlm. README.md in this folder describes the result.
+Needs the program flite, and the packages pocketsphinx and kenlm. README.md in this folder describes the
+result.
 """
 
 from __future__ import annotations
