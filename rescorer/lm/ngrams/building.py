@@ -1,4 +1,4 @@
-"""Build a ``NgramTable`` from the n-grams of an ARPA file."""
+"""Build a ``NgramTable`` from the n-grams of an ARPA file, and list those of a table."""
 
 from __future__ import annotations
 
@@ -59,6 +59,31 @@ def build_order(keys: np.ndarray, values: np.ndarray) -> OrderTable:
     records[slots, 0] = keys
     records.view(np.float32)[slots, 2:] = values
     return OrderTable(perfect, records)
+
+
+def list_ngrams(table: NgramTable, place: str) -> list[ArpaOrder]:
+    """Return the n-grams of a table: ``build_table`` makes an equal table from them.
+
+    Args:
+        place: the file's name, for messages.
+
+    Raises:
+        BundleError: an n-gram has a context that is not in the table.
+    """
+    ids_at = np.arange(table.n_words, dtype=np.int32)[:, None]  # the n-gram at each place of an order
+    orders = [ArpaOrder(ids_at, np.array(table.unigrams))]
+    used = np.ones(table.n_words, dtype=bool)
+    for n, order in enumerate(table.orders, 2):
+        slots = np.flatnonzero(order.records[:, 0] != NO_KEY)
+        contexts, words = np.divmod(order.records[slots, 0], table.n_words)
+        if not ((contexts >= 0) & (contexts < len(used))).all() or not used[contexts].all():
+            raise BundleError(f"{place}: is damaged: one of its {n}-grams has a context that it lacks")
+        ids = np.hstack([ids_at[contexts], words[:, None].astype(np.int32)])
+        orders.append(ArpaOrder(ids, order.records.view(np.float32)[slots, 2:]))
+        used = order.records[:, 0] != NO_KEY
+        ids_at = np.zeros((len(used), n), dtype=np.int32)
+        ids_at[slots] = ids
+    return orders
 
 
 def find_places(table: NgramTable, ngrams: np.ndarray) -> np.ndarray:

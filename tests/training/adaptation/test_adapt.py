@@ -130,7 +130,7 @@ def test_weights_sets_keep_what_does_not_depend_on_models(adapt, bundle, tmp_pat
 
 
 def test_ngram_that_cannot_be_read_back_stays_beside(adapt, bundle, monkeypatch):
-    monkeypatch.setattr("rescorer_training.adaptation.ngram.is_arpa", lambda path: False)
+    monkeypatch.setattr("rescorer_training.adaptation.ngram.contains_words", lambda path: False)
     _, facts, _ = adapt(bundle)
     adapted = read_bundle(facts["bundle"])
     assert list(adapted.model_kinds) == ["ngram", "neural", "domain"]
@@ -140,6 +140,17 @@ def test_ngram_that_cannot_be_read_back_stays_beside(adapt, bundle, monkeypatch)
     assert facts["texts"]["domain"]["perplexity"]["domain"][0] is None
     old, new = (folder / "ngram" / "model.arpa" for folder in (bundle, adapted.folder))
     assert old.read_bytes() == new.read_bytes()
+
+
+def test_a_table_is_interpolated_as_an_arpa_file_is(adapt, ngram_bundle, run, tmp_path):
+    tables = tmp_path / "tables" / "1"
+    assert run("tables", ngram_bundle, "-o", tables, command=main)[0] == 0
+    _, expected, _ = adapt(ngram_bundle)
+    _, facts, _ = adapt(tables, output=tmp_path / "new" / "2")
+    assert facts["ngram"] == expected["ngram"]
+    assert facts["texts"]["domain"]["perplexity"]["ngram"] == pytest.approx(
+        expected["texts"]["domain"]["perplexity"]["ngram"], rel=1e-5
+    )
 
 
 def test_bundle_without_network(adapt, ngram_bundle):

@@ -179,7 +179,7 @@ def test_prune_command_reports_sizes_and_perplexities(tmp_path):
         (["--keep", "30", "--history", "counts"], "needs the training text"),
         ([], "either --threshold or --keep"),
         (["--threshold", "-1"], "expected a positive number"),
-        (["--threshold", "1e-7"], "not an ARPA file"),
+        (["--threshold", "1e-7"], "expected an ARPA file"),
     ],
 )
 def test_rejects_contradictory_options(options, message, tmp_path):

@@ -9,8 +9,8 @@ from typing import Any
 
 from rescorer.bundle import Bundle
 from rescorer.errors import FormatError
-from rescorer.lm.files.arpa import is_arpa
 from rescorer.lm.ngrams import NgramModel
+from rescorer.lm.ngrams.reading import contains_words
 from rescorer.lm.vocabulary_alignment import align_vocabularies
 from rescorer.model_loading import load_ngram
 from rescorer_training.adaptation.text import DomainText
@@ -73,7 +73,7 @@ def adapt_ngram(bundle: Bundle, text: DomainText, folder: Path) -> AdaptedNgram:
     if name is None or source is None:
         return AdaptedNgram(beside, file, order, reason="the bundle has no n-gram")
     path = bundle.files.path / entry["path"]
-    if not is_arpa(path):
+    if not contains_words(path):
         return AdaptedNgram(beside, file, order, reason="the bundle's n-gram is a KenLM binary")
     models = {SOURCE: source, DOMAIN: open_ngram(file, DOMAIN)}
     try:

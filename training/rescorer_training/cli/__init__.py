@@ -19,6 +19,7 @@ from rescorer.cli.output import PLAIN_HELP, version_option
 from rescorer_training.cli.bench import bench
 from rescorer_training.cli.bundles.adapt import adapt
 from rescorer_training.cli.bundles.bundle import bundle
+from rescorer_training.cli.bundles.tables import tables
 from rescorer_training.cli.evaluation.complete import complete_command
 from rescorer_training.cli.evaluation.perplexity import perplexity_command
 from rescorer_training.cli.evaluation.sample import sample_command
@@ -53,6 +54,7 @@ app.command("run")(run)
 app.command("bench")(bench)
 app.command("bundle")(bundle)
 app.command("adapt")(adapt)
+app.command("tables")(tables)
 app.command("perplexity")(perplexity_command)
 app.command("interpolate")(interpolate_command)
 app.command("prune")(prune_command)

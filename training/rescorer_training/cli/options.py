@@ -22,7 +22,8 @@ BundleOption = Annotated[
     Path | None, typer.Option(help="Bundle folder: NAME/VERSION, or NAME for its newest version.")
 ]
 NGramsOption = Annotated[
-    list[Path] | None, typer.Option("--ngram", help="ARPA file or KenLM binary; repeat for more models.")
+    list[Path] | None,
+    typer.Option("--ngram", help="ARPA file, n-gram table or KenLM binary; repeat for more models."),
 ]
 NeuralsOption = Annotated[
     list[Path] | None,

@@ -16,6 +16,7 @@ import numpy as np
 from rescorer.errors import FormatError
 from rescorer.vocabulary import END, START, UNKNOWN
 from rescorer_training.ngram.arpa import read_arpa_arrays, write_arpa
+from rescorer_training.ngram.tables import is_table, read_table_arrays
 
 MIN_BACKOFF_MASS = 1e-7
 """Minimum probability mass to leave for backing off.
@@ -183,7 +184,7 @@ def pack_keys(prefix: np.ndarray, word: np.ndarray, n_words: int) -> np.ndarray:
 
 
 def load_backoff_model(path: Path, progress: str = "") -> BackoffModel:
-    """Read an ARPA file, gzip or plain.
+    """Read an ARPA file, gzip or plain, or an n-gram table.
 
     Args:
         progress: description under which progress is reported; empty for no report.
@@ -191,8 +192,9 @@ def load_backoff_model(path: Path, progress: str = "") -> BackoffModel:
     Raises:
         FormatError: the file is not an ARPA file, lacks ``<s>``, ``</s>`` or ``<unk>``, or has an n-gram
             without its prefix.
+        BundleError: the n-gram table is damaged.
     """
-    words, orders = read_arpa_arrays(path, progress)
+    words, orders = read_table_arrays(path) if is_table(path) else read_arpa_arrays(path, progress)
     words = [UNKNOWN if word == "<UNK>" else word for word in words]
     missing = [special for special in (START, END, UNKNOWN) if special not in words]
     if missing:

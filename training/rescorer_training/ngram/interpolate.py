@@ -27,7 +27,7 @@ from rescorer_training.ngram.backoff_model import (
 def interpolate_files(
     paths: Sequence[Path], models: Sequence[LanguageModel], shares: Sequence[float]
 ) -> BackoffModel:
-    """Interpolate ARPA files; the result knows all their words.
+    """Interpolate ARPA files or n-gram tables; the result knows all their words.
 
     Args:
         models: the same n-gram models, loaded, with aligned vocabularies.

@@ -19,8 +19,8 @@ from rescorer.lm.base import LanguageModel
 from rescorer.lm.checkpoint import load_model, save_model
 from rescorer.lm.files.arpa import is_arpa
 from rescorer.lm.files.network_files import NETWORK_FILES
-from rescorer.lm.ngrams.reading import contains_words, read_arpa_model
-from rescorer.lm.ngrams.table_file import SUFFIX, write_table
+from rescorer.lm.ngrams.reading import contains_words
+from rescorer.lm.ngrams.table_file import SUFFIX
 from rescorer.lm.vocabulary_alignment import align_vocabularies
 from rescorer.model_loading import load_network, load_ngram
 from rescorer.reranking.files import RERANKER_FILES
@@ -32,6 +32,7 @@ from rescorer_training.data.corpus import read_sentences
 from rescorer_training.evaluation.perplexity import measure
 from rescorer_training.evaluation.token_scores import TokenScores, score_tokens
 from rescorer_training.recipe.bundle_models import check_model_name, check_shares, choose_shares
+from rescorer_training.recipe.bundle_tables import write_arpa_table
 
 
 @dataclass(frozen=True)
@@ -149,9 +150,8 @@ def _copy_ngram(source: Path, folder: Path, as_table: bool) -> dict[str, Any]:
         raise ConfigError(f"{source}: no such file; expected an ARPA file, an n-gram table or a KenLM binary")
     if as_table and is_arpa(source):
         folder.mkdir()
-        with source.open("rb") as arpa, (folder / f"model{SUFFIX}").open("wb") as output:
-            model = read_arpa_model(arpa)
-            write_table(output, model.words(), model.table)
+        with source.open("rb") as arpa:
+            write_arpa_table(arpa, folder / f"model{SUFFIX}")
         return {"kind": "ngram", "path": f"{folder.name}/model{SUFFIX}"}
     suffix = "".join(source.suffixes[-2:]) if source.suffix == ".gz" else source.suffix
     path = folder / f"model{suffix}"

@@ -20,8 +20,8 @@ NamedNGramsOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="[NAME=]FILE",
-        help="ARPA file or KenLM binary; repeat for more, named ngram, ngram2, … unless a name is given. "
-        "Words that the first one does not know are the unknown ones.",
+        help="ARPA file, n-gram table or KenLM binary; repeat for more, named ngram, ngram2, … unless a "
+        "name is given. Words that the first one does not know are the unknown ones.",
     ),
 ]
 NamedNetworksOption = Annotated[

@@ -11,8 +11,8 @@ import typer
 
 from rescorer.cli.render.tables import FoldingTable, print_out
 from rescorer.errors import ConfigError
-from rescorer.lm.files.arpa import is_arpa
 from rescorer.lm.ngrams import NgramModel
+from rescorer.lm.ngrams.reading import contains_words
 from rescorer_training.cli.open_models import open_models, score_file
 from rescorer_training.cli.options import (
     BundleOption,
@@ -56,8 +56,8 @@ def interpolate_command(
     """Fit the interpolation weights λ of a word-level mixture by EM, and show what each model contributes.
 
     As in a bundle, a word that a model does not know gets a share of the model's <unk>. --write interpolates
-    the n-gram models (ARPA files) into a single model, like SRILM's ngram -mix-lm: this model equals the
-    mixture for stored n-grams and backs off for the others.
+    the n-gram models (ARPA files or tables) into a single model, like SRILM's ngram -mix-lm: this model
+    equals the mixture for stored n-grams and backs off for the others.
 
     Example: rescorer-train interpolate valid.txt --ngram news.arpa.gz --ngram talk.arpa.gz --write mix.arpa
     """
@@ -87,8 +87,10 @@ def check_write(write: Path | None, ngrams: list[Path]) -> None:
     if len(ngrams) < 2:
         raise ConfigError("--write interpolates n-gram models; give at least two of them with --ngram")
     for path in ngrams:
-        if path.exists() and not is_arpa(path):
-            raise ConfigError(f"{path}: --write cannot read KenLM binaries; give the model's ARPA file")
+        if path.exists() and not contains_words(path):
+            raise ConfigError(
+                f"{path}: --write cannot read KenLM binaries; give the model's ARPA file or table"
+            )
 
 
 def write_mixture(

@@ -11,7 +11,7 @@ import numpy as np
 import typer
 
 from rescorer.errors import ConfigError
-from rescorer.lm.files.arpa import is_arpa
+from rescorer.lm.ngrams.reading import contains_words
 from rescorer.text import Normaliser
 from rescorer.vocabulary import END, UNKNOWN
 from rescorer_training.cli.options import JsonOption, NormaliserOption
@@ -32,7 +32,7 @@ from rescorer_training.ngram.prune import (
 
 
 def prune_command(
-    model: Annotated[Path, typer.Argument(help="ARPA file to prune, gzip or plain.")],
+    model: Annotated[Path, typer.Argument(help="ARPA file to prune, gzip or plain, or n-gram table.")],
     output: Annotated[
         Path,
         typer.Option(
@@ -75,8 +75,8 @@ def prune_command(
     """
     history = history or ("counts" if text else "stationary")
     check_options(history, text, threshold, keep)
-    if not model.exists() or not is_arpa(model):
-        raise ConfigError(f"{model}: not an ARPA file; expected one, gzip or plain")
+    if not model.exists() or not contains_words(model):
+        raise ConfigError(f"{model}: expected an ARPA file, gzip or plain, or an n-gram table")
     chosen = choose_normaliser(normaliser, [model])
     whole = load_backoff_model(model, "reading")
     probs = compute_history(whole, history, text or [], chosen)

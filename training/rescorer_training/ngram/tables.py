@@ -1,0 +1,34 @@
+"""Read n-gram tables into the arrays in which ARPA files are read, so that commands take either."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from rescorer.errors import BundleError
+from rescorer.lm.ngrams.building import list_ngrams
+from rescorer.lm.ngrams.table_file import is_table_file, map_table
+from rescorer.safe_input.files import open_regular
+from rescorer_training.ngram.arpa import ArpaOrder
+
+
+def is_table(path: Path) -> bool:
+    """Whether a file starts like an n-gram table."""
+    try:
+        with open_regular(path) as stream:
+            return is_table_file(stream)
+    except BundleError:
+        return False
+
+
+def read_table_arrays(path: Path) -> tuple[list[str], list[ArpaOrder]]:
+    """Read the words and the n-grams of every order from an n-gram table.
+
+    Raises:
+        BundleError: the table is damaged.
+    """
+    with open_regular(path) as stream:
+        words, table = map_table(stream)
+        orders = list_ngrams(table, stream.name)
+    return list(words), [ArpaOrder(ids, *values.T.astype(np.float64)) for ids, values in orders]
