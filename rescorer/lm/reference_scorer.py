@@ -53,10 +53,13 @@ def reference_mixture(
 
 
 def _ngram_log_probs(model: TableNgram, words: Words, context: Words) -> np.ndarray:
-    ids = [START_ID, *model.encode((*context, *words)).tolist(), END_ID]
-    first = 1 + len(context)
-    log10_probs = [_log10_prob(model.table, ids[:i], ids[i]) for i in range(first, len(ids))]
-    return np.array(log10_probs) * LN_10 + _log_shares(model, words)
+    skip = model.content.skip
+    ids = [START_ID] * (1 + skip) + [*model.units.encode((*context, *words)).tolist(), END_ID]
+    first = 1 + skip + len(context)
+    log10_probs = [_log10_prob(model.table, ids[: i - skip], ids[i]) for i in range(first, len(ids))]
+    within = model.units.log10_within(words)  # of classes
+    log10_within = np.zeros(len(words)) if within is None else within
+    return (np.array(log10_probs) + np.append(log10_within, 0.0)) * LN_10 + _log_shares(model, words)
 
 
 def _log10_prob(table: NgramTable, history: list[int], word: int) -> float:

@@ -61,13 +61,18 @@ def write_random_arpa(path: Path, orders: Orders, without_zeros: bool = False) -
     return path
 
 
-def katz_log10_probs(orders: Orders, words: Words, context: Words = ()) -> list[float]:
-    """log10 P of each word and of ``</s>`` after a context, by Katz's recursion over dictionaries."""
+def katz_log10_probs(orders: Orders, words: Words, context: Words = (), skip: int = 0) -> list[float]:
+    """log10 P of each word and of ``</s>`` after a context, by Katz's recursion over dictionaries.
+
+    Args:
+        skip: number of words between what an n-gram sees and the word that it predicts.
+    """
     known = {ngram[0] for ngram in orders[0]} - {START, END}
-    text = (START, *(word if word in known else UNKNOWN for word in (*context, *words)), END)
+    starts = (START,) * (1 + skip)
+    text = (*starts, *(word if word in known else UNKNOWN for word in (*context, *words)), END)
     return [
-        _katz(orders, text[max(0, i - len(orders) + 1) : i], text[i])
-        for i in range(1 + len(context), len(text))
+        _katz(orders, text[max(0, i - skip - len(orders) + 1) : i - skip], text[i])
+        for i in range(1 + skip + len(context), len(text))
     ]
 
 

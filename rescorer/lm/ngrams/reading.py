@@ -14,7 +14,7 @@ from rescorer.lm.ngrams.building import build_table
 from rescorer.lm.ngrams.kenlm_model import load_kenlm
 from rescorer.lm.ngrams.model import NgramModel
 from rescorer.lm.ngrams.table_file import is_table_file, map_table
-from rescorer.lm.ngrams.table_model import TableNgram
+from rescorer.lm.ngrams.table_model import TableContent, TableNgram
 from rescorer.safe_input.files import open_regular
 
 
@@ -33,7 +33,7 @@ def read_ngram(
     """
     with open_regular(source) if isinstance(source, Path) else nullcontext(source) as stream:
         if is_table_file(stream):
-            return TableNgram(*map_table(stream), name)
+            return TableNgram(map_table(stream), name)
         if words is not None and not starts_like_arpa(stream):
             read_kenlm_header(stream)
             return load_kenlm(stream, words, name)
@@ -52,4 +52,4 @@ def contains_words(path: Path) -> bool:
 def read_arpa_model(stream: BinaryIO, name: str = "ngram") -> TableNgram:
     """Read an ARPA file, and build its table in memory; raises BundleError if it cannot be read."""
     model = read_arpa(stream)
-    return TableNgram(model.words, build_table(model.orders, stream.name), name)
+    return TableNgram(TableContent(model.words, build_table(model.orders, stream.name)), name)

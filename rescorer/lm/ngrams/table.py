@@ -63,16 +63,17 @@ class OrderTable(NamedTuple):
 
 
 class WordForest(NamedTuple):
-    """The words of a trie and of its contexts, each with the entry of the word before it.
+    """The words of a trie and of its contexts, each with the entry where the context that predicts it ends.
 
     Entry 0 comes before every sentence. Then come the words of the contexts, from ``<s>``, as far as the
-    model looks back; the nodes of the trie; and its edges for ``</s>``.
+    model looks back; the nodes of the trie; and its edges for ``</s>``. If words are predicted over a gap,
+    the nodes are only contexts, and all edges follow them.
     """
 
     words: np.ndarray
     """(W,) int64 word ids."""
     parents: np.ndarray
-    """(W,) int64 entries before them."""
+    """(W,) int64 entry of the word before each, or of the last word before the gap."""
     n_before: int
     """Number of entries before the first edge of the trie."""
 
@@ -121,30 +122,33 @@ class NgramTable:
             place, values = int(matches.places[0]), matches.values[0]
         return float(values[0]), float(values[1])
 
-    def score_trie(self, trie: HypothesisTrie, ids: np.ndarray) -> np.ndarray:
+    def score_trie(self, trie: HypothesisTrie, ids: np.ndarray, skip: int = 0) -> np.ndarray:
         """log10 P of every edge of a trie, (E,) float32.
 
         Args:
             ids: (n,) int64 id of each of the trie's words.
+            skip: number of words between a context and the word that it predicts.
         """
-        forest = plant_forest(trie, ids, self.order)
+        forest = plant_forest(trie, ids, self.order, skip)
         asarray = self.library.asarray
         log10_probs = self.score_forest(asarray(forest.words), asarray(forest.parents))
         return self.library.numpy(log10_probs)[forest.n_before :]
 
-    def score_next(self, context: np.ndarray, words: np.ndarray) -> np.ndarray:
+    def score_next(self, context: np.ndarray, words: np.ndarray, skip: int = 0) -> np.ndarray:
         """log10 P of each of several words after ``<s>`` and a context, (n,) float32.
 
         Args:
             context: (m,) int64 word ids.
             words: (n,) int64 word ids.
+            skip: as in ``score_trie``.
         """
-        before = np.concatenate([[UNKNOWN_ID, START_ID], context[-self.order :]])  # no n-gram sees all of it
+        seen = context[-self.order - skip :]  # no n-gram sees all of it
+        before = np.concatenate([[UNKNOWN_ID], np.full(1 + skip, START_ID), seen])
         parents = np.maximum(np.arange(-1, len(before) - 1), 0)
         asarray = self.library.asarray
         log10_probs = self.score_forest(
             asarray(np.concatenate([before, words])),
-            asarray(np.concatenate([parents, np.full(len(words), len(before) - 1)])),
+            asarray(np.concatenate([parents, np.full(len(words), len(before) - 1 - skip)])),
         )
         return self.library.numpy(log10_probs)[len(before) :]
 
@@ -169,27 +173,38 @@ class NgramTable:
         return log10_probs
 
 
-def plant_forest(trie: HypothesisTrie, ids: np.ndarray, order: int) -> WordForest:
+def plant_forest(trie: HypothesisTrie, ids: np.ndarray, order: int, skip: int = 0) -> WordForest:
     """Lay out the words of a trie, with as much of its contexts as an n-gram of this order sees.
 
     Args:
         ids: (n,) int64 id of each of the trie's words.
+        skip: number of words between a context and the word that it predicts. So many more ``<s>`` precede
+            each sentence, that its first words have contexts too.
     """
     words, parents = [UNKNOWN_ID], [0]
     last_words, last_parents = [], []  # of each context: these are the roots
     for context in trie.contexts:
         above = 0
-        seen = [START_ID, *ids[context[-order:]].tolist()]  # no n-gram sees more
+        seen = [START_ID] * (1 + skip) + ids[context[-order - skip :]].tolist()  # no n-gram sees more
         for word in seen[:-1]:
             words.append(word)
             parents.append(above)
             above = len(words) - 1
         last_words.append(seen[-1])
         last_parents.append(above)
-    shift = len(words)
+    shift, n_inner = len(words), trie.n_nodes - trie.n_roots
     ends = np.full(len(trie.end_nodes), END_ID)
+    edge_words = np.concatenate([ids[trie.node_word[trie.n_roots :]], ends])
+    edge_parents = trie.edge_parent + shift
+    node_words = np.concatenate([words, last_words, edge_words[:n_inner]])
+    node_parents = np.concatenate([parents, last_parents, edge_parents[:n_inner]])
+    first = shift + trie.n_roots
+    if skip:
+        for _ in range(skip):
+            edge_parents = node_parents[edge_parents]
+        n_inner, first = 0, len(node_words)
     return WordForest(
-        np.concatenate([words, last_words, ids[trie.node_word[trie.n_roots :]], ends]),
-        np.concatenate([parents, last_parents, trie.parent[trie.n_roots :] + shift, trie.end_nodes + shift]),
-        shift + trie.n_roots,
+        np.concatenate([node_words, edge_words[n_inner:]]),
+        np.concatenate([node_parents, edge_parents[n_inner:]]),
+        first,
     )

@@ -2,55 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from itertools import repeat
+from typing import NamedTuple
 
 import numpy as np
 
-from rescorer.lm.files.arpa_ngrams import FIRST_WORDS
 from rescorer.lm.ngrams.model import LN_10, NgramModel
-from rescorer.lm.ngrams.table import END_ID, UNKNOWN_ID, NgramTable
+from rescorer.lm.ngrams.table import END_ID, NgramTable
+from rescorer.lm.ngrams.units import ClassMembers, ClassUnits, Units, WordUnits
 from rescorer.trie import HypothesisTrie, Words
 from rescorer.vocabulary import END
 
 
+class TableContent(NamedTuple):
+    """Everything in a file of a table."""
+
+    unit_names: tuple[str, ...]
+    """The words, or names of the classes, of which the n-grams are; ``<unk>``, ``<s>`` and ``</s>`` first."""
+    table: NgramTable
+    skip: int = 0
+    """Number of words between a context and the word that it predicts."""
+    members: ClassMembers | None = None
+    """The words of the classes; None if units are words."""
+
+
 class TableNgram(NgramModel):
-    """A model that looks up all edges of a trie at once.
+    """A model that looks up all edges of a trie at once."""
 
-    Args:
-        words: the word of each id, ``<unk>``, ``<s>`` and ``</s>`` first.
-    """
-
-    def __init__(self, words: Sequence[str], table: NgramTable, name: str = "ngram") -> None:
+    def __init__(self, content: TableContent, name: str = "ngram") -> None:
         super().__init__(name)
-        self.table = table
-        first = len(FIRST_WORDS)
-        self._ids = dict(zip(words[first:], range(first, len(words)), strict=True))
+        self.content, self.table = content, content.table
+        members = content.members
+        self.units: Units = WordUnits(content.unit_names) if members is None else ClassUnits(members)
 
     @property
     def order(self) -> int:
         return self.table.order
 
-    def words(self) -> tuple[str, ...]:
-        """The word of each id."""
-        return (*FIRST_WORDS, *self._ids)
-
     def vocabulary(self) -> AbstractSet[str]:
-        return self._ids.keys()
+        return self.units.vocabulary()
 
     def unigram_log_probs(self, words: Sequence[str]) -> np.ndarray:
-        log10_probs = self.table.library.numpy(self.table.unigrams)[self.encode(words), 0]
-        return log10_probs.astype(np.float64) * LN_10
+        unigrams = self.table.library.numpy(self.table.unigrams)
+        return self._add_within(unigrams[self.units.encode(words), 0], words)
 
     def next_log_probs(self, context: Words, words: Sequence[str]) -> np.ndarray:
-        ids = self.encode(words)
+        ids = self.units.encode(words)
         ids[[i for i, word in enumerate(words) if word == END]] = END_ID
-        return self.table.score_next(self.encode(context), ids).astype(np.float64) * LN_10
+        log10_probs = self.table.score_next(self.units.encode(context), ids, self.content.skip)
+        return self._add_within(log10_probs, words)
 
     def edge_log10_probs(self, trie: HypothesisTrie) -> np.ndarray:
-        return self.table.score_trie(trie, self.encode(trie.words))
+        log10_probs = self.table.score_trie(trie, self.units.encode(trie.words), self.content.skip)
+        within = self.units.log10_within(trie.words)
+        return log10_probs if within is None else log10_probs + np.append(within, 0.0)[trie.edge_word]
 
-    def encode(self, words: Iterable[str]) -> np.ndarray:
-        """Return the ids of words, (n,) int64; ``<s>`` and ``</s>`` inside a text are unknown words."""
-        return np.fromiter(map(self._ids.get, words, repeat(UNKNOWN_ID)), dtype=np.int64)
+    def _add_within(self, log10_probs: np.ndarray, words: Sequence[str]) -> np.ndarray:
+        """ln P of words from log10 P of their units, (n,) float64."""
+        within = self.units.log10_within(words)
+        return (log10_probs.astype(np.float64) + (0.0 if within is None else within)) * LN_10

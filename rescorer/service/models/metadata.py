@@ -63,9 +63,8 @@ def _read_ngram_facts(name: str, files: Folder, entry: Mapping[str, Any]) -> Mod
     with files.open(entry["path"]) as stream:
         if is_table_file(stream):
             header = read_table_header(stream)
-            words = header.n_words - len(SPECIAL_TOKENS)
-            memory_bytes = header.file_bytes + words * WORD_BYTES
-            return ModelFacts(name, "ngram", words, sum(header.counts), memory_bytes)
+            memory_bytes = header.file_bytes + header.n_words * WORD_BYTES
+            return ModelFacts(name, "ngram", header.n_words, sum(header.counts), memory_bytes)
         if "words" not in entry or starts_like_arpa(stream):
             counts = read_arpa_counts(stream)
             words, n_grams = max(0, counts[0] - len(SPECIAL_TOKENS)), sum(counts)

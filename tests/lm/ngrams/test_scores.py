@@ -73,8 +73,8 @@ def test_scores_equal_katz(seed, order, batch, unknown, gaps, without_zeros):
 def test_torch_gives_the_same_scores(seed, order, batch):
     torch_arrays = pytest.importorskip("rescorer.lm.ngrams.torch_arrays")
     model = load(random_orders(seed, order))
-    words = ("<unk>", "<s>", "</s>", *model.vocabulary())
-    moved = TableNgram(words, model.table.to(torch_arrays.TorchArrays("cpu")))
+    table = model.table.to(torch_arrays.TorchArrays("cpu"))
+    moved = TableNgram(model.content._replace(table=table))
     trie = build_trie(*zip(*batch, strict=True))
     np.testing.assert_array_equal(moved.score(trie).log_probs, model.score(trie).log_probs)
 

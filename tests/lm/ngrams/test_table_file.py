@@ -13,7 +13,17 @@ import pytest
 
 from rescorer.errors import BundleError
 from rescorer.lm.ngrams import read_ngram
-from rescorer.lm.ngrams.table_file import ALIGNMENT, MAGIC, ORDER, START, read_table_header, write_table
+from rescorer.lm.ngrams.table_file import (
+    ALIGNMENT,
+    MAGIC,
+    ORDER,
+    START,
+    UNITS,
+    map_table,
+    read_table_header,
+    write_table,
+)
+from rescorer.lm.ngrams.units import ClassMembers
 from rescorer.trie import build_trie
 from tests.support.bounds import bounded
 from tests.support.random_ngrams import WORDS, random_orders, write_random_arpa
@@ -37,7 +47,7 @@ def path(arpa, tmp_path) -> Path:
 def table_bytes(arpa: Path) -> bytes:
     model = read_ngram(arpa)
     stream = io.BytesIO()
-    write_table(stream, model.words(), model.table)
+    write_table(stream, model.content)
     return stream.getvalue()
 
 
@@ -68,8 +78,8 @@ def test_the_header_says_how_many_ngrams_there_are(arpa, path):
         assert read_table_header(stream).counts == counts
 
 
-def set_header(offset: int, form: str, value: int) -> Callable[[bytearray], None]:
-    return lambda data: struct.pack_into(form, data, offset, value)
+def set_header(offset: int, form: str, *values: int) -> Callable[[bytearray], None]:
+    return lambda data: struct.pack_into(form, data, offset, *values)
 
 
 def sections_of(data: bytes) -> list[int]:
@@ -96,6 +106,16 @@ def set_word_byte(value: bytes) -> Callable[[bytearray], None]:
     return apply
 
 
+def replace(old: bytes, new: bytes) -> Callable[[bytearray], None]:
+    """Replace a part of a file near its end by another of the same length."""
+
+    def apply(data: bytearray) -> None:
+        at = data.rindex(old)
+        data[at : at + len(old)] = new
+
+    return apply
+
+
 def cut(size: int) -> Callable[[bytearray], None]:
     return lambda data: data.__delitem__(slice(size if size > 0 else len(data) + size, None))
 
@@ -105,7 +125,7 @@ DAMAGE: dict[str, tuple[Callable[[bytearray], object], str]] = {
     "cut after the header": (cut(START.size + 3 * ORDER.size), "bytes; expected"),
     "cut by one byte": (cut(-1), "bytes; expected"),
     "longer by one byte": (lambda data: data.append(0), "bytes; expected"),
-    "another version": (set_header(16, "<I", 2), "version 2"),
+    "another version": (set_header(16, "<I", 3), "version 3"),
     "order 0": (set_header(20, "<I", 0), "order 0"),
     "order 11": (set_header(20, "<I", 11), "order 11"),
     "order that needs more header": (set_header(20, "<I", 5), "expected"),
@@ -133,6 +153,78 @@ DAMAGE: dict[str, tuple[Callable[[bytearray], object], str]] = {
 }
 
 
+CLASSES = ClassMembers(
+    ("run", "walk", "sit"), np.array([3, 3, 7], np.int32), np.log10(np.array([0.25, 0.75, 1.0], np.float32))
+)
+
+
+@pytest.fixture
+def class_path(arpa, tmp_path) -> Path:
+    """A file of version 2 whose words are names of classes."""
+    path = tmp_path / "classes.ngram"
+    with path.open("wb") as stream:
+        write_table(stream, read_ngram(arpa).content._replace(skip=1, members=CLASSES))
+    return path
+
+
+def test_a_file_has_gap_and_classes(class_path, arpa):
+    model = read_ngram(class_path)
+    assert model.content.skip == 1
+    assert model.vocabulary() == set(CLASSES.words)
+    np.testing.assert_array_equal(model.units.encode(["sit", "a", "run", "</s>"]), [7, 0, 3, 0])
+    np.testing.assert_allclose(
+        model.units.log10_within(["sit", "a", "run"]), [0, 0, np.log10(0.25)], rtol=1e-6
+    )
+    stream = io.BytesIO()
+    write_table(stream, model.content)
+    assert stream.getvalue() == class_path.read_bytes()
+    with class_path.open("rb") as file:
+        assert read_table_header(file).n_words == 3
+    with arpa.open("rb"):
+        assert table_bytes(arpa)[16] == 1  # models of words keep the first version
+
+
+UNITS_AT = START.size + 3 * ORDER.size
+CLASS_BYTES, PROB_BYTES = struct.pack("<3i", 3, 3, 7), CLASSES.log10_probs.tobytes()
+CLASS_DAMAGE: dict[str, tuple[Callable[[bytearray], object], str]] = {
+    "cut in the header": (cut(UNITS_AT + UNITS.size - 1), "order 4"),
+    "cut by one byte": (cut(-1), "bytes; expected"),
+    "large gap": (set_header(UNITS_AT, "<I", 11), "the gap is 11"),
+    "strange mark": (set_header(UNITS_AT + 4, "<I", 2), "the mark of classes is 2"),
+    "words without classes": (set_header(UNITS_AT + 4, "<I", 0), "the number of words in classes is 3"),
+    "many words": (set_header(UNITS_AT + 8, "<Q", 1 << 60), "the number of words in classes"),
+    "more words": (set_header(UNITS_AT + 8, "<Q", 1 << 30), "bytes; expected"),
+    "words of many bytes": (set_header(UNITS_AT + 16, "<Q", 1 << 62), "bytes; expected"),
+    "neither gap nor classes": (set_header(UNITS_AT, "<IIQQ", 0, 0, 0, 0), "neither a gap nor classes"),
+    "class that is special": (replace(CLASS_BYTES, struct.pack("<3i", 3, 2, 7)), "not one of the 8"),
+    "class that is negative": (replace(CLASS_BYTES, struct.pack("<3i", 3, -3, 7)), "not one of the 8"),
+    "class beyond the last": (replace(CLASS_BYTES, struct.pack("<3i", 3, 3, 8)), "not one of the 8"),
+    "probability above 1": (replace(PROB_BYTES, struct.pack("<3f", 0.1, -1, 0)), "in its class"),
+    "probability that is NaN": (replace(PROB_BYTES, struct.pack("<3f", float("nan"), -1, 0)), "in its class"),
+    "word that occurs twice": (replace(b"run\nwalk\nsit", b"sit\nwalk\nsit"), "occurs twice"),
+    "word that is special": (replace(b"run\nwalk\nsit", b"run\n<s>\nsiit"), "is in a class; expected none"),
+    "fewer words": (replace(b"run\nwalk\nsit", b"run walk\nsit"), "has 2 words; expected 3"),
+}
+
+
+@pytest.mark.parametrize("name", CLASS_DAMAGE)
+def test_refuses_damaged_classes_within_bounds(class_path, name):
+    damage, reason = CLASS_DAMAGE[name]
+    data = bytearray(class_path.read_bytes())
+    damage(data)
+    class_path.write_bytes(data)
+    with bounded(MEMORY_BYTES, SECONDS), pytest.raises(BundleError, match=reason):
+        read_ngram(class_path)
+
+
+def test_classes_of_no_words_are_mapped(arpa, tmp_path):
+    empty = ClassMembers((), np.empty(0, np.int32), np.empty(0, np.float32))
+    with (tmp_path / "empty.ngram").open("w+b") as stream:
+        write_table(stream, read_ngram(arpa).content._replace(members=empty))
+        stream.flush()
+        assert map_table(stream).members.words == ()
+
+
 @pytest.mark.parametrize("name", DAMAGE)
 def test_refuses_damaged_files_within_bounds(path, name):
     damage, reason = DAMAGE[name]
@@ -156,7 +248,9 @@ def test_misplaced_keys_give_finite_scores(path):
         assert ((slots >= 0) & (slots < order.hash.n_slots)).all()
 
 
-def test_arbitrary_bytes_are_refused_or_score_finitely(path):
+@pytest.mark.parametrize("kind", ["path", "class_path"])
+def test_arbitrary_bytes_are_refused_or_score_finitely(kind, request):
+    path = request.getfixturevalue(kind)
     original, generator = path.read_bytes(), random.Random(0)
     for _ in range(300):
         data = bytearray(original)

@@ -20,12 +20,8 @@ from rescorer.text import Normaliser, NormaliserSettings
 from rescorer_training.ngram.arpa import read_arpa, write_arpa
 from rescorer_training.ngram.counts import count_ngrams
 from rescorer_training.ngram.estimate import NGramOptions, train_ngram
-from rescorer_training.ngram.kneser_ney import (
-    FALLBACK_DISCOUNTS,
-    check_cutoffs,
-    estimate_discounts,
-    estimate_kneser_ney,
-)
+from rescorer_training.ngram.kneser_ney import FALLBACK_DISCOUNTS, estimate_discounts, smooth_kneser_ney
+from rescorer_training.ngram.smoothing import build_model, check_cutoffs
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "kneser-ney"  # its .arpa files were made by KenLM's lmplz
 
@@ -116,7 +112,8 @@ def estimate_model(corpus: Corpus, cutoffs: Sequence[int], listed: set[str]) -> 
     ids = {word: i for i, word in enumerate(vocabulary)}
     encoded = np.array([ids[word] for words in corpus for word in [*words, "</s>"]], dtype=np.int32)
     counts = count_ngrams(encoded, len(cutoffs), n_words=len(vocabulary), start_id=1, end_id=2)
-    model = estimate_kneser_ney(counts, cutoffs, start_id=1, vocabulary_size=len(listed) + 3)
+    smoothing = smooth_kneser_ney(counts, start_id=1)
+    model = build_model(counts, cutoffs, smoothing, start_id=1, vocabulary_size=len(listed) + 3)
     with tempfile.TemporaryDirectory() as folder:
         write_arpa(Path(folder) / "model.arpa", model, vocabulary)
         return merge_orders(read_arpa(Path(folder) / "model.arpa"))

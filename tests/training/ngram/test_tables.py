@@ -59,7 +59,7 @@ def test_a_damaged_table_is_refused(tmp_path):
     for context in (model.table.orders[0].hash.n_slots, 1 << 40):
         records[slot, 0] = context * model.table.n_words
         with (tmp_path / "m.ngram").open("wb") as stream:
-            write_table(stream, model.words(), model.table)
+            write_table(stream, model.content)
         with pytest.raises(BundleError, match="3-grams has a context that it lacks"):
             load_backoff_model(tmp_path / "m.ngram")
 

@@ -1,31 +1,36 @@
-"""Train n-gram models: choose the vocabulary, run an estimator, and write the model file with a summary."""
+"""Train n-gram models: choose vocabulary and units, run an estimator, write the model file with a summary."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from rescorer.errors import ConfigError, FormatError
+from rescorer.errors import ConfigError
+from rescorer.lm.ngrams.table_file import MAX_SKIP, SUFFIX
 from rescorer.text import Normaliser
 from rescorer.vocabulary import END, START, UNKNOWN
 from rescorer_training.data.corpus import count_words, encode_text, read_lines, read_sentences
 from rescorer_training.data.normalisation import record_normaliser
 from rescorer_training.ngram import lmplz
-from rescorer_training.ngram.arpa import write_arpa
 from rescorer_training.ngram.counts import count_ngrams
-from rescorer_training.ngram.kneser_ney import check_cutoffs, estimate_kneser_ney
+from rescorer_training.ngram.katz import smooth_katz
+from rescorer_training.ngram.kneser_ney import smooth_kneser_ney
+from rescorer_training.ngram.output import SPECIAL_WORDS, atomic_output, write_model, write_word_list
+from rescorer_training.ngram.smoothing import build_model, check_cutoffs
+from rescorer_training.ngram.witten_bell import smooth_witten_bell
+from rescorer_training.ngram.word_classes import UnitText, divide_into_classes, learn_classes, read_class_file
 
-SPECIAL_WORDS = (UNKNOWN, START, END)
-BINARY_SUFFIXES = (".bin", ".binary", ".klm")
-"""File name suffixes for which a KenLM binary is written instead of an ARPA file."""
+SMOOTHINGS = {"kneser-ney": smooth_kneser_ney, "katz": smooth_katz, "witten-bell": smooth_witten_bell}
+"""Smoothing methods by name."""
+UNKNOWN_ID, START_ID, END_ID = range(len(SPECIAL_WORDS))
 
 
 @dataclass(frozen=True, slots=True)
 class NGramOptions:
-    """Order, cut-offs and vocabulary of the model to estimate."""
+    """Order, cut-offs, vocabulary, smoothing and units of the model to estimate."""
 
     order: int = 4
     cutoffs: tuple[int, ...] = (0,)
@@ -41,8 +46,29 @@ class NGramOptions:
     then pruned, as by lmplz with ``--limit_vocab_file``, and ``<unk>`` gets the probability of a word that
     never occurs.
     """
+    smoothing: Literal["kneser-ney", "katz", "witten-bell"] = "kneser-ney"
+    classes: int = 0
+    """Number of classes to learn, whose n-grams the model has; 0 for n-grams of words."""
+    class_file: Path | None = None
+    """File of lines ``WORD CLASS``, instead of classes that are learnt."""
+    skip: int = 0
+    """Number of words between a context and the word that it predicts."""
+
+    @property
+    def needs_table(self) -> bool:
+        """Whether only an n-gram table can hold the model."""
+        return bool(self.classes or self.class_file or self.skip)
 
     def __post_init__(self) -> None:
+        if self.smoothing not in SMOOTHINGS:
+            raise ConfigError(f"smoothing is {self.smoothing!r}; expected one of {', '.join(SMOOTHINGS)}")
+        if self.classes < 0 or not 0 <= self.skip <= MAX_SKIP:
+            raise ConfigError(
+                f"got {self.classes} classes and a gap of {self.skip} words; expected at least 0, and a gap "
+                f"of at most {MAX_SKIP}"
+            )
+        if self.classes and self.class_file:
+            raise ConfigError("got both a number of classes and a file of classes; expected one of them")
         if not 2 <= self.order <= 6:
             raise ConfigError(f"order is {self.order}; expected 2 to 6")
         if self.vocabulary is not None and self.vocabulary_size is not None:
@@ -65,7 +91,8 @@ class OrderSummary:
     n_kept: int
     """Number of n-grams in the model."""
     discounts: tuple[float, ...]
-    """Discounts of adjusted counts 1, 2 and 3 or more."""
+    """Kneser-Ney subtracts them from adjusted counts 1, 2 and 3 or more; Katz's method multiplies counts 1,
+    2, … by them; Witten-Bell has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +122,15 @@ def train_ngram(
     engine: str = "ours",
     memory: str = "80%",
 ) -> NGramSummary:
-    """Estimate an interpolated modified Kneser-Ney model and write it atomically.
+    """Estimate a model and write it atomically.
 
     Args:
         texts: files with one sentence per line, gzip or plain; each is read twice.
-        output: ARPA file, gzip if the name ends in ``.gz``; or a KenLM binary if it ends in one of
-            ``BINARY_SUFFIXES``, for which KenLM's ``build_binary`` must be on the PATH. A binary
-            cannot list its words, so they are written to a file next to it: ``model.words.txt`` for
-            ``model.bin``. The normaliser is always recorded next to the model: ``model.bin.text.json``.
+        output: ARPA file, gzip if the name ends in ``.gz``; an n-gram table if it ends in ``.ngram``, which
+            models of classes or with a gap need; or a KenLM binary if it ends in one of ``BINARY_SUFFIXES``,
+            for which KenLM's ``build_binary`` must be on the PATH. A binary cannot list its words, so they
+            are written to a file next to it: ``model.words.txt`` for ``model.bin``. The normaliser is always
+            recorded next to the model: ``model.bin.text.json``.
         engine: ``ours`` estimates in memory; ``lmplz`` runs KenLM's own tool, which works on disk.
         memory: memory for lmplz to sort in, in the format of its option ``-S``.
 
@@ -113,10 +141,16 @@ def train_ngram(
     started = time.perf_counter()
     if engine not in ("ours", "lmplz"):
         raise ConfigError(f"engine is {engine!r}; expected ours or lmplz")
+    if options.needs_table and output.suffix != SUFFIX:
+        raise ConfigError(
+            f"{output} cannot hold a model of classes or with a gap; give a name that ends in {SUFFIX}"
+        )
     if engine == "lmplz":
         lmplz.find_tool("lmplz")  # fail now rather than after hours of work
         if options.count_unknown:
             raise ConfigError("lmplz cannot count <unk> as a word; use --engine ours")
+        if options.smoothing != "kneser-ney" or output.suffix == SUFFIX:
+            raise ConfigError("lmplz writes only ARPA files, with Kneser-Ney smoothing; use --engine ours")
     with atomic_output(output) as arpa:
         counts = count_words(texts, normaliser)
         words, oov_words = choose_words(counts, options)
@@ -180,57 +214,40 @@ def _estimate_in_memory(
     options: NGramOptions,
 ) -> tuple[tuple[OrderSummary, ...], int]:
     """Estimate and write a model with numpy; return its orders and the number of sentences."""
-    unknown_id, start_id, end_id = range(len(SPECIAL_WORDS))
+    text = choose_units(texts, normaliser, known_words, oov_words, options)
+    counts = count_ngrams(
+        text.ids, options.order, n_words=len(text.names), start_id=START_ID, end_id=END_ID, skip=options.skip
+    )
+    smoothing = SMOOTHINGS[options.smoothing](counts, START_ID)
+    model = build_model(counts, options.cutoffs, smoothing, start_id=START_ID, vocabulary_size=text.n_kept)
+    write_model(arpa, model, text.names, skip=options.skip, members=text.members)
+    orders = (
+        OrderSummary(int((counted.count > 0).sum()), len(kept), kept.discounts)
+        for counted, kept in zip(counts, model, strict=True)
+    )
+    return tuple(orders), int(counts[0].count[END_ID])
+
+
+def choose_units(
+    texts: Sequence[Path],
+    normaliser: Normaliser,
+    known_words: list[str],
+    oov_words: list[str],
+    options: NGramOptions,
+) -> UnitText:
+    """Encode texts as the words or the classes whose n-grams the model will have."""
     words = [*SPECIAL_WORDS, *known_words]
-    vocabulary_size = len(words)
+    n_kept, n_special = len(words), len(SPECIAL_WORDS)
     if not options.count_unknown:
         words += oov_words  # counted one by one, for the discounts
     ids = {word: i for i, word in enumerate(words)}
-    encoded = encode_text(texts, normaliser, ids, unknown_id=unknown_id, end_id=end_id)
-    counts = count_ngrams(encoded, options.order, n_words=len(words), start_id=start_id, end_id=end_id)
-    model = estimate_kneser_ney(counts, options.cutoffs, start_id=start_id, vocabulary_size=vocabulary_size)
-    write_arpa(arpa, model, words)
-    orders = (
-        OrderSummary(len(counted), len(kept), kept.discounts)
-        for counted, kept in zip(counts, model, strict=True)
-    )
-    return tuple(orders), int(counts[0].count[end_id])
-
-
-def write_word_list(output: Path, words: Iterable[str]) -> None:
-    """Write the words of a KenLM binary, without special words, to a file next to it.
-
-    Does nothing for an ARPA file."""
-    if output.suffix in BINARY_SUFFIXES:
-        text = "".join(f"{word}\n" for word in words if word not in SPECIAL_WORDS)
-        output.with_suffix(".words.txt").write_text(text, encoding="utf-8")
-
-
-@contextmanager
-def atomic_output(output: Path) -> Iterator[Path]:
-    """Yield the path of a temporary ARPA file to write; on success, the file is moved to ``output``.
-
-    If ``output`` has one of ``BINARY_SUFFIXES``, the ARPA file is converted to a KenLM binary first.
-
-    Raises:
-        ConfigError: KenLM's ``build_binary`` is needed but is not installed, or it fails.
-        FormatError: the file cannot be written.
-    """
-    is_binary = output.suffix in BINARY_SUFFIXES
-    if is_binary:
-        lmplz.find_tool("build_binary")
-    arpa = output.with_name(f".partial-{output.name}{'.arpa' if is_binary else ''}")
-    complete = arpa.with_suffix("") if is_binary else arpa
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        arpa.touch()  # fail now, rather than after the work, if the folder is not writable
-        try:
-            yield arpa
-            if is_binary:
-                lmplz.build_binary(arpa, complete)
-            complete.replace(output)
-        finally:
-            arpa.unlink(missing_ok=True)
-            complete.unlink(missing_ok=True)
-    except OSError as error:
-        raise FormatError(f"cannot be written: {error.strerror or error}", file=str(output)) from None
+    encoded = encode_text(texts, normaliser, ids, unknown_id=UNKNOWN_ID, end_id=END_ID)
+    if options.classes:
+        class_of = learn_classes(
+            encoded, n_kept, n_special, unknown_id=UNKNOWN_ID, end_id=END_ID, n_classes=options.classes
+        )
+    elif options.class_file:
+        class_of = read_class_file(options.class_file, known_words)
+    else:
+        return UnitText(encoded, tuple(words), n_kept)
+    return divide_into_classes(encoded, words, n_kept, n_special, class_of)

@@ -26,9 +26,11 @@ def read_table_arrays(path: Path) -> tuple[list[str], list[ArpaOrder]]:
     """Read the words and the n-grams of every order from an n-gram table.
 
     Raises:
-        BundleError: the table is damaged.
+        BundleError: the table is damaged, or is one of classes or with a gap.
     """
     with open_regular(path) as stream:
-        words, table = map_table(stream)
-        orders = list_ngrams(table, stream.name)
-    return list(words), [ArpaOrder(ids, *values.T.astype(np.float64)) for ids, values in orders]
+        content = map_table(stream)
+        if content.members or content.skip:
+            raise BundleError(f"{path}: has n-grams of classes or with a gap; expected n-grams of words")
+        orders = list_ngrams(content.table, stream.name)
+    return list(content.unit_names), [ArpaOrder(ids, *values.T.astype(np.float64)) for ids, values in orders]

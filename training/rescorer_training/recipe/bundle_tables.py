@@ -22,7 +22,7 @@ def write_arpa_table(arpa: BinaryIO, path: Path) -> None:
     """Write an open ARPA file as an n-gram table; raises BundleError if it cannot be read."""
     model = read_arpa_model(arpa)
     with path.open("wb") as output:
-        write_table(output, model.words(), model.table)
+        write_table(output, model.content)
 
 
 def publish_tables(source: Path, output: Path) -> list[str]:

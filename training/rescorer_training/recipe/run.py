@@ -32,7 +32,8 @@ from rescorer_training.neural.checkpoint import STATE_FILE
 from rescorer_training.neural.postprocess import quantise
 from rescorer_training.neural.prepare import choose_vocabulary, load_prepared
 from rescorer_training.ngram.backoff_model import load_backoff_model
-from rescorer_training.ngram.estimate import atomic_output, train_ngram
+from rescorer_training.ngram.estimate import train_ngram
+from rescorer_training.ngram.output import atomic_output
 from rescorer_training.ngram.prune import compute_stationary_history, prune
 from rescorer_training.recipe.bundle_export import BundleParts, make_bundle
 from rescorer_training.recipe.config import NetworkRecipe, Recipe

@@ -29,8 +29,8 @@ from rescorer_training.evaluation.em_weights import fit_mixture
 from rescorer_training.evaluation.model_set import ModelSet, open_ngram
 from rescorer_training.evaluation.perplexity import perplexity
 from rescorer_training.evaluation.token_scores import TokenScores, score_tokens
-from rescorer_training.ngram.estimate import atomic_output, write_word_list
 from rescorer_training.ngram.interpolate import interpolate_files
+from rescorer_training.ngram.output import atomic_output, write_word_list
 
 
 def interpolate_command(

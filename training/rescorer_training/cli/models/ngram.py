@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 from typer.core import TyperCommand
@@ -43,10 +43,40 @@ def ngram(
         typer.Option(
             "-o",
             "--output",
-            help="ARPA file to write, gzip if the name ends in .gz; or a KenLM binary if it ends in .bin.",
+            help="ARPA file to write, gzip if the name ends in .gz; an n-gram table if it ends in .ngram; "
+            "or a KenLM binary if it ends in .bin.",
         ),
     ],
     order: Annotated[int, typer.Option(help="Length of the longest n-grams, 2 to 6 words.")] = 4,
+    smoothing: Annotated[
+        str,
+        typer.Option(
+            metavar="kneser-ney|katz|witten-bell",
+            help="kneser-ney: interpolated, with modified discounts, the best for almost every text. katz: "
+            "back-off with Good-Turing discounts. witten-bell: interpolated, for few or very regular words.",
+        ),
+    ] = "kneser-ney",
+    classes: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Learn so many classes of words (Brown clusters) from the text, and estimate n-grams of "
+            "classes: P(class | classes before) · P(word | class). For mixtures with an n-gram of words. "
+            "Writes an n-gram table.",
+        ),
+    ] = 0,
+    class_file: Annotated[
+        Path | None,
+        typer.Option(help="Take classes from a file instead, one 'WORD CLASS' per line, as mkcls writes."),
+    ] = None,
+    skip: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Leave out the N words right before each word: with 1, P(word | the words before the last "
+            "one). For mixtures. Writes an n-gram table.",
+        ),
+    ] = 0,
     prune: Annotated[
         str,
         typer.Option(
@@ -81,12 +111,22 @@ def ngram(
     ] = "80%",
     as_json: JsonOption = False,
 ) -> None:
-    """Estimate an n-gram model with interpolated modified Kneser-Ney smoothing.
+    """Estimate an n-gram model of words or of classes of words, by default with Kneser-Ney smoothing.
 
     Example: rescorer-train ngram train.txt.gz -o model.arpa.gz --order 4 --prune 0 0 1 1
     """
     chosen = choose_normaliser(normaliser)
-    options = NGramOptions(order, parse_cutoffs(prune), vocabulary, vocabulary_size, count_unk)
+    options = NGramOptions(
+        order,
+        parse_cutoffs(prune),
+        vocabulary,
+        vocabulary_size,
+        count_unk,
+        cast(Any, smoothing),
+        classes,
+        class_file,
+        skip,
+    )
     summary = train_ngram(texts, chosen, output, options, engine=engine, memory=memory)
     measured = None
     if validation:
@@ -120,9 +160,12 @@ def perplexity_facts(measured: TextPerplexity) -> dict[str, Any]:
 
 def print_summary(summary: NGramSummary, measured: TextPerplexity | None) -> None:
     """Print the sizes, discounts and perplexity of an estimated model."""
-    table = FoldingTable("order", "n-grams", "counted", "D1", "D2", "D3+")
+    n_discounts = max(len(order.discounts) for order in summary.orders)
+    names = ("D1", "D2", "D3+") if n_discounts == 3 else (f"d{r}" for r in range(1, n_discounts + 1))
+    table = FoldingTable("order", "n-grams", "counted", *names)
     for n, order in enumerate(summary.orders, start=1):
-        discounts = (f"{discount:.4f}" for discount in order.discounts)
+        discounts = [f"{discount:.4f}" for discount in order.discounts]
+        discounts += ["–"] * (n_discounts - len(discounts))
         table.add_row(str(n), f"{order.n_kept:,}", f"{order.n_counted:,}", *discounts)
     print_out(table)
     unknown = f", {summary.n_unknown:,} of them unknown" if summary.n_unknown else ""

@@ -21,7 +21,7 @@ from rescorer_training.evaluation.model_set import open_ngram
 from rescorer_training.evaluation.perplexity import measure
 from rescorer_training.evaluation.token_scores import score_tokens
 from rescorer_training.ngram.backoff_model import BackoffModel, load_backoff_model
-from rescorer_training.ngram.estimate import atomic_output, write_word_list
+from rescorer_training.ngram.output import atomic_output, write_word_list
 from rescorer_training.ngram.prune import (
     HISTORIES,
     compute_count_history,
