@@ -40,7 +40,7 @@ class SmoothingTwin:
         self.adjusted = {context: self._adjust(context) for context in self.counts}
 
     def _adjust(self, context: Context) -> dict[str, int]:
-        """Kneser-Ney's adjusted counts: the number of words that precede an n-gram, where there can be any."""
+        """Kneser-Ney's adjusted counts: the number of words before an n-gram, where there can be any."""
         counts = self.counts[context]
         if len(context) == self.order - 1 or context[:1] == ("<s>",):
             return dict(counts)
