@@ -19,7 +19,9 @@ class BatchPlan(NamedTuple):
     context. If not all hypotheses fit into one batch, words that they share from their start count once."""
 
 
-def plan_batches(words: Sequence[Words], contexts: Sequence[Words], max_words: int) -> Iterator[BatchPlan]:
+def plan_batches(
+    words: Sequence[Words], contexts: Sequence[Words], max_words: int, *, backward: bool = False
+) -> Iterator[BatchPlan]:
     """Plan batches of at most ``max_words`` words; a longer hypothesis gets a batch of its own.
 
     Hypotheses that fit into one batch keep their order. If there are more, they are cut between subtrees of
@@ -29,6 +31,8 @@ def plan_batches(words: Sequence[Words], contexts: Sequence[Words], max_words: i
         words: canonical words of each hypothesis.
         contexts: the words that each hypothesis continues.
         max_words: maximum number of words per batch.
+        backward: whether a backward model scores them too. Words that hypotheses share from their start then
+            count in each of them, because the reversed trie has them once for each way to go on.
     """
     if not words:
         return
@@ -40,7 +44,7 @@ def plan_batches(words: Sequence[Words], contexts: Sequence[Words], max_words: i
     for position, i in enumerate(order):
         cost = whole_cost = len(words[i]) + 1 + len(contexts[i])
         if position > begin:
-            cost = _cost_after(words, contexts, order[position - 1], i)
+            cost = _cost_after(words, contexts, order[position - 1], i, backward)
             if total + cost > max_words:
                 yield BatchPlan(order[begin:position], total)
                 begin, total, cost = position, 0, whole_cost
@@ -48,20 +52,28 @@ def plan_batches(words: Sequence[Words], contexts: Sequence[Words], max_words: i
     yield BatchPlan(order[begin:], total)
 
 
-def count_distinct(words: Sequence[Words], context: Words) -> int:
-    """Count the words of a list like ``BatchPlan.cost``, but those that hypotheses share only once."""
+def count_distinct(words: Sequence[Words], context: Words, *, backward: bool = False) -> int:
+    """Count the words of a list like ``BatchPlan.cost``, but those that hypotheses share only once.
+
+    Args:
+        backward: as for ``plan_batches``.
+    """
     contexts = [context] * len(words)
     order = sorted(range(len(words)), key=words.__getitem__)
-    added = sum(_cost_after(words, contexts, before, i) for before, i in pairwise(order))
+    added = sum(_cost_after(words, contexts, before, i, backward) for before, i in pairwise(order))
     return added + (len(words[order[0]]) + 1 + len(context) if order else 0)
 
 
-def _cost_after(words: Sequence[Words], contexts: Sequence[Words], before: int, i: int) -> int:
+def _cost_after(
+    words: Sequence[Words], contexts: Sequence[Words], before: int, i: int, backward: bool
+) -> int:
     """Count the words that hypothesis i adds to a batch that ends with the hypothesis sorted before it."""
     if contexts[i] != contexts[before]:
         return len(words[i]) + 1 + len(contexts[i])
     if words[i] == words[before]:
         return 0
+    if backward:
+        return len(words[i]) + 1
     pairs = enumerate(zip(words[before], words[i], strict=False))
     shared = next((n for n, (a, b) in pairs if a != b), min(len(words[before]), len(words[i])))
     return len(words[i]) - shared + 1

@@ -74,7 +74,7 @@ class ListRanker:
             return default
         if not weights.mixture:
             weights = replace(weights, mixture=self._find_shares(weights) or default.mixture)
-        check_weights(weights, list(self.bundle.model_kinds), self.bundle.rerankers)
+        check_weights(weights, list(self.bundle.model_kinds), self.bundle.rerankers, self.bundle.backward)
         return weights
 
     def _find_shares(self, weights: Weights) -> Mapping[str, float]:
@@ -153,10 +153,9 @@ class ListRanker:
             Arrays of (H,) float64 by name: one per model, one for the mixture, and the number of unknown
             words. With encodings of words, (H, K) float64 for each, named ``encoding/RERANKER``.
         """
-        sums = {name: trie.sum_paths(part.log_probs, partial) for name, part in scores.items()}
-        sums[MIXTURE] = trie.sum_paths(mix_scores(scores, weights.mixture), partial)
-        # Every model knows </s>, so the sum over the path counts only unknown words.
-        sums[OOV] = trie.sum_paths(scores[self.bundle.ngram].unknown)
+        sums = {name: part.sum_paths(trie, partial) for name, part in scores.items()}
+        sums[MIXTURE] = mix_scores(scores, weights.mixture).sum_paths(trie, partial)
+        sums[OOV] = scores[self.bundle.ngram].count_unknown(trie)
         for part in scores.values():
             sums |= {f"{ENCODING_OF}{name}": values for name, values in part.encodings.items()}
         return sums
@@ -223,17 +222,19 @@ class ListRanker:
         first: int = 0,
     ) -> list[TextScore]:
         """Score each word of some texts, which are the hypotheses of ``trie`` from index ``first``."""
-        log_probs = {name: part.log_probs for name, part in scores.items()}
-        log_probs[MIXTURE] = mix_scores(scores, weights.mixture)
-        unknown = scores[self.bundle.ngram].unknown
+        parts = {**scores, MIXTURE: mix_scores(scores, weights.mixture)}
+        by_direction = {part.backward: part for part in parts.values()}
+        ngram = scores[self.bundle.ngram]
         by_node: dict[int, tuple[dict[str, tuple[float, ...]], tuple[bool, ...]]] = {}  # equal texts share it
         answers = []
         for i, (text, text_words) in enumerate(zip(texts, words, strict=True), start=first):
             node = int(trie.hypothesis_node[i])
             if node not in by_node:
-                edges = trie.path_edges(i)
-                word_scores = {name: tuple(values[edges].tolist()) for name, values in log_probs.items()}
-                by_node[node] = word_scores, tuple(unknown[edges[:-1]].tolist())
+                edges = {backward: part.path_edges(trie, i) for backward, part in by_direction.items()}
+                word_scores = {
+                    name: tuple(part.log_probs[edges[part.backward]].tolist()) for name, part in parts.items()
+                }
+                by_node[node] = word_scores, tuple(ngram.unknown[edges[ngram.backward][:-1]].tolist())
             answers.append(TextScore(text, text_words, *by_node[node]))
         return answers
 

@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from rescorer.bundle import Bundle
+from rescorer.bundle.manifest import MANIFEST
+from rescorer.errors import BundleError
 from rescorer.lm import CONTEXT_CACHE_BYTES
 from rescorer.lm.base import LanguageModel
+from rescorer.lm.files.network_files import CONFIG_FILE
 from rescorer.lm.files.word_list import read_words
 from rescorer.lm.ngrams import NgramModel, read_ngram
 from rescorer.lm.vocabulary_alignment import align_vocabularies
@@ -40,6 +43,7 @@ def load_bundle_models(
         else:
             folder = bundle.files.subfolder(entry["path"].rstrip("/"))
             models[name] = load_network(folder, name, device, dtype, context_cache_bytes)
+            check_direction(bundle, models[name])
     align_vocabularies(list(models.values()))
     return models
 
@@ -48,7 +52,17 @@ def load_ngram(folder: Folder, name: str, entry: Mapping[str, Any]) -> NgramMode
     """Load an n-gram; for a KenLM binary, ``words`` in the model's manifest entry names the word list."""
     words = frozenset(read_words(folder, entry["words"])) if "words" in entry else None
     with folder.open(entry["path"]) as stream:
-        return read_ngram(stream, name, words)
+        return read_ngram(stream, name, words, backward=entry.get("backward", False))
+
+
+def check_direction(bundle: Bundle, network: LanguageModel) -> None:
+    """Raise BundleError if the manifest, which weights are checked against, errs about a network."""
+    if network.backward != (network.name in bundle.backward):
+        found = "backward" if network.backward else "forward"
+        raise BundleError(
+            f"{bundle.folder / MANIFEST}: model {network.name!r} is a {found} network by its {CONFIG_FILE}, "
+            "but not by 'backward' in the manifest"
+        )
 
 
 def load_network(

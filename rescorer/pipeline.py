@@ -191,7 +191,7 @@ class Rescorer:
         for indices, trie, scores in self._score_batches(words, contexts):
             rows = np.array(indices)
             for row, mixture in enumerate(mixtures):
-                log_probs[row, rows] = trie.sum_paths(mix_scores(scores, mixture), partial[rows])
+                log_probs[row, rows] = mix_scores(scores, mixture).sum_paths(trie, partial[rows])
         return log_probs
 
     def encode(self, lists: Sequence[NBestList], encoder: WordEncoder) -> list[np.ndarray]:
@@ -240,7 +240,7 @@ class Rescorer:
         encoders: Encoders | None = None,
     ) -> Iterator[tuple[Sequence[int], HypothesisTrie, dict[str, EdgeScores]]]:
         """Score hypotheses in batches; yield the hypothesis indices, trie and edge scores of each batch."""
-        for plan in plan_batches(words, contexts, self.max_batch_words):
+        for plan in plan_batches(words, contexts, self.max_batch_words, backward=bool(self.bundle.backward)):
             with phase(Phase.TRIE):
                 trie = build_trie([words[i] for i in plan.indices], [contexts[i] for i in plan.indices])
             yield plan.indices, trie, self.scorer.score(trie, only, encoders)

@@ -5,6 +5,9 @@ The trie is built over canonical words; it knows neither scores nor the word ids
     nodes   roots (one per distinct context), then every distinct prefix, shallow before deep
     edges   first the edge into each node that is not a root, in node order; then one ``</s>`` edge out of
             each node where a hypothesis ends, predicted from that node and never advanced into
+
+Backward models read the suffix trie, ``HypothesisTrie.reversed``: the trie of the reversed hypotheses, in
+which those that end alike share nodes.
 """
 
 from __future__ import annotations
@@ -64,6 +67,29 @@ class HypothesisTrie:
         """(E,) index of the word on each edge; ``len(words)`` is ``</s>``."""
         ends = np.full(len(self.end_nodes), len(self.words))
         return np.concatenate([self.node_word[self.n_roots :], ends])
+
+    def in_direction(self, backward: bool) -> HypothesisTrie:
+        """The trie that a model reads: ``reversed`` for a backward model, this one for any other."""
+        return self.reversed if backward else self
+
+    @cached_property
+    def reversed(self) -> HypothesisTrie:
+        """The trie of the same hypotheses, in the same order, read from their last words to their first ones.
+
+        It has one root: what was said before a sentence lies beyond the end of a backward reading.
+        """
+        lengths = np.searchsorted(self.level_bounds, self.end_nodes, side="right") - 1
+        first = np.cumsum(lengths) - lengths
+        flat_words = np.empty(lengths.sum(), dtype=np.int64)
+        order, n_reaching = _sort_by_length(lengths)
+        node = self.end_nodes[order]  # walking up from its end reads a hypothesis backwards
+        for depth, n in enumerate(n_reaching):
+            flat_words[first[order[:n]] + depth] = self.node_word[node[:n]]
+            node[:n] = self.parent[node[:n]]
+        no_context = (np.zeros(0, dtype=np.int64),)
+        trie = _grow_trie(self.words, no_context, np.zeros_like(lengths), flat_words, lengths)
+        end_index = np.searchsorted(self.end_nodes, self.hypothesis_node)
+        return replace(trie, hypothesis_node=trie.hypothesis_node[end_index])
 
     def levels(self) -> list[slice]:
         """The nodes of each level below the roots."""
@@ -143,32 +169,64 @@ def build_trie(hypotheses: Sequence[Words], contexts: Sequence[Words] | None = N
     distinct_words = dict.fromkeys(chain.from_iterable((*root_of_context, *hypotheses)))
     index = {word: number for number, word in enumerate(distinct_words)}
     lengths = np.fromiter((len(words) for words in hypotheses), dtype=np.int64, count=len(hypotheses))
-    # Longest first, so that the hypotheses that reach a depth are always the first rows of ``node``.
-    order = np.argsort(-lengths, kind="stable")
     numbers = map(index.__getitem__, chain.from_iterable(hypotheses))
     flat_words = np.fromiter(numbers, dtype=np.int64, count=lengths.sum())
-    first = np.concatenate([[0], np.cumsum(lengths)[:-1]])[order] if len(order) else order
-    node = np.array([root_of_context[contexts[i]] for i in order], dtype=np.int64)  # reached so far
-    parents = [np.arange(len(root_of_context))]
-    node_words = [np.zeros(len(root_of_context), dtype=np.int64)]
-    bounds = [0, len(root_of_context)]
-    n_reaching = np.searchsorted(-lengths[order], -np.arange(1, lengths.max(initial=0) + 1), side="right")
+    context_words = tuple(
+        np.array([index[w] for w in context], dtype=np.int64) for context in root_of_context
+    )
+    roots = np.array([root_of_context[context] for context in contexts], dtype=np.int64)
+    return _grow_trie(tuple(index), context_words, roots, flat_words, lengths)
+
+
+def _grow_trie(
+    words: Words,
+    contexts: tuple[np.ndarray, ...],
+    roots: np.ndarray,
+    flat_words: np.ndarray,
+    lengths: np.ndarray,
+) -> HypothesisTrie:
+    """Build a trie from word indices.
+
+    Args:
+        words: the words that the indices refer to.
+        contexts: word indices of the context of each root.
+        roots: (H,) root of each hypothesis.
+        flat_words: word indices of all hypotheses, one after the other.
+        lengths: (H,) number of words of each hypothesis.
+    """
+    order, n_reaching = _sort_by_length(lengths)
+    first = (np.cumsum(lengths) - lengths)[order]
+    node = roots[order]  # reached so far
+    parents = [np.arange(len(contexts))]
+    node_words = [np.zeros(len(contexts), dtype=np.int64)]
+    bounds = [0, len(contexts)]
     for depth, n in enumerate(n_reaching):
         # A (parent, word) pair packed into one integer sorts faster than rows of two.
-        keys = node[:n] * len(index) + flat_words[first[:n] + depth]
+        keys = node[:n] * len(words) + flat_words[first[:n] + depth]
         distinct, position = np.unique(keys, return_inverse=True)
-        parents.append(distinct // len(index))
-        node_words.append(distinct % len(index))
+        parents.append(distinct // len(words))
+        node_words.append(distinct % len(words))
         node[:n] = bounds[-1] + position
         bounds.append(bounds[-1] + len(distinct))
     hypothesis_node = np.empty_like(node)
     hypothesis_node[order] = node
     return HypothesisTrie(
-        words=tuple(index),
-        contexts=tuple(np.array([index[w] for w in context], dtype=np.int64) for context in root_of_context),
+        words=words,
+        contexts=contexts,
         parent=np.concatenate(parents),
         node_word=np.concatenate(node_words),
         level_bounds=tuple(bounds),
         hypothesis_node=hypothesis_node,
         end_nodes=np.unique(hypothesis_node),
     )
+
+
+def _sort_by_length(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sort hypotheses so that those that reach a depth are always the first rows.
+
+    Returns:
+        (H,) the order, longest first; and the number of hypotheses that have a word at each depth.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    depths = np.arange(1, lengths.max(initial=0) + 1)
+    return order, np.searchsorted(-lengths[order], -depths, side="right")

@@ -57,7 +57,7 @@ def count_work(lists: Sequence[NBestList], rescorer: Rescorer) -> Workload:
 class WorkCounter:
     """A ``LanguageModel`` that counts the work of networks and gives every word probability 1."""
 
-    name = COUNTER_NAME
+    name, backward = COUNTER_NAME, False
 
     def __init__(self, networks: Sequence[NeuralLanguageModel]) -> None:
         self.workload = Workload()
@@ -73,12 +73,14 @@ class WorkCounter:
         return 0.0
 
     def score(self, trie: HypothesisTrie) -> EdgeScores:
+        whole = trie
         path_lengths = trie.sum_paths(np.ones(trie.n_edges))
         self.workload.hypotheses += len(path_lengths)
         self.workload.words += int(path_lengths.sum())
         self.workload.prefixes += trie.n_edges
         for network in self._networks:
             config = network.model.config
+            trie = whole.in_direction(network.backward)
             if config.kind in WINDOWED_KINDS:
                 windows = node_windows(trie, config.window, start_word=len(trie.words))
                 distinct, row_of_node = distinct_rows(windows, len(trie.words) + 1)
@@ -91,7 +93,7 @@ class WorkCounter:
                 self.workload.network += recurrent_products(config, np.diff(trie.level_bounds).tolist())
             words = np.append(network.words.encode(trie.words), network.words.end)[trie.edge_word]
             self.workload.output += output_products(config, row_of_node[trie.edge_parent], words)
-        return EdgeScores(np.zeros(trie.n_edges), np.zeros(trie.n_edges, dtype=bool))
+        return EdgeScores(np.zeros(whole.n_edges), np.zeros(whole.n_edges, dtype=bool))
 
 
 def recurrent_products(config: NetworkConfig, level_sizes: Iterable[int]) -> list[Product]:

@@ -12,7 +12,8 @@ from rescorer.lm.files.network_files import NETWORK_FILES
 from rescorer.safe_input.files import MAX_FILES, SealedFolder, check_name, check_regular, check_size
 from rescorer.safe_input.json import MAX_JSON_BYTES
 
-SCHEMA = 1
+SCHEMA, BACKWARD_SCHEMA = 1, 2
+"""Schemas of bundles without and with backward models, which older versions would take for forward ones."""
 MANIFEST, TEXT, WEIGHTS = "manifest.json", "text.json", "weights"
 ModelKind = Literal["ngram", "neural"]
 
@@ -41,8 +42,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     manifest = SealedFolder(folder).read_json(MANIFEST)
     place = str(folder / MANIFEST)
     schema = manifest.get("schema")
-    if schema != SCHEMA:
-        raise BundleError(f"{folder}: bundle schema {str(schema)[:100]!r}; expected {SCHEMA}")
+    if schema not in (SCHEMA, BACKWARD_SCHEMA):
+        known = f"{SCHEMA} or {BACKWARD_SCHEMA}"
+        raise BundleError(f"{folder}: bundle schema {str(schema)[:100]!r}; expected {known}")
     for key, kind in (("name", str), ("version", int), ("files", dict), ("models", dict)):
         if not isinstance(manifest.get(key), kind):
             raise BundleError(f"{place}: {key!r} is missing or not of type {kind.__name__}")
@@ -51,7 +53,14 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     check_label(place, "the name of the bundle", manifest["name"])
     _check_files(place, manifest["files"])
     _check_models(place, manifest)
+    if schema < required_schema(manifest):
+        raise BundleError(f"{place}: schema is {schema}, but backward models need {BACKWARD_SCHEMA}")
     return manifest
+
+
+def required_schema(manifest: Mapping[str, Any]) -> int:
+    """The schema of a bundle with these models."""
+    return BACKWARD_SCHEMA if find_backward(manifest) else SCHEMA
 
 
 def first_ngram(kinds: Mapping[str, ModelKind]) -> str:
@@ -61,6 +70,12 @@ def first_ngram(kinds: Mapping[str, ModelKind]) -> str:
         kinds: kind of each model of a bundle, by its name.
     """
     return next((name for name, kind in kinds.items() if kind == "ngram"), next(iter(kinds)))
+
+
+def find_backward(manifest: Mapping[str, Any]) -> frozenset[str]:
+    """Names of the models that read sentences from their last words to their first ones."""
+    models = manifest.get("models", {}).items()
+    return frozenset(name for name, entry in models if entry.get("backward", False))
 
 
 def list_model_files(entry: Mapping[str, Any]) -> list[str]:
@@ -114,6 +129,8 @@ def _check_models(place: str, manifest: Mapping[str, Any]) -> None:
             raise BundleError(f"{place}: {role} has the unknown kind {found!r}; expected one of: {known}")
         if not isinstance(entry.get("words", ""), str):
             raise BundleError(f"{place}: {role}: 'words' is not a string; expected the name of a file")
+        if not isinstance(entry.get("backward", False), bool):
+            raise BundleError(f"{place}: {role}: 'backward' is not a boolean; expected true or false")
         for file in list_model_files(entry):
             check_name(file, f"{place}: {role}")
             if file not in manifest["files"]:

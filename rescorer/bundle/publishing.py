@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rescorer.bundle.manifest import MANIFEST, SCHEMA, WEIGHTS
+from rescorer.bundle.manifest import MANIFEST, WEIGHTS, required_schema
 from rescorer.errors import BundleError, ConfigError
 from rescorer.safe_input.files import SealedFolder, sha256
 
@@ -34,7 +34,9 @@ def publish(folder: Path, fill: Callable[[Path], dict[str, Any]]) -> None:
     partial.mkdir()
     try:
         manifest = fill(partial)
-        _write_manifest(partial, {"schema": SCHEMA, **manifest, "files": hash_files(partial)})
+        _write_manifest(
+            partial, {"schema": required_schema(manifest), **manifest, "files": hash_files(partial)}
+        )
         _rename_to_new(partial, folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)

@@ -11,6 +11,7 @@ from rescorer.bundle.manifest import (
     TEXT,
     ModelKind,
     check_listing,
+    find_backward,
     first_ngram,
     list_weights_files,
     newest_version,
@@ -52,6 +53,11 @@ class Bundle:
         return f"{self.name}/{self.version}"
 
     @property
+    def backward(self) -> frozenset[str]:
+        """Names of the backward models, which read sentences from their last words to their first ones."""
+        return find_backward(self.manifest)
+
+    @property
     def ngram(self) -> str:
         """Name of the model whose vocabulary decides what counts as an unknown word."""
         return first_ngram(self.model_kinds)
@@ -77,6 +83,7 @@ def read_bundle(folder: Path | str) -> Bundle:
     files.verify()
     kinds = {name: entry["kind"] for name, entry in manifest["models"].items()}
     rerankers = read_rerankers(files, manifest)
+    weights_files, backward = list_weights_files(manifest), find_backward(manifest)
     return Bundle(
         files=files,
         name=manifest["name"],
@@ -84,7 +91,7 @@ def read_bundle(folder: Path | str) -> Bundle:
         manifest=manifest,
         normaliser=_read_normaliser(files, TEXT),
         model_kinds=kinds,
-        weights=read_weights(files, list_weights_files(manifest), list(kinds), rerankers),
+        weights=read_weights(files, weights_files, list(kinds), rerankers, backward),
         rerankers=rerankers,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from rescorer.bundle.manifest import WEIGHTS
 from rescorer.errors import BundleError, ConfigError, did_you_mean, quote
@@ -18,12 +18,17 @@ MAX_MESSAGE_CHARACTERS = 1000
 
 
 def read_weights(
-    folder: Folder, names: Mapping[str, str], models: list[str], rerankers: Mapping[str, Reranker]
+    folder: Folder,
+    names: Mapping[str, str],
+    models: list[str],
+    rerankers: Mapping[str, Reranker],
+    backward: Collection[str] = (),
 ) -> dict[str, Weights]:
     """Read all weights sets of a bundle, by name, and check them against the bundle's models.
 
     Args:
         names: the file of each set in the folder, by the name of the set.
+        backward: names of the backward models.
 
     Raises:
         BundleError: a weights set is invalid, or the set ``default`` is missing or has no mixture weights.
@@ -32,7 +37,7 @@ def read_weights(
     for name, file in names.items():
         try:
             weights = parse_weights({"name": name, **folder.read_json(file)})
-            check_weights(weights, models, rerankers)
+            check_weights(weights, models, rerankers, backward)
         except ConfigError as error:
             raise BundleError(f"{folder.path / file}: {shorten_message(error)}") from None
         weights_by_name[name] = weights
@@ -44,12 +49,17 @@ def read_weights(
     return weights_by_name
 
 
-def check_weights(weights: Weights, models: list[str], rerankers: Mapping[str, Reranker]) -> None:
+def check_weights(
+    weights: Weights, models: list[str], rerankers: Mapping[str, Reranker], backward: Collection[str] = ()
+) -> None:
     """Check that weights fit the models and rerankers of a bundle.
 
+    Args:
+        backward: names of the backward models.
+
     Raises:
-        ConfigError: the weights name unknown models or rerankers, the λ of the mixture do not sum to 1, or a
-            reranker was trained on scores under other λ.
+        ConfigError: the weights name unknown models or rerankers, the λ of the mixture do not sum to 1 or
+            belong to models of both directions, or a reranker was trained on scores under other λ.
     """
     unknown = sorted(set(weights.lm) - {*models, MIXTURE})
     if unknown:
@@ -58,7 +68,7 @@ def check_weights(weights: Weights, models: list[str], rerankers: Mapping[str, R
             f"weights.lm names {unknown}; the bundle has {known}{did_you_mean(unknown[0], known)}"
         )
     if weights.mixture:
-        check_mixture(weights.mixture, models)
+        check_mixture(weights.mixture, models, backward)
     for name, weight in weights.rerankers.items():
         if name not in rerankers:
             known = list(rerankers)

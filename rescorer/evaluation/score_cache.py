@@ -11,7 +11,7 @@ import hashlib
 import math
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -98,7 +98,7 @@ class CachingTrieScorer(TrieScorer):
         on_note: Callable[[str], None],
     ) -> None:
         super().__init__(models, bundle.label, find_encoders(bundle))
-        self._folder, self._on_note = folder, on_note
+        self._folder, self._on_note, self._backward = folder, on_note, bundle.backward
         self._identity = hashlib.sha256(_describe_models(bundle, device).encode()).digest()
         self._can_write = True
 
@@ -107,7 +107,7 @@ class CachingTrieScorer(TrieScorer):
     ) -> dict[str, EdgeScores]:
         names, encoders = list(only or self.models), encoders or {}
         path = self._folder / f"{self._hash(trie, names, encoders)}{SUFFIX}"
-        scores = self._read(path, names, describe_arrays(names, trie, encoders))
+        scores = self._read(path, names, describe_arrays(names, trie, encoders, self._backward))
         if scores is None:
             scores = super().score(trie, only, encoders)
             self._write(path, scores)
@@ -140,7 +140,7 @@ class CachingTrieScorer(TrieScorer):
                 os.utime(path)  # recently used files are deleted last
             for key, (dtype, shape) in arrays.items():
                 check_array(key, tensors[key], dtype, shape)
-            return {name: unpack_scores(tensors, name) for name in names}
+            return {name: unpack_scores(tensors, name, name in self._backward) for name in names}
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError, KeyError, SafetensorError) as error:
@@ -193,12 +193,19 @@ def _describe_models(bundle: Bundle, device: str) -> str:
     return f"{SCHEMA} {device} {sorted(bundle.manifest['models'].items())} {sorted(hashes.items())}"
 
 
-def describe_arrays(names: Sequence[str], trie: HypothesisTrie, encoders: Encoders) -> Arrays:
-    """Type and shape of every array of a file, by name; no name of a model contains a slash."""
+def describe_arrays(
+    names: Sequence[str], trie: HypothesisTrie, encoders: Encoders, backward: Collection[str] = ()
+) -> Arrays:
+    """Type and shape of every array of a file, by name; no name of a model contains a slash.
+
+    Args:
+        backward: names of the backward models.
+    """
     arrays: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {}
     for name in names:
-        arrays[f"log_probs/{name}"] = np.dtype(np.float64), (trie.n_edges,)
-        arrays[f"unknown/{name}"] = np.dtype(np.bool_), (trie.n_edges,)
+        n_edges = trie.in_direction(name in backward).n_edges
+        arrays[f"log_probs/{name}"] = np.dtype(np.float64), (n_edges,)
+        arrays[f"unknown/{name}"] = np.dtype(np.bool_), (n_edges,)
     for key, encoder in encoders.items():
         if encoder.model in names:
             shape = len(trie.hypothesis_node), encoder.projection.shape[1]
@@ -214,11 +221,11 @@ def check_array(name: str, values: np.ndarray, dtype: np.dtype[Any], shape: tupl
         raise ValueError(f"{name}: a value is not finite")
 
 
-def unpack_scores(tensors: Mapping[str, np.ndarray], name: str) -> EdgeScores:
+def unpack_scores(tensors: Mapping[str, np.ndarray], name: str, backward: bool = False) -> EdgeScores:
     """The scores of a model among the arrays of a file."""
     prefix = f"encoding/{name}/"
     encodings = {key.removeprefix(prefix): tensors[key] for key in tensors if key.startswith(prefix)}
-    return EdgeScores(tensors[f"log_probs/{name}"], tensors[f"unknown/{name}"], encodings)
+    return EdgeScores(tensors[f"log_probs/{name}"], tensors[f"unknown/{name}"], encodings, backward)
 
 
 def _open_without_blocking(path: str, flags: int) -> int:

@@ -14,7 +14,7 @@ from rescorer.trie import HypothesisTrie
 
 @dataclass(frozen=True, slots=True)
 class EdgeScores:
-    """One model's scores for every edge of a trie."""
+    """One model's scores for every edge of the trie that it read, in its direction."""
 
     log_probs: np.ndarray
     """(E,) float64, ln P(word | path from the root)."""
@@ -23,6 +23,30 @@ class EdgeScores:
     encodings: Mapping[str, np.ndarray] = field(default_factory=dict)
     """(H, K) float64, encodings of the words of each hypothesis, by the name of the projection; see
     ``VectorModel``."""
+    backward: bool = False
+    """Whether the edges are those of the reversed trie."""
+
+    def sum_paths(self, trie: HypothesisTrie, partial: np.ndarray | None = None) -> np.ndarray:
+        """ln P of each hypothesis, (H,) float64.
+
+        Args:
+            trie: the trie of the hypotheses, in reading order.
+            partial: (H,) bool, hypotheses whose end is not scored; None: no hypothesis is partial. A backward
+                model predicts no end, and takes the last word of a partial hypothesis for that of a sentence.
+        """
+        return trie.in_direction(self.backward).sum_paths(self.log_probs, None if self.backward else partial)
+
+    def count_unknown(self, trie: HypothesisTrie) -> np.ndarray:
+        """Number of unknown words of each hypothesis, (H,) float64; every model knows ``</s>``."""
+        return trie.in_direction(self.backward).sum_paths(self.unknown)
+
+    def path_edges(self, trie: HypothesisTrie, hypothesis: int) -> np.ndarray:
+        """The edge of each word of a hypothesis in reading order, then that of ``</s>``: (n_words + 1,).
+
+        The ``</s>`` of a backward model is the start of the sentence, predicted after its first word.
+        """
+        edges = trie.in_direction(self.backward).path_edges(hypothesis)
+        return np.append(edges[-2::-1], edges[-1:]) if self.backward else edges
 
 
 class LanguageModel(Protocol):
@@ -30,8 +54,15 @@ class LanguageModel(Protocol):
 
     name: str
 
+    @property
+    def backward(self) -> bool:
+        """Whether the model reads sentences from their last words to their first ones."""
+
     def score(self, trie: HypothesisTrie) -> EdgeScores:
-        """Score every edge. Not thread-safe: call it from one thread at a time."""
+        """Score every edge of a trie, or of its reversed one if the model is a backward one.
+
+        Not thread-safe: call it from one thread at a time.
+        """
 
     def share_unknown(self, log_shares: Mapping[str, float], default: float) -> None:
         """Divide the probability of ``<unk>`` among the words that this model does not know.

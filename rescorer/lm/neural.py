@@ -88,6 +88,11 @@ class NeuralLanguageModel:
         """Id of the word that precedes the first word of a sentence, as in training."""
         return self.words.end if self.model.config.carried else self.words.start
 
+    @property
+    def backward(self) -> bool:
+        """See ``LanguageModel``."""
+        return self.model.config.backward
+
     def vocabulary(self) -> frozenset[str]:
         """See ``LanguageModel``."""
         return frozenset(self.words.words) - SPECIAL_TOKENS
@@ -111,6 +116,7 @@ class NeuralLanguageModel:
     def score(self, trie: HypothesisTrie, projections: Mapping[str, np.ndarray] | None = None) -> EdgeScores:
         """See ``VectorModel``."""
         with phase(Phase.TEXT):
+            trie = trie.in_direction(self.backward)
             ids = np.append(self.words.encode(trie.words), self.words.end)
             unknown = np.array([not self.words.is_known(word) for word in trie.words] + [False])
             log_shares = np.array([self.log_share(word) for word in trie.words] + [0.0])
@@ -124,7 +130,7 @@ class NeuralLanguageModel:
                 name: trie.mean_paths(self._project(vectors, projection)[row_of_node])
                 for name, projection in (projections or {}).items()
             }
-        return EdgeScores(values, unknown[trie.edge_word], encodings)
+        return EdgeScores(values, unknown[trie.edge_word], encodings, self.backward)
 
     def _project(self, vectors: Tensor, projection: np.ndarray) -> np.ndarray:
         """Multiply context vectors (U, D) by a projection in float64, some rows at a time: (U, K)."""

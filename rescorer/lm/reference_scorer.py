@@ -23,9 +23,18 @@ from rescorer.trie import Words
 def reference_log_probs(model: LanguageModel, words: Words, context: Words = ()) -> np.ndarray:
     """ln P of each word and of ``</s>`` after the context, (n + 1,) float64.
 
+    A backward model scores the reversed words, without the context.
+
     Raises:
         TypeError: If there is no reference scorer for this kind of model.
     """
+    if not model.backward:
+        return _log_probs(model, words, context)
+    *log_probs, end = _log_probs(model, words[::-1], ())
+    return np.array([*log_probs[::-1], end])
+
+
+def _log_probs(model: LanguageModel, words: Words, context: Words) -> np.ndarray:
     if isinstance(model, TableNgram):
         return _ngram_log_probs(model, words, context)
     if isinstance(model, NeuralLanguageModel):
@@ -37,6 +46,7 @@ def reference_encoding(
     model: NeuralLanguageModel, words: Words, context: Words, projection: np.ndarray
 ) -> np.ndarray:
     """Mean of the context vectors of each word and of ``</s>``, times a projection (D, K): (K,) float64."""
+    words, context = (words[::-1], ()) if model.backward else (words, context)
     vectors = _context_vectors(model, words, context)[len(context) :].numpy()
     mean: np.ndarray = vectors.mean(axis=0) @ projection
     return mean

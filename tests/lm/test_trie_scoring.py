@@ -61,7 +61,7 @@ def test_models_and_mixture_agree_with_reference(models, batch, share):
     trie = build_trie(*zip(*batch, strict=True))
     scores = {name: model.score(trie) for name, model in models.items()}
     weights = {"ngram": 1 - share, "neural": share}
-    mixed = mix_scores(scores, weights)
+    mixed = mix_scores(scores, weights).log_probs
     for i, (words, context) in enumerate(batch):
         edges = trie.path_edges(i)
         for name, model in models.items():

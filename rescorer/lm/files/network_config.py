@@ -32,7 +32,7 @@ SMALLEST_VOCABULARY = 3
 _TYPES = {
     "class_sizes": "a list of integers",
     **dict.fromkeys(("kind", "output", "activation"), "a string"),
-    **dict.fromkeys(("tied", "residual", "carried", "locked_dropout"), "true or false"),
+    **dict.fromkeys(("tied", "residual", "carried", "locked_dropout", "backward"), "true or false"),
     **dict.fromkeys(("dropout", "weight_dropout", "embedding_dropout"), "a number"),
 }
 """Types of the fields other than integers."""
@@ -91,6 +91,9 @@ class NetworkConfig:
     """Number of softmaxes that a class-factored output mixes (Yang et al. 2018)."""
     heads: int = 1
     """Number of attention heads of a transformer; they share the hidden size evenly."""
+    backward: bool = False
+    """Whether the network predicts the words of a sentence from the last to the first: ``<s>`` then stands at
+    the end of the sentence, and ``</s>`` before its first word."""
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -110,6 +113,10 @@ class NetworkConfig:
         self._check_kind()
         if self.softmaxes > 1 and self.output != "classes":
             raise BundleError(f"softmaxes is {self.softmaxes} for the output {self.output}; expected 1")
+        if self.backward and self.carried:
+            raise BundleError(
+                "carried is true for a backward network; expected false: it reads each sentence by itself"
+            )
         for name in ("dropout", "weight_dropout", "embedding_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise BundleError(f"{name} is {getattr(self, name)}; expected 0 ≤ {name} < 1")

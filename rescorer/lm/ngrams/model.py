@@ -22,7 +22,10 @@ class NgramModel(ABC):
 
     Attributes:
         name: name of the model in its bundle.
+        backward: see ``LanguageModel``; the files of n-grams do not say it.
     """
+
+    backward = False
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -66,6 +69,7 @@ class NgramModel(ABC):
     def score(self, trie: HypothesisTrie) -> EdgeScores:
         """See ``LanguageModel``."""
         with phase(Phase.NGRAM):
+            trie = trie.in_direction(self.backward)
             vocabulary = self.vocabulary()
             unknown = np.array([word not in vocabulary for word in trie.words] + [False])
             log_probs = self.edge_log10_probs(trie).astype(np.float64) * LN_10
@@ -73,4 +77,4 @@ class NgramModel(ABC):
             if unknown.any():
                 log_shares = np.array([self.log_share(word) for word in trie.words] + [0.0])
                 log_probs += log_shares[trie.edge_word]
-            return EdgeScores(log_probs, edge_unknown)
+            return EdgeScores(log_probs, edge_unknown, backward=self.backward)

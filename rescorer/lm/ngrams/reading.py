@@ -19,25 +19,36 @@ from rescorer.safe_input.files import open_regular
 
 
 def read_ngram(
-    source: Path | BinaryIO, name: str = "ngram", words: frozenset[str] | None = None
+    source: Path | BinaryIO,
+    name: str = "ngram",
+    words: frozenset[str] | None = None,
+    *,
+    backward: bool = False,
 ) -> NgramModel:
     """Open an n-gram model; its kind is detected from its content.
 
     Args:
         source: the model file, by its path or opened.
         words: vocabulary of a KenLM binary, from which it cannot be read.
+        backward: whether the model was estimated from reversed sentences.
 
     Raises:
         BundleError: the file cannot be read, or it is a KenLM binary and its vocabulary is missing or KenLM
             is not installed.
     """
     with open_regular(source) if isinstance(source, Path) else nullcontext(source) as stream:
-        if is_table_file(stream):
-            return TableNgram(map_table(stream), name)
-        if words is not None and not starts_like_arpa(stream):
-            read_kenlm_header(stream)
-            return load_kenlm(stream, words, name)
-        return read_arpa_model(stream, name)
+        model = _read_model(stream, name, words)
+    model.backward = backward
+    return model
+
+
+def _read_model(stream: BinaryIO, name: str, words: frozenset[str] | None) -> NgramModel:
+    if is_table_file(stream):
+        return TableNgram(map_table(stream), name)
+    if words is not None and not starts_like_arpa(stream):
+        read_kenlm_header(stream)
+        return load_kenlm(stream, words, name)
+    return read_arpa_model(stream, name)
 
 
 def contains_words(path: Path) -> bool:

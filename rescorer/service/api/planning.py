@@ -93,7 +93,11 @@ def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: Service
         except InputError as error:
             return error
 
-    lists, tokens = limit_words([prepare(message) for message in request.lists], settings.max_request_words)
+    lists, tokens = limit_words(
+        [prepare(message) for message in request.lists],
+        settings.max_request_words,
+        backward=bool(ranker.bundle.backward),
+    )
     lists, steps = limit_decision_steps(
         lists, decision, ranker.used_rerankers(weights), settings.max_decision_steps
     )
@@ -118,7 +122,8 @@ def prepare_texts(
     check_lengths("", words, context)
     nbest = NBestList("", tuple(Hypothesis(text) for text in request.texts))
     prepared = [PreparedList(nbest, words, context)] if words else []
-    lists, tokens = limit_words(prepared, settings.max_request_words, "texts")
+    backward = bool(ranker.bundle.backward)
+    lists, tokens = limit_words(prepared, settings.max_request_words, "texts", backward=backward)
     for error in lists:
         if isinstance(error, InputError):
             raise error

@@ -129,6 +129,8 @@ def make_work_items(
 ) -> list[WorkItem]:
     """Split a list into work items that fit into batches; see ``WorkItem`` for the arguments."""
     words, context, hypotheses = prepared.words, prepared.context, prepared.nbest.hypotheses
+    backward = bool(ranker.bundle.backward)
+    contexts = [context] * len(words)
     return [
         WorkItem(
             ranker,
@@ -142,7 +144,7 @@ def make_work_items(
             request_id,
             indices=indices,
         )
-        for indices, cost in plan_batches(words, [context] * len(words), max_batch_tokens)
+        for indices, cost in plan_batches(words, contexts, max_batch_tokens, backward=backward)
     ]
 
 

@@ -14,9 +14,16 @@ from rescorer.types import DecisionRule
 
 
 def limit_words(
-    lists: Sequence[PreparedList | InputError], limit: int, field: str = "hypotheses"
+    lists: Sequence[PreparedList | InputError],
+    limit: int,
+    field: str = "hypotheses",
+    *,
+    backward: bool = False,
 ) -> tuple[tuple[PreparedList | InputError, ...], int]:
     """Return the lists, with an error in place of each that has too many words, and the number of all words.
+
+    Args:
+        backward: whether a backward model scores them too; see ``plan_batches``.
 
     Raises:
         LimitExceeded: If the lists have too many words together, although none does alone.
@@ -24,11 +31,12 @@ def limit_words(
     tokens = sum(count_tokens(prepared) for prepared in lists if isinstance(prepared, PreparedList))
     if tokens <= limit:
         return tuple(lists), tokens
-    expected = f"expected at most {limit} (max_request_words); words shared from the start count once"
+    expected = f"expected at most {limit} (max_request_words)"
+    expected += "" if backward else "; words shared from the start count once"
     tokens, limited = 0, list[PreparedList | InputError]()
     for index, prepared in enumerate(lists):
         if isinstance(prepared, PreparedList):
-            list_tokens = count_distinct(prepared.words, prepared.context)
+            list_tokens = count_distinct(prepared.words, prepared.context, backward=backward)
             if list_tokens > limit:
                 prepared = LimitExceeded(f"{list_tokens} words; {expected}", field=field)
             elif tokens + list_tokens > limit:

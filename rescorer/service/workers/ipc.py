@@ -126,9 +126,10 @@ def unpack_trie(arrays: Arrays) -> HypothesisTrie:
 
 
 def pack_scores(scores: Mapping[str, EdgeScores]) -> Arrays:
-    """Convert edge scores by model to flat arrays: two per model, and one per encoding of words by it."""
+    """Convert edge scores by model to flat arrays: three per model, and one per encoding of words by it."""
     arrays = {f"log_probs {name}": edges.log_probs for name, edges in scores.items()}
     arrays |= {f"unknown {name}": edges.unknown for name, edges in scores.items()}
+    arrays |= {f"backward {name}": np.array([edges.backward]) for name, edges in scores.items()}
     return arrays | {
         f"encoding {name}/{reranker}": values  # no name contains a slash
         for name, edges in scores.items()
@@ -145,7 +146,12 @@ def unpack_scores(arrays: Arrays) -> dict[str, EdgeScores]:
             name, _, reranker = key.removeprefix("encoding ").partition("/")
             encodings[name][reranker] = values
     return {
-        name: EdgeScores(arrays[f"log_probs {name}"], arrays[f"unknown {name}"], encodings[name])
+        name: EdgeScores(
+            arrays[f"log_probs {name}"],
+            arrays[f"unknown {name}"],
+            encodings[name],
+            bool(arrays[f"backward {name}"][0]),
+        )
         for name in names
     }
 

@@ -60,6 +60,11 @@ def adapt_bundle(inputs: AdaptationInputs, options: TrainingOptions) -> Adaptati
     """
     check_output(inputs.output)
     bundle = read_bundle(inputs.bundle)
+    if bundle.backward:
+        raise ConfigError(
+            f"{bundle.label} has the backward model {min(bundle.backward)!r}, and only forward ones can be "
+            "adapted; train models on the domain's text, and make a bundle of them"
+        )
     models = load_bundle_models(bundle, inputs.device)
     with tempfile.TemporaryDirectory(prefix="rescorer-adapt-") as name:
         folder = Path(name)

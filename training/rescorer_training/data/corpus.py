@@ -1,7 +1,7 @@
 """Read text files, count and number their words, and encode them as word ids.
 
 A text has one sentence per line. It passes through the same normaliser as n-best lists and references do;
-lines without canonical words are skipped.
+lines without canonical words are skipped. For backward models, the words of each sentence are reversed here.
 """
 
 from __future__ import annotations
@@ -39,12 +39,13 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def read_sentences(
-    paths: Sequence[Path], normaliser: Normaliser, progress: str = ""
+    paths: Sequence[Path], normaliser: Normaliser, progress: str = "", *, backward: bool = False
 ) -> Iterator[tuple[str, ...]]:
     """Yield the canonical words of each sentence.
 
     Args:
         progress: description under which progress is reported; empty for no report.
+        backward: reverse the words of each sentence.
 
     Raises:
         FormatError: a file cannot be read; see ``read_lines``.
@@ -56,7 +57,7 @@ def read_sentences(
                     task.advance(LINES_PER_REPORT)
                 words = normaliser.normalise(line)
                 if words:
-                    yield words
+                    yield words[::-1] if backward else words
 
 
 def count_words(
@@ -78,6 +79,7 @@ def encode_text(
     end_id: int,
     output: Path | None = None,
     progress: str = "encoding",
+    backward: bool = False,
 ) -> np.ndarray:
     """Encode texts as one flat array of word ids, every sentence closed by ``end_id``.
 
@@ -85,6 +87,7 @@ def encode_text(
         ids: id of each known word; other words become ``unknown_id``.
         output: file to which the int32 ids are written and from which they are mapped into memory; None
             keeps them in memory.
+        backward: see ``read_sentences``.
 
     Returns:
         (n_words + n_sentences,) int32.
@@ -106,7 +109,7 @@ def encode_text(
             stream.write(block.tobytes())
 
     try:
-        for words in read_sentences(paths, normaliser, progress):
+        for words in read_sentences(paths, normaliser, progress, backward=backward):
             buffer.extend([look_up(word, unknown_id) for word in words])
             buffer.append(end_id)
             if len(buffer) >= MAX_BUFFERED_IDS:
@@ -122,12 +125,20 @@ def encode_text(
 
 
 def number_words(
-    paths: Sequence[Path], normaliser: Normaliser, output: Path, progress: str = "reading"
+    paths: Sequence[Path],
+    normaliser: Normaliser,
+    output: Path,
+    progress: str = "reading",
+    *,
+    backward: bool = False,
 ) -> tuple[list[str], list[int]]:
     """Number words from 1 in order of first occurrence, and write the text to ``output`` as these numbers.
 
     The file is a flat int32 array in which 0 closes every sentence. From this file, words can be
     counted, a vocabulary chosen and the text renumbered (``renumber``) without reading the text again.
+
+    Args:
+        backward: see ``read_sentences``.
 
     Returns:
         The words, word number n at index n - 1; and the number of sentences in each file.
@@ -140,7 +151,7 @@ def number_words(
 
     def number_sentences() -> Iterator[Iterable[int]]:
         for index, path in enumerate(paths):
-            for words in read_sentences([path], normaliser, progress):
+            for words in read_sentences([path], normaliser, progress, backward=backward):
                 n_sentences[index] += 1
                 yield itertools.chain(map(numbers.__getitem__, words), (SENTENCE_END,))
             if not n_sentences[index]:

@@ -18,6 +18,7 @@ from rescorer.lm.vocabulary_alignment import align_vocabularies
 from rescorer.model_loading import load_bundle_models, load_network
 from rescorer.safe_input.files import Folder
 from rescorer.text import Normaliser
+from rescorer_training.data.direction import is_backward
 from rescorer_training.data.normalisation import common_normaliser, recorded_normalisers
 
 
@@ -28,7 +29,8 @@ class ModelSet:
     models: Mapping[str, LanguageModel]
     normaliser: Normaliser
     shares: Mapping[str, float]
-    """Interpolation weight λ of each model in the word-level mixture; empty for a single model."""
+    """Interpolation weight λ of each model in the word-level mixture; empty for a single model and for both
+    directions."""
 
 
 def load_models(
@@ -47,7 +49,7 @@ def load_models(
         neurals: folders of trained networks or of their training runs, named neural, neural2, …
         normaliser: None uses the normaliser recorded with the models, or the default one if none is recorded.
         shares: interpolation weight λ by model name. None uses the bundle's weights if all models come from
-            the bundle, and equal weights otherwise.
+            the bundle, and equal weights otherwise; models of both directions are not mixed.
 
     Raises:
         ConfigError: no model is given, the shares do not match the models, or the models were trained with
@@ -70,9 +72,12 @@ def load_models(
         raise ConfigError("no model given: add --bundle, --ngram or --neural")
     align_vocabularies(list(models.values()))
     chosen: Mapping[str, float] = {name: 1 / len(models) for name in models}
+    backward = [name for name, model in models.items() if model.backward]
     if shares:
-        check_mixture(shares, list(models))
+        check_mixture(shares, list(models), backward)
         chosen = shares
+    elif 0 < len(backward) < len(models):
+        chosen = {}
     elif loaded and len(models) == len(loaded.model_kinds):
         chosen = loaded.weights["default"].mixture
     chosen = chosen if len(models) > 1 else {}
@@ -92,9 +97,10 @@ def open_ngram(path: Path, name: str = "ngram") -> NgramModel:
     to a file next to the binary.
 
     Raises:
-        BundleError: the file, or the word list of a binary, cannot be read.
+        BundleError: the file, the word list of a binary, or the record of its direction cannot be read.
     """
-    return read_ngram(path, name, None if contains_words(path) else _read_binary_words(path))
+    words = None if contains_words(path) else _read_binary_words(path)
+    return read_ngram(path, name, words, backward=is_backward(path))
 
 
 def _read_binary_words(path: Path) -> frozenset[str]:

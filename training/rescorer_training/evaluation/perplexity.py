@@ -14,6 +14,15 @@ import numpy as np
 from rescorer.score_combination import MIXTURE
 from rescorer_training.evaluation.token_scores import TokenScores
 
+BOTH_DIRECTIONS = "both directions"
+"""Name of the pseudo-perplexity exp(-Σ_s ½(ln P_forward(s) + ln P_backward(s)) / T) of T tokens.
+
+It is the geometric mean of the perplexities of both directions, whose scores of sentences are averaged as in
+Xiong et al. (2017), "The Microsoft 2016 conversational speech recognition system". The averages are not
+normalised, but by Cauchy and Schwarz Σ_s √(P_forward(s) · P_backward(s)) ≤ 1: a normalised model that is
+proportional to them has at most this perplexity.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Perplexity:
@@ -42,7 +51,8 @@ class TextPerplexity:
     n_excluded: int
     """Number of tokens that at least one model does not know."""
     models: Mapping[str, Perplexity]
-    """Results by model name, including ``mixture`` if interpolation weights are given."""
+    """Results by model name, including ``mixture`` if interpolation weights are given, and
+    ``BOTH_DIRECTIONS`` if there are forward and backward models."""
 
 
 def measure(scores: TokenScores, shares: Mapping[str, float] | None = None) -> TextPerplexity:
@@ -69,6 +79,10 @@ def measure(scores: TokenScores, shares: Mapping[str, float] | None = None) -> T
         same_vocabulary = not any(scores.log_shares[name].any() for name in shares)
         log_shares = np.zeros(len(unknown_to_all)) if same_vocabulary else None
         models[MIXTURE] = measure_model(scores.mix(shares), unknown_to_all, log_shares)
+    if scores.has_both_directions:
+        unknown = np.logical_or.reduce(list(scores.unknown.values()))
+        averages = scores.average_directions(scores.log_probs), scores.average_directions(scores.log_shares)
+        models[BOTH_DIRECTIONS] = measure_model(averages[0], unknown, averages[1])
     return TextPerplexity(len(scores.lengths), len(excluded), int(excluded.sum()), models)
 
 

@@ -66,6 +66,9 @@ class Sampler:
 
     Args:
         shares: interpolation weight λ by model name; empty for a single model.
+
+    Raises:
+        ConfigError: a model is a backward one, which cannot continue a sentence.
     """
 
     def __init__(
@@ -77,6 +80,11 @@ class Sampler:
         self.options = options
         used = {name: share for name, share in (shares or dict.fromkeys(models, 1.0)).items() if share > 0}
         self.shares = list(used.values())
+        if backward := [name for name in used if models[name].backward]:
+            raise ConfigError(
+                f"cannot sample from the backward model {backward[0]!r}, which predicts a word from those "
+                "after it; give forward models only"
+            )
         self.predictors = [_make_predictor(models[name], self.words) for name in used]
 
     def sample_sentence(self, random: np.random.Generator, prompt: Words = ()) -> Words:

@@ -16,6 +16,7 @@ from rescorer.errors import FormatError
 from rescorer.score_combination import MIXTURE
 from rescorer_training.data.corpus import read_lines
 from rescorer_training.evaluation.model_set import ModelSet
+from rescorer_training.evaluation.perplexity import BOTH_DIRECTIONS
 from rescorer_training.evaluation.token_scores import score_tokens
 
 BLANK = "_____"
@@ -106,5 +107,8 @@ def complete(models: ModelSet, questions: Sequence[Question]) -> dict[str, Compl
         if models.shares:
             unknown_to_all = np.logical_and.reduce([scores.unknown[name] for name in models.shares])
             yield MIXTURE, scores.mix(models.shares), unknown_to_all
+        if scores.has_both_directions:
+            unknown = np.logical_or.reduce(list(scores.unknown.values()))
+            yield BOTH_DIRECTIONS, scores.average_directions(scores.log_probs), unknown
 
     return {name: count_correct(log_probs, unknown) for name, log_probs, unknown in scores_by_model()}

@@ -30,10 +30,24 @@ class TokenScores:
     """(T,) bool, True where the model does not know the word."""
     log_shares: Mapping[str, np.ndarray]
     """(T,) float64 ln of the share of P(``<unk>``) that the word gets; 0 where the model knows the word."""
+    backward: frozenset[str] = frozenset()
+    """Names of the backward models, whose last token of a sentence is its start instead of its end."""
 
     def mix(self, shares: Mapping[str, float]) -> np.ndarray:
         """Return the mixture's log-probabilities ln Σ_m λ_m · P_m, (T,), for interpolation weights λ."""
         return mix([self.log_probs[name] for name in shares], list(shares.values()))
+
+    @property
+    def has_both_directions(self) -> bool:
+        """Whether there are forward and backward models."""
+        return 0 < len(self.backward) < len(self.log_probs)
+
+    def average_directions(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Average (T,) values by model over the models of each direction, then over both directions: (T,)."""
+        backward = [part for name, part in values.items() if name in self.backward]
+        forward = [part for name, part in values.items() if name not in self.backward]
+        mean: np.ndarray = (np.mean(forward, axis=0) + np.mean(backward, axis=0)) / 2
+        return mean
 
     def sum_by_sentence(self, values: np.ndarray) -> np.ndarray:
         """Sum (T,) values over each sentence; returns (S,)."""
@@ -74,7 +88,8 @@ def score_tokens(
             log_probs[name] = _score_with_model(model, sentences, lengths, log_shares[name], in_order, task)
             if not np.isfinite(log_probs[name]).all():
                 raise ScoringError(f"model {name!r} gave a score that is not finite")
-    return TokenScores(lengths, log_probs, unknown, log_shares)
+    backward = frozenset(name for name, model in models.items() if model.backward)
+    return TokenScores(lengths, log_probs, unknown, log_shares, backward)
 
 
 def _score_with_model(
@@ -99,8 +114,8 @@ def _score_with_model(
     log_probs = np.empty(len(log_shares))
     for plan in plan_batches(sentences, [()] * len(sentences), MAX_BATCH_WORDS):
         trie = build_trie([sentences[i] for i in plan.indices])
-        edge_log_probs = model.score(trie).log_probs
+        scores = model.score(trie)
         for hypothesis, i in enumerate(plan.indices):
-            log_probs[ends[i] - lengths[i] : ends[i]] = edge_log_probs[trie.path_edges(hypothesis)]
+            log_probs[ends[i] - lengths[i] : ends[i]] = scores.log_probs[scores.path_edges(trie, hypothesis)]
         task.advance(plan.cost)
     return log_probs

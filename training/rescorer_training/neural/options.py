@@ -171,6 +171,11 @@ class NetworkOptions:
         "Carry the state across sentence boundaries, or reset it at each sentence (default).",
         "--carried/--reset",
     )
+    backward: bool | None = option(
+        None,
+        "Train on reversed sentences: predict each word from the words after it, or before it (default).",
+        "--backward/--forward",
+    )
     output: str | None = option(
         None,
         "Output layer: class-factored softmax (default), full softmax or tree softmax.",

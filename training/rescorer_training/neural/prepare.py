@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +67,7 @@ def prepare_text(
     size: int = 50_000,
     longest: int = 200,
     weights: Sequence[float] = (),
+    backward: bool = False,
 ) -> PreparedText:
     """Encode texts into ``folder``, reading and normalising each one once.
 
@@ -75,12 +77,14 @@ def prepare_text(
         longest: maximum number of words per training sentence; longer sentences are truncated.
         weights: for each text, the mean number of times per epoch that a sentence is drawn. Empty: once
             each.
+        backward: reverse the words of each sentence, for a backward network.
 
     Raises:
         FormatError: a text cannot be read, has fewer than two distinct words, or has none of the
             vocabulary's words.
     """
-    words, n_sentences = number_words(texts, normaliser, folder / TRAIN_FILE, "reading training text")
+    read = partial(number_words, normaliser=normaliser, backward=backward)
+    words, n_sentences = read(texts, output=folder / TRAIN_FILE, progress="reading training text")
     if len(words) < 2:
         names = ", ".join(map(str, texts))
         raise FormatError(f"the only word is {words[0]!r}; expected at least two distinct words", file=names)
@@ -92,7 +96,7 @@ def prepare_text(
     (folder / CORPORA_FILE).unlink(missing_ok=True)
     if set(weights) - {1.0}:
         (folder / CORPORA_FILE).write_text(json.dumps(list(zip(n_sentences, weights, strict=True))))
-    words, _ = number_words([validation], normaliser, folder / VALIDATION_FILE, "reading validation text")
+    words, _ = read([validation], output=folder / VALIDATION_FILE, progress="reading validation text")
     _encode(folder / VALIDATION_FILE, words, vocabulary, str(validation))
     return load_prepared(folder, longest)
 

@@ -13,8 +13,10 @@ import torch
 from rescorer.errors import ConfigError
 from rescorer.lm.checkpoint import load_model
 from rescorer.lm.device import torch_device, use_threads
+from rescorer.lm.files.network_files import read_config, read_vocabulary
 from rescorer.lm.malloc import keep_freed_memory
 from rescorer.lm.networks import NeuralModel
+from rescorer.safe_input.files import Folder
 from rescorer.text import Normaliser
 from rescorer.vocabulary import Vocabulary
 from rescorer_training.data.normalisation import record_normaliser
@@ -76,10 +78,14 @@ def prepare_run(
         raise ConfigError(f"{folder} already has a training run; add --resume or choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
     record_normaliser(folder, inputs.normaliser)
-    inherited = inputs.start_from and Vocabulary.load(inputs.start_from / "best" / "vocabulary.txt")
+    inherited, backward = None, bool(network.backward)
+    if inputs.start_from:
+        start = Folder(inputs.start_from / "best")
+        config = read_config(start)
+        inherited, backward = read_vocabulary(start, config), config.backward
     text = prepare_text(
         folder, inputs.texts, inputs.validation, inputs.normaliser, inherited or vocabulary,
-        size=vocabulary_size, longest=inputs.longest, weights=inputs.weights,
+        size=vocabulary_size, longest=inputs.longest, weights=inputs.weights, backward=backward,
     )  # fmt: skip
     order_by_classes(folder, text, network)
     return load_prepared(folder, inputs.longest)

@@ -13,6 +13,7 @@ from rescorer.lm.ngrams.table_file import MAX_SKIP, SUFFIX
 from rescorer.text import Normaliser
 from rescorer.vocabulary import END, START, UNKNOWN
 from rescorer_training.data.corpus import count_words, encode_text, read_lines, read_sentences
+from rescorer_training.data.direction import record_direction
 from rescorer_training.data.normalisation import record_normaliser
 from rescorer_training.ngram import lmplz
 from rescorer_training.ngram.counts import count_ngrams
@@ -53,6 +54,8 @@ class NGramOptions:
     """File of lines ``WORD CLASS``, instead of classes that are learnt."""
     skip: int = 0
     """Number of words between a context and the word that it predicts."""
+    backward: bool = False
+    """Count the n-grams of reversed sentences: the model then predicts a word from those after it."""
 
     @property
     def needs_table(self) -> bool:
@@ -130,7 +133,8 @@ def train_ngram(
             models of classes or with a gap need; or a KenLM binary if it ends in one of ``BINARY_SUFFIXES``,
             for which KenLM's ``build_binary`` must be on the PATH. A binary cannot list its words, so they
             are written to a file next to it: ``model.words.txt`` for ``model.bin``. The normaliser is always
-            recorded next to the model: ``model.bin.text.json``.
+            recorded next to the model, ``model.bin.text.json``, and the direction of a backward model:
+            ``model.bin.direction.json``.
         engine: ``ours`` estimates in memory; ``lmplz`` runs KenLM's own tool, which works on disk.
         memory: memory for lmplz to sort in, in the format of its option ``-S``.
 
@@ -158,13 +162,14 @@ def train_ngram(
             orders, n_sentences = _estimate_in_memory(texts, normaliser, words, oov_words, arpa, options)
         else:
             vocabulary = words if oov_words else None
-            sentences = read_sentences(texts, normaliser, "lmplz")
+            sentences = read_sentences(texts, normaliser, "lmplz", backward=options.backward)
             sizes, n_sentences = lmplz.run_lmplz(
                 sentences, arpa, options.cutoffs, vocabulary=vocabulary, memory=memory
             )
             orders = tuple(OrderSummary(*size) for size in sizes)
     write_word_list(output, words)
     record_normaliser(output, normaliser)
+    record_direction(output, backward=options.backward)
     return NGramSummary(
         output=str(output),
         output_bytes=output.stat().st_size,
@@ -241,7 +246,9 @@ def choose_units(
     if not options.count_unknown:
         words += oov_words  # counted one by one, for the discounts
     ids = {word: i for i, word in enumerate(words)}
-    encoded = encode_text(texts, normaliser, ids, unknown_id=UNKNOWN_ID, end_id=END_ID)
+    encoded = encode_text(
+        texts, normaliser, ids, unknown_id=UNKNOWN_ID, end_id=END_ID, backward=options.backward
+    )
     if options.classes:
         class_of = learn_classes(
             encoded, n_kept, n_special, unknown_id=UNKNOWN_ID, end_id=END_ID, n_classes=options.classes

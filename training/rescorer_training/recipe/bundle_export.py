@@ -29,9 +29,15 @@ from rescorer.score_combination import MIXTURE, weights_to_dict
 from rescorer.text import Normaliser
 from rescorer.types import Weights
 from rescorer_training.data.corpus import read_sentences
+from rescorer_training.data.direction import is_backward
 from rescorer_training.evaluation.perplexity import measure
 from rescorer_training.evaluation.token_scores import TokenScores, score_tokens
-from rescorer_training.recipe.bundle_models import check_model_name, check_shares, choose_shares
+from rescorer_training.recipe.bundle_models import (
+    check_model_name,
+    check_shares,
+    choose_shares,
+    divide_weight,
+)
 from rescorer_training.recipe.bundle_tables import write_arpa_table
 
 
@@ -82,24 +88,26 @@ def make_bundle(parts: BundleParts, folder: Path) -> dict[str, Any]:
         check_model_name(name, parts.weights.streams)
     if len(set(names)) < len(names):
         raise ConfigError("an n-gram and a network have the same name; every model needs a name of its own")
-    check_shares(parts.weights.mixture, names)
 
     def fill(partial: Path) -> dict[str, Any]:
         entries, models = copy_models(parts, partial)
+        backward = [name for name, model in models.items() if model.backward]
+        check_shares(parts.weights.mixture, names, backward)
         align_vocabularies(list(models.values()))
         texts = {"validation": parts.validation, **parts.tests}
         scores = {name: score_text(models, parts.normaliser, path) for name, path in texts.items()}
-        shares = choose_shares(parts.weights.mixture, scores["validation"].log_probs)
+        shares = choose_shares(parts.weights.mixture, scores["validation"].log_probs, backward)
         ngram = next(iter(parts.ngrams), None)
         measured = {name: summarise_text(scores[name], path, shares, ngram) for name, path in texts.items()}
         (partial / TEXT).write_text(parts.normaliser.settings.to_json() + "\n", encoding="utf-8")
         (partial / WEIGHTS).mkdir()
-        weights = weights_to_dict(replace(parts.weights, name="default", mixture=shares))
+        lm = divide_weight(parts.weights.lm[MIXTURE], shares, backward)
+        weights = weights_to_dict(replace(parts.weights, name="default", lm=lm, mixture=shares))
         default_file = partial / WEIGHTS / "default.json"
         default_file.write_text(json.dumps(weights, indent=2) + "\n", encoding="utf-8")
         for path in parts.weight_sets:
             shutil.copyfile(path, partial / WEIGHTS / path.name)
-        names = {path.stem: f"{WEIGHTS}/{path.name}" for path in (partial / WEIGHTS).glob("*.json")}
+        sets = {path.stem: f"{WEIGHTS}/{path.name}" for path in (partial / WEIGHTS).glob("*.json")}
         for path in parts.rerankers:
             for file in RERANKER_FILES:
                 copy = partial / RERANKERS / path.resolve().name / file
@@ -107,7 +115,7 @@ def make_bundle(parts: BundleParts, folder: Path) -> dict[str, Any]:
                 shutil.copyfile(path / file, copy)
         # check all rerankers and weight sets before publishing
         rerankers = read_rerankers(SealedFolder(partial), {"models": entries, "files": hash_files(partial)})
-        read_weights(Folder(partial), names, list(models), rerankers)
+        read_weights(Folder(partial), sets, list(models), rerankers, backward)
         return {
             "name": parts.name,
             "version": parts.version,
@@ -136,7 +144,7 @@ def copy_models(parts: BundleParts, partial: Path) -> tuple[dict[str, Any], dict
     for name, source in parts.networks.items():
         _copy_network(source, partial / name, parts.half)
         models[name] = load_network(partial / name, name, "cpu")
-        entries[name] = {"kind": "neural", "path": name}
+        entries[name] = {"kind": "neural", "path": name, **describe_direction(models[name].backward)}
     return entries, models
 
 
@@ -148,16 +156,17 @@ def _copy_ngram(source: Path, folder: Path, as_table: bool) -> dict[str, Any]:
     """
     if not source.is_file():
         raise ConfigError(f"{source}: no such file; expected an ARPA file, an n-gram table or a KenLM binary")
+    direction = describe_direction(is_backward(source))
     if as_table and is_arpa(source):
         folder.mkdir()
         with source.open("rb") as arpa:
             write_arpa_table(arpa, folder / f"model{SUFFIX}")
-        return {"kind": "ngram", "path": f"{folder.name}/model{SUFFIX}"}
+        return {"kind": "ngram", "path": f"{folder.name}/model{SUFFIX}", **direction}
     suffix = "".join(source.suffixes[-2:]) if source.suffix == ".gz" else source.suffix
     path = folder / f"model{suffix}"
     folder.mkdir()
     shutil.copyfile(source, path)
-    entry = {"kind": "ngram", "path": f"{folder.name}/{path.name}"}
+    entry = {"kind": "ngram", "path": f"{folder.name}/{path.name}", **direction}
     if not contains_words(path):
         words = source.with_suffix(".words.txt")  # written by `rescorer-train ngram`
         if not words.exists():
@@ -165,6 +174,11 @@ def _copy_ngram(source: Path, folder: Path, as_table: bool) -> dict[str, Any]:
         shutil.copyfile(words, folder / "words.txt")
         entry["words"] = f"{folder.name}/words.txt"
     return entry
+
+
+def describe_direction(backward: bool) -> dict[str, bool]:
+    """The direction of a model for its manifest entry, which only backward models have."""
+    return {"backward": True} if backward else {}
 
 
 def _copy_network(source: Path, folder: Path, half: bool) -> None:

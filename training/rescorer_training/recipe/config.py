@@ -108,6 +108,12 @@ class Recipe:
     networks: Mapping[str, NetworkRecipe]
     bundle: BundleRecipe
 
+    def is_backward(self, network: str) -> bool:
+        """Whether a network reads sentences backwards; one that starts from another has its direction."""
+        recipe = self.networks[network]
+        start_from = recipe.run.start_from
+        return self.is_backward(start_from) if start_from else bool(recipe.network.backward)
+
     def resolve(self, name: str, shipped: Path) -> Path:
         """Return the path of a file that a recipe names.
 

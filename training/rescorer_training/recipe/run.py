@@ -46,6 +46,7 @@ from rescorer_training.recipe.report import (
 from rescorer_training.recipe.start import RecipeRun, start_run
 
 NGRAM_FILE, VOCABULARY_FILE, BUNDLES_FOLDER = "ngram.arpa.gz", "vocabulary.txt", "bundle"
+BACKWARD_NGRAM_FILE = "ngram-backward.arpa.gz"
 UNKNOWN_WORDS_NOTE = (
     "The n-gram and each network share the union of their vocabularies: a word that one of them does not "
     "know gets a share of that model's `<unk>` probability."
@@ -63,7 +64,9 @@ def run_recipe(
     """
     run = start_run(recipe, data, folder, device, threads)
     check_networks(run)
-    estimate_ngram(run)
+    estimate_ngram(run, backward=False)
+    if any(map(recipe.is_backward, recipe.networks)):
+        estimate_ngram(run, backward=True)
     for name, network in recipe.networks.items():
         train_network(run, name, network)
     publish_bundle(run)
@@ -89,13 +92,18 @@ def check_networks(run: RecipeRun) -> None:
             raise ConfigError(f"{run.recipe.file}: [networks.{name}] {error}") from None
 
 
-def estimate_ngram(run: RecipeRun) -> None:
-    """Estimate the n-gram model unless it exists."""
-    output = run.folder / NGRAM_FILE
+def ngram_file(run: RecipeRun, *, backward: bool) -> Path:
+    """Return the path of the n-gram model of a direction."""
+    return run.folder / (BACKWARD_NGRAM_FILE if backward else NGRAM_FILE)
+
+
+def estimate_ngram(run: RecipeRun, *, backward: bool) -> None:
+    """Estimate the n-gram model of a direction unless it exists."""
+    output = ngram_file(run, backward=backward)
     if output.exists():
         return run.log(f"{output} exists")
-    run.log("estimating the n-gram model")
-    summary = train_ngram(run.train, run.normaliser, output, run.recipe.ngram)
+    run.log(f"estimating {output.name}")
+    summary = train_ngram(run.train, run.normaliser, output, replace(run.recipe.ngram, backward=backward))
     run.log(f"estimated the n-gram model from {summary.n_words:,} words in {summary.seconds:.0f} s")
 
 
@@ -189,12 +197,14 @@ def make_bundle_network(run: RecipeRun) -> Path:
 
 
 def measure_models(run: RecipeRun) -> Report:
-    """Measure perplexities of the n-gram model, the networks, and the mixture of each with the n-gram."""
+    """Measure the networks, the n-gram of each direction, and the mixture of each network with its n-gram."""
     use_threads(run.threads or 0)
     texts = {path.name: list(read_sentences([path], run.normaliser)) for path in (run.validation, *run.tests)}
     rows: list[MeasuredModel] = []
+    directions: set[bool] = set()
     for name in run.recipe.networks:
-        ngrams, networks = [run.folder / NGRAM_FILE], [run.network_folder(name)]
+        backward = run.recipe.is_backward(name)
+        ngrams, networks = [ngram_file(run, backward=backward)], [run.network_folder(name)]
         models = load_models(None, ngrams, networks, device=run.device).models
         scores = {
             text: score_tokens(models, words, f"{name}: {text}", in_order=True)
@@ -202,9 +212,10 @@ def measure_models(run: RecipeRun) -> Report:
         }
         shares = fit_mixture(scores[run.validation.name].log_probs)
         measured = {text: measure(token_scores, shares).models for text, token_scores in scores.items()}
-        if not rows:
+        if backward not in directions:
+            directions.add(backward)
             ngram = {text: perplexities["ngram"].shared for text, perplexities in measured.items()}
-            note = f"Kneser-Ney, order {run.recipe.ngram.order}"
+            note = f"Kneser-Ney, order {run.recipe.ngram.order}" + (", backward" if backward else "")
             rows.append(MeasuredModel("n-gram", ngram, {}, note=note))
         network = cast(NeuralLanguageModel, models["neural"])
         rows.append(describe_network(run, name, network.model, measured, shares["neural"]))

@@ -23,6 +23,7 @@ from rescorer_training.cli.options import (
     NormaliserOption,
 )
 from rescorer_training.data.corpus import read_sentences
+from rescorer_training.data.direction import record_direction
 from rescorer_training.data.normalisation import record_normaliser
 from rescorer_training.evaluation.contributions import Contribution, measure_contributions
 from rescorer_training.evaluation.em_weights import fit_mixture
@@ -63,6 +64,10 @@ def interpolate_command(
     """
     check_write(write, ngram or [])
     models = open_models(bundle, ngram, neural, normaliser=normaliser, device=device)
+    if len({model.backward for model in models.models.values()}) > 1:
+        raise ConfigError(
+            "forward and backward models cannot be mixed word by word; give those of one direction"
+        )
     scores = score_file(models, validation)
     shares = fit_mixture(scores.log_probs)
     contributions = measure_contributions(scores, shares)
@@ -106,6 +111,7 @@ def write_mixture(
         mixture.save(partial)
     write_word_list(write, mixture.trie.words)
     record_normaliser(write, models.normaliser)
+    record_direction(write, backward=ngrams[0].backward)
     text = list(read_sentences([validation], models.normaliser))
     measured = score_tokens({"written": open_ngram(write)}, text).log_probs["written"]
     return {

@@ -100,6 +100,13 @@ def ngram(
             "n-grams with out-of-vocabulary words are pruned, and <unk> in the text is an error.",
         ),
     ] = False,
+    backward: Annotated[
+        bool,
+        typer.Option(
+            "--backward/--forward",
+            help="Count the n-grams of reversed sentences, to predict each word from the words after it.",
+        ),
+    ] = False,
     normaliser: NormaliserOption = None,
     validation: Annotated[Path | None, typer.Option(help="Text on which to measure the perplexity.")] = None,
     engine: Annotated[
@@ -126,6 +133,7 @@ def ngram(
         classes,
         class_file,
         skip,
+        backward,
     )
     summary = train_ngram(texts, chosen, output, options, engine=engine, memory=memory)
     measured = None

@@ -16,6 +16,7 @@ from rescorer.text import Normaliser
 from rescorer.vocabulary import END, UNKNOWN
 from rescorer_training.cli.options import JsonOption, NormaliserOption
 from rescorer_training.data.corpus import encode_text, read_sentences
+from rescorer_training.data.direction import is_backward, record_direction
 from rescorer_training.data.normalisation import choose_normaliser, record_normaliser
 from rescorer_training.evaluation.model_set import open_ngram
 from rescorer_training.evaluation.perplexity import measure
@@ -79,12 +80,14 @@ def prune_command(
         raise ConfigError(f"{model}: expected an ARPA file, gzip or plain, or an n-gram table")
     chosen = choose_normaliser(normaliser, [model])
     whole = load_backoff_model(model, "reading")
-    probs = compute_history(whole, history, text or [], chosen)
+    backward = is_backward(model)
+    probs = compute_history(whole, history, text or [], chosen, backward=backward)
     small, result = prune(whole, probs, threshold=threshold, keep=keep)
     with atomic_output(output) as partial:
         small.save(partial)
     write_word_list(output, small.trie.words)
     record_normaliser(output, chosen)
+    record_direction(output, backward=backward)
     facts: dict[str, Any] = {
         "history": history,
         **asdict(result),
@@ -112,7 +115,7 @@ def check_options(history: str, text: list[Path] | None, threshold: float | None
 
 
 def compute_history(
-    model: BackoffModel, history: str, texts: list[Path], normaliser: Normaliser
+    model: BackoffModel, history: str, texts: list[Path], normaliser: Normaliser, *, backward: bool = False
 ) -> np.ndarray:
     """Compute the probability of every history by the chosen method, (R,)."""
     if history == "stationary":
@@ -120,7 +123,7 @@ def compute_history(
     if history == "model":
         return compute_model_history(model)
     ids = {word: i for i, word in enumerate(model.trie.words)}
-    encoded = encode_text(texts, normaliser, ids, unknown_id=ids[UNKNOWN], end_id=ids[END])
+    encoded = encode_text(texts, normaliser, ids, unknown_id=ids[UNKNOWN], end_id=ids[END], backward=backward)
     return compute_count_history(model, encoded)
 
 
