@@ -73,7 +73,7 @@ class Parameters:
         """
         known_streams = dict.fromkeys([*start.streams, *streams])
         rerankers = {f"{RERANKER}{name}": weight for name, weight in start.rerankers.items()}
-        model_names = [f"lm:{name}" for name in start.mixture]
+        model_names = [f"lm:{name}" for name in {**start.mixture, **start.lm} if name != MIXTURE]
         lm_names = [*model_names, f"lm:{MIXTURE}"]
         known = [*known_streams, *lm_names, "word", OOV, EMPTY, MIX, *rerankers]
         chosen: set[str] = set()
