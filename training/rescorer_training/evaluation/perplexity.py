@@ -17,9 +17,9 @@ from rescorer_training.evaluation.token_scores import TokenScores
 BOTH_DIRECTIONS = "both directions"
 """Name of the pseudo-perplexity exp(-Σ_s ½(ln P_forward(s) + ln P_backward(s)) / T) of T tokens.
 
-It is the geometric mean of the perplexities of both directions, whose scores of sentences are averaged as in
-Xiong et al. (2017), "The Microsoft 2016 conversational speech recognition system". The averages are not
-normalised, but by Cauchy and Schwarz Σ_s √(P_forward(s) · P_backward(s)) ≤ 1: a normalised model that is
+It is the geometric mean of the perplexities of both directions, whose scores of sentences are added in
+rescoring (Xiong et al. 2017, "The Microsoft 2016 conversational speech recognition system"). The averages are
+not normalised, but by Cauchy and Schwarz Σ_s √(P_forward(s) · P_backward(s)) ≤ 1: a normalised model that is
 proportional to them has at most this perplexity.
 """
 

@@ -65,6 +65,9 @@ def perplexity_command(
     every unknown word counts as <unk>, as in KenLM's query and most papers. excluded: only tokens that all
     models know.
 
+    Forward and backward models are not mixed; the row "both directions" is the geometric mean of their
+    perplexities.
+
     A network that was trained to carry its state across sentence boundaries reads each text in order. With
     --cache-words or --dynamic, it also learns from what it has read: these figures stand apart, and are not
     to be compared with those of models that do not.
