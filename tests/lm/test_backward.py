@@ -1,4 +1,4 @@
-"""Backward models: the suffix trie, and the same scores as of reversed sentences, one at a time."""
+"""Backward models: the suffix trie, and the scores that reversed sentences have one at a time."""
 
 from __future__ import annotations
 
