@@ -11,6 +11,7 @@ import pytest
 from rescorer import ConfigError, Hypothesis, NBestList, Rescorer
 from rescorer.bundle import read_bundle
 from rescorer.errors import BundleError
+from rescorer.evaluation.comparison.systems import weights_by_system
 from rescorer.evaluation.score_cache import load_cached_rescorer
 from rescorer.evaluation.tuning.parameters import Parameters
 from rescorer.lm.reference_scorer import reference_log_probs
@@ -126,3 +127,9 @@ def test_weights_of_backward_models_are_tuned_and_their_shares_are_not(rescorer)
     parameters = Parameters.choose(start, ("lm", "lm:back", "mix"))
     assert {"lm:back", "lm:leftward"} <= {*parameters.names}
     assert parameters.models == ("ngram", "neural")
+
+
+def test_models_alone_get_the_weight_that_the_directions_share(rescorer):
+    systems = weights_by_system(rescorer, rescorer.bundle.weights["default"])
+    assert systems["back"].lm == {"back": pytest.approx(sum(LM_WEIGHTS.values()))}
+    assert systems["mixture + back + leftward"].lm == LM_WEIGHTS

@@ -49,13 +49,15 @@ class Comparison:
 def weights_by_system(rescorer: Rescorer, weights: Weights) -> dict[str, Weights]:
     """Apply ``weights`` to each model of the bundle alone, and to the mixture if there are several models.
 
+    Each gets the weight of the mixture and of all backward models together, which share it between them.
+
     A last system has the weights as they are if they weigh several language models, such as one to subtract,
     or name rerankers; the others then use the base weights of the rerankers.
     """
     weights = rescorer.ranker.effective_weights(weights)
     rerankers = rescorer.ranker.used_rerankers(weights)
     plain = replace_by_base(weights, rerankers)
-    scale = plain.lm.get(MIXTURE, 1.0)
+    scale = plain.lm.get(MIXTURE, 1.0) + sum(plain.lm.get(name, 0.0) for name in rescorer.bundle.backward)
     models = list(rescorer.models)
     names = [*models, MIXTURE] if len(models) > 1 else models
     systems = {name: replace(plain, name=name, lm={name: scale}) for name in names}
