@@ -34,57 +34,79 @@ class NGramCommand(TyperCommand):
         return super().parse_args(ctx, joined)
 
 
+OutputOption = Annotated[
+    Path,
+    typer.Option(
+        "-o",
+        "--output",
+        help="ARPA file to write, gzip if the name ends in .gz; an n-gram table if it ends in .ngram; "
+        "or a KenLM binary if it ends in .bin.",
+    ),
+]
+SmoothingOption = Annotated[
+    str,
+    typer.Option(
+        metavar="kneser-ney|katz|witten-bell",
+        help="kneser-ney: interpolated, with modified discounts, the best for almost every text. katz: "
+        "back-off with Good-Turing discounts. witten-bell: interpolated, for few or very regular words.",
+    ),
+]
+ClassesOption = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        help="Learn so many classes of words (Brown clusters) from the text, and estimate n-grams of "
+        "classes: P(class | classes before) · P(word | class). For mixtures with an n-gram of words. "
+        "Writes an n-gram table.",
+    ),
+]
+SkipOption = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        help="Leave out the N words right before each word: with 1, P(word | the words before the last "
+        "one). For mixtures. Writes an n-gram table.",
+    ),
+]
+PruneOption = Annotated[
+    str,
+    typer.Option(
+        metavar="K K …",
+        help="Count cut-offs: prune n-grams of order 1, 2, … that occur at most K times, such as "
+        "0 0 1 1. The first must be 0; the last one repeats for higher orders.",
+    ),
+]
+CountUnkOption = Annotated[
+    bool,
+    typer.Option(
+        "--count-unk",
+        help="Count <unk>, in the text or for out-of-vocabulary words, like any other word. Otherwise "
+        "n-grams with out-of-vocabulary words are pruned, and <unk> in the text is an error.",
+    ),
+]
+BackwardOption = Annotated[
+    bool,
+    typer.Option(
+        "--backward/--forward",
+        help="Count the n-grams of reversed sentences, to predict each word from the words after it.",
+    ),
+]
+
+
 def ngram(
     texts: Annotated[
         list[Path], typer.Argument(help="Training texts, one sentence per line; gzip or plain.")
     ],
-    output: Annotated[
-        Path,
-        typer.Option(
-            "-o",
-            "--output",
-            help="ARPA file to write, gzip if the name ends in .gz; an n-gram table if it ends in .ngram; "
-            "or a KenLM binary if it ends in .bin.",
-        ),
-    ],
+    output: OutputOption,
     order: Annotated[int, typer.Option(help="Length of the longest n-grams, 2 to 6 words.")] = 4,
-    smoothing: Annotated[
-        str,
-        typer.Option(
-            metavar="kneser-ney|katz|witten-bell",
-            help="kneser-ney: interpolated, with modified discounts, the best for almost every text. katz: "
-            "back-off with Good-Turing discounts. witten-bell: interpolated, for few or very regular words.",
-        ),
-    ] = "kneser-ney",
-    classes: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            help="Learn so many classes of words (Brown clusters) from the text, and estimate n-grams of "
-            "classes: P(class | classes before) · P(word | class). For mixtures with an n-gram of words. "
-            "Writes an n-gram table.",
-        ),
-    ] = 0,
+    smoothing: SmoothingOption = "kneser-ney",
+    classes: ClassesOption = 0,
     class_file: Annotated[
         Path | None,
         typer.Option(help="Take classes from a file instead, one 'WORD CLASS' per line, as mkcls writes."),
     ] = None,
-    skip: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            help="Leave out the N words right before each word: with 1, P(word | the words before the last "
-            "one). For mixtures. Writes an n-gram table.",
-        ),
-    ] = 0,
-    prune: Annotated[
-        str,
-        typer.Option(
-            metavar="K K …",
-            help="Count cut-offs: prune n-grams of order 1, 2, … that occur at most K times, such as "
-            "0 0 1 1. The first must be 0; the last one repeats for higher orders.",
-        ),
-    ] = "0",
+    skip: SkipOption = 0,
+    prune: PruneOption = "0",
     vocabulary: Annotated[
         Path | None, typer.Option(help="File of the words to predict, one per line. Default: all words.")
     ] = None,
@@ -92,21 +114,8 @@ def ngram(
         int | None,
         typer.Option(help="Number of words to predict, the most frequent ones. Default: all words."),
     ] = None,
-    count_unk: Annotated[
-        bool,
-        typer.Option(
-            "--count-unk",
-            help="Count <unk>, in the text or for out-of-vocabulary words, like any other word. Otherwise "
-            "n-grams with out-of-vocabulary words are pruned, and <unk> in the text is an error.",
-        ),
-    ] = False,
-    backward: Annotated[
-        bool,
-        typer.Option(
-            "--backward/--forward",
-            help="Count the n-grams of reversed sentences, to predict each word from the words after it.",
-        ),
-    ] = False,
+    count_unk: CountUnkOption = False,
+    backward: BackwardOption = False,
     normaliser: NormaliserOption = None,
     validation: Annotated[Path | None, typer.Option(help="Text on which to measure the perplexity.")] = None,
     engine: Annotated[
