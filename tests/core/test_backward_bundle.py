@@ -16,6 +16,7 @@ from rescorer.evaluation.score_cache import load_cached_rescorer
 from rescorer.evaluation.tuning.parameters import Parameters
 from rescorer.lm.reference_scorer import reference_log_probs
 from tests.support.backward_models import BACKWARD, LM_WEIGHTS, write_bundle
+from tests.support.tiny_rerankers import random_reranker, weights_of
 
 TEXTS = ("the cat sat on the mat", "the cat sad on a mat", "b a c", "", "the zebra sat", "the cat sat on")
 SCORES = (0.0, -0.5, -1.0, -2.0, -0.2, -0.1)
@@ -133,3 +134,22 @@ def test_models_alone_get_the_weight_that_the_directions_share(rescorer):
     systems = weights_by_system(rescorer, rescorer.bundle.weights["default"])
     assert systems["back"].lm == {"back": pytest.approx(sum(LM_WEIGHTS.values()))}
     assert systems["mixture + back + leftward"].lm == LM_WEIGHTS
+
+
+def test_rerankers_take_backward_models_as_features(rescorer):
+    default = rescorer.bundle.weights["default"]
+    features = ("total", "score:back", "score_per_word:leftward", "words")
+    reranker = random_reranker("both", default, units=2, features=features)
+    bundle = replace(rescorer.bundle, rerankers={"both": reranker})
+    answer = Rescorer(bundle, rescorer.models).rescore(LISTS[:1], weights_of(reranker))[0]
+    hypotheses = sorted(answer.hypotheses, key=lambda hypothesis: hypothesis.original_rank)
+    names = [name for name in hypotheses[0].components if name != reranker.component]
+    components = {name: np.array([h.components[name] for h in hypotheses]) for name in names}
+    for name in BACKWARD:
+        expected = [
+            reference_log_probs(rescorer.models[name], tuple(h.text.split())).sum() for h in hypotheses
+        ]
+        np.testing.assert_allclose(components[name], expected, atol=1e-3)
+    words = [tuple(hypothesis.text.split()) for hypothesis in hypotheses]
+    expected = reranker.score(components, words, ("on", "the", "mat"), None)
+    assert [h.components[reranker.component] for h in hypotheses] == pytest.approx(expected.tolist())
