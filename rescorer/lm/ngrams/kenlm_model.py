@@ -95,7 +95,7 @@ def load_kenlm(stream: BinaryIO, words: frozenset[str], name: str = "ngram") -> 
     except ImportError:
         raise BundleError(
             f"{stream.name}: is a KenLM binary, and the package kenlm is not installed; install "
-            "'rescorer[kenlm]', or use the ARPA file that the binary was made from"
+            "'rescorer[kenlm]', with Python below 3.13, or use the ARPA file that the binary was made from"
         ) from None
     config = kenlm.Config()
     config.show_progress = False
