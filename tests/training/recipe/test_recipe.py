@@ -6,6 +6,7 @@ import json
 import random
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 from matplotlib.figure import Figure
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 
 from rescorer.bundle import read_bundle
 from rescorer.errors import ConfigError
+from rescorer.service.models.metadata import read_model_facts
 from rescorer_training.cli import app
 from rescorer_training.recipe.config import SHIPPED, list_shipped_recipes, make_recipe, read_recipe
 from rescorer_training.recipe.report import Report, plot_curves, render_markdown
@@ -160,7 +162,7 @@ def test_rejects_a_missing_text_before_any_work(tmp_path, data):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("[ngram]", "[ngrams]", "unknown ngrams"),
+        ("[ngram]", "[ngrams]", r"\[ngrams.order\] is 3; expected a table"),
         ("order = 3", "order = 9", r"\[ngram\] order is 9"),
         ("order = 3", 'order = "three"', r"\[ngram\] order: .*integer"),
         ("hidden_size = 8", "hiden_size = 8", r"\[networks.general\] unknown hiden_size"),
@@ -245,3 +247,74 @@ def test_shipped_recipes_are_valid(path):
 def test_report_without_networks_has_no_curves():
     report = Report("T", ("v",), (), {}, "a machine", "unknown words.")
     assert "curves" not in render_markdown(report)
+
+
+NGRAMS_TOML = """
+[text]
+train = ["texts/own.txt", "texts/other.txt"]
+held_out_lines = 20
+tests = ["texts/test.txt"]
+
+[ngram]
+order = 3
+
+[ngrams.katz]
+smoothing = "katz"
+
+[ngrams.classes]
+order = 3
+classes = 4
+
+[ngrams.gap]
+skip = 1
+
+[mixtures]
+two = ["ngram", "classes"]
+three = ["classes", "ngram", "gap"]
+
+[bundle]
+ngrams = ["classes", "gap"]
+"""
+
+
+def test_a_recipe_of_ngrams_measures_mixtures_and_publishes_them(tmp_path, data):
+    (tmp_path / "grams.toml").write_text(NGRAMS_TOML)
+    recipe = read_recipe(str(tmp_path / "grams.toml"))
+    report = run_recipe(recipe, data, tmp_path / "out", threads=1)
+    rows = {model.name: model for model in report.models}
+    assert list(rows) == ["n-gram", "katz", "classes", "gap", "two", "three"]
+    assert rows["classes"].note == "Kneser-Ney, order 3, 4 Brown classes"
+    held_out = {name: row.perplexity["held-out.txt"] for name, row in rows.items()}
+    assert rows["classes"].with_ngram["held-out.txt"] == pytest.approx(held_out["two"], rel=1e-6)
+    best = min(held_out["n-gram"], held_out["classes"])  # EM ends a little before the optimum
+    assert held_out["three"] <= held_out["two"] * 1.001 <= best * 1.002
+    assert rows["classes"].minutes is not None
+    bundle = read_bundle(tmp_path / "out" / "bundle" / "grams" / "1")
+    assert list(bundle.model_kinds) == ["ngram", "classes", "gap"]
+    shares = bundle.weights["default"].mixture
+    assert sum(shares.values()) == pytest.approx(1)
+    words = {facts.name: facts.vocabulary_size for facts in read_model_facts(bundle)}
+    assert words["ngram"] == words["classes"] == words["gap"] > 4
+    written = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.ngram")}
+    run_recipe(recipe, data, tmp_path / "out", threads=1)
+    assert {path: path.stat().st_mtime_ns for path in written} == written
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"ngrams": {"neural": {}}}, "[ngrams.neural] has the name of another model"),
+        (
+            {"mixtures": {"one": ["ngram"]}},
+            "[mixtures] one is of ngram; expected two or more of ngram,",
+        ),
+        ({"mixtures": {"two": ["ngram", "gap"]}}, "[mixtures] two is of ngram, gap"),
+        ({"bundle": {"ngrams": ["gap"]}}, "[bundle] ngrams are gap; expected some of classes"),
+        ({"bundle": {"network": "lstm"}}, "[bundle] network is 'lstm'"),
+    ],
+)
+def test_names_of_ngrams_and_mixtures_are_checked(change, message):
+    values = {"text": {"train": ["a"], "held_out_lines": 1}, "ngrams": {"classes": {"classes": 4}}}
+    with pytest.raises(ConfigError) as caught:
+        make_recipe(values | change, Path("toy.toml"))
+    assert message in str(caught.value)

@@ -79,8 +79,10 @@ class NetworkRecipe:
 class BundleRecipe:
     """Contents of the bundle that the recipe publishes as its last step."""
 
-    network: str
-    """Name of one of the recipe's networks."""
+    network: str = ""
+    """Name of one of the recipe's networks; empty if it has none."""
+    ngrams: tuple[str, ...] = ()
+    """Names of further n-gram models of the recipe."""
     version: int = 1
     store: str = "float32"
     """Precision of the stored network: float32, float16 or int8."""
@@ -107,6 +109,10 @@ class Recipe:
     ngram: NGramOptions
     networks: Mapping[str, NetworkRecipe]
     bundle: BundleRecipe
+    ngrams: Mapping[str, NGramOptions] = field(default_factory=dict)
+    """N-gram models beside the first, by name."""
+    mixtures: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Models to measure together, by the name of their mixture."""
 
     def is_backward(self, network: str) -> bool:
         """Whether a network reads sentences backwards; one that starts from another has its direction."""
@@ -194,11 +200,11 @@ def make_recipe(values: dict[str, Any], path: Path) -> Recipe:
         "ngram": NGramOptions,
         "bundle": BundleRecipe,
     }
-    unknown = sorted(set(values) - {"title", "networks", *tables})
+    others = ("title", "networks", "ngrams", "mixtures")
+    unknown = sorted(set(values) - {*others, *tables})
     if unknown:
-        raise ConfigError(
-            f"{path}: unknown {', '.join(unknown)}; a recipe has title, networks, {', '.join(tables)}"
-        )
+        known = ", ".join([*others, *tables])
+        raise ConfigError(f"{path}: unknown {', '.join(unknown)}; a recipe has {known}")
     parts = {
         name: _parse_table(kind, values.get(name, {}), f"{path}: [{name}]") for name, kind in tables.items()
     }
@@ -212,12 +218,42 @@ def make_recipe(values: dict[str, Any], path: Path) -> Recipe:
             raise ConfigError(
                 f"{path}: [networks.{name}] starts from {start_from!r}, which is not a network above it"
             )
-    if parts["bundle"].network not in networks:
+    if parts["bundle"].network not in (networks or [""]):
         raise ConfigError(
             f"{path}: [bundle] network is {parts['bundle'].network!r}; expected one of {', '.join(networks)}"
         )
+    ngrams = {
+        name: _parse_table(NGramOptions, table, f"{path}: [ngrams.{name}]")
+        for name, table in values.get("ngrams", {}).items()
+    }
+    mixtures = {name: tuple(models) for name, models in values.get("mixtures", {}).items()}
     title = str(values.get("title", path.stem))
-    return Recipe(path, path.stem, title, networks=networks, **parts)
+    recipe = Recipe(path, path.stem, title, networks=networks, ngrams=ngrams, mixtures=mixtures, **parts)
+    _check_names(recipe)
+    return recipe
+
+
+def _check_names(recipe: Recipe) -> None:
+    """Check that names of models are distinct, and that each name stands for a model."""
+    path, bundle = recipe.file, recipe.bundle
+    if taken := sorted({"ngram", "ngram-backward", "neural", *recipe.networks}.intersection(recipe.ngrams)):
+        raise ConfigError(f"{path}: [ngrams.{taken[0]}] has the name of another model; choose another one")
+    backward = {"ngram": recipe.ngram.backward}
+    backward |= {name: options.backward for name, options in recipe.ngrams.items()}
+    backward |= {name: recipe.is_backward(name) for name in recipe.networks}
+    for name, models in recipe.mixtures.items():
+        if len(models) < 2 or not set(models) <= set(backward) or len(set(models)) < len(models):
+            raise ConfigError(
+                f"{path}: [mixtures] {name} is of {', '.join(models)}; expected two or more of "
+                f"{', '.join(backward)}"
+            )
+        if len({backward[model] for model in models}) > 1:
+            raise ConfigError(f"{path}: [mixtures] {name} mixes forward and backward models")
+    if not set(bundle.ngrams) <= set(recipe.ngrams):
+        raise ConfigError(
+            f"{path}: [bundle] ngrams are {', '.join(bundle.ngrams)}; expected some of "
+            f"{', '.join(recipe.ngrams)}"
+        )
 
 
 def _parse_network(table: dict[str, Any], location: str) -> NetworkRecipe:
@@ -246,6 +282,8 @@ def _parse_table(kind: type, table: dict[str, Any], location: str) -> Any:
 
 
 def _check_keys(table: Mapping[str, Any], known: Collection[str], location: str) -> None:
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"{location} is {table!r}; expected a table of options")
     unknown = sorted(set(table) - set(known))
     if unknown:
         hint = did_you_mean(unknown[0], known) or f"; expected some of {', '.join(known)}"

@@ -32,11 +32,18 @@ from rescorer_training.neural.checkpoint import STATE_FILE
 from rescorer_training.neural.postprocess import quantise
 from rescorer_training.neural.prepare import choose_vocabulary, load_prepared
 from rescorer_training.ngram.backoff_model import load_backoff_model
-from rescorer_training.ngram.estimate import train_ngram
 from rescorer_training.ngram.output import atomic_output
 from rescorer_training.ngram.prune import compute_stationary_history, prune
 from rescorer_training.recipe.bundle_export import BundleParts, make_bundle
 from rescorer_training.recipe.config import NetworkRecipe, Recipe
+from rescorer_training.recipe.ngrams import (
+    BACKWARD,
+    FIRST,
+    estimate_ngrams,
+    measure_mixtures,
+    measure_ngrams,
+    ngram_file,
+)
 from rescorer_training.recipe.report import (
     MeasuredModel,
     Report,
@@ -45,8 +52,7 @@ from rescorer_training.recipe.report import (
 )
 from rescorer_training.recipe.start import RecipeRun, start_run
 
-NGRAM_FILE, VOCABULARY_FILE, BUNDLES_FOLDER = "ngram.arpa.gz", "vocabulary.txt", "bundle"
-BACKWARD_NGRAM_FILE = "ngram-backward.arpa.gz"
+VOCABULARY_FILE, BUNDLES_FOLDER = "vocabulary.txt", "bundle"
 UNKNOWN_WORDS_NOTE = (
     "The n-gram and each network share the union of their vocabularies: a word that one of them does not "
     "know gets a share of that model's `<unk>` probability."
@@ -64,9 +70,7 @@ def run_recipe(
     """
     run = start_run(recipe, data, folder, device, threads)
     check_networks(run)
-    estimate_ngram(run, backward=False)
-    if any(map(recipe.is_backward, recipe.networks)):
-        estimate_ngram(run, backward=True)
+    estimate_ngrams(run)
     for name, network in recipe.networks.items():
         train_network(run, name, network)
     publish_bundle(run)
@@ -90,21 +94,6 @@ def check_networks(run: RecipeRun) -> None:
             )
         except (BundleError, ConfigError) as error:
             raise ConfigError(f"{run.recipe.file}: [networks.{name}] {error}") from None
-
-
-def ngram_file(run: RecipeRun, *, backward: bool) -> Path:
-    """Return the path of the n-gram model of a direction."""
-    return run.folder / (BACKWARD_NGRAM_FILE if backward else NGRAM_FILE)
-
-
-def estimate_ngram(run: RecipeRun, *, backward: bool) -> None:
-    """Estimate the n-gram model of a direction unless it exists."""
-    output = ngram_file(run, backward=backward)
-    if output.exists():
-        return run.log(f"{output} exists")
-    run.log(f"estimating {output.name}")
-    summary = train_ngram(run.train, run.normaliser, output, replace(run.recipe.ngram, backward=backward))
-    run.log(f"estimated the n-gram model from {summary.n_words:,} words in {summary.seconds:.0f} s")
 
 
 def train_network(run: RecipeRun, name: str, recipe: NetworkRecipe) -> None:
@@ -156,8 +145,8 @@ def publish_bundle(run: RecipeRun) -> None:
     parts = BundleParts(
         name=run.recipe.name,
         version=recipe.version,
-        ngrams={"ngram": make_bundle_ngram(run)},
-        networks={"neural": make_bundle_network(run)},
+        ngrams={FIRST: make_bundle_ngram(run)} | {name: ngram_file(run, name) for name in recipe.ngrams},
+        networks={"neural": make_bundle_network(run)} if recipe.network else {},
         normaliser=run.normaliser,
         weights=Weights("default", recipe.streams, {"mixture": recipe.lm_weight}, recipe.word),
         validation=run.validation,
@@ -171,7 +160,7 @@ def publish_bundle(run: RecipeRun) -> None:
 
 def make_bundle_ngram(run: RecipeRun) -> Path:
     """Return the n-gram model for the bundle, pruned if the recipe asks for it."""
-    full, keep = run.folder / NGRAM_FILE, run.recipe.bundle.keep_ngrams
+    full, keep = ngram_file(run, FIRST), run.recipe.bundle.keep_ngrams
     if not keep:
         return full
     run.log(f"pruning the n-gram model to {keep:,} n-grams")
@@ -200,11 +189,10 @@ def measure_models(run: RecipeRun) -> Report:
     """Measure the networks, the n-gram of each direction, and the mixture of each network with its n-gram."""
     use_threads(run.threads or 0)
     texts = {path.name: list(read_sentences([path], run.normaliser)) for path in (run.validation, *run.tests)}
-    rows: list[MeasuredModel] = []
-    directions: set[bool] = set()
+    rows = measure_ngrams(run)
     for name in run.recipe.networks:
-        backward = run.recipe.is_backward(name)
-        ngrams, networks = [ngram_file(run, backward=backward)], [run.network_folder(name)]
+        first = BACKWARD if run.recipe.is_backward(name) else FIRST
+        ngrams, networks = [ngram_file(run, first)], [run.network_folder(name)]
         models = load_models(None, ngrams, networks, device=run.device).models
         scores = {
             text: score_tokens(models, words, f"{name}: {text}", in_order=True)
@@ -212,13 +200,9 @@ def measure_models(run: RecipeRun) -> Report:
         }
         shares = fit_mixture(scores[run.validation.name].log_probs)
         measured = {text: measure(token_scores, shares).models for text, token_scores in scores.items()}
-        if backward not in directions:
-            directions.add(backward)
-            ngram = {text: perplexities["ngram"].shared for text, perplexities in measured.items()}
-            note = f"Kneser-Ney, order {run.recipe.ngram.order}" + (", backward" if backward else "")
-            rows.append(MeasuredModel("n-gram", ngram, {}, note=note))
         network = cast(NeuralLanguageModel, models["neural"])
         rows.append(describe_network(run, name, network.model, measured, shares["neural"]))
+    rows += measure_mixtures(run)
     logs = {name: run.network_folder(name) / "log.jsonl" for name in run.recipe.networks}
     return Report(
         title=run.recipe.title,
