@@ -171,11 +171,14 @@ def test_tables_of_codes_match_the_code():
         assert [str(code), meaning] in cells
 
 
-def test_table_of_networks_is_the_recipes_report():
-    facts = json.loads((DOCS / "ptb" / "report.json").read_text(encoding="utf-8"))
+@pytest.mark.parametrize(("name", "file"), [("ptb", "report.json"), ("ptb-ngrams", "ngrams.json")])
+def test_tables_of_language_models_are_the_recipes_reports(name, file):
+    facts = json.loads((DOCS / "ptb" / file).read_text(encoding="utf-8"))
     models = [MeasuredModel(**model) for model in facts["models"]]
     report = Report(**facts | {"texts": facts["texts"][1:], "models": models})
-    assert set(read_recipe("ptb").networks) == {model.name for model in report.models[1:]}
+    recipe = read_recipe(name)
+    measured = {*recipe.ngrams, *recipe.networks, *recipe.mixtures}
+    assert measured == {model.name for model in report.models[1:]}
     assert "\n".join(render_table(report)) in (DOCS / "results" / "networks.md").read_text(encoding="utf-8")
 
 
