@@ -309,6 +309,10 @@ def test_a_recipe_of_ngrams_measures_mixtures_and_publishes_them(tmp_path, data)
             "[mixtures] one is of ngram; expected two or more of ngram,",
         ),
         ({"mixtures": {"two": ["ngram", "gap"]}}, "[mixtures] two is of ngram, gap"),
+        (
+            {"ngrams": {"suffix": {"backward": True}}, "mixtures": {"both": ["ngram", "suffix"]}},
+            "[mixtures] both mixes forward and backward models",
+        ),
         ({"bundle": {"ngrams": ["gap"]}}, "[bundle] ngrams are gap; expected some of classes"),
         ({"bundle": {"network": "lstm"}}, "[bundle] network is 'lstm'"),
     ],

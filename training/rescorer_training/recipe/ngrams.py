@@ -55,9 +55,8 @@ def measure_ngrams(run: RecipeRun) -> list[MeasuredModel]:
     """Measure each n-gram model, alone and, if it reads forward, mixed with the first one."""
     rows = []
     for name, options in list_ngrams(run.recipe).items():
-        measured, shares = measure_together(
-            run, [name] if name == FIRST or options.backward else [FIRST, name]
-        )
+        alone = name == FIRST or options.backward
+        measured, shares = measure_together(run, [name] if alone else [FIRST, name])
         facts = ngram_file(run, name).with_name(f"{ngram_file(run, name).name}.json")
         seconds = json.loads(facts.read_text(encoding="utf-8"))["seconds"] if facts.exists() else None
         row = MeasuredModel(
