@@ -47,8 +47,8 @@ SmoothingOption = Annotated[
     str,
     typer.Option(
         metavar="kneser-ney|katz|witten-bell",
-        help="kneser-ney: interpolated, with modified discounts, the best for almost every text. katz: "
-        "back-off with Good-Turing discounts. witten-bell: interpolated, for few or very regular words.",
+        help="kneser-ney: interpolated, with modified discounts, the best for most texts. katz: "
+        "back-off with Good-Turing discounts. witten-bell: interpolated, by counts of distinct words.",
     ),
 ]
 ClassesOption = Annotated[
