@@ -30,8 +30,8 @@ from rescorer.vocabulary import Vocabulary
 def deduplicated_state(model: NeuralModel) -> dict[str, torch.Tensor]:
     """State dict in which a tied matrix appears once, as the network's embedding."""
     state = model.state_dict()
-    if model.config.tied:
-        del state["output.word_weight"]
+    if model.config.tied_copy:
+        del state[model.config.tied_copy]
     return state
 
 
@@ -76,8 +76,8 @@ def load_model(folder: Path | Folder) -> tuple[NeuralModel, Vocabulary]:
             tensors = dequantise_tensors(load_file(descriptor_path(stream)))
         except (OSError, ValueError, SafetensorError):
             raise BundleError(f"{stream.name}: cannot be read as a safetensors file") from None
-        if config.tied and "network.embedding.weight" in tensors:
-            tensors["output.word_weight"] = tensors["network.embedding.weight"]
+        if config.tied_copy and "network.embedding.weight" in tensors:
+            tensors[config.tied_copy] = tensors["network.embedding.weight"]
         try:
             model.load_state_dict(_cast_floats(torch.float32, tensors))
         except RuntimeError as error:

@@ -66,8 +66,6 @@ def test_forward_equals_step(config, hidden):
 @pytest.mark.parametrize("output", ["classes", "full", "tree"])
 @pytest.mark.parametrize("config", CONFIGS, ids=config_id)
 def test_shapes_follow_from_the_configuration(config, output, hidden):
-    if output == "tree" and config["tied"]:
-        pytest.skip("trees are not tied")
     if output != "classes" and "softmaxes" in config:
         pytest.skip("only class-factored softmaxes are mixed")
     classes = {} if output == "classes" else {"class_sizes": ()}

@@ -18,25 +18,26 @@ from rescorer.lm.output import (
     batched,
     full,
 )
+from rescorer.lm.output.tree_paths import balanced_tree
 
 N_WORDS, SIZE = 23, 6
+PLACES = np.array([1, 4, 2] + [1] * (N_WORDS - 4) + [3])
+"""Number of leaves of each word in a tree where words have several."""
 LAYERS = {
     "full": lambda tied: FullSoftmax(SIZE, N_WORDS, tied),
     "classes": lambda tied: ClassFactoredSoftmax(SIZE, (1, 3, 1, 11, 7), tied),
     "one class": lambda tied: ClassFactoredSoftmax(SIZE, (N_WORDS,), tied),
     "one class per word": lambda tied: ClassFactoredSoftmax(SIZE, (1,) * N_WORDS, tied),
     "mixture of softmaxes": lambda tied: MixtureOfSoftmaxes(SIZE, (1, 3, 1, 11, 7), 3, tied),
-    "balanced tree": lambda tied: TreeSoftmax(SIZE, N_WORDS),
-    "chain": lambda tied: with_tree(TreeSoftmax(SIZE, N_WORDS), chain(N_WORDS)),
+    "balanced tree": lambda tied: TreeSoftmax(SIZE, N_WORDS, word_vectors=tied),
+    "chain": lambda tied: with_tree(TreeSoftmax(SIZE, N_WORDS, word_vectors=tied), chain(N_WORDS)),
+    "several places": lambda tied: with_tree(
+        TreeSoftmax(SIZE, N_WORDS, int(PLACES.sum()), tied), shuffled_tree(int(PLACES.sum())), PLACES
+    ),
 }
 every_layer = pytest.mark.parametrize(
     ("kind", "tied"),
-    [
-        (kind, tied)
-        for kind in LAYERS
-        for tied in (False, True)
-        if not (tied and kind in ("balanced tree", "chain"))
-    ],
+    [(kind, tied) for kind in LAYERS for tied in (False, True)],
 )
 words_and_rows = st.lists(st.tuples(st.integers(0, N_WORDS - 1), st.integers(0, 8)), max_size=60)
 
@@ -47,8 +48,17 @@ def chain(n_words: int) -> np.ndarray:
     return np.stack([np.append(nodes[1:], n_words - 1), 2 * n_words - 2 - nodes], axis=1)
 
 
-def with_tree(layer: TreeSoftmax, children: np.ndarray) -> TreeSoftmax:
-    layer.set_tree(children)
+def shuffled_tree(n_leaves: int) -> np.ndarray:
+    """A balanced tree whose leaves are in random order, so that the places of a word lie apart."""
+    order = np.random.default_rng(1).permutation(n_leaves) + n_leaves - 1
+    children = balanced_tree(n_leaves)
+    is_leaf = children >= n_leaves - 1
+    children[is_leaf] = order
+    return children
+
+
+def with_tree(layer: TreeSoftmax, children: np.ndarray, places: np.ndarray | None = None) -> TreeSoftmax:
+    layer.set_tree(children, places)
     return layer
 
 

@@ -29,6 +29,8 @@ MAXIMA = {
 MAX_ATTENTION_WINDOW = 4096
 """Largest window of a transformer."""
 SMALLEST_VOCABULARY = 3
+MAX_PLACES = 64
+"""Largest number of leaves of one word in a tree."""
 _TYPES = {
     "class_sizes": "a list of integers",
     **dict.fromkeys(("kind", "output", "activation"), "a string"),
@@ -89,6 +91,8 @@ class NetworkConfig:
     Ghahramani 2016)."""
     softmaxes: int = 1
     """Number of softmaxes that a class-factored output mixes (Yang et al. 2018)."""
+    leaves: int = 0
+    """Number of leaves of a tree in which words may have several; 0 if every word has one."""
     heads: int = 1
     """Number of attention heads of a transformer; they share the hidden size evenly."""
     backward: bool = False
@@ -117,6 +121,7 @@ class NetworkConfig:
             raise BundleError(
                 "carried is true for a backward network; expected false: it reads each sentence by itself"
             )
+        self._check_leaves()
         for name in ("dropout", "weight_dropout", "embedding_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise BundleError(f"{name} is {getattr(self, name)}; expected 0 ≤ {name} < 1")
@@ -147,6 +152,12 @@ class NetworkConfig:
                 f"{2 * self.heads}: each head has an even number of values"
             )
 
+    def _check_leaves(self) -> None:
+        most = MAX_PLACES * self.n_words if self.output == "tree" else 0
+        if self.leaves and not self.n_words <= self.leaves <= most:
+            expected = f"0, or {self.n_words:,} to {most:,}" if most else "0"
+            raise BundleError(f"leaves is {self.leaves} for the output {self.output}; expected {expected}")
+
     def _check_types(self) -> None:
         for field in fields(self):
             value, expected = getattr(self, field.name), _TYPES.get(field.name, "an integer")
@@ -162,6 +173,13 @@ class NetworkConfig:
                 f"class sizes sum to {sum(self.class_sizes)}; expected {self.vocabulary_size - 1} words in "
                 f"classes of at least one word"
             )
+
+    @property
+    def tied_copy(self) -> str | None:
+        """Name of the parameter that is the embedding itself, so that it is not stored; None if not tied."""
+        if not self.tied:
+            return None
+        return "output.word_vectors" if self.output == "tree" else "output.word_weight"
 
     @property
     def n_words(self) -> int:

@@ -21,8 +21,8 @@ SCALE_SUFFIX = ".int8_scale"
 
 MAX_WORD_BYTES = 1024
 """Largest average length of the words of a vocabulary."""
-TREE = "output.tree"
-"""The only tensor of integers that are not quantised weights."""
+TREES = ("output.tree", "output.places")
+"""The only tensors of integers that are not quantised weights."""
 TREE_TYPES = ("I32", "I64")
 
 
@@ -92,7 +92,7 @@ def _check_tensor(
         )
     scale = tensors.get(name + SCALE_SUFFIX)
     float_types = tuple(FLOAT_BYTES) if scale is None else ("I8",)
-    allowed = TREE_TYPES if name == TREE else float_types
+    allowed = TREE_TYPES if name in TREES else float_types
     if found.dtype not in allowed:
         raise BundleError(f"{place} has the type {found.dtype}; expected {' or '.join(allowed)}")
     if scale is not None and (scale.shape != shape[:1] or scale.dtype not in FLOAT_BYTES):

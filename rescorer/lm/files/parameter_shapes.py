@@ -75,12 +75,13 @@ def _transformer_shapes(config: NetworkConfig) -> Shapes:
 def _output_shapes(config: NetworkConfig) -> Shapes:
     n_words, size = config.n_words, config.embedding_size
     if config.output == "tree":
-        inner = n_words - 1
-        return {
+        inner = (config.leaves or n_words) - 1
+        tree: Shapes = {
             "output.word_weight": (inner, size),
             "output.word_bias": (inner,),
             "output.tree": (inner, 2),
         }
+        return tree | ({"output.places": (n_words,)} if config.leaves else {})
     shapes: Shapes = {"output.word_bias": (n_words,)}
     if not config.tied:
         shapes["output.word_weight"] = (n_words, size)

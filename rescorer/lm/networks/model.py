@@ -8,7 +8,6 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from rescorer.errors import BundleError
 from rescorer.lm.files.network_config import KINDS, WINDOWED_KINDS, NetworkConfig
 from rescorer.lm.networks.base import ContextNetwork, State
 from rescorer.lm.networks.recurrent import RecurrentNetwork
@@ -35,18 +34,11 @@ def build_output_layer(config: NetworkConfig, size: int, tied_weight: Tensor | N
     Args:
         tied_weight: the input embedding, if the output layer shares it.
 
-    Raises:
-        BundleError: If tied embeddings are combined with a tree-structured output layer.
     """
     if config.output == "full":
         return FullSoftmax(size, config.n_words, tied_weight)
     if config.output == "tree":
-        if tied_weight is not None:
-            raise BundleError(
-                "tied embeddings cannot be combined with a tree-structured output layer: "
-                "its units are decisions, not words"
-            )
-        return TreeSoftmax(size, config.n_words)
+        return TreeSoftmax(size, config.n_words, config.leaves, tied_weight)
     if config.softmaxes > 1:
         return MixtureOfSoftmaxes(size, config.class_sizes, config.softmaxes, tied_weight)
     return ClassFactoredSoftmax(size, config.class_sizes, tied_weight)

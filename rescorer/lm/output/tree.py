@@ -12,10 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rescorer.errors import BundleError
+from rescorer.lm.output.tree_paths import balanced_tree, check_places, leaf_paths
+from rescorer.lm.output.tree_vectors import SideDifferences, list_levels
 
-MAX_PATH_DECISIONS = 128
-"""Longest path to a word. A Huffman tree over 10^18 counted words needs fewer than 90 decisions; a chain of
-decisions would exhaust memory."""
 BLOCK_EDGES = 16_384
 """Number of edges whose decisions are held at once."""
 
@@ -26,7 +25,7 @@ with warnings.catch_warnings():  # torch warns once per process that sparse CSR 
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """The decisions on the paths to some words, as flat arrays: word i has the range starts[i] …
+    """The decisions on the paths to some leaves, as flat arrays: leaf i has the range starts[i] …
     starts[i+1]-1."""
 
     starts: Tensor
@@ -38,61 +37,92 @@ class Decisions:
 
 
 class TreeSoftmax(nn.Module):
-    """P(w|h) = Π σ(± (q_i·h + b_i)) over the decisions i on the path to w.
+    """P(w|h) = Σ_l Π σ(± (q_i·h + b_i)) over the leaves l of w and the decisions i on the path to l.
 
-    Morin & Bengio (2005); Mnih & Hinton (2009) learn the tree from the data. A word costs as many scores as
-    its path has decisions, in training and in scoring. Normalised by construction, for any tree. Decision
-    vectors are not word vectors, so they are never tied to the embedding.
+    Morin & Bengio (2005); Mnih & Hinton (2009) learn the tree from the data, and let a word have several
+    leaves. A leaf costs as many scores as its path has decisions, in training and in scoring. Normalised by
+    construction, for any tree.
+
+    Decision vectors are not word vectors. Tied to the embedding, q_i is a vector of the decision's own plus
+    the difference of the mean embeddings of the words on its two sides (see ``SideDifferences``).
 
     Args:
         size: D, length of a context vector.
         n_words: V, number of words that can be predicted.
+        n_leaves: L, number of leaves; 0 if every word has one leaf, whose number is that of the word.
+        word_vectors: (≥ V, D) embedding to which decision vectors are tied; None for untied ones.
     """
 
-    def __init__(self, size: int, n_words: int) -> None:
+    def __init__(
+        self, size: int, n_words: int, n_leaves: int = 0, word_vectors: Tensor | None = None
+    ) -> None:
         super().__init__()
-        self.word_weight: Tensor = nn.Parameter(torch.zeros(n_words - 1, size))  # q, one row per decision
-        self.word_bias = nn.Parameter(torch.zeros(n_words - 1))
+        n_decisions = (n_leaves or n_words) - 1
+        self.word_weight: Tensor = nn.Parameter(torch.zeros(n_decisions, size))  # one row per decision
+        self.word_bias = nn.Parameter(torch.zeros(n_decisions))
+        self.word_vectors = word_vectors
         self.tree: Tensor  # children of each decision
-        self.register_buffer("tree", torch.empty(n_words - 1, 2, dtype=torch.int32))
-        self.starts: Tensor  # paths of all words, as in ``Decisions``
+        self.places: Tensor  # number of leaves of each word
+        self.register_buffer("tree", torch.empty(n_decisions, 2, dtype=torch.int32))
+        self.register_buffer("places", torch.ones(n_words, dtype=torch.int32), persistent=n_leaves > 0)
+        self.starts: Tensor  # paths of all leaves, as in ``Decisions``
         self.nodes: Tensor
         self.signs: Tensor
-        for name in ("starts", "nodes", "signs"):
+        self.first_leaf: Tensor  # (V + 1,) first leaf of each word
+        self.by_level: Tensor  # decisions, the deepest first
+        for name in ("starts", "nodes", "signs", "first_leaf", "by_level"):
             self.register_buffer(name, torch.empty(0), persistent=False)
-        self.set_tree(balanced_tree(n_words))
+        self.set_tree(balanced_tree(n_decisions + 1), np.bincount(np.arange(n_decisions + 1) % n_words))
 
     @property
     def n_words(self) -> int:
-        return len(self.starts) - 1
+        return len(self.places)
 
-    def set_tree(self, children: np.ndarray) -> None:
-        """Replace the tree.
+    @property
+    def n_leaves(self) -> int:
+        return len(self.tree) + 1
+
+    def set_tree(self, children: np.ndarray, places: np.ndarray | None = None) -> None:
+        """Replace the tree, see ``tree_paths``.
 
         Args:
-            children: (V-1, 2), the two children of each decision. A child is a decision 0 … V-2, with a
-                higher number than its parent and 0 as the root, or V-1+w for the word w.
+            children: (L-1, 2), the two children of each decision.
+            places: (V,) number of leaves of each word; None for one each.
 
         Raises:
-            BundleError: If ``children`` is not such a tree, or a path is longer than ``MAX_PATH_DECISIONS``.
+            BundleError: If ``children`` is not such a tree, a path is too long, or ``places`` does not fit.
         """
-        starts, nodes, sides = word_paths(np.asarray(children), len(self.tree) + 1)
-        self.tree.copy_(torch.from_numpy(np.asarray(children)))
+        places = np.ones(self.n_words, dtype=np.int32) if places is None else np.asarray(places)
+        check_places(places, self.n_words, self.n_leaves)
+        starts, nodes, sides = leaf_paths(np.asarray(children), self.n_leaves)
         device = self.tree.device
+        self.tree.copy_(torch.from_numpy(np.asarray(children)))
+        self.places.copy_(torch.from_numpy(places))
         self.starts, self.nodes = torch.from_numpy(starts).to(device), torch.from_numpy(nodes).to(device)
         self.signs = torch.from_numpy(sides).to(self.word_bias) * 2 - 1
+        self.first_leaf = functional.pad(self.places.long().cumsum(0), (1, 0))
+        levels = list_levels(np.asarray(children))
+        self.level_sizes = [len(level) for level in levels]
+        self.by_level = torch.from_numpy(np.concatenate([np.arange(0), *levels])).to(device)
+        self._known_weight: tuple[object, Tensor] | None = None
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         super()._load_from_state_dict(state_dict, prefix, *rest)
         try:
-            self.set_tree(self.tree.cpu().numpy())
+            self.set_tree(self.tree.cpu().numpy(), self.places.cpu().numpy())
         except BundleError as error:
             rest[-1].append(str(error))  # the list of errors that load_state_dict reports
 
+    def train(self, mode: bool = True) -> TreeSoftmax:
+        """Also forget the decision vectors: fused optimisers change parameters without counting versions."""
+        self._known_weight = None
+        return super().train(mode)
+
     def start_from_unigrams(self, counts: Tensor) -> None:
-        """See ``OutputLayer``."""
-        counts = counts.to(torch.float64).clamp(min=0.5)
-        count_of_step = torch.repeat_interleave(counts.to(self.starts.device), self.starts.diff())
+        """See ``OutputLayer``; the leaves of a word share its count evenly."""
+        counts = counts.to(self.places.device, torch.float64).clamp(min=0.5) / self.places
+        count_of_leaf = counts.repeat_interleave(self.places)
+        count_of_step = torch.repeat_interleave(count_of_leaf, self.starts.diff())
         first, second = (
             count_of_step.new_zeros(len(self.word_bias)).index_add_(0, self.nodes[on], count_of_step[on])
             for on in (self.signs < 0, self.signs > 0)
@@ -100,17 +130,35 @@ class TreeSoftmax(nn.Module):
         with torch.no_grad():
             self.word_bias.copy_(torch.log(second / first))
 
-    def decisions(self, words: Tensor) -> Decisions:
-        """The decisions on the paths to ``words``, (N,)."""
-        lengths = self.starts.diff()[words]
-        starts = functional.pad(lengths.cumsum(0), (1, 0))
-        shift = torch.repeat_interleave(self.starts[words] - starts[:-1], lengths)
-        indices = torch.arange(len(shift), device=words.device) + shift
+    def decisions(self, leaves: Tensor) -> Decisions:
+        """The decisions on the paths to ``leaves``, (N,)."""
+        indices, starts = _ranges(self.starts, leaves)
         return Decisions(starts, self.nodes[indices], self.signs[indices])
+
+    def decision_weight(self) -> Tensor:
+        """The vectors q of all decisions, (L-1, D); in evaluation without gradients, computed once."""
+        if self.word_vectors is None:
+            return self.word_weight
+        sources = self.word_weight, self.word_bias, self.word_vectors
+        state = [(source._version, source.device, source.dtype) for source in sources]
+        is_fixed = not (self.training or torch.is_grad_enabled())
+        if is_fixed and self._known_weight and self._known_weight[0] == state:
+            return self._known_weight[1]
+        differences: Tensor = SideDifferences.apply(
+            self.word_vectors, self.word_bias.detach(), self.tree, torch.repeat_interleave(self.places),
+            self.by_level.split(self.level_sizes),
+        )  # fmt: skip
+        weight = self.word_weight + differences
+        if is_fixed:
+            self._known_weight = state, weight
+        return weight
 
     def loss(self, hidden: Tensor, words: Tensor) -> Tensor:
         """See ``OutputLayer``."""
-        return _Loss.apply(hidden, self.word_weight, self.word_bias, self.decisions(words))
+        leaves, owners = self._leaves(words)
+        if owners is not None:
+            hidden = hidden.index_select(0, owners)
+        return _Loss.apply(hidden, self.decision_weight(), self.word_bias, self.decisions(leaves), owners)
 
     @torch.no_grad()
     def log_probs(self, hidden: Tensor, rows: Tensor, words: Tensor) -> Tensor:
@@ -119,82 +167,43 @@ class TreeSoftmax(nn.Module):
         Edges that share a row each score the top of the tree themselves: finding the decisions that they
         share takes longer than scoring them.
         """
-        out = torch.zeros(len(words), dtype=hidden.dtype, device=hidden.device)
+        weight = self.decision_weight()
+        out = torch.empty(len(words), dtype=hidden.dtype, device=hidden.device)
         for begin in range(0, len(words), BLOCK_EDGES):
             block = slice(begin, begin + BLOCK_EDGES)
-            path = self.decisions(words[block])
-            scores = _decision_scores(hidden[rows[block]], self.word_weight, self.word_bias, path)
-            edges = torch.repeat_interleave(path.starts.diff())
-            out[block].index_add_(0, edges, functional.logsigmoid(path.signs * scores))
+            leaves, owners = self._leaves(words[block])
+            path = self.decisions(leaves)
+            leaf_rows = rows[block] if owners is None else rows[block][owners]
+            scores = path.signs * _decision_scores(hidden[leaf_rows], weight, self.word_bias, path)
+            out[block] = _word_log_probs(_leaf_log_probs(path, scores), owners)
         return out
+
+    def _leaves(self, words: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The leaves of ``words``, (N,), and the index of each leaf's word, or None if leaves are words."""
+        if self.n_leaves == self.n_words:
+            return words, None
+        leaves, starts = _ranges(self.first_leaf, words)
+        return leaves, torch.repeat_interleave(starts.diff())
 
     @torch.no_grad()
     def distribution(self, hidden: Tensor) -> Tensor:
         """See ``OutputLayer``."""
-        scores = functional.linear(hidden, self.word_weight, self.word_bias)  # (N, V-1)
-        log_p = hidden.new_zeros(len(hidden), 2 * self.n_words - 1)  # ln P of reaching each decision or word
+        scores = functional.linear(hidden, self.decision_weight(), self.word_bias)  # (N, L-1)
+        log_p = hidden.new_zeros(len(hidden), 2 * self.n_leaves - 1)  # ln P of reaching each decision or leaf
         for node, (first, second) in enumerate(self.tree.tolist()):
             log_p[:, first] = log_p[:, node] + functional.logsigmoid(-scores[:, node])
             log_p[:, second] = log_p[:, node] + functional.logsigmoid(scores[:, node])
-        return log_p[:, self.n_words - 1 :]
+        by_word = log_p[:, self.n_leaves - 1 :].split(self.places.tolist(), dim=1)
+        return torch.stack([torch.logsumexp(leaves, dim=1) for leaves in by_word], dim=1)
 
 
-def balanced_tree(n_words: int) -> np.ndarray:
-    """Children of each decision in a tree whose path lengths differ by at most one, (V-1, 2).
-
-    See ``TreeSoftmax.set_tree`` for their numbering.
-    """
-    return np.arange(1, 2 * n_words - 1).reshape(n_words - 1, 2)
-
-
-def word_paths(children: np.ndarray, n_words: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Find the path from the root to every word.
-
-    Args:
-        children: (V-1, 2), see ``TreeSoftmax.set_tree``.
-
-    Returns:
-        (V + 1,) start of each word's path; and two flat arrays: the decisions on the paths, root first, and
-        the child (0 or 1) taken at each decision.
-
-    Raises:
-        BundleError: If ``children`` is not a tree over all words, or a path is longer than
-            ``MAX_PATH_DECISIONS``.
-    """
-    parent, side = _parents(children, n_words)
-    words, at = np.arange(n_words), np.arange(n_words - 1, len(parent))
-    steps: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []  # from the words up
-    while len(words := words[parent[at] >= 0]):
-        if len(steps) == MAX_PATH_DECISIONS:
-            raise BundleError(f"the tree has a path of more than {MAX_PATH_DECISIONS} decisions")
-        at = at[parent[at] >= 0]
-        steps.append((words, parent[at], side[at]))
-        at = parent[at]
-    lengths = np.zeros(n_words, dtype=np.int64)
-    for words, _, _ in steps:
-        lengths[words] += 1
-    starts = np.concatenate([[0], lengths.cumsum()])
-    nodes, sides = np.empty(starts[-1], dtype=np.int64), np.empty(starts[-1], dtype=np.int8)
-    for distance, (words, decisions, taken) in enumerate(steps):
-        indices = starts[words + 1] - 1 - distance
-        nodes[indices], sides[indices] = decisions, taken
-    return starts, nodes, sides
-
-
-def _parents(children: np.ndarray, n_words: int) -> tuple[np.ndarray, np.ndarray]:
-    """Parent of each decision and word (-1 for the root), and which child of it each is (0 or 1): (2V-1,)."""
-    n_inner = n_words - 1
-    if children.shape != (n_inner, 2):
-        raise BundleError(
-            f"the tree's shape is {children.shape}; expected {(n_inner, 2)} for {n_words} words"
-        )
-    own, flat = np.repeat(np.arange(n_inner), 2), children.ravel().astype(np.int64)
-    once = np.array_equal(np.sort(flat), np.arange(1, n_inner + n_words))
-    if not once or ((flat < n_inner) & (flat <= own)).any():
-        raise BundleError("the tree does not reach every decision and every word exactly once from its root")
-    parent, side = np.full(n_inner + n_words, -1), np.zeros(n_inner + n_words, dtype=np.int8)
-    parent[flat], side[flat] = own, np.tile([0, 1], n_inner)
-    return parent, side
+def _ranges(starts: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
+    """Concatenate the ranges starts[i] … starts[i+1]-1 of ``items``; also return where each of them begins,
+    (len(items) + 1,)."""
+    lengths = starts.diff()[items]
+    begins = functional.pad(lengths.cumsum(0), (1, 0))
+    shift = torch.repeat_interleave(starts[items] - begins[:-1], lengths)
+    return torch.arange(len(shift), device=items.device) + shift, begins
 
 
 def _decision_scores(hidden: Tensor, weight: Tensor, bias: Tensor, path: Decisions) -> Tensor:
@@ -211,15 +220,44 @@ def _decision_scores(hidden: Tensor, weight: Tensor, bias: Tensor, path: Decisio
     return torch.sparse.sampled_addmm(pattern, hidden, weight.t()).values()
 
 
+def _leaf_log_probs(path: Decisions, scores: Tensor) -> Tensor:
+    """Σ ln σ(score) over the decisions of each path, (N,); the scores have the path's signs."""
+    steps = torch.repeat_interleave(path.starts.diff())
+    return scores.new_zeros(len(path.starts) - 1).index_add_(0, steps, functional.logsigmoid(scores))
+
+
+def _word_log_probs(leaf_log_probs: Tensor, owners: Tensor | None) -> Tensor:
+    """ln Σ P(leaf) over the leaves of each word; see ``TreeSoftmax._leaves`` for the owners."""
+    if owners is None or not len(owners):
+        return leaf_log_probs
+    maxima = leaf_log_probs.new_full((int(owners[-1]) + 1,), -torch.inf)
+    maxima.scatter_reduce_(0, owners, leaf_log_probs, "amax")
+    sums = torch.zeros_like(maxima).index_add_(0, owners, torch.exp(leaf_log_probs - maxima[owners]))
+    return maxima + torch.log(sums)
+
+
 class _Loss(torch.autograd.Function):
-    """Σ softplus(∓score) over the decisions; gradients are sums of weighted rows, per path and per node."""
+    """-Σ ln Σ Π σ(±score) over the words, their leaves and the decisions on the paths to these; gradients are
+    sums of weighted rows, per path and per node.
+
+    There is one row of ``hidden`` per leaf; see ``TreeSoftmax._leaves`` for the owners.
+    """
 
     @staticmethod
-    def forward(ctx, hidden, weight, bias, path):  # type: ignore[no-untyped-def]
+    def forward(ctx, hidden, weight, bias, path, owners):  # type: ignore[no-untyped-def]
         scores = path.signs * _decision_scores(hidden, weight, bias, path)
         ctx.path = path
-        ctx.save_for_backward(hidden, weight, -path.signs * torch.sigmoid(-scores))
-        return functional.softplus(-scores).sum(dtype=torch.float64).to(hidden.dtype)
+        delta = -path.signs * torch.sigmoid(-scores)
+        if owners is None:
+            loss = functional.softplus(-scores).sum(dtype=torch.float64)
+        else:
+            leaf_log_probs = _leaf_log_probs(path, scores)
+            word_log_probs = _word_log_probs(leaf_log_probs, owners)
+            loss = -word_log_probs.sum(dtype=torch.float64)
+            shares = torch.exp(leaf_log_probs - word_log_probs[owners])  # of each leaf in its word
+            delta *= torch.repeat_interleave(shares, path.starts.diff())
+        ctx.save_for_backward(hidden, weight, delta)
+        return loss.to(hidden.dtype)
 
     @staticmethod
     def backward(ctx, grad):  # type: ignore[no-untyped-def]
@@ -232,7 +270,7 @@ class _Loss(torch.autograd.Function):
         sums = _weighted_sums(hidden, rows, counts.cumsum(0) - counts, delta[by_node])
         weight_grad = torch.zeros_like(weight).index_copy_(0, distinct, sums)
         bias_grad = weight.new_zeros(len(weight)).index_add_(0, path.nodes, delta)
-        return hidden_grad, weight_grad, bias_grad, None
+        return hidden_grad, weight_grad, bias_grad, None, None
 
 
 def _weighted_sums(table: Tensor, rows: Tensor, starts: Tensor, weights: Tensor) -> Tensor:

@@ -110,18 +110,39 @@ def test_rejects_carried_state_with_weights_or_short_texts(tmp_path):
         train(run, prepare_run(run, None, 100), carried, many, threads=1)
 
 
-@pytest.mark.parametrize(("tree", "vectors"), [(None, None), ("learned", None), ("learned", "words.vec")])
-def test_resumed_run_keeps_the_tree(tmp_path, tree, vectors):
+@pytest.mark.parametrize(
+    ("tree", "vectors", "overlap"),
+    [
+        (None, None, None),
+        ("learned", None, None),
+        ("learned", "words.vec", 0.49),
+        ("learned", "first", None),
+    ],
+)
+@pytest.mark.parametrize("tied", [None, False])
+def test_resumed_run_keeps_the_tree(tmp_path, tree, vectors, overlap, tied):
     (tmp_path / "words.vec").write_text("cat 1 0 .5\nking .9 0 .4\nsat 0 1 0\nslept 0 1 .1\n")
-    vectors_path = vectors and str(tmp_path / vectors)
-    network = NetworkOptions(embedding_size=8, hidden_size=8, output="tree", tree=tree, vectors=vectors_path)
+    if vectors == "first":
+        first = make_inputs(tmp_path, "first")
+        train(first, prepare_run(first, None, 100), TINY, OPTIONS, threads=1)
+    network = replace(
+        TINY,
+        output="tree",
+        tree=tree,
+        vectors=vectors and str(tmp_path / vectors),
+        overlap=overlap,
+        tied=tied,
+    )
     run = make_inputs(tmp_path)
     facts = train(run, prepare_run(run, None, 100, network), network, OPTIONS, threads=1)
-    assert not facts["network"]["tied"]
-    before = load_model(tmp_path / "run" / "best")[0].output.tree
+    assert facts["network"]["tied"] == (tied is None)
+    assert (facts["network"]["leaves"] > 0) == (overlap is not None)
+    before = load_model(tmp_path / "run" / "best")[0].output
     longer = replace(OPTIONS, epochs=2)
     train(run, load_prepared(tmp_path / "run", 50), network, longer, threads=1, resume=True)
-    assert torch.equal(load_model(tmp_path / "run" / "best")[0].output.tree, before)
+    after = load_model(tmp_path / "run" / "best")[0].output
+    assert torch.equal(after.tree, before.tree)
+    assert torch.equal(after.places, before.places)
 
 
 @pytest.mark.parametrize(
@@ -130,6 +151,11 @@ def test_resumed_run_keeps_the_tree(tmp_path, tree, vectors):
         ({"class_by": "sound"}, "expected one of sqrt, mass, brown, kmeans"),
         ({"vectors": "a.vec"}, "only by --class-by kmeans and --tree learned"),
         ({"tree": "huffman"}, "--output-layer tree"),
+        ({"output": "tree", "overlap": 0.1}, "--overlap needs --tree learned"),
+        (
+            {"output": "tree", "tree": "learned", "overlap": 0.5},
+            r"overlap is 0.5; expected 0 ≤ overlap < 0.5",
+        ),
         ({"freeze_embeddings": True}, "of --embeddings"),
         ({"class_by": "kmeans", "vectors": "none.vec"}, "cannot be read"),
     ],

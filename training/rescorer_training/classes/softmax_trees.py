@@ -1,8 +1,6 @@
 """Build binary trees of words for a tree softmax: Huffman trees, and trees learned from word vectors.
 
-A tree is the array of the two children of each of its V-1 decisions, (V-1, 2), as ``TreeSoftmax.set_tree``
-expects it. A child below V-1 is another decision, with a higher number than its parent; child V-1+w is the
-word w.
+``rescorer.lm.output.tree_paths`` says how decisions and leaves are numbered.
 """
 
 from __future__ import annotations
@@ -16,6 +14,10 @@ from rescorer.errors import ConfigError
 
 MIN_SIDE_SHARE = 0.1
 """Minimum share of a decision's words on either side, which limits the length of paths."""
+MOST_PLACES = 8
+"""Largest number of leaves that a learned tree gives one word."""
+MIN_SHARED_WORDS = 8
+"""Smallest set of words in which some may go to both sides."""
 SPLIT_ITERATIONS = 5
 """Iterations of power iteration, and of two-means, per decision; few suffice for a good split."""
 
@@ -37,17 +39,24 @@ def build_huffman_tree(counts: np.ndarray) -> np.ndarray:
     return children
 
 
-def build_vector_tree(vectors: np.ndarray, counts: np.ndarray) -> np.ndarray:
+def build_vector_tree(
+    vectors: np.ndarray, counts: np.ndarray, overlap: float = 0.0
+) -> tuple[np.ndarray, np.ndarray]:
     """Build a tree whose decisions separate words with dissimilar vectors (Mnih & Hinton 2009).
 
     Every set of words is split by weighted two-means that starts from the set's principal axis; the sizes of
-    the two sides follow from the data. This is the paper's ADAPTIVE rule, with two hard means instead of two
-    Gaussians, and with every word at a single leaf.
+    the two sides follow from the data. This is the paper's ADAPTIVE(ε) rule, with two hard means instead of
+    two Gaussians, which give a word's responsibilities afterwards.
 
     Args:
         vectors: (V, D) vectors that are similar for similar words, such as an embedding or the result of
-            ``compute_neighbour_vectors``.
+            ``compute_neighbour_vectors`` or ``compute_context_vectors``.
         counts: (V,) occurrences of each word; a word is weighted with the square root of its count.
+        overlap: ε; a word whose responsibilities differ from 1/2 by at most ε goes to both sides, if it has
+            fewer than ``MOST_PLACES`` leaves. 0 gives every word one leaf.
+
+    Returns:
+        (L-1, 2) children of each decision, and (V,) number of leaves of each word.
 
     Raises:
         ConfigError: the numbers of vectors and counts differ.
@@ -56,23 +65,38 @@ def build_vector_tree(vectors: np.ndarray, counts: np.ndarray) -> np.ndarray:
     if len(vectors) != n_words:
         raise ConfigError(f"{len(vectors)} vectors for {n_words} words; expected one per word")
     weights = np.sqrt(np.maximum(counts, 0.5))
-    children = np.empty((n_words - 1, 2), dtype=np.int64)
-    pending = deque([(np.arange(n_words), 0)] if n_words > 1 else [])
-    n_decisions = 1
+    places = np.ones(n_words, dtype=np.int32)
+    sides: list[list[int]] = []  # of each decision: another decision, or -1-w for a leaf of the word w
+    pending = deque([np.arange(n_words)] if n_words > 1 else [])
+    n_decisions = len(pending)
     while pending:
-        words, decision = pending.popleft()
-        for side, part in enumerate(_split(words, vectors, weights)):
+        words = pending.popleft()
+        sides.append([])
+        for part in _split(words, vectors, weights, places, overlap):
             if len(part) == 1:
-                children[decision, side] = n_words - 1 + part[0]
+                sides[-1].append(-1 - int(part[0]))
             else:
-                children[decision, side] = n_decisions
-                pending.append((part, n_decisions))
+                sides[-1].append(n_decisions)
+                pending.append(part)
                 n_decisions += 1
+    return _number_leaves(np.array(sides, dtype=np.int64).reshape(-1, 2)), places
+
+
+def _number_leaves(sides: np.ndarray) -> np.ndarray:
+    """Replace each -1-w by the number of the next leaf of the word w."""
+    children, flat = sides.copy(), sides.ravel()
+    at = np.flatnonzero(flat < 0)
+    children.ravel()[at[np.argsort(-flat[at], kind="stable")]] = len(sides) + np.arange(len(at))
     return children
 
 
-def _split(words: np.ndarray, vectors: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Split words by two-means of their vectors, with at least ``MIN_SIDE_SHARE`` of them on either side."""
+def _split(
+    words: np.ndarray, vectors: np.ndarray, weights: np.ndarray, places: np.ndarray, overlap: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Split words by two-means of their vectors, with at least ``MIN_SIDE_SHARE`` of them on either side.
+
+    Words that go to both sides get one more of ``places``, which is changed in place.
+    """
     w = weights[words] / weights[words].sum()
     x = vectors[words] - w @ vectors[words]  # (n, D)
     axis = x[(x * x).sum(axis=1).argmax()]
@@ -90,4 +114,35 @@ def _split(words: np.ndarray, vectors: np.ndarray, weights: np.ndarray) -> tuple
     min_words = max(1, int(MIN_SIDE_SHARE * len(words)))
     n_first = np.clip(int((projection <= 0).sum()), min_words, len(words) - min_words)
     order = np.argsort(projection, kind="stable")
-    return words[order[:n_first]], words[order[n_first:]]
+    first, second = order[:n_first], order[n_first:]
+    if overlap and len(words) >= MIN_SHARED_WORDS:
+        shared = np.abs(_responsibilities(x, w, first, second) - 0.5) <= overlap
+        shared &= places[words] < MOST_PLACES
+        places[words[shared]] += 1
+        first, second = (np.union1d(side, np.flatnonzero(shared)) for side in (first, second))
+    return words[first], words[second]
+
+
+def _responsibilities(x: np.ndarray, w: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Probability of each vector's belonging to the second side, (n,).
+
+    The sides are two equally probable Gaussians with one variance, the same in all directions.
+
+    Args:
+        x: (n, D) vectors.
+        w: (n,) weights, which sum to 1.
+        first, second: indices of the vectors of either side.
+    """
+    (first_distances, first_spread), (second_distances, second_spread) = (
+        _squared_distances(x, w, side) for side in (first, second)
+    )
+    variance = max((first_spread + second_spread) / x.shape[1], 1e-30)
+    logits = (first_distances - second_distances) / (2 * variance)
+    return np.asarray(1 / (1 + np.exp(-np.clip(logits, -500, 500))))
+
+
+def _squared_distances(x: np.ndarray, w: np.ndarray, side: np.ndarray) -> tuple[np.ndarray, float]:
+    """Squared distance of each vector from a side's mean, (n,), and their weighted sum over the side."""
+    mean = w[side] @ x[side] / w[side].sum()
+    distances = ((x - mean) ** 2).sum(axis=1)
+    return distances, float(w[side] @ distances[side])

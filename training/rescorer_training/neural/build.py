@@ -15,17 +15,13 @@ from rescorer.lm.checkpoint import load_model
 from rescorer.lm.files.network_config import WINDOWED_KINDS
 from rescorer.lm.networks import NetworkConfig, NeuralModel
 from rescorer.lm.output import TreeSoftmax
-from rescorer.vocabulary import Vocabulary
-from rescorer_training.classes.brown import compute_neighbour_vectors, find_brown_clusters
 from rescorer_training.classes.partition import (
     bin_by_frequency,
     choose_class_count,
     make_brown_classes,
     make_embedding_classes,
 )
-from rescorer_training.classes.softmax_trees import build_huffman_tree, build_vector_tree
-from rescorer_training.classes.word_vectors import initialise_embedding, read_vectors
-from rescorer_training.data.corpus import read_lines
+from rescorer_training.classes.word_vectors import initialise_embedding
 from rescorer_training.neural.objectives import (
     MaximumLikelihood,
     NegativeSampling,
@@ -37,13 +33,14 @@ from rescorer_training.neural.objectives import (
 from rescorer_training.neural.options import NetworkOptions, TrainingOptions
 from rescorer_training.neural.prepare import PreparedText, reorder
 from rescorer_training.neural.progress import print_status
+from rescorer_training.neural.word_trees import get_word_vectors, load_or_make_tree
 
 CLASSES_FILE = "classes.json"
 """File of class sizes; only written if the vocabulary is ordered by learned classes, not by frequency."""
 CLASS_POWERS = {"sqrt": 0.5, "mass": 1.0}
 CLASS_METHODS = (*CLASS_POWERS, "brown", "kmeans")
 TREES = ("huffman", "learned")
-NOT_IN_CONFIG = ("n_classes", "class_by", "tree", "vectors", "embeddings", "freeze_embeddings")
+NOT_IN_CONFIG = ("n_classes", "class_by", "tree", "overlap", "vectors", "embeddings", "freeze_embeddings")
 """Network options that ``NetworkConfig`` does not have, because they only affect how the network is built."""
 DEFAULT_WINDOW = 4
 """Default number of context words of networks without recurrence, the same as in a 5-gram model."""
@@ -71,7 +68,7 @@ def order_by_classes(folder: Path, text: PreparedText, options: NetworkOptions) 
     if options.class_by == "brown":
         classes = make_brown_classes(text.train.ids, n_words, n_classes, max_class_size=max_class_size)
     else:
-        vectors = _get_word_vectors(text, options)
+        vectors = get_word_vectors(text, options)
         classes = make_embedding_classes(vectors, text.counts(), n_classes, max_class_size=max_class_size)
     reorder(folder, text.vocabulary, classes.order)
     (folder / CLASSES_FILE).write_text(json.dumps(classes.class_sizes), encoding="utf-8")
@@ -87,58 +84,13 @@ def _check_options(options: NetworkOptions) -> None:
         raise ConfigError("--vectors is used only by --class-by kmeans and --tree learned; add one of them")
     if options.tree and options.output != "tree":
         raise ConfigError("--tree needs --output-layer tree; give both")
+    if options.overlap is not None:
+        if options.tree != "learned":
+            raise ConfigError("--overlap needs --tree learned; give both")
+        if not 0 <= options.overlap < 0.5:
+            raise ConfigError(f"overlap is {options.overlap}; expected 0 ≤ overlap < 0.5")
     if options.freeze_embeddings and not options.embeddings:
         raise ConfigError("--freeze-embeddings needs the vectors of --embeddings; give both")
-
-
-def _get_word_vectors(text: PreparedText, options: NetworkOptions) -> np.ndarray:
-    """Load the vectors of ``--vectors``, or compute them from neighbouring words; returns (V - 1, D)."""
-    if options.vectors:
-        return load_word_vectors(Path(options.vectors), text.vocabulary)
-    n_words = len(text.vocabulary) - 1
-    classes = find_brown_clusters(text.train.ids, n_words, max(3, choose_class_count(n_words)))
-    return compute_neighbour_vectors(text.train.ids, classes)
-
-
-def load_word_vectors(source: Path, vocabulary: Vocabulary) -> np.ndarray:
-    """Load vectors of the words that can be predicted.
-
-    Args:
-        source: the folder of a training run, or a text file in the format of word2vec or GloVe. For a run,
-            the vectors are the output weights of its best model, or the embedding if the model has a tree
-            softmax.
-
-    Returns:
-        (V - 1, D) float32, zeros for words without a vector.
-
-    Raises:
-        ConfigError: no word of the vocabulary has a vector.
-    """
-    n_words = len(vocabulary) - 1
-    if not source.is_dir():
-        vectors_by_id = dict(read_vectors(source, vocabulary.ids, detect_vector_size(source)))
-    else:
-        model, words = load_model(source / "best")
-        has_tree = model.config.output == "tree"
-        weight = model.network.embedding.weight if has_tree else model.output.word_weight
-        weights = weight.detach().numpy()
-        source_ids = {i: words.ids[word] for i, word in enumerate(vocabulary.words) if word in words.ids}
-        vectors_by_id = {
-            i: weights[source_id] for i, source_id in source_ids.items() if source_id < model.config.n_words
-        }
-    if not vectors_by_id:
-        raise ConfigError(f"{source} has no vector for any of the vocabulary's {n_words:,} words")
-    vectors = np.zeros((n_words, len(next(iter(vectors_by_id.values())))), dtype=np.float32)
-    for i, vector in vectors_by_id.items():
-        if i < n_words:
-            vectors[i] = vector
-    return vectors
-
-
-def detect_vector_size(file: Path) -> int:
-    """Detect the number of values per vector from the first line, a word2vec header or a word's vector."""
-    fields = next(read_lines(file), "").split()
-    return int(fields[1]) if len(fields) == 2 and fields[1].isdigit() else max(1, len(fields) - 1)
 
 
 def make_network(
@@ -165,9 +117,13 @@ def make_network(
         _check_none_given(options)
         return _load_network(start_from, options.dropout)
     counts = text.counts()
-    model = NeuralModel(_make_config(folder, len(text.vocabulary), counts, options, objective))
-    if isinstance(model.output, TreeSoftmax) and not resumed:
-        model.output.set_tree(_make_tree(text, counts, options))
+    config = _make_config(folder, len(text.vocabulary), counts, options, objective)
+    if config.output == "tree":
+        children, places = load_or_make_tree(folder, text, counts, options, load=resumed)
+        config = replace(config, leaves=len(children) + 1 if places.max() > 1 else 0)
+    model = NeuralModel(config)
+    if isinstance(model.output, TreeSoftmax):
+        model.output.set_tree(children, places)
     model.output.start_from_unigrams(torch.from_numpy(counts))
     if options.embeddings:
         file, frozen = Path(options.embeddings), bool(options.freeze_embeddings)
@@ -225,8 +181,6 @@ def _make_config(
     """
     settings = {name: value for name, value in _given(options).items() if name not in NOT_IN_CONFIG}
     settings.setdefault("output", "classes" if objective == "ml" else "full")
-    if settings["output"] == "tree":
-        settings.setdefault("tied", False)
     if settings.get("kind") in WINDOWED_KINDS:
         settings.setdefault("window", DEFAULT_WINDOW)
     if settings.get("kind") == "transformer":
@@ -245,12 +199,6 @@ def _get_class_sizes(folder: Path | None, counts: np.ndarray, options: NetworkOp
         return tuple(json.loads((folder / CLASSES_FILE).read_text(encoding="utf-8")))
     n_classes = options.n_classes or choose_class_count(len(counts))
     return bin_by_frequency(counts, n_classes, CLASS_POWERS[options.class_by or "sqrt"])
-
-
-def _make_tree(text: PreparedText, counts: np.ndarray, options: NetworkOptions) -> np.ndarray:
-    if options.tree == "learned":
-        return build_vector_tree(_get_word_vectors(text, options), counts)
-    return build_huffman_tree(counts)
 
 
 def make_objective(options: TrainingOptions, counts: np.ndarray, device: torch.device) -> Objective:

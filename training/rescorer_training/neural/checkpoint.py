@@ -141,8 +141,8 @@ def load_state(
     metadata, tensors = _read_state_file(path)
     _check_options(path, json.loads(metadata["options"]), options)
     parameters = _select(tensors, "model.")
-    if model.config.tied:
-        parameters["output.word_weight"] = parameters["network.embedding.weight"]
+    if model.config.tied_copy:
+        parameters[model.config.tied_copy] = parameters["network.embedding.weight"]
     try:
         model.load_state_dict(parameters)
     except RuntimeError as error:

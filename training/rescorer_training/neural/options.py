@@ -196,10 +196,16 @@ class NetworkOptions:
         "Tree of the tree softmax: Huffman tree (default), or learned from --vectors.",
         metavar="huffman|learned",
     )
+    overlap: float | None = option(
+        None,
+        "Learned tree: words whose probability of belonging to a side of a decision differs from 1/2 by at "
+        "most this go to both sides, so that they have several places; default 0, one place per word.",
+    )
     vectors: str | None = option(
         None,
-        "Word vectors for --class-by kmeans and --tree learned: folder of a training run, or a text file; "
-        "default: computed from neighbouring words.",
+        "Word vectors for --class-by kmeans and --tree learned: a text file, or the folder of a training run "
+        "whose output weights (classes) or mean context vectors (tree) to take; default: computed from "
+        "neighbouring words.",
     )
     embeddings: str | None = option(
         None, "Text file of word2vec or GloVe vectors that initialise the embedding."
