@@ -10,11 +10,11 @@ from rescorer.errors import ConfigError
 from rescorer.lm.checkpoint import load_model
 from rescorer.vocabulary import Vocabulary
 from rescorer_training.classes.brown import compute_neighbour_vectors, find_brown_clusters
-from rescorer_training.classes.context_vectors import compute_context_vectors
 from rescorer_training.classes.partition import choose_class_count
 from rescorer_training.classes.softmax_trees import build_huffman_tree, build_vector_tree
 from rescorer_training.classes.word_vectors import read_vectors
 from rescorer_training.data.corpus import read_lines
+from rescorer_training.neural.context_vectors import compute_context_vectors
 from rescorer_training.neural.options import NetworkOptions
 from rescorer_training.neural.prepare import PreparedText
 
