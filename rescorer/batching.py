@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from operator import ne
 from typing import NamedTuple
 
 from rescorer.trie import Words
@@ -39,15 +40,15 @@ def plan_batches(
     if (cost := _cost(words, contexts)) <= max_words:
         yield BatchPlan(range(len(words)), cost)
         return
-    order = sorted(range(len(words)), key=lambda i: (contexts[i], words[i]))
+    order = sorted(range(len(words)), key=words.__getitem__)
+    order.sort(key=contexts.__getitem__)  # stable: hypotheses with equal contexts stay sorted by their words
+    costs = [_whole_cost(words, contexts, order[0])]
+    costs += [_cost_after(words, contexts, before, i, backward) for before, i in pairwise(order)]
     begin = total = 0
-    for position, i in enumerate(order):
-        cost = whole_cost = len(words[i]) + 1 + len(contexts[i])
-        if position > begin:
-            cost = _cost_after(words, contexts, order[position - 1], i, backward)
-            if total + cost > max_words:
-                yield BatchPlan(order[begin:position], total)
-                begin, total, cost = position, 0, whole_cost
+    for position, cost in enumerate(costs):
+        if position > begin and total + cost > max_words:
+            yield BatchPlan(order[begin:position], total)
+            begin, total, cost = position, 0, _whole_cost(words, contexts, order[position])
         total += cost
     yield BatchPlan(order[begin:], total)
 
@@ -64,18 +65,23 @@ def count_distinct(words: Sequence[Words], context: Words, *, backward: bool = F
     return added + (len(words[order[0]]) + 1 + len(context) if order else 0)
 
 
+def _whole_cost(words: Sequence[Words], contexts: Sequence[Words], i: int) -> int:
+    """Count the words of hypothesis i and of its context."""
+    return len(words[i]) + 1 + len(contexts[i])
+
+
 def _cost_after(
     words: Sequence[Words], contexts: Sequence[Words], before: int, i: int, backward: bool
 ) -> int:
     """Count the words that hypothesis i adds to a batch that ends with the hypothesis sorted before it."""
     if contexts[i] != contexts[before]:
-        return len(words[i]) + 1 + len(contexts[i])
+        return _whole_cost(words, contexts, i)
     if words[i] == words[before]:
         return 0
     if backward:
         return len(words[i]) + 1
-    pairs = enumerate(zip(words[before], words[i], strict=False))
-    shared = next((n for n, (a, b) in pairs if a != b), min(len(words[before]), len(words[i])))
+    differs = [*map(ne, words[before], words[i])]
+    shared = differs.index(True) if True in differs else len(differs)
     return len(words[i]) - shared + 1
 
 

@@ -265,10 +265,10 @@ def components_of(prepared: PreparedList, sums: Mapping[str, np.ndarray]) -> dic
 
 def check_lengths(list_id: str, words: Sequence[Words], context: Words) -> None:
     """Raise InvalidList if a hypothesis or the context is longer than ``MAX_WORDS``."""
-    for i, hypothesis_words in enumerate(words):
-        if len(hypothesis_words) > MAX_WORDS:
-            message = f"{len(hypothesis_words):,} words; expected at most {MAX_WORDS:,}"
-            raise InvalidList(message, list_id=list_id, hypothesis=i, field="text")
+    if max(map(len, words), default=0) > MAX_WORDS:
+        i = next(i for i, hypothesis_words in enumerate(words) if len(hypothesis_words) > MAX_WORDS)
+        message = f"{len(words[i]):,} words; expected at most {MAX_WORDS:,}"
+        raise InvalidList(message, list_id=list_id, hypothesis=i, field="text")
     if len(context) > MAX_WORDS:
         message = f"{len(context):,} words; expected at most {MAX_WORDS:,}"
         raise InvalidList(message, list_id=list_id, field="context")
@@ -296,9 +296,9 @@ def check_list(nbest: NBestList, weights: Weights, reserved_names: frozenset[str
                 f"{len(values)} scores for {len(nbest.hypotheses)} hypotheses; expected one per hypothesis",
                 field,
             )
-        for i, value in enumerate(values):
-            if not math.isfinite(value):
-                raise invalid(f"{value}; expected a finite number", field, i)
+        if not all(map(math.isfinite, values)):
+            i = next(i for i, value in enumerate(values) if not math.isfinite(value))
+            raise invalid(f"{values[i]}; expected a finite number", field, i)
     for name, weight in weights.streams.items():
         if weight != 0 and name not in nbest.streams:
             streams = ", ".join(sorted(nbest.streams)) or "none"

@@ -21,6 +21,7 @@ from rescorer.lm.base import EdgeScores, LanguageModel
 from rescorer.lm.mixture import mix_scores
 from rescorer.model_loading import load_bundle_models
 from rescorer.profiling import Phase, phase
+from rescorer.ranking import Ranking
 from rescorer.reranking.word_encoder import WordEncoder
 from rescorer.score_combination import MIXTURE, OOV
 from rescorer.trie import HypothesisTrie, Words, build_trie
@@ -114,14 +115,35 @@ class Rescorer:
         model: str = "",
     ) -> list[RescoredList | InvalidList]:
         """Like ``rescore``, but return an error in place of each list that cannot be scored."""
+        self._check_model(model)
+        weights = self.ranker.effective_weights(weights)
+        rankings = self.rank_each(lists, weights, decision, merge=merge, drop_empty=drop_empty)
+        with phase(Phase.RANK):
+            return [
+                ranked.to_rescored_list(weights, self.bundle.label) if isinstance(ranked, Ranking) else ranked
+                for ranked in rankings
+            ]
+
+    def _check_model(self, model: str) -> None:
         if model not in ("", self.bundle.name, self.bundle.label):
             raise ConfigError(
                 f"model is {quote(model)}, but this Rescorer has loaded {self.bundle.label!r}: load the "
                 "other bundle with Rescorer.load(FOLDER), or choose among the models of a server with "
                 "Client(ADDRESS, model=NAME)"
             )
+
+    def rank_each(
+        self,
+        lists: Sequence[NBestList],
+        weights: Weights | None = None,
+        decision: DecisionRule | None = None,
+        *,
+        merge: bool = False,
+        drop_empty: bool = False,
+    ) -> list[Ranking | InvalidList]:
+        """Like ``rescore_each``, but return each list column by column, as files are written from it."""
         weights = self.ranker.effective_weights(weights)
-        answers: list[RescoredList | InvalidList | None] = [None] * len(lists)
+        answers: list[Ranking | InvalidList | None] = [None] * len(lists)
         valid: list[tuple[int, PreparedList]] = []
         for i, nbest in enumerate(lists):
             try:
@@ -135,7 +157,7 @@ class Rescorer:
             list_sums = {name: values[begin:end] for name, values in sums.items()}
             try:
                 with phase(Phase.RANK):
-                    ranked = self.ranker.rank(
+                    answers[i] = self.ranker.rank(
                         prepared,
                         list_sums,
                         weights,
@@ -143,7 +165,6 @@ class Rescorer:
                         drop_empty=drop_empty,
                         decision=decision,
                     )
-                    answers[i] = ranked.to_rescored_list(weights, self.bundle.label)
             except InvalidList as error:
                 answers[i] = error
             begin = end

@@ -122,24 +122,25 @@ def select_and_order(
 class Ranking:
     """A ranked list, column by column.
 
-    All columns are indexed by the input position of a hypothesis. The service reads them once to write its
-    answer; building an object per hypothesis would take longer than the ranking itself.
+    All columns are indexed by the input position of a hypothesis. Files and the service's answers are written
+    from them; building an object per hypothesis would take longer than the ranking itself.
     """
 
     nbest: NBestList
     order: Sequence[int]
     """Input positions from best to worst, without hypotheses that were dropped or merged into another."""
-    totals: Sequence[float]
-    log_posteriors: Sequence[float]
-    components: Mapping[str, Sequence[float]]
-    """Unweighted scores and counts, by name."""
+    totals: np.ndarray
+    """(H,) float64, like the next; -inf for hypotheses that are not in ``order``."""
+    log_posteriors: np.ndarray
+    components: Mapping[str, np.ndarray]
+    """Unweighted scores and counts, (H,) float64 by name."""
     members: Sequence[tuple[int, ...]]
     """Input positions merged into each hypothesis; empty tuples if merging was not requested."""
     dropped: Sequence[int] = ()
     """Input positions of the hypotheses that were dropped because they have no words."""
     decision: DecisionRule | None = MAXIMUM
     """Rule that determined the order; None if the list was not ranked."""
-    expected_errors: Sequence[float] | None = None
+    expected_errors: np.ndarray | None = None
     """Expected errors under minimum Bayes risk, NaN for hypotheses that are not in ``order``; None under
     other rules."""
     consensus: tuple[ConsensusWord, ...] = ()
@@ -158,14 +159,17 @@ class Ranking:
             weights: the weights of the totals.
             model: label of the bundle that scored the list.
         """
-        nbest, errors = self.nbest, self.expected_errors
+        nbest = self.nbest
+        totals, log_posteriors = self.totals.tolist(), self.log_posteriors.tolist()
+        components = {name: values.tolist() for name, values in self.components.items()}
+        errors = None if self.expected_errors is None else self.expected_errors.tolist()
         hypotheses = tuple(
             RescoredHypothesis(
                 text=nbest.hypotheses[i].text,
                 original_rank=i,
-                total=self.totals[i],
-                log_posterior=self.log_posteriors[i],
-                components={name: values[i] for name, values in self.components.items()},
+                total=totals[i],
+                log_posterior=log_posteriors[i],
+                components={name: values[i] for name, values in components.items()},
                 merged_ranks=self.members[i],
                 fields=nbest.hypotheses[i].fields,
                 expected_errors=None if errors is None else errors[i],
@@ -213,13 +217,5 @@ def ranking(
         message = f"the total is {total[i]}; the scores or weights are too large"
         raise InvalidList(message, list_id=nbest.id, hypothesis=int(i), field="streams")
     order, total, members = select_and_order(total, merge_by, dropped, keep_order=keep_order)
-    return Ranking(
-        nbest,
-        order,
-        total.tolist(),
-        log_posteriors(total).tolist(),
-        {name: values.tolist() for name, values in components.items()},
-        members,
-        dropped,
-        decision=None if keep_order else MAXIMUM,
-    )
+    rule = None if keep_order else MAXIMUM
+    return Ranking(nbest, order, total, log_posteriors(total), components, members, dropped, decision=rule)

@@ -11,6 +11,7 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from itertools import chain
 from math import ceil
 from typing import Any, Literal
 
@@ -155,12 +156,12 @@ class Normaliser:
 
     def normalise(self, text: str) -> tuple[str, ...]:
         """Return the canonical words of a text; there may be none."""
-        cache = self._cache
-        canonical: list[str] = []
-        for token in text.split():
-            words = cache.get(token)
-            canonical.extend(self.normalise_token(token) if words is None else words)
-        return tuple(canonical)
+        tokens = text.split()
+        try:
+            words = [*chain.from_iterable(map(self._cache.__getitem__, tokens))]
+        except KeyError:  # a token that is not in the cache
+            words = [*chain.from_iterable(map(self.normalise_token, tokens))]
+        return tuple(words)  # a tuple made from an iterator grows, and its memory is kept for reuse in vain
 
     def normalise_token(self, token: str) -> tuple[str, ...]:
         """Return the canonical words of one token, which contains no white space."""

@@ -12,10 +12,11 @@ which those that end alike share nodes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, count
 
 import numpy as np
 
@@ -155,27 +156,23 @@ def build_trie(hypotheses: Sequence[Words], contexts: Sequence[Words] | None = N
         contexts: words that each hypothesis continues; None: no hypothesis has a context.
     """
     contexts = [()] * len(hypotheses) if contexts is None else contexts
-    row_of_hypothesis: dict[tuple[Words, Words], int] = {}
-    rows = [
-        row_of_hypothesis.setdefault(pair, len(row_of_hypothesis))
-        for pair in zip(contexts, hypotheses, strict=True)
-    ]
-    if len(row_of_hypothesis) < len(
-        rows
-    ):  # equal hypotheses are merged before any of their words is looked at
-        trie = build_trie(*reversed([*zip(*row_of_hypothesis, strict=True)]))
-        return replace(trie, hypothesis_node=trie.hypothesis_node[np.array(rows)])
-    root_of_context = {context: root for root, context in enumerate(dict.fromkeys(contexts))}
-    distinct_words = dict.fromkeys(chain.from_iterable((*root_of_context, *hypotheses)))
-    index = {word: number for number, word in enumerate(distinct_words)}
-    lengths = np.fromiter((len(words) for words in hypotheses), dtype=np.int64, count=len(hypotheses))
-    numbers = map(index.__getitem__, chain.from_iterable(hypotheses))
-    flat_words = np.fromiter(numbers, dtype=np.int64, count=lengths.sum())
-    context_words = tuple(
-        np.array([index[w] for w in context], dtype=np.int64) for context in root_of_context
-    )
-    roots = np.array([root_of_context[context] for context in contexts], dtype=np.int64)
-    return _grow_trie(tuple(index), context_words, roots, flat_words, lengths)
+    # Equal hypotheses are merged before any of their words is looked at.
+    row_of: dict[tuple[Words, Words], int] = defaultdict(count().__next__)
+    rows = _to_array(map(row_of.__getitem__, zip(contexts, hypotheses, strict=True)))
+    contexts, hypotheses = zip(*row_of, strict=True) if row_of else ((), ())
+    root_of: dict[Words, int] = defaultdict(count().__next__)
+    roots = _to_array(map(root_of.__getitem__, contexts))
+    index: dict[str, int] = defaultdict(count().__next__)
+    context_words = tuple(_to_array(map(index.__getitem__, context)) for context in root_of)
+    flat_words = _to_array(map(index.__getitem__, chain.from_iterable(hypotheses)))
+    lengths = _to_array(map(len, hypotheses))
+    trie = _grow_trie(tuple(index), context_words, roots, flat_words, lengths)
+    return replace(trie, hypothesis_node=trie.hypothesis_node[rows])
+
+
+def _to_array(numbers: Iterable[int]) -> np.ndarray:
+    """Collect integers, (n,) int64."""
+    return np.fromiter(numbers, dtype=np.int64)
 
 
 def _grow_trie(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import repeat
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,8 @@ class Vocabulary:
     words: tuple[str, ...]
     """Words in the order of their ids."""
     ids: Mapping[str, int] = field(init=False, repr=False, compare=False)
+    _word_ids: Mapping[str, int] = field(init=False, repr=False, compare=False)
+    """Without special tokens."""
 
     def __post_init__(self) -> None:
         ids = {word: i for i, word in enumerate(self.words)}
@@ -43,6 +46,8 @@ class Vocabulary:
                 f"expected {START} as the last word of the vocabulary, got {self.words[-1][:100]!r}"
             )
         object.__setattr__(self, "ids", ids)
+        word_ids = {word: i for word, i in ids.items() if word not in SPECIAL_TOKENS}
+        object.__setattr__(self, "_word_ids", word_ids)
 
     def __len__(self) -> int:
         return len(self.words)
@@ -64,13 +69,11 @@ class Vocabulary:
 
     def is_known(self, word: str) -> bool:
         """Whether the vocabulary contains this word; special tokens are not words."""
-        return word in self.ids and word not in SPECIAL_TOKENS
+        return word in self._word_ids
 
     def encode(self, words: Iterable[str]) -> np.ndarray:
         """Return the ids of ``words``, (n,) int64; unknown words have the id of ``<unk>``."""
-        unknown = self.unknown
-        ids = (self.ids[word] if self.is_known(word) else unknown for word in words)
-        return np.fromiter(ids, dtype=np.int64)
+        return np.fromiter(map(self._word_ids.get, words, repeat(self.unknown)), dtype=np.int64)
 
     def save(self, path: Path) -> None:
         """Write one word per line, in the order of ids."""

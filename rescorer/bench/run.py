@@ -22,7 +22,7 @@ from rescorer.bench.ngrams import NgramSpeeds, load_twin, measure_ngrams
 from rescorer.bench.workload import Workload, count_work
 from rescorer.cpu_count import count_cpus
 from rescorer.errors import ConfigError, InputError
-from rescorer.files.parallel import ProcessPoolRescorer
+from rescorer.files.parallel import ProcessPoolRescorer, spare_existing_objects
 from rescorer.files.rescoring import LocalRescorer, rescore_lists
 from rescorer.formats.rescored import JSON_LINES, rescored_writer
 from rescorer.lm.neural import NeuralLanguageModel
@@ -199,7 +199,11 @@ def time_run(
     """Measure the seconds per phase of one run of the file command over all lists."""
     watch = Stopwatch(options.clock, torch.cuda.synchronize if uses_gpu(rescorer) else lambda: None)
     local = LocalRescorer(rescorer, merge=options.merge, drop_empty=options.drop_empty)
-    with rescored_writer(JSON_LINES, folder / "answers.jsonl") as write, watch.running():
+    with (
+        rescored_writer(JSON_LINES, folder / "answers.jsonl") as write,
+        spare_existing_objects(),
+        watch.running(),
+    ):
         rescore_lists(local, read(), write, io.StringIO())
     return watch.seconds
 

@@ -155,6 +155,17 @@ def print_report(report: BenchReport) -> None:
     print_out(table, *describe_comparisons(report))
 
 
+def describe_network_share(report: BenchReport) -> list[str]:
+    """One line that compares the whole path with the networks alone; none if there is no network."""
+    network, whole = report.speed("neural").seconds, report.speed("end to end").seconds
+    if not network:
+        return []
+    return [
+        f"end to end is {network / whole:.2f} of the speed of the networks alone; all else takes "
+        f"{1 - network / whole:.1%} of the time"
+    ]
+
+
 def describe_comparisons(report: BenchReport) -> list[str]:
     """One line each for the lists, the comparisons and the machine."""
     lines = [
@@ -166,6 +177,7 @@ def describe_comparisons(report: BenchReport) -> list[str]:
             f"floor: {report.floor_gflops:,.1f} GFLOP at {report.gemm_gflops_per_second:,.0f} GFLOP/s, "
             "the rate of this machine for matrices of these sizes"
         )
+    lines += describe_network_share(report)
     if report.plain_words_per_second:
         ratio = report.speed("end to end").words_per_second / report.plain_words_per_second
         lines.append(

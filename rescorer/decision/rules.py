@@ -64,12 +64,12 @@ def estimate_steps(rule: DecisionRule, words: Sequence[Words]) -> int:
 
 def _order_by_expected_errors(ranking: Ranking, rule: DecisionRule, words: Sequence[Words]) -> Ranking:
     positions = np.sort(ranking.order)
-    totals = np.array([ranking.totals[i] for i in positions])
+    totals = ranking.totals[positions]
     errors = expected_errors([words[i] for i in positions], posteriors(totals, rule.temperature), rule.unit)
     by_position = np.full(len(words), np.nan)
     by_position[positions] = errors
     order = positions[fewest_errors_first(errors, totals)].tolist()
-    return replace(ranking, order=order, decision=rule, expected_errors=by_position.tolist())
+    return replace(ranking, order=order, decision=rule, expected_errors=by_position)
 
 
 def _add_consensus(
@@ -77,7 +77,7 @@ def _add_consensus(
 ) -> Ranking:
     """Keep the order, and add the consensus of the hypotheses to the answer."""
     order = ranking.order
-    shares = posteriors(np.array([ranking.totals[i] for i in order]), rule.temperature).tolist()
+    shares = posteriors(ranking.totals[list(order)], rule.temperature).tolist()
     spans = [find_spans(ranking.nbest.hypotheses[i].fields, words[i], normalise) for i in order]
     consensus = build_network([words[i] for i in order], shares, spans).consensus()
     spoken = tuple(word.word for word in consensus)

@@ -8,13 +8,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Any, Protocol
 
 from rescorer.errors import InputError, InvalidList
-from rescorer.formats.nbest.jsonlines_output import encode_list, encode_rescored_list
+from rescorer.formats.nbest.jsonlines_output import encode_list, encode_ranking
+from rescorer.formats.rescored import Renderer
 from rescorer.pipeline import Rescorer
 from rescorer.profiling import Phase, phase, time_items
-from rescorer.types import DecisionRule, NBestList, RescoredList, Weights
+from rescorer.ranking import Ranking
+from rescorer.score_combination import WORDS
+from rescorer.types import DecisionRule, NBestList, Weights
 
 
 class Writer(Protocol):
@@ -78,7 +82,7 @@ class LocalRescorer:
     """Rescores batches of lists in this process.
 
     Args:
-        render: converts a re-ranked list to the form that the writer expects.
+        render: converts a ranked list to the form that the writer expects.
     """
 
     rescorer: Rescorer
@@ -86,7 +90,7 @@ class LocalRescorer:
     decision: DecisionRule | None = None
     merge: bool = False
     drop_empty: bool = False
-    render: Callable[[RescoredList], Any] = encode_rescored_list
+    render: Renderer = encode_ranking
 
     @property
     def batch_words(self) -> int:
@@ -102,19 +106,27 @@ class LocalRescorer:
         Raises:
             ConfigError: the weights do not fit the bundle.
         """
-        results = self.rescorer.rescore_each(
-            lists, self.weights, self.decision, merge=self.merge, drop_empty=self.drop_empty
+        weights = self.rescorer.ranker.effective_weights(self.weights)
+        results = self.rescorer.rank_each(
+            lists, weights, self.decision, merge=self.merge, drop_empty=self.drop_empty
         )
-        return [result if isinstance(result, InvalidList) else self._render(result) for result in results]
-
-    def _render(self, rescored: RescoredList) -> RenderedList:
         with phase(Phase.WRITE):
-            content = self.render(rescored)
-        words = sum(int(hypothesis.components["words"]) for hypothesis in rescored.hypotheses)
-        changed = 0 not in (rescored.best.merged_ranks or (rescored.best.original_rank,))
-        ranks = [rank for h in rescored.hypotheses for rank in (*h.merged_ranks, h.original_rank)]
-        from_lower_half = 2 * min(rescored.best.merged_ranks or (rescored.best.original_rank,)) > max(ranks)
-        return RenderedList(content, len(rescored.hypotheses), words, changed, from_lower_half)
+            return [
+                result if isinstance(result, InvalidList) else self._render(result, weights)
+                for result in results
+            ]
+
+    def _render(self, ranking: Ranking, weights: Weights) -> RenderedList:
+        order = list(ranking.order)
+        best = ranking.members[order[0]] or (order[0],)
+        last = max(chain(order, *ranking.members))
+        return RenderedList(
+            content=self.render(ranking, weights, self.rescorer.bundle.label),
+            hypotheses=len(order),
+            words=int(ranking.components[WORDS][order].sum()),
+            changed=0 not in best,
+            from_lower_half=2 * min(best) > last,
+        )
 
 
 def rescore_lists(

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 from rescorer.errors import ConfigError, InvalidList
 from rescorer.formats.common import Write
 from rescorer.formats.io.text_io import open_output
-from rescorer.formats.nbest.jsonlines_output import CONFIDENCE_DECIMALS, encode_rescored_list
+from rescorer.formats.nbest.jsonlines_output import CONFIDENCE_DECIMALS, encode_ranking
 from rescorer.formats.registry import FORMATS, choose
 from rescorer.formats.word_times import TIME_DECIMALS, WORDS_FIELD
-from rescorer.types import Hypothesis, NBestList, RescoredHypothesis, RescoredList
+from rescorer.ranking import Ranking
+from rescorer.types import Hypothesis, NBestList, RescoredHypothesis, RescoredList, Weights
 
 JSON_LINES = "jsonl"
 ONE_BEST = tuple(name for name, format_ in FORMATS.items() if format_.one_best)
@@ -34,17 +35,26 @@ class OneBestList(NamedTuple):
     """0-based index of the hypothesis in the original list."""
 
 
-def get_renderer(name: str) -> Callable[[RescoredList], Any]:
-    """Return the function that converts a rescored list to the input of ``rescored_writer(name, …)``.
+Renderer = Callable[[Ranking, Weights, str], Any]
+"""Converts a ranked list, its weights and the label of its bundle to the input of a writer."""
+
+
+def get_renderer(name: str) -> Renderer:
+    """Return the function that converts a ranked list to the input of ``rescored_writer(name, …)``.
 
     Raises:
         ConfigError: If the format cannot hold rescored lists.
     """
     if name == JSON_LINES:
-        return encode_rescored_list
+        return encode_ranking
     if name in ONE_BEST:
-        return extract_best
+        return render_best
     raise ConfigError(f"cannot write rescored lists as {name}; choose {', '.join((JSON_LINES, *ONE_BEST))}")
+
+
+def render_best(ranking: Ranking, weights: Weights, model: str) -> OneBestList:
+    """Return the decision of a ranked list; see ``extract_best``."""
+    return extract_best(ranking.to_rescored_list(weights, model))
 
 
 def extract_best(rescored: RescoredList) -> OneBestList:

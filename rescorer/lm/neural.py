@@ -118,8 +118,9 @@ class NeuralLanguageModel:
         with phase(Phase.TEXT):
             trie = trie.in_direction(self.backward)
             ids = np.append(self.words.encode(trie.words), self.words.end)
-            unknown = np.array([not self.words.is_known(word) for word in trie.words] + [False])
-            log_shares = np.array([self.log_share(word) for word in trie.words] + [0.0])
+            unknown = ids == self.words.unknown
+            log_shares = np.zeros(len(ids))
+            log_shares[unknown] = [self.log_share(trie.words[i]) for i in np.flatnonzero(unknown)]
         with phase(Phase.NETWORK):
             vectors, row_of_node = self._context_vectors(trie, ids)  # (U, D), (N,)
         with phase(Phase.OUTPUT):

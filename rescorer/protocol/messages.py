@@ -220,19 +220,22 @@ def write_ranking(ranking: Ranking, message: pb.RescoredList) -> None:
     message.dropped_ranks.extend(i + 1 for i in ranking.dropped)
     if nbest.fields:
         message.fields.CopyFrom(nbest.fields)  # type: ignore[arg-type]  # the request's Struct
-    names, rows = list(ranking.components), list(zip(*ranking.components.values(), strict=True))
+    totals, log_posteriors = ranking.totals.tolist(), ranking.log_posteriors.tolist()
+    errors = None if ranking.expected_errors is None else ranking.expected_errors.tolist()
+    columns = [values.tolist() for values in ranking.components.values()]
+    names, rows = list(ranking.components), list(zip(*columns, strict=True))
     for rank, i in enumerate(ranking.order, start=1):
         hypothesis = nbest.hypotheses[i]
         message.hypotheses.add(
             text=hypothesis.text,
             rank=rank,
             original_rank=i + 1,
-            total=ranking.totals[i],
-            log_posterior=ranking.log_posteriors[i],
+            total=totals[i],
+            log_posterior=log_posteriors[i],
             components=dict(zip(names, rows[i], strict=True)),
             merged_ranks=[member + 1 for member in ranking.members[i]],
             fields=hypothesis.fields or None,
-            expected_errors=None if ranking.expected_errors is None else ranking.expected_errors[i],
+            expected_errors=None if errors is None else errors[i],
         )
     for consensus_word in ranking.consensus:
         message.consensus.add(**asdict(consensus_word))

@@ -25,8 +25,8 @@ from rescorer.errors import ModelNotFound
 from rescorer.files.rescoring import LocalRescorer, rescore_lists
 from rescorer.formats.field_map import parse_field_map
 from rescorer.formats.nbest.jsonlines import read_lists
-from rescorer.formats.nbest.jsonlines_output import encode_rescored_list
 from tests.support.clients import make_list, rescore_async
+from tests.support.rescored_lines import encode_rescored_list
 from tests.support.servers import run_server
 
 pytestmark = pytest.mark.slow

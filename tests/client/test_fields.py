@@ -24,7 +24,7 @@ from rescorer.client import Client
 from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.formats.nbest.jsonlines_output import encode_list
 from rescorer.formats.nist.trn_ctm import read_ctm_lists
-from rescorer.formats.rescored import get_renderer, rescored_writer
+from rescorer.formats.rescored import extract_best, rescored_writer
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 from tests.support.servers import run_server
@@ -221,11 +221,10 @@ def test_ctm_has_the_word_times_of_the_best_hypothesis(tmp_path_factory, best):
         RescoredHypothesis(hypothesis.text, original_rank, 0.0, 0.0, {}, fields=hypothesis.fields)
         for hypothesis, original_rank in ((best, 3), (Hypothesis("x"), 0))
     )
-    render = get_renderer("ctm")
     with rescored_writer("ctm", path) as write:
-        write(render(RescoredList("call 2", ranked, Weights(), "tiny/1")))
+        write(extract_best(RescoredList("call 2", ranked, Weights(), "tiny/1")))
         with pytest.raises(InvalidList, match="hypothesis 0, words"):
-            write(render(RescoredList("call 2", ranked[1:], Weights(), "tiny/1")))
+            write(extract_best(RescoredList("call 2", ranked[1:], Weights(), "tiny/1")))
     (nbest,) = read_ctm_lists(path)
     assert (nbest.hypotheses[0].text, nbest.hypotheses[0].fields["words"]) == (
         best.text,

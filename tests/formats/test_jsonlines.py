@@ -6,6 +6,7 @@ import io
 import json
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,9 +14,10 @@ from hypothesis import strategies as st
 from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
 from rescorer.formats.field_map import FieldMap, StreamField, parse_field_map
 from rescorer.formats.nbest.jsonlines import compile_group_pattern, read_lists
-from rescorer.formats.nbest.jsonlines_output import encode_list, encode_rescored_list
+from rescorer.formats.nbest.jsonlines_output import encode_list, encode_ranking
 from rescorer.formats.score_units import Units
-from rescorer.types import Hypothesis, NBestList, RescoredHypothesis, RescoredList, Weights
+from rescorer.ranking import Ranking
+from rescorer.types import Hypothesis, NBestList, Weights
 
 FLAT = parse_field_map(["hypotheses=hyps,reference=ref"], ["acoustic=am"])
 
@@ -244,19 +246,18 @@ def test_parses_field_options():
 
 
 def test_encodes_rescored_list_with_ranks_from_one_and_rounded_scores():
-    hypothesis = RescoredHypothesis(
-        "b", 1, -1.23456789, -1e-9, {"acoustic": 0.1 + 0.2, "words": 1.0}, fields={"conf": 0.5, "total": "x"}
-    )
-    rescored = RescoredList(
+    nbest = NBestList(
         "u1",
-        (hypothesis,),
-        Weights("tuned"),
-        "demo/3",
-        "b ü",
-        "s1",
+        (Hypothesis("a"), Hypothesis("b", {"conf": 0.5, "total": "x"})),
+        reference="b ü",
+        group="s1",
         fields={"job": 7, "client": 1, "id": "y"},
     )
-    assert json.loads(encode_rescored_list(rescored)) == {
+    components = {"acoustic": np.array([0.0, 0.1 + 0.2]), "words": np.ones(2)}
+    totals, log_posteriors = np.array([-np.inf, -1.23456789]), np.array([-np.inf, -1e-9])
+    ranked = Ranking(nbest, [1], totals, log_posteriors, components, [(), ()])
+    line = encode_ranking(ranked, Weights("tuned"), "demo/3")
+    assert json.loads(line) == {
         "id": "u1",
         "model": "demo/3",
         "weights": {
@@ -284,8 +285,8 @@ def test_encodes_rescored_list_with_ranks_from_one_and_rounded_scores():
         "job": 7,
         "client": {"client": 1, "id": "y"},
     }
-    assert "ü" in encode_rescored_list(rescored)
-    assert "\n" not in encode_rescored_list(rescored)
+    assert "ü" in line
+    assert "\n" not in line
 
 
 @pytest.mark.data

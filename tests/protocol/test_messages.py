@@ -32,7 +32,7 @@ from rescorer import (
     errors,
 )
 from rescorer.bundle import read_bundle
-from rescorer.formats.nbest.jsonlines_output import encode_rescored_list
+from rescorer.formats.nbest.jsonlines_output import encode_ranking
 from rescorer.formats.score_units import NATS_PER_UNIT
 from rescorer.list_ranker import ListRanker
 from rescorer.protocol.messages import (
@@ -285,7 +285,7 @@ def test_ranks_are_0_based_in_python_and_1_based_in_messages_and_files(scored, m
     )
     message = pb.RescoredList()
     write_ranking(ordered, message)
-    records = json.loads(encode_rescored_list(answer))["hypotheses"]
+    records = json.loads(encode_ranking(ordered, Weights(), "m/1"))["hypotheses"]
     for rank, (hypothesis, sent, record) in enumerate(
         zip(answer.hypotheses, message.hypotheses, records, strict=True), start=1
     ):

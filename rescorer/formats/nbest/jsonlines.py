@@ -201,32 +201,33 @@ def _parse_hypothesis(
     item: Any, names: FieldMap, list_id: str, index: int
 ) -> tuple[Hypothesis, dict[str, Any]]:
     """Return a hypothesis and its unconverted scores by stream name."""
-
-    def invalid(message: str, field: str) -> InvalidList:
-        return InvalidList(message, list_id=list_id, hypothesis=index, field=field)
-
     if isinstance(item, str):
         return Hypothesis(item), {}
     if not isinstance(item, dict):
-        raise invalid(f"expected an object or a string, got {describe_type(item)}", names.hypotheses)
+        message = f"expected an object or a string, got {describe_type(item)}"
+        raise InvalidList(message, list_id=list_id, hypothesis=index, field=names.hypotheses)
     text = item.pop(names.text, None)
     if not isinstance(text, str):
-        raise invalid(f"expected a string, got {describe_type(text)}", names.text)
+        message = f"expected a string, got {describe_type(text)}"
+        raise InvalidList(message, list_id=list_id, hypothesis=index, field=names.text)
     scores = item.pop(names.scores, None) if names.scores else None
     if scores is None:
         scores = {}
     if not isinstance(scores, dict):
-        raise invalid(f"expected an object, got {describe_type(scores)}", names.scores)
+        message = f"expected an object, got {describe_type(scores)}"
+        raise InvalidList(message, list_id=list_id, hypothesis=index, field=names.scores)
     if not names.streams:
         return Hypothesis(text, item), scores
     mapped = {}
     for name, stream in names.streams.items():
         container = item if stream.field in item else scores
         mapped[name] = container.pop(stream.field, None)
-    duplicates = sorted(mapped.keys() & scores.keys())
-    if duplicates:
+    if not scores:
+        return Hypothesis(text, item), mapped
+    if duplicates := sorted(mapped.keys() & scores.keys()):
         message = "this stream is also mapped to another field by an option"
-        raise invalid(message, f'{names.scores}["{duplicates[0]}"]')
+        field = f'{names.scores}["{duplicates[0]}"]'
+        raise InvalidList(message, list_id=list_id, hypothesis=index, field=field)
     return Hypothesis(text, item), scores | mapped
 
 

@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 import orjson
 
+from rescorer.formats.rounding import round_all
+from rescorer.ranking import Ranking
 from rescorer.score_combination import weights_to_dict
-from rescorer.types import MAXIMUM, NBestList, RescoredHypothesis, RescoredList
+from rescorer.types import MAXIMUM, NBestList, Weights
 
 SCORE_DECIMALS = 6
 """Decimals of written scores: a hundred times finer than the 1e-4 that ranking distinguishes."""
@@ -34,69 +37,88 @@ def encode_list(nbest: NBestList) -> str:
     return _dump(_add_client_fields(record, nbest.fields))
 
 
-def encode_rescored_list(rescored: RescoredList) -> str:
+def encode_ranking(ranking: Ranking, weights: Weights, model: str) -> str:
     """Return a re-ranked list as one line without line end.
 
     Ranks count from 1; scores are rounded to ``SCORE_DECIMALS`` decimals.
+
+    Args:
+        weights: the weights of the totals.
+        model: label of the bundle that scored the list.
     """
-    hypotheses = [
-        _rescored_hypothesis_record(hypothesis, rank)
-        for rank, hypothesis in enumerate(rescored.hypotheses, start=1)
-    ]
-    record: dict[str, Any]
-    weights = weights_to_dict(rescored.weights)
+    nbest = ranking.nbest
+    weights_record = weights_to_dict(weights)
     for key in UNREPEATED_WEIGHTS:
-        weights.pop(key, None)
-    record = {"id": rescored.id, "model": rescored.model, "weights": weights, "hypotheses": hypotheses}
-    if rescored.decision is not None and rescored.decision != MAXIMUM:
-        record["decision"] = asdict(rescored.decision)
-        record |= _consensus_record(rescored)
-    if rescored.dropped_ranks:
-        record["dropped_ranks"] = [rank + 1 for rank in rescored.dropped_ranks]
-    record |= {"context": rescored.context} if rescored.context else {}
-    record |= _reference_and_group(rescored.reference, rescored.group)
-    return _dump(_add_client_fields(record, rescored.fields))
+        weights_record.pop(key, None)
+    record: dict[str, Any]
+    record = {"id": nbest.id, "model": model, "weights": weights_record}
+    record["hypotheses"] = _hypothesis_records(ranking)
+    if ranking.decision is not None and ranking.decision != MAXIMUM:
+        record["decision"] = asdict(ranking.decision)
+        record |= _consensus_record(ranking)
+    if ranking.dropped:
+        record["dropped_ranks"] = [rank + 1 for rank in ranking.dropped]
+    record |= {"context": nbest.context} if nbest.context else {}
+    record |= _reference_and_group(nbest.reference, nbest.group)
+    return _dump(_add_client_fields(record, nbest.fields))
 
 
-def _rescored_hypothesis_record(hypothesis: RescoredHypothesis, rank: int) -> dict[str, Any]:
-    # Adding 0.0 turns -0.0 into 0.0.
-    components = hypothesis.components.items()
-    record = {
-        "text": hypothesis.text,
-        "rank": rank,
-        "original_rank": hypothesis.original_rank + 1,
-        "total": round(hypothesis.total, SCORE_DECIMALS) + 0.0,
-        "log_posterior": round(hypothesis.log_posterior, SCORE_DECIMALS) + 0.0,
-        "components": {name: round(value, SCORE_DECIMALS) + 0.0 for name, value in components},
-    }
-    if hypothesis.confidence is not None:
-        record["confidence"] = round(hypothesis.confidence, CONFIDENCE_DECIMALS)
-    if hypothesis.word_confidences:
-        record["word_confidences"] = [
+def _hypothesis_records(ranking: Ranking) -> list[dict[str, Any]]:
+    """Return a record per hypothesis, best first; all scores of the list are rounded at once."""
+    order, names = list(ranking.order), list(ranking.components)
+    hypotheses = [ranking.nbest.hypotheses[i] for i in order]
+    scores = np.array([ranking.totals, ranking.log_posteriors, *ranking.components.values()])[:, order]
+    totals, log_posteriors, *components = _round_scores(scores).tolist()
+    columns = hypotheses, order, totals, log_posteriors, zip(*components, strict=True)
+    records: list[dict[str, Any]] = [
+        {
+            "text": hypothesis.text,
+            "rank": rank,
+            "original_rank": i + 1,
+            "total": total,
+            "log_posterior": log_posterior,
+            "components": dict(zip(names, values, strict=True)),
+        }
+        for rank, (hypothesis, i, total, log_posterior, values) in enumerate(
+            zip(*columns, strict=True), start=1
+        )
+    ]
+    if ranking.confidence is not None:
+        records[0]["confidence"] = round(ranking.confidence, CONFIDENCE_DECIMALS)
+    if ranking.word_confidences:
+        records[0]["word_confidences"] = [
             {"word": word.word, "confidence": _round_confidence(word.confidence)}
-            for word in hypothesis.word_confidences
+            for word in ranking.word_confidences
         ]
-    if hypothesis.expected_errors is not None:
-        record["expected_errors"] = round(hypothesis.expected_errors, SCORE_DECIMALS)
-    if hypothesis.merged_ranks:
-        record["merged_ranks"] = [rank + 1 for rank in hypothesis.merged_ranks]
-    return _add_client_fields(record, hypothesis.fields)
+    if ranking.expected_errors is not None:
+        errors = _round_scores(ranking.expected_errors[order]).tolist()
+        for record, expected_errors in zip(records, errors, strict=True):
+            record["expected_errors"] = expected_errors
+    if any(ranking.members):
+        for record, i in zip(records, order, strict=True):
+            record["merged_ranks"] = [member + 1 for member in ranking.members[i]]
+    return [*map(_add_client_fields, records, [hypothesis.fields for hypothesis in hypotheses])]
+
+
+def _round_scores(values: np.ndarray) -> np.ndarray:
+    """Round to ``SCORE_DECIMALS`` decimals; adding 0.0 turns -0.0 into 0.0."""
+    return round_all(values, SCORE_DECIMALS) + 0.0
 
 
 def _round_confidence(confidence: float | None) -> float | None:
     return None if confidence is None else round(confidence, CONFIDENCE_DECIMALS)
 
 
-def _consensus_record(rescored: RescoredList) -> dict[str, Any]:
-    if rescored.decision is None or rescored.decision.kind != "confusion_network":
+def _consensus_record(ranking: Ranking) -> dict[str, Any]:
+    if ranking.decision is None or ranking.decision.kind != "confusion_network":
         return {}
-    rank = rescored.consensus_rank
+    position = ranking.consensus_position
     words = []
-    for word in rescored.consensus:
+    for word in ranking.consensus:
         numbers = {"posterior": word.posterior, "start_s": word.start_s, "duration_s": word.duration_s}
         rounded = {name: round(value, SCORE_DECIMALS) for name, value in numbers.items() if value is not None}
         words.append({"word": word.word, **rounded})
-    return {"consensus": words, "consensus_rank": None if rank is None else rank + 1}
+    return {"consensus": words, "consensus_rank": None if position is None else position + 1}
 
 
 def _reference_and_group(reference: str | None, group: str) -> dict[str, Any]:

@@ -75,6 +75,7 @@ class NgramModel(ABC):
             log_probs = self.edge_log10_probs(trie).astype(np.float64) * LN_10
             edge_unknown = unknown[trie.edge_word]
             if unknown.any():
-                log_shares = np.array([self.log_share(word) for word in trie.words] + [0.0])
+                log_shares = np.zeros(len(unknown))
+                log_shares[unknown] = [self.log_share(trie.words[i]) for i in np.flatnonzero(unknown)]
                 log_probs += log_shares[trie.edge_word]
             return EdgeScores(log_probs, edge_unknown, backward=self.backward)

@@ -220,9 +220,9 @@ class Metrics:
         if ranking.order[0]:
             self.best_changed.labels(model).inc()
         if OOV in ranking.components:
-            words, unknown = ranking.components[WORDS], ranking.components[OOV]
-            self.words.labels(model).inc(sum(words[place] for place in ranking.order))
-            self.unknown_words.labels(model).inc(sum(unknown[place] for place in ranking.order))
+            order = list(ranking.order)
+            self.words.labels(model).inc(ranking.components[WORDS][order].sum())
+            self.unknown_words.labels(model).inc(ranking.components[OOV][order].sum())
 
     def record_reload(self, *, refused: bool) -> None:
         """Count a reload that was requested or that changed something."""

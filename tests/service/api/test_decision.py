@@ -12,7 +12,6 @@ import pytest
 from rescorer import Calibration, ConfidenceMap, ConfigError, DecisionRule, Hypothesis, NBestList, Weights
 from rescorer.bundle import read_bundle
 from rescorer.client import Client
-from rescorer.formats.nbest.jsonlines_output import encode_rescored_list
 from rescorer.list_ranker import ListRanker
 from rescorer.protocol.messages import decision_from_proto, decision_to_proto, rescored_from_proto
 from rescorer.protocol.v1 import rescorer_pb2 as pb
@@ -23,6 +22,7 @@ from rescorer.service.engine.offload import SMALL_TOKENS
 from rescorer.service.preflight import load_settings
 from rescorer.types import MAXIMUM
 from tests.support.clients import rescore_async
+from tests.support.rescored_lines import encode_rescored_list
 from tests.support.servers import run_server
 from tests.support.stubs import make_list_message
 
