@@ -28,7 +28,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from rescorer.protocol.v1 import rescorer_pb2 as rescorer_dot_v1_dot_rescorer__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18rescorer/v1/models.proto\x12\x0brescorer.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1arescorer/v1/rescorer.proto\"\xc6\x01\n\x0cModelSummary\x12\r\n\x05model\x18\x01 \x01(\t\x12&\n\x05state\x18\x02 \x01(\x0e\x32\x17.rescorer.v1.ModelState\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x12\n\nis_default\x18\x04 \x01(\x08\x12\x14\n\x0cmemory_bytes\x18\x05 \x01(\x03\x12-\n\tload_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x0emissing_reason\x18\x07 \x01(\t\"X\n\rLanguageModel\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x17\n\x0fvocabulary_size\x18\x03 \x01(\x03\x12\x12\n\nparameters\x18\x04 \x01(\x03\"\xc1\x01\n\x0bMeasurement\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x0e\n\x06tokens\x18\x03 \x01(\x03\x12\x15\n\runknown_words\x18\x04 \x01(\x03\x12<\n\nperplexity\x18\x05 \x03(\x0b\x32(.rescorer.v1.Measurement.PerplexityEntry\x1a\x31\n\x0fPerplexityEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x9d\x03\n\x05Model\x12*\n\x07summary\x18\x01 \x01(\x0b\x32\x19.rescorer.v1.ModelSummary\x12\x33\n\x0flanguage_models\x18\x02 \x03(\x0b\x32\x1a.rescorer.v1.LanguageModel\x12.\n\x0cmeasurements\x18\x03 \x03(\x0b\x32\x18.rescorer.v1.Measurement\x12%\n\x07weights\x18\x04 \x03(\x0b\x32\x14.rescorer.v1.Weights\x12+\n\nnormaliser\x18\x05 \x01(\x0b\x32\x17.google.protobuf.Struct\x12)\n\x08training\x18\x06 \x01(\x0b\x32\x17.google.protobuf.Struct\x12,\n\x05\x66iles\x18\x07 \x03(\x0b\x32\x1d.rescorer.v1.Model.FilesEntry\x12(\n\trerankers\x18\x08 \x03(\x0b\x32\x15.rescorer.v1.Reranker\x1a,\n\nFilesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x91\x01\n\x08Reranker\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08\x66\x65\x61tures\x18\x02 \x03(\t\x12\x0f\n\x07streams\x18\x03 \x03(\t\x12\x14\n\x0chidden_units\x18\x04 \x01(\x05\x12\x0f\n\x07members\x18\x05 \x01(\x05\x12-\n\x0btransformer\x18\x06 \x01(\x0b\x32\x18.rescorer.v1.Transformer\"c\n\x0bTransformer\x12\x0e\n\x06layers\x18\x01 \x01(\x05\x12\r\n\x05width\x18\x02 \x01(\x05\x12\r\n\x05heads\x18\x03 \x01(\x05\x12\x0f\n\x07\x65ncoder\x18\x04 \x01(\t\x12\x15\n\rencoding_size\x18\x05 \x01(\x05\"\x13\n\x11ListModelsRequest\"?\n\x12ListModelsResponse\x12)\n\x06models\x18\x01 \x03(\x0b\x32\x19.rescorer.v1.ModelSummary\" \n\x0fGetModelRequest\x12\r\n\x05model\x18\x01 \x01(\t\"5\n\x10GetModelResponse\x12!\n\x05model\x18\x01 \x01(\x0b\x32\x12.rescorer.v1.Model*\x8c\x01\n\nModelState\x12\x1b\n\x17MODEL_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13MODEL_STATE_SERVING\x10\x01\x12\x17\n\x13MODEL_STATE_RETIRED\x10\x02\x12\x17\n\x13MODEL_STATE_REFUSED\x10\x03\x12\x16\n\x12MODEL_STATE_SHADOW\x10\x04\x32\xd9\x01\n\x0cModelService\x12\x61\n\nListModels\x12\x1e.rescorer.v1.ListModelsRequest\x1a\x1f.rescorer.v1.ListModelsResponse\"\x12\x82\xd3\xe4\x93\x02\x0c\x12\n/v1/models\x12\x66\n\x08GetModel\x12\x1c.rescorer.v1.GetModelRequest\x1a\x1d.rescorer.v1.GetModelResponse\"\x1d\x82\xd3\xe4\x93\x02\x17\x12\x15/v1/models/{model=**}b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18rescorer/v1/models.proto\x12\x0brescorer.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1arescorer/v1/rescorer.proto\"\xc6\x01\n\x0cModelSummary\x12\r\n\x05model\x18\x01 \x01(\t\x12&\n\x05state\x18\x02 \x01(\x0e\x32\x17.rescorer.v1.ModelState\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x12\n\nis_default\x18\x04 \x01(\x08\x12\x14\n\x0cmemory_bytes\x18\x05 \x01(\x03\x12-\n\tload_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x0emissing_reason\x18\x07 \x01(\t\"j\n\rLanguageModel\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x17\n\x0fvocabulary_size\x18\x03 \x01(\x03\x12\x12\n\nparameters\x18\x04 \x01(\x03\x12\x10\n\x08\x62\x61\x63kward\x18\x05 \x01(\x08\"\xc1\x01\n\x0bMeasurement\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x0e\n\x06tokens\x18\x03 \x01(\x03\x12\x15\n\runknown_words\x18\x04 \x01(\x03\x12<\n\nperplexity\x18\x05 \x03(\x0b\x32(.rescorer.v1.Measurement.PerplexityEntry\x1a\x31\n\x0fPerplexityEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x9d\x03\n\x05Model\x12*\n\x07summary\x18\x01 \x01(\x0b\x32\x19.rescorer.v1.ModelSummary\x12\x33\n\x0flanguage_models\x18\x02 \x03(\x0b\x32\x1a.rescorer.v1.LanguageModel\x12.\n\x0cmeasurements\x18\x03 \x03(\x0b\x32\x18.rescorer.v1.Measurement\x12%\n\x07weights\x18\x04 \x03(\x0b\x32\x14.rescorer.v1.Weights\x12+\n\nnormaliser\x18\x05 \x01(\x0b\x32\x17.google.protobuf.Struct\x12)\n\x08training\x18\x06 \x01(\x0b\x32\x17.google.protobuf.Struct\x12,\n\x05\x66iles\x18\x07 \x03(\x0b\x32\x1d.rescorer.v1.Model.FilesEntry\x12(\n\trerankers\x18\x08 \x03(\x0b\x32\x15.rescorer.v1.Reranker\x1a,\n\nFilesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x91\x01\n\x08Reranker\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08\x66\x65\x61tures\x18\x02 \x03(\t\x12\x0f\n\x07streams\x18\x03 \x03(\t\x12\x14\n\x0chidden_units\x18\x04 \x01(\x05\x12\x0f\n\x07members\x18\x05 \x01(\x05\x12-\n\x0btransformer\x18\x06 \x01(\x0b\x32\x18.rescorer.v1.Transformer\"c\n\x0bTransformer\x12\x0e\n\x06layers\x18\x01 \x01(\x05\x12\r\n\x05width\x18\x02 \x01(\x05\x12\r\n\x05heads\x18\x03 \x01(\x05\x12\x0f\n\x07\x65ncoder\x18\x04 \x01(\t\x12\x15\n\rencoding_size\x18\x05 \x01(\x05\"\x13\n\x11ListModelsRequest\"?\n\x12ListModelsResponse\x12)\n\x06models\x18\x01 \x03(\x0b\x32\x19.rescorer.v1.ModelSummary\" \n\x0fGetModelRequest\x12\r\n\x05model\x18\x01 \x01(\t\"5\n\x10GetModelResponse\x12!\n\x05model\x18\x01 \x01(\x0b\x32\x12.rescorer.v1.Model*\x8c\x01\n\nModelState\x12\x1b\n\x17MODEL_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13MODEL_STATE_SERVING\x10\x01\x12\x17\n\x13MODEL_STATE_RETIRED\x10\x02\x12\x17\n\x13MODEL_STATE_REFUSED\x10\x03\x12\x16\n\x12MODEL_STATE_SHADOW\x10\x04\x32\xd9\x01\n\x0cModelService\x12\x61\n\nListModels\x12\x1e.rescorer.v1.ListModelsRequest\x1a\x1f.rescorer.v1.ListModelsResponse\"\x12\x82\xd3\xe4\x93\x02\x0c\x12\n/v1/models\x12\x66\n\x08GetModel\x12\x1c.rescorer.v1.GetModelRequest\x1a\x1d.rescorer.v1.GetModelResponse\"\x1d\x82\xd3\xe4\x93\x02\x17\x12\x15/v1/models/{model=**}b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,32 +43,32 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_MODELSERVICE'].methods_by_name['ListModels']._serialized_options = b'\202\323\344\223\002\014\022\n/v1/models'
   _globals['_MODELSERVICE'].methods_by_name['GetModel']._loaded_options = None
   _globals['_MODELSERVICE'].methods_by_name['GetModel']._serialized_options = b'\202\323\344\223\002\027\022\025/v1/models/{model=**}'
-  _globals['_MODELSTATE']._serialized_start=1490
-  _globals['_MODELSTATE']._serialized_end=1630
+  _globals['_MODELSTATE']._serialized_start=1508
+  _globals['_MODELSTATE']._serialized_end=1648
   _globals['_MODELSUMMARY']._serialized_start=163
   _globals['_MODELSUMMARY']._serialized_end=361
   _globals['_LANGUAGEMODEL']._serialized_start=363
-  _globals['_LANGUAGEMODEL']._serialized_end=451
-  _globals['_MEASUREMENT']._serialized_start=454
-  _globals['_MEASUREMENT']._serialized_end=647
-  _globals['_MEASUREMENT_PERPLEXITYENTRY']._serialized_start=598
-  _globals['_MEASUREMENT_PERPLEXITYENTRY']._serialized_end=647
-  _globals['_MODEL']._serialized_start=650
-  _globals['_MODEL']._serialized_end=1063
-  _globals['_MODEL_FILESENTRY']._serialized_start=1019
-  _globals['_MODEL_FILESENTRY']._serialized_end=1063
-  _globals['_RERANKER']._serialized_start=1066
-  _globals['_RERANKER']._serialized_end=1211
-  _globals['_TRANSFORMER']._serialized_start=1213
-  _globals['_TRANSFORMER']._serialized_end=1312
-  _globals['_LISTMODELSREQUEST']._serialized_start=1314
-  _globals['_LISTMODELSREQUEST']._serialized_end=1333
-  _globals['_LISTMODELSRESPONSE']._serialized_start=1335
-  _globals['_LISTMODELSRESPONSE']._serialized_end=1398
-  _globals['_GETMODELREQUEST']._serialized_start=1400
-  _globals['_GETMODELREQUEST']._serialized_end=1432
-  _globals['_GETMODELRESPONSE']._serialized_start=1434
-  _globals['_GETMODELRESPONSE']._serialized_end=1487
-  _globals['_MODELSERVICE']._serialized_start=1633
-  _globals['_MODELSERVICE']._serialized_end=1850
+  _globals['_LANGUAGEMODEL']._serialized_end=469
+  _globals['_MEASUREMENT']._serialized_start=472
+  _globals['_MEASUREMENT']._serialized_end=665
+  _globals['_MEASUREMENT_PERPLEXITYENTRY']._serialized_start=616
+  _globals['_MEASUREMENT_PERPLEXITYENTRY']._serialized_end=665
+  _globals['_MODEL']._serialized_start=668
+  _globals['_MODEL']._serialized_end=1081
+  _globals['_MODEL_FILESENTRY']._serialized_start=1037
+  _globals['_MODEL_FILESENTRY']._serialized_end=1081
+  _globals['_RERANKER']._serialized_start=1084
+  _globals['_RERANKER']._serialized_end=1229
+  _globals['_TRANSFORMER']._serialized_start=1231
+  _globals['_TRANSFORMER']._serialized_end=1330
+  _globals['_LISTMODELSREQUEST']._serialized_start=1332
+  _globals['_LISTMODELSREQUEST']._serialized_end=1351
+  _globals['_LISTMODELSRESPONSE']._serialized_start=1353
+  _globals['_LISTMODELSRESPONSE']._serialized_end=1416
+  _globals['_GETMODELREQUEST']._serialized_start=1418
+  _globals['_GETMODELREQUEST']._serialized_end=1450
+  _globals['_GETMODELRESPONSE']._serialized_start=1452
+  _globals['_GETMODELRESPONSE']._serialized_end=1505
+  _globals['_MODELSERVICE']._serialized_start=1651
+  _globals['_MODELSERVICE']._serialized_end=1868
 # @@protoc_insertion_point(module_scope)

@@ -45,16 +45,18 @@ class ModelSummary(_message.Message):
     def __init__(self, model: _Optional[str] = ..., state: _Optional[_Union[ModelState, str]] = ..., reason: _Optional[str] = ..., is_default: _Optional[bool] = ..., memory_bytes: _Optional[int] = ..., load_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., missing_reason: _Optional[str] = ...) -> None: ...
 
 class LanguageModel(_message.Message):
-    __slots__ = ("name", "kind", "vocabulary_size", "parameters")
+    __slots__ = ("name", "kind", "vocabulary_size", "parameters", "backward")
     NAME_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     VOCABULARY_SIZE_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    BACKWARD_FIELD_NUMBER: _ClassVar[int]
     name: str
     kind: str
     vocabulary_size: int
     parameters: int
-    def __init__(self, name: _Optional[str] = ..., kind: _Optional[str] = ..., vocabulary_size: _Optional[int] = ..., parameters: _Optional[int] = ...) -> None: ...
+    backward: bool
+    def __init__(self, name: _Optional[str] = ..., kind: _Optional[str] = ..., vocabulary_size: _Optional[int] = ..., parameters: _Optional[int] = ..., backward: _Optional[bool] = ...) -> None: ...
 
 class Measurement(_message.Message):
     __slots__ = ("name", "text", "tokens", "unknown_words", "perplexity")

@@ -61,6 +61,7 @@ class ModelService(ModelServiceServicer):
                     kind=facts.kind,
                     vocabulary_size=facts.vocabulary_size,
                     parameters=facts.parameters,
+                    backward=facts.backward,
                 )
                 for facts in version.facts
             ],

@@ -36,6 +36,8 @@ class ModelFacts(NamedTuple):
     """Weights of a network, or n-grams of an n-gram model."""
     memory_bytes: int
     """Estimated memory."""
+    backward: bool = False
+    """Whether it reads sentences from their last words to their first ones."""
 
 
 def read_model_facts(bundle: Bundle) -> list[ModelFacts]:
@@ -43,10 +45,11 @@ def read_model_facts(bundle: Bundle) -> list[ModelFacts]:
 
     Sizes that do not fit together are found here, before a worker builds anything from them.
     """
-    return [
+    facts = (
         (_read_network_facts if entry["kind"] == "neural" else _read_ngram_facts)(name, bundle.files, entry)
         for name, entry in bundle.manifest["models"].items()
-    ]
+    )
+    return [model._replace(backward=model.name in bundle.backward) for model in facts]
 
 
 def _read_network_facts(name: str, files: Folder, entry: Mapping[str, Any]) -> ModelFacts:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import grpc
 import pytest
 
 from rescorer import Rescorer
 from rescorer.client import Client
 from rescorer.errors import RescorerError
+from rescorer.protocol.v1 import models_pb2 as pb
+from rescorer.protocol.v1.models_pb2_grpc import ModelServiceStub
 from rescorer.service.api.planning import ngram_weights
 from tests.core.test_backward_bundle import LISTS, TEXTS
 from tests.support.backward_models import write_bundle
@@ -54,6 +57,13 @@ def test_requests_may_weigh_backward_models_and_not_mix_them(server, rescorer):
         assert found.best.total == pytest.approx(expected.best.total, abs=1e-4)
         with pytest.raises(RescorerError, match="the backward model 'back'"):
             client.rescore(LISTS[:1], replace(weights, mixture={"ngram": 0.5, "back": 0.5}))
+
+
+def test_description_of_the_model_says_the_direction(server):
+    with grpc.insecure_channel(server.target) as channel:
+        model = ModelServiceStub(channel).GetModel(pb.GetModelRequest(), timeout=20).model
+    found = {part.name: part.backward for part in model.language_models}
+    assert found == {"ngram": False, "neural": False, "back": True, "leftward": True}
 
 
 def test_degraded_requests_use_the_forward_ngram(rescorer):
