@@ -34,6 +34,14 @@ def test_linear_equals_torch_linear(rows, with_bias):
     torch.testing.assert_close(part, functional.linear(x[:, 20:120], weight[:, 20:120]), atol=1e-4, rtol=0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_no_rows_give_no_rows(dtype):
+    """As when the cache has all contexts of a chunk."""
+    weight = nn.Parameter(torch.randn(70, 200).to(dtype), requires_grad=False)
+    with torch.inference_mode():
+        assert linear(torch.empty(0, 200), weight).shape == (0, 70)
+
+
 @pytest.mark.parametrize("rows", [1, 3, 40])
 def test_reorders_a_parameter_once_per_version(rows, monkeypatch):
     monkeypatch.setattr(linear_module, "MIN_MULTIPLICATIONS", 0)
@@ -158,7 +166,7 @@ def test_rejects_unknown_dtype():
         NeuralLanguageModel(*random_network(), dtype="int3")
 
 
-@given(st.integers(1, 1 << 20), st.sampled_from([FINE_STEPS, COARSE_STEPS]))
+@given(st.integers(0, 1 << 20), st.sampled_from([FINE_STEPS, COARSE_STEPS]))
 def test_pads_to_few_row_counts_by_less_than_half(rows, steps_per_octave):
     padded = padded_row_count(rows, steps_per_octave)
     assert rows <= padded < max(MIN_ROWS + 1, (1 + 1 / steps_per_octave) * rows + 1)

@@ -28,8 +28,8 @@ def padded_row_count(rows: int, steps_per_octave: int) -> int:
 
     The result is at least ``MIN_ROWS``.
 
-    >>> [padded_row_count(rows, 2) for rows in (1, 32, 33, 100, 1000)]
-    [32, 32, 48, 128, 1024]
+    >>> [padded_row_count(rows, 2) for rows in (0, 1, 32, 33, 100, 1000)]
+    [32, 32, 32, 48, 128, 1024]
     """
-    step = max(MIN_ROWS, 1 << (rows.bit_length() - 1)) // steps_per_octave
+    step = max(MIN_ROWS, 1 << rows.bit_length() >> 1) // steps_per_octave
     return max(MIN_ROWS, -(-rows // step) * step)
