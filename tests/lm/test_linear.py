@@ -36,7 +36,7 @@ def test_linear_equals_torch_linear(rows, with_bias):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_no_rows_give_no_rows(dtype):
-    """As when the cache has all contexts of a chunk."""
+    """Multiply an empty batch: the cache may have all contexts of a chunk."""
     weight = nn.Parameter(torch.randn(70, 200).to(dtype), requires_grad=False)
     with torch.inference_mode():
         assert linear(torch.empty(0, 200), weight).shape == (0, 70)
