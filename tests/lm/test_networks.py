@@ -15,7 +15,7 @@ from rescorer.lm.checkpoint import deduplicated_state
 from rescorer.lm.files.parameter_shapes import parameter_shapes
 from rescorer.lm.networks import NetworkConfig
 from rescorer.lm.networks.dropout import apply_dropout, drop_words
-from rescorer.lm.networks.recurrences import ElmanRecurrence, GruRecurrence
+from rescorer.lm.networks.recurrences import ElmanRecurrence, GruRecurrence, LstmRecurrence
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.ngram_contexts import distinct_rows, node_windows
 from rescorer.lm.reference_scorer import reference_log_probs
@@ -173,6 +173,31 @@ def test_elman_gradients_equal_autograd(activation, length):
         return ElmanRecurrence.apply(gates, hidden, weight, activation)
 
     assert_same_gradients(fast, slow, random_doubles((length, 3, 5), (3, 5), (5, 5)))
+
+
+@pytest.mark.parametrize("length", [1, 2, 6])
+def test_lstm_equals_torch_lstm_with_gradients(length):
+    def fast(gates, hidden, cell, weight):
+        return torch.cat([part.flatten() for part in LstmRecurrence.apply(gates, hidden, cell, weight)])
+
+    def slow(gates, hidden, cell, weight):
+        identity, zeros = torch.eye(20, dtype=torch.float64), torch.zeros(20, dtype=torch.float64)
+        before, parameters = [hidden.unsqueeze(0), cell.unsqueeze(0)], [identity, weight, zeros, zeros]
+        found, _, last = torch.lstm(gates, before, parameters, True, 1, 0.0, True, False, False)
+        return torch.cat([found.flatten(), last.flatten()])
+
+    assert_same_gradients(fast, slow, random_doubles((length, 3, 20), (3, 5), (3, 5), (20, 5)))
+
+
+def test_lstm_in_bfloat16_is_near_float32_with_gradients():
+    model, vocabulary = stable_network(kind="lstm", embedding_size=40, hidden_size=60, layers=2)
+    model.train()
+    words = torch.randint(0, len(vocabulary), (4, 12))
+    found, expected = (model.context_vectors(words, bfloat16=bfloat16)[0] for bfloat16 in (True, False))
+    parameters = list(model.network.parameters())
+    gradients = (torch.autograd.grad(vectors.square().sum(), parameters) for vectors in (found, expected))
+    for value, exact in zip((found, *next(gradients)), (expected, *next(gradients)), strict=True):
+        assert (value - exact).norm() <= 0.1 * exact.norm()
 
 
 @pytest.mark.parametrize("length", [1, 2, 6])

@@ -1,4 +1,4 @@
-"""Run simple recurrent and gated recurrent layers over time, with hand-written gradients.
+"""Run recurrent layers over time, with hand-written gradients.
 
 The input projection is computed beforehand, in one product for all positions. The loops contain one product
 per position, forward and backward; everything that does not depend on the previous position is computed for
@@ -59,6 +59,73 @@ class ElmanRecurrence(Function):
             grad = torch.addmm(hidden_grad[t - 1], delta, weight) if t else delta @ weight
         weight_grad = _weight_gradient(gates_grad, hidden, start)
         return gates_grad, grad.to(start.dtype), weight_grad, None
+
+
+class LstmRecurrence(Function):
+    """Long short-term memory (Hochreiter & Schmidhuber 1997, with forget gates: Gers et al. 2000):
+
+    i, f, o = σ(g + W h), n = tanh(g_n + W_n h), c' = f c + i n, h' = o tanh c'.
+
+    If the gates are bfloat16, cells and activations are float32 all the same.
+    """
+
+    @staticmethod
+    def forward(ctx, gates, start, cell, weight):  # type: ignore[no-untyped-def]
+        """gates: (T, B, 4H) including the bias; start, cell: (B, H); weight: (4H, H).
+
+        Returns the hidden states, (T, B, H), and the last cell, (B, H).
+        """
+        size = start.shape[1]
+        wide = torch.promote_types(gates.dtype, torch.float32)
+        transposed, before = weight.to(gates.dtype).t(), start.to(gates.dtype)
+        # ``activated`` holds i, f, n and o, (T, B, 4H); ``cells`` starts with the cell before the first word.
+        activated = torch.empty_like(gates, dtype=wide)
+        cells = torch.empty(len(gates) + 1, *start.shape, dtype=wide)
+        cells[0] = cell
+        squashed = torch.empty_like(cells[1:])  # tanh c
+        hidden = gates.new_empty(squashed.shape)
+        for t in range(len(gates)):
+            activated[t] = torch.addmm(gates[t], before, transposed)
+            i, f, new, o = activated[t].split(size, dim=1)
+            new.mul_(2)
+            activated[t].sigmoid_()  # all four in one call, because tanh a = 2·σ(2a) - 1
+            new.mul_(2).sub_(1)
+            torch.mul(f, cells[t], out=cells[t + 1]).addcmul_(i, new)
+            torch.mul(cells[t + 1], 2, out=squashed[t]).sigmoid_().mul_(2).sub_(1)
+            hidden[t] = o * squashed[t]
+            before = hidden[t]
+        ctx.save_for_backward(activated, cells, squashed, hidden, start, weight)
+        return hidden, cells[-1].clone()
+
+    @staticmethod
+    def backward(ctx, hidden_grad, cell_grad):  # type: ignore[no-untyped-def]
+        activated, cells, squashed, hidden, start, weight = ctx.saved_tensors
+        i, f, new, o = activated.chunk(4, dim=2)
+        # Derivative of c_t with respect to the products of i, f and n, and of h_t with respect to that of o.
+        derivative = torch.stack(
+            [
+                new * (i - i * i),
+                cells[:-1] * (f - f * f),
+                i * (1 - new * new),
+                squashed * (o - o * o),
+            ],
+            dim=2,
+        )  # (T, B, 4, H)
+        cell_derivative = o * (1 - squashed * squashed)  # of h_t with respect to c_t
+        gates_grad = hidden.new_empty(activated.shape)
+        matrix = weight.to(hidden.dtype)
+        delta = torch.empty_like(derivative[0])
+        grad, cell_grad = hidden_grad[-1].to(cells.dtype), cell_grad.clone()
+        for t in range(len(hidden) - 1, -1, -1):
+            cell_grad.addcmul_(grad, cell_derivative[t])
+            torch.mul(cell_grad.unsqueeze(1), derivative[t, :, :3], out=delta[:, :3])
+            torch.mul(grad, derivative[t, :, 3], out=delta[:, 3])
+            product_grad = gates_grad[t].copy_(delta.flatten(1))
+            grad = torch.addmm(hidden_grad[t - 1], product_grad, matrix) if t else product_grad @ matrix
+            grad = grad.to(cells.dtype)
+            cell_grad.mul_(f[t])
+        weight_grad = _weight_gradient(gates_grad, hidden, start)
+        return gates_grad, grad.to(start.dtype), cell_grad.to(start.dtype), weight_grad
 
 
 class GruRecurrence(Function):
