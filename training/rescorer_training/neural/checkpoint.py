@@ -170,13 +170,26 @@ def _read_state_file(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
 
 
 def _check_options(path: Path, saved: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-    """Raise ConfigError if an option that must not change has changed."""
-    changed = sorted(
-        name for name in saved if saved[name] != options.get(name) and name not in CHANGEABLE_OPTIONS
-    )
+    """Raise ConfigError if an option that must not change has changed.
+
+    An option that is missing equals None: newer versions have options that a saved state does not know.
+    """
+    before, now = _flatten(saved), _flatten(options)
+    changed = sorted(name for name in before | now if before.get(name) != now.get(name))
     if changed:
-        changes = ", ".join(f"{name} was {saved[name]}, is {options.get(name)}" for name in changed)
+        changes = ", ".join(f"{name} was {before.get(name)}, is {now.get(name)}" for name in changed)
         raise ConfigError(f"{path}: the run was started with other options: {changes}")
+
+
+def _flatten(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that must not change, those of groups such as ``network`` beside the others."""
+    flat: dict[str, Any] = {}
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            flat |= _flatten(value)
+        elif name not in CHANGEABLE_OPTIONS:
+            flat[name] = value
+    return flat
 
 
 def interleave(parts: list[State | None]) -> State | None:
