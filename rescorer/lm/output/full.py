@@ -46,7 +46,7 @@ class FullSoftmax(nn.Module):
             self.word_bias.copy_(torch.log(counts / counts.sum()))
 
     def loss(self, hidden: Tensor, words: Tensor) -> Tensor:
-        """See ``OutputLayer``."""
+        """See ``OutputLayer``; products are computed in the dtype of ``hidden``, everything else in float32."""
         return _Loss.apply(hidden, self.word_weight, self.word_bias, words, torch.is_grad_enabled())
 
     @torch.no_grad()
@@ -81,24 +81,40 @@ class _Loss(torch.autograd.Function):
     @staticmethod
     def forward(ctx, hidden, weight, bias, words, with_gradient):  # type: ignore[no-untyped-def]
         n_words = len(bias)
-        w = weight[:n_words]
+        w = weight[:n_words].to(hidden.dtype)
         grads = [torch.zeros_like(tensor) for tensor in (hidden, weight, bias)] if with_gradient else []
-        loss = hidden.new_zeros((), dtype=torch.float64)
+        loss = weight.new_zeros((), dtype=torch.float64)
         step = rows_per_block(hidden, n_words)
         for begin in range(0, len(hidden), step):
             rows = slice(begin, begin + step)
             h = hidden[rows]
             # No variable holds the scores: they must be freed before the next block is computed.
-            losses, delta = cross_entropies_and_gradients(torch.addmm(bias, h, w.t()), words[rows])  # (n, V)
+            losses, delta = cross_entropies_and_gradients(_scores(h, w, bias), words[rows])  # (n, V)
             loss += losses.sum(dtype=torch.float64)
             if with_gradient:
                 hidden_grad, weight_grad, bias_grad = grads
-                torch.mm(delta, w, out=hidden_grad[rows])
-                weight_grad[:n_words].addmm_(delta.t(), h)
                 bias_grad += delta.sum(dim=0)
+                delta = delta.to(h.dtype)
+                torch.mm(delta, w, out=hidden_grad[rows])
+                _add_product(weight_grad[:n_words], delta.t(), h)
         ctx.save_for_backward(*grads)
-        return loss.to(hidden.dtype)
+        return loss.to(weight.dtype)
 
     @staticmethod
     def backward(ctx, grad):  # type: ignore[no-untyped-def]
         return *(saved * grad for saved in ctx.saved_tensors), None, None
+
+
+def _scores(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """H·Wᵀ + b in the dtype of the bias, (n, V)."""
+    if hidden.dtype == bias.dtype:
+        return torch.addmm(bias, hidden, weight.t())
+    return torch.mm(hidden, weight.t()).to(bias.dtype).add_(bias)
+
+
+def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """Add A·B, which may be of another dtype, to ``total``."""
+    if a.dtype == total.dtype:
+        total.addmm_(a, b)
+    else:
+        total.add_(a @ b)

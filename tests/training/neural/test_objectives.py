@@ -111,6 +111,17 @@ def test_loss_and_gradient_follow_the_formula(kind, per_word, k, power, seed):
         assert torch.allclose(actual, reference, rtol=1e-5, atol=1e-7)
 
 
+def test_maximum_likelihood_in_bfloat16_is_near_float32():
+    layer, hidden, words, _ = make_batch()
+    expected = MaximumLikelihood().loss(layer, hidden, words)
+    found = MaximumLikelihood(bfloat16=True).loss(layer, hidden, words)
+    assert found.item() == pytest.approx(expected.item(), rel=0.01)
+    gradients = (compute_gradients(loss, layer, hidden) for loss in (found, expected))
+    for value, exact in zip(*gradients, strict=True):
+        assert value.dtype == exact.dtype
+        assert (value - exact).norm() <= 0.05 * exact.norm()
+
+
 def normalise(layer, hidden):
     """Repeat the first context vector in all rows and change the layer so that its ln Z is 0."""
     hidden = hidden.detach()[:1].expand(len(hidden), -1).clone().requires_grad_()

@@ -156,6 +156,18 @@ def test_divergence_error_names_the_options_to_change(tmp_path, text):
         trainer.train(text.train, text.validation)
 
 
+def test_resume_compares_options_in_groups_and_knows_options_that_are_new(tmp_path, text):
+    trainer = make_trainer(tmp_path, text, TrainingOptions(epochs=1, batch_words=64))
+    trainer.identity["network"] = {"kind": "lstm", "hidden_size": 5}
+    trainer.train(text.train, text.validation)
+    trainer.identity["network"] = {"kind": "lstm", "hidden_size": 5, "added_later": None}
+    trainer.resume()
+    trainer.identity["network"] = {"kind": "lstm", "hidden_size": 6, "added_later": True}
+    expected = r"other options: added_later was None, is True, hidden_size was 5, is 6$"
+    with pytest.raises(ConfigError, match=expected):
+        trainer.resume()
+
+
 def test_resume_rejects_other_options_and_damaged_state(tmp_path, text):
     trainer = make_trainer(tmp_path, text, TrainingOptions(epochs=1, batch_words=64))
     trainer.train(text.train, text.validation)

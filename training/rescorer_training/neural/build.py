@@ -208,7 +208,7 @@ def make_objective(options: TrainingOptions, counts: np.ndarray, device: torch.d
         counts: (V - 1,) counts of the words that can be predicted, for the noise distribution.
     """
     if options.objective == "ml":
-        return MaximumLikelihood()
+        return MaximumLikelihood(options.bfloat16)
     kind = {"nce": NoiseContrastive, "negative": NegativeSampling, "sampled": SampledSoftmax}[
         options.objective
     ]

@@ -42,6 +42,7 @@ class Objective(Protocol):
         """
 
 
+@dataclass(frozen=True)
 class MaximumLikelihood:
     """Exact Σ −ln P(w | h), the default objective.
 
@@ -49,7 +50,12 @@ class MaximumLikelihood:
     perplexity.
     """
 
+    bfloat16: bool = False
+    """Multiply the weights of a full softmax in bfloat16 precision. The products of other layers are small."""
+
     def loss(self, output: OutputLayer, hidden: Tensor, words: Tensor) -> Tensor:
+        if self.bfloat16 and isinstance(output, FullSoftmax):
+            hidden = hidden.to(torch.bfloat16)
         return output.loss(hidden, words)
 
 
