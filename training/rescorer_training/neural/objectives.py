@@ -51,7 +51,7 @@ class MaximumLikelihood:
     """
 
     bfloat16: bool = False
-    """Multiply the weights of a full softmax in bfloat16 precision. The products of other layers are small."""
+    """Multiply the weights of a full softmax in bfloat16 precision. Products of other layers are small."""
 
     def loss(self, output: OutputLayer, hidden: Tensor, words: Tensor) -> Tensor:
         if self.bfloat16 and isinstance(output, FullSoftmax):
