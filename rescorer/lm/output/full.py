@@ -46,7 +46,7 @@ class FullSoftmax(nn.Module):
             self.word_bias.copy_(torch.log(counts / counts.sum()))
 
     def loss(self, hidden: Tensor, words: Tensor) -> Tensor:
-        """See ``OutputLayer``; products are computed in the dtype of ``hidden``, everything else in float32."""
+        """See ``OutputLayer``; products have the dtype of ``hidden``, everything else is float32."""
         return _Loss.apply(hidden, self.word_weight, self.word_bias, words, torch.is_grad_enabled())
 
     @torch.no_grad()
