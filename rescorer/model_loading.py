@@ -13,7 +13,7 @@ from rescorer.lm import CONTEXT_CACHE_BYTES
 from rescorer.lm.base import LanguageModel
 from rescorer.lm.files.network_files import CONFIG_FILE
 from rescorer.lm.files.word_list import read_words
-from rescorer.lm.ngrams import NgramModel, read_ngram
+from rescorer.lm.ngrams import NgramModel, place_ngram, read_ngram
 from rescorer.lm.vocabulary_alignment import align_vocabularies
 from rescorer.safe_input.files import Folder
 
@@ -27,7 +27,8 @@ def load_bundle_models(
     """Load a bundle's models, by name, and align their vocabularies.
 
     Args:
-        device: torch name of the device on which networks run.
+        device: torch name of the device on which networks run, and n-gram tables where there is room; see
+            ``place_ngram``.
         dtype: precision of the networks' matrix products, see ``NeuralLanguageModel``.
         context_cache_bytes: maximum memory in which each recurrent network caches contexts, see
             ``NeuralLanguageModel``.
@@ -39,7 +40,9 @@ def load_bundle_models(
     models: dict[str, LanguageModel] = {}
     for name, entry in bundle.manifest["models"].items():
         if entry["kind"] == "ngram":
-            models[name] = load_ngram(bundle.files, name, entry)
+            ngram = load_ngram(bundle.files, name, entry)
+            place_ngram(ngram, device)
+            models[name] = ngram
         else:
             folder = bundle.files.subfolder(entry["path"].rstrip("/"))
             models[name] = load_network(folder, name, device, dtype, context_cache_bytes)

@@ -21,7 +21,7 @@ from rescorer.lm.base import LanguageModel
 from rescorer.lm.files.network_config import WINDOWED_KINDS
 from rescorer.lm.networks import NetworkConfig, NeuralModel
 from rescorer.lm.neural import NeuralLanguageModel
-from rescorer.lm.ngrams import read_ngram
+from rescorer.lm.ngrams import place_ngram, read_ngram
 from rescorer.lm.vocabulary_alignment import align_vocabularies
 from rescorer.pipeline import MAX_BATCH_WORDS, Rescorer
 from rescorer.safe_input.files import Folder
@@ -112,7 +112,9 @@ def build_rescorer(
         dtype=dtype,
         context_cache_bytes=0,
     )
-    models: dict[str, LanguageModel] = {"ngram": read_ngram(arpa), "neural": network}
+    ngram = read_ngram(arpa)
+    place_ngram(ngram, device)
+    models: dict[str, LanguageModel] = {"ngram": ngram, "neural": network}
     align_vocabularies(list(models.values()))
     weights = Weights("default", mixture={"ngram": 0.5, "neural": 0.5})
     manifest = {"models": {"ngram": {"kind": "ngram", "path": arpa.name}}}

@@ -98,7 +98,9 @@ class BenchReport:
     """The machine's rate for the median product."""
     plain_words_per_second: float | None
     ngram_words_per_second: float | None
-    """The first n-gram alone, with tries that are built beforehand."""
+    """The first n-gram alone on the CPU, with tries that are built beforehand."""
+    ngram_device_words_per_second: float | None
+    """The same on the device of the models; None if it is not there."""
     kenlm_loop_words_per_second: float | None
     """KenLM with the same n-gram and tries, an edge per call."""
     kenlm_words_per_second: float | None
@@ -163,6 +165,7 @@ def run_benchmark(
         gemm_gflops_per_second=rate / 1e9 if rate else None,
         plain_words_per_second=plain,
         ngram_words_per_second=ngrams.ngram if ngrams else None,
+        ngram_device_words_per_second=ngrams.on_device if ngrams else None,
         kenlm_loop_words_per_second=ngrams.kenlm_loop if ngrams else None,
         kenlm_words_per_second=ngrams.kenlm if ngrams else None,
         single_list_ms=single_ms,

@@ -190,6 +190,8 @@ def describe_comparisons(report: BenchReport) -> list[str]:
         lines.append(f"{speed.name}: {speed.words_per_second:,.0f} words/s end to end{comparison}")
     if report.ngram_words_per_second:
         lines.append(f"the n-gram, tries built beforehand: {report.ngram_words_per_second:,.0f} words/s")
+    if report.ngram_device_words_per_second:
+        lines.append(f"the same on the models' device: {report.ngram_device_words_per_second:,.0f} words/s")
     if report.kenlm_loop_words_per_second and report.kenlm_words_per_second:
         lines.append(
             f"KenLM's binding with this n-gram: {report.kenlm_loop_words_per_second:,.0f} words/s edge by "

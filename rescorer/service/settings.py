@@ -48,7 +48,7 @@ class ServiceSettings(BaseSettings):
     shadow_share: float = Field(0.1, ge=0, le=1)
     """Share of the lists that the shadow bundle also scores, chosen by the ids of request and list."""
     device: str = "cpu"
-    """Device on which neural models run: cpu, cuda, cuda:1, …"""
+    """Device of the models: cpu, cuda, cuda:1, …"""
     dtype: Literal["float32", "bfloat16", "int8"] = "float32"
     """Precision of matrix products. bfloat16, and int8 on CPUs, are faster on processors that support them
     and slightly less accurate."""

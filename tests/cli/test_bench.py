@@ -19,7 +19,7 @@ from rescorer.cli import app
 from rescorer.errors import ConfigError
 from rescorer.formats.nbest.jsonlines import writer
 from rescorer.lm.files.network_config import KINDS, OUTPUTS
-from rescorer.lm.ngrams import read_ngram
+from rescorer.lm.ngrams import placement, read_ngram
 from rescorer.profiling import Phase, Stopwatch, phase, time_items
 from rescorer.trie import build_trie
 from rescorer.types import Hypothesis, NBestList
@@ -49,6 +49,7 @@ def test_measures_every_kind_of_network(kind, output, tmp_path):
     assert report["hypotheses"] == 15
     assert all(speed["seconds"] > 0 for speed in report["speeds"])
     assert min(report[f"{rate}_words_per_second"] for rate in ("plain", "ngram")) > 0
+    assert report["ngram_device_words_per_second"] is None
     for baseline in ("kenlm", "kenlm_loop"):
         assert (report[f"{baseline}_words_per_second"] is not None) == has_kenlm()
     assert report["single_list_ms"] > 0
@@ -66,6 +67,17 @@ def test_measures_bundle_and_file_in_processor_time(bundle, tmp_path):
         "1 lists, 3 hypotheses, 12 words, 6 distinct prefixes (2.00 words per prefix)"
     )
     assert lines[-1].endswith("processor time")
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_measures_an_ngram_on_the_device_and_on_the_cpu(device, bundle, tmp_path, monkeypatch):
+    monkeypatch.setattr(placement, "TORCH_DEVICES", frozenset({"cpu", "cuda"}))
+    for models in ([], ["--bundle", str(bundle)]):
+        path = tmp_path / "b.json"
+        lines = bench("--synthetic", "3x5x4", "--device", device, *models, "--json", str(path)).splitlines()
+        report = json.loads(path.read_text())
+        assert min(report[f"{rate}_words_per_second"] for rate in ("ngram", "ngram_device")) > 0
+        assert sum(line.startswith("the same on the models' device:") for line in lines) == 1
 
 
 def test_rejects_invalid_options(tmp_path, monkeypatch):

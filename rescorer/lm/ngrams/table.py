@@ -100,6 +100,12 @@ class NgramTable:
     def n_words(self) -> int:
         return len(self.unigrams)
 
+    @property
+    def n_bytes(self) -> int:
+        """Size of all arrays."""
+        orders = sum(table.hash.pilots.nbytes + table.records.nbytes for table in self.orders)
+        return int(self.unigrams.nbytes + orders)
+
     def to(self, library: ArrayLibrary) -> NgramTable:
         """Copy a table of NumPy arrays to another library or device."""
         orders = [

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rescorer.lm.ngrams.arrays import ArrayLibrary
 from rescorer.lm.ngrams.model import LN_10, NgramModel
 from rescorer.lm.ngrams.table import END_ID, NgramTable
 from rescorer.lm.ngrams.units import ClassMembers, ClassUnits, Units, WordUnits
@@ -28,13 +29,23 @@ class TableContent(NamedTuple):
 
 
 class TableNgram(NgramModel):
-    """A model that looks up all edges of a trie at once."""
+    """A model that looks up all edges of a trie at once.
+
+    Attributes:
+        table: the n-grams in NumPy arrays.
+        trie_table: the same n-grams for whole tries, possibly on another device.
+    """
 
     def __init__(self, content: TableContent, name: str = "ngram") -> None:
         super().__init__(name)
         self.content, self.table = content, content.table
+        self.trie_table = self.table
         members = content.members
         self.units: Units = WordUnits(content.unit_names) if members is None else ClassUnits(members)
+
+    def use_for_tries(self, library: ArrayLibrary) -> None:
+        """Copy the table to a library or device, and look up tries there from now on."""
+        self.trie_table = self.table.to(library)
 
     @property
     def order(self) -> int:
@@ -44,8 +55,7 @@ class TableNgram(NgramModel):
         return self.units.vocabulary()
 
     def unigram_log_probs(self, words: Sequence[str]) -> np.ndarray:
-        unigrams = self.table.library.numpy(self.table.unigrams)
-        return self._add_within(unigrams[self.units.encode(words), 0], words)
+        return self._add_within(self.table.unigrams[self.units.encode(words), 0], words)
 
     def next_log_probs(self, context: Words, words: Sequence[str]) -> np.ndarray:
         ids = self.units.encode(words)
@@ -54,7 +64,7 @@ class TableNgram(NgramModel):
         return self._add_within(log10_probs, words)
 
     def edge_log10_probs(self, trie: HypothesisTrie) -> np.ndarray:
-        log10_probs = self.table.score_trie(trie, self.units.encode(trie.words), self.content.skip)
+        log10_probs = self.trie_table.score_trie(trie, self.units.encode(trie.words), self.content.skip)
         within = self.units.log10_within(trie.words)
         return log10_probs if within is None else log10_probs + np.append(within, 0.0)[trie.edge_word]
 
