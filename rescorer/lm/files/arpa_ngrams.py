@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator
+from itertools import islice
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
 from rescorer.errors import BundleError
 from rescorer.lm.files.arpa import BLOCK_BYTES, read_header, text_blocks
+from rescorer.lm.files.arpa_lines import ArpaOrder, find_wrong_line, parse_ngrams, split_sections
+from rescorer.lm.files.word_ids import WordIds
 from rescorer.vocabulary import END, START, UNKNOWN
 
 FIRST_WORDS = (UNKNOWN, START, END)
 """Words with the first ids, whatever their places in the file."""
+BLOCKS_PER_PART = 8
+"""Blocks of text that are parsed at once."""
 LOG10_ZERO = -99.0
 """log10 of probability 0 in ARPA files, where ``-inf`` stands for the same."""
 LOG10_MISSING_UNKNOWN = -100.0
 """log10 P(``<unk>``) of a model that lacks it, as in KenLM."""
-
-
-class ArpaOrder(NamedTuple):
-    """The n-grams of one order, in the order of the file; unigrams in the order of their ids."""
-
-    ids: np.ndarray
-    """(N, n) int32 word ids."""
-    values: np.ndarray
-    """(N, 2) float32, log10 probability and log10 back-off weight; 0 for a line without that weight."""
 
 
 class ArpaModel(NamedTuple):
@@ -48,31 +42,33 @@ def read_arpa(stream: BinaryIO) -> ArpaModel:
     """
     blocks = text_blocks(stream)
     counts, rest = read_header(stream, blocks)
-    ids: dict[bytes, int] = {word.encode(): i for i, word in enumerate(FIRST_WORDS)}
-    parts: list[list[ArpaOrder]] = [[] for _ in counts]
+    words = WordIds([(UNKNOWN.encode(), b"<UNK>"), (START.encode(),), (END.encode(),)])
+    orders = [_empty(count, order) for order, count in enumerate(counts, 1)]
     sizes = [0] * len(counts)
     for order, text in _read_sections(stream, len(counts), _read_lines(stream, blocks, rest)):
-        part = _parse_or_explain(stream, text, order, ids, sizes[order - 1])
-        parts[order - 1].append(part)
+        start = sizes[order - 1]
+        part = _parse_or_explain(stream, text, order, words, start)
         sizes[order - 1] += len(part.ids)
         if sizes[order - 1] > counts[order - 1]:
             break
+        for array, of_part in zip(orders[order - 1], part, strict=True):
+            array[start : sizes[order - 1]] = of_part
     for order, (found, declared) in enumerate(zip(sizes, counts, strict=True), 1):
         if found != declared:
             at_least = "at least " if found > declared else ""
             raise BundleError(
                 f"{stream.name}: has {at_least}{found:,} {order}-grams; its header says {declared:,}"
             )
-    orders = [_join(of_order, order) for order, of_order in enumerate(parts, 1)]
     return ArpaModel(
-        _decode_words(stream, ids), [_complete_unigrams(stream, orders[0], len(ids)), *orders[1:]]
+        _decode_words(stream, words.ids),
+        [_complete_unigrams(stream, orders[0], len(words.ids)), *orders[1:]],
     )
 
 
 def _read_lines(stream: BinaryIO, blocks: Iterator[bytes], rest: bytes) -> Iterator[bytes]:
     """Yield a text in parts of whole lines."""
-    for block in blocks:
-        text, newline, rest = (rest + block).rpartition(b"\n")
+    while some := b"".join(islice(blocks, BLOCKS_PER_PART)):
+        text, newline, rest = (rest + some).rpartition(b"\n")
         if len(rest) > BLOCK_BYTES:
             raise BundleError(f"{stream.name}: has a line of more than {BLOCK_BYTES:,} bytes")
         yield text + newline
@@ -83,15 +79,11 @@ def _read_sections(stream: BinaryIO, n_orders: int, parts: Iterator[bytes]) -> I
     """Yield lines of n-grams with their order, up to the line ``\\end\\``."""
     order = 1
     for part in parts:
-        ngrams, *sections = re.split(rb"^\\", part, flags=re.MULTILINE) if b"\\" in part else (part,)
-        if ngrams.strip():
-            yield order, ngrams
-        for section in sections:
-            heading, _, ngrams = section.partition(b"\n")
-            if heading.strip() == b"end\\":
+        for heading, ngrams in split_sections(part):
+            if heading == b"\\end\\":
                 return
-            order += 1
-            if order > n_orders or heading.strip() != b"%d-grams:" % order:
+            order += bool(heading)
+            if heading and (order > n_orders or heading != b"\\%d-grams:" % order):
                 raise BundleError(
                     f"{stream.name}: expected \\{order}-grams: or \\end\\ after the {order - 1}-grams, got "
                     "another line that starts with a backslash"
@@ -101,63 +93,31 @@ def _read_sections(stream: BinaryIO, n_orders: int, parts: Iterator[bytes]) -> I
     raise BundleError(f"{stream.name}: ends without the line \\end\\; expected a complete ARPA file")
 
 
-def _parse_or_explain(
-    stream: BinaryIO, text: bytes, order: int, ids: dict[bytes, int], n_before: int
-) -> ArpaOrder:
+def _parse_or_explain(stream: BinaryIO, text: bytes, order: int, words: WordIds, n_before: int) -> ArpaOrder:
     """Parse lines; raise BundleError for the first one that is wrong, without quoting it."""
-    tokens, n_lines = text.split(), text.strip().count(b"\n") + 1
-    for with_backoff in (True, False):
-        with suppress(ValueError, KeyError):
-            return _parse(tokens, n_lines, order, ids, with_backoff)
-    parts = []  # lines with and without back-off weights, or with an error
-    for number, line in enumerate(filter(None, map(bytes.split, text.splitlines())), n_before + 1):
-        try:
-            parts.append(_parse(line, 1, order, ids, with_backoff=len(line) == order + 2))
-        except (ValueError, KeyError):
-            raise BundleError(
-                f"{stream.name}: {order}-gram {number:,}: expected a log-probability of at most 0, "
-                f"{'a word' if order == 1 else f'{order} words that are unigrams'}, and possibly a back-off "
-                "weight"
-            ) from None
-    return _join(parts, order)
+    try:
+        return _parse(text, order, words)
+    except ValueError:
+        line = find_wrong_line(text, lambda lines: _parse(lines, order, words))
+    number = n_before + 1 + sum(not line.isspace() for line in text.split(b"\n")[:line] if line)
+    raise BundleError(
+        f"{stream.name}: {order}-gram {number:,}: expected a log-probability of at most 0, "
+        f"{'a word' if order == 1 else f'{order} words that are unigrams'}, and possibly a back-off weight"
+    )
 
 
-def _parse(
-    tokens: Sequence[bytes], n_ngrams: int, order: int, ids: dict[bytes, int], with_backoff: bool
-) -> ArpaOrder:
-    """Parse n-grams of one order; the words of unigrams are added to ``ids``.
-
-    Raises:
-        ValueError, KeyError: these are not as many n-grams, or one of their words is not a unigram.
-    """
-    step = order + 1 + with_backoff
-    if len(tokens) != n_ngrams * step:
-        raise ValueError("another number of columns")
-    values = np.zeros((n_ngrams, 2))
-    values[:, 0] = list(map(float, tokens[::step]))
-    if with_backoff:
-        values[:, 1] = list(map(float, tokens[step - 1 :: step]))
+def _parse(text: bytes, order: int, words: WordIds) -> ArpaOrder:
+    """Parse lines; raises ValueError also for values that no model has."""
+    ids, values = parse_ngrams(text, order, words)
     values[np.isneginf(values)] = LOG10_ZERO
     if not (np.abs(values) < np.finfo(np.float32).max).all() or (values[:, 0] > 0).any():
         raise ValueError("not the logarithm of a probability")
-    if order == 1:
-        for word in _named(tokens[1::step]):
-            ids.setdefault(word, len(ids))
-    words = [
-        np.fromiter(map(ids.__getitem__, _named(tokens[i::step])), np.int32) for i in range(1, order + 1)
-    ]
-    return ArpaOrder(np.stack(words, axis=1), values.astype(np.float32))
+    return ArpaOrder(ids, values)
 
 
-def _named(words: Sequence[bytes]) -> Sequence[bytes]:
-    """Replace ``<UNK>`` by ``<unk>``."""
-    return [UNKNOWN.encode() if word == b"<UNK>" else word for word in words] if b"<UNK>" in words else words
-
-
-def _join(parts: list[ArpaOrder], order: int) -> ArpaOrder:
-    empty = ArpaOrder(np.empty((0, order), np.int32), np.empty((0, 2), np.float32))
-    ids, values = zip(*(parts or [empty]), strict=True)
-    return ArpaOrder(np.concatenate(ids), np.concatenate(values))
+def _empty(size: int, order: int) -> ArpaOrder:
+    """Allocate arrays, whose pages take no memory before they are written."""
+    return ArpaOrder(np.empty((size, order), np.int32), np.empty((size, 2), np.float32))
 
 
 def _complete_unigrams(stream: BinaryIO, unigrams: ArpaOrder, n_words: int) -> ArpaOrder:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rescorer.errors import BundleError
-from rescorer.lm.files.arpa_ngrams import ArpaOrder
+from rescorer.lm.files.arpa_lines import ArpaOrder
 from rescorer.lm.ngrams.perfect_hash import build_perfect_hash
 from rescorer.lm.ngrams.table import NO_KEY, NgramTable, OrderTable
 
@@ -54,10 +54,14 @@ def build_order(keys: np.ndarray, values: np.ndarray) -> OrderTable:
         ValueError: a key occurs twice.
     """
     perfect, slots = build_perfect_hash(keys)
+    filled = np.empty((len(keys), 2), dtype=np.int64)
+    filled[:, 0] = keys
+    filled.view(np.float32)[:, 2:] = values
     records = np.zeros((perfect.n_slots, 2), dtype=np.int64)
     records[:, 0] = NO_KEY
-    records[slots, 0] = keys
-    records.view(np.float32)[slots, 2:] = values
+    records.view("V16")[slots] = filled.view(
+        "V16"
+    )  # a record at a time: its place is far from the last one's
     return OrderTable(perfect, records)
 
 

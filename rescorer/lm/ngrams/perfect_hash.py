@@ -113,21 +113,41 @@ def _find_pilots(keys: np.ndarray, seed: int) -> np.ndarray:
     first = np.cumsum(sizes) - sizes
     pilots = np.zeros(1 << bits, dtype=np.uint16)
     is_taken = np.zeros(n_slots, dtype=bool)
-    claims = np.empty(n_slots, dtype=np.int64)  # which pending bucket wants a slot, in the current round
+    claims = np.empty(n_slots, dtype=np.int32)  # which pending bucket wants a slot, in the current round
     for size in range(int(sizes.max()), 0, -1):
         pending, pilot = np.flatnonzero(sizes == size), 0
+        keys_low = low.take(first.take(pending) + np.arange(size)[:, None])
         while len(pending):
             if pilot > MAX_PILOT:
                 raise SlotsNotFound
-            slots = choose_slots(low[first[pending, None] + np.arange(size)], np.int64(pilot), n_slots)
-            in_order = np.sort(slots, axis=1)
-            fits = ~is_taken[slots].any(axis=1) & (in_order[:, 1:] != in_order[:, :-1]).all(axis=1)
-            fitting = np.flatnonzero(fits)
-            claims[slots[fitting]] = fitting[:, None]  # of several buckets that want a slot, the last has it
-            placed = fitting[(claims[slots[fitting]] == fitting[:, None]).all(axis=1)]
+            fitting, slots = _find_fitting(keys_low, np.int64(pilot), is_taken)
+            in_order = np.ascontiguousarray(slots.T)
+            claims[in_order] = fitting[:, None]  # of several buckets that want a slot, the last has it
+            won = (claims.take(slots) == fitting).all(axis=0)
+            placed = fitting[won]
             pilots[pending[placed]] = pilot
-            is_taken[slots[placed]] = True
+            is_taken[slots[:, won]] = True
             is_pending = np.ones(len(pending), dtype=bool)
             is_pending[placed] = False
             pending, pilot = pending[is_pending], pilot + 1
+            keys_low = keys_low.compress(is_pending, axis=1)
     return pilots
+
+
+def _find_fitting(
+    keys_low: np.ndarray, pilot: np.int64, is_taken: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Find the buckets all of whose keys a pilot gives free and distinct slots.
+
+    Args:
+        keys_low: (K, B) the low bits of the keys of each bucket.
+
+    Returns:
+        (F,) the fitting buckets, and (K, F) the slots of their keys.
+    """
+    fitting, found = np.arange(keys_low.shape[1]), np.empty((0, keys_low.shape[1]), dtype=np.int64)
+    for low in keys_low:  # most buckets fail with their first key
+        slots = choose_slots(low.take(fitting), pilot, len(is_taken))
+        fits = ~is_taken.take(slots) & (slots != found).all(axis=0)
+        fitting, found = fitting[fits], np.vstack([found, slots]).compress(fits, axis=1)
+    return fitting, found

@@ -8,7 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer.lm.ngrams import perfect_hash
-from rescorer.lm.ngrams.perfect_hash import build_perfect_hash, divide_hash
+from rescorer.lm.ngrams.perfect_hash import (
+    build_perfect_hash,
+    choose_slots,
+    count_bucket_bits,
+    count_slots,
+    divide_hash,
+)
 
 key_sets = st.sets(st.integers(0, (1 << 62) - 1) | st.integers(0, 300), max_size=400)
 
@@ -26,6 +32,37 @@ def test_every_key_has_its_own_slot(keys, random):
     again, _ = build_perfect_hash(shuffled)
     assert again.seed == perfect.seed
     np.testing.assert_array_equal(again.pilots, perfect.pilots)
+
+
+@settings(deadline=None)
+@given(key_sets.filter(len))
+def test_pilots_are_those_found_bucket_by_bucket(keys):
+    """The same tables as those of files that were written before the search was made faster."""
+    in_order = np.array(sorted(keys), dtype=np.int64)
+    perfect, _ = build_perfect_hash(in_order)
+    assert perfect.pilots.tolist() == find_pilots_bucket_by_bucket(in_order, perfect.seed)
+
+
+def find_pilots_bucket_by_bucket(keys: np.ndarray, seed: int) -> list[int]:
+    """The largest buckets first; of buckets that want a slot with the same pilot, the last one gets it."""
+    n_slots, n_bits = count_slots(len(keys)), count_bucket_bits(len(keys))
+    buckets: list[list[int]] = [[] for _ in range(1 << n_bits)]
+    for bucket, low in zip(*(part.tolist() for part in divide_hash(keys, seed, n_bits)), strict=True):
+        buckets[bucket].append(low)
+    pilots, taken = [0] * len(buckets), set()
+    for size in range(len(keys), 0, -1):
+        pending, pilot = [i for i, lows in enumerate(buckets) if len(lows) == size], 0
+        while pending:
+            wanted = {i: {choose_slots(low, pilot, n_slots) for low in buckets[i]} for i in pending}
+            fitting = [i for i, slots in wanted.items() if len(slots) == size and not slots & taken]
+            last = {slot: i for i in fitting for slot in wanted[i]}
+            for i in fitting:
+                if all(last[slot] == i for slot in wanted[i]):
+                    pilots[i] = pilot
+                    taken |= wanted[i]
+                    pending.remove(i)
+            pilot += 1
+    return pilots
 
 
 @given(st.integers(-(1 << 63), (1 << 63) - 1), st.integers(0, 255), st.integers(1, 31))

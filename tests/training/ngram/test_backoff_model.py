@@ -19,9 +19,9 @@ from rescorer.vocabulary import END, START, UNKNOWN
 from rescorer_training.cli import app
 from rescorer_training.evaluation.model_set import open_ngram
 from rescorer_training.ngram import arpa
-from rescorer_training.ngram.arpa import read_arpa
 from rescorer_training.ngram.backoff_model import load_backoff_model
 from rescorer_training.ngram.interpolate import compute_unknown_log_shares, interpolate
+from tests.support.arpa_dicts import read_arpa
 from tests.support.backoff_models import (
     FIRST_TEXT,
     SECOND_TEXT,

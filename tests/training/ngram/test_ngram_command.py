@@ -18,8 +18,8 @@ from rescorer_training.data.corpus import read_sentences
 from rescorer_training.evaluation.model_set import open_ngram
 from rescorer_training.evaluation.perplexity import TextPerplexity, measure
 from rescorer_training.evaluation.token_scores import score_tokens
-from rescorer_training.ngram.arpa import read_arpa
 from rescorer_training.ngram.estimate import NGramOptions, train_ngram
+from tests.support.arpa_dicts import read_arpa
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "kneser-ney"
 TEXT = str(GOLDEN / "text.txt")

@@ -17,7 +17,6 @@ from rescorer_training.data.corpus import encode_text, read_sentences
 from rescorer_training.evaluation.model_set import open_ngram
 from rescorer_training.evaluation.perplexity import perplexity
 from rescorer_training.evaluation.token_scores import score_tokens
-from rescorer_training.ngram.arpa import read_arpa
 from rescorer_training.ngram.backoff_model import BackoffModel, load_backoff_model
 from rescorer_training.ngram.estimate import NGramOptions, train_ngram
 from rescorer_training.ngram.prune import (
@@ -28,6 +27,7 @@ from rescorer_training.ngram.prune import (
     prune,
     select_survivors,
 )
+from tests.support.arpa_dicts import read_arpa
 from tests.support.backoff_models import (
     FIRST_TEXT,
     SECOND_TEXT,

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from rescorer.errors import FormatError
-from rescorer.lm.files.arpa_ngrams import ArpaOrder
+from rescorer.lm.files.arpa_lines import ArpaOrder
 from rescorer.lm.ngrams.building import build_table
 from rescorer.lm.ngrams.table_file import SUFFIX, write_table
 from rescorer.lm.ngrams.table_model import TableContent

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from rescorer.errors import BundleError
+from rescorer.lm.files.arpa_lines import ArpaOrder
 from rescorer.lm.ngrams.building import list_ngrams
 from rescorer.lm.ngrams.table_file import is_table_file, map_table
 from rescorer.safe_input.files import open_regular
-from rescorer_training.ngram.arpa import ArpaOrder
 
 
 def is_table(path: Path) -> bool:
@@ -33,4 +33,4 @@ def read_table_arrays(path: Path) -> tuple[list[str], list[ArpaOrder]]:
         if content.members or content.skip:
             raise BundleError(f"{path}: has n-grams of classes or with a gap; expected n-grams of words")
         orders = list_ngrams(content.table, stream.name)
-    return list(content.unit_names), [ArpaOrder(ids, *values.T.astype(np.float64)) for ids, values in orders]
+    return list(content.unit_names), [ArpaOrder(ids, values.astype(np.float64)) for ids, values in orders]
