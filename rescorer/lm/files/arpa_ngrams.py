@@ -38,12 +38,17 @@ def read_arpa(stream: BinaryIO) -> ArpaModel:
     Raises:
         BundleError: a line is too long or is not an n-gram of words of the file, a unigram occurs twice, a
             log-probability is positive, the file lacks ``<s>`` or ``</s>`` or its end, or its header declares
-            other numbers of n-grams.
+            other numbers of n-grams, or more than fit into memory.
     """
     blocks = text_blocks(stream)
     counts, rest = read_header(stream, blocks)
     words = WordIds([(UNKNOWN.encode(), b"<UNK>"), (START.encode(),), (END.encode(),)])
-    orders = [_empty(count, order) for order, count in enumerate(counts, 1)]
+    try:
+        orders = [_empty(count, order) for order, count in enumerate(counts, 1)]
+    except MemoryError:
+        raise BundleError(
+            f"{stream.name}: its header says {sum(counts):,} n-grams, more than fit into memory"
+        ) from None
     sizes = [0] * len(counts)
     for order, text in _read_sections(stream, len(counts), _read_lines(stream, blocks, rest)):
         start = sizes[order - 1]

@@ -90,3 +90,12 @@ def test_refuses_broken_files(tmp_path, name):
         read(tmp_path / "m.arpa", text)
     assert "m.arpa" in str(caught.value)
     assert "secret" not in str(caught.value)
+
+
+def test_refuses_more_ngrams_than_fit_into_memory(tmp_path, monkeypatch):
+    def refuse(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(arpa_ngrams, "_empty", refuse)
+    with pytest.raises(BundleError, match="header says 17 n-grams, more than fit into memory"):
+        read(tmp_path / "m.arpa", ARPA)
