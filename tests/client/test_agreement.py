@@ -20,32 +20,18 @@ from rescorer import (
     RescoredList,
     Weights,
 )
-from rescorer.client import AsyncClient, Client
+from rescorer.client import AsyncClient
 from rescorer.errors import ModelNotFound
 from rescorer.files.rescoring import LocalRescorer, rescore_lists
 from rescorer.formats.field_map import parse_field_map
 from rescorer.formats.nbest.jsonlines import read_lists
 from tests.support.clients import make_list, rescore_async
 from tests.support.rescored_lines import encode_rescored_list
-from tests.support.servers import run_server
 
 pytestmark = pytest.mark.slow
 
 TOLERANCE = 1e-4
 """float32 products differ in the last digits from batch to batch."""
-
-
-@pytest.fixture(scope="module")
-def server(bundle):
-    with run_server(bundle, max_in_flight_lists=256) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def client(server):
-    with Client(server.target) as client:
-        client.wait_ready(10)
-        yield client
 
 
 def assert_same(answer, expected) -> None:

@@ -30,19 +30,6 @@ from tests.support.clients import make_list, rescore_async
 from tests.support.servers import run_server, wait_until
 
 
-@pytest.fixture(scope="module")
-def server(bundle):
-    with run_server(bundle, max_in_flight_lists=256) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def client(server):
-    with Client(server.target) as client:
-        client.wait_ready(10)
-        yield client
-
-
 def test_errors_take_the_place_of_lists_that_cannot_be_sent(client, server):
     read_error = FormatError("not JSON", file="lists.jsonl", line=3)
     items = [

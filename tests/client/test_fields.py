@@ -20,14 +20,12 @@ from rescorer import (
     Weights,
 )
 from rescorer.cli import main
-from rescorer.client import Client
 from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.formats.nbest.jsonlines_output import encode_list
 from rescorer.formats.nist.trn_ctm import read_ctm_lists
 from rescorer.formats.rescored import extract_best, rescored_writer
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
-from tests.support.servers import run_server
 
 TIMES_S = st.floats(0, 1e6)
 JSON = st.recursive(
@@ -55,19 +53,6 @@ def timed_lists(draw) -> NBestList:
     hypotheses = tuple(draw(st.lists(timed_hypotheses(), min_size=1, max_size=4)))
     scores = tuple(-1.0 - index for index in range(len(hypotheses)))
     return NBestList("call 2", hypotheses, {"acoustic": scores}, fields=draw(FIELDS))
-
-
-@pytest.fixture(scope="module")
-def server(bundle):
-    with run_server(bundle) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def client(server):
-    with Client(server.target) as client:
-        client.wait_ready(10)
-        yield client
 
 
 @pytest.fixture(scope="module")
