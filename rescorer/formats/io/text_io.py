@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import IO, Any, BinaryIO, TextIO
 
 from rescorer.errors import ConfigError, FormatError
 
@@ -108,6 +108,22 @@ def read_text_chunks(source: Source) -> Iterator[str]:
             raise FormatError(message, file=name, line=line) from None
 
 
+def read_byte_chunks(source: Source) -> Iterator[bytes]:
+    """Yield the bytes of a binary file, decompressed, in chunks of at most ``CHUNK_BYTES``.
+
+    Raises:
+        FormatError: If the source cannot be opened or read, or its gzip data are damaged.
+    """
+    name = source_name(source)
+    with _open_input(source) as stream:
+        try:
+            yield from _read_chunks(stream)
+        except (EOFError, zlib.error) as error:
+            raise FormatError(f"damaged gzip data: {error}", file=name) from None
+        except OSError as error:
+            raise FormatError(f"cannot be read: {error.strerror or error}", file=name) from None
+
+
 def write_text(target: str | Path, text: str) -> None:
     """Write a whole text file as ``open_output`` does; raises FormatError if it cannot be written."""
     with open_output(target) as stream:
@@ -129,12 +145,29 @@ def open_output(target: str | Path) -> Iterator[TextIO]:
         yield sys.stdout
         sys.stdout.flush()
         return
+    with _open_target(target, "wt", encoding="utf-8", newline="\n") as stream:
+        yield stream
+
+
+@contextmanager
+def open_binary_output(target: str | Path) -> Iterator[BinaryIO]:
+    """Open a binary file for writing, as ``open_output`` does a text file."""
+    if str(target) == "-":
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    with _open_target(target, "wb") as stream:
+        yield stream
+
+
+@contextmanager
+def _open_target(target: str | Path, mode: str, **options: str) -> Iterator[Any]:
     path = Path(target)
     special = path.exists() and not path.is_file()
     partial = path if special else path.with_name(f".{path.name}.partial")
-    opener: Callable[..., TextIO] = gzip.open if path.suffix == ".gz" else open
+    opener: Callable[..., IO[Any]] = gzip.open if path.suffix == ".gz" else open
     try:
-        stream = opener(partial, "wt", encoding="utf-8", newline="\n")
+        stream = opener(partial, mode, **options)
     except OSError as error:
         raise _write_error(target, error) from None
     try:

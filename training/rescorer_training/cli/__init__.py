@@ -32,6 +32,7 @@ from rescorer_training.cli.progress import show_bar
 from rescorer_training.cli.reranking.lists import lists_app
 from rescorer_training.cli.reranking.reranker import reranker_command
 from rescorer_training.cli.run import run
+from rescorer_training.cli.vectors import vectors_app
 from rescorer_training.progress import install_display
 
 app = typer.Typer(
@@ -64,6 +65,7 @@ app.command("average")(average_command)
 app.command("complete")(complete_command)
 app.add_typer(lists_app, name="lists")
 app.command("reranker")(reranker_command)
+app.add_typer(vectors_app, name="vectors")
 
 ERROR_STATUS = 2
 """Exit status for invalid input or options, the same as the option parser's."""

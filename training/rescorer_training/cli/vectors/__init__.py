@@ -1,0 +1,18 @@
+"""The commands ``rescorer-train vectors …``.
+
+Text, networks or files of word vectors come in; files of vectors, tables and pictures come out.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from rescorer.cli.output import PLAIN_HELP
+from rescorer_training.cli.vectors.convert import convert_command
+
+vectors_app = typer.Typer(
+    **PLAIN_HELP,
+    help="Train, measure and look at word vectors.",
+    no_args_is_help=True,
+)
+vectors_app.command("convert")(convert_command)
