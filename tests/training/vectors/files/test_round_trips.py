@@ -6,12 +6,12 @@ import gzip
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer.errors import FormatError
 from rescorer_training.vectors.files import read_vectors, write_vectors
-from rescorer_training.vectors.files.formats import VectorFormat, detect_format
+from rescorer_training.vectors.files.formats import VectorFormat, detect_format, is_number
 from rescorer_training.vectors.word_vectors import WordVectors
 from tests.support.random_vectors import WORDS, random_vectors, word_vectors
 
@@ -45,11 +45,11 @@ def test_detects_the_format_that_was_written(tmp_path_factory, format, vectors):
 @given(vectors=word_vectors(st.lists(WORDS, min_size=1, max_size=3).map(" ".join)))
 def test_writes_blanks_to_glove_or_refuses(tmp_path_factory, vectors):
     path = tmp_path_factory.getbasetemp() / "blanks"
-    try:
-        write_vectors(path, vectors, VectorFormat.GLOVE)
-    except FormatError as error:
-        assert "has a number after a blank" in str(error)
+    if any(is_number(part) for word in vectors.words for part in word.split(" ")[1:]):
+        with pytest.raises(FormatError, match="has a number after a blank"):
+            write_vectors(path, vectors, VectorFormat.GLOVE)
     else:
+        write_vectors(path, vectors, VectorFormat.GLOVE)
         assert_same(read_vectors(path), vectors)
 
 
@@ -92,6 +92,7 @@ def test_reads_what_the_original_programs_write(tmp_path):
 
 
 @pytest.mark.parametrize("format", [VectorFormat.WORD2VEC, VectorFormat.WORD2VEC_BINARY])
+@settings(max_examples=20)
 @given(vectors=word_vectors(st.text("abcä1", min_size=1)))
 def test_gensim_reads_our_files_and_we_read_its(tmp_path_factory, format, vectors):
     models = pytest.importorskip("gensim.models")
@@ -104,6 +105,7 @@ def test_gensim_reads_our_files_and_we_read_its(tmp_path_factory, format, vector
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@settings(max_examples=20)
 @given(vectors=word_vectors(st.text("abcä1", min_size=1)))
 def test_gensim_reads_our_glove_files(tmp_path_factory, vectors):
     """gensim 4.4 leaves the file open, hence the filters."""
