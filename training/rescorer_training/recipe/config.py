@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
-from rescorer.errors import ConfigError, did_you_mean
+from rescorer.errors import ConfigError
 from rescorer.text import Normaliser
 from rescorer_training.data.normalisation import choose_normaliser
-from rescorer_training.neural.options import NetworkOptions, TrainingOptions
 from rescorer_training.ngram.estimate import NGramOptions
+from rescorer_training.recipe.networks import NetworkRecipe, parse_networks
+from rescorer_training.recipe.tables import parse_table
 
 PACKAGE = Path(__file__).parents[1]
 SHIPPED, WEIGHT_SETS, NORMALISERS = PACKAGE / "recipes", PACKAGE / "weight_sets", PACKAGE / "normalisers"
@@ -51,28 +50,15 @@ class VocabularyRecipe:
 
 
 @dataclass(frozen=True)
-class RunSettings:
-    """Settings of one network's training run, other than network options and training options."""
+class PastTextRecipe:
+    """Networks to measure as they learn from the past of the text, apart from the others."""
 
-    note: str = ""
-    """Description for the report."""
-    start_from: str = ""
-    """Name of an earlier network of the recipe; training starts from its best model and its vocabulary."""
-    train: tuple[str, ...] = ()
-    """Training texts of this network, relative to the data folder; empty uses the recipe's training texts."""
-    weights: tuple[float, ...] = ()
-    """For each text, the mean number of times per epoch that a sentence is drawn; empty: once each."""
-    longest: int = 200
-    """Maximum number of words per training sentence; longer sentences are truncated."""
-
-
-@dataclass(frozen=True)
-class NetworkRecipe:
-    """Options and settings of one network."""
-
-    network: NetworkOptions
-    training: TrainingOptions
-    run: RunSettings
+    networks: tuple[str, ...] = ()
+    """Networks that carry their state."""
+    cache_words: int = 2000
+    """Number of past words in the neural cache; 0 for no cache."""
+    dynamic: bool = True
+    """Also measure dynamic evaluation, which takes a step of training every five words."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +99,9 @@ class Recipe:
     """N-gram models beside the first, by name."""
     mixtures: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Models to measure together, by the name of their mixture."""
+    comparisons: Mapping[str, str] = field(default_factory=dict)
+    """For networks, the names of those whose perplexity theirs is compared with."""
+    past_text: PastTextRecipe = PastTextRecipe()
 
     def is_backward(self, network: str) -> bool:
         """Whether a network reads sentences backwards; one that starts from another has its direction."""
@@ -198,37 +187,32 @@ def make_recipe(values: dict[str, Any], path: Path) -> Recipe:
         "text": TextRecipe,
         "vocabulary": VocabularyRecipe,
         "ngram": NGramOptions,
+        "past_text": PastTextRecipe,
         "bundle": BundleRecipe,
     }
-    others = ("title", "networks", "ngrams", "mixtures")
+    others = ("title", "networks", "ngrams", "mixtures", "comparisons")
     unknown = sorted(set(values) - {*others, *tables})
     if unknown:
         known = ", ".join([*others, *tables])
         raise ConfigError(f"{path}: unknown {', '.join(unknown)}; a recipe has {known}")
     parts = {
-        name: _parse_table(kind, values.get(name, {}), f"{path}: [{name}]") for name, kind in tables.items()
+        name: parse_table(kind, values.get(name, {}), f"{path}: [{name}]") for name, kind in tables.items()
     }
-    networks = {
-        name: _parse_network(table, f"{path}: [networks.{name}]")
-        for name, table in values.get("networks", {}).items()
-    }
-    for number, (name, network) in enumerate(networks.items()):
-        start_from = network.run.start_from
-        if start_from and start_from not in list(networks)[:number]:
-            raise ConfigError(
-                f"{path}: [networks.{name}] starts from {start_from!r}, which is not a network above it"
-            )
+    networks = parse_networks(values.get("networks", {}), str(path))
     if parts["bundle"].network not in (networks or [""]):
         raise ConfigError(
             f"{path}: [bundle] network is {parts['bundle'].network!r}; expected one of {', '.join(networks)}"
         )
     ngrams = {
-        name: _parse_table(NGramOptions, table, f"{path}: [ngrams.{name}]")
+        name: parse_table(NGramOptions, table, f"{path}: [ngrams.{name}]")
         for name, table in values.get("ngrams", {}).items()
     }
     mixtures = {name: tuple(models) for name, models in values.get("mixtures", {}).items()}
     title = str(values.get("title", path.stem))
-    recipe = Recipe(path, path.stem, title, networks=networks, ngrams=ngrams, mixtures=mixtures, **parts)
+    recipe = Recipe(
+        path, path.stem, title, networks=networks, ngrams=ngrams, mixtures=mixtures,
+        comparisons=values.get("comparisons", {}), **parts,
+    )  # fmt: skip
     _check_names(recipe)
     return recipe
 
@@ -249,42 +233,15 @@ def _check_names(recipe: Recipe) -> None:
             )
         if len({backward[model] for model in models}) > 1:
             raise ConfigError(f"{path}: [mixtures] {name} mixes forward and backward models")
+    names = [*recipe.networks, *{network.group for network in recipe.networks.values() if network.group}]
+    for table, asked in (
+        ("comparisons", [*recipe.comparisons, *recipe.comparisons.values()]),
+        ("past_text", recipe.past_text.networks),
+    ):
+        if unknown := [name for name in asked if name not in names]:
+            raise ConfigError(f"{path}: [{table}] has {unknown[0]!r}; expected some of {', '.join(names)}")
     if not set(bundle.ngrams) <= set(recipe.ngrams):
         raise ConfigError(
             f"{path}: [bundle] ngrams are {', '.join(bundle.ngrams)}; expected some of "
             f"{', '.join(recipe.ngrams)}"
         )
-
-
-def _parse_network(table: dict[str, Any], location: str) -> NetworkRecipe:
-    """Split a network's flat table into its options and settings."""
-    kinds = (NetworkOptions, TrainingOptions, RunSettings)
-    kind_of = {item.name: kind for kind in kinds for item in fields(kind)}
-    _check_keys(table, sorted(kind_of), location)
-    return NetworkRecipe(
-        *(
-            _parse_table(kind, {key: value for key, value in table.items() if kind_of[key] is kind}, location)
-            for kind in kinds
-        )
-    )
-
-
-def _parse_table(kind: type, table: dict[str, Any], location: str) -> Any:
-    """Convert a table to a dataclass; raises ConfigError, which names the table, if a value is invalid."""
-    _check_keys(table, [item.name for item in fields(kind)], location)
-    try:
-        return TypeAdapter(kind).validate_python(table)
-    except ValidationError as error:
-        details = (f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}" for detail in error.errors())
-        raise ConfigError(f"{location} {'; '.join(details)}") from None
-    except ConfigError as error:
-        raise ConfigError(f"{location} {error}") from None
-
-
-def _check_keys(table: Mapping[str, Any], known: Collection[str], location: str) -> None:
-    if not isinstance(table, Mapping):
-        raise ConfigError(f"{location} is {table!r}; expected a table of options")
-    unknown = sorted(set(table) - set(known))
-    if unknown:
-        hint = did_you_mean(unknown[0], known) or f"; expected some of {', '.join(known)}"
-        raise ConfigError(f"{location} unknown {', '.join(unknown)}{hint}")

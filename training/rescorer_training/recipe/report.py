@@ -38,6 +38,18 @@ class MeasuredModel:
     """Training time, including validation."""
     words_per_s: float | None = None
     note: str = ""
+    members: tuple[str, ...] = ()
+    """In a mean over seeds: the names of the rows that it is the mean of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Perplexities of a model relative to those of another."""
+
+    name: str
+    base: str
+    relative: Mapping[str, tuple[float, ...]]
+    """Relative difference by text: 0.02 where the perplexity is 2 % higher; one value per seed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +65,7 @@ class Report:
     machine: str
     unknown: str
     """Explanation of how unknown words are counted."""
+    comparisons: tuple[Comparison, ...] = ()
 
 
 def describe_machine(threads: int) -> str:
@@ -87,6 +100,8 @@ def render_markdown(report: Report) -> str:
     """Render the report as a Markdown page."""
     introduction = "Perplexity, `</s>` counted. " + report.unknown
     lines = [f"# {report.title}", "", introduction, "", *render_table(report), ""]
+    if report.comparisons:
+        lines += ["Perplexity relative to another network:", "", *render_cells(comparison_cells(report)), ""]
     if report.curves:
         lines += [f"![training curves]({CURVES_FILE})", ""]
     return "\n".join([*lines, f"Machine: {report.machine}.", ""])
@@ -94,7 +109,12 @@ def render_markdown(report: Report) -> str:
 
 def render_table(report: Report) -> list[str]:
     """Render the models as the lines of a Markdown table."""
-    header, *rows = table_cells(report)
+    return render_cells(table_cells(report))
+
+
+def render_cells(cells: Sequence[Sequence[str]]) -> list[str]:
+    """Render headings and rows as the lines of a Markdown table."""
+    header, *rows = cells
     rows = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
     return [
@@ -107,14 +127,16 @@ def table_cells(report: Report) -> list[list[str]]:
     """Return the cells of the table of models: the headings, then one row per model."""
     text_columns = [column for text in report.texts for column in (text, f"{text} + n-gram")]
     header = ["model", *text_columns, "λ", "parameters", "training", "words/s"]
-    rows = [header]
+    rows, by_name = [header], {model.name: model for model in report.models}
     for model in report.models:
+        members = [by_name[name] for name in model.members]
         rows.append([
             f"{model.name}: {model.note}" if model.note else model.name,
             *(
-                _format(perplexities.get(text), "{:.2f}")
+                _format(getattr(model, measure).get(text), "{:.2f}")
+                + _format_range([getattr(member, measure)[text] for member in members])
                 for text in report.texts
-                for perplexities in (model.perplexity, model.with_ngram)
+                for measure in ("perplexity", "with_ngram")
             ),
             _format(model.network_share, "{:.2f}"),
             _format(model.n_parameters, "{:,}"),
@@ -122,6 +144,23 @@ def table_cells(report: Report) -> list[list[str]]:
             _format(model.words_per_s, "{:,.0f}"),
         ])  # fmt: skip
     return rows
+
+
+def comparison_cells(report: Report) -> list[list[str]]:
+    """Return the cells of the table of comparisons: the headings, then one row per comparison."""
+    rows = [["model", "relative to", *report.texts]]
+    for comparison in report.comparisons:
+        cells = [
+            f"{sum(values) / len(values):+.1%}"
+            + _format_range([100 * value for value in values] if len(values) > 1 else [], "{:+.1f}")
+            for values in (comparison.relative[text] for text in report.texts)
+        ]
+        rows.append([comparison.name, comparison.base, *cells])
+    return rows
+
+
+def _format_range(values: Sequence[float], form: str = "{:.2f}") -> str:
+    return f" ({form.format(min(values))} … {form.format(max(values))})" if values else ""
 
 
 def _format(value: float | None, form: str) -> str:
