@@ -79,7 +79,11 @@ def test_networks_extend_others_and_have_one_run_per_seed():
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('extends = "base"\nkind', 'extends = "basis"\nkind', "extends 'basis', which is not a network above it"),
+        (
+            'extends = "base"\nkind',
+            'extends = "basis"\nkind',
+            "extends 'basis', which is not a network above it",
+        ),
         ("seeds = [1, 2]", "seeds = [1, 1]", "seeds are 1, 1; expected two or more, each once"),
         ("seeds = [1, 2]", "seeds = [3]", "seeds are 3; expected two or more"),
         ('single = "base"', 'single = "bass"', r"\[comparisons\] has 'bass'; expected some of base-1"),
