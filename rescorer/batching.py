@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import compress, count, pairwise
 from operator import ne
 from typing import NamedTuple
 
@@ -80,8 +80,7 @@ def _cost_after(
         return 0
     if backward:
         return len(words[i]) + 1
-    differs = [*map(ne, words[before], words[i])]
-    shared = differs.index(True) if True in differs else len(differs)
+    shared = next(compress(count(), map(ne, words[before], words[i])), len(words[before]))
     return len(words[i]) - shared + 1
 
 

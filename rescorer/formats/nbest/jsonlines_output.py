@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,8 @@ def _hypothesis_records(ranking: Ranking) -> list[dict[str, Any]]:
     hypotheses = [ranking.nbest.hypotheses[i] for i in order]
     scores = np.array([ranking.totals, ranking.log_posteriors, *ranking.components.values()])[:, order]
     totals, log_posteriors, *components = _round_scores(scores).tolist()
-    columns = hypotheses, order, totals, log_posteriors, zip(*components, strict=True)
+    components_of_each = map(dict, map(zip, repeat(names), zip(*components, strict=True)))
+    columns = hypotheses, order, totals, log_posteriors, components_of_each
     records: list[dict[str, Any]] = [
         {
             "text": hypothesis.text,
@@ -77,9 +79,9 @@ def _hypothesis_records(ranking: Ranking) -> list[dict[str, Any]]:
             "original_rank": i + 1,
             "total": total,
             "log_posterior": log_posterior,
-            "components": dict(zip(names, values, strict=True)),
+            "components": named,
         }
-        for rank, (hypothesis, i, total, log_posterior, values) in enumerate(
+        for rank, (hypothesis, i, total, log_posterior, named) in enumerate(
             zip(*columns, strict=True), start=1
         )
     ]
