@@ -42,10 +42,11 @@ def source_name(source: Source) -> str:
     return name if isinstance(name, str) else "<stream>"
 
 
-def read_lines(source: Source) -> Iterator[tuple[int, str | FormatError]]:
+def read_lines(source: Source, encoding: str = "utf-8") -> Iterator[tuple[int, str | FormatError]]:
     """Yield each line with its 1-based number; yield the error in place of a line that is not valid text.
 
-    Gzip is detected from the first bytes, not from the file name. A byte order mark at the start and carriage
+    Gzip is detected from the first bytes, not from the file name; ``encoding`` is one in which only line ends
+    have the byte 10. A byte order mark at the start and carriage
     returns at line ends are removed. If gzip data are damaged, the complete lines before the damage are
     yielded, then an error, and reading stops. A line longer than ``max_line_bytes()`` is an error and is
     never held in memory as a whole.
@@ -60,7 +61,7 @@ def read_lines(source: Source) -> Iterator[tuple[int, str | FormatError]]:
         try:
             for raw in _split_lines(_read_chunks(stream), limit):
                 number += 1
-                yield number, _decode_line(raw, name, number, limit)
+                yield number, _decode_line(raw, name, number, limit, encoding)
         except (EOFError, zlib.error) as error:
             yield number + 1, FormatError(f"damaged gzip data: {error}", file=name, line=number + 1)
         except OSError as error:
@@ -68,14 +69,14 @@ def read_lines(source: Source) -> Iterator[tuple[int, str | FormatError]]:
             yield number + 1, FormatError(message, file=name, line=number + 1)
 
 
-def read_lines_strict(source: Source) -> Iterator[tuple[int, str]]:
+def read_lines_strict(source: Source, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
     """Yield each line with its 1-based number, raising the first error; for files that are useless if
     incomplete.
 
     Raises:
         FormatError: As for ``read_lines``, and at the first line that is not valid text.
     """
-    for number, text in read_lines(source):
+    for number, text in read_lines(source, encoding):
         if isinstance(text, FormatError):
             raise text
         yield number, text
@@ -284,14 +285,16 @@ def _split_lines(chunks: Iterator[bytes], limit: int) -> Iterator[bytes | None]:
         yield b"".join(parts) if size <= limit else None
 
 
-def _decode_line(raw: bytes | None, name: str, number: int, limit: int) -> str | FormatError:
+def _decode_line(raw: bytes | None, name: str, number: int, limit: int, encoding: str) -> str | FormatError:
     if raw is None:
         message = f"longer than {limit} bytes; set {MAX_LINE_VARIABLE} to allow more"
         return FormatError(message, file=name, line=number)
     try:
-        line = raw.decode("utf-8")
+        line = raw.decode(encoding)
     except UnicodeDecodeError as error:
-        return FormatError(f"not UTF-8: {error.reason} at byte {error.start + 1}", file=name, line=number)
+        return FormatError(
+            f"not {encoding.upper()}: {error.reason} at byte {error.start + 1}", file=name, line=number
+        )
     if "\0" in line:
         return FormatError("contains NUL bytes; expected text", file=name, line=number)
     return (line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line).rstrip("\r")

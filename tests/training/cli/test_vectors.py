@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 from typer.testing import CliRunner
 
-from rescorer.errors import FormatError
+from rescorer.errors import ConfigError, FormatError
 from rescorer_training.cli import app
 from rescorer_training.vectors.files import read_vectors, write_vectors
 from rescorer_training.vectors.files.formats import VectorFormat
@@ -17,6 +20,49 @@ def run(*arguments: object) -> str:
     if result.exception:
         raise result.exception
     return result.stdout
+
+
+@pytest.fixture
+def vectors(tmp_path) -> Path:
+    write_vectors(tmp_path / "v.bin", random_vectors(30), VectorFormat.WORD2VEC_BINARY)
+    return tmp_path / "v.bin"
+
+
+def test_neighbours_of_words_and_sums(vectors):
+    shown = run("neighbours", vectors, "w1", "w1 - w2 + w3", "-n", 3)
+    found = json.loads(run("neighbours", vectors, "w1", "w1 - w2 + w3", "-n", 3, "--json"))
+    assert list(found) == ["w1", "w1 - w2 + w3"]
+    for neighbours in found.values():
+        assert len(neighbours) == 3
+        assert all(item["word"] in shown and f"{item['cosine']:.3f}" in shown for item in neighbours)
+
+
+def test_analogies_by_category(vectors, tmp_path):
+    lines = ": family\nw1 w2 w3 w4\nw1 w2 w3 zebra\n: gram9-a-rather-long-category\nw5 w6 w7 w8\n"
+    (tmp_path / "q.txt").write_text(lines)
+    shown = run("analogy", vectors, tmp_path / "q.txt")
+    assert max(map(len, shown.splitlines())) <= 80
+    facts = json.loads(run("analogy", vectors, tmp_path / "q.txt", "--json"))
+    assert [item["name"] for item in facts["sums"]] == ["semantic", "syntactic", "total"]
+    assert (facts["sums"][-1]["questions"], facts["sums"][-1]["covered"]) == (3, 2)
+
+
+def test_similarity_of_a_folder(vectors, tmp_path):
+    folder = tmp_path / "sets"
+    folder.mkdir()
+    pairs = [f"w{number}\tW{number + 1}\t{number}\n" for number in range(20)]
+    (folder / "EN-ALL.txt").write_text("".join(pairs))
+    (folder / "EN-HALF.txt").write_text("".join(pairs[:9]))
+    shown = run("similarity", vectors, folder)
+    assert "HALF (in ALL)" in shown
+    assert "mean of 1" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    facts = json.loads(run("similarity", vectors, folder, "--json"))
+    assert facts["mean"] == facts["sets"][0]["spearman"]
+    with pytest.raises(ConfigError, match="another set has the name 'ALL'"):
+        run("similarity", vectors, folder, folder / "EN-ALL.txt")
+    with pytest.raises(ConfigError, match="no files that end in"):
+        run("similarity", vectors, tmp_path)
 
 
 def test_convert_keeps_words_and_values(tmp_path):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rescorer.errors import FormatError
 from rescorer_training.vectors.files import read_vectors, write_vectors
-from rescorer_training.vectors.files.formats import VectorFormat, detect_format, is_number
+from rescorer_training.vectors.files.formats import Encoding, VectorFormat, detect_format, is_number
 from rescorer_training.vectors.word_vectors import WordVectors
 from tests.support.random_vectors import WORDS, random_vectors, word_vectors
 
@@ -89,6 +89,16 @@ def test_reads_what_the_original_programs_write(tmp_path):
     (tmp_path / "glove").write_bytes(gzip.compress(b"</s> 1 -2\r\na 0.5 3\r\n"))
     for name in ("text", "lines", "plain", "glove"):
         assert_same(read_vectors(tmp_path / name), expected)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_reads_other_encodings(tmp_path, format):
+    write_vectors(tmp_path / "v", WordVectors(("–", "a"), np.ones((2, 2), np.float32)), format)
+    content = (tmp_path / "v").read_bytes()
+    (tmp_path / "v").write_bytes(content.replace("–".encode(), b"\x96"))
+    with pytest.raises(FormatError, match="UTF-8"):
+        read_vectors(tmp_path / "v")
+    assert read_vectors(tmp_path / "v", encoding=Encoding.WINDOWS).words == ("–", "a")
 
 
 @pytest.mark.parametrize("format", [VectorFormat.WORD2VEC, VectorFormat.WORD2VEC_BINARY])

@@ -8,7 +8,10 @@ from __future__ import annotations
 import typer
 
 from rescorer.cli.output import PLAIN_HELP
+from rescorer_training.cli.vectors.analogy import analogy_command
 from rescorer_training.cli.vectors.convert import convert_command
+from rescorer_training.cli.vectors.neighbours import neighbours_command
+from rescorer_training.cli.vectors.similarity import similarity_command
 
 vectors_app = typer.Typer(
     **PLAIN_HELP,
@@ -16,3 +19,6 @@ vectors_app = typer.Typer(
     no_args_is_help=True,
 )
 vectors_app.command("convert")(convert_command)
+vectors_app.command("neighbours")(neighbours_command)
+vectors_app.command("analogy")(analogy_command)
+vectors_app.command("similarity")(similarity_command)

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from rescorer_training.cli.vectors.options import FormatOption, LimitOption, VectorsArgument
+from rescorer_training.cli.vectors.options import EncodingOption, FormatOption, LimitOption, VectorsArgument
 from rescorer_training.vectors.files import read_vectors, write_vectors
-from rescorer_training.vectors.files.formats import VectorFormat
+from rescorer_training.vectors.files.formats import Encoding, VectorFormat
 
 
 def convert_command(
@@ -20,11 +20,12 @@ def convert_command(
     to: Annotated[VectorFormat, typer.Option(help="Format to write.")],
     format: FormatOption = None,
     limit: LimitOption = None,
+    encoding: EncodingOption = Encoding.UTF_8,
 ) -> None:
     """Convert a file of word vectors to another format; every value stays the same float32.
 
     Example: rescorer-train vectors convert glove.6B.50d.txt.gz glove.bin --to word2vec-binary
     """
-    content = read_vectors(vectors, format, limit=limit)
+    content = read_vectors(vectors, format, limit=limit, encoding=encoding)
     write_vectors(output, content, to)
     typer.echo(f"{output}: {len(content):,} words, {content.dimensions} dimensions", err=True)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rescorer_training.vectors.files.formats import VectorFormat
+from rescorer_training.vectors.files.formats import Encoding, VectorFormat
 
 VectorsArgument = Annotated[
     Path,
@@ -26,4 +26,8 @@ FormatOption = Annotated[
 LimitOption = Annotated[
     int | None,
     typer.Option(min=1, metavar="N", help="Read only the first N words, usually the most frequent ones."),
+]
+EncodingOption = Annotated[
+    Encoding,
+    typer.Option(help="Encoding of the words of VECTORS; try cp1252 if a file is not UTF-8."),
 ]

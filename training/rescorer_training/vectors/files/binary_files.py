@@ -9,7 +9,7 @@ import numpy as np
 
 from rescorer.errors import FormatError, quote
 from rescorer.formats.io import text_io
-from rescorer_training.vectors.files.formats import MAX_WORD_BYTES, Rows, check_header, parse_header
+from rescorer_training.vectors.files.formats import MAX_WORD_BYTES, Encoding, Rows, check_header, parse_header
 from rescorer_training.vectors.files.text_files import find_problem
 from rescorer_training.vectors.word_vectors import WordVectors
 
@@ -17,7 +17,13 @@ VALUE = np.dtype("<f4")
 MAX_HEADER_BYTES = 64
 
 
-def read_binary(path: Path, *, keep: Container[str] | None = None, limit: int | None = None) -> WordVectors:
+def read_binary(
+    path: Path,
+    *,
+    keep: Container[str] | None = None,
+    limit: int | None = None,
+    encoding: Encoding = Encoding.UTF_8,
+) -> WordVectors:
     """Read word2vec's binary format. See ``read_vectors``.
 
     Memory grows with what the file has, not with what its header announces.
@@ -36,7 +42,7 @@ def read_binary(path: Path, *, keep: Container[str] | None = None, limit: int | 
         values = stream.read(row_bytes) if raw is not None else b""
         if raw is None or len(values) < row_bytes:
             raise FormatError(_explain_end(number, header.n_words, start, stream), file=name)
-        word = _decode(raw.lstrip(b"\n"), number, start, name)
+        word = _decode(raw.lstrip(b"\n"), number, start, name, encoding)
         if keep is None or word in keep:
             rows.add(word, np.frombuffer(values, VALUE).astype(np.float32), number, "word")
     if limit is None and stream.read(2).strip(b"\n"):
@@ -74,13 +80,13 @@ def _explain_end(number: int, n_words: int, start: int, stream: _ByteStream) -> 
     )
 
 
-def _decode(raw: bytes, number: int, start: int, name: str) -> str:
+def _decode(raw: bytes, number: int, start: int, name: str, encoding: Encoding) -> str:
     try:
-        word = raw.decode()
+        word = raw.decode(encoding)
     except UnicodeDecodeError:
         word = ""
     if not word:
-        message = f"word {number}, from byte {start + 1}: {raw[:20]!r} is not a word in UTF-8"
+        message = f"word {number}, from byte {start + 1}: {raw[:20]!r} is not a word in {encoding.upper()}"
         raise FormatError(f"{message}; the file is damaged, or not in this format", file=name)
     return word
 

@@ -33,6 +33,14 @@ class VectorFormat(StrEnum):
     GLOVE = "glove"
 
 
+class Encoding(StrEnum):
+    """Encoding of the words of a file. Files that passed through Windows may have the second one."""
+
+    UTF_8 = "utf-8"
+    WINDOWS = "cp1252"
+    LATIN_1 = "latin-1"
+
+
 @dataclass(frozen=True, slots=True)
 class Header:
     """First line of a word2vec file."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from rescorer.errors import FormatError
 from rescorer.formats.io import text_io
 from rescorer_training.vectors.files.binary_files import read_binary
-from rescorer_training.vectors.files.formats import VectorFormat, detect_format
+from rescorer_training.vectors.files.formats import Encoding, VectorFormat, detect_format
 from rescorer_training.vectors.files.text_files import read_text
 from rescorer_training.vectors.word_vectors import WordVectors
 
@@ -22,6 +22,7 @@ def read_vectors(
     *,
     keep: Container[str] | None = None,
     limit: int | None = None,
+    encoding: Encoding = Encoding.UTF_8,
 ) -> WordVectors:
     """Read a file of word vectors, which may be compressed by gzip.
 
@@ -30,6 +31,7 @@ def read_vectors(
         keep: words to keep; the vectors of others are not even parsed. None for all.
         limit: number of words to read, from the start of the file, which usually has the most frequent ones.
             What comes after them is not checked.
+        encoding: encoding of the words.
 
     Raises:
         FormatError: the file cannot be read, is empty, incomplete or damaged, a word does not have as many
@@ -38,8 +40,10 @@ def read_vectors(
     if format is None:
         format = detect_format(_read_head(path))
     if format is VectorFormat.WORD2VEC_BINARY:
-        return read_binary(path, keep=keep, limit=limit)
-    return read_text(path, has_header=format is VectorFormat.WORD2VEC, keep=keep, limit=limit)
+        return read_binary(path, keep=keep, limit=limit, encoding=encoding)
+    return read_text(
+        path, has_header=format is VectorFormat.WORD2VEC, keep=keep, limit=limit, encoding=encoding
+    )
 
 
 def _read_head(path: Path) -> bytes:

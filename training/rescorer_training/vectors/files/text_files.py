@@ -10,16 +10,28 @@ import orjson
 
 from rescorer.errors import FormatError, quote
 from rescorer.formats.io import text_io
-from rescorer_training.vectors.files.formats import Header, Rows, check_header, is_number, parse_header
+from rescorer_training.vectors.files.formats import (
+    Encoding,
+    Header,
+    Rows,
+    check_header,
+    is_number,
+    parse_header,
+)
 from rescorer_training.vectors.word_vectors import WordVectors
 
 
 def read_text(
-    path: Path, *, has_header: bool, keep: Container[str] | None = None, limit: int | None = None
+    path: Path,
+    *,
+    has_header: bool,
+    keep: Container[str] | None = None,
+    limit: int | None = None,
+    encoding: Encoding = Encoding.UTF_8,
 ) -> WordVectors:
     """Read word2vec's text or GloVe's; blank lines are skipped. See ``read_vectors``."""
     name, rows = str(path), Rows(str(path))
-    lines = text_io.read_lines_strict(path)
+    lines = text_io.read_lines_strict(path, encoding)
     header = _read_header(lines, name) if has_header else None
     dimensions = header.dimensions if header else None
     n_lines = 0
