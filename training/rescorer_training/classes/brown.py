@@ -71,7 +71,7 @@ def count_bigrams(
 
 def mutual_information(joint: np.ndarray) -> float:
     """Mutual information of a table of joint counts, in nats."""
-    terms = _x_ln_x(joint).sum() - _x_ln_x(joint.sum(0)).sum() - _x_ln_x(joint.sum(1)).sum()
+    terms = x_ln_x(joint).sum() - x_ln_x(joint.sum(0)).sum() - x_ln_x(joint.sum(1)).sum()
     return float(terms / joint.sum() + np.log(joint.sum()))
 
 
@@ -161,7 +161,7 @@ class _Exchange:
         self.repeats[left[same]] = counts[same]
         self.joint = np.zeros((n_classes, n_classes))
         np.add.at(self.joint, (self.class_of[left], self.class_of[right]), counts)
-        self.x_ln_x = _x_ln_x(self.joint)
+        self.x_ln_x = x_ln_x(self.joint)
         self.mass = np.bincount(self.class_of, self.counts, n_classes)
 
     def sweep(self) -> None:
@@ -182,8 +182,8 @@ class _Exchange:
         self.joint[target] += sign * after
         self.joint[:, target] += sign * before
         self.joint[target, target] += sign * self.repeats[word]
-        self.x_ln_x[target] = _x_ln_x(self.joint[target])
-        self.x_ln_x[:, target] = _x_ln_x(self.joint[:, target])
+        self.x_ln_x[target] = x_ln_x(self.joint[target])
+        self.x_ln_x[:, target] = x_ln_x(self.joint[:, target])
         self.mass[target] += sign * self.counts[word]
         self.sizes[target] += sign
         self.class_of[word] = target
@@ -195,15 +195,15 @@ class _Exchange:
         better.
         """
         seen = np.flatnonzero(after)
-        gain = (_x_ln_x(self.joint[:, seen] + after[seen]) - self.x_ln_x[:, seen]).sum(axis=1)
+        gain = (x_ln_x(self.joint[:, seen] + after[seen]) - self.x_ln_x[:, seen]).sum(axis=1)
         seen = np.flatnonzero(before)
-        gain += (_x_ln_x(self.joint[seen] + before[seen, None]) - self.x_ln_x[seen]).sum(axis=0)
+        gain += (x_ln_x(self.joint[seen] + before[seen, None]) - self.x_ln_x[seen]).sum(axis=0)
         # Each sum includes a change of the diagonal entry that ignores the other sum; replace both by the
         # joint change.
         diagonal, diagonal_x_ln_x = self.joint.diagonal(), self.x_ln_x.diagonal()
-        gain += _x_ln_x(diagonal + after + before + self.repeats[word]) + diagonal_x_ln_x
-        gain -= _x_ln_x(diagonal + after) + _x_ln_x(diagonal + before)
-        gain -= 2 * (_x_ln_x(self.mass + self.counts[word]) - _x_ln_x(self.mass))
+        gain += x_ln_x(diagonal + after + before + self.repeats[word]) + diagonal_x_ln_x
+        gain -= x_ln_x(diagonal + after) + x_ln_x(diagonal + before)
+        gain -= 2 * (x_ln_x(self.mass + self.counts[word]) - x_ln_x(self.mass))
         current_gain = gain[current]
         gain[0] = -np.inf
         gain[self.sizes >= self.max_class_size] = -np.inf
@@ -211,6 +211,6 @@ class _Exchange:
         return best if gain[best] > current_gain + 1e-9 * abs(current_gain) else current
 
 
-def _x_ln_x(counts: np.ndarray) -> np.ndarray:
+def x_ln_x(counts: np.ndarray) -> np.ndarray:
     """x·ln x of integers, 0 for 0."""
     return counts * np.log(np.maximum(counts, 1.0))

@@ -22,6 +22,8 @@ from rescorer_training.classes.partition import (
     make_embedding_classes,
 )
 from rescorer_training.classes.word_vectors import initialise_embedding
+from rescorer_training.features.class_inputs import add_class_inputs
+from rescorer_training.neural.feature_files import load_class_inputs, parse_depths
 from rescorer_training.neural.objectives import (
     MaximumLikelihood,
     NegativeSampling,
@@ -40,7 +42,9 @@ CLASSES_FILE = "classes.json"
 CLASS_POWERS = {"sqrt": 0.5, "mass": 1.0}
 CLASS_METHODS = (*CLASS_POWERS, "brown", "kmeans")
 TREES = ("huffman", "learned")
-NOT_IN_CONFIG = ("n_classes", "class_by", "tree", "overlap", "vectors", "embeddings", "freeze_embeddings")
+NOT_IN_CONFIG = (
+    "n_classes", "class_by", "tree", "overlap", "vectors", "embeddings", "freeze_embeddings", "class_inputs",
+)  # fmt: skip
 """Network options that ``NetworkConfig`` does not have, because they only affect how the network is built."""
 DEFAULT_WINDOW = 4
 """Default number of context words of networks without recurrence, the same as in a 5-gram model."""
@@ -91,6 +95,7 @@ def _check_options(options: NetworkOptions) -> None:
             raise ConfigError(f"overlap is {options.overlap}; expected 0 ≤ overlap < 0.5")
     if options.freeze_embeddings and not options.embeddings:
         raise ConfigError("--freeze-embeddings needs the vectors of --embeddings; give both")
+    parse_depths(options.class_inputs)
 
 
 def make_network(
@@ -128,6 +133,8 @@ def make_network(
     if options.embeddings:
         file, frozen = Path(options.embeddings), bool(options.freeze_embeddings)
         print_status(f"{file}: {initialise_embedding(model, text.vocabulary, file, frozen)}")
+    if options.class_inputs:
+        add_class_inputs(model, load_class_inputs(folder))
     return model
 
 

@@ -20,6 +20,7 @@ from rescorer.errors import BundleError, ConfigError, ScoringError
 from rescorer.lm.checkpoint import deduplicated_state, save_model
 from rescorer.lm.networks import NeuralModel, State
 from rescorer.vocabulary import Vocabulary
+from rescorer_training.features.class_inputs import fold_class_inputs
 from rescorer_training.neural.averaging import WeightAverage
 
 STATE_FILE = "state.safetensors"
@@ -108,7 +109,7 @@ def save_best(folder: Path, model: NeuralModel, vocabulary: Vocabulary, step: in
     """
     partial, best = folder / "best.partial", folder / "best"
     try:
-        save_model(model, vocabulary, partial)
+        save_model(fold_class_inputs(model), vocabulary, partial)
         best.mkdir(exist_ok=True)
         for path in partial.iterdir():
             os.replace(path, best / path.name)

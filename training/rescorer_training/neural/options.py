@@ -213,6 +213,12 @@ class NetworkOptions:
     freeze_embeddings: bool | None = option(
         None, "Keep the embedding fixed during training.", "--freeze-embeddings/--tune-embeddings"
     )
+    class_inputs: str | None = option(
+        None,
+        "Depths of classes in the tree of Brown clusters, such as 4,8,16; a vector of each class is added to "
+        "a word's embedding.",
+        metavar="DEPTHS",
+    )
     dropout: float = option(0.0, "Dropout probability.")
     locked_dropout: bool | None = option(
         None, "Use one dropout mask for a whole sequence.", "--locked-dropout/--free-dropout"

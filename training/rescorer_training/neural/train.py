@@ -23,6 +23,7 @@ from rescorer_training.data.normalisation import record_normaliser
 from rescorer_training.neural.build import make_network, make_objective, order_by_classes
 from rescorer_training.neural.checkpoint import STATE_FILE, Progress
 from rescorer_training.neural.distributed import ProcessGroup
+from rescorer_training.neural.feature_files import prepare_class_inputs
 from rescorer_training.neural.objectives import measure_normaliser_error
 from rescorer_training.neural.options import NetworkOptions, TrainingOptions
 from rescorer_training.neural.prepare import PreparedText, load_prepared, prepare_text
@@ -88,7 +89,9 @@ def prepare_run(
         size=vocabulary_size, longest=inputs.longest, weights=inputs.weights, backward=backward,
     )  # fmt: skip
     order_by_classes(folder, text, network)
-    return load_prepared(folder, inputs.longest)
+    text = load_prepared(folder, inputs.longest)
+    prepare_class_inputs(folder, text, network)
+    return text
 
 
 def train(
