@@ -74,3 +74,18 @@ def test_convert_keeps_words_and_values(tmp_path):
     assert (converted.matrix == vectors.matrix[:4]).all()
     with pytest.raises(FormatError, match="the first line is"):
         run("convert", tmp_path / "v.txt", tmp_path / "v2.txt", "--to", "glove", "--format", "word2vec")
+
+
+def test_plots_a_picture_or_a_page(vectors, tmp_path):
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed: pip install 'rescorer[vectors]'")
+    run("plot", vectors, "-o", tmp_path / "v.png", "--projection", "PCA", "-n", 9)
+    assert (tmp_path / "v.png").read_bytes().startswith(b"\x89PNG")
+    (tmp_path / "w.txt").write_text("w1\tone\nw2\ttwo\nw3\ttwo\nw4\tone\n")
+    run("plot", vectors, "-o", tmp_path / "v.html", "--words", tmp_path / "w.txt", "--title", "A <title>")
+    page = (tmp_path / "v.html").read_text()
+    assert "A &lt;title&gt;" in page
+    assert '"t-SNE": [[' in page
+    with pytest.raises(ConfigError, match=r"ends in \.png or \.html"):
+        run("plot", vectors, "-o", tmp_path / "v.pdf")
+    with pytest.raises(ConfigError, match="a picture shows one projection, got 2"):
+        run("plot", vectors, "-o", tmp_path / "v.png", "--projection", "PCA", "--projection", "t-SNE")

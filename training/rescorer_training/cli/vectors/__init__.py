@@ -11,6 +11,7 @@ from rescorer.cli.output import PLAIN_HELP
 from rescorer_training.cli.vectors.analogy import analogy_command
 from rescorer_training.cli.vectors.convert import convert_command
 from rescorer_training.cli.vectors.neighbours import neighbours_command
+from rescorer_training.cli.vectors.plot import plot_command
 from rescorer_training.cli.vectors.similarity import similarity_command
 
 vectors_app = typer.Typer(
@@ -21,4 +22,5 @@ vectors_app = typer.Typer(
 vectors_app.command("convert")(convert_command)
 vectors_app.command("neighbours")(neighbours_command)
 vectors_app.command("analogy")(analogy_command)
+vectors_app.command("plot")(plot_command)
 vectors_app.command("similarity")(similarity_command)
