@@ -98,7 +98,8 @@
       const width = context.measureText(data.words[word]).width;
       const tries = [[6, -3], [-6 - width, -3], [6, LABEL], [-6 - width, LABEL]].map(([dx, dy]) =>
         [x + dx - 1, y + dy - LABEL, x + dx + width + 1, y + dy + 2]);
-      const box = tries.find(free) ?? (word === chosen ? tries[0] : null);
+      const fits = (place) => place[0] >= 0 && place[2] <= canvas.clientWidth && free(place);
+      const box = tries.find(fits) ?? (word === chosen ? tries[0] : null);
       if (!box) continue;
       for (const key of cells(box)) boxes.set(key, [...(boxes.get(key) ?? []), box]);
       context.globalAlpha = special.size && !marked ? 0.35 : 1;
