@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -13,6 +14,7 @@ from rescorer_training.cli import app
 from rescorer_training.vectors.files import read_vectors, write_vectors
 from rescorer_training.vectors.files.formats import VectorFormat
 from tests.support.random_vectors import random_vectors
+from tests.support.tiny_models import NETWORK_WORDS, write_bundle
 
 
 def run(*arguments: object) -> str:
@@ -89,3 +91,48 @@ def test_plots_a_picture_or_a_page(vectors, tmp_path):
         run("plot", vectors, "-o", tmp_path / "v.pdf")
     with pytest.raises(ConfigError, match="a picture shows one projection, got 2"):
         run("plot", vectors, "-o", tmp_path / "v.png", "--projection", "PCA", "--projection", "t-SNE")
+
+
+@pytest.fixture
+def text(tmp_path):
+    random = np.random.default_rng(0)
+    path = tmp_path / "text.txt"
+    path.write_text("".join(" ".join(random.choice(list("abcdefgh"), 8)) + "\n" for _ in range(30)))
+    return path
+
+
+def test_svd_writes_a_vector_per_word(text, tmp_path):
+    options = ["--dimensions", 3, "--to", "word2vec-binary", "--min-count", 1]
+    run("svd", text, "-o", tmp_path / "svd.bin", *options)
+    vectors = read_vectors(tmp_path / "svd.bin")
+    assert sorted(vectors.words) == list("abcdefgh")
+    assert vectors.dimensions == 3
+    assert {path.name for path in tmp_path.iterdir()} == {"text.txt", "svd.bin"}
+
+
+def test_glove_continues_a_run(text, tmp_path):
+    options = ["--run", tmp_path / "run", "-o", tmp_path / "glove.txt", "--dimensions", 3, "--threads", 1]
+    assert "8 words, 3 dimensions; loss" in run("glove", text, *options, "--epochs", 2)
+    first = read_vectors(tmp_path / "glove.txt")
+    run("glove", text, *options, "--epochs", 4, "--resume")
+    assert (read_vectors(tmp_path / "glove.txt").matrix != first.matrix).any()
+    with pytest.raises(ConfigError, match="has a run already"):
+        run("glove", text, *options)
+
+
+def test_export_reads_networks_and_bundles(tmp_path):
+    bundle = write_bundle(tmp_path)
+    run("export", "--bundle", bundle, "-o", tmp_path / "a.txt")
+    run("export", "--neural", bundle / "neural", "-o", tmp_path / "b.txt", "--output-layer")
+    assert read_vectors(tmp_path / "a.txt").words == NETWORK_WORDS
+    assert read_vectors(tmp_path / "b.txt").words == NETWORK_WORDS
+    with pytest.raises(ConfigError, match="either --neural or --bundle"):
+        run("export", "-o", tmp_path / "c.txt")
+    with pytest.raises(ConfigError, match="expected --model with one of neural, got other"):
+        run("export", "--bundle", bundle, "--model", "other", "-o", tmp_path / "c.txt")
+
+
+def test_rejects_a_text_without_words(tmp_path):
+    (tmp_path / "empty.txt").write_text("\n")
+    with pytest.raises(FormatError, match="no words"):
+        run("svd", tmp_path / "empty.txt", "-o", tmp_path / "svd.txt")

@@ -31,3 +31,22 @@ EncodingOption = Annotated[
     Encoding,
     typer.Option(help="Encoding of the words of VECTORS; try cp1252 if a file is not UTF-8."),
 ]
+TextsArgument = Annotated[
+    list[Path], typer.Argument(help="Training texts, one sentence per line; gzip or plain.")
+]
+MinCountOption = Annotated[int, typer.Option(min=1, help="Leave out words that occur less often.")]
+WindowOption = Annotated[
+    int, typer.Option(help="Largest distance of two words that occur together, 1 to 100, within a sentence.")
+]
+MemoryOption = Annotated[
+    int,
+    typer.Option(
+        help="Memory in MB for counting and shuffling co-occurrences; what does not fit is sorted on disk."
+    ),
+]
+DimensionsOption = Annotated[int, typer.Option(help="Number of values per vector.")]
+SeedOption = Annotated[int, typer.Option(help="Random seed.")]
+VectorsOutputOption = Annotated[
+    Path, typer.Option("-o", "--output", help="File of vectors to write, gzip if the name ends in .gz.")
+]
+OutputFormatOption = Annotated[VectorFormat, typer.Option("--to", help="Format of the vectors.")]

@@ -1,0 +1,68 @@
+"""The command ``rescorer-train vectors svd``."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rescorer_training.cli.options import NormaliserOption
+from rescorer_training.cli.vectors.options import (
+    DimensionsOption,
+    MemoryOption,
+    MinCountOption,
+    OutputFormatOption,
+    SeedOption,
+    TextsArgument,
+    VectorsOutputOption,
+    WindowOption,
+)
+from rescorer_training.data.normalisation import choose_normaliser
+from rescorer_training.vectors.files import write_vectors
+from rescorer_training.vectors.files.formats import VectorFormat
+
+
+def svd_command(
+    texts: TextsArgument,
+    output: VectorsOutputOption,
+    to: OutputFormatOption = VectorFormat.WORD2VEC,
+    dimensions: DimensionsOption = 100,
+    window: WindowOption = 5,
+    min_count: MinCountOption = 5,
+    shift: Annotated[
+        float, typer.Option(help="Subtract the logarithm of this number, 1 or more, from every value.")
+    ] = 1.0,
+    smoothing: Annotated[
+        float, typer.Option(help="Power of the counts of context words, up to 1; 1 for none.")
+    ] = 0.75,
+    power: Annotated[
+        float, typer.Option(metavar="0|0.5|1", help="Power of the singular values in the vectors.")
+    ] = 0.5,
+    memory_mb: MemoryOption = 1024,
+    seed: SeedOption = 1,
+    normaliser: NormaliserOption = None,
+) -> None:
+    """Compute word vectors by singular value decomposition of pointwise mutual information (PPMI).
+
+    Pairs of words are counted on disk within --memory-mb. The matrix of all distinct pairs is then held in
+    memory for the decomposition, about 50 bytes per pair.
+
+    Example: rescorer-train vectors svd books.txt.gz -o svd.txt --dimensions 300 --window 5
+    """
+    from rescorer_training.vectors.cooccurrences.counting import count_cooccurrences
+    from rescorer_training.vectors.cooccurrences.matrix import load_matrix
+    from rescorer_training.vectors.encoded_text import prepare_text
+    from rescorer_training.vectors.svd import SvdOptions, decompose
+
+    options = SvdOptions(dimensions, shift, smoothing, power, seed)
+    chosen = choose_normaliser(normaliser)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=output.parent, prefix=".svd-") as folder:
+        text = prepare_text(texts, chosen, Path(folder), min_count)
+        cells = Path(folder) / "cells"
+        count_cooccurrences(text, cells, window=window, by_distance=False, memory_mb=memory_mb)
+        vectors = decompose(text.words, load_matrix(cells, len(text.words)), options)
+    write_vectors(output, vectors, to)
+    typer.echo(f"{output}: {len(vectors):,} words, {vectors.dimensions} dimensions")

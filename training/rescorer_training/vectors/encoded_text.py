@@ -1,0 +1,87 @@
+"""Prepare the text of word vectors: choose the vocabulary, encode the text once, map it into memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from rescorer.errors import BundleError, ConfigError
+from rescorer.text import Normaliser
+from rescorer_training.data.corpus import count_ids, number_words, read_encoded, renumber
+
+IDS_FILE, VOCABULARY_FILE = "text.ids", "vocabulary.json"
+MIN_WORDS = 2
+"""Smallest vocabulary: with a single word there is nothing to predict."""
+
+
+@dataclass(frozen=True)
+class EncodedText:
+    """A text as word ids.
+
+    Words have the ids 0 … V-1, the most frequent one first. V marks the end of a sentence, and V + 1 stands
+    for any word that is too rare.
+    """
+
+    words: tuple[str, ...]
+    counts: np.ndarray
+    """(V,) int64: occurrences of each word."""
+    ids: np.ndarray
+    """(n,) int32, mapped from the file."""
+
+    @property
+    def sentence_end(self) -> int:
+        return len(self.words)
+
+    @property
+    def n_words(self) -> int:
+        """Number of words in the text that are in the vocabulary."""
+        return int(self.counts.sum())
+
+
+def prepare_text(texts: Sequence[Path], normaliser: Normaliser, folder: Path, min_count: int) -> EncodedText:
+    """Read texts, and write their words and ids to ``folder``.
+
+    Raises:
+        FormatError: a text cannot be read or has no words.
+        ConfigError: fewer than two words occur ``min_count`` times.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    vocabulary = folder / VOCABULARY_FILE
+    vocabulary.unlink(missing_ok=True)  # written last, because it marks a complete text
+    found, _ = number_words(texts, normaliser, folder / IDS_FILE, "reading text")
+    counts = count_ids(read_encoded(folder / IDS_FILE), len(found) + 1)[1:]
+    by_count = np.argsort(-counts, kind="stable")
+    kept = by_count[: int((counts >= min_count).sum())]
+    if len(kept) < MIN_WORDS:
+        raise ConfigError(
+            f"{len(kept)} of the text's {len(found):,} distinct words occur {min_count} times or more; "
+            f"expected at least {MIN_WORDS}: give more text, or a lower --min-count"
+        )
+    new_ids = np.full(len(found) + 1, len(kept) + 1, dtype=np.int32)
+    new_ids[0] = len(kept)
+    new_ids[kept + 1] = np.arange(len(kept), dtype=np.int32)
+    renumber(folder / IDS_FILE, new_ids)
+    entries = [(found[index], int(counts[index])) for index in kept]
+    vocabulary.write_text(json.dumps(entries, ensure_ascii=False), encoding="utf-8")
+    return load_text(folder)
+
+
+def load_text(folder: Path) -> EncodedText:
+    """Map the text that ``prepare_text`` wrote to ``folder`` into memory.
+
+    Raises:
+        ConfigError: the folder has no prepared text.
+        BundleError: the vocabulary is damaged.
+    """
+    path = folder / VOCABULARY_FILE
+    if not path.exists() or not (folder / IDS_FILE).exists():
+        raise ConfigError(f"{folder} has no run of word vectors; start one without --resume")
+    try:
+        words, counts = zip(*json.loads(path.read_text(encoding="utf-8")), strict=True)
+    except ValueError as error:
+        raise BundleError(f"{path} is damaged: {error}") from None
+    return EncodedText(words, np.array(counts, dtype=np.int64), read_encoded(folder / IDS_FILE))
