@@ -136,3 +136,20 @@ def test_rejects_a_text_without_words(tmp_path):
     (tmp_path / "empty.txt").write_text("\n")
     with pytest.raises(FormatError, match="no words"):
         run("svd", tmp_path / "empty.txt", "-o", tmp_path / "svd.txt")
+
+
+def test_train_writes_vectors_and_resumes(tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("the red cat sat on the red mat\nthe cat ate\n" * 20)
+    options = ["--dimensions", 4, "--min-count", 2, "--threads", 1]
+    arguments = ["train", text, "--run", tmp_path / "run", *options]
+    report = json.loads(run(*arguments, "-o", tmp_path / "v.txt", "--json"))
+    assert report["vocabulary"] == 7
+    assert report["words"] == 220
+    vectors = read_vectors(tmp_path / "v.txt")
+    assert vectors.words[0] == "the"
+    assert vectors.dimensions == 4
+    run(*arguments, "-o", tmp_path / "v.bin", "--resume", "--to", "word2vec-binary")
+    assert (read_vectors(tmp_path / "v.bin").matrix == vectors.matrix).all()
+    with pytest.raises(ConfigError, match="continue it with --resume"):
+        run(*arguments, "-o", tmp_path / "v.txt")

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import SafetensorError
 from torch import Tensor
 
 from rescorer.errors import BundleError, ConfigError, ScoringError
@@ -22,10 +21,14 @@ from rescorer.lm.networks import NeuralModel, State
 from rescorer.vocabulary import Vocabulary
 from rescorer_training.features.class_inputs import fold_class_inputs
 from rescorer_training.neural.averaging import WeightAverage
+from rescorer_training.state_files import (
+    check_options,
+    describe_write_error,
+    read_state_file,
+    write_state_file,
+)
 
 STATE_FILE = "state.safetensors"
-CHANGEABLE_OPTIONS = {"epochs", "patience"}
-"""Options that may be changed when a run is resumed; all others must stay the same."""
 
 
 @dataclass
@@ -91,14 +94,7 @@ def save_state(folder: Path, state: TrainingState, options: Mapping[str, Any], p
     """
     folder.mkdir(parents=True, exist_ok=True)
     metadata = {"options": json.dumps(options), "progress": json.dumps(asdict(progress))}
-    tensors = {name: value.detach().contiguous() for name, value in state.tensors().items()}
-    partial = folder / f"{STATE_FILE}.partial"
-    try:
-        save_file(tensors, partial, metadata)
-        os.replace(partial, folder / STATE_FILE)
-    except (OSError, SafetensorError) as error:
-        partial.unlink(missing_ok=True)
-        raise ScoringError(_describe_write_error(folder / STATE_FILE, error, progress.step)) from None
+    write_state_file(folder / STATE_FILE, state.tensors(), metadata, f"step {progress.step}")
 
 
 def save_best(folder: Path, model: NeuralModel, vocabulary: Vocabulary, step: int) -> None:
@@ -114,16 +110,9 @@ def save_best(folder: Path, model: NeuralModel, vocabulary: Vocabulary, step: in
         for path in partial.iterdir():
             os.replace(path, best / path.name)
     except (OSError, SafetensorError) as error:
-        raise ScoringError(_describe_write_error(best, error, step)) from None
+        raise ScoringError(describe_write_error(best, error, f"step {step}")) from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-
-
-def _describe_write_error(path: Path, error: Exception, step: int) -> str:
-    return (
-        f"{path} cannot be written at step {step}: {error}. The previous version is unchanged: free disk "
-        f"space, then continue from it with --resume"
-    )
 
 
 def load_state(
@@ -139,8 +128,8 @@ def load_state(
     path = folder / STATE_FILE
     if not path.exists():
         raise ConfigError(f"{folder} has no training state to resume; start without --resume")
-    metadata, tensors = _read_state_file(path)
-    _check_options(path, json.loads(metadata["options"]), options)
+    metadata, tensors = read_state_file(path)
+    check_options(path, json.loads(metadata["options"]), options)
     parameters = _select(tensors, "model.")
     if model.config.tied_copy:
         parameters[model.config.tied_copy] = parameters["network.embedding.weight"]
@@ -158,39 +147,6 @@ def load_state(
     _set_random_state(_select(tensors, f"random.{rank}."))
     progress = Progress(**json.loads(metadata["progress"]))
     return progress, tuple(_select_numbered(tensors, "carried.")) or None
-
-
-def _read_state_file(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
-    """Read metadata and tensors; raises BundleError if the file is damaged."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-            return file.metadata(), tensors
-    except (OSError, SafetensorError) as error:
-        raise BundleError(f"{path} is damaged: {error}") from None
-
-
-def _check_options(path: Path, saved: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-    """Raise ConfigError if an option that must not change has changed.
-
-    An option that is missing equals None: newer versions have options that a saved state does not know.
-    """
-    before, now = _flatten(saved), _flatten(options)
-    changed = sorted(name for name in before | now if before.get(name) != now.get(name))
-    if changed:
-        changes = ", ".join(f"{name} was {before.get(name)}, is {now.get(name)}" for name in changed)
-        raise ConfigError(f"{path}: the run was started with other options: {changes}")
-
-
-def _flatten(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that must not change, those of groups such as ``network`` beside the others."""
-    flat: dict[str, Any] = {}
-    for name, value in options.items():
-        if isinstance(value, Mapping):
-            flat |= _flatten(value)
-        elif name not in CHANGEABLE_OPTIONS:
-            flat[name] = value
-    return flat
 
 
 def interleave(parts: list[State | None]) -> State | None:

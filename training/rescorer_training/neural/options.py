@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from rescorer.errors import ConfigError
+from rescorer_training.option_fields import option
 
 OPTIMISERS = ("adamw", "sgd")
 SCHEDULES = ("cosine", "plateau", "constant")
@@ -14,15 +14,6 @@ AVERAGES = ("none", "ema", "uniform")
 
 OBJECTIVES = ("ml", "nce", "negative", "sampled")
 NOISE_PER = ("batch", "word")
-
-
-def option(default: Any, help: str, *flags: str, metavar: str | None = None) -> Any:
-    """Define a field from which ``rescorer.cli.options`` makes an option of ``rescorer-train neural``.
-
-    Args:
-        flags: option names, if they differ from the field's name: ``--embedding``, ``--tied/--untied``.
-    """
-    return field(default=default, metadata={"help": help, "flags": flags, "metavar": metavar})
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from rescorer_training.cli.vectors.neighbours import neighbours_command
 from rescorer_training.cli.vectors.plot import plot_command
 from rescorer_training.cli.vectors.similarity import similarity_command
 from rescorer_training.cli.vectors.svd import svd_command
+from rescorer_training.cli.vectors.train import train_command
 
 vectors_app = typer.Typer(
     **PLAIN_HELP,
@@ -25,6 +26,7 @@ vectors_app = typer.Typer(
 vectors_app.command("glove")(glove_command)
 vectors_app.command("svd")(svd_command)
 vectors_app.command("export")(export_command)
+vectors_app.command("train")(train_command)
 vectors_app.command("convert")(convert_command)
 vectors_app.command("neighbours")(neighbours_command)
 vectors_app.command("analogy")(analogy_command)

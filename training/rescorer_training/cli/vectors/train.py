@@ -1,0 +1,53 @@
+"""The command ``rescorer-train vectors train``; most of its options are fields of ``Word2VecOptions``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rescorer.cli.options.dataclass_options import expand_options
+from rescorer.cpu_count import count_cpus
+from rescorer_training.cli.options import JsonOption, NormaliserOption, ThreadsOption
+from rescorer_training.cli.vectors.options import OutputFormatOption, TextsArgument, VectorsOutputOption
+from rescorer_training.data.normalisation import choose_normaliser
+from rescorer_training.vectors.files import write_vectors
+from rescorer_training.vectors.files.formats import VectorFormat
+from rescorer_training.vectors.word2vec.options import Word2VecOptions
+
+
+@expand_options
+def train_command(
+    texts: TextsArgument,
+    output: VectorsOutputOption,
+    folder: Annotated[Path, typer.Option("--run", help="Folder of the run: text as ids, state, report.")],
+    *,
+    to: OutputFormatOption = VectorFormat.WORD2VEC,
+    normaliser: NormaliserOption = None,
+    threads: ThreadsOption = None,
+    resume: Annotated[bool, typer.Option(help="Continue an interrupted run where it stopped.")] = False,
+    as_json: JsonOption = False,
+    options: Word2VecOptions,
+) -> None:
+    """Train word vectors by skip-gram or CBOW (word2vec).
+
+    Contexts end at the ends of sentences. With one thread the same seed gives the same vectors, also after
+    an interruption; several threads change the same vectors without waiting, so that results vary a little.
+
+    Example: rescorer-train vectors train books.txt.gz -o books.txt --run runs/books --model cbow
+    """
+    from rescorer_training.vectors.word2vec import run  # deferred, because importing torch takes seconds
+
+    if not resume:
+        run.start_run(texts, choose_normaliser(normaliser), folder, options)
+    vectors, report = run.run(folder, options, threads or count_cpus())
+    write_vectors(output, vectors, to)
+    if as_json:
+        typer.echo(json.dumps(report))
+    else:
+        typer.echo(
+            f"{output}: {len(vectors):,} words, {vectors.dimensions} dimensions; trained in "
+            f"{report['seconds']:,.0f} s"
+        )
