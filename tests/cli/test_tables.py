@@ -27,9 +27,9 @@ TABLE_USERS = {
     "bench", "calibration", "combination", "comparison", "error_analysis", "error_rates", "explanation",
     "inspection", "pairs", "score", "command", "tuning",
     "rescorer_training bench", "render_adaptation", "bundle", "complete", "interpolate", "ngram",
-    "perplexity", "render_reranker", "run",
+    "perplexity", "render_reranker", "run", "analogy", "neighbours", "similarity",
 }  # fmt: skip
-"""Modules that make tables; rendered below, and adaptation in ``training/adaptation``."""
+"""Modules that make tables; rendered below, in ``training/adaptation`` and in ``training/cli/test_vectors``."""
 
 
 @pytest.fixture(scope="module")

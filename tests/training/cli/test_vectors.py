@@ -32,6 +32,7 @@ def vectors(tmp_path) -> Path:
 
 def test_neighbours_of_words_and_sums(vectors):
     shown = run("neighbours", vectors, "w1", "w1 - w2 + w3", "-n", 3)
+    assert max(map(len, shown.splitlines())) <= 80
     found = json.loads(run("neighbours", vectors, "w1", "w1 - w2 + w3", "-n", 3, "--json"))
     assert list(found) == ["w1", "w1 - w2 + w3"]
     for neighbours in found.values():

@@ -232,7 +232,7 @@ def test_names_the_shipped_normalisers(tmp_path):
 
 
 def test_unknown_recipe_name_lists_shipped_recipes():
-    with pytest.raises(ConfigError, match="shipped recipes are books, conversation, directions, ptb"):
+    with pytest.raises(ConfigError, match="shipped recipes are ablation, books, conversation, directions"):
         read_recipe("ptbb")
 
 
