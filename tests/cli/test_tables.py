@@ -29,7 +29,7 @@ TABLE_USERS = {
     "rescorer_training bench", "render_adaptation", "bundle", "complete", "interpolate", "ngram",
     "perplexity", "render_reranker", "run", "analogy", "neighbours", "similarity",
 }  # fmt: skip
-"""Modules that make tables; rendered below, in ``training/adaptation`` and in ``training/cli/test_vectors``."""
+"""Modules that make tables; rendered below, in ``training/adaptation`` and ``training/cli/test_vectors``."""
 
 
 @pytest.fixture(scope="module")
