@@ -7,6 +7,7 @@ nbest = NBestList("u1", (Hypothesis("two be"), Hypothesis("to be")), {"acoustic"
 answer = rescorer.rescore([nbest])[0]
 """
 
+from rescorer.conversation import Phrase, Utterance
 from rescorer.errors import (
     BundleError,
     ConfigError,
@@ -48,12 +49,14 @@ __all__ = [
     "ModelError",
     "ModelNotFound",
     "NBestList",
+    "Phrase",
     "RescoredHypothesis",
     "RescoredList",
     "Rescorer",
     "RescorerError",
     "ScoringError",
     "TextScore",
+    "Utterance",
     "Weights",
     "WordConfidence",
 ]

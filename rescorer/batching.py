@@ -16,8 +16,9 @@ class BatchPlan(NamedTuple):
     indices: Sequence[int]
     """Indices of these hypotheses in the sequence given to ``plan_batches``."""
     cost: int
-    """Number of words to score: canonical words, one ``</s>`` per hypothesis, and the words of every distinct
-    context. If not all hypotheses fit into one batch, words that they share from their start count once."""
+    """Upper bound of the number of words to score: canonical words, one ``</s>`` per hypothesis, and the
+    words of every distinct context. Words that hypotheses share from their start count once, but each time
+    in hypotheses that fit into one batch even so."""
 
 
 def plan_batches(
@@ -42,14 +43,19 @@ def plan_batches(
         return
     order = sorted(range(len(words)), key=words.__getitem__)
     order.sort(key=contexts.__getitem__)  # stable: hypotheses with equal contexts stay sorted by their words
-    costs = [_whole_cost(words, contexts, order[0])]
-    costs += [_cost_after(words, contexts, before, i, backward) for before, i in pairwise(order)]
+    remaining = sum(_whole_cost(words, contexts, i) for i in order)
     begin = total = 0
-    for position, cost in enumerate(costs):
+    for position, i in enumerate(order):
+        if total + remaining <= max_words:
+            total += remaining
+            break
+        whole = _whole_cost(words, contexts, i)
+        cost = _cost_after(words, contexts, order[position - 1], i, backward) if position > begin else whole
         if position > begin and total + cost > max_words:
             yield BatchPlan(order[begin:position], total)
-            begin, total, cost = position, 0, _whole_cost(words, contexts, order[position])
+            begin, total, cost = position, 0, whole
         total += cost
+        remaining -= whole
     yield BatchPlan(order[begin:], total)
 
 

@@ -16,13 +16,17 @@ from rescorer.bundle import Bundle, check_weights
 from rescorer.decision.confidence import estimate_confidence
 from rescorer.decision.rules import apply_rule
 from rescorer.errors import InvalidList, LimitExceeded, quote
+from rescorer.list_checks import check_lengths, check_list, find_wrong_hypothesis
 from rescorer.lm.base import EdgeScores
 from rescorer.lm.mixture import mix_scores
+from rescorer.phrases.matching import PhraseMatch, find_matches
+from rescorer.phrases.phrase_set import compile_phrases
+from rescorer.previous import join_history, join_words, normalise_previous
 from rescorer.profiling import Phase, phase
 from rescorer.ranking import Ranking, find_empty, ranking
 from rescorer.reranking.reranker import Reranker
 from rescorer.reranking.word_encoder import WordEncoder
-from rescorer.score_combination import EMPTY, MIXTURE, OOV, WORDS, totals
+from rescorer.score_combination import EMPTY, MIXTURE, OOV, PHRASES, WORDS, totals
 from rescorer.trie import HypothesisTrie, Words
 from rescorer.types import (
     Calibration,
@@ -31,13 +35,10 @@ from rescorer.types import (
     TextScore,
     Weights,
     WordConfidence,
-    find_wrong_hypothesis,
 )
 
 ENCODING_OF = "encoding/"
 """What the name of an encoding of words begins with among sums; no model's name contains a slash."""
-MAX_WORDS = 100_000
-"""Maximum number of words in a hypothesis or context; no real sentence is longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,13 @@ class PreparedList:
     words: tuple[Words, ...]
     """Canonical words of each hypothesis."""
     context: Words
+    """Words before the hypotheses in the same sentence."""
+    history: Words
+    """All words that the models read before the hypotheses; see ``previous.join_history``."""
+    said: Words
+    """What rerankers compare the hypotheses with: the words of previous utterances, then the context."""
+    matches: tuple[Sequence[PhraseMatch], ...] = ()
+    """Phrases that were found in each hypothesis; empty if there are none in the list."""
 
 
 class ListRanker:
@@ -60,7 +68,8 @@ class ListRanker:
     def __init__(self, bundle: Bundle) -> None:
         self.bundle = bundle
         rerankers = [reranker.component for reranker in bundle.rerankers.values()]
-        self._reserved_names = frozenset({*bundle.model_kinds, MIXTURE, WORDS, OOV, EMPTY, *rerankers})
+        own = (MIXTURE, WORDS, OOV, EMPTY, PHRASES)
+        self._reserved_names = frozenset({*bundle.model_kinds, *own, *rerankers})
         self._normalise = bundle.normaliser.normalise
 
     def effective_weights(self, weights: Weights | None) -> Weights:
@@ -99,7 +108,22 @@ class ListRanker:
                 raise
             context = self._normalise(nbest.context)
             check_lengths(nbest.id, words, context)
-        return PreparedList(nbest, words, context)
+            previous = normalise_previous(nbest.previous, self._normalise)
+            matches = self._find_phrases(nbest, words)
+        history = join_history(previous, context) if self.bundle.reads_previous else context
+        return PreparedList(nbest, words, context, history, join_words(previous, context), matches)
+
+    def _find_phrases(self, nbest: NBestList, words: Sequence[Words]) -> tuple[Sequence[PhraseMatch], ...]:
+        """Find the phrases of a list in its hypotheses; empty if none of them has any."""
+        if not nbest.phrases:
+            return ()
+        try:
+            phrases = compile_phrases(nbest.phrases, self._normalise)
+        except LimitExceeded as error:
+            raise InvalidList(error.message, list_id=nbest.id, field=error.field) from None
+        hypotheses = zip(words, nbest.hypotheses, strict=True)
+        matches = tuple(find_matches(phrases, w, partial=h.partial) for w, h in hypotheses)
+        return matches if any(matches) else ()
 
     def _check_reranker_streams(self, nbest: NBestList, weights: Weights) -> None:
         """Raise InvalidList if a list lacks a stream that a reranker needs."""
@@ -185,7 +209,7 @@ class ListRanker:
         for reranker in self.used_rerankers(weights):
             try:
                 components[reranker.component] = reranker.score(
-                    components, prepared.words, prepared.context, sums.get(f"{ENCODING_OF}{reranker.name}")
+                    components, prepared.words, prepared.said, sums.get(f"{ENCODING_OF}{reranker.name}")
                 )
             except LimitExceeded as error:
                 raise InvalidList(error.message, list_id=prepared.nbest.id, field=error.field) from None
@@ -260,50 +284,7 @@ def components_of(prepared: PreparedList, sums: Mapping[str, np.ndarray]) -> dic
     components = {name: np.array(values, dtype=np.float64) for name, values in streams}
     components |= {name: values for name, values in sums.items() if not name.startswith(ENCODING_OF)}
     n_words = np.array([len(words) for words in prepared.words], dtype=np.float64)
+    if prepared.matches:
+        credits = [math.fsum(match.credit for match in found) for found in prepared.matches]
+        components[PHRASES] = np.array(credits)
     return {**components, WORDS: n_words}
-
-
-def check_lengths(list_id: str, words: Sequence[Words], context: Words) -> None:
-    """Raise InvalidList if a hypothesis or the context is longer than ``MAX_WORDS``."""
-    if max(map(len, words), default=0) > MAX_WORDS:
-        i = next(i for i, hypothesis_words in enumerate(words) if len(hypothesis_words) > MAX_WORDS)
-        message = f"{len(words[i]):,} words; expected at most {MAX_WORDS:,}"
-        raise InvalidList(message, list_id=list_id, hypothesis=i, field="text")
-    if len(context) > MAX_WORDS:
-        message = f"{len(context):,} words; expected at most {MAX_WORDS:,}"
-        raise InvalidList(message, list_id=list_id, field="context")
-
-
-def check_list(nbest: NBestList, weights: Weights, reserved_names: frozenset[str] = frozenset()) -> None:
-    """Check that a list can be scored under these weights.
-
-    Args:
-        reserved_names: component names that streams may not have.
-
-    Raises:
-        InvalidList: the list cannot be scored; the error names the field.
-    """
-
-    def invalid(message: str, field: str = "", hypothesis: int | None = None) -> InvalidList:
-        return InvalidList(message, list_id=nbest.id, field=field, hypothesis=hypothesis)
-
-    if not nbest.hypotheses:
-        raise invalid("no hypotheses; expected at least one", "hypotheses")
-    for name, values in nbest.streams.items():
-        field = f'streams["{name}"]'
-        if len(values) != len(nbest.hypotheses):
-            raise invalid(
-                f"{len(values)} scores for {len(nbest.hypotheses)} hypotheses; expected one per hypothesis",
-                field,
-            )
-        if not all(map(math.isfinite, values)):
-            i = next(i for i, value in enumerate(values) if not math.isfinite(value))
-            raise invalid(f"{values[i]}; expected a finite number", field, i)
-    for name, weight in weights.streams.items():
-        if weight != 0 and name not in nbest.streams:
-            streams = ", ".join(sorted(nbest.streams)) or "none"
-            message = f"missing, but weights {quote(weights.name)} need it; the list has: {streams}"
-            raise invalid(message, f'streams["{name}"]')
-    reserved = sorted(set(nbest.streams) & reserved_names)
-    if reserved:
-        raise invalid(f"the name {reserved[0]!r} is reserved; send the stream under another name", "streams")

@@ -206,7 +206,7 @@ class Rescorer:
         """
         prepared = [self.ranker.prepare(nbest, Weights()) for nbest in lists]
         words = [hypothesis for item in prepared for hypothesis in item.words]
-        contexts = [item.context for item in prepared for _ in item.words]
+        contexts = [item.history for item in prepared for _ in item.words]
         partial = np.array([h.partial for nbest in lists for h in nbest.hypotheses], dtype=bool)
         log_probs = np.zeros((len(mixtures), len(words)))
         for indices, trie, scores in self._score_batches(words, contexts):
@@ -231,7 +231,7 @@ class Rescorer:
             raise ConfigError(f"words are to be encoded by {quote(encoder.model)}; the bundle has {known}")
         prepared = [self.ranker.prepare(nbest, Weights()) for nbest in lists]
         words = [hypothesis for item in prepared for hypothesis in item.words]
-        contexts = [item.context for item in prepared for _ in item.words]
+        contexts = [item.history for item in prepared for _ in item.words]
         encodings = np.zeros((len(words), encoder.projection.shape[1]))
         for indices, _, scores in self._score_batches(words, contexts, [encoder.model], {"": encoder}):
             encodings[np.array(indices)] = scores[encoder.model].encodings[""]
@@ -241,7 +241,7 @@ class Rescorer:
     def _sentence_sums(self, lists: Sequence[PreparedList], weights: Weights) -> dict[str, np.ndarray]:
         """Return ``ListRanker.sentence_sums`` of all hypotheses of some lists, in input order."""
         words = [hypothesis for prepared in lists for hypothesis in prepared.words]
-        contexts = [prepared.context for prepared in lists for _ in prepared.words]
+        contexts = [prepared.history for prepared in lists for _ in prepared.words]
         partial = np.array([h.partial for prepared in lists for h in prepared.nbest.hypotheses], dtype=bool)
         sums = {name: np.zeros(len(words)) for name in (*self.models, MIXTURE, OOV)}
         encoders = self.ranker.used_encoders(weights)

@@ -191,7 +191,17 @@ class Ranking:
             decision=self.decision,
             consensus=self.consensus,
             consensus_rank=self.consensus_position,
+            previous=nbest.previous,
         )
+
+
+def decided_text(ranked: Ranking) -> str:
+    """The text of a list that was decided on: that of its best hypothesis, or its consensus."""
+    if ranked.decision is not None and ranked.decision.kind == "confusion_network":
+        if ranked.consensus_position is None:
+            return " ".join(word.word for word in ranked.consensus)
+        return ranked.nbest.hypotheses[ranked.consensus_position].text
+    return ranked.nbest.hypotheses[ranked.order[0]].text
 
 
 def ranking(

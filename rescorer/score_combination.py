@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -18,6 +18,8 @@ EMPTY = "empty"
 stored."""
 RERANKER = "reranker:"
 """What the component name of a reranker's score begins with; its name follows."""
+PHRASES = "phrases"
+"""Component name of the credits of phrases; only lists in which a phrase was found have it."""
 MIXTURE = "mixture"
 """Component name of the word-level mixture of the language models."""
 
@@ -26,7 +28,7 @@ def totals(components: Mapping[str, np.ndarray], weights: Weights) -> np.ndarray
     """Compute the total of each hypothesis of a list.
 
     Σ_k w_k·s_k + Σ_m w_m·LM_m + w_word·n_words + w_oov·n_oov + Σ_r w_r·reranker_r, plus w_empty if there
-    are no words.
+    are no words, and w_phrases·phrases if a phrase was found in the list.
 
     Args:
         components: (H,) float64 by name: streams, LMs, ``words``, ``oov`` and rerankers. Components
@@ -37,17 +39,27 @@ def totals(components: Mapping[str, np.ndarray], weights: Weights) -> np.ndarray
     """
     total = np.zeros(len(components[WORDS]))
     with np.errstate(over="ignore", invalid="ignore"):
-        for name, weight in weights_by_component(weights).items():
+        for name, weight in weights_by_component(weights, components).items():
             if weight != 0.0:  # components of weight 0 may be missing
                 total += weight * get_component(components, name)
     return total
 
 
-def weights_by_component(weights: Weights) -> dict[str, float]:
-    """The weight of each component of a total, by the name of the component."""
+def weights_by_component(weights: Weights, components: Collection[str] = ()) -> dict[str, float]:
+    """The weight of each component of a total, by the name of the component.
+
+    Args:
+        components: those that the list has, because only some lists have phrases.
+    """
     empty = {EMPTY: weights.empty} if weights.empty else {}
+    empty |= {PHRASES: phrase_weight(weights)} if PHRASES in components else {}
     rerankers = {f"{RERANKER}{name}": weight for name, weight in weights.rerankers.items()}
     return {**weights.streams, **weights.lm, WORDS: weights.word, OOV: weights.oov, **empty, **rerankers}
+
+
+def phrase_weight(weights: Weights) -> float:
+    """The weight of the credits of phrases; see ``Weights.phrases``."""
+    return sum(weights.lm.values()) if weights.phrases is None else weights.phrases
 
 
 def get_component(components: Mapping[str, np.ndarray], name: str) -> np.ndarray:
@@ -75,6 +87,8 @@ def parse_weights(values: Mapping[str, Any]) -> Weights:
             checked[name] = tuple(str(fingerprint) for fingerprint in value)
         elif name == "calibration":
             checked[name] = parse_calibration(value)
+        elif name == "phrases":
+            checked[name] = None if value is None else _parse_phrase_weight(value)
         elif name in ("word", "oov", "empty"):
             checked[name] = _parse_finite(value, name)
         elif name == "decision":
@@ -163,6 +177,13 @@ def _parse_finite(value: Any, name: str) -> float:
     return float(value)
 
 
+def _parse_phrase_weight(value: Any) -> float:
+    weight = _parse_finite(value, "phrases")
+    if weight < 0:
+        raise ConfigError(f"weights.phrases is {weight}; expected a number of at least 0")
+    return weight
+
+
 def weights_to_dict(weights: Weights) -> dict[str, Any]:
     """Convert weights to plain data that ``parse_weights`` reads back.
 
@@ -171,6 +192,7 @@ def weights_to_dict(weights: Weights) -> dict[str, Any]:
     plain = {field.name: getattr(weights, field.name) for field in fields(weights)}
     decision, calibration = plain.pop("decision"), plain.pop("calibration")
     plain |= {} if calibration is None else {"calibration": asdict(calibration)}
+    plain |= {} if (phrases := plain.pop("phrases")) is None else {"phrases": phrases}
     converted = {
         key: dict(value) if isinstance(value, Mapping) else list(value) if isinstance(value, tuple) else value
         for key, value in plain.items()

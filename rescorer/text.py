@@ -152,16 +152,24 @@ class Normaliser:
         self._joiners = re.compile(f"[{joiners}]+") if joiners else None
         self._replacement_growth = max_replacement_growth(self.settings.replace)
         self._cache: dict[str, tuple[str, ...]] = {}
+        self._single_words: dict[str, str] = {}
+        """The words of tokens in the cache that have exactly one, as most have."""
         self._cache_bytes = 0
 
     def normalise(self, text: str) -> tuple[str, ...]:
         """Return the canonical words of a text; there may be none."""
         tokens = text.split()
         try:
-            words = [*chain.from_iterable(map(self._cache.__getitem__, tokens))]
-        except KeyError:  # a token that is not in the cache
-            words = [*chain.from_iterable(map(self.normalise_token, tokens))]
+            words = [*map(self._single_words.__getitem__, tokens)]
+        except KeyError:  # a token that is not in the cache, or not one word
+            words = self._normalise_tokens(tokens)
         return tuple(words)  # a tuple made from an iterator grows, and its memory is kept for reuse in vain
+
+    def _normalise_tokens(self, tokens: list[str]) -> list[str]:
+        try:
+            return [*chain.from_iterable(map(self._cache.__getitem__, tokens))]
+        except KeyError:  # a token that is not in the cache
+            return [*chain.from_iterable(map(self.normalise_token, tokens))]
 
     def normalise_token(self, token: str) -> tuple[str, ...]:
         """Return the canonical words of one token, which contains no white space."""
@@ -180,8 +188,11 @@ class Normaliser:
     def _add_to_cache(self, token: str, words: tuple[str, ...]) -> None:
         if self._cache_bytes >= MAX_CACHE_BYTES:
             self._cache.clear()
+            self._single_words.clear()
             self._cache_bytes = 0
         self._cache[token] = words
+        if len(words) == 1:
+            (self._single_words[token],) = words
         self._cache_bytes += CACHE_ENTRY_BYTES + sum(map(sys.getsizeof, (token, words, *words)))
 
     def _compute_words(self, token: str) -> list[str]:
@@ -221,10 +232,10 @@ INNER_PUNCTUATION = re.compile(r"(?<=[^\W_])(?:[/,;:!?…()\[\]\"“”]|\.{2,}(
 A run of dots is only matched as a whole, because trying all ways to divide it takes exponential time.
 """
 THOUSANDS_SEPARATOR = re.compile(r"(?<=\d),(?=\d)")
-MAX_CACHE_BYTES = 50_000_000
+MAX_CACHE_BYTES = 60_000_000
 """Size at which the token cache is cleared: about 200,000 ordinary words, more than most texts have."""
-CACHE_ENTRY_BYTES = 80
-"""Size of a cache entry in addition to its strings."""
+CACHE_ENTRY_BYTES = 160
+"""Size of the entries of a token in both caches, in addition to the strings."""
 MAX_CACHED_CHARACTERS = 64
 """Length of the longest token that is cached; longer ones rarely occur twice."""
 MAX_COMPOSED_CHARACTERS = 1000

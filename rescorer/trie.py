@@ -21,6 +21,8 @@ from itertools import chain, count
 import numpy as np
 
 Words = tuple[str, ...]
+SENTENCE_END = "\n"
+"""Stands for ``</s>`` in a context. No canonical word can equal it, because words contain no white space."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,8 @@ class HypothesisTrie:
 
     Attributes:
         words: distinct words of the batch; edges refer to them by index, and ``len(words)`` is ``</s>``.
-        contexts: (R,) arrays of word indices: for each root, the words spoken before it.
+        contexts: (R,) arrays of word indices: for each root, the words spoken before it; ``len(words)`` ends
+            an utterance before the sentence of the hypotheses.
         parent: (N,) int64 node above each node; a root is its own parent.
         node_word: (N,) int64 word on the edge into each node; meaningless for roots.
         level_bounds: level d consists of nodes ``level_bounds[d]`` … ``level_bounds[d+1]-1``; level 0 is the
@@ -45,6 +48,16 @@ class HypothesisTrie:
     level_bounds: tuple[int, ...]
     hypothesis_node: np.ndarray
     end_nodes: np.ndarray
+
+    @cached_property
+    def within_sentence(self) -> HypothesisTrie:
+        """This trie without the utterances before the sentence, which most models ignore."""
+        ends = [np.flatnonzero(context == len(self.words)) for context in self.contexts]
+        if not any(map(len, ends)):
+            return self
+        starts = [places[-1] + 1 if len(places) else 0 for places in ends]
+        contexts = (context[start:] for context, start in zip(self.contexts, starts, strict=True))
+        return replace(self, contexts=tuple(contexts))
 
     @property
     def n_nodes(self) -> int:
@@ -68,6 +81,14 @@ class HypothesisTrie:
         """(E,) index of the word on each edge; ``len(words)`` is ``</s>``."""
         ends = np.full(len(self.end_nodes), len(self.words))
         return np.concatenate([self.node_word[self.n_roots :], ends])
+
+    @cached_property
+    def root_of_node(self) -> np.ndarray:
+        """(N,) int64 root above each node."""
+        root = np.arange(self.n_nodes)
+        for level in self.levels():
+            root[level] = root[self.parent[level]]
+        return root
 
     def in_direction(self, backward: bool) -> HypothesisTrie:
         """The trie that a model reads: ``reversed`` for a backward model, this one for any other."""
@@ -153,7 +174,8 @@ def build_trie(hypotheses: Sequence[Words], contexts: Sequence[Words] | None = N
 
     Args:
         hypotheses: canonical words of each hypothesis; hypotheses may be empty and may repeat.
-        contexts: words that each hypothesis continues; None: no hypothesis has a context.
+        contexts: words that each hypothesis continues, with ``SENTENCE_END`` after each previous utterance;
+            None: no hypothesis has a context.
     """
     contexts = [()] * len(hypotheses) if contexts is None else contexts
     # Equal hypotheses are merged before any of their words is looked at.
@@ -163,10 +185,13 @@ def build_trie(hypotheses: Sequence[Words], contexts: Sequence[Words] | None = N
     root_of: dict[Words, int] = defaultdict(count().__next__)
     roots = _to_array(map(root_of.__getitem__, contexts))
     index: dict[str, int] = defaultdict(count().__next__)
-    context_words = tuple(_to_array(map(index.__getitem__, context)) for context in root_of)
+    context_words = [
+        _to_array(-1 if word == SENTENCE_END else index[word] for word in context) for context in root_of
+    ]
     flat_words = _to_array(map(index.__getitem__, chain.from_iterable(hypotheses)))
     lengths = _to_array(map(len, hypotheses))
-    trie = _grow_trie(tuple(index), context_words, roots, flat_words, lengths)
+    ended = tuple(np.where(words < 0, len(index), words) for words in context_words)
+    trie = _grow_trie(tuple(index), ended, roots, flat_words, lengths)
     return replace(trie, hypothesis_node=trie.hypothesis_node[rows])
 
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal, get_args
 
-from rescorer.errors import MAX_QUOTED_CHARS, ConfigError, InvalidList, did_you_mean, quote, shorten
+from rescorer.conversation import Phrase, Utterance
+from rescorer.errors import MAX_QUOTED_CHARS, ConfigError, did_you_mean, shorten
 
 DecisionKind = Literal["maximum", "minimum_bayes_risk", "confusion_network"]
 ErrorUnit = Literal["word", "character"]
@@ -48,23 +49,11 @@ class NBestList:
     """Speaker, conversation or fold; used only by evaluation and tuning."""
     fields: Mapping[str, Any] = field(default_factory=dict)
     """Other fields of the list, returned unchanged."""
-
-
-def find_wrong_hypothesis(nbest: NBestList) -> InvalidList | None:
-    """Return the error about the first hypothesis that is not a ``Hypothesis`` with a text, if there is one.
-
-    For use after an operation on the hypotheses has failed: valid lists are not delayed by it.
-    """
-    for index, hypothesis in enumerate(nbest.hypotheses):
-        if not isinstance(hypothesis, Hypothesis):
-            message = f"expected a Hypothesis, got {type(hypothesis).__name__}"
-            if isinstance(hypothesis, str):
-                message += f"; write Hypothesis({quote(hypothesis)})"
-            return InvalidList(message, list_id=nbest.id, hypothesis=index)
-        if not isinstance(hypothesis.text, str):
-            message = f"expected a string, got {type(hypothesis.text).__name__}"
-            return InvalidList(message, list_id=nbest.id, hypothesis=index, field="text")
-    return None
+    previous: tuple[Utterance, ...] = ()
+    """Whole utterances before this one in the conversation, oldest first. Networks that carry their state
+    across sentence boundaries or have topics read them, and so do rerankers; of a long past, the newest."""
+    phrases: tuple[Phrase, ...] = ()
+    """Names and phrases that are more likely in this utterance than usual."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +201,9 @@ class Weights:
     """Error rates in percent on lists that did not tune the weights: ``wer``, its interval ``wer_low`` to
     ``wer_high``, that of the weights before tuning ``start_wer``, their difference ``gain``, its one-sided
     lower bound of 97.5 % ``gain_low`` and its p-value ``p``."""
+    phrases: float | None = None
+    """Weight of the credits of phrases, at least 0, in totals of lists that have any. None: a credit of 1
+    counts as much as one nat of all language models, Σ lm."""
     rerankers: Mapping[str, float] = field(default_factory=dict)
     """Weights of the scores of the bundle's rerankers, by name. Every list must have the streams that they
     need, and the λ must be those that they were trained with."""
@@ -291,6 +283,7 @@ class RescoredList:
     consensus_rank: int | None = None
     """0-based input rank of the best hypothesis with the canonical words of the consensus; None if the
     consensus is new text, or was not asked for."""
+    previous: tuple[Utterance, ...] = ()
 
     @property
     def best(self) -> RescoredHypothesis:

@@ -6,13 +6,15 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
+    from rescorer.client import Client
     from rescorer.pipeline import Rescorer
+    from tests.support.servers import RunningServer
 
 # There are many small tests: one thread each is faster than several that wait for one another, and other
 # processes on the machine disturb it less. Must be set before torch is imported, here and in subprocesses.
@@ -104,6 +106,37 @@ def library(bundle: Path) -> Rescorer:
     from rescorer.pipeline import Rescorer
 
     return Rescorer.load(bundle)
+
+
+@pytest.fixture(scope="module")
+def served_bundle(bundle: Path) -> Path:
+    """The bundle of ``server``; test modules may define another."""
+    return bundle
+
+
+@pytest.fixture(scope="module")
+def server_settings() -> dict[str, Any]:
+    """Settings of ``server`` that are not the defaults; test modules may define others."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def server(served_bundle: Path, server_settings: dict[str, Any]) -> Iterator[RunningServer]:
+    """A server with its models loaded."""
+    from tests.support.servers import run_server
+
+    with run_server(served_bundle, **server_settings) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def client(server: RunningServer) -> Iterator[Client]:
+    """A client of ``server``."""
+    from rescorer.client import Client
+
+    with Client(server.target) as client:
+        client.wait_ready(10)
+        yield client
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from rescorer.bundle.manifest import (
 from rescorer.bundle.rerankers import read_rerankers
 from rescorer.bundle.weights import read_weights, shorten_message
 from rescorer.errors import BundleError, ConfigError
+from rescorer.lm.files.network_files import CONFIG_FILE
 from rescorer.reranking.reranker import Reranker
 from rescorer.safe_input.files import Folder, SealedFolder
 from rescorer.text import Normaliser, NormaliserSettings
@@ -40,6 +41,9 @@ class Bundle:
     """The kind of each language model, by its name."""
     weights: Mapping[str, Weights]
     """Sets of weights by name; always includes ``default``."""
+    reads_previous: frozenset[str] = frozenset()
+    """Names of the networks that read the utterances before that of a list: those that carry their state
+    across sentence boundaries, and those with topics."""
     rerankers: Mapping[str, Reranker] = field(default_factory=dict)
     """Models of the hypotheses of a list by name, whose scores weights can name."""
 
@@ -92,8 +96,17 @@ def read_bundle(folder: Path | str) -> Bundle:
         normaliser=_read_normaliser(files, TEXT),
         model_kinds=kinds,
         weights=read_weights(files, weights_files, list(kinds), rerankers, backward),
+        reads_previous=_find_readers(files, manifest),
         rerankers=rerankers,
     )
+
+
+def _find_readers(files: Folder, manifest: Mapping[str, Any]) -> frozenset[str]:
+    """Names of the networks whose configuration says that they carry their state or have topics."""
+    paths = {n: entry["path"] for n, entry in manifest["models"].items() if entry["kind"] == "neural"}
+    configs = {name: f"{path.rstrip('/')}/{CONFIG_FILE}" for name, path in paths.items()}
+    settings = {name: files.read_json(file) for name, file in configs.items()}
+    return frozenset(name for name, of in settings.items() if of.get("carried") is True or of.get("topics"))
 
 
 def read_normaliser(path: Path) -> Normaliser:

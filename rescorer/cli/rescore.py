@@ -17,6 +17,7 @@ from rescorer.cli.options.decision import DecisionOptions
 from rescorer.cli.options.lists import ListInputOptions
 from rescorer.cli.options.models import BundleOption, DeviceOption, DtypeOption
 from rescorer.cli.options.selection import SelectionOptions, warn_if_tuned_otherwise
+from rescorer.cli.options.sessions import SessionOptions
 from rescorer.cli.options.weights import WeightOptions, check_first_lists
 from rescorer.cli.output import SOME_REJECTED
 from rescorer.cli.rejects_file import RejectsFile
@@ -67,6 +68,7 @@ def rescore(
     weight_options: WeightOptions,
     selection: SelectionOptions,
     decision_options: DecisionOptions,
+    session_options: SessionOptions,
     device: DeviceOption = "cpu",
     dtype: DtypeOption = "float32",
     batch_words: Annotated[int, typer.Option(help="Number of words per batch.")] = MAX_BATCH_WORDS,
@@ -99,6 +101,7 @@ def rescore(
     warn_if_tuned_otherwise(weights, selection.selection())
     ranker.effective_weights(weights)  # reject invalid weights and formats before writing anything
     decision = decision_options.resolve(weights)
+    session_options.warn_if_unread(ranker, weights)
     get_renderer(to)
     load = partial(load_rescorer, bundle, device, dtype, batch_words, weights, decision, selection, to)
     lists = check_first_lists(list_options.read(source), weights, list_options.streams, to)
@@ -106,15 +109,14 @@ def rescore(
     check_paths(source, output, rejects_path)
     with ExitStack() as stack:
         rescorer = stack.enter_context(open_rescorer(load, processes or count_cpus(), threads, batch_words))
+        rescorer = session_options.keep_order(rescorer)
         write = stack.enter_context(rescored_writer(to, output))
         rejects_file = stack.enter_context(RejectsFile(rejects_path))
         update_bar = stack.enter_context(show_rescoring(not quiet and sys.stderr.isatty(), source))
         summary = rescore_lists(rescorer, lists, write, rejects_file, on_batch=update_bar)
     warn_if_order_is_reversed(summary)
-    if as_json:
-        typer.echo(json.dumps(summary.to_dict()), err=True)
-    elif not quiet:
-        print_summary(summary, rejects_path)
+    if as_json or not quiet:
+        print_summary(summary, rejects_path, as_json=as_json)
     if summary.rejected:
         raise typer.Exit(SOME_REJECTED)
 
@@ -143,8 +145,11 @@ def check_paths(source: str, output: str, rejects_path: Path | None) -> None:
         raise ConfigError(f"--rejects {rejects_path}: no such folder")
 
 
-def print_summary(summary: FileSummary, rejects_path: Path | None) -> None:
+def print_summary(summary: FileSummary, rejects_path: Path | None, *, as_json: bool) -> None:
     """Print one line to stderr."""
+    if as_json:
+        typer.echo(json.dumps(summary.to_dict()), err=True)
+        return
     see = f" (see {rejects_path})" if rejects_path and summary.rejected else ""
     typer.echo(
         f"{summary.lists:,} lists, {summary.hypotheses:,} hypotheses, {summary.words:,} words; the best "

@@ -25,17 +25,15 @@ from rescorer.errors import (
     Overloaded,
     RescorerError,
 )
-from rescorer.protocol.messages import (
+from rescorer.protocol.messages import list_to_proto, rescored_from_proto, text_score_from_proto
+from rescorer.protocol.status import error_from_status
+from rescorer.protocol.v1 import rescorer_pb2 as pb
+from rescorer.protocol.weights import (
     decision_from_proto,
     decision_to_proto,
-    list_to_proto,
-    rescored_from_proto,
-    text_score_from_proto,
     weights_from_proto,
     weights_to_proto,
 )
-from rescorer.protocol.status import error_from_status
-from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.types import DecisionRule, NBestList, RescoredList, TextScore, Weights
 
 Item = NBestList | InputError

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
+from dataclasses import fields
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from threading import Thread
@@ -30,6 +31,8 @@ from rescorer.types import Hypothesis, NBestList
 MAX_BATCH_WORDS = 16_384
 """Maximum number of words per batch: enough for large matrix products, and few enough that all processes are
 busy until the end of a file."""
+LIST_ATTRIBUTES = [item.name for item in fields(NBestList)[2:]]
+"""All but the id and the hypotheses."""
 BATCHES_PER_PROCESS = 2
 """Number of batches submitted per process at a time: one is rescored while the other waits."""
 
@@ -153,14 +156,14 @@ class PackedList(NamedTuple):
 
 def pack(nbest: NBestList) -> PackedList:
     """Convert a list for sending it to another process."""
-    fields = [hypothesis.fields for hypothesis in nbest.hypotheses]
+    client_fields = [hypothesis.fields for hypothesis in nbest.hypotheses]
     partial = [hypothesis.partial for hypothesis in nbest.hypotheses]
     return PackedList(
         nbest.id,
         [hypothesis.text for hypothesis in nbest.hypotheses],
-        fields if any(fields) else [],
+        client_fields if any(client_fields) else [],
         partial if any(partial) else [],
-        (nbest.streams, nbest.context, nbest.reference, nbest.group, nbest.fields),
+        tuple(getattr(nbest, name) for name in LIST_ATTRIBUTES),
     )
 
 

@@ -16,7 +16,7 @@ from rescorer.formats.nbest.jsonlines_output import encode_list, encode_ranking
 from rescorer.formats.rescored import Renderer
 from rescorer.pipeline import Rescorer
 from rescorer.profiling import Phase, phase, time_items
-from rescorer.ranking import Ranking
+from rescorer.ranking import Ranking, decided_text
 from rescorer.score_combination import WORDS
 from rescorer.types import DecisionRule, NBestList, Weights
 
@@ -58,6 +58,8 @@ class RenderedList:
     """Whether the best hypothesis was not the first of the input list."""
     from_lower_half: bool
     """Whether the best hypothesis was in the lower half of the input list."""
+    text: str
+    """What was decided: the best hypothesis, or the consensus."""
 
 
 Batch = list[NBestList | InputError]
@@ -72,6 +74,10 @@ class BatchRescorer(Protocol):
     @property
     def batch_words(self) -> int:
         """Approximate number of words per batch."""
+
+    @property
+    def count(self) -> int:
+        """Number of batches that are rescored at the same time."""
 
     def rescore_batches(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, BatchResults]]:
         """Yield each batch with its results, in input order."""
@@ -95,6 +101,10 @@ class LocalRescorer:
     @property
     def batch_words(self) -> int:
         return self.rescorer.max_batch_words
+
+    @property
+    def count(self) -> int:
+        return 1
 
     def rescore_batches(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, BatchResults]]:
         for batch in batches:
@@ -126,6 +136,7 @@ class LocalRescorer:
             words=int(ranking.components[WORDS][order].sum()),
             changed=0 not in best,
             from_lower_half=2 * min(best) > last,
+            text=decided_text(ranking),
         )
 
 
@@ -192,13 +203,19 @@ def cut_batches(items: Iterable[NBestList | InputError], max_words: int) -> Iter
     words = 0
     for item in items:
         batch.append(item)
-        if isinstance(item, NBestList):
-            words += sum(hypothesis.text.count(" ") + 2 for hypothesis in item.hypotheses)
+        words += count_words(item)
         if words >= max_words or len(batch) >= max_words:
             yield batch
             batch, words = [], 0
     if batch:
         yield batch
+
+
+def count_words(item: NBestList | InputError) -> int:
+    """Number of words and sentence ends of the hypotheses of a list, about; 0 for an error."""
+    if isinstance(item, InputError):
+        return 0
+    return sum(hypothesis.text.count(" ") + 2 for hypothesis in item.hypotheses)
 
 
 def format_reject(error: InputError, item: NBestList | InputError) -> str:

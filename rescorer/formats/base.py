@@ -16,7 +16,7 @@ from rescorer.types import NBestList
 
 Options = Mapping[str, Callable[[str], Any]]
 """Parsers of option values, by option name; a parser raises ValueError for an invalid value."""
-ALL_PARTS = frozenset({"context", "reference", "group", "fields", "streams"})
+ALL_PARTS = frozenset({"context", "previous", "phrases", "reference", "group", "fields", "streams"})
 """Parts of a list besides ids and texts."""
 
 
@@ -64,6 +64,8 @@ class Format:
         """Return descriptions of the parts of a list that the format cannot hold."""
         present = {
             "context": nbest.context,
+            "previous": nbest.previous,
+            "phrases": nbest.phrases,
             "reference": nbest.reference is not None,
             "group": nbest.group,
             "fields": nbest.fields.keys() - self.list_fields,

@@ -155,7 +155,7 @@ _FORMATS = (
         service_request.read_lists,
         service_request.looks_like,
         service_request.writer,
-        parts=frozenset({"context", "fields", "streams"}),
+        parts=frozenset({"context", "previous", "phrases", "fields", "streams"}),
     ),
     Format(
         "nemo",

@@ -35,6 +35,10 @@ class FieldMap:
     field."""
     reference: str = "reference"
     context: str = "context"
+    previous: str = "previous"
+    """Field with an array of the utterances before that of the list, oldest first."""
+    phrases: str = "phrases"
+    """Field with an array of names and phrases that are more likely than usual."""
     group: str = "group"
     streams: Mapping[str, StreamField] = field(default_factory=dict)
     """Fields that each hold the scores of one stream, by stream name.
@@ -46,12 +50,14 @@ class FieldMap:
         for name in ("hypotheses", "text"):
             if not getattr(self, name):
                 raise ConfigError(f"--map {name}=: expected the name of a field")
-        list_fields = (self.id, self.hypotheses, self.reference, self.context, self.group)
+        list_fields = [getattr(self, name) for name in LIST_FIELDS]
         duplicates = {name for name in list_fields if name and list_fields.count(name) > 1}
         if duplicates:
             raise ConfigError(f"--map: {', '.join(sorted(duplicates))} is mapped to two fields")
 
 
+LIST_FIELDS = ("id", "hypotheses", "reference", "context", "previous", "phrases", "group")
+"""Names of the fields of lists; the others are those of hypotheses."""
 FIELD_NAMES = tuple(item.name for item in fields(FieldMap) if item.name != "streams")
 """Names that ``--map`` accepts."""
 

@@ -22,12 +22,15 @@ from rescorer.lm.files.network_files import (
     read_vocabulary,
 )
 from rescorer.lm.kernels.quantisation import dequantise_tensors, quantise_tensors
-from rescorer.lm.networks import NeuralModel
+from rescorer.lm.networks import NeuralModel, SequenceModel
 from rescorer.safe_input.files import Folder, descriptor_path
 from rescorer.vocabulary import Vocabulary
 
+MAX_PROBABILITY = 1.001
+"""Largest stored probability: rounding to fewer bits may exceed 1."""
 
-def deduplicated_state(model: NeuralModel) -> dict[str, torch.Tensor]:
+
+def deduplicated_state(model: SequenceModel) -> dict[str, torch.Tensor]:
     """State dict in which a tied matrix appears once, as the network's embedding."""
     state = model.state_dict()
     if model.config.tied_copy:
@@ -36,7 +39,7 @@ def deduplicated_state(model: NeuralModel) -> dict[str, torch.Tensor]:
 
 
 def save_model(
-    model: NeuralModel, vocabulary: Vocabulary, folder: Path, dtype: torch.dtype = torch.float32
+    model: SequenceModel, vocabulary: Vocabulary, folder: Path, dtype: torch.dtype = torch.float32
 ) -> None:
     """Write the three files into ``folder``.
 
@@ -71,6 +74,20 @@ def load_model(folder: Path | Folder) -> tuple[NeuralModel, Vocabulary]:
     config = read_config(files)
     vocabulary = read_vocabulary(files, config)
     model = NeuralModel(config)
+    load_weights(model, files)
+    if config.topics and not 0 <= model.topic_words.min() <= model.topic_words.max() <= MAX_PROBABILITY:
+        raise BundleError(f"{files.path}: topic_words has values outside 0 … 1; expected probabilities")
+    return model, vocabulary
+
+
+def load_weights(model: SequenceModel, files: Folder) -> None:
+    """Load the weights of a new model, in float32, and set it to evaluation mode.
+
+    Raises:
+        BundleError: the file is missing or damaged, does not fit the model, or has values that are not
+            finite.
+    """
+    config = model.config
     with files.open(WEIGHTS_FILE) as stream:
         try:
             tensors = dequantise_tensors(load_file(descriptor_path(stream)))
@@ -85,4 +102,4 @@ def load_model(folder: Path | Folder) -> tuple[NeuralModel, Vocabulary]:
     for name, value in model.state_dict().items():
         if not torch.isfinite(value).all():
             raise BundleError(f"{files.path}: {name} has values that are not finite")
-    return model.eval(), vocabulary
+    model.eval()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -24,9 +24,10 @@ from rescorer.lm.networks import (
 )
 from rescorer.lm.ngram_contexts import distinct_rows, node_windows
 from rescorer.lm.output import TreeSoftmax
+from rescorer.lm.topics import CONTEXT_BLOCK, TopicReader
 from rescorer.lm.tree_attention import build_prefix_tree, tree_vectors
 from rescorer.profiling import Phase, phase
-from rescorer.trie import HypothesisTrie
+from rescorer.trie import SENTENCE_END, HypothesisTrie, Words
 from rescorer.vocabulary import SPECIAL_TOKENS, Vocabulary
 
 PROJECTED_ROWS = 8192
@@ -64,7 +65,11 @@ class NeuralLanguageModel:
         self.words = words
         is_transformer = isinstance(self.model.network, TransformerNetwork)
         cache = RowCache if is_transformer else ContextCache
+        config = self.model.config
+        if config.topics and not config.carried:
+            context_cache_bytes = 0  # what it computes of a context depends on the topics of the text before
         self.context_cache: RowCache = cache(context_cache_bytes)
+        self.topics = TopicReader(self.model.topic_words, config.topic_decay) if config.topics else None
         self._log_shares: Mapping[str, float] = {}
         self._default_log_share = 0.0
 
@@ -117,12 +122,14 @@ class NeuralLanguageModel:
         """See ``VectorModel``."""
         with phase(Phase.TEXT):
             trie = trie.in_direction(self.backward)
+            histories = trie.contexts  # what topics are inferred from
+            trie = trie if self.model.config.carried else trie.within_sentence
             ids = np.append(self.words.encode(trie.words), self.words.end)
             unknown = ids == self.words.unknown
             log_shares = np.zeros(len(ids))
             log_shares[unknown] = [self.log_share(trie.words[i]) for i in np.flatnonzero(unknown)]
         with phase(Phase.NETWORK):
-            vectors, row_of_node = self._context_vectors(trie, ids)  # (U, D), (N,)
+            vectors, row_of_node = self._context_vectors(trie, ids, histories)  # (U, D), (N,)
         with phase(Phase.OUTPUT):
             rows, words = row_of_node[trie.edge_parent], ids[trie.edge_word]
             log_probs = self.model.output.log_probs(vectors, self._to_device(rows), self._to_device(words))
@@ -132,6 +139,12 @@ class NeuralLanguageModel:
                 for name, projection in (projections or {}).items()
             }
         return EdgeScores(values, unknown[trie.edge_word], encodings, self.backward)
+
+    def _encode(self, words: Words) -> np.ndarray:
+        """Ids of words of a history, which may end sentences."""
+        ids = self.words.encode(words)
+        ids[[i for i, word in enumerate(words) if word == SENTENCE_END]] = self.words.end
+        return ids
 
     def _project(self, vectors: Tensor, projection: np.ndarray) -> np.ndarray:
         """Multiply context vectors (U, D) by a projection in float64, some rows at a time: (U, K)."""
@@ -146,59 +159,126 @@ class NeuralLanguageModel:
             return tensor.pin_memory().to(self.device, non_blocking=True)
         return tensor
 
-    def _context_vectors(self, trie: HypothesisTrie, ids: np.ndarray) -> tuple[Tensor, np.ndarray]:
+    def _context_vectors(
+        self, trie: HypothesisTrie, ids: np.ndarray, histories: Sequence[np.ndarray]
+    ) -> tuple[Tensor, np.ndarray]:
         """Distinct context vectors, (U, D), and the row of each node's vector, (N,).
 
         Args:
             ids: the model's ids of the trie's words and of ``</s>``.
+            histories: all words before the hypotheses of each root, previous sentences included.
         """
         network = self.model.network
         if isinstance(network, TransformerNetwork):
-            tree = build_prefix_tree(trie, ids, self.words.encode, self.start_word)
+            tree = build_prefix_tree(trie, ids, self._encode, self.start_word)
             return tree_vectors(network, tree, self.context_cache)
+        if self.topics is None:
+            return self._vectors_of_words(trie, ids, None)
+        topics = self.topics.features([ids[history] for history in histories]).to(self.device)  # (R, K)
+        vectors, row_of_node = self._vectors_of_words(trie, ids, network.topic_inputs(topics))
+        root = np.empty(len(vectors), dtype=np.int64)  # of each row
+        root[row_of_node] = trie.root_of_node
+        return vectors + self.model.topic_output(topics)[self._to_device(root)], row_of_node
+
+    def _vectors_of_words(
+        self, trie: HypothesisTrie, ids: np.ndarray, added: Tensor | None
+    ) -> tuple[Tensor, np.ndarray]:
+        """Return what ``_context_vectors`` does, without what topics add to the vectors themselves.
+
+        Args:
+            added: (R, I) what the topics of each root add to the inputs of its nodes; None: nothing.
+        """
+        network = self.model.network
         if not isinstance(network, WindowedNetwork):
-            return self._recurrent_vectors(trie, ids), np.arange(trie.n_nodes)
+            return self._recurrent_vectors(trie, ids, added), np.arange(trie.n_nodes)
         words = self._to_device(np.append(ids, self.start_word))
         windows = node_windows(trie, network.window, start_word=len(ids))
-        distinct, row_of_node = distinct_rows(windows, len(words))
-        return network.context_vectors(words, self._to_device(distinct)), row_of_node
+        if added is None:
+            distinct, row_of_node = distinct_rows(windows, len(words))
+            return network.context_vectors(words, self._to_device(distinct)), row_of_node
+        rows = np.append(windows, trie.root_of_node[:, None], axis=1)
+        distinct, row_of_node = distinct_rows(rows, max(len(words), trie.n_roots))
+        added = added[self._to_device(distinct[:, -1])]
+        return network.context_vectors(words, self._to_device(distinct[:, :-1]), added), row_of_node
 
-    def _recurrent_vectors(self, trie: HypothesisTrie, ids: np.ndarray) -> Tensor:
-        """Context vectors of all nodes, (N, D); each level is one step of the recurrent state."""
+    def _recurrent_vectors(
+        self, trie: HypothesisTrie, ids: np.ndarray, added: Tensor | None = None
+    ) -> Tensor:
+        """Context vectors of all nodes, (N, D); each level is one step of the recurrent state.
+
+        Args:
+            added: (R, I) what is added to the inputs of the nodes of each root; None: nothing.
+        """
         network: ContextNetwork = self.model.network
         inputs = network.inputs(self._to_device(ids))  # (W, I): one input projection per distinct word
         vectors = torch.empty(trie.n_nodes, network.output_size, device=self.device)
-        vectors[: trie.n_roots], state = self._root_vectors(trie, ids, inputs)
+        vectors[: trie.n_roots], state = self._root_vectors(trie, ids, inputs, added)
         parent, word = self._to_device(trie.parent), self._to_device(trie.node_word)
+        root = parent if added is None else self._to_device(trie.root_of_node)
         level_above = 0  # first node of the level above
         for level in trie.levels():
             rows = parent[level] - level_above
             level_above = level.start
             gates = inputs.index_select(0, word[level])  # many times as fast as inputs[...]
+            if added is not None:
+                gates += added.index_select(0, root[level])
             vectors[level], state = network.step(gates, tuple(part.index_select(0, rows) for part in state))
         return vectors
 
-    def _root_vectors(self, trie: HypothesisTrie, ids: np.ndarray, inputs: Tensor) -> tuple[Tensor, State]:
-        """Vectors and states of the roots: after the start word and the words of each context."""
+    def _root_vectors(
+        self, trie: HypothesisTrie, ids: np.ndarray, inputs: Tensor, added: Tensor | None
+    ) -> tuple[Tensor, State]:
+        """Vectors and states of the roots: after the start word and the words of each context.
+
+        Args:
+            inputs: (W, I) inputs of the trie's words.
+            added: (R, I) what the topics of each root add to inputs; None: nothing.
+        """
         network: ContextNetwork = self.model.network
         cache = self.context_cache
         assert isinstance(cache, ContextCache)
         start = network.inputs(torch.tensor([self.start_word], device=self.device))
-        vectors, state = network.step(start.expand(trie.n_roots, -1), network.initial_state(trie.n_roots))
+        start = start.expand(trie.n_roots, -1)
+        if added is not None and not self.model.config.carried:  # else nothing comes before the start word
+            start = start + added
+        vectors, state = network.step(start, network.initial_state(trie.n_roots))
         if not any(len(context) for context in trie.contexts):
             return vectors, state
         contexts = [ids[context] for context in trie.contexts]
         n_known, after = cache.recall(contexts, (vectors, *state))
         context_stats.count(sum(map(len, contexts)), sum(n_known))
         unread = [context[n:] for context, n in zip(trie.contexts, n_known, strict=True)]
+        blocks = None if added is None else self._block_inputs(contexts, added)
         for position in range(max(len(words) for words in unread)):
             active = [root for root, words in enumerate(unread) if len(words) > position]
             words = self._to_device(np.array([unread[root][position] for root in active]))
             rows = torch.tensor(active, device=self.device)
-            new_vectors, new_state = network.step(inputs[words], tuple(part[rows] for part in after[1:]))
+            gates = inputs[words]
+            if blocks is not None:
+                gates += torch.stack(
+                    [blocks[root][(n_known[root] + position) // CONTEXT_BLOCK] for root in active]
+                )
+            new_vectors, new_state = network.step(gates, tuple(part[rows] for part in after[1:]))
             new = (new_vectors, *new_state)
             after = tuple(
                 part.index_copy(0, rows, new_part) for part, new_part in zip(after, new, strict=True)
             )
         cache.store(contexts, after)
         return after[0], after[1:]
+
+    def _block_inputs(self, contexts: list[np.ndarray], added: Tensor) -> list[Tensor]:
+        """What topics add to the inputs of each block of words of each context, (blocks, I).
+
+        A network with carried state reads each block with the topics of the words before it; any other
+        network reads the beginning of its sentence with the topics of its root.
+
+        Args:
+            added: (R, I) what the topics of each root add to inputs.
+        """
+        if not self.model.config.carried:
+            counts = [-(-len(context) // CONTEXT_BLOCK) for context in contexts]
+            return [row.expand(count, -1) for row, count in zip(added, counts, strict=True)]
+        assert self.topics is not None
+        blocks = self.topics.block_features(contexts)
+        inputs = self.model.network.topic_inputs(torch.cat(blocks).to(self.device))
+        return list(inputs.split([len(rows) for rows in blocks]))

@@ -13,11 +13,14 @@ import torch
 from torch import Tensor
 
 from rescorer.lm.base import LanguageModel
+from rescorer.lm.networks import RecurrentNetwork
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.ngrams import LN_10, NgramModel
 from rescorer.lm.ngrams.table import END_ID, START_ID, NgramTable
 from rescorer.lm.ngrams.table_model import TableNgram
-from rescorer.trie import Words
+from rescorer.lm.topics import CONTEXT_BLOCK
+from rescorer.previous import last_sentence
+from rescorer.trie import SENTENCE_END, Words
 
 
 def reference_log_probs(model: LanguageModel, words: Words, context: Words = ()) -> np.ndarray:
@@ -36,7 +39,7 @@ def reference_log_probs(model: LanguageModel, words: Words, context: Words = ())
 
 def _log_probs(model: LanguageModel, words: Words, context: Words) -> np.ndarray:
     if isinstance(model, TableNgram):
-        return _ngram_log_probs(model, words, context)
+        return _ngram_log_probs(model, words, last_sentence(context))
     if isinstance(model, NeuralLanguageModel):
         return _neural_log_probs(model, words, context)
     raise TypeError(f"no reference scorer for {type(model).__name__}")
@@ -47,7 +50,7 @@ def reference_encoding(
 ) -> np.ndarray:
     """Mean of the context vectors of each word and of ``</s>``, times a projection (D, K): (K,) float64."""
     words, context = (words[::-1], ()) if model.backward else (words, context)
-    vectors = _context_vectors(model, words, context)[len(context) :].numpy()
+    vectors = _context_vectors(model, words, context).numpy()
     mean: np.ndarray = vectors.mean(axis=0) @ projection
     return mean
 
@@ -84,19 +87,35 @@ def _log10_prob(table: NgramTable, history: list[int], word: int) -> float:
 
 def _neural_log_probs(model: NeuralLanguageModel, words: Words, context: Words) -> np.ndarray:
     network = copy.deepcopy(model.model).cpu().double()
-    ids = [*model.words.encode((*context, *words)), model.words.end]
+    ids = [*model.words.encode(words), model.words.end]
     with torch.no_grad():
         distribution = network.output.distribution(_context_vectors(model, words, context))  # (T, V)
     log_probs = np.array([float(distribution[t, i]) for t, i in enumerate(ids)])
-    return log_probs[len(context) :] + _log_shares(model, words)
+    return log_probs + _log_shares(model, words)
 
 
 def _context_vectors(model: NeuralLanguageModel, words: Words, context: Words) -> Tensor:
-    """The vectors from which the words of a context and of a text, and ``</s>``, are predicted, (T, D)."""
+    """The vectors from which the words of a text, and ``</s>``, are predicted after a context, (T, D)."""
     network = copy.deepcopy(model.model).cpu().double()
-    ids = model.words.encode((*context, *words))
+    history = _encode_history(model, context)
+    before = history if network.config.carried else _encode_history(model, last_sentence(context))
+    inputs = torch.tensor([[model.start_word, *before, *model.words.encode(words)]])
     with torch.no_grad():
-        return network.network(torch.tensor([[model.start_word, *ids]]))[0][0]
+        if model.topics is None:
+            return network.network(inputs)[0][0, len(before) :]
+        sentence = model.topics.features([history])  # (1, K)
+        topics = sentence.repeat(inputs.shape[1], 1)
+        if network.config.carried and isinstance(network.network, RecurrentNetwork) and len(before):
+            topics[0] = 0.0
+            for i in range(len(before)):  # each word of the history has the topics of its block
+                topics[i + 1] = model.topics.features([before[: i // CONTEXT_BLOCK * CONTEXT_BLOCK]])[0]
+        vectors, _ = network.network(inputs, None, topics[None].double())
+        return vectors[0, len(before) :] + network.topic_output(sentence.double())
+
+
+def _encode_history(model: NeuralLanguageModel, history: Words) -> np.ndarray:
+    ends = (word == SENTENCE_END for word in history)
+    return np.where(np.fromiter(ends, bool, len(history)), model.words.end, model.words.encode(history))
 
 
 def _log_shares(model: NgramModel | NeuralLanguageModel, words: Words) -> np.ndarray:

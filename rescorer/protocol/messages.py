@@ -12,19 +12,16 @@ from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from rescorer.conversation import Phrase, Utterance
 from rescorer.errors import InvalidList, quote
 from rescorer.formats.score_units import Base, Sign, Units, stream_to_nats
+from rescorer.list_checks import find_wrong_hypothesis
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.ranking import Ranking
-from rescorer.score_combination import parse_weights
 from rescorer.types import (
     MAXIMUM,
-    Calibration,
-    ConfidenceMap,
     ConsensusWord,
-    DecisionKind,
     DecisionRule,
-    ErrorUnit,
     Hypothesis,
     NBestList,
     RescoredHypothesis,
@@ -32,7 +29,6 @@ from rescorer.types import (
     TextScore,
     Weights,
     WordConfidence,
-    find_wrong_hypothesis,
 )
 
 Unit = TypeVar("Unit", Base, Sign)
@@ -48,21 +44,6 @@ BASES: Mapping[int, Base] = MappingProxyType(
 )
 DEGRADATIONS: Mapping[int, str] = MappingProxyType(
     {pb.DEGRADATION_NGRAM: "ngram", pb.DEGRADATION_FIRST_PASS: "first_pass"}
-)
-DECISION_KINDS: Mapping[int, DecisionKind] = MappingProxyType(
-    {
-        pb.DECISION_KIND_UNSPECIFIED: "maximum",
-        pb.DECISION_KIND_MAXIMUM: "maximum",
-        pb.DECISION_KIND_MINIMUM_BAYES_RISK: "minimum_bayes_risk",
-        pb.DECISION_KIND_CONFUSION_NETWORK: "confusion_network",
-    }
-)
-ERROR_UNITS: Mapping[int, ErrorUnit] = MappingProxyType(
-    {
-        pb.ERROR_UNIT_UNSPECIFIED: "word",
-        pb.ERROR_UNIT_WORD: "word",
-        pb.ERROR_UNIT_CHARACTER: "character",
-    }
 )
 SIGNS: Mapping[int, Sign] = MappingProxyType({pb.SCORE_SIGN_LOG_PROB: "log_prob", pb.SCORE_SIGN_COST: "cost"})
 
@@ -90,7 +71,15 @@ def list_from_proto(message: pb.NBestList) -> NBestList:
         Hypothesis(hypothesis.text, _fields(hypothesis), hypothesis.partial)
         for hypothesis in message.hypotheses
     )
-    return NBestList(message.id, hypotheses, streams, message.context, fields=_fields(message))
+    previous = tuple(Utterance(part.text, part.speaker) for part in message.previous)
+    fields = _fields(message)
+    phrases = tuple(
+        Phrase(part.text, part.weight if part.HasField("weight") else 1.0, tuple(part.spellings))
+        for part in message.phrases
+    )
+    return NBestList(
+        message.id, hypotheses, streams, message.context, fields=fields, previous=previous, phrases=phrases
+    )
 
 
 def _fields(message: pb.NBestList | pb.Hypothesis) -> Any:
@@ -125,91 +114,15 @@ def list_to_proto(nbest: NBestList) -> pb.NBestList:
                 for name, values in nbest.streams.items()
             ],
             context=nbest.context,
+            previous=[pb.Utterance(text=part.text, speaker=part.speaker) for part in nbest.previous],
+            phrases=[
+                pb.Phrase(text=part.text, weight=part.weight, spellings=part.spellings)
+                for part in nbest.phrases
+            ],
         )
     except (AttributeError, TypeError, ValueError) as error:
         wrong_hypothesis = find_wrong_hypothesis(nbest)
         raise wrong_hypothesis or InvalidList(f"cannot be sent: {error}", list_id=nbest.id) from None
-
-
-def weights_from_proto(message: pb.Weights) -> Weights:
-    """Convert the weights of a request.
-
-    Raises:
-        ConfigError: If a value is not a finite number.
-    """
-    fields: dict[str, Any] = {
-        "name": message.name,
-        "streams": message.streams,
-        "lm": message.lm,
-        "mixture": message.mixture,
-        "rerankers": message.rerankers,
-        "tuned_on": message.tuned_on,
-    }
-    present = {name: value for name, value in fields.items() if value}
-    if message.HasField("decision"):
-        present["decision"] = decision_from_proto(message.decision)
-    if message.HasField("calibration"):
-        present["calibration"] = _calibration_from_proto(message.calibration)
-    return parse_weights({**present, "word": message.word, "oov": message.oov, "empty": message.empty})
-
-
-def decision_from_proto(message: pb.DecisionRule) -> DecisionRule:
-    """Convert a decision rule; what is absent gets its default.
-
-    Raises:
-        ConfigError: If a value is unknown, or the temperature is not a finite number above 0.
-    """
-    return DecisionRule(
-        DECISION_KINDS.get(message.kind, str(message.kind)),  # type: ignore[arg-type]  # DecisionRule checks
-        ERROR_UNITS.get(message.unit, str(message.unit)),  # type: ignore[arg-type]
-        message.temperature or 1.0,
-    )
-
-
-def decision_to_proto(rule: DecisionRule) -> pb.DecisionRule:
-    """Convert a decision rule, declaring all values."""
-    return pb.DecisionRule(
-        kind=f"DECISION_KIND_{rule.kind.upper()}",
-        unit=f"ERROR_UNIT_{rule.unit.upper()}",
-        temperature=rule.temperature,
-    )
-
-
-def _calibration_from_proto(message: pb.Calibration) -> dict[str, Any]:
-    """Convert a calibration to plain data, which ``parse_weights`` checks."""
-    return {
-        name: {
-            "temperature": part.temperature,
-            "posteriors": list(part.posteriors),
-            "confidences": list(part.confidences),
-        }
-        for name, part in (("utterance", message.utterance), ("word", message.word))
-        if message.HasField(name)
-    }
-
-
-def weights_to_proto(weights: Weights) -> pb.Weights:
-    return pb.Weights(
-        name=weights.name,
-        streams=weights.streams,
-        # An empty map would be read as {"mixture": 1}.
-        lm=weights.lm or {"mixture": 0.0},
-        word=weights.word,
-        oov=weights.oov,
-        empty=weights.empty,
-        mixture=weights.mixture,
-        rerankers=weights.rerankers,
-        tuned_on=weights.tuned_on,
-        decision=None if weights.decision == MAXIMUM else decision_to_proto(weights.decision),
-        calibration=None if weights.calibration is None else _calibration_to_proto(weights.calibration),
-    )
-
-
-def _calibration_to_proto(calibration: Calibration) -> pb.Calibration:
-    def convert(part: ConfidenceMap | None) -> pb.ConfidenceMap | None:
-        return None if part is None else pb.ConfidenceMap(**asdict(part))
-
-    return pb.Calibration(utterance=convert(calibration.utterance), word=convert(calibration.word))
 
 
 def write_ranking(ranking: Ranking, message: pb.RescoredList) -> None:
@@ -287,6 +200,7 @@ def rescored_from_proto(
         None if message.degradation == pb.DEGRADATION_FIRST_PASS else decision,
         tuple(_consensus_word_from_proto(word) for word in message.consensus),
         message.consensus_rank - 1 if message.consensus_rank else None,
+        sent.previous,
     )
 
 

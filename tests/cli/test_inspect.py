@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -13,13 +14,19 @@ from rich.console import Console
 
 from rescorer.cli import main
 from rescorer.cli.render.evaluation.inspection import render_inspections
+from rescorer.evaluation.inspection.bundle_models import describe_models
 from rescorer.evaluation.inspection.inspect import inspect_lists
+from rescorer.evaluation.inspection.models import ModelStats, WeightStats
 from rescorer.formats.field_map import parse_field_map
 from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.formats.nbest.jsonlines_output import encode_list
 from rescorer.formats.registry import choose
+from rescorer.lm.checkpoint import save_model
+from rescorer.lm.networks import NetworkConfig, NeuralModel
+from rescorer.safe_input.files import Folder
 from rescorer.text import Normaliser
 from rescorer.types import Weights
+from tests.support import backward_models
 from tests.support.inspection_cases import SOUND, TOTAL, with_scores
 from tests.support.tiny_models import write_bundle
 
@@ -150,6 +157,41 @@ def test_counts_errors_like_evaluate(monkeypatch, capsys, tmp_path):
         assert results[0] == results[1], (kind, option)
     code, _, err = run(monkeypatch, capsys, *files["stm"], "--groups", "(.)")
     assert (code, "an stm scores a ctm" in err) == (2, True)
+
+
+def test_lists_the_models_of_a_bundle(monkeypatch, capsys, tmp_path):
+    lists = tmp_path / "lists.jsonl"
+    lists.write_text("".join(encode_list(nbest) + "\n" for nbest in SOUND))
+    folder = backward_models.write_bundle(tmp_path)
+    code, out, _ = run(monkeypatch, capsys, lists, "--bundle", folder, "--json")
+    assert code == 1  # no word of the lists is known
+    assert json.loads(out)["files"][0]["models"] == [
+        {"name": "ngram", "kind": "ngram", "network": "", "direction": "forward", "topics": 0},
+        {"name": "back", "kind": "ngram", "network": "", "direction": "backward", "topics": 0},
+        {"name": "neural", "kind": "neural", "network": "lstm", "direction": "forward", "topics": 0},
+        {"name": "leftward", "kind": "neural", "network": "lstm", "direction": "backward", "topics": 0},
+    ]
+    _, out, _ = run(monkeypatch, capsys, lists, "--bundle", folder)
+    models = (
+        "ngram (n-gram, forward), back (n-gram, backward), neural (lstm, forward), leftward (lstm, backward)"
+    )
+    assert " ".join(out.split()).count(f"models {models}") == 1
+
+
+def test_lists_the_topics_that_a_network_reads(library, tmp_path):
+    config = NetworkConfig(11, class_sizes=(10,), kind="gru", topics=3, topic_decay=0.5)
+    save_model(NeuralModel(config), library.models["neural"].words, tmp_path / "neural")
+    bundle = replace(library.bundle, files=Folder(tmp_path))
+    described = describe_models(bundle)
+    assert [(model.name, model.network, model.topics) for model in described] == [
+        ("ngram", "", 0),
+        ("neural", "gru", 3),
+    ]
+    models = ModelStats("b/1", described, {}, WeightStats("default", ()))
+    found = replace(inspect_lists(SOUND, Normaliser()), models=models)
+    console = Console(width=80, file=io.StringIO())
+    console.print(render_inspections({"lists.jsonl": found}))
+    assert "neural (gru, forward, 3 topics)" in console.file.getvalue()
 
 
 def test_weights_need_a_bundle(monkeypatch, capsys, tmp_path):

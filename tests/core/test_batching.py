@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer.batching import plan_batches
+from rescorer.batching import count_distinct, plan_batches
 from rescorer.trie import Words, build_trie
 
 WORDS = st.lists(st.sampled_from("ab"), max_size=5).map(tuple)
@@ -28,6 +28,32 @@ def test_batches_hold_every_hypothesis_once_within_the_budget(hypotheses, max_wo
         distinct_contexts = {context for _, context in batch}
         trie = build_trie([words for words, _ in batch], [context for _, context in batch])
         assert cost >= trie.n_edges + sum(map(len, distinct_contexts))
+
+
+def cut_plainly(hypotheses: list[tuple[Words, Words]], max_words: int) -> list[list[int]]:
+    """Add one hypothesis after the other, sorted, to a batch, counting all its distinct words each time."""
+    batches: list[list[int]] = [[]]
+    for i in sorted(range(len(hypotheses)), key=lambda i: hypotheses[i][::-1]):
+        grown = [hypotheses[j] for j in [*batches[-1], i]]
+        cost = sum(
+            count_distinct([words for words, context in grown if context == shared], shared)
+            for shared in {context for _, context in grown}
+        )
+        if batches[-1] and cost > max_words:
+            batches.append([])
+        batches[-1].append(i)
+    return batches
+
+
+@given(HYPOTHESES.filter(bool), st.integers(1, 40))
+def test_batches_are_cut_where_the_next_hypothesis_does_not_fit(hypotheses, max_words):
+    batches, expected = (
+        [indices for indices, _ in plan(hypotheses, max_words)],
+        cut_plainly(hypotheses, max_words),
+    )
+    if len(expected) == 1:  # hypotheses that fit into one batch may keep their order
+        batches, expected = [sorted(indices) for indices in batches], [sorted(expected[0])]
+    assert batches == expected
 
 
 @given(HYPOTHESES)

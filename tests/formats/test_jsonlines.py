@@ -125,6 +125,28 @@ def test_stream_option_also_finds_fields_inside_scores():
     assert nbest.streams == {"acoustic": (-math.log(2),), "lm": (-2.0,)}
 
 
+VALUES = st.one_of(st.none(), st.floats(-9, 9), st.integers(-9, 9), st.sampled_from(["x", True, [1]]))
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {}, optional={"text": st.sampled_from(["a", "a b", 1]), "am": VALUES, "lm": VALUES, "n": VALUES}
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_scores_in_fields_of_their_own_are_read_alike_beside_an_empty_object(items):
+    """The readers of whole columns and of single hypotheses agree, also about errors."""
+    names = parse_field_map([], ["acoustic=am:10", "lm=lm"])
+    beside_an_object = [{**item, "scores": {}} for item in items]
+    found, expected = (
+        read({"id": "u", "hypotheses": rows}, names=names) for rows in (items, beside_an_object)
+    )
+    assert list(map(repr, found)) == list(map(repr, expected))
+
+
 def test_scores_can_be_a_client_field():
     names = parse_field_map(["scores="])
     nbest = read_one({"id": "u1", "hypotheses": [{"text": "a", "scores": [1, 2]}]}, names=names)

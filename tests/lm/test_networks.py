@@ -211,6 +211,14 @@ def test_gru_equals_torch_gru_with_gradients(length):
     assert_same_gradients(GruRecurrence.apply, slow, inputs)
 
 
+def test_a_single_position_does_not_change_the_bias():
+    model, _ = stable_network(kind="feedforward", window=3)
+    before = model.network.bias.clone()
+    with torch.no_grad():
+        model.network(torch.tensor([[2]]))
+    assert torch.equal(model.network.bias, before)
+
+
 @pytest.mark.parametrize("kind", [{"kind": "feedforward", "layers": 2}, {"kind": "lbl"}])
 def test_windowed_gradients_equal_autograd_over_unfolded_words(kind):
     model, vocabulary = stable_network(**kind, window=3)

@@ -99,7 +99,9 @@ def stable_network(**settings: Any) -> tuple[NeuralModel, Vocabulary]:
     return model, vocabulary
 
 
-def write_bundle(folder: Path, weights: Weights | None = None, *, neural: bool = True) -> Path:
+def write_bundle(
+    folder: Path, weights: Weights | None = None, *, neural: bool = True, carried: bool = False
+) -> Path:
     """Write a complete bundle to ``folder``/tiny/1 and return that path."""
 
     def fill(partial: Path) -> dict:
@@ -110,7 +112,7 @@ def write_bundle(folder: Path, weights: Weights | None = None, *, neural: bool =
         if neural:
             from rescorer.lm.checkpoint import save_model
 
-            save_model(*random_network(), partial / "neural")
+            save_model(*random_network(carried=carried), partial / "neural")
             models["neural"] = {"kind": "neural", "path": "neural"}
             mixture = {"ngram": 0.5, "neural": 0.5}
         (partial / "text.json").write_text(NormaliserSettings().to_json())

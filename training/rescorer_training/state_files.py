@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +49,27 @@ def describe_write_error(path: Path, error: Exception, position: str) -> str:
 
 def read_state_file(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     """Read metadata and tensors; raises BundleError if the file is damaged."""
+    with _open_state_file(path) as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+        return file.metadata(), tensors
+
+
+def read_metadata(path: Path) -> dict[str, str]:
+    """Read metadata alone; raises BundleError if the file is damaged."""
+    with _open_state_file(path) as file:
+        metadata: dict[str, str] = file.metadata()
+        return metadata
+
+
+@contextmanager
+def _open_state_file(path: Path) -> Iterator[Any]:
     try:
         with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-            return file.metadata(), tensors
+            yield file
     except (OSError, SafetensorError) as error:
-        raise BundleError(f"{path} is damaged: {error}") from None
+        raise BundleError(
+            f"{path} is damaged: {error}; restore a copy of it, or start the run again in another folder"
+        ) from None
 
 
 def check_options(path: Path, saved: Mapping[str, Any], options: Mapping[str, Any]) -> None:
@@ -61,19 +77,32 @@ def check_options(path: Path, saved: Mapping[str, Any], options: Mapping[str, An
 
     An option that is missing equals None: newer versions have options that a saved state does not know.
     """
-    before, now = _flatten(saved), _flatten(options)
-    changed = sorted(name for name in before | now if before.get(name) != now.get(name))
-    if changed:
-        changes = ", ".join(f"{name} was {before.get(name)}, is {now.get(name)}" for name in changed)
+    if changes := describe_changes(saved, options, CHANGEABLE_OPTIONS):
         raise ConfigError(f"{path}: the run was started with other options: {changes}")
 
 
+def describe_changes(
+    saved: Mapping[str, Any],
+    options: Mapping[str, Any],
+    ignored: Collection[str] = (),
+    *,
+    known_to_both: bool = False,
+) -> str:
+    """Describe which options differ from the saved ones, ``x was 1, is 2``; empty if none does.
+
+    Args:
+        ignored: names of options that may differ.
+        known_to_both: leave out options that only one of them has, as after a change of version.
+    """
+    before, now = _flatten(saved), _flatten(options)
+    names = before.keys() & now.keys() if known_to_both else before.keys() | now.keys()
+    changed = sorted(name for name in names - {*ignored} if before.get(name) != now.get(name))
+    return ", ".join(f"{name} was {before.get(name)}, is {now.get(name)}" for name in changed)
+
+
 def _flatten(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that must not change, those of groups such as ``network`` beside the others."""
+    """The options with those of groups such as ``network`` beside the others."""
     flat: dict[str, Any] = {}
     for name, value in options.items():
-        if isinstance(value, Mapping):
-            flat |= _flatten(value)
-        elif name not in CHANGEABLE_OPTIONS:
-            flat[name] = value
+        flat |= _flatten(value) if isinstance(value, Mapping) else {name: value}
     return flat

@@ -10,11 +10,10 @@ from typing import Annotated
 import typer
 
 from rescorer.cli.options.dataclass_options import expand_options
-from rescorer.cli.options.lists import ListInputOptions
+from rescorer.cli.options.evaluation import RankedListOptions
 from rescorer.cli.options.models import BundleOption, DeviceOption
-from rescorer.cli.options.scoring import CountingOptions, ReferenceOption, collect_lists, make_list_reader
+from rescorer.cli.options.scoring import collect_lists
 from rescorer.cli.options.selection import SelectionOptions
-from rescorer.cli.options.weights import FirstPassOption, WeightOptions, check_streams, parse_first_pass
 from rescorer.cli.output import SOME_REJECTED, Rejections
 from rescorer.cli.render.evaluation.explanation import print_changes, print_explanation
 from rescorer.errors import FormatError, did_you_mean
@@ -22,7 +21,7 @@ from rescorer.evaluation.comparison.explanation import Explanation, encode_words
 from rescorer.evaluation.comparison.scored_lists import score_lists
 from rescorer.evaluation.error_analysis.aligned_text import Aligner
 from rescorer.pipeline import Rescorer
-from rescorer.types import NBestList, Weights
+from rescorer.types import NBestList
 
 
 @expand_options
@@ -35,12 +34,8 @@ def explain(
         typer.Argument(metavar="[ID]", help="Id of a list; default: the lists that changed most."),
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Without ID: number of lists to show.")] = 10,
-    reference: ReferenceOption = None,
-    first_pass: FirstPassOption = None,
-    list_options: ListInputOptions,
-    weight_options: WeightOptions,
+    options: RankedListOptions,
     selection: SelectionOptions,
-    counting_options: CountingOptions,
     device: DeviceOption = "cpu",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a JSON list of explanations, with unweighted components.")
@@ -57,19 +52,18 @@ def explain(
     """
     rejected = Rejections()
     rescorer = Rescorer.load(bundle, device)
-    weights = weight_options.resolve(rescorer.bundle.weights)
-    first_pass_weights = parse_first_pass(first_pass)
-    lists = collect_lists(make_list_reader(reference, list_options)(file), rejected)
-    for some in (weights, first_pass_weights or Weights("first pass")):
-        check_streams(lists, some, list_options.streams)
+    weights = options.weights.resolve(rescorer.bundle.weights)
+    lists = collect_lists(options.make_reader()(file), rejected)
+    options.check_streams(lists, weights)
     chosen = lists if list_id is None else find_lists(lists, list_id, file)
-    counting = counting_options.settings()
+    counting = options.counting.settings()
     explanations: list[Explanation] = []
     for has_reference in (True, False):
         part = [nbest for nbest in chosen if (nbest.reference is not None) == has_reference]
         counted = part if has_reference else [replace(nbest, reference="") for nbest in part]
-        options = first_pass_weights, counting, selection.selection()
-        scored, errors = score_lists(rescorer, counted, weights, *options)
+        scored, errors = score_lists(
+            rescorer, counted, weights, options.parse_first_pass(), counting, selection.selection()
+        )
         for error in errors:
             rejected.add(error)
         rerankers = rescorer.ranker.used_rerankers(weights)

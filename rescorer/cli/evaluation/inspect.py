@@ -9,16 +9,10 @@ from typing import Annotated
 import typer
 
 from rescorer.cli.options.dataclass_options import expand_options
-from rescorer.cli.options.lists import ListInputOptions
+from rescorer.cli.options.evaluation import RankedListOptions
 from rescorer.cli.options.models import DeviceOption
-from rescorer.cli.options.scoring import (
-    CountingOptions,
-    NormaliserOption,
-    ReferenceOption,
-    choose_normaliser,
-    make_list_reader,
-)
-from rescorer.cli.options.weights import FirstPassOption, WeightOptions, parse_first_pass
+from rescorer.cli.options.scoring import NormaliserOption, choose_normaliser
+from rescorer.cli.options.weights import WeightOptions
 from rescorer.cli.output import SEE_JSON, Rejections
 from rescorer.cli.render.evaluation.inspection import render_inspections
 from rescorer.cli.render.tables import print_out
@@ -35,7 +29,6 @@ SUSPICIOUS = 1
 def inspect(
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="N-best lists.")],
     *,
-    reference: ReferenceOption = None,
     bundle: Annotated[
         Path | None,
         typer.Option(
@@ -45,11 +38,8 @@ def inspect(
             "of the lists, and the effect of its weights.",
         ),
     ] = None,
-    first_pass: FirstPassOption = None,
     normaliser: NormaliserOption = None,
-    list_options: ListInputOptions,
-    weight_options: WeightOptions,
-    counting_options: CountingOptions,
+    options: RankedListOptions,
     device: DeviceOption = "cpu",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON: a list `files`; rates in percent.")
@@ -61,11 +51,11 @@ def inspect(
 
     Exit code 1 means that something is probably wrong, or that some lists were rejected.
     """
-    if bundle is None and (weight_options.weights != "default" or weight_options.weight):
+    if bundle is None and options.weights != WeightOptions():
         raise ConfigError("--weights and --weight apply to a bundle: give --bundle")
-    counting = counting_options.settings()
-    read_lists = make_list_reader(reference, list_options)
-    first_pass_streams = parse_first_pass(first_pass)
+    counting = options.counting.settings()
+    read_lists = options.make_reader()
+    first_pass = options.parse_first_pass()
     rescorer = Rescorer.load(bundle, device) if bundle else None
     words = choose_normaliser(normaliser, rescorer)
     rejected = {file: Rejections() for file in files}
@@ -73,12 +63,12 @@ def inspect(
     for file in files:
         models = None
         if rescorer:
-            models = ModelTally(rescorer, weight_options.resolve(rescorer.bundle.weights))
+            models = ModelTally(rescorer, options.weights.resolve(rescorer.bundle.weights))
         inspections[file] = inspect_lists(
             read_lists(file),
             words,
             models=models,
-            first_pass=first_pass_streams,
+            first_pass=first_pass,
             counting=counting,
             on_rejected=rejected[file].add,
         )

@@ -180,7 +180,7 @@ def _describe_file(
 ) -> ReportedFile:
     if rescorer is None or weights is None:
         return ReportedFile(part.file, name, part.comparison, part.significance, notes=notes)
-    system, main = list(weights_by_system(rescorer, weights).items())[-1]
+    system, main = list(weights_by_system(rescorer, weights, bool(part.comparison.held_out)).items())[-1]
     main = replace(main, name=weights.name)
     held_out = part.comparison.held_out.get(system, ())
     mixture = part.comparison.mixtures.get(system)

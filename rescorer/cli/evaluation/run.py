@@ -64,7 +64,7 @@ def check_system(
     if system is None:
         return
     weights = options.weights.resolve(rescorer.bundle.weights) if rescorer else None
-    systems = weights_by_system(rescorer, weights) if rescorer and weights else {}
+    systems = weights_by_system(rescorer, weights, with_tuning) if rescorer and weights else {}
     rows = [*name_possible_rows(systems, with_tuning), *files]
     names = [system.removeprefix(f"{file}: ").removesuffix(OWN_LISTS) for file in files]
     if not any(name in rows for name in names):
@@ -165,7 +165,7 @@ class Run:
         }
         compare = partial(
             compare_systems,
-            systems=weights_by_system(rescorer, weights),
+            systems=weights_by_system(rescorer, weights, with_tuning),
             with_tuning=with_tuning,
             word_only=drop_models(replace_by_base(weights, rerankers), self.first_pass),
             rescorer=rescorer,

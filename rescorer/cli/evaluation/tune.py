@@ -10,17 +10,11 @@ from typing import Annotated, Any
 import typer
 
 from rescorer.cli.options.dataclass_options import expand_options
-from rescorer.cli.options.lists import ListInputOptions
+from rescorer.cli.options.evaluation import RankedListOptions
 from rescorer.cli.options.models import BundleOption, DeviceOption
 from rescorer.cli.options.score_cache import CacheOptions
-from rescorer.cli.options.scoring import CountingOptions, ReferenceOption, collect_lists, make_list_reader
+from rescorer.cli.options.scoring import collect_lists
 from rescorer.cli.options.selection import SelectionOptions
-from rescorer.cli.options.weights import (
-    FirstPassOption,
-    WeightOptions,
-    check_streams,
-    parse_first_pass,
-)
 from rescorer.cli.output import SEE_JSON, SOME_REJECTED, Rejections, check_output_path, warn_about_tuning
 from rescorer.cli.render.evaluation.error_rates import render_error_rates, warn_if_worse
 from rescorer.cli.render.evaluation.tuning import describe_report, make_weight_table
@@ -41,7 +35,6 @@ from rescorer.evaluation.tuning.parameters import DEFAULT_FREE
 from rescorer.evaluation.tuning.report import TuningReport
 from rescorer.formats.io.text_io import write_text
 from rescorer.score_combination import weights_to_dict
-from rescorer.types import Weights
 
 HELD_OUT = "held out"
 FREE_HELP = (
@@ -61,12 +54,8 @@ def tune(
     force: Annotated[
         bool, typer.Option("--force", help="Write the tuned weights even if their gain may be chance.")
     ] = False,
-    reference: ReferenceOption = None,
-    first_pass: FirstPassOption = None,
-    list_options: ListInputOptions,
-    weight_options: WeightOptions,
+    options: RankedListOptions,
     selection: SelectionOptions,
-    counting_options: CountingOptions,
     cache: CacheOptions,
     device: DeviceOption = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON; rates in percent.")] = False,
@@ -82,18 +71,18 @@ def tune(
     from, and a line says why. The weights record the lists that they were tuned on, and `rescorer evaluate`
     warns if it is given those lists.
     """
-    check_output_path("-o", output, inputs=[file, *filter(None, [reference])])
-    counting = counting_options.settings()
-    read_lists = make_list_reader(reference, list_options)
+    check_output_path("-o", output, inputs=[file, *filter(None, [options.reference])])
+    counting = options.counting.settings()
+    read_lists = options.make_reader()
     rescorer = cache.load_rescorer(bundle, device)
-    start = rescorer.ranker.effective_weights(weight_options.resolve(rescorer.bundle.weights))
+    start = rescorer.ranker.effective_weights(options.weights.resolve(rescorer.bundle.weights))
     rejected = Rejections()
     lists = collect_lists(read_lists(file), rejected)
-    list_options.check_groups(lists)
-    first_pass_weights = parse_first_pass(first_pass)
-    for weights in (start, first_pass_weights or Weights("first pass")):
-        check_streams(lists, weights, list_options.streams)
-    scored, errors = score_lists(rescorer, lists, start, first_pass_weights, counting, selection.selection())
+    options.lists.check_groups(lists)
+    options.check_streams(lists, start)
+    scored, errors = score_lists(
+        rescorer, lists, start, options.parse_first_pass(), counting, selection.selection()
+    )
     for error in errors:
         rejected.add(error)
     rejected.report(SEE_JSON)

@@ -1,13 +1,20 @@
-"""Options of the commands that evaluate files: how lists are read, ranked, selected and counted."""
+"""Options of the commands that evaluate lists: how these are read, ranked, selected and counted."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rescorer.cli.options.lists import ListInputOptions
-from rescorer.cli.options.scoring import CountingOptions, NormaliserOption
+from rescorer.cli.options.lists import ListInputOptions, Lists
+from rescorer.cli.options.scoring import (
+    CountingOptions,
+    NormaliserOption,
+    ReferenceOption,
+    make_list_reader,
+)
 from rescorer.cli.options.selection import SelectionOptions
-from rescorer.cli.options.weights import FirstPassOption, WeightOptions
+from rescorer.cli.options.weights import FirstPassOption, WeightOptions, check_streams, parse_first_pass
+from rescorer.types import NBestList, Weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,3 +27,27 @@ class EvaluationOptions:
     weights: WeightOptions
     selection: SelectionOptions
     counting: CountingOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankedListOptions:
+    """What commands need in order to rank lists under one set of weights and to count their errors."""
+
+    reference: ReferenceOption = None
+    first_pass: FirstPassOption = None
+    lists: ListInputOptions
+    weights: WeightOptions
+    counting: CountingOptions
+
+    def make_reader(self) -> Callable[[str], Lists]:
+        """Build a function that reads the lists of a file; see ``make_list_reader``."""
+        return make_list_reader(self.reference, self.lists)
+
+    def parse_first_pass(self) -> Weights | None:
+        """The recogniser's own weights; None for the order of the lists."""
+        return parse_first_pass(self.first_pass)
+
+    def check_streams(self, lists: Sequence[NBestList], weights: Weights) -> None:
+        """Raise ConfigError if the lists lack a stream of the weights, of the first pass or of an option."""
+        for some in (weights, self.parse_first_pass() or Weights("first pass")):
+            check_streams(lists, some, self.lists.streams)

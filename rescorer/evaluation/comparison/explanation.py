@@ -140,7 +140,8 @@ def explain_list(
     list_totals = scored.selection.order(scored.words, totals(scored.components, weights))[1]
     errors = [counts.errors for counts in scored.evaluated.hypotheses]
     ranks = {position: rank for rank, position in enumerate(order, 1)}
-    by_weight = {name: weight for name, weight in weights_by_component(weights).items() if weight}
+    by_name = weights_by_component(weights, scored.components)
+    by_weight = {name: weight for name, weight in by_name.items() if weight}
     encodings = encodings or {}
     features = [
         _find_features(scored, reranker, weights, encodings.get(reranker.name)) for reranker in rerankers

@@ -20,6 +20,7 @@ from rescorer.evaluation.error_rate.oracle import (
     find_first_pass_totals,
 )
 from rescorer.pipeline import Rescorer
+from rescorer.previous import join_words, normalise_previous
 from rescorer.trie import Words
 from rescorer.types import MAXIMUM, NBestList, TextScore, Weights
 
@@ -110,7 +111,7 @@ def _count_lists(
             continue
         first_totals = _find_totals(nbest, words, first_pass_weights)
         reference = nbest.reference or ""
-        context = normalise(nbest.context)
+        context = join_words(normalise_previous(nbest.previous, normalise), normalise(nbest.context))
         scored.append(
             ScoredList(nbest, evaluated, reference, scores, words, order, first_totals, selection, context)
         )

@@ -46,20 +46,25 @@ class Comparison:
     """The mixture's scores under the λ that tuning chose from, by name of the system."""
 
 
-def weights_by_system(rescorer: Rescorer, weights: Weights) -> dict[str, Weights]:
-    """Apply ``weights`` to each model of the bundle alone, and to the mixture if there are several models.
+def weights_by_system(rescorer: Rescorer, weights: Weights, with_tuning: bool = False) -> dict[str, Weights]:
+    """Apply ``weights`` to each model of the bundle alone, and to the mixture if it has several models.
 
     Each gets the weight of the mixture and of all backward models together, which share it between them.
+    Without a mixture, the only model that it would have comes after the others.
 
     A last system has the weights as they are if they weigh several language models, such as one to subtract,
     or name rerankers; the others then use the base weights of the rerankers.
+
+    Args:
+        with_tuning: whether the λ may change, so that a mixture has the models of λ 0, too.
     """
     weights = rescorer.ranker.effective_weights(weights)
     rerankers = rescorer.ranker.used_rerankers(weights)
     plain = replace_by_base(weights, rerankers)
     scale = plain.lm.get(MIXTURE, 1.0) + sum(plain.lm.get(name, 0.0) for name in rescorer.bundle.backward)
-    models = list(rescorer.models)
-    names = [*models, MIXTURE] if len(models) > 1 else models
+    mixed = [name for name, share in plain.mixture.items() if share or with_tuning]
+    last = MIXTURE if len(mixed) > 1 else mixed[0]
+    names = [*(name for name in rescorer.models if name != last), last]
     systems = {name: replace(plain, name=name, lm={name: scale}) for name in names}
     weighted = [name for name, weight in weights.lm.items() if weight]
     if rerankers:
@@ -90,6 +95,9 @@ def compare_systems(
     held_out: dict[str, Sequence[Weights]] = {}
     mixtures: dict[str, MixtureScores] = {}
     for name, weights in systems.items():
+        used = [model for model, share in weights.mixture.items() if share]
+        if name == MIXTURE and len(used) == 1:
+            notes.append(f"the same choices as {used[0]!r}: 'mixture', whose other λ are 0 before tuning")
         lists: Sequence[WeightedList] = [(item, weights) for item in scored]
         rows.append(_build_model_row(name, lists))
         if with_tuning:

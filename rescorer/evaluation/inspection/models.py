@@ -11,6 +11,7 @@ import numpy as np
 
 from rescorer.errors import InvalidList
 from rescorer.evaluation.components import collect_components
+from rescorer.evaluation.inspection.bundle_models import BundleModel, describe_models
 from rescorer.evaluation.inspection.streams import mean_and_t
 from rescorer.pipeline import Rescorer
 from rescorer.types import NBestList, RescoredList, Weights
@@ -87,6 +88,8 @@ class ModelStats:
     """The lists compared with a bundle."""
 
     bundle: str
+    models: tuple[BundleModel, ...]
+    """The bundle's language models."""
     correlations: Mapping[str, NGramCorrelation]
     """Correlation with the n-gram, by stream."""
     weights: WeightStats
@@ -99,7 +102,12 @@ class ModelStats:
             }
             for name, correlation in self.correlations.items()
         }
-        return {"bundle": self.bundle, "like_the_ngram": correlations, "weights": asdict(self.weights)}
+        return {
+            "bundle": self.bundle,
+            "models": [asdict(model) for model in self.models],
+            "like_the_ngram": correlations,
+            "weights": asdict(self.weights),
+        }
 
 
 class ModelTally:
@@ -156,7 +164,7 @@ class ModelTally:
             for name, moments in self._moments.items()
             if (correlation := NGramCorrelation.from_moments(moments)) is not None
         }
-        return ModelStats(bundle.label, correlations, weights)
+        return ModelStats(bundle.label, describe_models(bundle), correlations, weights)
 
     def _score_pending(self) -> None:
         lists = [nbest for nbest, *_ in self._pending]

@@ -13,12 +13,14 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 from typing import Any, get_args
 
 from rescorer.errors import FormatError, InputError, InvalidList
 from rescorer.formats.common import Write, add_location
+from rescorer.formats.conversation_fields import parse_phrases, parse_utterances
 from rescorer.formats.io.json_records import describe_type
 from rescorer.formats.io.json_stream import JsonStream, yield_late_errors
 from rescorer.formats.io.sniff import Sample
@@ -105,7 +107,11 @@ def _parse_list(record: Any, number: str) -> NBestList:
         streams[name] = values
     context = _check(record.get("context", ""), str, "context", list_id)
     fields = _check(record.get("fields", {}), dict, "fields", list_id)
-    return NBestList(list_id, tuple(hypotheses), streams, context, fields=fields)
+    previous = parse_utterances(record.get("previous"), "previous", list_id)
+    phrases = parse_phrases(record.get("phrases"), "phrases", list_id)
+    return NBestList(
+        list_id, tuple(hypotheses), streams, context, fields=fields, previous=previous, phrases=phrases
+    )
 
 
 def _parse_stream(stream: Any, field: str, list_id: str, n_values: int) -> tuple[str, tuple[float, ...]]:
@@ -158,6 +164,9 @@ def _build_record(nbest: NBestList) -> dict[str, Any]:
     record: dict[str, Any] = {"id": nbest.id, "hypotheses": hypotheses}
     record["streams"] = [{"name": name, **units, "values": [*v]} for name, v in nbest.streams.items()]
     record |= {"context": nbest.context} if nbest.context else {}
+    # in the message, each utterance and phrase is an object
+    record |= {"previous": [asdict(utterance) for utterance in nbest.previous]} if nbest.previous else {}
+    record |= {"phrases": [asdict(phrase) for phrase in nbest.phrases]} if nbest.phrases else {}
     return record | ({"fields": dict(nbest.fields)} if nbest.fields else {})
 
 

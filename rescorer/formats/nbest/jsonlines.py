@@ -16,6 +16,7 @@ from typing import Any
 
 from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
 from rescorer.formats.common import Write, add_location, stream_names
+from rescorer.formats.conversation_fields import parse_phrases, parse_utterances
 from rescorer.formats.field_map import FieldMap
 from rescorer.formats.io.json_records import describe_type, parse_object
 from rescorer.formats.io.sniff import Sample
@@ -178,23 +179,58 @@ def _parse_list(
     if not isinstance(items, list) or not items:
         message = f"expected a non-empty array, got {describe_type(items)}"
         raise InvalidList(message, list_id=list_id, field=names.hypotheses)
-    hypotheses, raw_scores = [], []
-    for index, item in enumerate(items):
-        hypothesis, scores = _parse_hypothesis(item, names, list_id, index)
-        hypotheses.append(hypothesis)
-        raw_scores.append(scores)
+    hypotheses, columns = _parse_columns(items, names) or _parse_rows(items, names, list_id)
     group = _check_text(record.pop(names.group, None), names.group, list_id)
     if not group and group_of is not None:
         group = group_of(list_id)
     return NBestList(
         id=list_id,
-        hypotheses=tuple(hypotheses),
-        streams=_convert_streams(raw_scores, names, declared, list_id),
+        hypotheses=hypotheses,
+        streams=_convert_streams(columns, names, declared, list_id),
         context=_check_text(record.pop(names.context, None), names.context, list_id) or "",
         reference=_check_text(record.pop(names.reference, None), names.reference, list_id),
         group=group or "",
+        previous=parse_utterances(record.pop(names.previous, None), names.previous, list_id),
+        phrases=parse_phrases(record.pop(names.phrases, None), names.phrases, list_id),
         fields=record,
     )
+
+
+Columns = dict[str, list[Any]]
+"""Unconverted scores of all hypotheses by stream name, in input order; None where one has no score."""
+
+
+def _parse_columns(items: list[Any], names: FieldMap) -> tuple[tuple[Hypothesis, ...], Columns] | None:
+    """Parse hypotheses whose scores are all fields of their own, or return None.
+
+    Does what ``_parse_rows`` does, column by column, in half the time.
+    """
+    if not names.streams or set(map(type, items)) != {dict}:
+        return None
+    texts = [item.get(names.text) for item in items]
+    if set(map(type, texts)) != {str} or any(names.scores in item for item in items):
+        return None
+    for item in items:
+        del item[names.text]
+    columns = {
+        name: [item.pop(stream.field, None) for item in items] for name, stream in names.streams.items()
+    }
+    if any(None in values for values in columns.values()):
+        columns = {name: columns[name] for name in stream_names(_rows(columns))}
+    return tuple(map(Hypothesis, texts, items)), columns
+
+
+def _rows(columns: Columns) -> list[dict[str, Any]]:
+    """The scores of each hypothesis by stream name."""
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def _parse_rows(items: list[Any], names: FieldMap, list_id: str) -> tuple[tuple[Hypothesis, ...], Columns]:
+    """Parse hypotheses one by one; raises InvalidList if one is invalid."""
+    pairs = [_parse_hypothesis(item, names, list_id, index) for index, item in enumerate(items)]
+    rows = [scores for _, scores in pairs]
+    columns = {name: [scores.get(name) for scores in rows] for name in stream_names(rows)}
+    return tuple(hypothesis for hypothesis, _ in pairs), columns
 
 
 def _parse_hypothesis(
@@ -232,15 +268,15 @@ def _parse_hypothesis(
 
 
 def _convert_streams(
-    raw_scores: list[dict[str, Any]], names: FieldMap, declared: Mapping[str, Units], list_id: str
+    columns: Columns, names: FieldMap, declared: Mapping[str, Units], list_id: str
 ) -> dict[str, tuple[float, ...]]:
     """Convert to nats the streams for which at least one hypothesis has a value."""
     streams = {}
-    for name in stream_names(raw_scores):
+    for name, scores in columns.items():
         mapped = names.streams.get(name)
         values = stream_to_nats(
             name,
-            [scores.get(name) for scores in raw_scores],
+            scores,
             mapped.units if mapped else declared.get(name, NATURAL),
             list_id=list_id,
             field=mapped.field if mapped else f'{names.scores}["{name}"]',

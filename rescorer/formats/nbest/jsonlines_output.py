@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from rescorer.formats.conversation_fields import phrase_records, utterance_records
 from rescorer.formats.rounding import round_all
 from rescorer.ranking import Ranking
 from rescorer.score_combination import weights_to_dict
@@ -33,7 +34,7 @@ def encode_list(nbest: NBestList) -> str:
             record["scores"] = {name: values[index] for name, values in nbest.streams.items()}
         hypotheses.append(_add_client_fields(record, hypothesis.fields))
     record = {"id": nbest.id, "hypotheses": hypotheses}
-    record |= {"context": nbest.context} if nbest.context else {}
+    record |= _conversation(nbest)
     record |= _reference_and_group(nbest.reference, nbest.group)
     return _dump(_add_client_fields(record, nbest.fields))
 
@@ -59,7 +60,7 @@ def encode_ranking(ranking: Ranking, weights: Weights, model: str) -> str:
         record |= _consensus_record(ranking)
     if ranking.dropped:
         record["dropped_ranks"] = [rank + 1 for rank in ranking.dropped]
-    record |= {"context": nbest.context} if nbest.context else {}
+    record |= _conversation(nbest)
     record |= _reference_and_group(nbest.reference, nbest.group)
     return _dump(_add_client_fields(record, nbest.fields))
 
@@ -121,6 +122,13 @@ def _consensus_record(ranking: Ranking) -> dict[str, Any]:
         rounded = {name: round(value, SCORE_DECIMALS) for name, value in numbers.items() if value is not None}
         words.append({"word": word.word, **rounded})
     return {"consensus": words, "consensus_rank": None if position is None else position + 1}
+
+
+def _conversation(nbest: NBestList) -> dict[str, Any]:
+    """The context, previous utterances and phrases, as far as there are any."""
+    record: dict[str, Any] = {"context": nbest.context} if nbest.context else {}
+    record |= {"previous": utterance_records(nbest.previous)} if nbest.previous else {}
+    return record | ({"phrases": phrase_records(nbest.phrases)} if nbest.phrases else {})
 
 
 def _reference_and_group(reference: str | None, group: str) -> dict[str, Any]:

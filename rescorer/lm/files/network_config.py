@@ -24,10 +24,13 @@ MAXIMA = {
     "window": 64,
     "softmaxes": 64,
     "heads": 256,
+    "topics": 4096,
 }
 """Largest dimensions. The largest recurrent language models that were ever published stay within a half."""
 MAX_ATTENTION_WINDOW = 4096
 """Largest window of a transformer."""
+MAX_TOPIC_DECAY = 0.999
+"""Largest decay of the words from which topics are inferred, which bounds their number."""
 SMALLEST_VOCABULARY = 3
 MAX_PLACES = 64
 """Largest number of leaves of one word in a tree."""
@@ -35,7 +38,7 @@ _TYPES = {
     "class_sizes": "a list of integers",
     **dict.fromkeys(("kind", "output", "activation"), "a string"),
     **dict.fromkeys(("tied", "residual", "carried", "locked_dropout", "backward"), "true or false"),
-    **dict.fromkeys(("dropout", "weight_dropout", "embedding_dropout"), "a number"),
+    **dict.fromkeys(("dropout", "weight_dropout", "embedding_dropout", "topic_decay"), "a number"),
 }
 """Types of the fields other than integers."""
 _FITS: dict[str, Callable[[Any], bool]] = {
@@ -99,6 +102,11 @@ class NetworkConfig:
     """Whether the network predicts the words of a sentence from the last to the first: ``<s>`` then stands at
     the end of the sentence, and ``</s>`` before its first word."""
 
+    topics: int = 0
+    """Number K of topics of the text before a sentence, which are read beside the words; 0 for none."""
+    topic_decay: float = 0.0
+    """The n-th topical word before a sentence counts ``topic_decay`` ** n; 0 without topics."""
+
     def __post_init__(self) -> None:
         self._check_types()
         for name, known in (("kind", KINDS), ("output", OUTPUTS), ("activation", ACTIVATIONS)):
@@ -108,7 +116,7 @@ class NetworkConfig:
                 )
         maxima = MAXIMA | ({"window": MAX_ATTENTION_WINDOW} if self.kind == "transformer" else {})
         for name, most in maxima.items():
-            least = {"window": 0, "vocabulary_size": SMALLEST_VOCABULARY}.get(name, 1)
+            least = {"window": 0, "topics": 0, "vocabulary_size": SMALLEST_VOCABULARY}.get(name, 1)
             if not least <= getattr(self, name) <= most:
                 raise BundleError(
                     f"{name} is {getattr(self, name)}; expected at least {least}, at most {most:,}"
@@ -122,6 +130,7 @@ class NetworkConfig:
                 "carried is true for a backward network; expected false: it reads each sentence by itself"
             )
         self._check_leaves()
+        self._check_topics()
         for name in ("dropout", "weight_dropout", "embedding_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise BundleError(f"{name} is {getattr(self, name)}; expected 0 ≤ {name} < 1")
@@ -157,6 +166,20 @@ class NetworkConfig:
         if self.leaves and not self.n_words <= self.leaves <= most:
             expected = f"0, or {self.n_words:,} to {most:,}" if most else "0"
             raise BundleError(f"leaves is {self.leaves} for the output {self.output}; expected {expected}")
+
+    def _check_topics(self) -> None:
+        if not self.topics:
+            if self.topic_decay:
+                raise BundleError(f"topic_decay is {self.topic_decay} without topics; expected 0")
+            return
+        if not 0 < self.topic_decay <= MAX_TOPIC_DECAY:
+            raise BundleError(
+                f"topic_decay is {self.topic_decay}; expected more than 0, at most {MAX_TOPIC_DECAY}"
+            )
+        if self.kind == "transformer":
+            raise BundleError(f"topics is {self.topics} for transformer; expected 0")
+        if self.backward:
+            raise BundleError(f"topics is {self.topics} for a backward network; expected 0")
 
     def _check_types(self) -> None:
         for field in fields(self):
@@ -197,6 +220,11 @@ class NetworkConfig:
         Raises:
             BundleError: If a setting is unknown, missing or out of range.
         """
+        if "labels" in values:
+            raise BundleError(
+                "the network is a classifier, made by rescorer-train classify, not a language model: it "
+                "predicts labels of whole sentences; expected a network made by rescorer-train neural"
+            )
         unknown = sorted(set(values) - {field.name for field in fields(cls)})
         if unknown:
             raise BundleError(

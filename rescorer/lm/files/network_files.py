@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 from rescorer.errors import BundleError
 from rescorer.lm.files.network_config import NetworkConfig
-from rescorer.lm.files.parameter_shapes import parameter_shapes
+from rescorer.lm.files.parameter_shapes import Shapes, parameter_shapes
 from rescorer.safe_input.files import Folder
 from rescorer.safe_input.tensors import FLOAT_BYTES, TensorInfo, format_shape, read_tensor_header
 from rescorer.vocabulary import Vocabulary
@@ -39,7 +39,7 @@ def read_config(folder: Folder) -> NetworkConfig:
         message = str(error)
         raise BundleError(message if message.startswith(str(place)) else f"{place}: {message}") from None
     with folder.open(WEIGHTS_FILE) as stream:
-        check_tensors(stream, config)
+        check_tensors(stream, parameter_shapes(config))
     return config
 
 
@@ -55,14 +55,13 @@ def read_vocabulary(folder: Folder, config: NetworkConfig) -> Vocabulary:
     return Vocabulary.parse(data, str(path))
 
 
-def check_tensors(stream: BinaryIO, config: NetworkConfig) -> None:
-    """Compare the header of a weights file with the tensors that a configuration needs.
+def check_tensors(stream: BinaryIO, expected: Shapes) -> None:
+    """Compare the header of a weights file with the shapes of the tensors that a network needs.
 
     Raises:
         BundleError: a tensor is missing, superfluous, or of another type or shape.
     """
     tensors = read_tensor_header(stream)
-    expected = parameter_shapes(config)
     n_bytes = sum(math.prod(shape) for shape in expected.values())
     largest = os.fstat(stream.fileno()).st_size
     if n_bytes > largest:  # before names are compared: the smallest type has one byte

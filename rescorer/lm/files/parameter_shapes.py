@@ -21,6 +21,9 @@ def parameter_shapes(config: NetworkConfig) -> Shapes:
         shapes |= _windowed_shapes(config) if config.kind in WINDOWED_KINDS else _recurrent_shapes(config)
     if hidden != embedding:
         shapes["network.projection.weight"] = (embedding, hidden)
+    if config.topics:
+        shapes["topic_words"] = (config.vocabulary_size, config.topics)
+        shapes["topic_output.weight"] = (embedding, config.topics)
     return shapes | _output_shapes(config)
 
 
@@ -29,7 +32,7 @@ def _recurrent_shapes(config: NetworkConfig) -> Shapes:
     shapes: Shapes = {}
     for layer in range(config.layers):
         prefix = f"network.{config.kind}"
-        columns = config.hidden_size if layer else config.embedding_size
+        columns = config.hidden_size if layer else config.embedding_size + config.topics
         shapes[f"{prefix}.weight_ih_l{layer}"] = (rows, columns)
         shapes[f"{prefix}.weight_hh_l{layer}"] = (rows, config.hidden_size)
         shapes[f"{prefix}.bias_ih_l{layer}"] = shapes[f"{prefix}.bias_hh_l{layer}"] = (rows,)
@@ -45,6 +48,8 @@ def _windowed_shapes(config: NetworkConfig) -> Shapes:
     for layer in range(config.layers - 1):
         shapes[f"network.deeper.{layer}.weight"] = (hidden, hidden)
         shapes[f"network.deeper.{layer}.bias"] = (hidden,)
+    if config.topics:
+        shapes["network.topics.weight"] = (hidden, config.topics)
     return shapes
 
 

@@ -2,7 +2,7 @@
 
 from rescorer.lm.files.network_config import NetworkConfig
 from rescorer.lm.networks.base import ContextNetwork, State
-from rescorer.lm.networks.model import NeuralModel
+from rescorer.lm.networks.model import NeuralModel, SequenceModel
 from rescorer.lm.networks.recurrent import RecurrentNetwork
 from rescorer.lm.networks.transformer import TransformerNetwork
 from rescorer.lm.networks.windowed import WindowedNetwork
@@ -12,6 +12,7 @@ __all__ = [
     "NetworkConfig",
     "NeuralModel",
     "RecurrentNetwork",
+    "SequenceModel",
     "State",
     "TransformerNetwork",
     "WindowedNetwork",

@@ -22,20 +22,28 @@ class ContextNetwork(Protocol):
     window: int
     """Number of words on which a context vector depends; 0 if it depends on all words so far."""
 
-    def forward(self, words: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+    def forward(
+        self, words: Tensor, state: State | None = None, topics: Tensor | None = None
+    ) -> tuple[Tensor, State]:
         """Compute the context vectors after each word, (B, T) → (B, T, D), and the state after the last one.
 
         Args:
             state: the state from which each row continues; None: the initial state.
+            topics: (B, T, K) or (B, 1, K) topic features beside the words; None: zeros.
         """
 
-    def __call__(self, words: Tensor, state: State | None = None) -> tuple[Tensor, State]: ...
+    def __call__(
+        self, words: Tensor, state: State | None = None, topics: Tensor | None = None
+    ) -> tuple[Tensor, State]: ...
 
     def initial_state(self, n: int) -> State:
         """The state of n nodes before the first input."""
 
     def inputs(self, words: Tensor) -> Tensor:
         """Project words for ``step``, once per distinct word: (W,) → (W, I)."""
+
+    def topic_inputs(self, topics: Tensor) -> Tensor:
+        """What topic features add to the inputs of ``step``, or to the sum over a window: (R, K) → (R, I)."""
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """Advance N nodes by one word: (N, I) and their states → (N, D) vectors and new states."""

@@ -1,9 +1,10 @@
-"""Build ``NeuralModel``, a context network with its output layer, from a config."""
+"""Context networks with an output layer: language models, and what other sequence models share with them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -44,11 +45,65 @@ def build_output_layer(config: NetworkConfig, size: int, tied_weight: Tensor | N
     return ClassFactoredSoftmax(size, config.class_sizes, tied_weight)
 
 
-class NeuralModel(nn.Module):
-    """A context network and its output layer."""
+class SequenceConfig(Protocol):
+    """Configuration of a sequence model, as far as training and saving it depend on it."""
 
+    @property
+    def carried(self) -> bool:
+        """Whether the state is carried across sentences."""
+
+    @property
+    def tied(self) -> bool:
+        """Whether the output layer shares the weights of the embedding."""
+
+    @property
+    def dropout(self) -> float: ...
+
+    @property
+    def locked_dropout(self) -> bool: ...
+
+    @property
+    def tied_copy(self) -> str | None:
+        """Name of the parameter that is the embedding itself, so that it is not stored; None without one."""
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+
+class SequenceModel(nn.Module):
+    """A network over words and an output layer, which the training loop can train.
+
+    Only its subclass ``NeuralModel`` is a language model: others predict something else than the next word,
+    and may read words that come later.
+    """
+
+    config: SequenceConfig
     network: ContextNetwork
     output: OutputLayer
+    is_causal = False
+    """Whether vectors depend only on the words so far, so that a long text can be read in parts."""
+
+    def context_vectors(
+        self,
+        inputs: Tensor,
+        state: State | None = None,
+        topics: Tensor | None = None,
+        *,
+        bfloat16: bool = False,
+    ) -> tuple[Tensor, State]:
+        """Vectors in float32 from which ``output`` predicts, (B, T) → (B, P, D), and the state after them.
+
+        Args:
+            topics: (B, T, K) or (B, 1, K) topic features beside the inputs, if the model reads them.
+            bfloat16: multiply the matrices of the network in bfloat16 precision.
+        """
+        raise NotImplementedError
+
+
+class NeuralModel(SequenceModel):
+    """A language model: a context network and its output layer, which predicts the next word."""
+
+    config: NetworkConfig
+    is_causal = True
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
@@ -56,6 +111,11 @@ class NeuralModel(nn.Module):
         self.network = NETWORKS[config.kind](config)
         tied_weight = self.network.embedding.weight if config.tied else None
         self.output = build_output_layer(config, self.network.output_size, tied_weight)
+        if config.topics:
+            self.topic_words: Tensor  # P(topic | word) under even topics, (V, K); see ``rescorer.lm.topics``
+            self.register_buffer("topic_words", torch.zeros(config.vocabulary_size, config.topics))
+            self.topic_output = nn.Linear(config.topics, self.network.output_size, bias=False)
+            nn.init.zeros_(self.topic_output.weight)
 
     def set_dropout(self, dropout: float) -> None:
         """Set the dropout probability for further training."""
@@ -63,19 +123,30 @@ class NeuralModel(nn.Module):
         self.network.set_dropout(dropout)
 
     def context_vectors(
-        self, inputs: Tensor, state: State | None = None, *, bfloat16: bool = False
+        self,
+        inputs: Tensor,
+        state: State | None = None,
+        topics: Tensor | None = None,
+        *,
+        bfloat16: bool = False,
     ) -> tuple[Tensor, State]:
         """Vectors after each input in float32, (B, T) → (B, T, D), and the state after the last one.
 
         Args:
+            topics: (B, T, K) or (B, 1, K) topic features beside the inputs; None: zeros.
             bfloat16: multiply the matrices of the network in bfloat16 precision.
         """
         with torch.autocast(inputs.device.type, torch.bfloat16, enabled=bfloat16):
-            hidden, state = self.network(inputs, state)
-        return hidden.float(), tuple(part.float() if part.is_floating_point() else part for part in state)
+            hidden, state = self.network(inputs, state, topics)
+        hidden = hidden.float()
+        if topics is not None:
+            hidden = hidden + self.topic_output(topics)
+        return hidden, tuple(part.float() if part.is_floating_point() else part for part in state)
 
-    def loss(self, inputs: Tensor, targets: Tensor, bfloat16: bool = False) -> Tensor:
+    def loss(
+        self, inputs: Tensor, targets: Tensor, bfloat16: bool = False, topics: Tensor | None = None
+    ) -> Tensor:
         """Compute Σ −ln P over the targets. Inputs and targets: (B, T); negative targets are padding."""
-        hidden, _ = self.context_vectors(inputs, bfloat16=bfloat16)
+        hidden, _ = self.context_vectors(inputs, None, topics, bfloat16=bfloat16)
         is_word = targets >= 0
         return self.output.loss(hidden[is_word], targets[is_word])

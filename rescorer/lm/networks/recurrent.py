@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from rescorer.lm.files.network_config import NetworkConfig
@@ -17,7 +18,8 @@ class RecurrentNetwork(nn.Module):
     """Embedding, recurrent layers and projection.
 
     If hidden and embedding sizes differ, a linear projection follows, so that the output layer always works
-    at the embedding size (Sak et al. 2014, without the recurrence of the projection).
+    at the embedding size (Sak et al. 2014, without the recurrence of the projection). Topics are further
+    inputs of the first layer (Mikolov & Zweig 2012).
     """
 
     def __init__(self, config: NetworkConfig) -> None:
@@ -26,7 +28,7 @@ class RecurrentNetwork(nn.Module):
         self.output_size = config.embedding_size
         self.window = 0
         self.dropout, self.locked = config.dropout, config.locked_dropout
-        self.embedding_dropout = config.embedding_dropout
+        self.embedding_dropout, self.n_topics = config.embedding_dropout, config.topics
         self.embedding = nn.Embedding(config.vocabulary_size, config.embedding_size)
         self.add_module(config.kind, LAYERS[config.kind](config))
         same = config.hidden_size == config.embedding_size
@@ -34,13 +36,17 @@ class RecurrentNetwork(nn.Module):
             nn.Identity() if same else nn.Linear(config.hidden_size, config.embedding_size, bias=False)
         )
         nn.init.normal_(self.embedding.weight, std=config.embedding_size**-0.5)
+        with torch.no_grad():
+            self.layers.parameter("weight_ih", 0)[:, config.embedding_size :] = 0.0
 
     @property
     def layers(self) -> RecurrentLayers:
         """The stack of layers; its parameters are named after the kind."""
         return getattr(self, self.kind)
 
-    def forward(self, words: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+    def forward(
+        self, words: Tensor, state: State | None = None, topics: Tensor | None = None
+    ) -> tuple[Tensor, State]:
         words = words.t()  # (T, B): time first, because the recurrences loop over it
         below = self.embedding(words)  # (T, B, E)
         if self.training:
@@ -49,11 +55,23 @@ class RecurrentNetwork(nn.Module):
         after: list[Tensor] = []
         for layer in range(self.layers.n_layers):
             before = self.layers.layer_state(state, layer)
-            hidden, last = self.layers.run_sequence(layer, self._apply_dropout(below), before)  # (T, B, H)
+            inputs = (
+                self._apply_dropout(below) if layer else self._put_beside(self._apply_dropout(below), topics)
+            )
+            hidden, last = self.layers.run_sequence(layer, inputs, before)  # (T, B, H)
             below = below + hidden if self.residual and layer else hidden
             after += last
         vectors = self._apply_dropout(self.projection(below))
         return vectors.transpose(0, 1), tuple(after)  # (B, T, E)
+
+    def _put_beside(self, embedded: Tensor, topics: Tensor | None) -> Tensor:
+        """Append topic features, (B, 1 or T, K), to embeddings: (T, B, E) → (T, B, E + K)."""
+        if not self.n_topics:
+            return embedded
+        features = embedded.new_zeros(*embedded.shape[:2], self.n_topics)
+        if topics is not None:
+            features += topics.transpose(0, 1)
+        return torch.cat([embedded, features], dim=2)
 
     def _apply_dropout(self, values: Tensor) -> Tensor:
         return apply_dropout(values, self.dropout, self.locked) if self.training else values
@@ -69,7 +87,13 @@ class RecurrentNetwork(nn.Module):
         return [parameter for parameter in parameters if parameter.dim() > 1 and parameter is not first]
 
     def inputs(self, words: Tensor) -> Tensor:
-        return self.layers.input_gates(0, self.embedding(words))  # (W, G·H)
+        weight = self.layers.parameter("weight_ih", 0)
+        if self.n_topics:
+            weight = weight[:, : -self.n_topics].contiguous()
+        return linear(self.embedding(words), weight, self.layers.input_bias(0))  # (W, G·H)
+
+    def topic_inputs(self, topics: Tensor) -> Tensor:
+        return linear(topics, self.layers.parameter("weight_ih", 0)[:, -self.n_topics :].contiguous())
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         below, after = inputs, list[Tensor]()

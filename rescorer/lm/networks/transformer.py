@@ -83,7 +83,10 @@ class TransformerNetwork(nn.Module):
         self.input_projection = nn.Identity() if same else nn.Linear(embedding, hidden, bias=False)
         self.projection = nn.Identity() if same else nn.Linear(hidden, embedding, bias=False)
 
-    def forward(self, words: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+    def forward(
+        self, words: Tensor, state: State | None = None, topics: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        assert topics is None, "transformers have no topics"
         words = words.t()  # (T, B), as in the other networks
         embedded = self.embedding(words) * self.output_size**0.5
         if self.training:
@@ -156,6 +159,9 @@ class TransformerNetwork(nn.Module):
     def inputs(self, words: Tensor) -> Tensor:
         embedded = self.embedding(words).to(self.norm.dtype) * self.output_size**0.5
         return _project(embedded, self.input_projection)  # (W, H)
+
+    def topic_inputs(self, topics: Tensor) -> Tensor:
+        raise NotImplementedError("transformers have no topics")
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         x, state = self._read(inputs.unsqueeze(0), state)

@@ -30,7 +30,8 @@ class WindowedNetwork(nn.Module):
 
     The log-bilinear model (Mnih & Hinton 2007) predicts from the sum itself; an activation makes it
     non-linear. The feed-forward network (Bengio et al. 2003) may have further hidden layers. As in recurrent
-    networks, a linear projection follows if hidden and embedding sizes differ.
+    networks, a linear projection follows if hidden and embedding sizes differ. Topics are one more term of
+    the sum (Mirowski et al. 2010).
     """
 
     def __init__(self, config: NetworkConfig) -> None:
@@ -46,11 +47,16 @@ class WindowedNetwork(nn.Module):
         with torch.no_grad():
             self.positions.mul_((3 / (config.window * embedding)) ** 0.5)
         self.bias = nn.Parameter(torch.zeros(hidden))
+        if config.topics:
+            self.topics = nn.Linear(config.topics, hidden, bias=False)
+            nn.init.zeros_(self.topics.weight)
         self.deeper = nn.ModuleList(nn.Linear(hidden, hidden) for _ in range(config.layers - 1))
         same = hidden == embedding
         self.projection = nn.Identity() if same else nn.Linear(hidden, embedding, bias=False)
 
-    def forward(self, words: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+    def forward(
+        self, words: Tensor, state: State | None = None, topics: Tensor | None = None
+    ) -> tuple[Tensor, State]:
         (before,) = self.initial_state(len(words)) if state is None else state
         seen = torch.cat([before[:, 1:], words], dim=1)  # (B, n - 1 + T)
         seen = torch.where(seen == NO_WORD, words[:, :1], seen)
@@ -58,6 +64,8 @@ class WindowedNetwork(nn.Module):
         if torch.is_autocast_enabled(words.device.type):
             embedded = embedded.to(torch.get_autocast_dtype(words.device.type))
         summed = _PositionSum.apply(embedded, self.positions, self.bias)  # (T, B, H)
+        if topics is not None:
+            summed = summed + self.topics(topics.transpose(0, 1))
         vectors = self._apply_dropout(self._vectors(summed))
         return vectors.transpose(0, 1), (seen[:, -self.window :],)
 
@@ -79,18 +87,22 @@ class WindowedNetwork(nn.Module):
     def inputs(self, words: Tensor) -> Tensor:
         return words.unsqueeze(1)
 
+    def topic_inputs(self, topics: Tensor) -> Tensor:
+        return self.topics(topics)
+
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         seen = torch.cat([state[0][:, 1:], inputs], dim=1)
         seen = torch.where(seen == NO_WORD, inputs, seen)
         distinct, indices = torch.unique(seen, return_inverse=True)
         return self.context_vectors(distinct, indices), (seen,)
 
-    def context_vectors(self, words: Tensor, windows: Tensor) -> Tensor:
+    def context_vectors(self, words: Tensor, windows: Tensor, added: Tensor | None = None) -> Tensor:
         """Compute the vectors of many contexts, multiplying each word only once per position.
 
         Args:
             words: (W,) distinct words.
             windows: (U, window) words of each context, oldest first, as indices into ``words``.
+            added: (U, H) what is added to each sum, from ``topic_inputs``; None: nothing.
 
         Returns:
             (U, D).
@@ -99,6 +111,8 @@ class WindowedNetwork(nn.Module):
         products = embedded @ self.positions.transpose(1, 2)  # (window, W, H)
         rows = windows + len(words) * torch.arange(self.window, device=words.device)
         summed = functional.embedding_bag(rows, products.flatten(0, 1), mode="sum") + self.bias
+        if added is not None:
+            summed += added
         return self._vectors(summed)
 
     def set_dropout(self, dropout: float) -> None:
@@ -111,15 +125,15 @@ class _PositionSum(Function):
     @staticmethod
     def forward(ctx, embedded, matrices, bias):  # type: ignore[no-untyped-def]
         """embedded: (n - 1 + T, B, E), matrices: (n, H, E), bias: (H,) → (T, B, H)."""
-        n, size = matrices.shape[:2]
+        n = len(matrices)
         batch = embedded.shape[1]
         flat, cast = embedded.flatten(0, 1), matrices.to(embedded.dtype)
         positions = len(embedded) - n + 1
-        summed = bias.to(embedded.dtype).expand(positions * batch, size).contiguous()
+        summed = bias.to(embedded.dtype).repeat(positions * batch, 1)  # always a copy, changed in place below
         for i in range(n):
             summed.addmm_(flat[i * batch : (i + positions) * batch], cast[i].t())
         ctx.save_for_backward(flat, matrices)
-        return summed.view(positions, batch, size)
+        return summed.view(positions, batch, -1)
 
     @staticmethod
     def backward(ctx, grad):  # type: ignore[no-untyped-def]

@@ -49,6 +49,7 @@ class KenlmNgram(NgramModel):
         return self._log_probs(state, [word if word == END else look_up_as(word) for word in words])
 
     def edge_log10_probs(self, trie: HypothesisTrie) -> np.ndarray:
+        trie = trie.within_sentence
         words = [look_up_as(word) for word in trie.words]
         states = [self._state_after([words[i] for i in context]) for context in trie.contexts]
         states += [self._new_state() for _ in range(trie.n_nodes - trie.n_roots)]

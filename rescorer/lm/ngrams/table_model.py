@@ -64,6 +64,7 @@ class TableNgram(NgramModel):
         return self._add_within(log10_probs, words)
 
     def edge_log10_probs(self, trie: HypothesisTrie) -> np.ndarray:
+        trie = trie.within_sentence
         log10_probs = self.trie_table.score_trie(trie, self.units.encode(trie.words), self.content.skip)
         within = self.units.log10_within(trie.words)
         return log10_probs if within is None else log10_probs + np.append(within, 0.0)[trie.edge_word]

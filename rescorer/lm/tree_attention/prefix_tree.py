@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rescorer.trie import HypothesisTrie, Words, build_trie
+from rescorer.trie import SENTENCE_END, HypothesisTrie, Words, build_trie
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,10 @@ def build_prefix_tree(
 
     Args:
         ids: the model's ids of the trie's words.
-        encode: returns the model's ids of words.
+        encode: returns the model's ids of words, and that of ``</s>`` for ``SENTENCE_END``.
     """
-    contexts = build_trie([tuple(trie.words[i] for i in context) for context in trie.contexts])
+    words = (*trie.words, SENTENCE_END)
+    contexts = build_trie([tuple(words[i] for i in context) for context in trie.contexts])
     shift = contexts.n_nodes - trie.n_roots
     trie_nodes = np.concatenate([contexts.hypothesis_node, np.arange(trie.n_roots, trie.n_nodes) + shift])
     parent = np.concatenate([contexts.parent, trie_nodes[trie.parent[trie.n_roots :]]])

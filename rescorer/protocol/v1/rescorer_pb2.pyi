@@ -104,19 +104,41 @@ class Hypothesis(_message.Message):
     partial: bool
     def __init__(self, text: _Optional[str] = ..., fields: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., partial: _Optional[bool] = ...) -> None: ...
 
+class Utterance(_message.Message):
+    __slots__ = ("text", "speaker")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    SPEAKER_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    speaker: str
+    def __init__(self, text: _Optional[str] = ..., speaker: _Optional[str] = ...) -> None: ...
+
+class Phrase(_message.Message):
+    __slots__ = ("text", "weight", "spellings")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    SPELLINGS_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    weight: float
+    spellings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, text: _Optional[str] = ..., weight: _Optional[float] = ..., spellings: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class NBestList(_message.Message):
-    __slots__ = ("id", "hypotheses", "streams", "context", "fields")
+    __slots__ = ("id", "hypotheses", "streams", "context", "fields", "previous", "phrases")
     ID_FIELD_NUMBER: _ClassVar[int]
     HYPOTHESES_FIELD_NUMBER: _ClassVar[int]
     STREAMS_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_FIELD_NUMBER: _ClassVar[int]
     FIELDS_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_FIELD_NUMBER: _ClassVar[int]
+    PHRASES_FIELD_NUMBER: _ClassVar[int]
     id: str
     hypotheses: _containers.RepeatedCompositeFieldContainer[Hypothesis]
     streams: _containers.RepeatedCompositeFieldContainer[ScoreStream]
     context: str
     fields: _struct_pb2.Struct
-    def __init__(self, id: _Optional[str] = ..., hypotheses: _Optional[_Iterable[_Union[Hypothesis, _Mapping]]] = ..., streams: _Optional[_Iterable[_Union[ScoreStream, _Mapping]]] = ..., context: _Optional[str] = ..., fields: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
+    previous: _containers.RepeatedCompositeFieldContainer[Utterance]
+    phrases: _containers.RepeatedCompositeFieldContainer[Phrase]
+    def __init__(self, id: _Optional[str] = ..., hypotheses: _Optional[_Iterable[_Union[Hypothesis, _Mapping]]] = ..., streams: _Optional[_Iterable[_Union[ScoreStream, _Mapping]]] = ..., context: _Optional[str] = ..., fields: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., previous: _Optional[_Iterable[_Union[Utterance, _Mapping]]] = ..., phrases: _Optional[_Iterable[_Union[Phrase, _Mapping]]] = ...) -> None: ...
 
 class ConfidenceMap(_message.Message):
     __slots__ = ("temperature", "posteriors", "confidences")
@@ -137,7 +159,7 @@ class Calibration(_message.Message):
     def __init__(self, utterance: _Optional[_Union[ConfidenceMap, _Mapping]] = ..., word: _Optional[_Union[ConfidenceMap, _Mapping]] = ...) -> None: ...
 
 class Weights(_message.Message):
-    __slots__ = ("name", "streams", "lm", "word", "oov", "mixture", "tuned_on", "decision", "calibration", "empty", "rerankers")
+    __slots__ = ("name", "streams", "lm", "word", "oov", "mixture", "tuned_on", "decision", "calibration", "empty", "rerankers", "phrases")
     class StreamsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -177,6 +199,7 @@ class Weights(_message.Message):
     CALIBRATION_FIELD_NUMBER: _ClassVar[int]
     EMPTY_FIELD_NUMBER: _ClassVar[int]
     RERANKERS_FIELD_NUMBER: _ClassVar[int]
+    PHRASES_FIELD_NUMBER: _ClassVar[int]
     name: str
     streams: _containers.ScalarMap[str, float]
     lm: _containers.ScalarMap[str, float]
@@ -188,7 +211,8 @@ class Weights(_message.Message):
     calibration: Calibration
     empty: float
     rerankers: _containers.ScalarMap[str, float]
-    def __init__(self, name: _Optional[str] = ..., streams: _Optional[_Mapping[str, float]] = ..., lm: _Optional[_Mapping[str, float]] = ..., word: _Optional[float] = ..., oov: _Optional[float] = ..., mixture: _Optional[_Mapping[str, float]] = ..., tuned_on: _Optional[_Iterable[str]] = ..., decision: _Optional[_Union[DecisionRule, _Mapping]] = ..., calibration: _Optional[_Union[Calibration, _Mapping]] = ..., empty: _Optional[float] = ..., rerankers: _Optional[_Mapping[str, float]] = ...) -> None: ...
+    phrases: float
+    def __init__(self, name: _Optional[str] = ..., streams: _Optional[_Mapping[str, float]] = ..., lm: _Optional[_Mapping[str, float]] = ..., word: _Optional[float] = ..., oov: _Optional[float] = ..., mixture: _Optional[_Mapping[str, float]] = ..., tuned_on: _Optional[_Iterable[str]] = ..., decision: _Optional[_Union[DecisionRule, _Mapping]] = ..., calibration: _Optional[_Union[Calibration, _Mapping]] = ..., empty: _Optional[float] = ..., rerankers: _Optional[_Mapping[str, float]] = ..., phrases: _Optional[float] = ...) -> None: ...
 
 class RescoreRequest(_message.Message):
     __slots__ = ("lists", "weights", "weights_name", "merge", "model", "fallback", "drop_empty", "decision")

@@ -12,19 +12,18 @@ from typing import TypeVar
 import numpy as np
 
 from rescorer.errors import ConfigError, InputError, Unavailable, quote
-from rescorer.list_ranker import ListRanker, PreparedList, check_lengths, components_of, rank_prepared
+from rescorer.list_checks import check_lengths
+from rescorer.list_ranker import ListRanker, PreparedList, components_of, rank_prepared
 from rescorer.profiling import Phase, phase
-from rescorer.protocol.messages import (
-    decision_from_proto,
-    decision_to_proto,
-    list_from_proto,
-    text_score_to_proto,
-    weights_from_proto,
-    weights_to_proto,
-    write_ranking,
-)
+from rescorer.protocol.messages import list_from_proto, text_score_to_proto, write_ranking
 from rescorer.protocol.status import error_kind, status_from_error
 from rescorer.protocol.v1 import rescorer_pb2 as pb
+from rescorer.protocol.weights import (
+    decision_from_proto,
+    decision_to_proto,
+    weights_from_proto,
+    weights_to_proto,
+)
 from rescorer.ranking import Ranking
 from rescorer.reranking.reranker import replace_by_base
 from rescorer.score_combination import totals
@@ -121,7 +120,7 @@ def prepare_texts(
     context: Words = ranker.bundle.normaliser.normalise(request.context)
     check_lengths("", words, context)
     nbest = NBestList("", tuple(Hypothesis(text) for text in request.texts))
-    prepared = [PreparedList(nbest, words, context)] if words else []
+    prepared = [PreparedList(nbest, words, context, context, context)] if words else []
     backward = bool(ranker.bundle.backward)
     lists, tokens = limit_words(prepared, settings.max_request_words, "texts", backward=backward)
     for error in lists:

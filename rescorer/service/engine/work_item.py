@@ -128,7 +128,7 @@ def make_work_items(
     request_id: str = "",
 ) -> list[WorkItem]:
     """Split a list into work items that fit into batches; see ``WorkItem`` for the arguments."""
-    words, context, hypotheses = prepared.words, prepared.context, prepared.nbest.hypotheses
+    words, context, hypotheses = prepared.words, prepared.history, prepared.nbest.hypotheses
     backward = bool(ranker.bundle.backward)
     contexts = [context] * len(words)
     return [

@@ -8,8 +8,10 @@ from rescorer.service.settings import ServiceSettings
 
 
 def check_request(request: pb.RescoreRequest | pb.RescoreStreamRequest, settings: ServiceSettings) -> None:
-    """Raise LimitExceeded if a request has too many lists, or a name that is too long."""
+    """Raise LimitExceeded if a request has too many lists or phrases, or a name that is too long."""
     _check_count(len(request.lists), "lists", settings, "max_lists")
+    n_phrases = sum(1 + len(phrase.spellings) for nbest in request.lists for phrase in nbest.phrases)
+    _check_count(n_phrases, "phrases", settings, "max_phrases")
     _check_names(request, settings.max_name_chars)
 
 
@@ -23,6 +25,9 @@ def check_list(nbest: pb.NBestList, settings: ServiceSettings) -> None:
     for index, hypothesis in enumerate(nbest.hypotheses):
         _check_words(hypothesis.text, settings.max_words, f"hypotheses[{index}].text")
     _check_words(nbest.context, settings.max_words, "context")
+    for index, utterance in enumerate(nbest.previous):
+        _check_words(utterance.text, settings.max_words, f"previous[{index}].text")
+        _check_name(utterance.speaker, settings.max_name_chars, f"previous[{index}].speaker")
 
 
 def check_texts(request: pb.ScoreTextRequest, settings: ServiceSettings) -> None:

@@ -36,7 +36,7 @@ def limit_words(
     tokens, limited = 0, list[PreparedList | InputError]()
     for index, prepared in enumerate(lists):
         if isinstance(prepared, PreparedList):
-            list_tokens = count_distinct(prepared.words, prepared.context, backward=backward)
+            list_tokens = count_distinct(prepared.words, prepared.history, backward=backward)
             if list_tokens > limit:
                 prepared = LimitExceeded(f"{list_tokens} words; {expected}", field=field)
             elif tokens + list_tokens > limit:
@@ -72,7 +72,7 @@ def limit_decision_steps(
         steps = 0
         if isinstance(prepared, PreparedList):
             steps = rules.estimate_steps(decision, prepared.words)
-            steps += sum(work.estimate_steps(one, prepared.words, prepared.context) for one in rerankers)
+            steps += sum(work.estimate_steps(one, prepared.words, prepared.said) for one in rerankers)
         if steps > limit:
             prepared = LimitExceeded(f"{names} takes {steps} steps; {expected}", field="hypotheses")
         elif total + steps > limit:
@@ -85,5 +85,5 @@ def limit_decision_steps(
 
 
 def count_tokens(prepared: PreparedList) -> int:
-    """Count the words of a list, the ends of its sentences and its context."""
-    return sum(map(len, prepared.words)) + len(prepared.words) + len(prepared.context)
+    """Count the words of a list, the ends of its sentences and what is read before it."""
+    return sum(map(len, prepared.words)) + len(prepared.words) + len(prepared.history)

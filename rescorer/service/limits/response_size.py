@@ -15,7 +15,7 @@ from rescorer.errors import LimitExceeded
 from rescorer.list_ranker import PreparedList
 from rescorer.protocol.status import MAX_TEXT_CHARS
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from rescorer.score_combination import MIXTURE, OOV, WORDS
+from rescorer.score_combination import MIXTURE, OOV, PHRASES, WORDS
 from rescorer.text import utf8_bytes
 from rescorer.types import Calibration, DecisionRule, Weights
 
@@ -34,7 +34,7 @@ LIST_BYTES = 256
 """Upper bound of a rescored list without hypotheses and without what it repeats of the request."""
 LIST_STATUS_BYTES = 6 * 4 * MAX_TEXT_CHARS
 """Upper bound of the status of a list, which contains each text up to six times."""
-EMPTY_WEIGHTS_BYTES = 80
+EMPTY_WEIGHTS_BYTES = 96
 """Upper bound of weights without names, with a default value for each part."""
 RESPONSE_BYTES = 2048
 """Upper bound of a response without lists, texts and weights: timing and the model's label."""
@@ -110,6 +110,7 @@ def list_response_bytes(nbest: pb.NBestList, bundle: Bundle, bundle_bytes: int, 
         parts: parts of the answer that repeat words.
     """
     components = bundle_bytes + names_bytes(stream.name for stream in nbest.streams)
+    components += names_bytes([PHRASES]) if nbest.phrases else 0
     total = LIST_BYTES + len(nbest.hypotheses) * (HYPOTHESIS_BYTES + components)
     texts = [hypothesis.text for hypothesis in nbest.hypotheses] if any(parts) else []
     if parts.confidences:

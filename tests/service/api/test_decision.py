@@ -11,11 +11,10 @@ import pytest
 
 from rescorer import Calibration, ConfidenceMap, ConfigError, DecisionRule, Hypothesis, NBestList, Weights
 from rescorer.bundle import read_bundle
-from rescorer.client import Client
 from rescorer.list_ranker import ListRanker
-from rescorer.protocol.messages import decision_from_proto, decision_to_proto, rescored_from_proto
+from rescorer.protocol.messages import rescored_from_proto
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
+from rescorer.protocol.weights import decision_from_proto, decision_to_proto
 from rescorer.score_combination import weights_to_dict
 from rescorer.service.api.planning import prepare_lists
 from rescorer.service.engine.offload import SMALL_TOKENS
@@ -23,7 +22,6 @@ from rescorer.service.preflight import load_settings
 from rescorer.types import MAXIMUM
 from tests.support.clients import rescore_async
 from tests.support.rescored_lines import encode_rescored_list
-from tests.support.servers import run_server
 from tests.support.stubs import make_list_message
 
 STEPS = 50_000
@@ -41,21 +39,8 @@ LISTS = [
 
 
 @pytest.fixture(scope="module")
-def server(bundle):
-    with run_server(bundle, max_decision_steps=STEPS) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def stub(server):
-    with grpc.insecure_channel(server.target) as channel:
-        yield RescorerServiceStub(channel)
-
-
-@pytest.fixture(scope="module")
-def client(server):
-    with Client(server.target) as client:
-        yield client
+def server_settings():
+    return {"max_decision_steps": STEPS}
 
 
 @pytest.mark.parametrize("rule", [MAXIMUM, MBR, NETWORK])

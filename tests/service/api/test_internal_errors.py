@@ -14,7 +14,6 @@ from rescorer.protocol.status import status_from_error
 from rescorer.protocol.v1 import models_pb2
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.models_pb2_grpc import ModelServiceStub
-from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 from rescorer.service.api import planning, rescorer_service
 from rescorer.service.workers.ipc import error_from_header, error_header
 from tests.support.servers import run_server
@@ -38,15 +37,8 @@ def expect_internal_error(call, request) -> None:
 
 
 @pytest.fixture(scope="module")
-def server(ngram_bundle):
-    with run_server(ngram_bundle) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def stub(server):
-    with grpc.insecure_channel(server.target) as channel:
-        yield RescorerServiceStub(channel)
+def served_bundle(ngram_bundle):
+    return ngram_bundle
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=IDS)

@@ -9,27 +9,13 @@ import pytest
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 from rescorer.service.interception import SERVICE
-from tests.support.servers import run_server
 from tests.support.stubs import LIMITS, make_list_message
 
 
 @pytest.fixture(scope="module")
-def server(bundle):
-    with run_server(bundle, **LIMITS) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def channel(server):
-    with grpc.insecure_channel(server.target) as channel:
-        yield channel
-
-
-@pytest.fixture(scope="module")
-def stub(channel):
-    return RescorerServiceStub(channel)
+def server_settings():
+    return LIMITS
 
 
 def test_response_has_ranks_components_weights_and_timing(stub, server):

@@ -23,20 +23,8 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def server(bundle):
-    with run_server(bundle, **LIMITS) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def channel(server):
-    with grpc.insecure_channel(server.target) as channel:
-        yield channel
-
-
-@pytest.fixture(scope="module")
-def stub(channel):
-    return RescorerServiceStub(channel)
+def server_settings():
+    return LIMITS
 
 
 @pytest.fixture

@@ -10,12 +10,11 @@ import pytest
 
 from rescorer import Hypothesis, InvalidList, NBestList, Rescorer, Weights
 from rescorer.bundle import read_bundle
-from rescorer.client import Client
 from rescorer.errors import ConfigError
 from rescorer.list_ranker import ListRanker
-from rescorer.protocol.messages import list_to_proto, weights_from_proto, weights_to_proto
+from rescorer.protocol.messages import list_to_proto
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
+from rescorer.protocol.weights import weights_from_proto, weights_to_proto
 from rescorer.service.api.planning import (
     PreparedRequest,
     ngram_weights,
@@ -25,7 +24,6 @@ from rescorer.service.api.planning import (
 from rescorer.service.limits.response_size import check_response_size
 from rescorer.service.preflight import load_settings
 from rescorer.types import MAXIMUM
-from tests.support.servers import run_server
 
 TEXTS = ("the cat sat on the mat", "the cat sad on a mat", "the cat cat sat", "", "the zebra sat on the mat")
 LISTS = [
@@ -38,15 +36,13 @@ LISTS = [
 
 
 @pytest.fixture(scope="module")
-def server(reranker_bundle):
-    with run_server(reranker_bundle, max_decision_steps=1_000_000) as server:
-        yield server
+def served_bundle(reranker_bundle):
+    return reranker_bundle
 
 
 @pytest.fixture(scope="module")
-def client(server):
-    with Client(server.target) as client:
-        yield client
+def server_settings():
+    return {"max_decision_steps": 1_000_000}
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +104,7 @@ def test_refuses_rerankers_and_lists_that_do_not_fit(client):
     assert "reranker 'mlp' needs it; the list has: am" in str(error)
 
 
-def test_work_of_rerankers_is_bounded(server):
+def test_work_of_rerankers_is_bounded(stub):
     texts = [f"the {'cat ' * (i % 9)}sat" for i in range(300)]
     long, short = (
         pb.NBestList(
@@ -118,24 +114,21 @@ def test_work_of_rerankers_is_bounded(server):
         )
         for n in (300, 40)
     )
-    with grpc.insecure_channel(server.target) as channel:
-        stub = RescorerServiceStub(channel)
-        answers = stub.Rescore(pb.RescoreRequest(lists=[long, short], weights_name="mlp")).lists
-        assert "maximum and reranker:mlp takes" in answers[0].status.message
-        assert "max_decision_steps); send fewer hypotheses" in answers[0].status.message
-        assert answers[1].status.code == 0
-        assert stub.Rescore(pb.RescoreRequest(lists=[long])).lists[0].status.code == 0
-        with pytest.raises(grpc.RpcError) as error:
-            stub.Rescore(pb.RescoreRequest(lists=[short] * 60, weights_name="mlp"))
-        assert "maximum and reranker:mlp of the first" in error.value.details()
+    answers = stub.Rescore(pb.RescoreRequest(lists=[long, short], weights_name="mlp")).lists
+    assert "maximum and reranker:mlp takes" in answers[0].status.message
+    assert "max_decision_steps); send fewer hypotheses" in answers[0].status.message
+    assert answers[1].status.code == 0
+    assert stub.Rescore(pb.RescoreRequest(lists=[long])).lists[0].status.code == 0
+    with pytest.raises(grpc.RpcError) as error:
+        stub.Rescore(pb.RescoreRequest(lists=[short] * 60, weights_name="mlp"))
+    assert "maximum and reranker:mlp of the first" in error.value.details()
 
 
-def test_bounds_the_size_of_answers(reranker_bundle, server):
+def test_bounds_the_size_of_answers(reranker_bundle, stub):
     ranker, settings = ListRanker(read_bundle(reranker_bundle)), load_settings(bundle=reranker_bundle)
     request = pb.RescoreRequest(lists=[list_to_proto(nbest) for nbest in LISTS], weights_name="mlp")
     bound = check_response_size(request, request.ByteSize(), ranker.bundle, settings.max_response_bytes)
-    with grpc.insecure_channel(server.target) as channel:
-        response = RescorerServiceStub(channel).Rescore(request)
+    response = stub.Rescore(request)
     assert response.ByteSize() <= bound
     assert prepare_lists(ranker, request, settings).decision_tokens > 0
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-import grpc
 import numpy as np
 import pytest
 
@@ -14,7 +13,6 @@ from rescorer.client import Client
 from rescorer.formats.nbest.jsonlines_output import SCORE_DECIMALS
 from rescorer.protocol.messages import list_to_proto
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 from rescorer.reranking.reranker import replace_by_base
 from rescorer.reranking.word_encoder import WordEncoder
 from rescorer.service.api.planning import ngram_weights
@@ -26,10 +24,14 @@ COMPANY_TOLERANCE = 1e-3
 """Scores of networks are float32, whose last digits depend on the shape of the batch."""
 
 
+@pytest.fixture(scope="module")
+def served_bundle(transformer_bundle):
+    return transformer_bundle
+
+
 @pytest.fixture(scope="module", params=["thread", "process"])
-def server(request, transformer_bundle):
-    with run_server(transformer_bundle, workers=int(request.param == "process")) as server:
-        yield server
+def server_settings(request):
+    return {"workers": int(request.param == "process")}
 
 
 @pytest.fixture(scope="module")
@@ -43,29 +45,28 @@ def scores_of(answer):
     return np.array([hypothesis.components[COMPONENT] for hypothesis in hypotheses])
 
 
-def test_library_service_and_files_agree(run, rescorer, server, transformer_bundle, tmp_path):
+def test_library_service_and_files_agree(run, rescorer, client, transformer_bundle, tmp_path):
     weights = rescorer.bundle.weights["transformer"]
     in_company = rescorer.rescore(LISTS, weights)
-    with Client(server.target) as client:
-        over_grpc_in_company = client.rescore(LISTS, "transformer")
-        for index, nbest in enumerate(LISTS):
-            (expected,) = rescorer.rescore([nbest], weights)
-            (answer,) = client.rescore([nbest], "transformer")
-            np.testing.assert_allclose(scores_of(answer), scores_of(expected), rtol=0, atol=1e-9)
-            for other in (in_company[index], over_grpc_in_company[index]):
-                np.testing.assert_allclose(scores_of(other), scores_of(expected), atol=COMPANY_TOLERANCE)
-                assert [h.text for h in other.hypotheses] == [h.text for h in expected.hypotheses]
-            source, output = tmp_path / f"{index}.jsonl", tmp_path / f"{index}.out.jsonl"
-            rows = [
-                {"text": h.text, "scores": {"acoustic": score}}
-                for h, score in zip(nbest.hypotheses, nbest.streams["acoustic"], strict=True)
-            ]
-            source.write_text(json.dumps({"id": nbest.id, "context": nbest.context, "hypotheses": rows}))
-            arguments = ("--bundle", transformer_bundle, "--weights", "transformer")
-            assert run("rescore", source, "-o", output, *arguments)[0] == 0
-            from_file = list_scores(json.loads(output.read_text()))
-            found = [from_file[rank][0][COMPONENT] for rank in sorted(from_file)]
-            np.testing.assert_allclose(found, scores_of(expected).round(SCORE_DECIMALS), rtol=0, atol=1e-9)
+    over_grpc_in_company = client.rescore(LISTS, "transformer")
+    for index, nbest in enumerate(LISTS):
+        (expected,) = rescorer.rescore([nbest], weights)
+        (answer,) = client.rescore([nbest], "transformer")
+        np.testing.assert_allclose(scores_of(answer), scores_of(expected), rtol=0, atol=1e-9)
+        for other in (in_company[index], over_grpc_in_company[index]):
+            np.testing.assert_allclose(scores_of(other), scores_of(expected), atol=COMPANY_TOLERANCE)
+            assert [h.text for h in other.hypotheses] == [h.text for h in expected.hypotheses]
+        source, output = tmp_path / f"{index}.jsonl", tmp_path / f"{index}.out.jsonl"
+        rows = [
+            {"text": h.text, "scores": {"acoustic": score}}
+            for h, score in zip(nbest.hypotheses, nbest.streams["acoustic"], strict=True)
+        ]
+        source.write_text(json.dumps({"id": nbest.id, "context": nbest.context, "hypotheses": rows}))
+        arguments = ("--bundle", transformer_bundle, "--weights", "transformer")
+        assert run("rescore", source, "-o", output, *arguments)[0] == 0
+        from_file = list_scores(json.loads(output.read_text()))
+        found = [from_file[rank][0][COMPONENT] for rank in sorted(from_file)]
+        np.testing.assert_allclose(found, scores_of(expected).round(SCORE_DECIMALS), rtol=0, atol=1e-9)
 
 
 def test_scores_are_those_of_the_reranker(rescorer):
@@ -97,15 +98,13 @@ def test_lists_that_are_cut_into_batches_get_the_same_scores(rescorer, transform
     np.testing.assert_allclose(scores_of(found), scores_of(expected), atol=COMPANY_TOLERANCE)
 
 
-def test_requests_with_and_without_encodings_share_a_batch(server, rescorer):
-    with grpc.insecure_channel(server.target) as channel:
-        stub = RescorerServiceStub(channel)
-        lists = [list_to_proto(nbest) for nbest in LISTS]
-        futures = [
-            stub.Rescore.future(pb.RescoreRequest(lists=lists, weights_name=name))
-            for name in ("transformer", "default") * 4
-        ]
-        answers = [future.result() for future in futures]
+def test_requests_with_and_without_encodings_share_a_batch(stub):
+    lists = [list_to_proto(nbest) for nbest in LISTS]
+    futures = [
+        stub.Rescore.future(pb.RescoreRequest(lists=lists, weights_name=name))
+        for name in ("transformer", "default") * 4
+    ]
+    answers = [future.result() for future in futures]
     for with_words, without in zip(answers[::2], answers[1::2], strict=True):
         assert all(COMPONENT in h.components for nbest in with_words.lists for h in nbest.hypotheses)
         assert not any(COMPONENT in h.components for nbest in without.lists for h in nbest.hypotheses)
@@ -127,9 +126,8 @@ def test_a_weight_of_zero_encodes_nothing(rescorer):
     assert isinstance(rescorer.bundle.rerankers["transformer"].encoder, WordEncoder)
 
 
-def test_models_list_the_sizes_of_transformers(server):
-    with Client(server.target) as client:
-        (found,) = client.get_model().rerankers
+def test_models_list_the_sizes_of_transformers(client):
+    (found,) = client.get_model().rerankers
     sizes = found.transformer
     assert (found.hidden_units, sizes.layers, sizes.width, sizes.heads) == (5, 2, 6, 2)
     assert (sizes.encoder, sizes.encoding_size) == ("neural", 4)

@@ -37,6 +37,13 @@ def nbest(*texts: str, context: str = "") -> pb.NBestList:
     ("check", "message", "expected"),
     [
         (check_request, pb.RescoreRequest(lists=[nbest()] * 3), r"3 lists; expected at most 2 \(max_lists\)"),
+        (
+            check_request,
+            pb.RescoreRequest(
+                lists=[pb.NBestList(phrases=[pb.Phrase(text="a", spellings="bc")]) for _ in range(2)]
+            ),
+            r"phrases: 6 phrases; expected at most 5 \(max_phrases\)",
+        ),
         (check_list, nbest("a", "b", "c", "d"), r"4 hypotheses; expected at most 3 \(max_hypotheses\)"),
         (check_list, nbest("a b c d e"), r"text: 5 words; expected at most 4 \(max_words\)"),
         (check_list, nbest(context="a_b_c_d_e"), r"context: 5 words; expected at most 4 \(max_words\)"),
@@ -45,7 +52,13 @@ def nbest(*texts: str, context: str = "") -> pb.NBestList:
 )
 def test_error_names_the_exceeded_limit(check, message, expected):
     settings = load_settings(
-        bundle="b", max_lists=2, max_hypotheses=3, max_words=4, max_in_flight_lists=9, max_batch_tokens=99
+        bundle="b",
+        max_lists=2,
+        max_hypotheses=3,
+        max_words=4,
+        max_phrases=5,
+        max_in_flight_lists=9,
+        max_batch_tokens=99,
     )
     with pytest.raises(LimitExceeded, match=expected):
         check(message, settings)

@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.list_ranker import ListRanker, PreparedList
-from rescorer.protocol.messages import text_score_to_proto, weights_to_proto
+from rescorer.protocol.messages import text_score_to_proto
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
+from rescorer.protocol.weights import weights_to_proto
 from rescorer.service.limits.response_size import (
     LIST_STATUS_BYTES,
     RESPONSE_BYTES,
@@ -208,6 +209,6 @@ def test_text_scores_are_never_larger_than_their_bound(server, texts):
         score = TextScore(text, tuple(words), log_probs, (True,) * len(words))
         response.scores.append(text_score_to_proto(score))
     nbest = NBestList("", tuple(map(Hypothesis, request.texts)))
-    prepared = PreparedList(nbest, tuple(map(tuple, texts)), ())
+    prepared = PreparedList(nbest, tuple(map(tuple, texts)), (), (), ())
     bound = check_text_response_size(request, [prepared] if texts else [], bundle, HUGE)
     assert response.ByteSize() <= bound

@@ -145,6 +145,21 @@ def test_resumed_run_keeps_the_tree(tmp_path, tree, vectors, overlap, tied):
     assert torch.equal(after.places, before.places)
 
 
+@pytest.mark.parametrize("frozen", [True, False])
+def test_resumed_run_keeps_the_embedding_frozen_or_tuned(tmp_path, frozen):
+    (tmp_path / "words.vec").write_text("cat " + "1 " * 8 + "\nking " + "-1 " * 8 + "\n")
+    network = replace(
+        TINY, embeddings=str(tmp_path / "words.vec"), freeze_embeddings=frozen, tied=False, embedding_size=8
+    )
+    run = make_inputs(tmp_path)
+    train(run, prepare_run(run, None, 100, network), network, OPTIONS, threads=1)
+    text = load_prepared(tmp_path / "run", 50)
+    train(run, text, network, replace(OPTIONS, epochs=2), threads=1, resume=True)
+    weight = load_model(tmp_path / "run" / "best")[0].network.embedding.weight
+    cat, king = (weight[text.vocabulary.ids[word]] for word in ("cat", "king"))
+    assert torch.equal(cat, -king) == frozen
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -157,7 +172,7 @@ def test_resumed_run_keeps_the_tree(tmp_path, tree, vectors, overlap, tied):
             r"overlap is 0.5; expected 0 ≤ overlap < 0.5",
         ),
         ({"freeze_embeddings": True}, "of --embeddings"),
-        ({"class_by": "kmeans", "vectors": "none.vec"}, "cannot be read"),
+        ({"class_by": "kmeans", "vectors": "none.vec"}, "there is no such file"),
     ],
 )
 def test_rejects_contradictory_network_options(tmp_path, settings, message):

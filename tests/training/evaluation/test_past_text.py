@@ -18,14 +18,17 @@ from rescorer.lm.checkpoint import save_model
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer_training.cli import app
 from rescorer_training.evaluation import neural_cache
-from rescorer_training.evaluation.carried_state import score_with_carried_state
+from rescorer_training.evaluation.carried_state import TextReading, score_with_carried_state
 from rescorer_training.evaluation.dynamic_evaluation import (
     DynamicSettings,
     measure_gradients,
-    score_dynamically,
+    read_dynamically,
 )
-from rescorer_training.evaluation.neural_cache import cache_log_probs, fit_cache, mix_with_cache
-from rescorer_training.evaluation.past_text import fit_past_text_scorers
+from rescorer_training.evaluation.em_weights import fit_mixture
+from rescorer_training.evaluation.neural_cache import add_cache, cache_log_probs, fit_cache, mix_with_cache
+from rescorer_training.evaluation.past_text import score_past_texts
+from rescorer_training.evaluation.perplexity import perplexity
+from rescorer_training.evaluation.token_scores import score_tokens
 from tests.support.tiny_models import random_network
 
 SENTENCES = [("the", "cat", "sat"), ("on", "the", "mat"), ("the", "cat", "ran")] * 12
@@ -75,24 +78,24 @@ def test_fitted_cache_lowers_the_perplexity_of_a_repetitive_text():
     words = torch.randint(0, 50, (20,), generator=random).repeat(10)
     vectors = torch.randn(20, 8, generator=random).repeat(10, 1)
     log_probs = np.full(200, -math.log(50))
-    settings = fit_cache(vectors, words, log_probs, n_words=60)
-    cached = cache_log_probs(vectors, words, settings.n_words, settings.flatness)
-    assert mix_with_cache(log_probs, cached, settings.share).mean() > log_probs.mean() + 1
+    reading = TextReading(vectors, words, log_probs)
+    settings = fit_cache(reading, n_words=60)
+    assert add_cache(reading, settings).mean() > log_probs.mean() + 1
     assert settings.share == max(neural_cache.SHARE_GRID)
 
 
 def test_dynamic_evaluation_without_steps_scores_as_the_network_does(network):
     root_mean_squares = measure_gradients(network, SENTENCES)
-    found = score_dynamically(network, SENTENCES, DynamicSettings(rate=0.0), root_mean_squares)
+    found = read_dynamically(network, SENTENCES, DynamicSettings(rate=0.0), root_mean_squares).log_probs
     np.testing.assert_allclose(found, score_with_carried_state(network, SENTENCES), atol=1e-5)
 
 
 def test_dynamic_evaluation_learns_and_leaves_the_network_as_it_was(network):
     before = {name: value.clone() for name, value in network.model.state_dict().items()}
     root_mean_squares = measure_gradients(network, SENTENCES)
-    found = score_dynamically(network, SENTENCES, DynamicSettings(rate=0.01), root_mean_squares)
+    found = read_dynamically(network, SENTENCES, DynamicSettings(rate=0.01), root_mean_squares).log_probs
     assert found[-40:].mean() > score_with_carried_state(network, SENTENCES)[-40:].mean() + 0.2
-    kept = score_dynamically(network, SENTENCES, DynamicSettings(0.01, decay=1e9), root_mean_squares)
+    kept = read_dynamically(network, SENTENCES, DynamicSettings(0.01, decay=1e9), root_mean_squares).log_probs
     assert kept[-40:].mean() < found[-40:].mean() - 0.1  # it returns to the trained parameters each time
     assert all(torch.equal(value, before[name]) for name, value in network.model.state_dict().items())
 
@@ -100,7 +103,7 @@ def test_dynamic_evaluation_learns_and_leaves_the_network_as_it_was(network):
 def test_needs_a_network_that_carries_its_state():
     models = {"neural": NeuralLanguageModel(*random_network())}
     with pytest.raises(ConfigError, match="train one with --carried"):
-        fit_past_text_scorers(models, SENTENCES, cache_words=10, dynamic=False)
+        score_past_texts(models, {"text": SENTENCES}, "text", cache_words=10, dynamic=False)
 
 
 def test_command_reports_them_apart(tmp_path):
@@ -124,8 +127,24 @@ def test_command_reports_them_apart(tmp_path):
     facts = json.loads(result.stdout)
     alone = facts["texts"][str(text)]["models"]["neural"]["counted"]
     past = {name: figures["perplexity"][str(text)] for name, figures in facts["past_text"].items()}
-    assert list(past) == ["neural, cache of 20", "neural, dynamic"]
+    assert list(past) == ["neural, cache of 20", "neural, dynamic", "neural, dynamic, cache of 20"]
     assert past["neural, cache of 20"] < 0.8 * alone
     assert past["neural, dynamic"] < alone
+    assert past["neural, dynamic, cache of 20"] < past["neural, dynamic"]
+    assert not any(figures["mixture"] for figures in facts["past_text"].values())  # there is no other model
     result = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert "networks that learn from the past of the text" in " ".join(result.stdout.split())
+
+
+def test_mixture_with_other_models_is_that_of_rescoring(network):
+    texts = {"text": SENTENCES, "other": SENTENCES[:5]}
+    models = {"neural": network, "other": NeuralLanguageModel(*random_network(seed=5))}
+    scores = {name: score_tokens(models, words, in_order=True) for name, words in texts.items()}
+    (past,) = score_past_texts({"neural": network}, texts, "text", cache_words=20, dynamic=False)
+    measured = past.mix_with(scores, "text")
+    changed = {
+        name: replace(found, log_probs={**found.log_probs, "neural": past.log_probs[name]})
+        for name, found in scores.items()
+    }
+    shares = fit_mixture(changed["text"].log_probs)
+    assert measured == {name: perplexity(found.mix(shares)) for name, found in changed.items()}

@@ -111,6 +111,18 @@ def test_raises_for_empty_text_and_non_finite_scores():
         score_tokens({"neural": model}, SENTENCES)
 
 
+@pytest.mark.parametrize("empty", ["text", "validation"])
+def test_command_names_the_text_without_words(folder, empty):
+    paths = {"text": folder / "text.txt", "validation": folder / "text.txt"} | {empty: folder / "empty.txt"}
+    (folder / "empty.txt").write_text("\n")
+    (folder / "text.txt").write_text("the cat sat\n")
+    arguments = ["perplexity", str(paths["text"]), "--ngram", str(folder / "model.arpa")]
+    with pytest.raises(FormatError, match=r"empty.txt: no words in the text"):
+        CliRunner().invoke(
+            app, [*arguments, "--validation", str(paths["validation"])], catch_exceptions=False
+        )
+
+
 def test_command_fits_and_prints_interpolation_weights(folder):
     text = str(folder / "text.txt")
     arguments = ["perplexity", text, "--ngram", str(folder / "model.arpa"), "--neural", str(folder / "run")]

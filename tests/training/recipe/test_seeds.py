@@ -86,6 +86,8 @@ def test_networks_extend_others_and_have_one_run_per_seed():
         ),
         ("seeds = [1, 2]", "seeds = [1, 1]", "seeds are 1, 1; expected two or more, each once"),
         ("seeds = [1, 2]", "seeds = [3]", "seeds are 3; expected two or more"),
+        ("seeds = [1, 2]", "seeds = [1, -2]", r"\[networks.base\].*seeds are 1, -2; expected .* at least 0"),
+        ('kind = "gru"', 'tree = "learned"\nvectors = "bas"', "vectors of 'bas', which is neither a network"),
         ('single = "base"', 'single = "bass"', r"\[comparisons\] has 'bass'; expected some of base-1"),
         ('["base-2"]', '["base-3"]', r"\[past_text\] has 'base-3'"),
         ("[networks.single]", "[networks.base-2]", "has the name of another network, 'base-2'"),
@@ -133,7 +135,22 @@ def test_trains_each_seed_and_measures_the_past_of_the_text_once(tmp_path):
     assert [comparison.name for comparison in report.comparisons] == ["other", "single"]
     file = tmp_path / "out" / "networks" / "base-2" / "past-text.json"
     facts = json.loads(file.read_text())
-    facts["scorers"]["cache of 50"]["perplexity"]["test.txt"] = 1.25
+    facts["ways"]["cache of 50"]["perplexity"]["test.txt"] = 1.25
     file.write_text(json.dumps(facts))
     again = run_recipe(toy_recipe(), tmp_path, tmp_path / "out", threads=1)
     assert again.models[-1].perplexity["test.txt"] == 1.25  # not measured again
+    for old, new, message in (
+        (
+            "hidden_size = 8",
+            "hidden_size = 16",
+            r"base-1 was trained by another .*hidden_size was 8, is 16; ",
+        ),
+        (
+            "[networks.base]",
+            "[ngram]\norder = 3\n[networks.base]",
+            r"ngram.arpa.gz was .*order was 4, is 3; ",
+        ),
+        ("held_out_lines = 20", 'validation = "test.txt"', r"ngram.arpa.gz was .*texts was .*train-kept.txt"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            run_recipe(toy_recipe(change=(old, new)), tmp_path, tmp_path / "out", threads=1)

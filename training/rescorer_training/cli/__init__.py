@@ -20,6 +20,7 @@ from rescorer_training.cli.bench import bench
 from rescorer_training.cli.bundles.adapt import adapt
 from rescorer_training.cli.bundles.bundle import bundle
 from rescorer_training.cli.bundles.tables import tables
+from rescorer_training.cli.classification import classify_app
 from rescorer_training.cli.evaluation.complete import complete_command
 from rescorer_training.cli.evaluation.perplexity import perplexity_command
 from rescorer_training.cli.evaluation.sample import sample_command
@@ -64,6 +65,7 @@ app.command("quantise")(quantise_command)
 app.command("average")(average_command)
 app.command("complete")(complete_command)
 app.add_typer(lists_app, name="lists")
+app.add_typer(classify_app, name="classify")
 app.command("reranker")(reranker_command)
 app.add_typer(vectors_app, name="vectors")
 

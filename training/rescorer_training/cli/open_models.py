@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rescorer.errors import FormatError
 from rescorer.trie import Words
 from rescorer_training.cli.options import parse_shares
 from rescorer_training.data.corpus import read_sentences
@@ -42,5 +43,8 @@ def score_file(models: ModelSet, path: Path) -> TokenScores:
 
 
 def read_words(models: ModelSet, path: Path) -> list[Words]:
-    """Read the sentences of a text file with the normaliser of the models."""
-    return list(read_sentences([path], models.normaliser))
+    """Read the sentences of a text file with the normaliser of the models; raises FormatError without any."""
+    sentences = list(read_sentences([path], models.normaliser))
+    if not sentences:
+        raise FormatError("no words in the text to score", file=str(path))
+    return sentences

@@ -37,6 +37,11 @@ ShareOption = Annotated[
         "Default: the bundle's weights, or equal ones.",
     ),
 ]
+TextsArgument = Annotated[
+    list[Path], typer.Argument(help="Training texts, one sentence per line; gzip or plain.")
+]
+SeedOption = Annotated[int, typer.Option(min=0, help="Random seed.")]
+ResumeOption = Annotated[bool, typer.Option(help="Continue an interrupted run where it stopped.")]
 DeviceOption = Annotated[str, typer.Option(help="Device to compute on: cpu, cuda, cuda:1, …")]
 ThreadsOption = Annotated[int | None, typer.Option(help="Number of CPU threads. Default: all.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]

@@ -33,6 +33,9 @@ class Batches(Protocol):
             Two (B, T) int64 arrays; the target of padding is -1.
         """
 
+    def make_topics(self, number: int, part: int = 0, n_parts: int = 1) -> np.ndarray | None:
+        """Return the topic features of the same rows, (B, T or 1, K) float32; None if the text has none."""
+
 
 @dataclass(frozen=True)
 class Sentences:
@@ -55,6 +58,9 @@ class Sentences:
     of its corpus have been drawn.
     """
 
+    topics: np.ndarray | None = None
+    """(S, K) float32 topic features of the text before each sentence; None if no network reads them."""
+
     @classmethod
     def from_ids(
         cls,
@@ -64,18 +70,28 @@ class Sentences:
         end_id: int,
         max_words: int,
         corpora: tuple[tuple[int, float], ...] = (),
+        topics: np.ndarray | None = None,
     ) -> Sentences:
         """Find the sentences of a flat text, and truncate those longer than ``max_words``."""
         ends = np.flatnonzero(ids == end_id) + 1
         starts = np.concatenate([[0], ends[:-1]])
         lengths = ends - starts
         n_truncated = int((lengths > max_words).sum())
-        return cls(ids, starts, np.minimum(lengths, max_words), start_id, n_truncated, corpora)
+        return cls(ids, starts, np.minimum(lengths, max_words), start_id, n_truncated, corpora, topics)
 
     @property
     def n_words(self) -> int:
         """Number of words to predict in the whole text."""
         return int(self.lengths.sum())
+
+    @property
+    def targets(self) -> np.ndarray:
+        """What is predicted, as one flat array of ids: here the words."""
+        return self.ids
+
+    def count_targets(self, numbers: np.ndarray) -> int:
+        """Count what is predicted in some sentences."""
+        return int(self.lengths[numbers].sum())
 
     def draw_epoch(self, random: np.random.Generator) -> np.ndarray:
         """Draw the sentence numbers of one epoch, in random order."""
@@ -90,15 +106,29 @@ class Sentences:
             first += n_sentences
         return random.permutation(np.concatenate(drawn))
 
+    def topics_of(self, numbers: np.ndarray) -> np.ndarray | None:
+        """Return the topic features of some sentences, (B, 1, K)."""
+        return None if self.topics is None else self.topics[numbers][:, None]
+
+    def topics_at(self, positions: np.ndarray) -> np.ndarray | None:
+        """Return the topic features of the sentences at some positions in the text, (...) → (..., K)."""
+        if self.topics is None:
+            return None
+        return self.topics[np.searchsorted(self.starts, positions, side="right") - 1]
+
     def pad_rows(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the inputs and targets of some sentences, both (B, T) int64, padded with ``<s>`` and -1."""
-        lengths = self.lengths[numbers, None]
-        columns = np.arange(int(lengths.max(initial=0)))
-        positions = np.minimum(self.starts[numbers, None] + columns, len(self.ids) - 1)
-        targets = np.where(columns < lengths, self.ids[positions], -1).astype(np.int64)
+        targets = self.pad(self.ids, numbers)
         inputs = np.full_like(targets, self.start_id)
         inputs[:, 1:] = np.where(targets[:, :-1] >= 0, targets[:, :-1], self.start_id)
         return inputs, targets
+
+    def pad(self, values: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        """Arrange the values of some sentences in rows that are padded with -1: (N,) → (B, T) int64."""
+        lengths = self.lengths[numbers, None]
+        columns = np.arange(int(lengths.max(initial=0)))
+        positions = np.minimum(self.starts[numbers, None] + columns, len(self.ids) - 1)
+        return np.where(columns < lengths, values[positions], -1).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -117,10 +147,13 @@ class SentenceBatches:
         return len(self.batches)
 
     def count_targets(self, number: int) -> int:
-        return int(self.sentences.lengths[self.batches[number]].sum())
+        return self.sentences.count_targets(self.batches[number])
 
     def make_rows(self, number: int, part: int = 0, n_parts: int = 1) -> tuple[np.ndarray, np.ndarray]:
         return self.sentences.pad_rows(self.batches[number][part::n_parts])
+
+    def make_topics(self, number: int, part: int = 0, n_parts: int = 1) -> np.ndarray | None:
+        return self.sentences.topics_of(self.batches[number][part::n_parts])
 
 
 def plan_batches(sentences: Sentences, batch_words: int, seed: int, epoch: int) -> list[np.ndarray]:

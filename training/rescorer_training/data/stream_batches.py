@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rescorer.errors import ConfigError
+from rescorer_training.data.sentence_batches import Sentences
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,19 @@ class StreamBatches:
     It changes with every epoch; otherwise the gradient would be cut at the same words each time.
     """
 
+    sentences: Sentences | None = None
+    """The sentences of the text, whose topics each word has; None: words have no topics."""
+
     @classmethod
-    def for_epoch(cls, ids: np.ndarray, batch_rows: int, bptt: int, seed: int, epoch: int) -> StreamBatches:
+    def for_epoch(
+        cls,
+        ids: np.ndarray,
+        batch_rows: int,
+        bptt: int,
+        seed: int,
+        epoch: int,
+        sentences: Sentences | None = None,
+    ) -> StreamBatches:
         """Return the batches of one epoch, with an offset drawn from ``seed`` and ``epoch``.
 
         Raises:
@@ -43,7 +55,7 @@ class StreamBatches:
                 f"expected at least {2 * batch_rows}"
             )
         offset = int(np.random.default_rng([seed, epoch]).integers(len(ids)))
-        return cls(ids, batch_rows, bptt, offset)
+        return cls(ids, batch_rows, bptt, offset, sentences)
 
     @property
     def stream_length(self) -> int:
@@ -61,6 +73,12 @@ class StreamBatches:
         inputs = self.ids[(positions + self.offset - 1) % len(self.ids)].astype(np.int64)
         targets = self.ids[(positions + self.offset) % len(self.ids)].astype(np.int64)
         return inputs, np.where(positions < len(self.ids), targets, -1)
+
+    def make_topics(self, number: int, part: int = 0, n_parts: int = 1) -> np.ndarray | None:
+        if self.sentences is None:
+            return None
+        positions = self._positions(number, slice(part, None, n_parts)) + self.offset
+        return self.sentences.topics_at(positions % len(self.ids))
 
     def _positions(self, number: int, rows: slice) -> np.ndarray:
         """Return a batch's positions in the ring, (B, T); those beyond the end of the text are padding."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TypeGuard
 
 import numpy as np
@@ -12,9 +13,22 @@ from torch import Tensor
 from rescorer.lm.base import LanguageModel
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.trie import Words
+from rescorer_training.evaluation.text_before import infer_token_topics, part_of
 
 MAX_CHUNK_TOKENS = 4096
 """Maximum number of tokens whose context vectors are in memory at the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextReading:
+    """A text of T tokens as a network has read it in order."""
+
+    vectors: Tensor
+    """(T, D) context vector from which each token was predicted."""
+    words: Tensor
+    """(T,) the tokens."""
+    log_probs: np.ndarray
+    """(T,) float64 ln P of each token; unknown words get the whole probability of ``<unk>``."""
 
 
 def carries_state(model: LanguageModel) -> TypeGuard[NeuralLanguageModel]:
@@ -42,10 +56,12 @@ def read_stream(
         Context vectors of some tokens, (n, D), these tokens, (n,), and ln P of each, (n,) float64.
     """
     inputs, targets = encode_stream(model, sentences)
-    state = None
+    topics, state = infer_token_topics(model, sentences), None
     for begin in range(0, len(targets), MAX_CHUNK_TOKENS):
         chunk = slice(begin, begin + MAX_CHUNK_TOKENS)
-        vectors, state = model.model.context_vectors(inputs[None, chunk], state)  # (1, n, D)
+        vectors, state = model.model.context_vectors(  # (1, n, D)
+            inputs[None, chunk], state, part_of(topics, chunk)
+        )
         rows = torch.arange(vectors.shape[1], device=model.device)
         log_probs = model.model.output.log_probs(vectors[0], rows, targets[chunk])
         yield vectors[0], targets[chunk], log_probs.double().cpu().numpy()
@@ -57,3 +73,9 @@ def score_with_carried_state(model: NeuralLanguageModel, sentences: Sequence[Wor
     Unknown words get the whole probability of ``<unk>``, not a share of it.
     """
     return np.concatenate([log_probs for _, _, log_probs in read_stream(model, sentences)])
+
+
+def read_text(model: NeuralLanguageModel, sentences: Sequence[Words]) -> TextReading:
+    """Read a whole text in order, from the zero state."""
+    vectors, words, log_probs = zip(*read_stream(model, sentences), strict=True)
+    return TextReading(torch.cat(vectors), torch.cat(words), np.concatenate(log_probs))

@@ -17,7 +17,8 @@ from torch import Tensor
 from rescorer.lm.networks import NeuralModel
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.trie import Words
-from rescorer_training.evaluation.carried_state import encode_stream
+from rescorer_training.evaluation.carried_state import TextReading, encode_stream
+from rescorer_training.evaluation.text_before import infer_token_topics, part_of
 
 EPSILON = 1e-5
 """Added to the root mean square of each gradient."""
@@ -56,7 +57,8 @@ def measure_gradients(
     squares = [torch.zeros_like(parameter) for parameter in network.parameters()]
     n_segments = 0
     inputs, targets = (part[:STATISTICS_TOKENS] for part in encode_stream(model, sentences))
-    for _, loss in _segments(network, inputs, targets, segment_words):
+    topics = infer_token_topics(model, sentences[:STATISTICS_TOKENS])  # at least as many tokens
+    for _, _, loss in _segments(network, inputs, targets, topics, segment_words):
         for total, gradient in zip(squares, _gradients(network, loss), strict=True):
             total.addcmul_(gradient, gradient)
         n_segments += 1
@@ -73,17 +75,20 @@ def fit_dynamic(
             text.append(words)
             n_tokens += len(words) + 1
     candidates = [DynamicSettings(rate, decay) for rate in RATES for decay in DECAYS]
-    totals = [score_dynamically(model, text, candidate, root_mean_squares).sum() for candidate in candidates]
+    totals = [
+        read_dynamically(model, text, candidate, root_mean_squares).log_probs.sum()
+        for candidate in candidates
+    ]
     return candidates[int(np.argmax(totals))]
 
 
-def score_dynamically(
+def read_dynamically(
     model: NeuralLanguageModel,
     sentences: Sequence[Words],
     settings: DynamicSettings,
     root_mean_squares: Sequence[Tensor],
-) -> np.ndarray:
-    """ln P of every word and every ``</s>``, (T,) float64; the model itself does not change.
+) -> TextReading:
+    """Read a text with a copy of the network that goes on learning; the model itself does not change.
 
     After each segment, each parameter p moves by −η g / (RMS + ε), and back towards its trained value by the
     decay, less where the RMS is small.
@@ -95,16 +100,20 @@ def score_dynamically(
     trained = [parameter.detach().clone() for parameter in network.parameters()]
     mean = sum(float(rms.sum()) for rms in root_mean_squares) / sum(rms.numel() for rms in root_mean_squares)
     returns = [(settings.decay * rms / max(mean, EPSILON)).clamp_(max=1.0) for rms in root_mean_squares]
-    log_probs = []
-    for values, loss in _segments(network, *encode_stream(model, sentences), settings.segment_words):
+    steps = [settings.rate / (rms + EPSILON) for rms in root_mean_squares]
+    inputs, targets = encode_stream(model, sentences)
+    topics = infer_token_topics(model, sentences)
+    vectors, log_probs = [], []
+    for hidden, values, loss in _segments(network, inputs, targets, topics, settings.segment_words):
+        vectors.append(hidden)
         log_probs.append(values.double().cpu().numpy())
         gradients = _gradients(network, loss)
         with torch.no_grad():
-            for parameter, start, gradient, rms, back in zip(
-                network.parameters(), trained, gradients, root_mean_squares, returns, strict=True
+            for parameter, start, gradient, step, back in zip(
+                network.parameters(), trained, gradients, steps, returns, strict=True
             ):
-                parameter.sub_(settings.rate * gradient / (rms + EPSILON)).add_(back * (start - parameter))
-    return np.concatenate(log_probs)
+                parameter.addcmul_(gradient, step, value=-1.0).lerp_(start, back)
+    return TextReading(torch.cat(vectors), targets, np.concatenate(log_probs))
 
 
 def _copy(model: NeuralLanguageModel) -> NeuralModel:
@@ -120,18 +129,18 @@ def _gradients(network: NeuralModel, loss: Tensor) -> list[Tensor]:
 
 
 def _segments(
-    network: NeuralModel, inputs: Tensor, targets: Tensor, segment_words: int
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Read a text segment by segment; yield ln P of the segment's tokens and their mean loss.
+    network: NeuralModel, inputs: Tensor, targets: Tensor, topics: Tensor | None, segment_words: int
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Read a text segment by segment; yield context vectors (n, D), ln P of its tokens, mean loss.
 
     The network may change between two segments; the state is carried on.
     """
     state = None
     for begin in range(0, len(targets), segment_words):
         segment = slice(begin, begin + segment_words)
-        hidden, state = network.context_vectors(inputs[None, segment], state)
+        hidden, state = network.context_vectors(inputs[None, segment], state, part_of(topics, segment))
         rows = torch.arange(len(targets[segment]), device=targets.device)
         with torch.no_grad():
             values = network.output.log_probs(hidden[0].detach(), rows, targets[segment])
-        yield values, network.output.loss(hidden[0], targets[segment]) / len(rows)
+        yield hidden[0].detach(), values, network.output.loss(hidden[0], targets[segment]) / len(rows)
         state = tuple(part.detach() for part in state)

@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rescorer_training.evaluation.carried_state import TextReading
+
 MAX_CHUNK_TOKENS = 512
 """Largest number of tokens that are compared with their past at once."""
 FLATNESS_GRID = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
@@ -63,17 +65,19 @@ def mix_with_cache(log_probs: np.ndarray, cached: np.ndarray, share: float) -> n
     return mixed
 
 
-def fit_cache(vectors: Tensor, words: Tensor, log_probs: np.ndarray, n_words: int) -> CacheSettings:
-    """Find the θ and the share with the lowest perplexity on a validation text, on a grid.
+def add_cache(reading: TextReading, settings: CacheSettings) -> np.ndarray:
+    """ln P of each token of a text under the network and its cache, (T,) float64."""
+    cached = cache_log_probs(reading.vectors, reading.words, settings.n_words, settings.flatness)
+    return mix_with_cache(reading.log_probs, cached, settings.share)
 
-    Args:
-        log_probs: (T,) of the tokens under the network alone.
-    """
+
+def fit_cache(reading: TextReading, n_words: int) -> CacheSettings:
+    """Find the θ and the share with the lowest perplexity on a validation text, on a grid."""
     best, best_sum = CacheSettings(n_words, FLATNESS_GRID[0], SHARE_GRID[0]), -math.inf
     for flatness in FLATNESS_GRID:
-        cached = cache_log_probs(vectors, words, n_words, flatness)
+        cached = cache_log_probs(reading.vectors, reading.words, n_words, flatness)
         for share in SHARE_GRID:
-            total = float(mix_with_cache(log_probs, cached, share).sum())
+            total = float(mix_with_cache(reading.log_probs, cached, share).sum())
             if total > best_sum:
                 best, best_sum = CacheSettings(n_words, flatness, share), total
     return best

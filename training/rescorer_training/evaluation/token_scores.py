@@ -65,8 +65,9 @@ def score_tokens(
 
     Args:
         progress: description under which progress is reported; empty for no report.
-        in_order: score the sentences in text order and carry the state across them, for networks that were
-            trained that way. All other models score each sentence on its own.
+        in_order: score the sentences in text order: networks that were trained that way carry their state
+            across them, and those with topics read the topics of all sentences before. All other models, and
+            all models without this, score each sentence on its own.
 
     Raises:
         FormatError: there are no sentences.
@@ -101,19 +102,22 @@ def _score_with_model(
     task: ProgressTask,
 ) -> np.ndarray:
     """Return ln P of every token under one model, (T,)."""
+    histories: Sequence[Words] = [()] * len(sentences)
     if in_order:
         from rescorer_training.evaluation.carried_state import (  # torch takes seconds to import
             carries_state,
             score_with_carried_state,
         )
+        from rescorer_training.evaluation.text_before import find_topical_histories
 
         if carries_state(model):
             task.advance(len(log_shares))
             return score_with_carried_state(model, sentences) + log_shares
+        histories = find_topical_histories(model, sentences)
     ends = np.cumsum(lengths)
     log_probs = np.empty(len(log_shares))
     for plan in plan_batches(sentences, [()] * len(sentences), MAX_BATCH_WORDS):
-        trie = build_trie([sentences[i] for i in plan.indices])
+        trie = build_trie([sentences[i] for i in plan.indices], [histories[i] for i in plan.indices])
         scores = model.score(trie)
         for hypothesis, i in enumerate(plan.indices):
             log_probs[ends[i] - lengths[i] : ends[i]] = scores.log_probs[scores.path_edges(trie, hypothesis)]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rescorer.errors import ConfigError
-from rescorer.lm.networks import NeuralModel
+from rescorer.lm.networks import NeuralModel, SequenceModel
 
 
 class ClassEmbedding(nn.Embedding):
@@ -57,14 +57,14 @@ def add_class_inputs(model: NeuralModel, classes: Tensor) -> None:
 
 
 @torch.no_grad()
-def fold_class_inputs(model: NeuralModel) -> NeuralModel:
+def fold_class_inputs(model: SequenceModel) -> SequenceModel:
     """Return an equal model without class inputs, for scoring.
 
     It is the model itself if that has none. Otherwise it is a copy on the CPU, untied because its output
     weights are the words' own vectors.
     """
     embedding = model.network.embedding
-    if not isinstance(embedding, ClassEmbedding):
+    if not isinstance(model, NeuralModel) or not isinstance(embedding, ClassEmbedding):
         return model
     state = {name: value for name, value in model.state_dict().items() if ".embedding." not in name}
     state["network.embedding.weight"] = embedding.folded_weight()

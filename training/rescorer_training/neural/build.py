@@ -21,9 +21,13 @@ from rescorer_training.classes.partition import (
     make_brown_classes,
     make_embedding_classes,
 )
-from rescorer_training.classes.word_vectors import initialise_embedding
 from rescorer_training.features.class_inputs import add_class_inputs
-from rescorer_training.neural.feature_files import load_class_inputs, parse_depths
+from rescorer_training.neural.feature_files import (
+    DEFAULT_TOPIC_DECAY,
+    load_class_inputs,
+    load_word_topics,
+    parse_depths,
+)
 from rescorer_training.neural.objectives import (
     MaximumLikelihood,
     NegativeSampling,
@@ -36,6 +40,7 @@ from rescorer_training.neural.options import NetworkOptions, TrainingOptions
 from rescorer_training.neural.prepare import PreparedText, reorder
 from rescorer_training.neural.progress import print_status
 from rescorer_training.neural.word_trees import get_word_vectors, load_or_make_tree
+from rescorer_training.vectors.embeddings import initialise_embedding
 
 CLASSES_FILE = "classes.json"
 """File of class sizes; only written if the vocabulary is ordered by learned classes, not by frequency."""
@@ -44,6 +49,7 @@ CLASS_METHODS = (*CLASS_POWERS, "brown", "kmeans")
 TREES = ("huffman", "learned")
 NOT_IN_CONFIG = (
     "n_classes", "class_by", "tree", "overlap", "vectors", "embeddings", "freeze_embeddings", "class_inputs",
+    "shuffle_topics",
 )  # fmt: skip
 """Network options that ``NetworkConfig`` does not have, because they only affect how the network is built."""
 DEFAULT_WINDOW = 4
@@ -96,6 +102,8 @@ def _check_options(options: NetworkOptions) -> None:
     if options.freeze_embeddings and not options.embeddings:
         raise ConfigError("--freeze-embeddings needs the vectors of --embeddings; give both")
     parse_depths(options.class_inputs)
+    if options.shuffle_topics and not options.topics:
+        raise ConfigError("--shuffle-topics needs the topics of --topics; give both")
 
 
 def make_network(
@@ -135,6 +143,8 @@ def make_network(
         print_status(f"{file}: {initialise_embedding(model, text.vocabulary, file, frozen)}")
     if options.class_inputs:
         add_class_inputs(model, load_class_inputs(folder))
+    if config.topics:
+        model.topic_words.copy_(load_word_topics(folder, config.topics))
     return model
 
 
@@ -188,17 +198,24 @@ def _make_config(
     """
     settings = {name: value for name, value in _given(options).items() if name not in NOT_IN_CONFIG}
     settings.setdefault("output", "classes" if objective == "ml" else "full")
-    if settings.get("kind") in WINDOWED_KINDS:
-        settings.setdefault("window", DEFAULT_WINDOW)
-    if settings.get("kind") == "transformer":
-        settings.setdefault("window", DEFAULT_ATTENTION_WINDOW)
-        settings.setdefault("heads", DEFAULT_HEADS)
+    set_window_defaults(settings)
+    if settings.get("topics"):
+        settings.setdefault("topic_decay", DEFAULT_TOPIC_DECAY)
     return NetworkConfig(
         vocabulary_size=vocabulary_size,
         class_sizes=_get_class_sizes(folder, counts, options) if settings["output"] == "classes" else (),
         dropout=options.dropout,
         **settings,
     )
+
+
+def set_window_defaults(settings: dict[str, Any]) -> None:
+    """Add the default window and number of heads to the settings of a network whose kind has them."""
+    if settings.get("kind") in WINDOWED_KINDS:
+        settings.setdefault("window", DEFAULT_WINDOW)
+    if settings.get("kind") == "transformer":
+        settings.setdefault("window", DEFAULT_ATTENTION_WINDOW)
+        settings.setdefault("heads", DEFAULT_HEADS)
 
 
 def _get_class_sizes(folder: Path | None, counts: np.ndarray, options: NetworkOptions) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from rescorer.errors import BundleError, ConfigError, ScoringError
 from rescorer.lm.checkpoint import deduplicated_state, save_model
-from rescorer.lm.networks import NeuralModel, State
+from rescorer.lm.networks import SequenceModel, State
 from rescorer.vocabulary import Vocabulary
 from rescorer_training.features.class_inputs import fold_class_inputs
 from rescorer_training.neural.averaging import WeightAverage
@@ -58,7 +58,7 @@ class Progress:
 class TrainingState:
     """Everything that changes during training, apart from ``Progress``."""
 
-    model: NeuralModel
+    model: SequenceModel
     optimiser: torch.optim.Optimizer
     average: WeightAverage
     random: list[dict[str, Tensor]]
@@ -97,7 +97,7 @@ def save_state(folder: Path, state: TrainingState, options: Mapping[str, Any], p
     write_state_file(folder / STATE_FILE, state.tensors(), metadata, f"step {progress.step}")
 
 
-def save_best(folder: Path, model: NeuralModel, vocabulary: Vocabulary, step: int) -> None:
+def save_best(folder: Path, model: SequenceModel, vocabulary: Vocabulary, step: int) -> None:
     """Write the model to ``folder``/best, one file at a time so that a complete model always exists.
 
     Raises:
@@ -116,7 +116,7 @@ def save_best(folder: Path, model: NeuralModel, vocabulary: Vocabulary, step: in
 
 
 def load_state(
-    folder: Path, model: NeuralModel, optimiser: torch.optim.Optimizer, average: WeightAverage,
+    folder: Path, model: SequenceModel, optimiser: torch.optim.Optimizer, average: WeightAverage,
     options: Mapping[str, Any], rank: int = 0,
 ) -> tuple[Progress, State | None]:  # fmt: skip
     """Restore a saved state; return the progress of the run and the carried state of all rows.

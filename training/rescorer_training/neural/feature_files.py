@@ -9,12 +9,18 @@ import torch
 from torch import Tensor
 
 from rescorer.errors import ConfigError
+from rescorer.lm.topics import TopicReader
 from rescorer_training.classes.class_tree import find_nested_classes
+from rescorer_training.features.sentence_topics import write_sentence_topics
+from rescorer_training.features.topic_model import fit_word_topics
 from rescorer_training.neural.options import NetworkOptions
-from rescorer_training.neural.prepare import PreparedText
+from rescorer_training.neural.prepare import TRAIN_TOPICS_FILE, VALIDATION_TOPICS_FILE, PreparedText
 
 CLASS_INPUTS_FILE = "class_inputs.npy"
 """File of the classes of each word, (V, depths) int64."""
+WORD_TOPICS_FILE = "word_topics.npy"
+"""File of P(topic | word), (V, K) float32."""
+DEFAULT_TOPIC_DECAY = 0.98
 MAX_CLUSTERS = 128
 """Number of Brown clusters that are joined to a tree; fewer for small vocabularies."""
 MAX_DEPTH = 64
@@ -48,9 +54,52 @@ def prepare_class_inputs(folder: Path, text: PreparedText, options: NetworkOptio
     np.save(folder / CLASS_INPUTS_FILE, np.concatenate([classes, classes[:1]]))
 
 
+def prepare_topics(
+    folder: Path, text: PreparedText, options: NetworkOptions, inherited: TopicReader | None
+) -> None:
+    """Infer the topics of the text before each sentence of a prepared run, if its network reads them.
+
+    Args:
+        inherited: topics of the network from which training starts; None fits those that the options ask for.
+    """
+    for name in (WORD_TOPICS_FILE, TRAIN_TOPICS_FILE, VALIDATION_TOPICS_FILE):
+        (folder / name).unlink(missing_ok=True)
+    if inherited is None and not options.topics:
+        return
+    reader = inherited
+    if reader is None:
+        assert options.topics is not None
+        word_topics = fit_word_topics(text.train.ids, len(text.vocabulary), options.topics)
+        np.save(folder / WORD_TOPICS_FILE, word_topics)
+        reader = TopicReader(torch.from_numpy(word_topics), options.topic_decay or DEFAULT_TOPIC_DECAY)
+    for name, part in ((TRAIN_TOPICS_FILE, text.train), (VALIDATION_TOPICS_FILE, text.validation)):
+        write_sentence_topics(folder / name, reader, part, f"inferring topics for {name}")
+        if options.shuffle_topics:
+            topics = np.load(folder / name)
+            np.save(folder / name, topics[np.random.default_rng(1).permutation(len(topics))])
+
+
 def load_class_inputs(folder: Path) -> Tensor:
     """Load what ``prepare_class_inputs`` wrote, (V, depths); raises ConfigError if the file is missing."""
-    path = folder / CLASS_INPUTS_FILE
+    return _load(folder / CLASS_INPUTS_FILE)
+
+
+def load_word_topics(folder: Path, n_topics: int) -> Tensor:
+    """Load the P(topic | word) of a run, (V, K).
+
+    Raises:
+        ConfigError: the file is missing, or was made for another number of topics.
+    """
+    word_topics = _load(folder / WORD_TOPICS_FILE)
+    if word_topics.shape[1] != n_topics:
+        raise ConfigError(
+            f"{folder / WORD_TOPICS_FILE} has {word_topics.shape[1]} topics, but --topics is {n_topics}; "
+            f"continue with --topics {word_topics.shape[1]}, or start a new run"
+        )
+    return word_topics
+
+
+def _load(path: Path) -> Tensor:
     if not path.exists():
         raise ConfigError(f"{path} is missing, so the run cannot be continued; start a new one")
     return torch.from_numpy(np.load(path, allow_pickle=False))

@@ -14,6 +14,7 @@ AVERAGES = ("none", "ema", "uniform")
 
 OBJECTIVES = ("ml", "nce", "negative", "sampled")
 NOISE_PER = ("batch", "word")
+MAX_SEED = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,8 @@ class TrainingOptions:
         ):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; expected at least 1")
+        if not 0 <= self.seed <= MAX_SEED:
+            raise ConfigError(f"seed is {self.seed}; expected 0 to {MAX_SEED:,}")
         for name in ("activation_penalty", "change_penalty"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ConfigError(f"{name} is {getattr(self, name)}; expected a finite number, at least 0")
@@ -194,12 +197,12 @@ class NetworkOptions:
     )
     vectors: str | None = option(
         None,
-        "Word vectors for --class-by kmeans and --tree learned: a text file, or the folder of a training run "
+        "Word vectors for --class-by kmeans and --tree learned: a file, or the folder of a training run "
         "whose output weights (classes) or mean context vectors (tree) to take; default: computed from "
         "neighbouring words.",
     )
     embeddings: str | None = option(
-        None, "Text file of word2vec or GloVe vectors that initialise the embedding."
+        None, "File of word2vec or GloVe vectors, text or binary, that initialise the embedding."
     )
     freeze_embeddings: bool | None = option(
         None, "Keep the embedding fixed during training.", "--freeze-embeddings/--tune-embeddings"
@@ -209,6 +212,20 @@ class NetworkOptions:
         "Depths of classes in the tree of Brown clusters, such as 4,8,16; a vector of each class is added to "
         "a word's embedding.",
         metavar="DEPTHS",
+    )
+    topics: int | None = option(
+        None,
+        "Number of topics (LDA) of the text before each sentence that the network reads beside the words; "
+        "needs scikit-learn; default none.",
+    )
+    topic_decay: float | None = option(
+        None,
+        "With --topics: the n-th topical word before a sentence counts this to the power n; default 0.98.",
+    )
+    shuffle_topics: bool | None = option(
+        None,
+        "Control experiment: give each sentence the topics of another one.",
+        "--shuffle-topics/--own-topics",
     )
     dropout: float = option(0.0, "Dropout probability.")
     locked_dropout: bool | None = option(

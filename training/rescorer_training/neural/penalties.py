@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from rescorer.errors import ConfigError
-from rescorer.lm.networks import NetworkConfig
+from rescorer.lm.networks.model import SequenceConfig
 from rescorer_training.neural.options import TrainingOptions
 
 
-def check_penalties(options: TrainingOptions, config: NetworkConfig) -> None:
+def check_penalties(options: TrainingOptions, config: SequenceConfig) -> None:
     """Raise ConfigError if dropout would be penalised as a change of the context vectors."""
     if options.change_penalty and config.dropout and not config.locked_dropout:
         raise ConfigError(

@@ -20,6 +20,8 @@ from rescorer_training.data.sentence_batches import Sentences
 NO_LIMIT = 1 << 30
 """Sentence length that no sentence reaches, for validation text: its sentences are never truncated."""
 VOCABULARY_FILE, TRAIN_FILE, VALIDATION_FILE = "vocabulary.txt", "train.ids", "validation.ids"
+TRAIN_TOPICS_FILE, VALIDATION_TOPICS_FILE = "train.topics.npy", "validation.topics.npy"
+"""Files of the topic features of each sentence, if the network of the run reads them."""
 CORPORA_FILE = "corpora.json"
 """File with the sentence count and weight of each training text; written unless all weights are 1."""
 
@@ -92,17 +94,25 @@ def prepare_text(
         counts = count_ids(read_encoded(folder / TRAIN_FILE), len(words) + 1)[1:].tolist()
         vocabulary = choose_vocabulary(dict(zip(words, counts, strict=True)), vocabulary, size)
     vocabulary.save(folder / VOCABULARY_FILE)
-    _encode(folder / TRAIN_FILE, words, vocabulary, ", ".join(map(str, texts)))
+    encode_numbered(folder / TRAIN_FILE, words, vocabulary, ", ".join(map(str, texts)))
     (folder / CORPORA_FILE).unlink(missing_ok=True)
     if set(weights) - {1.0}:
         (folder / CORPORA_FILE).write_text(json.dumps(list(zip(n_sentences, weights, strict=True))))
     words, _ = read([validation], output=folder / VALIDATION_FILE, progress="reading validation text")
-    _encode(folder / VALIDATION_FILE, words, vocabulary, str(validation))
+    encode_numbered(folder / VALIDATION_FILE, words, vocabulary, str(validation))
     return load_prepared(folder, longest)
 
 
-def _encode(path: Path, words: Sequence[str], vocabulary: Vocabulary, text: str) -> None:
-    """Replace provisional ids by those of the vocabulary; raises FormatError if it has none of the words."""
+def encode_numbered(path: Path, words: Sequence[str], vocabulary: Vocabulary, text: str) -> None:
+    """Replace the numbers that ``number_words`` wrote by ids of a vocabulary.
+
+    Args:
+        words: the words in the order of their numbers.
+        text: name of the text, for errors.
+
+    Raises:
+        FormatError: the vocabulary has none of the words.
+    """
     if not any(map(vocabulary.is_known, words)):
         raise FormatError(
             f"the vocabulary has none of the text's {len(words):,} distinct words, such as {words[0]!r}; "
@@ -148,11 +158,18 @@ def load_prepared(folder: Path, longest: int) -> PreparedText:
         end_id=vocabulary.end,
         max_words=longest,
         corpora=corpora,
+        topics=_load_topics(folder / TRAIN_TOPICS_FILE),
     )
     validation = Sentences.from_ids(
         read_encoded(folder / VALIDATION_FILE),
         start_id=vocabulary.start,
         end_id=vocabulary.end,
         max_words=NO_LIMIT,
+        topics=_load_topics(folder / VALIDATION_TOPICS_FILE),
     )
     return PreparedText(vocabulary, train, validation)
+
+
+def _load_topics(path: Path) -> np.ndarray | None:
+    """Map topic features into memory, (S, K) float32; None if there is no file."""
+    return np.load(path, mmap_mode="r", allow_pickle=False) if path.exists() else None

@@ -29,12 +29,16 @@ class Monitor:
         quiet: report nothing; for all processes of a group except the first.
         tensorboard: also write scalars to ``folder/tensorboard``.
 
+        unit: what is predicted and counted, in the plural.
+
     Raises:
         ConfigError: ``tensorboard`` is set and TensorBoard is not installed.
     """
 
-    def __init__(self, folder: Path, *, quiet: bool = False, tensorboard: bool = False) -> None:
-        self.folder, self.quiet = folder, quiet
+    def __init__(
+        self, folder: Path, *, quiet: bool = False, tensorboard: bool = False, unit: str = "words"
+    ) -> None:
+        self.folder, self.quiet, self.unit = folder, quiet, unit
         self.bar: tqdm | None = None
         self.scalars = make_summary_writer(folder / "tensorboard") if tensorboard and not quiet else None
 
@@ -46,7 +50,8 @@ class Monitor:
             n_done: number of these words already trained on.
         """
         if not self.quiet:
-            style: dict[str, Any] = {"unit": " words", "unit_scale": True, "smoothing": 0.05, "disable": None}
+            style: dict[str, Any] = {"unit_scale": True, "smoothing": 0.05, "disable": None}
+            style["unit"] = f" {self.unit}"
             self.bar = tqdm(total=n_words, initial=n_done, **style)
 
     def advance(self, n_words: int) -> None:

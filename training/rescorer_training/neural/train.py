@@ -15,7 +15,8 @@ from rescorer.lm.checkpoint import load_model
 from rescorer.lm.device import torch_device, use_threads
 from rescorer.lm.files.network_files import read_config, read_vocabulary
 from rescorer.lm.malloc import keep_freed_memory
-from rescorer.lm.networks import NeuralModel
+from rescorer.lm.networks import NetworkConfig, NeuralModel
+from rescorer.lm.topics import TopicReader
 from rescorer.safe_input.files import Folder
 from rescorer.text import Normaliser
 from rescorer.vocabulary import Vocabulary
@@ -23,7 +24,7 @@ from rescorer_training.data.normalisation import record_normaliser
 from rescorer_training.neural.build import make_network, make_objective, order_by_classes
 from rescorer_training.neural.checkpoint import STATE_FILE, Progress
 from rescorer_training.neural.distributed import ProcessGroup
-from rescorer_training.neural.feature_files import prepare_class_inputs
+from rescorer_training.neural.feature_files import prepare_class_inputs, prepare_topics
 from rescorer_training.neural.objectives import measure_normaliser_error
 from rescorer_training.neural.options import NetworkOptions, TrainingOptions
 from rescorer_training.neural.prepare import PreparedText, load_prepared, prepare_text
@@ -79,11 +80,13 @@ def prepare_run(
         raise ConfigError(f"{folder} already has a training run; add --resume or choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
     record_normaliser(folder, inputs.normaliser)
-    inherited, backward = None, bool(network.backward)
+    inherited, backward, topics = None, bool(network.backward), None
     if inputs.start_from:
         start = Folder(inputs.start_from / "best")
         config = read_config(start)
         inherited, backward = read_vocabulary(start, config), config.backward
+        if config.topics:
+            topics = TopicReader(load_model(start)[0].topic_words, config.topic_decay)
     text = prepare_text(
         folder, inputs.texts, inputs.validation, inputs.normaliser, inherited or vocabulary,
         size=vocabulary_size, longest=inputs.longest, weights=inputs.weights, backward=backward,
@@ -91,7 +94,8 @@ def prepare_run(
     order_by_classes(folder, text, network)
     text = load_prepared(folder, inputs.longest)
     prepare_class_inputs(folder, text, network)
-    return text
+    prepare_topics(folder, text, network, topics)
+    return load_prepared(folder, inputs.longest)
 
 
 def train(
@@ -140,7 +144,7 @@ def train(
     )
     if progress.epoch < options.epochs:
         print_status(f"stopped early: {options.patience} validations without improvement")
-    return write_facts(trainer, progress, inputs, text)
+    return write_facts(trainer, model.config, progress, inputs, text)
 
 
 def compute_fingerprint(vocabulary: Vocabulary) -> str:
@@ -183,10 +187,9 @@ def describe_failure(progress: Progress, unigram_perplexity: float) -> str:
 
 
 def write_facts(
-    trainer: Trainer, progress: Progress, inputs: RunInputs, text: PreparedText
+    trainer: Trainer, config: NetworkConfig, progress: Progress, inputs: RunInputs, text: PreparedText
 ) -> dict[str, Any]:
     """Write metadata for the bundle's manifest to ``training.json`` in the best model's folder; return it."""
-    config = trainer.model.config
     unigram_perplexity = text.unigram_perplexity()
     if progress.best_perplexity > LEARNT_SHARE * unigram_perplexity:
         print_status(describe_failure(progress, unigram_perplexity))

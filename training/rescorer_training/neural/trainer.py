@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from rescorer.errors import ConfigError
-from rescorer.lm.networks import NeuralModel, State
+from rescorer.lm.networks import SequenceModel, State
 from rescorer.vocabulary import Vocabulary
 from rescorer_training.data.sentence_batches import Batches, SentenceBatches, Sentences
 from rescorer_training.data.stream_batches import StreamBatches
@@ -69,7 +69,7 @@ class Trainer:
     def __init__(
         self,
         folder: Path,
-        model: NeuralModel,
+        model: SequenceModel,
         vocabulary: Vocabulary,
         options: TrainingOptions,
         *,
@@ -129,7 +129,7 @@ class Trainer:
             ScoringError: the loss is not finite or has diverged, or a checkpoint cannot be written.
         """
         progress = self.progress
-        loss_limit = compute_loss_limit(text.ids) if self._has_perplexity else math.inf
+        loss_limit = compute_loss_limit(text.targets) if self._has_perplexity else math.inf
         self.model.train()
         batches = self._make_batches(text)
         words_per_epoch = sum(map(batches.count_targets, range(len(batches))))
@@ -153,7 +153,9 @@ class Trainer:
                     "texts cannot have weights if the state is carried: weights draw single sentences, but a "
                     "carried state needs the whole text"
                 )
-            return StreamBatches.for_epoch(text.ids, options.batch_rows, options.bptt, options.seed, epoch)
+            return StreamBatches.for_epoch(
+                text.ids, options.batch_rows, options.bptt, options.seed, epoch, text
+            )
         return SentenceBatches.for_epoch(text, options.batch_words, options.seed, epoch)
 
     def _is_finished(self) -> bool:
@@ -202,7 +204,8 @@ class Trainer:
         for index, part in enumerate(self._parts):
             inputs, targets = batches.make_rows(number, part, self.n_parts)
             if len(inputs):
-                loss, penalty, state = self._compute_loss(inputs, targets, self.states[index])
+                topics = batches.make_topics(number, part, self.n_parts)
+                loss, penalty, state = self._compute_loss(inputs, targets, topics, self.states[index])
                 ((loss if penalty is None else loss + penalty) / n_words).backward()
                 total += loss.detach()
                 if self.model.config.carried:
@@ -216,13 +219,16 @@ class Trainer:
         return n_words
 
     def _compute_loss(
-        self, inputs: np.ndarray, targets: np.ndarray, state: State | None
+        self, inputs: np.ndarray, targets: np.ndarray, topics: np.ndarray | None, state: State | None
     ) -> tuple[Tensor, Tensor | None, State]:
         """Return the objective and the penalty, each summed over (B, T) rows, and the state after these."""
         positions = torch.from_numpy(np.flatnonzero(targets >= 0)).to(self.device)  # without padding
         words = torch.from_numpy(targets[targets >= 0]).to(self.device)  # (N,)
         hidden, state = self.model.context_vectors(
-            torch.from_numpy(inputs).to(self.device), state, bfloat16=self.options.bfloat16
+            torch.from_numpy(inputs).to(self.device),
+            state,
+            None if topics is None else torch.from_numpy(topics).to(self.device),
+            bfloat16=self.options.bfloat16,
         )
         penalty = penalise_activations(hidden, torch.from_numpy(targets >= 0).to(self.device), self.options)
         hidden = hidden.flatten(0, 1).index_select(0, positions)  # (N, D)

@@ -12,11 +12,10 @@ from rescorer.vocabulary import Vocabulary
 from rescorer_training.classes.brown import compute_neighbour_vectors, find_brown_clusters
 from rescorer_training.classes.partition import choose_class_count
 from rescorer_training.classes.softmax_trees import build_huffman_tree, build_vector_tree
-from rescorer_training.classes.word_vectors import read_vectors
-from rescorer_training.data.corpus import read_lines
 from rescorer_training.neural.context_vectors import compute_context_vectors
 from rescorer_training.neural.options import NetworkOptions
 from rescorer_training.neural.prepare import PreparedText
+from rescorer_training.vectors.embeddings import read_known_vectors
 
 TREE_FILE = "tree.npz"
 """File of a run's tree, which a resumed run reads."""
@@ -67,7 +66,7 @@ def load_word_vectors(source: Path, vocabulary: Vocabulary) -> np.ndarray:
     """Load vectors of the words that can be predicted.
 
     Args:
-        source: the folder of a training run, or a text file in the format of word2vec or GloVe. For a run,
+        source: the folder of a training run, or a file of word vectors, see ``read_vectors``. For a run,
             the vectors are the output weights of its best model, or the embedding if the model has a tree
             softmax.
 
@@ -75,30 +74,23 @@ def load_word_vectors(source: Path, vocabulary: Vocabulary) -> np.ndarray:
         (V - 1, D) float32, zeros for words without a vector.
 
     Raises:
-        ConfigError: no word of the vocabulary has a vector.
+        FormatError: the file is invalid or has no vector of a word of the vocabulary.
+        BundleError: the run has no network.
     """
     n_words = len(vocabulary) - 1
-    if not source.is_dir():
-        vectors_by_id = dict(read_vectors(source, vocabulary.ids, detect_vector_size(source)))
-    else:
-        model, words = load_model(source / "best")
-        has_tree = model.config.output == "tree"
-        weight = model.network.embedding.weight if has_tree else model.output.word_weight
-        weights = weight.detach().numpy()
-        source_ids = {i: words.ids[word] for i, word in enumerate(vocabulary.words) if word in words.ids}
-        vectors_by_id = {
-            i: weights[source_id] for i, source_id in source_ids.items() if source_id < model.config.n_words
-        }
-    if not vectors_by_id:
-        raise ConfigError(f"{source} has no vector for any of the vocabulary's {n_words:,} words")
-    vectors = np.zeros((n_words, len(next(iter(vectors_by_id.values())))), dtype=np.float32)
-    for i, vector in vectors_by_id.items():
-        if i < n_words:
-            vectors[i] = vector
+    ids, found = (
+        _take_weights(source, vocabulary) if source.is_dir() else read_known_vectors(source, vocabulary)
+    )
+    vectors = np.zeros((n_words, found.shape[1]), dtype=np.float32)
+    vectors[ids[ids < n_words]] = found[ids < n_words]  # without <s>, the last id, which is never predicted
     return vectors
 
 
-def detect_vector_size(file: Path) -> int:
-    """Detect the number of values per vector from the first line, a word2vec header or a word's vector."""
-    fields = next(read_lines(file), "").split()
-    return int(fields[1]) if len(fields) == 2 and fields[1].isdigit() else max(1, len(fields) - 1)
+def _take_weights(run: Path, vocabulary: Vocabulary) -> tuple[np.ndarray, np.ndarray]:
+    """Take the vectors of known words from a run: ids, (K,), and vectors, (K, D)."""
+    model, words = load_model(run / "best")
+    has_tree = model.config.output == "tree"
+    weight = model.network.embedding.weight if has_tree else model.output.word_weight
+    pairs = [(i, words.ids[word]) for i, word in enumerate(vocabulary.words) if word in words.ids]
+    ids, sources = np.array([pair for pair in pairs if pair[1] < model.config.n_words]).T
+    return ids, weight.detach().numpy()[sources]

@@ -14,6 +14,7 @@ from rescorer_training.data.normalisation import choose_normaliser
 from rescorer_training.ngram.estimate import NGramOptions
 from rescorer_training.recipe.networks import NetworkRecipe, parse_networks
 from rescorer_training.recipe.tables import parse_table
+from rescorer_training.recipe.vector_tables import VectorsRecipe, parse_vectors
 
 PACKAGE = Path(__file__).parents[1]
 SHIPPED, WEIGHT_SETS, NORMALISERS = PACKAGE / "recipes", PACKAGE / "weight_sets", PACKAGE / "normalisers"
@@ -29,6 +30,8 @@ class TextRecipe:
     """Text for early stopping and for fitting λ; cannot be combined with ``held_out_lines``."""
     held_out_lines: int = 0
     """Number of lines at the end of the first training text to use for validation instead of training."""
+    first_share: float = 1.0
+    """Share of the lines of each training text to use, the first ones, once held-out lines are removed."""
     tests: tuple[str, ...] = ()
     """Texts to evaluate the models on; the report names them by their file names."""
     normaliser: str = ""
@@ -38,6 +41,8 @@ class TextRecipe:
     def __post_init__(self) -> None:
         if bool(self.validation) == bool(self.held_out_lines):
             raise ConfigError("[text] must have either validation or held_out_lines")
+        if not 0 < self.first_share <= 1:
+            raise ConfigError(f"first_share is {self.first_share}; expected 0 < first_share ≤ 1")
 
 
 @dataclass(frozen=True)
@@ -102,6 +107,8 @@ class Recipe:
     comparisons: Mapping[str, str] = field(default_factory=dict)
     """For networks, the names of those whose perplexity theirs is compared with."""
     past_text: PastTextRecipe = PastTextRecipe()
+    vectors: Mapping[str, VectorsRecipe] = field(default_factory=dict)
+    """Word vectors to train before the networks, by name."""
 
     def is_backward(self, network: str) -> bool:
         """Whether a network reads sentences backwards; one that starts from another has its direction."""
@@ -190,7 +197,7 @@ def make_recipe(values: dict[str, Any], path: Path) -> Recipe:
         "past_text": PastTextRecipe,
         "bundle": BundleRecipe,
     }
-    others = ("title", "networks", "ngrams", "mixtures", "comparisons")
+    others = ("title", "vectors", "networks", "ngrams", "mixtures", "comparisons")
     unknown = sorted(set(values) - {*others, *tables})
     if unknown:
         known = ", ".join([*others, *tables])
@@ -211,7 +218,8 @@ def make_recipe(values: dict[str, Any], path: Path) -> Recipe:
     title = str(values.get("title", path.stem))
     recipe = Recipe(
         path, path.stem, title, networks=networks, ngrams=ngrams, mixtures=mixtures,
-        comparisons=values.get("comparisons", {}), **parts,
+        comparisons=values.get("comparisons", {}),
+        vectors=parse_vectors(values.get("vectors", {}), str(path)), **parts,
     )  # fmt: skip
     _check_names(recipe)
     return recipe

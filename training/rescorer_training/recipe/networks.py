@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 from rescorer.errors import ConfigError
@@ -31,8 +32,11 @@ class RunSettings:
     """Train the network once with each seed; network ``x`` with seeds 1 and 2 becomes ``x-1`` and ``x-2``."""
 
     def __post_init__(self) -> None:
-        if self.seeds and (len(set(self.seeds)) < len(self.seeds) or len(self.seeds) < 2):
-            raise ConfigError(f"seeds are {', '.join(map(str, self.seeds))}; expected two or more, each once")
+        seeds = self.seeds
+        if seeds and (len(set(seeds)) < len(seeds) or len(seeds) < 2 or min(seeds) < 0):
+            raise ConfigError(
+                f"seeds are {', '.join(map(str, seeds))}; expected two or more, each once and at least 0"
+            )
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,13 @@ def _with_seed(
     if start_from and start_from not in above:
         raise ConfigError(f"{location} starts from {start_from!r}, which is not a network above it")
     if network.vectors:
-        network = replace(network, vectors=_member(str(network.vectors), seed, above))
+        vectors = _member(str(network.vectors), seed, above)
+        if vectors not in above and not Path(vectors).exists():
+            raise ConfigError(
+                f"{location} takes the vectors of {vectors!r}, which is neither a network above it nor a "
+                "file or folder"
+            )
+        network = replace(network, vectors=vectors)
     run = replace(run, start_from=start_from)
     if seed is None:
         return NetworkRecipe(network, recipe.training, run)

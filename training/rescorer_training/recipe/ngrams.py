@@ -6,7 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
+from rescorer.errors import ConfigError
 from rescorer.lm.ngrams.table_file import SUFFIX
 from rescorer_training.data.corpus import read_sentences
 from rescorer_training.evaluation.em_weights import fit_mixture
@@ -17,6 +19,8 @@ from rescorer_training.ngram.estimate import NGramOptions, train_ngram
 from rescorer_training.recipe.config import Recipe
 from rescorer_training.recipe.report import MeasuredModel
 from rescorer_training.recipe.start import RecipeRun
+from rescorer_training.state_files import describe_changes
+from rescorer_training.vectors.word2vec.options import Word2VecOptions
 
 FIRST, BACKWARD = "ngram", "ngram-backward"
 """Names of the recipe's first n-gram model, of ``[ngram]``, and of the same for backward networks."""
@@ -41,14 +45,36 @@ def estimate_ngrams(run: RecipeRun) -> None:
     """Estimate the n-gram models that do not exist yet."""
     for name, options in list_ngrams(run.recipe).items():
         output = ngram_file(run, name)
+        facts_file = output.with_name(f"{output.name}.json")
+        made_from = describe_source(run.train, options)
         if output.exists():
+            check_unchanged(output, facts_file, made_from)
             run.log(f"{output} exists")
             continue
         run.log(f"estimating {name}")
         summary = train_ngram(run.train, run.normaliser, output, options)
-        facts = json.dumps(asdict(summary), indent=2) + "\n"
-        output.with_name(f"{output.name}.json").write_text(facts, encoding="utf-8")
+        facts = json.dumps({**asdict(summary), "made_from": made_from}, indent=2) + "\n"
+        facts_file.write_text(facts, encoding="utf-8")
         run.log(f"estimated {name} from {summary.n_words:,} words in {summary.seconds:.0f} s")
+
+
+def describe_source(texts: Sequence[Path], options: NGramOptions | Word2VecOptions) -> dict[str, Any]:
+    """What a model is estimated from, as plain data: options, and the name and bytes of each text."""
+    sizes = [[path.name, path.stat().st_size] for path in texts]
+    source: dict[str, Any] = json.loads(json.dumps({**asdict(options), "texts": sizes}, default=str))
+    return source
+
+
+def check_unchanged(output: Path, facts_file: Path, made_from: Mapping[str, Any]) -> None:
+    """Raise ConfigError if a model was estimated with other options or from other texts."""
+    facts = json.loads(facts_file.read_text(encoding="utf-8")) if facts_file.exists() else {}
+    if "made_from" in facts and (
+        changes := describe_changes(facts["made_from"], made_from, known_to_both=True)
+    ):
+        raise ConfigError(
+            f"{output} was estimated by another recipe or from another text: {changes}; remove the file to "
+            "estimate the model again, or choose another --output"
+        )
 
 
 def measure_ngrams(run: RecipeRun) -> list[MeasuredModel]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import Any
 
 from rescorer_training.data.corpus import read_sentences
 from rescorer_training.evaluation.model_set import load_models
-from rescorer_training.evaluation.past_text import fit_past_text_scorers
+from rescorer_training.evaluation.past_text import score_past_texts
+from rescorer_training.evaluation.token_scores import score_tokens
 from rescorer_training.ngram.output import atomic_output
+from rescorer_training.recipe.ngrams import FIRST, ngram_file
 from rescorer_training.recipe.report import MeasuredModel
 from rescorer_training.recipe.start import RecipeRun
 
@@ -27,32 +28,35 @@ def measure_past_text(run: RecipeRun) -> list[MeasuredModel]:
         file = run.network_folder(name) / PAST_TEXT_FILE
         asked = {"cache_words": recipe.cache_words, "dynamic": recipe.dynamic}
         facts = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-        if facts.get("asked") != asked:
+        if facts.get("asked") != asked or "ways" not in facts:  # older versions wrote no mixtures
             run.log(f"measuring {name} with the past of the text")
-            facts = {"asked": asked, "scorers": _measure(run, name)}
+            facts = {"asked": asked, "ways": _measure(run, name)}
             with atomic_output(file) as partial:
                 partial.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
         rows += [
-            MeasuredModel(f"{name}, {scorer}", found["perplexity"], {}, note=_describe(found["settings"]))
-            for scorer, found in facts["scorers"].items()
+            MeasuredModel(
+                f"{name}, {way}", found["perplexity"], found["mixture"], note=_describe(found["settings"])
+            )
+            for way, found in facts["ways"].items()
         ]
     return rows
 
 
 def _measure(run: RecipeRun, name: str) -> dict[str, dict[str, Any]]:
-    """Settings and perplexity by text of each way to use the past, by its name."""
+    """Settings and perplexities of each way to use the past, alone and mixed with the n-gram model."""
     recipe = run.recipe.past_text
     texts = {path.name: list(read_sentences([path], run.normaliser)) for path in (run.validation, *run.tests)}
-    models = load_models(None, [], [run.network_folder(name)], device=run.device).models
-    scorers = fit_past_text_scorers(
-        models, texts[run.validation.name], cache_words=recipe.cache_words, dynamic=recipe.dynamic
-    )
+    models = load_models(None, [ngram_file(run, FIRST)], [run.network_folder(name)], device=run.device).models
+    scores = {text: score_tokens(models, words, text, in_order=True) for text, words in texts.items()}
     return {
-        scorer.name.removeprefix("neural, "): {
-            "settings": scorer.to_dict(),
-            "perplexity": {text: math.exp(-scorer.score(words).mean()) for text, words in texts.items()},
+        past.way: {
+            "settings": dict(past.settings),
+            "perplexity": past.perplexities(),
+            "mixture": past.mix_with(scores, run.validation.name),
         }
-        for scorer in scorers
+        for past in score_past_texts(
+            models, texts, run.validation.name, cache_words=recipe.cache_words, dynamic=recipe.dynamic
+        )
     }
 
 

@@ -5,7 +5,8 @@ Stages whose results already exist are skipped, and an interrupted training run 
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from rescorer.bundle import read_bundle
@@ -17,6 +18,7 @@ from rescorer_training.data.normalisation import record_normaliser
 from rescorer_training.neural import train
 from rescorer_training.neural.build import check_network
 from rescorer_training.neural.checkpoint import STATE_FILE
+from rescorer_training.neural.options import NetworkOptions, TrainingOptions
 from rescorer_training.neural.postprocess import quantise
 from rescorer_training.neural.prepare import choose_vocabulary, load_prepared
 from rescorer_training.ngram.backoff_model import load_backoff_model
@@ -28,14 +30,19 @@ from rescorer_training.recipe.measure import measure_models
 from rescorer_training.recipe.ngrams import FIRST, estimate_ngrams, ngram_file
 from rescorer_training.recipe.report import Report, write_report
 from rescorer_training.recipe.start import RecipeRun, start_run
+from rescorer_training.recipe.vector_tables import check_embeddings
+from rescorer_training.recipe.vectors import resolve_embeddings, train_vectors
+from rescorer_training.state_files import describe_changes, read_metadata
 
 VOCABULARY_FILE, BUNDLES_FOLDER = "vocabulary.txt", "bundle"
+FOUND_ELSEWHERE = {"start_from", "vectors", "embeddings", "vocabulary"}
+"""What is saved of a run and depends on where the folder is, or has been counted before."""
 
 
 def run_recipe(
     recipe: Recipe, data: Path, folder: Path, *, device: str = "cpu", threads: int | None = None
 ) -> Report:
-    """Make the n-gram model, the networks, the bundle and the report in ``folder``.
+    """Make the n-gram models, the vectors, the networks, the bundle and the report in ``folder``.
 
     Raises:
         ConfigError: a text of the recipe is missing from ``data``, or matplotlib is missing.
@@ -44,6 +51,7 @@ def run_recipe(
     run = start_run(recipe, data, folder, device, threads)
     check_networks(run)
     estimate_ngrams(run)
+    train_vectors(run)
     for name, network in recipe.networks.items():
         train_network(run, name, network)
     publish_bundle(run)
@@ -65,6 +73,7 @@ def check_networks(run: RecipeRun) -> None:
                 len(vocabulary),
                 starts_from_other=bool(recipe.run.start_from),
             )
+            check_embeddings(run.recipe.vectors, recipe.network)
         except (BundleError, ConfigError) as error:
             raise ConfigError(f"{run.recipe.file}: [networks.{name}] {error}") from None
 
@@ -72,9 +81,6 @@ def check_networks(run: RecipeRun) -> None:
 def train_network(run: RecipeRun, name: str, recipe: NetworkRecipe) -> None:
     """Train a network or resume its training, unless it is finished."""
     folder, settings = run.network_folder(name), recipe.run
-    if (folder / "best" / "training.json").exists():
-        return run.log(f"{folder} exists")
-    run.log(f"training {name}")
     inputs = train.RunInputs(
         texts=[run.training_text(text) for text in settings.train] or list(run.train),
         validation=run.validation,
@@ -84,15 +90,34 @@ def train_network(run: RecipeRun, name: str, recipe: NetworkRecipe) -> None:
         start_from=run.network_folder(settings.start_from) if settings.start_from else None,
         weights=settings.weights,
     )
-    network = recipe.network
+    network = resolve_embeddings(run, recipe.network)
     if network.vectors in run.recipe.networks:
         network = replace(network, vectors=str(run.network_folder(str(network.vectors))))
+    if (folder / "best" / "training.json").exists():
+        check_unchanged(inputs, network, recipe.training)
+        return run.log(f"{folder} exists")
+    run.log(f"training {name}")
     resume = (folder / STATE_FILE).exists()
     if resume:
         text = load_prepared(folder, settings.longest)
     else:
         text = train.prepare_run(inputs, write_vocabulary(run), run.recipe.vocabulary.size, network)
     train.train(inputs, text, network, recipe.training, device=run.device, threads=run.threads, resume=resume)
+
+
+def check_unchanged(inputs: train.RunInputs, network: NetworkOptions, options: TrainingOptions) -> None:
+    """Raise ConfigError if a finished network was trained with other options or on other texts."""
+    state = inputs.folder / STATE_FILE
+    if not state.exists():
+        return
+    now = {**asdict(options), **inputs.identity(), "network": asdict(network)}
+    saved, now = json.loads(read_metadata(state)["options"]), json.loads(json.dumps(now))
+    changes = describe_changes(saved, now, FOUND_ELSEWHERE, known_to_both=True)
+    if changes:
+        raise ConfigError(
+            f"{inputs.folder} was trained by another recipe or on another text: {changes}; remove the folder "
+            "to train the network again, or choose another --output"
+        )
 
 
 def write_vocabulary(run: RecipeRun) -> Path:

@@ -1,4 +1,4 @@
-"""Start a recipe: check that its files exist, make the output folder and split off held-out text."""
+"""Start a recipe: check that its files exist, make the output folder and divide its texts."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ class RecipeRun:
         return tuple(self.data / name for name in self.recipe.text.tests)
 
     def training_text(self, name: str) -> Path:
-        """Return the path of a training text from which the held-out lines have been removed."""
-        return self.train[0] if name == self.recipe.text.train[0] else self.data / name
+        """Return the path of a training text, without its held-out lines and those after its first share."""
+        names = self.recipe.text.train
+        return self.train[names.index(name)] if name in names else self.data / name
 
     def network_folder(self, name: str) -> Path:
         """Return the folder of a network's training run."""
@@ -48,10 +49,18 @@ class RecipeRun:
 
 
 def start_run(recipe: Recipe, data: Path, folder: Path, device: str, threads: int | None) -> RecipeRun:
-    """Check that all texts exist, make the output folder and split off the held-out lines."""
+    """Check that all texts exist, make the output folder, and take the lines to use of the training texts."""
     text = recipe.text
     network_texts = chain.from_iterable(network.run.train for network in recipe.networks.values())
-    names = [*text.train, text.validation, *text.tests, *recipe.vocabulary.all_of, *network_texts]
+    vector_texts = chain.from_iterable(vectors.train for vectors in recipe.vectors.values())
+    names = [
+        *text.train,
+        text.validation,
+        *text.tests,
+        *recipe.vocabulary.all_of,
+        *network_texts,
+        *vector_texts,
+    ]
     missing = sorted({name for name in names if name and not (data / name).exists()})
     if missing:
         raise ConfigError(f"{data} has no {', '.join(missing)}; give the folder of the texts with --data")
@@ -63,6 +72,11 @@ def start_run(recipe: Recipe, data: Path, folder: Path, device: str, threads: in
     train, validation = tuple(data / name for name in text.train), data / text.validation
     if text.held_out_lines:
         train, validation = split_held_out(train, text.held_out_lines, folder / "text")
+    if text.first_share < 1:
+        train = tuple(
+            take_first(path, text.first_share, folder / "text" / f"{number}-first.txt")
+            for number, path in enumerate(train, start=1)
+        )
     return RecipeRun(recipe, data, folder, device, threads, normaliser, train, validation)
 
 
@@ -81,3 +95,19 @@ def split_held_out(train: tuple[Path, ...], n_lines: int, folder: Path) -> tuple
         kept.write_text("".join(f"{line}\n" for line in lines[:-n_lines]), encoding="utf-8")
         held_out.write_text("".join(f"{line}\n" for line in lines[-n_lines:]), encoding="utf-8")
     return (kept, *train[1:]), held_out
+
+
+def take_first(path: Path, share: float, first: Path) -> Path:
+    """Write the first lines of a text to the file ``first``, and return that.
+
+    Raises:
+        ConfigError: the share is less than a line.
+    """
+    if not first.exists():
+        lines = list(read_lines(path))
+        n_lines = int(share * len(lines))
+        if not n_lines:
+            raise ConfigError(f"{path} has {len(lines)} lines, of which first_share {share} is not even one")
+        first.parent.mkdir(exist_ok=True)
+        first.write_text("".join(f"{line}\n" for line in lines[:n_lines]), encoding="utf-8")
+    return first

@@ -9,6 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from rescorer.cli.render.tables import FoldingTable, make_text_grid
+from rescorer.evaluation.inspection.bundle_models import BundleModel
 from rescorer.evaluation.inspection.inspect import Inspection
 from rescorer.evaluation.inspection.list_stats import ErrorStats
 from rescorer.evaluation.inspection.models import ModelStats
@@ -77,14 +78,16 @@ def _error_rows(errors: ErrorStats) -> dict[str, str]:
 
 
 def _model_rows(models: ModelStats) -> dict[str, str | Text]:
-    """Correlation of the streams with the bundle's n-gram, and the effect of the weights."""
+    """The bundle's models, correlation of the streams with its n-gram, and the effect of the weights."""
     weights = models.weights
+    rows: dict[str, str | Text] = {"models": Text(", ".join(map(_format_model, models.models)))}
     correlations = []
     for name, correlation in models.correlations.items():
         low, high = correlation.units_per_nat
         units = f", {low:.3g} to {high:.3g} units per nat" if correlation.r >= MIN_LM_R else ""
         correlations.append(f"{name} r {correlation.r:+.2f}{units}")
-    rows: dict[str, str | Text] = {"like the n-gram": Text("; ".join(correlations))} if correlations else {}
+    if correlations:
+        rows["like the n-gram"] = Text("; ".join(correlations))
     if weights.lists:
         errors = f"{weights.errors:,} errors, the first pass {weights.first_errors:,}; "
         spreads = (
@@ -93,6 +96,12 @@ def _model_rows(models: ModelStats) -> dict[str, str | Text]:
         )
         rows[f"weights {weights.name}"] = (errors if weights.referenced else "") + spreads
     return rows
+
+
+def _format_model(model: BundleModel) -> str:
+    """Name, kind and direction of a language model, and the topics that it reads."""
+    topics = f", {model.topics} topics" if model.topics else ""
+    return f"{model.name} ({model.network or 'n-gram'}, {model.direction}{topics})"
 
 
 def _streams(inspection: Inspection) -> FoldingTable:

@@ -160,7 +160,7 @@ def test_rejects_folders_that_do_not_fit(texts: list[Path], tmp_path: Path) -> N
     with pytest.raises(BundleError, match=r"vectors of shape \(6, 8\); expected \(9, 8\)"):
         run.run(folder, OPTIONS, 1)
     (folder / STATE_FILE).write_bytes(b"damaged")
-    with pytest.raises(BundleError, match="is damaged"):
+    with pytest.raises(BundleError, match=r"is damaged: .* start the run again in another folder"):
         run.run(folder, OPTIONS, 1)
     (folder / VOCABULARY_FILE).write_text("[")
     with pytest.raises(BundleError, match="is damaged"):

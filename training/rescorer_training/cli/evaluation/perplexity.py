@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,7 +24,8 @@ from rescorer_training.cli.options import (
 )
 from rescorer_training.evaluation.em_weights import fit_mixture
 from rescorer_training.evaluation.model_set import ModelSet
-from rescorer_training.evaluation.perplexity import TextPerplexity, measure, perplexity
+from rescorer_training.evaluation.perplexity import TextPerplexity, measure
+from rescorer_training.evaluation.token_scores import TokenScores
 
 
 def perplexity_command(
@@ -77,11 +79,14 @@ def perplexity_command(
     if (cache_words or dynamic) and not validation:
         raise ConfigError("--cache-words and --dynamic need --validation, on which they are fitted")
     models = open_models(bundle, ngram, neural, normaliser=normaliser, device=device, share=share)
+    scores = {path: score_file(models, path) for path in dict.fromkeys((*texts, *filter(None, [validation])))}
     shares = models.shares
     if validation and shares:
-        shares = fit_mixture(score_file(models, validation).log_probs)
-    measured = {str(path): measure(score_file(models, path), shares) for path in texts}
-    past = measure_past_text(models, validation, texts, cache_words, dynamic=dynamic) if validation else {}
+        shares = fit_mixture(scores[validation].log_probs)
+    measured = {str(path): measure(scores[path], shares) for path in texts}
+    past = {}
+    if validation and (cache_words or dynamic):
+        past = measure_past_text(models, scores, validation, cache_words, dynamic=dynamic)
     if as_json:
         facts = {path: asdict(figures) for path, figures in measured.items()}
         typer.echo(json.dumps({"shares": dict(shares), "texts": facts, "past_text": past}))
@@ -89,38 +94,39 @@ def perplexity_command(
     for path, figures in measured.items():
         print_out(make_table(path, figures))
     if past:
-        print_out(make_past_table(past))
+        print_out(make_past_table(past, texts))
     if shares:
         print_out("λ: " + ", ".join(f"{name} {value:.3f}" for name, value in shares.items()))
 
 
 def measure_past_text(
-    models: ModelSet, validation: Path, texts: list[Path], cache_words: int, *, dynamic: bool
+    models: ModelSet, scores: Mapping[Path, TokenScores], validation: Path, cache_words: int, *, dynamic: bool
 ) -> dict[str, dict[str, Any]]:
     """Perplexity of each text, by its path, under each network that learns from the past of the text."""
-    if not (cache_words or dynamic):
-        return {}
-    from rescorer_training.evaluation.past_text import fit_past_text_scorers  # torch takes seconds to import
+    from rescorer_training.evaluation.past_text import score_past_texts  # torch takes seconds to import
 
-    scorers = fit_past_text_scorers(
-        models.models, read_words(models, validation), cache_words=cache_words, dynamic=dynamic
-    )
+    texts = {str(path): read_words(models, path) for path in scores}
+    others = {str(path): of_text for path, of_text in scores.items()}
     return {
-        scorer.name: {
-            "settings": scorer.to_dict(),
-            "perplexity": {str(path): perplexity(scorer.score(read_words(models, path))) for path in texts},
+        past.name: {
+            "settings": dict(past.settings),
+            "perplexity": past.perplexities(),
+            "mixture": past.mix_with(others, str(validation)),
         }
-        for scorer in scorers
+        for past in score_past_texts(
+            models.models, texts, str(validation), cache_words=cache_words, dynamic=dynamic
+        )
     }
 
 
-def make_past_table(past: dict[str, dict[str, Any]]) -> FoldingTable:
+def make_past_table(past: dict[str, dict[str, Any]], texts: list[Path]) -> FoldingTable:
     """Make a table with one row per text and network."""
-    title = "networks that learn from the past of the text; every unknown word counts as <unk>"
-    table = FoldingTable("network", "text", "perplexity", title=title)
+    title = "networks that learn from the past of the text, alone and mixed with the other models"
+    table = FoldingTable("network", "text", "perplexity", "mixture", title=title)
     for name, facts in past.items():
-        for path, value in facts["perplexity"].items():
-            table.add_row(name, path, f"{value:,.2f}")
+        for path in map(str, texts):
+            mixture = f"{facts['mixture'][path]:,.2f}" if facts["mixture"] else "–"
+            table.add_row(name, path, f"{facts['perplexity'][path]:,.2f}", mixture)
     return table
 
 

@@ -14,6 +14,7 @@ from rescorer_training.cli.options import (
     NeuralsOption,
     NGramsOption,
     NormaliserOption,
+    SeedOption,
     ShareOption,
 )
 
@@ -40,7 +41,7 @@ def sample_command(
     ] = 1.0,
     longest: Annotated[int, typer.Option(help="Maximum number of words per sentence.")] = 50,
     unknown: Annotated[bool, typer.Option("--unknown", help="Allow <unk> in sentences.")] = False,
-    seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
+    seed: SeedOption = 1,
     normaliser: NormaliserOption = None,
     device: DeviceOption = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per sentence.")] = False,

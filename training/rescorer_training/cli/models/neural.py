@@ -14,6 +14,7 @@ from rescorer_training.cli.options import (
     DeviceOption,
     JsonOption,
     NormaliserOption,
+    ResumeOption,
     ThreadsOption,
     parse_number,
 )
@@ -54,7 +55,7 @@ def neural(
     ] = 200,
     threads: ThreadsOption = None,
     device: DeviceOption = "cpu",
-    resume: Annotated[bool, typer.Option(help="Continue an interrupted run where it stopped.")] = False,
+    resume: ResumeOption = False,
     tensorboard: Annotated[
         bool, typer.Option(help="Write TensorBoard scalars into the folder of the run.")
     ] = False,

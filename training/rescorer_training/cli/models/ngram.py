@@ -12,7 +12,7 @@ from typer.core import TyperCommand
 
 from rescorer.cli.render.tables import FoldingTable, print_out
 from rescorer.errors import ConfigError
-from rescorer_training.cli.options import JsonOption, NormaliserOption
+from rescorer_training.cli.options import JsonOption, NormaliserOption, TextsArgument
 from rescorer_training.data.corpus import read_sentences
 from rescorer_training.data.normalisation import choose_normaliser
 from rescorer_training.evaluation.model_set import open_ngram
@@ -94,9 +94,7 @@ BackwardOption = Annotated[
 
 
 def ngram(
-    texts: Annotated[
-        list[Path], typer.Argument(help="Training texts, one sentence per line; gzip or plain.")
-    ],
+    texts: TextsArgument,
     output: OutputOption,
     order: Annotated[int, typer.Option(help="Length of the longest n-grams, 2 to 6 words.")] = 4,
     smoothing: SmoothingOption = "kneser-ney",

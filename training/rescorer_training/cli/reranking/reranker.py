@@ -11,16 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rescorer.cli.options.dataclass_options import expand_options
+from rescorer.cli.options.evaluation import RankedListOptions
 from rescorer.cli.options.lists import ListInputOptions
 from rescorer.cli.options.models import BundleOption, DeviceOption
 from rescorer.cli.options.score_cache import CacheOptions
-from rescorer.cli.options.scoring import CountingOptions, ReferenceOption, collect_lists, make_list_reader
-from rescorer.cli.options.weights import (
-    FirstPassOption,
-    WeightOptions,
-    check_streams,
-    parse_first_pass,
-)
+from rescorer.cli.options.scoring import collect_lists, make_list_reader
 from rescorer.cli.output import SOME_REJECTED, Rejections, check_output_path
 from rescorer.cli.render.tables import print_out
 from rescorer.errors import ConfigError, FormatError
@@ -29,7 +24,7 @@ from rescorer.evaluation.error_rate.counting import CountingSettings
 from rescorer.formats.io.text_io import write_text
 from rescorer.pipeline import Rescorer
 from rescorer.types import NBestList, Weights
-from rescorer_training.cli.options import JsonOption
+from rescorer_training.cli.options import JsonOption, SeedOption
 from rescorer_training.cli.reranking.render_reranker import make_page, make_tables
 
 if TYPE_CHECKING:
@@ -79,12 +74,8 @@ def reranker_command(
     force: ForceOption = False,
     share_references: ShareReferencesOption = False,
     prior_lists: PriorListsOption = None,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
-    reference: ReferenceOption = None,
-    first_pass: FirstPassOption = None,
-    list_options: ListInputOptions,
-    weight_options: WeightOptions,
-    counting_options: CountingOptions,
+    seed: SeedOption = 0,
+    options: RankedListOptions,
     cache: CacheOptions,
     device: DeviceOption = "cpu",
     as_json: JsonOption = False,
@@ -103,24 +94,23 @@ def reranker_command(
     from rescorer_training.reranker.export import check_output, publish_with_reranker
     from rescorer_training.reranker.training import compare_rules, train_reranker
 
-    counting = counting_options.settings()
+    counting = options.counting.settings()
     rescorer = cache.load_rescorer(bundle, device)
     check_output(output, rescorer.bundle, name)
     page_file = output.with_suffix(".md")
     check_page_path(page_file)
-    base = rescorer.ranker.effective_weights(weight_options.resolve(rescorer.bundle.weights))
-    first_weights = parse_first_pass(first_pass)
+    base = rescorer.ranker.effective_weights(options.weights.resolve(rescorer.bundle.weights))
+    first_pass = options.parse_first_pass()
     rejected = Rejections()
-    lists = read_files(files, reference, list_options, rejected)
-    check_streams(lists, base, list_options.streams)
-    check_streams(lists, first_weights or Weights("first pass"), list_options.streams)
-    training_lists = score_files(files, lists, rescorer, base, first_weights, counting, rejected)
+    lists = read_files(files, options.reference, options.lists, rejected)
+    options.check_streams(lists, base)
+    training_lists = score_files(files, lists, rescorer, base, first_pass, counting, rejected)
     prior = read_prior_lists(prior_lists, rescorer, base, counting, rejected) if prior_lists else None
     rejected.report()
     training_lists.check()
     if prior:
         check_prior_lists(prior)
-    rules = compare_rules(training_lists, rescorer, first_weights, share_references=share_references)
+    rules = compare_rules(training_lists, rescorer, first_pass, share_references=share_references)
     words = encode_lists(rescorer, [item.nbest for item in training_lists.scored])
     training = train_reranker(
         training_lists, rules, name, seed=seed, share_references=share_references, prior=prior, encoded=words

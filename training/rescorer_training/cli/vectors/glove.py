@@ -8,14 +8,18 @@ from typing import Annotated
 import typer
 
 from rescorer.cpu_count import count_cpus
-from rescorer_training.cli.options import NormaliserOption, ThreadsOption
+from rescorer_training.cli.options import (
+    NormaliserOption,
+    ResumeOption,
+    SeedOption,
+    TextsArgument,
+    ThreadsOption,
+)
 from rescorer_training.cli.vectors.options import (
     DimensionsOption,
     MemoryOption,
     MinCountOption,
     OutputFormatOption,
-    SeedOption,
-    TextsArgument,
     VectorsOutputOption,
     WindowOption,
 )
@@ -51,7 +55,7 @@ def glove_command(
     seed: SeedOption = 1,
     normaliser: NormaliserOption = None,
     threads: ThreadsOption = None,
-    resume: Annotated[bool, typer.Option(help="Continue an interrupted run where it stopped.")] = False,
+    resume: ResumeOption = False,
 ) -> None:
     """Train GloVe vectors, whose products approximate the logarithms of co-occurrences.
 

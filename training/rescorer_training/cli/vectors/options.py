@@ -31,9 +31,6 @@ EncodingOption = Annotated[
     Encoding,
     typer.Option(help="Encoding of the words of VECTORS; try cp1252 if a file is not UTF-8."),
 ]
-TextsArgument = Annotated[
-    list[Path], typer.Argument(help="Training texts, one sentence per line; gzip or plain.")
-]
 MinCountOption = Annotated[int, typer.Option(min=1, help="Leave out words that occur less often.")]
 WindowOption = Annotated[
     int, typer.Option(help="Largest distance of two words that occur together, 1 to 100, within a sentence.")
@@ -45,7 +42,6 @@ MemoryOption = Annotated[
     ),
 ]
 DimensionsOption = Annotated[int, typer.Option(help="Number of values per vector.")]
-SeedOption = Annotated[int, typer.Option(help="Random seed.")]
 VectorsOutputOption = Annotated[
     Path, typer.Option("-o", "--output", help="File of vectors to write, gzip if the name ends in .gz.")
 ]

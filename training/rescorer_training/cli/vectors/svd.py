@@ -8,14 +8,12 @@ from typing import Annotated
 
 import typer
 
-from rescorer_training.cli.options import NormaliserOption
+from rescorer_training.cli.options import NormaliserOption, SeedOption, TextsArgument
 from rescorer_training.cli.vectors.options import (
     DimensionsOption,
     MemoryOption,
     MinCountOption,
     OutputFormatOption,
-    SeedOption,
-    TextsArgument,
     VectorsOutputOption,
     WindowOption,
 )

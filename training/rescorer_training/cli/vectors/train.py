@@ -10,8 +10,14 @@ import typer
 
 from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cpu_count import count_cpus
-from rescorer_training.cli.options import JsonOption, NormaliserOption, ThreadsOption
-from rescorer_training.cli.vectors.options import OutputFormatOption, TextsArgument, VectorsOutputOption
+from rescorer_training.cli.options import (
+    JsonOption,
+    NormaliserOption,
+    ResumeOption,
+    TextsArgument,
+    ThreadsOption,
+)
+from rescorer_training.cli.vectors.options import OutputFormatOption, VectorsOutputOption
 from rescorer_training.data.normalisation import choose_normaliser
 from rescorer_training.vectors.files import write_vectors
 from rescorer_training.vectors.files.formats import VectorFormat
@@ -27,7 +33,7 @@ def train_command(
     to: OutputFormatOption = VectorFormat.WORD2VEC,
     normaliser: NormaliserOption = None,
     threads: ThreadsOption = None,
-    resume: Annotated[bool, typer.Option(help="Continue an interrupted run where it stopped.")] = False,
+    resume: ResumeOption = False,
     as_json: JsonOption = False,
     options: Word2VecOptions,
 ) -> None:

@@ -23,6 +23,7 @@ def read_binary(
     keep: Container[str] | None = None,
     limit: int | None = None,
     encoding: Encoding = Encoding.UTF_8,
+    expected: int | None = None,
 ) -> WordVectors:
     """Read word2vec's binary format. See ``read_vectors``.
 
@@ -34,7 +35,7 @@ def read_binary(
     if header is None:
         message = "no header; expected a first line with the number of words and of values per word"
         raise FormatError(message, file=name, line=1)
-    check_header(header, name)
+    check_header(header, name, expected)
     row_bytes = header.dimensions * VALUE.itemsize
     for number in range(1, min(header.n_words, limit or header.n_words) + 1):
         start = stream.position
@@ -48,7 +49,7 @@ def read_binary(
     if limit is None and stream.read(2).strip(b"\n"):
         message = f"the header announces {header.n_words:,} words, but there are more bytes after them"
         raise FormatError(f"{message}, from byte {stream.position}", file=name)
-    return WordVectors(*rows.finish())
+    return WordVectors(*rows.finish(is_filtered=keep is not None))
 
 
 def write_binary(path: Path, vectors: WordVectors) -> None:

@@ -57,11 +57,11 @@ def parse_header(line: bytes) -> Header | None:
     return Header(int(fields[0]), int(fields[1]))
 
 
-def check_header(header: Header, file: str) -> None:
+def check_header(header: Header, file: str, expected: int | None = None) -> None:
     """Refuse a header that no file of word vectors has, before anything is read by it.
 
     Raises:
-        FormatError: there are no words, or the number of dimensions is 0 or absurd.
+        FormatError: there are no words, or the number of dimensions is 0, absurd, or not the expected one.
     """
     if not header.n_words:
         raise FormatError("the header announces 0 words; expected at least 1", file=file, line=1)
@@ -71,6 +71,14 @@ def check_header(header: Header, file: str) -> None:
             "the file is damaged or in another format"
         )
         raise FormatError(message, file=file, line=1)
+    check_dimensions(header.dimensions, expected, file, 1)
+
+
+def check_dimensions(found: int, expected: int | None, file: str, line: int) -> None:
+    """Raise FormatError if vectors do not have the expected number of values; None expects any."""
+    if expected is not None and found != expected:
+        message = f"{found} values per word; expected {expected}, the size of the embedding"
+        raise FormatError(message, file=file, line=line)
 
 
 def detect_format(head: bytes) -> VectorFormat:
@@ -132,12 +140,16 @@ class Rows:
         self._numbers[word] = number
         self._vectors.append(vector)
 
-    def finish(self) -> tuple[tuple[str, ...], np.ndarray]:
+    def finish(self, *, is_filtered: bool) -> tuple[tuple[str, ...], np.ndarray]:
         """Return the words, and their vectors as (V, D) float32.
+
+        Args:
+            is_filtered: whether words of the file were left out, for the message.
 
         Raises:
             FormatError: there is none.
         """
         if not self._vectors:
-            raise FormatError("no words; expected at least one with its vector", file=self._file)
+            message = "no vector of any of the words to keep" if is_filtered else "no words"
+            raise FormatError(f"{message}; expected at least one word with its vector", file=self._file)
         return tuple(self._numbers), np.stack(self._vectors)

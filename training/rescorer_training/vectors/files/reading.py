@@ -23,6 +23,7 @@ def read_vectors(
     keep: Container[str] | None = None,
     limit: int | None = None,
     encoding: Encoding = Encoding.UTF_8,
+    dimensions: int | None = None,
 ) -> WordVectors:
     """Read a file of word vectors, which may be compressed by gzip.
 
@@ -32,18 +33,21 @@ def read_vectors(
         limit: number of words to read, from the start of the file, which usually has the most frequent ones.
             What comes after them is not checked.
         encoding: encoding of the words.
+        dimensions: size of the embedding that the vectors are for; None for any.
 
     Raises:
-        FormatError: the file cannot be read, is empty, incomplete or damaged, a word does not have as many
-            values as the others, a word occurs twice, or a value is not finite; names line, word or byte.
+        FormatError: the file cannot be read, is empty, incomplete or damaged, has none of the words to keep,
+            a word does not have as many values as the others or as expected, a word occurs twice, or a value
+            is not finite; names line, word or byte.
     """
     if format is None:
         format = detect_format(_read_head(path))
     if format is VectorFormat.WORD2VEC_BINARY:
-        return read_binary(path, keep=keep, limit=limit, encoding=encoding)
+        return read_binary(path, keep=keep, limit=limit, encoding=encoding, expected=dimensions)
     return read_text(
-        path, has_header=format is VectorFormat.WORD2VEC, keep=keep, limit=limit, encoding=encoding
-    )
+        path, has_header=format is VectorFormat.WORD2VEC, keep=keep, limit=limit, encoding=encoding,
+        expected=dimensions,
+    )  # fmt: skip
 
 
 def _read_head(path: Path) -> bytes:

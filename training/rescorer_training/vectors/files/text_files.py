@@ -14,6 +14,7 @@ from rescorer_training.vectors.files.formats import (
     Encoding,
     Header,
     Rows,
+    check_dimensions,
     check_header,
     is_number,
     parse_header,
@@ -28,20 +29,23 @@ def read_text(
     keep: Container[str] | None = None,
     limit: int | None = None,
     encoding: Encoding = Encoding.UTF_8,
+    expected: int | None = None,
 ) -> WordVectors:
     """Read word2vec's text or GloVe's; blank lines are skipped. See ``read_vectors``."""
     name, rows = str(path), Rows(str(path))
     lines = text_io.read_lines_strict(path, encoding)
-    header = _read_header(lines, name) if has_header else None
+    header = _read_header(lines, name, expected) if has_header else None
     dimensions = header.dimensions if header else None
     n_lines = 0
     for number, line in lines:
         fields = line.rstrip(" ").split(" ")
         if fields == [""]:
             continue
-        dimensions = dimensions or _count_values(fields, name, number)
+        if dimensions is None:
+            dimensions = _count_values(fields, name, number)
+            check_dimensions(dimensions, expected, name, number)
         if limit is not None and n_lines == limit:
-            return WordVectors(*rows.finish())
+            return WordVectors(*rows.finish(is_filtered=keep is not None))
         n_lines += 1
         word = _parse_word(fields, dimensions, name, number)
         if keep is None or word in keep:
@@ -49,7 +53,7 @@ def read_text(
     if header and n_lines != header.n_words:
         message = f"the header announces {header.n_words:,} words, but the file has {n_lines:,}"
         raise FormatError(f"{message}: it is incomplete, or the header is wrong", file=name)
-    return WordVectors(*rows.finish())
+    return WordVectors(*rows.finish(is_filtered=keep is not None))
 
 
 def write_text(path: Path, vectors: WordVectors, *, has_header: bool) -> None:
@@ -94,13 +98,13 @@ def _is_encodable(word: str) -> bool:
     return True
 
 
-def _read_header(lines: Iterator[tuple[int, str]], name: str) -> Header:
+def _read_header(lines: Iterator[tuple[int, str]], name: str, expected: int | None) -> Header:
     _, first = next(lines, (1, ""))
     header = parse_header(first.encode())
     if header is None:
         message = f"the first line is {quote(first)}; expected the number of words and of values per word"
         raise FormatError(f"{message}, as word2vec writes them", file=name, line=1)
-    check_header(header, name)
+    check_header(header, name, expected)
     return header
 
 

@@ -14,6 +14,7 @@ from rescorer.cli.options.scoring import make_list_reader
 from rescorer.cli.output import check_output_path
 from rescorer.errors import ConfigError
 from rescorer.types import NBestList
+from rescorer_training.cli.options import SeedOption
 
 if TYPE_CHECKING:
     from rescorer_training.lists.texts import Choice
@@ -42,7 +43,7 @@ class SentenceOptions:
     number: Annotated[
         int, typer.Option("-n", "--number", min=1, help="Number of sentences; each gives one list.")
     ] = 1000
-    seed: Annotated[int, typer.Option(help="Random seed.")] = 1
+    seed: SeedOption = 1
     min_words: Annotated[int, typer.Option(min=1, help="Smallest number of words per sentence.")] = 3
     max_words: Annotated[int, typer.Option(min=1, help="Largest number of words per sentence.")] = MAX_WORDS
 

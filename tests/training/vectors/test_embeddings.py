@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import gzip
 
+import numpy as np
 import pytest
 import torch
 
 from rescorer.errors import ConfigError, FormatError
-from rescorer_training.classes.word_vectors import initialise_embedding
+from rescorer_training.vectors.embeddings import initialise_embedding
+from rescorer_training.vectors.files import write_vectors
+from rescorer_training.vectors.files.formats import VectorFormat
+from rescorer_training.vectors.word_vectors import WordVectors
 from tests.support.tiny_models import random_network
 
 CAT, DOG = "cat 1 0 0 0 0 0\n", "dog 0 -2e0 0 0 .5 0\n"
 
 
-@pytest.mark.parametrize("header", ["", "4 6\n"])
+@pytest.mark.parametrize("header", ["", "3 6\n"])
 @pytest.mark.parametrize("tied", [True, False])
 def test_initialises_known_words_only(tmp_path, header, tied):
     model, vocabulary = random_network(tied=tied)
     weight = model.network.embedding.weight
     before = weight.detach().clone()
     with gzip.open(tmp_path / "v.gz", "wt") as file:
-        file.write(f"{header}{CAT}zebra 1 1 1 1 1 1 \n. . . 1 1 1 1 1 1\n\n{DOG}")
+        file.write(f"{header}{CAT}zebra 1 1 1 1 1 1 \n\n{DOG}")
     coverage = initialise_embedding(model, vocabulary, tmp_path / "v.gz")
     assert str(coverage) == "2 of 11 words have a vector"
     cat, dog = weight[vocabulary.ids["cat"]], weight[vocabulary.ids["dog"]]
@@ -32,6 +36,24 @@ def test_initialises_known_words_only(tmp_path, header, tied):
     assert torch.equal(weight[others], before[others])
     assert weight.requires_grad
     assert (model.output.word_weight.data_ptr() == weight.data_ptr()) is tied
+
+
+def test_reads_every_format_alike(tmp_path):
+    vectors = WordVectors(("dog", "zebra", "cat"), np.random.default_rng(0).normal(size=(3, 6)).astype("f4"))
+    weights = []
+    for format in VectorFormat:
+        torch.manual_seed(1)
+        model, vocabulary = random_network()
+        write_vectors(tmp_path / f"{format}.gz", vectors, format)
+        assert initialise_embedding(model, vocabulary, tmp_path / f"{format}.gz").n_covered == 2
+        weights.append(model.network.embedding.weight.detach())
+    assert torch.equal(weights[0], weights[1])
+    assert torch.equal(weights[0], weights[2])
+
+
+def test_reads_a_word_with_blanks(tmp_path):
+    (tmp_path / "v").write_text(f"{CAT}. . . 1 1 1 1 1 1\n")
+    assert initialise_embedding(*random_network(), tmp_path / "v").n_covered == 1
 
 
 def test_frozen_embedding_has_no_gradient(tmp_path):
@@ -52,15 +74,21 @@ def test_rejects_a_frozen_tied_embedding(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (f"{CAT}dog 1 2 3\n".encode(), r"v:2: 3 values; expected 6, the size of the embedding"),
+        (b"cat 1 2 3\n", r"v:1: 3 values per word; expected 6, the size of the embedding"),
+        (b"2 300\ncat 1", r"v:1: 300 values per word; expected 6, the size of the embedding"),
+        (b"1 5\ncat " + bytes(20), r"v:1: 5 values per word; expected 6"),
+        (
+            b"2 6\ncat " + bytes(24) + b"\ndog " + bytes(23),
+            r"v: the file ends at byte 60, in word 2 of the 2",
+        ),
+        (f"2 6\n{CAT}".encode(), r"v: the header announces 2 words, but the file has 1"),
+        (f"{CAT}dog 1 2 3\n".encode(), r"v:2: 3 values; expected 6"),
         (f"{CAT}dog 1 2 3 4 5 6 7\n".encode(), r"v:2: 7 values; expected 6"),
-        (b"2 300\n", r"v:1: the header announces 300 values per word; expected 6"),
         (f"{CAT}{DOG}{CAT}".encode(), r"v:3: 'cat' occurs twice, first in line 1"),
         (b"cat 1 2 3 4 5 nan\n", r"v:1: 'cat' has a value that is not finite"),
-        (b"cat 1 2 3 4 5 six\n", r"v:1: 'cat': could not convert string to float: 'six'"),
+        (b"cat 1 2 3 4 5 6\ndog 1 2 3 4 five 6\n", r"v:2: 'dog': could not convert string to float: 'five'"),
         (b"cat 1 2 3 4 5 6\n\xff 1 2 3 4 5 6\n", r"v:2: not UTF-8"),
-        (b"zebra 1 2 3 4 5 6\n", r"v: no vector for any of the vocabulary's 11 words"),
-        (b"", r"v: no vector for any of the vocabulary's 11 words"),
+        (b"zebra 1 2 3 4 5 6\n", r"v: no vector of any of the words to keep"),
     ],
 )
 def test_rejects_invalid_files_with_line_number(tmp_path, content, message):
@@ -70,5 +98,5 @@ def test_rejects_invalid_files_with_line_number(tmp_path, content, message):
 
 
 def test_rejects_a_missing_file(tmp_path):
-    with pytest.raises(FormatError, match="cannot be read"):
+    with pytest.raises(FormatError, match="there is no such file"):
         initialise_embedding(*random_network(), tmp_path / "none.txt")

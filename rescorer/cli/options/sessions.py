@@ -1,0 +1,49 @@
+"""Options for lists of conversations, which are rescored in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from rescorer.files.rescoring import BatchRescorer
+from rescorer.files.sessions import SessionRescorer, SessionText
+from rescorer.list_ranker import ListRanker
+from rescorer.types import Weights
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    """Which lists belong to one conversation, and what later ones are read after."""
+
+    session: Annotated[
+        str,
+        typer.Option(
+            metavar="FIELD",
+            help="Field of lists that names their conversation, or 'group'. Lists of one conversation are "
+            "rescored in order, each after the texts before it: networks with carried state or topics read "
+            "these.",
+        ),
+    ] = ""
+    session_text: Annotated[
+        SessionText,
+        typer.Option(
+            help="What later lists of a conversation are read after: the texts that were chosen, or the "
+            "references, which shows what perfect decisions would be worth."
+        ),
+    ] = "chosen"
+
+    def keep_order(self, rescorer: BatchRescorer) -> BatchRescorer:
+        """Rescore in the order of conversations if a field names them."""
+        return SessionRescorer(rescorer, self.session, self.session_text) if self.session else rescorer
+
+    def warn_if_unread(self, ranker: ListRanker, weights: Weights) -> None:
+        """Warn on stderr if conversations are named, but nothing reads what was said before."""
+        if self.session and not ranker.bundle.reads_previous and not ranker.used_rerankers(weights):
+            typer.echo(
+                f"warning: --session {self.session} changes nothing, because no model of "
+                f"{ranker.bundle.label} reads previous utterances; train a network with --carried or "
+                "--topics",
+                err=True,
+            )

@@ -1,0 +1,101 @@
+"""Read and write in JSON what a list says of its conversation: previous utterances and phrases.
+
+An utterance is a text, or an object with ``text`` and ``speaker``; a phrase is a text, or an object with
+``text``, ``weight`` and ``spellings``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from rescorer.conversation import Phrase, Utterance
+from rescorer.errors import InvalidList
+from rescorer.formats.io.json_records import describe_type
+
+Item = TypeVar("Item")
+
+
+def parse_utterances(value: Any, field: str, list_id: str) -> tuple[Utterance, ...]:
+    """Convert an array of previous utterances, oldest first; None is an empty array.
+
+    Raises:
+        InvalidList: the value has another type, or an object has another key.
+    """
+
+    def build(item: dict[str, Any], place: str) -> Utterance:
+        speaker = item.get("speaker", "")
+        _check(isinstance(speaker, str), "a string", speaker, f"{place}.speaker", list_id)
+        return Utterance(item["text"], speaker)
+
+    return _parse_items(value, ("text", "speaker"), build, field, list_id)
+
+
+def parse_phrases(value: Any, field: str, list_id: str) -> tuple[Phrase, ...]:
+    """Convert an array of phrases; None is an empty array.
+
+    Raises:
+        InvalidList: the value has another type, or an object has another key.
+    """
+
+    def build(item: dict[str, Any], place: str) -> Phrase:
+        weight, spellings = item.get("weight", 1.0), item.get("spellings", [])
+        is_number = isinstance(weight, (int, float)) and not isinstance(weight, bool)
+        _check(is_number, "a number", weight, f"{place}.weight", list_id)
+        are_texts = isinstance(spellings, list) and all(isinstance(text, str) for text in spellings)
+        _check(are_texts, "an array of texts", spellings, f"{place}.spellings", list_id)
+        return Phrase(item["text"], float(weight), tuple(spellings))
+
+    return _parse_items(value, ("text", "weight", "spellings"), build, field, list_id)
+
+
+def _parse_items(
+    value: Any,
+    keys: tuple[str, ...],
+    build: Callable[[dict[str, Any], str], Item],
+    field: str,
+    list_id: str,
+) -> tuple[Item, ...]:
+    """Convert an array of texts or objects.
+
+    Args:
+        keys: the keys that an object may have; ``text`` must be there.
+        build: converts an object that has a text; its second argument names the object in messages.
+    """
+    items = [] if value is None else value
+    _check(isinstance(items, list), "an array of texts or objects", items, field, list_id)
+    found = []
+    for index, item in enumerate(items):
+        place, known = f"{field}[{index}]", ", ".join(keys)
+        item = {"text": item} if isinstance(item, str) else item
+        _check(isinstance(item, dict), f"a text, or an object with {known}", item, place, list_id)
+        if unknown := sorted(item.keys() - set(keys)):
+            message = f"unknown key {unknown[0][:100]!r}; expected {known}"
+            raise InvalidList(message, list_id=list_id, field=place)
+        _check(isinstance(item.get("text"), str), "a string", item.get("text"), f"{place}.text", list_id)
+        found.append(build(item, place))
+    return tuple(found)
+
+
+def _check(is_right: bool, expected: str, value: Any, field: str, list_id: str) -> None:
+    if not is_right:
+        message = f"expected {expected}, got {describe_type(value)}"
+        raise InvalidList(message, list_id=list_id, field=field)
+
+
+def utterance_records(utterances: Sequence[Utterance]) -> list[str | dict[str, str]]:
+    """Return what ``parse_utterances`` reads back."""
+    return [
+        {"text": utterance.text, "speaker": utterance.speaker} if utterance.speaker else utterance.text
+        for utterance in utterances
+    ]
+
+
+def phrase_records(phrases: Sequence[Phrase]) -> list[str | dict[str, Any]]:
+    """Return what ``parse_phrases`` reads back."""
+    return [
+        phrase.text
+        if phrase == Phrase(phrase.text)
+        else {"text": phrase.text, "weight": phrase.weight, "spellings": list(phrase.spellings)}
+        for phrase in phrases
+    ]

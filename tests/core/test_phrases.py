@@ -1,0 +1,137 @@
+"""Phrases of a list: their credits in totals, on every way in; lists without a match do not change at all."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from rescorer import ConfigError, Hypothesis, InvalidList, NBestList, Phrase, Rescorer, Weights
+from rescorer.client import Client
+from rescorer.formats.nbest.jsonlines import read_lists
+from rescorer.score_combination import parse_weights, weights_to_dict
+from tests.support.servers import run_server
+from tests.support.tiny_models import write_bundle
+
+TEXTS = ("the cat sat", "the cats at", "on the Mat!", "")
+PHRASES = (Phrase("Cats at", 2.0), Phrase("nobody", spellings=("on the mat",)))
+WEIGHTS = Weights(
+    "w", {"acoustic": 1.0}, {"mixture": 0.5, "ngram": 0.25}, mixture={"ngram": 0.5, "neural": 0.5}
+)
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory):
+    return write_bundle(tmp_path_factory.mktemp("bundle"), replace(WEIGHTS, name="default"))
+
+
+@pytest.fixture(scope="module")
+def rescorer(bundle):
+    return Rescorer.load(bundle)
+
+
+def make_list(*phrases: Phrase, id: str = "u") -> NBestList:
+    scores = {"acoustic": (-1.0, -2.0, -3.0, -4.0)}
+    return NBestList(id, tuple(map(Hypothesis, TEXTS)), scores, phrases=phrases)
+
+
+def by_text(answer):
+    return {hypothesis.text: hypothesis for hypothesis in answer.hypotheses}
+
+
+def test_credits_are_added_to_totals(rescorer):
+    with_phrases, without = map(by_text, rescorer.rescore([make_list(*PHRASES), make_list()]))
+    credits = {"the cat sat": 0.0, "the cats at": 4.0, "on the Mat!": 3.0, "": 0.0}
+    for text, credit in credits.items():
+        assert with_phrases[text].components["phrases"] == credit
+        assert with_phrases[text].total == pytest.approx(without[text].total + 0.75 * credit, abs=1e-6)
+        assert "phrases" not in without[text].components
+
+
+def test_weights_say_what_a_credit_is_worth(rescorer):
+    weights = replace(WEIGHTS, phrases=10.0)
+    with_phrases, without = map(by_text, rescorer.rescore([make_list(*PHRASES), make_list()], weights))
+    difference = with_phrases["the cats at"].total - without["the cats at"].total
+    assert difference == pytest.approx(40.0, abs=1e-6)
+    (none,) = rescorer.rescore([make_list(*PHRASES)], replace(WEIGHTS, phrases=0.0))
+    assert [h.total for h in none.hypotheses] == [
+        h.total for h in rescorer.rescore([make_list()])[0].hypotheses
+    ]
+
+
+def test_list_without_a_match_is_answered_as_without_phrases(rescorer):
+    answer, expected = rescorer.rescore([make_list(Phrase("dog"), Phrase("mat sat")), make_list()])
+    assert answer == expected
+
+
+def test_service_and_file_agree_with_the_library(run, bundle, rescorer, tmp_path):
+    lists = [make_list(*PHRASES), make_list(Phrase("dog")), make_list()]
+    expected = rescorer.rescore(lists)
+    with run_server(bundle) as server, Client(server.target) as client:
+        for found, same in zip(client.rescore(lists), expected, strict=True):
+            for hypothesis, other in zip(found.hypotheses, same.hypotheses, strict=True):
+                assert hypothesis.text == other.text
+                assert hypothesis.components == pytest.approx(dict(other.components), abs=1e-4)
+    source, output = tmp_path / "lists.jsonl", tmp_path / "out.jsonl"
+    line = {
+        "id": "u",
+        "hypotheses": [
+            {"text": text, "scores": {"acoustic": score}}
+            for text, score in zip(TEXTS, (-1, -2, -3, -4), strict=True)
+        ],
+        "phrases": [{"text": "Cats at", "weight": 2}, {"text": "nobody", "spellings": ["on the mat"]}],
+    }
+    source.write_text(json.dumps(line) + "\n")
+    assert run("rescore", source, "-o", output, "--bundle", bundle)[0] == 0
+    written = json.loads(output.read_text())
+    assert written["phrases"] == [
+        {"text": "Cats at", "weight": 2.0, "spellings": []},
+        line["phrases"][1] | {"weight": 1.0},
+    ]
+    assert [h["text"] for h in written["hypotheses"]] == [h.text for h in expected[0].hypotheses]
+    assert written["hypotheses"][0]["components"]["phrases"] == expected[0].best.components["phrases"]
+
+
+@pytest.mark.parametrize(
+    ("phrases", "field", "message"),
+    [
+        ({"text": "a"}, "phrases", "expected an array"),
+        ([3], "phrases[0]", "expected a text, or an object"),
+        ([{"weight": 1}], "phrases[0].text", "expected a string, got nothing"),
+        (["a", {"text": "b", "weight": "x"}], "phrases[1].weight", "expected a number"),
+        ([{"text": "b", "spellings": "x"}], "phrases[0].spellings", "expected an array of texts"),
+        ([{"text": "b", "boost": 1}], "phrases[0]", "unknown key 'boost'"),
+        (["a", "<sil>"], "phrases[1].text", "0 words; expected 1 to 16"),
+        ([{"text": "b", "weight": -1}], "phrases[0].weight", "-1.0; expected a number above 0"),
+    ],
+)
+def test_wrong_phrases_are_named_and_other_lists_rescored(rescorer, tmp_path, phrases, field, message):
+    lines = [
+        {"id": "bad", "hypotheses": [{"text": "a", "scores": {"acoustic": 0}}], "phrases": phrases},
+        {"id": "good", "hypotheses": [{"text": "a", "scores": {"acoustic": 0}}]},
+    ]
+    (tmp_path / "lists.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    items = list(read_lists(tmp_path / "lists.jsonl"))
+    if isinstance(items[0], NBestList):
+        items = rescorer.rescore_each(items)
+    error, good = items
+    assert isinstance(error, InvalidList)
+    assert (error.list_id, error.field) == ("bad", field)
+    assert message in str(error)
+    assert good.id == "good"
+
+
+def test_weight_of_phrases_is_kept_and_checked():
+    weights = replace(WEIGHTS, phrases=0.0)
+    assert parse_weights(weights_to_dict(weights)) == weights
+    assert "phrases" not in weights_to_dict(WEIGHTS)
+    for value in (-1, float("nan"), "x"):
+        with pytest.raises(ConfigError, match=r"weights\.phrases"):
+            parse_weights({"phrases": value})
+
+
+def test_stream_cannot_have_the_name_of_the_credits(rescorer):
+    nbest = replace(make_list(), streams={"phrases": (0.0,) * 4})
+    with pytest.raises(InvalidList, match="reserved"):
+        rescorer.rescore([nbest], Weights("w", {}, {"mixture": 1.0}))

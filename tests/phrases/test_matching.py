@@ -1,0 +1,90 @@
+"""Phrases in hypotheses: the automaton against a search of all ways to choose phrases."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rescorer import LimitExceeded, Phrase
+from rescorer.phrases.matching import find_matches
+from rescorer.phrases.phrase_set import MAX_PHRASE_WORDS, MAX_PHRASES, compile_phrases
+
+
+def split(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+words = st.lists(st.sampled_from("abcd"), max_size=8).map(tuple)
+texts = st.lists(st.sampled_from("abcd"), min_size=1, max_size=4).map(" ".join)
+phrases = st.lists(
+    st.builds(Phrase, texts, st.sampled_from([0.5, 1.0, 3.0]), st.lists(texts, max_size=2).map(tuple)),
+    max_size=6,
+)
+
+
+def slow_best(phrases, hypothesis, partial):
+    """Largest sum of credits: each word is left out, or begins one of the phrases that fit there."""
+    if not hypothesis:
+        return 0.0
+    ways = [slow_best(phrases, hypothesis[1:], partial)]
+    for phrase in phrases:
+        for text in (phrase.text, *phrase.spellings):
+            part = split(text)
+            if hypothesis[: len(part)] == part:
+                ways.append(phrase.weight * len(part) + slow_best(phrases, hypothesis[len(part) :], partial))
+            elif partial and part[: len(hypothesis)] == hypothesis:
+                ways.append(phrase.weight * len(hypothesis))
+    return max(ways)
+
+
+@settings(max_examples=300)
+@given(phrases, words, st.booleans())
+def test_finds_the_best_phrases_that_do_not_overlap(phrases, hypothesis, partial):
+    found = find_matches(compile_phrases(phrases, split), hypothesis, partial=partial)
+    assert sum(match.credit for match in found) == pytest.approx(slow_best(phrases, hypothesis, partial))
+    end = 0
+    for match in found:
+        assert match.start >= end
+        end = match.start + match.n_words
+        part = hypothesis[match.start : end]
+        if match.phrase >= 0:
+            phrase = phrases[match.phrase]
+            assert " ".join(part) in (phrase.text, *phrase.spellings)
+            assert match.credit == phrase.weight * len(part)
+        else:
+            assert partial
+            assert end == len(hypothesis)
+
+
+def test_only_the_end_of_a_partial_hypothesis_is_credited():
+    compiled = compile_phrases([Phrase("new york city")], split)
+    assert find_matches(compiled, split("in new york")) == []
+    (match,) = find_matches(compiled, split("in new york"), partial=True)
+    assert (match.phrase, match.start, match.credit) == (-1, 1, 2.0)
+    assert find_matches(compiled, split("new york is"), partial=True) == []
+
+
+def test_one_phrase_twice_counts_with_its_largest_weight():
+    compiled = compile_phrases([Phrase("a b", 2.0), Phrase("a b"), Phrase("x", 5.0, ("a b",))], split)
+    (match,) = find_matches(compiled, split("a b"))
+    assert (match.phrase, match.credit) == (2, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "message"),
+    [
+        ([Phrase("a"), Phrase("")], "phrases[1].text", "0 words; expected 1 to 16"),
+        ([Phrase("a", spellings=("b", " "))], "phrases[0].spellings[1]", "0 words"),
+        ([Phrase("a " * (MAX_PHRASE_WORDS + 1))], "phrases[0].text", "17 words"),
+        ([Phrase("a", 0.0)], "phrases[0].weight", "0.0; expected a number above 0"),
+        ([Phrase("a", float("nan"))], "phrases[0].weight", "nan"),
+        ([Phrase("a", float("inf"))], "phrases[0].weight", "inf"),
+        ([Phrase("a")] * (MAX_PHRASES + 1), "phrases", "5,001 phrases"),
+    ],
+)
+def test_wrong_phrases_are_named(given, field, message):
+    with pytest.raises(LimitExceeded) as error:
+        compile_phrases(given, split)
+    assert error.value.field == field
+    assert message in str(error.value)
