@@ -40,7 +40,8 @@ def count_cooccurrences(
         ConfigError: the window or the memory is out of range, or no two words occur together.
         ScoringError: the disk is full.
     """
-    _check_options(window, memory_mb)
+    check_window(window)
+    check_memory(memory_mb)
     memory_bytes = memory_mb << 20
     n_cells = 0
     with report_full_disk(output.parent), tempfile.TemporaryDirectory(dir=output.parent) as folder:
@@ -62,9 +63,14 @@ def count_cooccurrences(
     return n_cells
 
 
-def _check_options(window: int, memory_mb: int) -> None:
+def check_window(window: int) -> None:
+    """Raise ConfigError if a window is out of range."""
     if not 1 <= window <= MAX_WINDOW:
         raise ConfigError(f"window: expected 1 to {MAX_WINDOW} words, got {window}")
+
+
+def check_memory(memory_mb: int) -> None:
+    """Raise ConfigError if the memory is too small to count in."""
     if memory_mb < MIN_MEMORY_MB:
         raise ConfigError(f"memory-mb: expected at least {MIN_MEMORY_MB}, got {memory_mb}")
 

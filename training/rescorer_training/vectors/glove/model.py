@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 MAX_GRADIENT = 100.0
-"""Limit of each gradient's absolute value, as in the original program."""
+"""Limit of the absolute value of each component of a vector's gradient, as in the original program."""
 
 
 @dataclass
@@ -49,9 +49,11 @@ def train_block(
 ) -> float:
     """Take one AdaGrad step with a block of entries; the loss is Σ f(x) (w·c + b + b' - ln x)² / 2.
 
+    As in the original program (version 1.2 and later), gradients of vectors are clipped and then multiplied
+    by the learning rate, while biases move at a rate of 1: they have to grow to the logarithms of counts.
+
     The original program handles entries one by one. Here, all gradients of a block are computed with the
-    parameters as they were before it; if a row occurs several times, its steps and squared steps are added
-    up. With one entry per block, both are the same.
+    parameters as they were before it. With one entry per block, both are the same.
 
     Args:
         rows: (n,) int64 rows of words.
@@ -69,16 +71,22 @@ def train_block(
     errors = weights * differences
     gradients = torch.cat([vectors[n:], vectors[:n]]).mul_(errors.repeat(2)[:, None])
     gradients.clamp_(-MAX_GRADIENT, MAX_GRADIENT)
-    bias_gradients = errors.clamp(-MAX_GRADIENT, MAX_GRADIENT).repeat(2)
     _step(parameters.vectors, parameters.vector_squares, both, gradients.mul_(rate))
-    _step(parameters.biases[:, None], parameters.bias_squares[:, None], both, bias_gradients[:, None] * rate)
+    _step(parameters.biases[:, None], parameters.bias_squares[:, None], both, errors.repeat(2)[:, None])
     return float(torch.dot(errors, differences)) / 2
 
 
 def _step(values: Tensor, squares: Tensor, rows: Tensor, steps: Tensor) -> None:
-    """Subtract steps, divided by the roots of the sums of squares before the block, and add their squares."""
-    scales = squares.index_select(0, rows).rsqrt_()
+    """Add the squares of steps to their sums, and subtract the steps, divided by the roots of the sums.
+
+    A step is divided by the root of all squares but its own: those before the block, as in the original
+    program, and those of other steps of its row in the block. Without the latter, a frequent word's steps
+    would add up to one that is far too long.
+    """
     index = rows[:, None].expand(-1, values.shape[1])
+    own = steps.square()
     # with an expanded index, scatter_add_ adds whole rows: faster than index_add_
+    squares.scatter_add_(0, index, own)
+    # at least the initial 1, also where rounding loses it beside a large square
+    scales = squares.index_select(0, rows).sub_(own).clamp_(min=1.0).rsqrt_()
     values.scatter_add_(0, index, scales.mul_(steps).neg_())
-    squares.scatter_add_(0, index, steps.square_())

@@ -8,7 +8,7 @@ from pathlib import Path
 from rescorer.errors import ConfigError
 from rescorer.text import Normaliser
 from rescorer_training.data.normalisation import record_normaliser
-from rescorer_training.vectors.cooccurrences.counting import count_cooccurrences
+from rescorer_training.vectors.cooccurrences.counting import check_memory, count_cooccurrences
 from rescorer_training.vectors.encoded_text import load_text, prepare_text
 from rescorer_training.vectors.glove.model import GloveParameters
 from rescorer_training.vectors.glove.options import GloveOptions
@@ -31,8 +31,6 @@ def start_run(
     folder: Path,
     options: GloveOptions,
     *,
-    min_count: int,
-    window: int,
     memory_mb: int,
 ) -> None:
     """Count and shuffle the co-occurrences of texts, and save the first state of a run.
@@ -45,7 +43,8 @@ def start_run(
     """
     if (folder / STATE_FILE).exists():
         raise ConfigError(f"{folder} has a run already: continue it with --resume, or choose another folder")
-    text = prepare_text(texts, normaliser, folder, min_count)
+    check_memory(memory_mb)
+    text = prepare_text(texts, normaliser, folder, options.min_count)
     if options.dimensions > len(text.words):
         raise ConfigError(
             f"dimensions: {options.dimensions} are more than the {len(text.words):,} words in "
@@ -53,7 +52,7 @@ def start_run(
         )
     record_normaliser(folder, normaliser)
     cells = folder / "cells"
-    count_cooccurrences(text, cells, window=window, by_distance=True, memory_mb=memory_mb)
+    count_cooccurrences(text, cells, window=options.window, by_distance=True, memory_mb=memory_mb)
     shuffle_entries(
         cells, folder / ENTRIES_FILE, n_words=len(text.words), memory_mb=memory_mb, seed=options.seed
     )

@@ -28,6 +28,8 @@ PART_ENTRIES = 1 << 18
 PARTS_PER_ROUND = 16
 """Number of parts after which all threads wait for each other, so that the state can be saved."""
 SECONDS_BETWEEN_SAVES = 60.0
+MAX_REPEATS = 4
+"""Number of entries of one word that a block may be expected to have; more would move it too far."""
 
 
 @dataclass
@@ -103,6 +105,9 @@ class GloveTrainer:
         self.entries = np.memmap(entries, ENTRY, mode="r")
         self.parts_per_epoch = -(-len(self.entries) // PART_ENTRIES)
         self.n_words = len(state.parameters.vectors) // 2
+        # a word has at most V entries, one per context word
+        expected_repeats = self.n_words / len(self.entries)
+        self.block_cells = min(options.block_cells, max(1, int(MAX_REPEATS / expected_repeats)))
 
     def train(self, threads: int) -> None:
         """Train until the last epoch ends, and save the state about once per minute and at the end.
@@ -141,16 +146,16 @@ class GloveTrainer:
         """Train on the blocks of one part; return the sum of their losses."""
         begin = self._first_entry(part)
         entries = self.entries[begin : begin + PART_ENTRIES]
-        rows = torch.from_numpy(entries["row"].astype(np.int64)).split(self.options.block_cells)
+        rows = torch.from_numpy(entries["row"].astype(np.int64)).split(self.block_cells)
         columns = torch.from_numpy(entries["column"].astype(np.int64) + self.n_words)
         x = entries["weight"].astype(np.float64)
         targets = torch.from_numpy(np.log(x).astype(np.float32))
         weights = np.minimum(1.0, (x / self.options.x_max) ** self.options.alpha).astype(np.float32)
         blocks = zip(
             rows,
-            columns.split(self.options.block_cells),
-            targets.split(self.options.block_cells),
-            torch.from_numpy(weights).split(self.options.block_cells),
+            columns.split(self.block_cells),
+            targets.split(self.block_cells),
+            torch.from_numpy(weights).split(self.block_cells),
             strict=True,
         )
         parameters, rate = self.state.parameters, self.options.learning_rate
@@ -172,7 +177,7 @@ class GloveTrainer:
         if not np.isfinite(loss):
             raise ScoringError(
                 "training diverged: the loss is not finite. Start again with a lower --learning-rate (now "
-                f"{self.options.learning_rate:g}) or a lower --block-cells (now {self.options.block_cells})"
+                f"{self.options.learning_rate:g}) or a lower --block-cells (now {self.block_cells})"
             )
         epoch = part // self.parts_per_epoch
         if len(self.state.losses) <= epoch:
