@@ -7,7 +7,7 @@ starts quickly and stays small.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,8 +19,10 @@ from rescorer.errors import InvalidList, LimitExceeded, quote
 from rescorer.list_checks import check_lengths, check_list, find_wrong_hypothesis
 from rescorer.lm.base import EdgeScores
 from rescorer.lm.mixture import mix_scores
-from rescorer.phrases.matching import PhraseMatch, find_matches
-from rescorer.phrases.phrase_set import compile_phrases
+from rescorer.phrases.finder import PhraseFinder
+from rescorer.phrases.matching import PhraseMatch
+from rescorer.phrases.phrase_set import PhraseSet
+from rescorer.phrases.unknown_words import credit_unknown_words
 from rescorer.previous import join_history, join_words, normalise_previous
 from rescorer.profiling import Phase, phase
 from rescorer.ranking import Ranking, find_empty, ranking
@@ -71,6 +73,7 @@ class ListRanker:
         own = (MIXTURE, WORDS, OOV, EMPTY, PHRASES)
         self._reserved_names = frozenset({*bundle.model_kinds, *own, *rerankers})
         self._normalise = bundle.normaliser.normalise
+        self.phrases = PhraseFinder(self._normalise, bundle.phrases)
 
     def effective_weights(self, weights: Weights | None) -> Weights:
         """Return complete weights: the default ones for None, with the bundle's λ if the weights have none.
@@ -91,8 +94,13 @@ class ListRanker:
         used = self.used_rerankers(weights)
         return next((reranker.base.mixture for reranker in used if MIXTURE in reranker.needs), {})
 
-    def prepare(self, nbest: NBestList, weights: Weights) -> PreparedList:
+    def prepare(
+        self, nbest: NBestList, weights: Weights, phrases: Sequence[PhraseSet] = ()
+    ) -> PreparedList:
         """Check a list against complete weights and normalise its words.
+
+        Args:
+            phrases: sets of phrases that are expected besides those of the list.
 
         Raises:
             InvalidList: the list cannot be scored under these weights.
@@ -109,21 +117,9 @@ class ListRanker:
             context = self._normalise(nbest.context)
             check_lengths(nbest.id, words, context)
             previous = normalise_previous(nbest.previous, self._normalise)
-            matches = self._find_phrases(nbest, words)
+            matches = self.phrases.find(nbest, words, phrases)
         history = join_history(previous, context) if self.bundle.reads_previous else context
         return PreparedList(nbest, words, context, history, join_words(previous, context), matches)
-
-    def _find_phrases(self, nbest: NBestList, words: Sequence[Words]) -> tuple[Sequence[PhraseMatch], ...]:
-        """Find the phrases of a list in its hypotheses; empty if none of them has any."""
-        if not nbest.phrases:
-            return ()
-        try:
-            phrases = compile_phrases(nbest.phrases, self._normalise)
-        except LimitExceeded as error:
-            raise InvalidList(error.message, list_id=nbest.id, field=error.field) from None
-        hypotheses = zip(words, nbest.hypotheses, strict=True)
-        matches = tuple(find_matches(phrases, w, partial=h.partial) for w, h in hypotheses)
-        return matches if any(matches) else ()
 
     def _check_reranker_streams(self, nbest: NBestList, weights: Weights) -> None:
         """Raise InvalidList if a list lacks a stream that a reranker needs."""
@@ -183,6 +179,23 @@ class ListRanker:
         for part in scores.values():
             sums |= {f"{ENCODING_OF}{name}": values for name, values in part.encodings.items()}
         return sums
+
+    def credit_unknown_words(
+        self,
+        sums: Mapping[str, np.ndarray],
+        trie: HypothesisTrie,
+        scores: Mapping[str, EdgeScores],
+        mixture: Mapping[str, float],
+        words: Sequence[Words],
+        matches: Sequence[Sequence[PhraseMatch]],
+        places: Iterable[tuple[int, int]],
+    ) -> None:
+        """Change ``sentence_sums`` so that unknown words of phrases count as known.
+
+        Arguments are those of ``phrases.unknown_words.credit_unknown_words``.
+        """
+        ngram = self.bundle.ngram
+        credit_unknown_words(sums, trie, scores, mixture, ngram, words, matches, places)
 
     def rank(
         self,

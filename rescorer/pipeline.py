@@ -14,12 +14,15 @@ import numpy as np
 
 from rescorer.batching import plan_batches
 from rescorer.bundle import Bundle, read_bundle
+from rescorer.conversation import Phrase
 from rescorer.errors import ConfigError, InputError, InvalidList, quote
 from rescorer.list_ranker import ListRanker, PreparedList
 from rescorer.lm import CONTEXT_CACHE_BYTES
 from rescorer.lm.base import EdgeScores, LanguageModel
 from rescorer.lm.mixture import mix_scores
 from rescorer.model_loading import load_bundle_models
+from rescorer.phrases.matching import PhraseMatch
+from rescorer.phrases.phrase_set import PhraseSet
 from rescorer.profiling import Phase, phase
 from rescorer.ranking import Ranking
 from rescorer.reranking.word_encoder import WordEncoder
@@ -84,6 +87,8 @@ class Rescorer:
         merge: bool = False,
         drop_empty: bool = False,
         model: str = "",
+        phrases: Sequence[Phrase] = (),
+        phrase_lists: Sequence[str] = (),
     ) -> list[RescoredList]:
         """Re-rank lists, in input order.
 
@@ -93,12 +98,24 @@ class Rescorer:
             merge: merge hypotheses with equal canonical words, adding their probabilities.
             drop_empty: drop hypotheses without canonical words; the first one stays if all are empty.
             model: name, or ``name/version``, that the bundle must have, as in calls of ``Client``.
+            phrases: phrases that are expected in all lists, besides the lists' own.
+            phrase_lists: names of the bundle's lists of phrases that are expected in all lists.
 
         Raises:
             InvalidList: a list cannot be scored; use ``rescore_each`` to score the others.
-            ConfigError: the weights do not fit the bundle, or the model is another.
+            ConfigError: the weights do not fit the bundle, it lacks phrases of a name, or the model is another.
+            LimitExceeded: a phrase is invalid, or there are too many.
         """
-        answers = self.rescore_each(lists, weights, decision, merge=merge, drop_empty=drop_empty, model=model)
+        answers = self.rescore_each(
+            lists,
+            weights,
+            decision,
+            merge=merge,
+            drop_empty=drop_empty,
+            model=model,
+            phrases=phrases,
+            phrase_lists=phrase_lists,
+        )
         for answer in answers:
             if isinstance(answer, InputError):
                 raise answer
@@ -113,11 +130,16 @@ class Rescorer:
         merge: bool = False,
         drop_empty: bool = False,
         model: str = "",
+        phrases: Sequence[Phrase] = (),
+        phrase_lists: Sequence[str] = (),
     ) -> list[RescoredList | InvalidList]:
         """Like ``rescore``, but return an error in place of each list that cannot be scored."""
         self._check_model(model)
         weights = self.ranker.effective_weights(weights)
-        rankings = self.rank_each(lists, weights, decision, merge=merge, drop_empty=drop_empty)
+        shared = self.ranker.phrases.select(tuple(phrases), phrase_lists)
+        rankings = self.rank_each(
+            lists, weights, decision, merge=merge, drop_empty=drop_empty, phrases=shared
+        )
         with phase(Phase.RANK):
             return [
                 ranked.to_rescored_list(weights, self.bundle.label) if isinstance(ranked, Ranking) else ranked
@@ -140,14 +162,19 @@ class Rescorer:
         *,
         merge: bool = False,
         drop_empty: bool = False,
+        phrases: Sequence[PhraseSet] = (),
     ) -> list[Ranking | InvalidList]:
-        """Like ``rescore_each``, but return each list column by column, as files are written from it."""
+        """Like ``rescore_each``, but return each list column by column, as files are written from it.
+
+        Args:
+            phrases: sets of phrases that are expected in all lists; see ``PhraseFinder.select``.
+        """
         weights = self.ranker.effective_weights(weights)
         answers: list[Ranking | InvalidList | None] = [None] * len(lists)
         valid: list[tuple[int, PreparedList]] = []
         for i, nbest in enumerate(lists):
             try:
-                valid.append((i, self.ranker.prepare(nbest, weights)))
+                valid.append((i, self.ranker.prepare(nbest, weights, phrases)))
             except InvalidList as error:
                 answers[i] = error
         sums = self._sentence_sums([prepared for _, prepared in valid], weights)
@@ -208,11 +235,15 @@ class Rescorer:
         words = [hypothesis for item in prepared for hypothesis in item.words]
         contexts = [item.history for item in prepared for _ in item.words]
         partial = np.array([h.partial for nbest in lists for h in nbest.hypotheses], dtype=bool)
+        matches = _flatten_matches(prepared)
         log_probs = np.zeros((len(mixtures), len(words)))
         for indices, trie, scores in self._score_batches(words, contexts):
             rows = np.array(indices)
             for row, mixture in enumerate(mixtures):
                 log_probs[row, rows] = mix_scores(scores, mixture).sum_paths(trie, partial[rows])
+                self.ranker.credit_unknown_words(
+                    {MIXTURE: log_probs[row]}, trie, scores, mixture, words, matches, enumerate(indices)
+                )
         return log_probs
 
     def encode(self, lists: Sequence[NBestList], encoder: WordEncoder) -> list[np.ndarray]:
@@ -243,6 +274,7 @@ class Rescorer:
         words = [hypothesis for prepared in lists for hypothesis in prepared.words]
         contexts = [prepared.history for prepared in lists for _ in prepared.words]
         partial = np.array([h.partial for prepared in lists for h in prepared.nbest.hypotheses], dtype=bool)
+        matches = _flatten_matches(lists)
         sums = {name: np.zeros(len(words)) for name in (*self.models, MIXTURE, OOV)}
         encoders = self.ranker.used_encoders(weights)
         for indices, trie, scores in self._score_batches(words, contexts, encoders=encoders):
@@ -251,6 +283,9 @@ class Rescorer:
                 batch_sums = self.ranker.sentence_sums(trie, scores, weights, partial[rows])
                 for name, values in batch_sums.items():
                     sums.setdefault(name, np.zeros((len(words), *values.shape[1:])))[rows] = values
+                self.ranker.credit_unknown_words(
+                    sums, trie, scores, weights.mixture, words, matches, enumerate(indices)
+                )
         return sums
 
     def _score_batches(
@@ -265,3 +300,8 @@ class Rescorer:
             with phase(Phase.TRIE):
                 trie = build_trie([words[i] for i in plan.indices], [contexts[i] for i in plan.indices])
             yield plan.indices, trie, self.scorer.score(trie, only, encoders)
+
+
+def _flatten_matches(lists: Sequence[PreparedList]) -> list[Sequence[PhraseMatch]]:
+    """The phrases of each hypothesis of some lists, in input order."""
+    return [found for prepared in lists for found in prepared.matches or [()] * len(prepared.words)]

@@ -8,12 +8,14 @@ ngram/model.arpa.gz    or an n-gram table, or a KenLM binary
 neural/                config.json, model.safetensors, vocabulary.txt
 weights/default.json   stream and LM weights, λ, word and OOV terms, fingerprints of the tuning lists
 reranker/NAME/         config.json, parameters.safetensors; optional
+phrases/NAME.txt       names and phrases that requests can ask for, one per line; optional
 
 ``Bundle`` describes a bundle without its language models; ``model_loading`` loads the models.
 """
 
 from rescorer.bundle.manifest import (
     MANIFEST,
+    PHRASES,
     TEXT,
     WEIGHTS,
     ModelKind,
@@ -28,6 +30,7 @@ from rescorer.bundle.weights import check_weights, read_weights
 
 __all__ = [
     "MANIFEST",
+    "PHRASES",
     "RERANKERS",
     "TEXT",
     "WEIGHTS",

@@ -14,7 +14,7 @@ from rescorer.safe_input.json import MAX_JSON_BYTES
 
 SCHEMA, BACKWARD_SCHEMA = 1, 2
 """Schemas of bundles without and with backward models, which older versions would take for forward ones."""
-MANIFEST, TEXT, WEIGHTS = "manifest.json", "text.json", "weights"
+MANIFEST, TEXT, WEIGHTS, PHRASES = "manifest.json", "text.json", "weights", "phrases"
 ModelKind = Literal["ngram", "neural"]
 
 MAX_MODELS = 16
@@ -89,6 +89,12 @@ def list_model_files(entry: Mapping[str, Any]) -> list[str]:
 def list_weights_files(manifest: Mapping[str, Any]) -> dict[str, str]:
     """Return the file of each weights set, by the name of the set."""
     names = (re.fullmatch(rf"{WEIGHTS}/([^/]+)\.json", name) for name in sorted(manifest["files"]))
+    return {match[1]: match[0] for match in names if match}
+
+
+def list_phrase_files(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """Return the file of each named list of phrases, by its name."""
+    names = (re.fullmatch(rf"{PHRASES}/([^/]+)\.txt", name) for name in sorted(manifest["files"]))
     return {match[1]: match[0] for match in names if match}
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rescorer.bundle.manifest import MANIFEST, WEIGHTS, required_schema
+from rescorer.bundle.manifest import MANIFEST, PHRASES, WEIGHTS, required_schema
 from rescorer.errors import BundleError, ConfigError
 from rescorer.safe_input.files import SealedFolder, sha256
 
@@ -56,14 +56,14 @@ def _rename_to_new(partial: Path, folder: Path) -> None:
 
 
 def seal(folder: Path) -> list[str]:
-    """List and hash the files of a bundle that are new, and the weights sets that have changed or are gone.
+    """List and hash the files of a bundle that are new, and weights and phrases that have changed or are gone.
 
     Returns:
         The names of the files whose entries were added, changed or removed.
 
     Raises:
         BundleError: the manifest cannot be read, a file is not a regular file inside the bundle, or a file
-            other than a weights set is missing or has changed.
+            other than weights and phrases is missing or has changed.
     """
     manifest = SealedFolder(folder).read_json(MANIFEST)
     listed = manifest.setdefault("files", {})
@@ -71,7 +71,7 @@ def seal(folder: Path) -> list[str]:
         raise BundleError(f"{folder / MANIFEST}: 'files' is not an object; expected hashes by name")
     found = hash_files(folder)
     for name in listed:
-        if not name.startswith(f"{WEIGHTS}/") and found.get(name) != listed[name]:
+        if not name.startswith((f"{WEIGHTS}/", f"{PHRASES}/")) and found.get(name) != listed[name]:
             problem = "has changed" if name in found else "is missing"
             raise BundleError(
                 f"{folder / name}: {problem} since the bundle was published; publish it as a new version"

@@ -13,14 +13,17 @@ from rescorer.bundle.manifest import (
     check_listing,
     find_backward,
     first_ngram,
+    list_phrase_files,
     list_weights_files,
     newest_version,
     read_manifest,
 )
 from rescorer.bundle.rerankers import read_rerankers
 from rescorer.bundle.weights import read_weights, shorten_message
-from rescorer.errors import BundleError, ConfigError
+from rescorer.errors import BundleError, ConfigError, FormatError, LimitExceeded
 from rescorer.lm.files.network_files import CONFIG_FILE
+from rescorer.phrases.files import MAX_PHRASE_FILE_BYTES, parse_phrase_file
+from rescorer.phrases.phrase_set import PhraseSet, compile_phrases
 from rescorer.reranking.reranker import Reranker
 from rescorer.safe_input.files import Folder, SealedFolder
 from rescorer.text import Normaliser, NormaliserSettings
@@ -46,6 +49,8 @@ class Bundle:
     across sentence boundaries, and those with topics."""
     rerankers: Mapping[str, Reranker] = field(default_factory=dict)
     """Models of the hypotheses of a list by name, whose scores weights can name."""
+    phrases: Mapping[str, PhraseSet] = field(default_factory=dict)
+    """Lists of names and phrases, by the name under which requests ask for them."""
 
     @property
     def folder(self) -> Path:
@@ -88,17 +93,33 @@ def read_bundle(folder: Path | str) -> Bundle:
     kinds = {name: entry["kind"] for name, entry in manifest["models"].items()}
     rerankers = read_rerankers(files, manifest)
     weights_files, backward = list_weights_files(manifest), find_backward(manifest)
+    normaliser = _read_normaliser(files, TEXT)
     return Bundle(
         files=files,
         name=manifest["name"],
         version=manifest["version"],
         manifest=manifest,
-        normaliser=_read_normaliser(files, TEXT),
+        normaliser=normaliser,
         model_kinds=kinds,
         weights=read_weights(files, weights_files, list(kinds), rerankers, backward),
         reads_previous=_find_readers(files, manifest),
         rerankers=rerankers,
+        phrases={
+            name: _read_phrases(files, file, normaliser) for name, file in list_phrase_files(manifest).items()
+        },
     )
+
+
+def _read_phrases(files: Folder, name: str, normaliser: Normaliser) -> PhraseSet:
+    """Read a list of phrases; raises BundleError if a phrase is invalid, or there are too many."""
+    place = str(files.path / name)
+    try:
+        phrases = parse_phrase_file(files.read_bytes(name, MAX_PHRASE_FILE_BYTES), place)
+        return compile_phrases(phrases, normaliser.normalise)
+    except FormatError as error:
+        raise BundleError(str(error)) from None
+    except LimitExceeded as error:
+        raise BundleError(f"{place}: {error}") from None
 
 
 def _find_readers(files: Folder, manifest: Mapping[str, Any]) -> frozenset[str]:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from rescorer.bundle import Bundle, read_bundle
+from rescorer.bundle import PHRASES, WEIGHTS, Bundle, read_bundle
 from rescorer.lm.base import EdgeScores, LanguageModel
 from rescorer.model_loading import load_bundle_models
 from rescorer.pipeline import Rescorer
@@ -31,6 +31,8 @@ MAX_HEADER_BYTES = 1 << 16
 MAX_CACHE_BYTES = 4 << 30
 """Size of the folder above which its oldest files are deleted."""
 SUFFIX = ".safetensors"
+IRRELEVANT = (f"{WEIGHTS}/", f"{PHRASES}/")
+"""What the names of the files of a bundle begin with that scores of models do not depend on."""
 
 Arrays = Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]
 """Type and shape of arrays by name."""
@@ -189,7 +191,7 @@ def delete_oldest(folder: Path, max_bytes: int = MAX_CACHE_BYTES) -> None:
 
 def _describe_models(bundle: Bundle, device: str) -> str:
     """Everything besides the words that scores depend on."""
-    hashes = {name: digest for name, digest in bundle.manifest["files"].items() if "weights/" not in name}
+    hashes = {name: digest for name, digest in bundle.manifest["files"].items() if not name.startswith(IRRELEVANT)}
     return f"{SCHEMA} {device} {sorted(bundle.manifest['models'].items())} {sorted(hashes.items())}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from rescorer.conversation import Phrase
 from rescorer.phrases.phrase_set import PhraseSet
 from rescorer.trie import Words
 
@@ -12,29 +13,35 @@ from rescorer.trie import Words
 class PhraseMatch(NamedTuple):
     """A phrase in a hypothesis."""
 
-    phrase: int
-    """Index of the phrase; -1 for the beginning of phrases, at the end of a partial hypothesis."""
+    phrase: Phrase | None
+    """None for the beginning of phrases, at the end of a partial hypothesis."""
     start: int
     """Index of its first word in the hypothesis."""
     n_words: int
     credit: float
     """Its weight times its number of words."""
+    origin: PhraseSet
+    """The set that has the phrase."""
 
 
-def find_matches(phrases: PhraseSet, words: Words, *, partial: bool = False) -> list[PhraseMatch]:
+def find_matches(
+    phrase_sets: Sequence[PhraseSet], words: Words, *, partial: bool = False
+) -> list[PhraseMatch]:
     """Return the phrases in a hypothesis that do not overlap and have the largest sum of credits.
 
-    Of equal sums, the phrases that begin first, and then the longer ones, are chosen.
+    Of equal sums, the phrases that begin first, then the longer ones, then those of later sets are chosen.
 
     Args:
         partial: whether more words will follow. Then last words with which a phrase begins are credited too.
     """
-    found = _find_all(phrases, words, partial=partial)
+    found = [match for phrases in phrase_sets for match in _find_all(phrases, words, partial=partial)]
+    if len(phrase_sets) > 1:
+        found.sort(key=lambda match: match.n_words)
     return _choose(found, len(words)) if found else []
 
 
 def _find_all(phrases: PhraseSet, words: Words, *, partial: bool) -> list[PhraseMatch]:
-    """All occurrences of phrases, also those that overlap."""
+    """All occurrences of the phrases of a set, also those that overlap."""
     root, n = phrases.root.children, len(words)
     found = []
     for start, word in enumerate(words):
@@ -42,12 +49,13 @@ def _find_all(phrases: PhraseSet, words: Words, *, partial: bool) -> list[Phrase
         position = start + 1
         while node is not None:
             if node.phrase >= 0:
-                credit = phrases.phrases[node.phrase].weight * (position - start)
-                found.append(PhraseMatch(node.phrase, start, position - start, credit))
+                phrase = phrases.phrases[node.phrase]
+                credit = phrase.weight * (position - start)
+                found.append(PhraseMatch(phrase, start, position - start, credit, phrases))
             if position == n:
                 if partial and node.children:
                     weight = max(child.best_weight for child in node.children.values())
-                    found.append(PhraseMatch(-1, start, n - start, weight * (n - start)))
+                    found.append(PhraseMatch(None, start, n - start, weight * (n - start), phrases))
                 break
             node = node.children.get(words[position])
             position += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -14,6 +15,8 @@ MAX_PHRASES = 5_000
 MAX_PHRASE_WORDS = 16
 """Largest number of canonical words of a phrase."""
 MAX_WEIGHT = 100.0
+ENTRY_PROBABILITY = 0.01
+"""Probability of the phrase model that a phrase begins at a word."""
 
 
 @dataclass(slots=True)
@@ -25,6 +28,8 @@ class Node:
     """Index of the phrase that ends here; of several, the one with the largest weight. -1: none does."""
     best_weight: float = 0.0
     """Largest weight of the phrases that begin like this."""
+    mass: float = 0.0
+    """Sum of the weights of the phrases that begin like this, those of equal words counted once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +38,20 @@ class PhraseSet:
 
     phrases: tuple[Phrase, ...]
     root: Node
-    words: frozenset[str]
-    """All words of the phrases."""
+
+    def word_log_probs(self, words: Words) -> tuple[float, ...]:
+        """Return the log-probability of each word of a phrase, or of its beginning, under the phrase model.
+
+        A phrase begins with probability ``ENTRY_PROBABILITY`` and is drawn in proportion to the weights; its
+        words follow one another.
+        """
+        node, mass = self.root, self.root.mass / ENTRY_PROBABILITY
+        log_probs = []
+        for word in words:
+            node = node.children[word]
+            log_probs.append(math.log(node.mass / mass))
+            mass = node.mass
+        return tuple(log_probs)
 
 
 def compile_phrases(phrases: Sequence[Phrase], normalise: Callable[[str], Words]) -> PhraseSet:
@@ -50,7 +67,7 @@ def compile_phrases(phrases: Sequence[Phrase], normalise: Callable[[str], Words]
     if count > MAX_PHRASES:
         message = f"{count:,} phrases and spellings; expected at most {MAX_PHRASES:,}"
         raise LimitExceeded(message, field="phrases")
-    root, vocabulary = Node(), set[str]()
+    root = Node()
     for index, phrase in enumerate(phrases):
         if not 0 < phrase.weight <= MAX_WEIGHT:
             message = f"{phrase.weight}; expected a number above 0, at most {MAX_WEIGHT:g}"
@@ -60,9 +77,9 @@ def compile_phrases(phrases: Sequence[Phrase], normalise: Callable[[str], Words]
             if not 1 <= len(words) <= MAX_PHRASE_WORDS:
                 message = f"{len(words)} words; expected 1 to {MAX_PHRASE_WORDS}"
                 raise LimitExceeded(message, field=place)
-            vocabulary.update(words)
             _add(root, words, index, phrases)
-    return PhraseSet(tuple(phrases), root, frozenset(vocabulary))
+    _sum_weights(root, phrases)
+    return PhraseSet(tuple(phrases), root)
 
 
 def _spellings(phrase: Phrase, index: int) -> list[tuple[str, str]]:
@@ -78,3 +95,10 @@ def _add(root: Node, words: Words, index: int, phrases: Sequence[Phrase]) -> Non
         node.best_weight = max(node.best_weight, weight)
     if node.phrase < 0 or phrases[node.phrase].weight < weight:
         node.phrase = index
+
+
+def _sum_weights(node: Node, phrases: Sequence[Phrase]) -> float:
+    """Set the mass of a node and of those below it; no deeper than a phrase is long."""
+    own = phrases[node.phrase].weight if node.phrase >= 0 else 0.0
+    node.mass = own + math.fsum(_sum_weights(child, phrases) for child in node.children.values())
+    return node.mass

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from rescorer import ConfigError, Hypothesis, InvalidList, NBestList, Phrase, Rescorer, Weights
+from rescorer import ConfigError, Hypothesis, InvalidList, LimitExceeded, NBestList, Phrase, Rescorer, Weights
 from rescorer.client import Client
 from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.score_combination import parse_weights, weights_to_dict
 from tests.support.servers import run_server
 from tests.support.tiny_models import write_bundle
 
-TEXTS = ("the cat sat", "the cats at", "on the Mat!", "")
-PHRASES = (Phrase("Cats at", 2.0), Phrase("nobody", spellings=("on the mat",)))
+TEXTS = ("the cat sat", "the mat on", "on the Mat!", "")
+PHRASES = (Phrase("Mat on", 2.0), Phrase("nobody", spellings=("on the mat",)))
 WEIGHTS = Weights(
     "w", {"acoustic": 1.0}, {"mixture": 0.5, "ngram": 0.25}, mixture={"ngram": 0.5, "neural": 0.5}
 )
@@ -42,7 +42,7 @@ def by_text(answer):
 
 def test_credits_are_added_to_totals(rescorer):
     with_phrases, without = map(by_text, rescorer.rescore([make_list(*PHRASES), make_list()]))
-    credits = {"the cat sat": 0.0, "the cats at": 4.0, "on the Mat!": 3.0, "": 0.0}
+    credits = {"the cat sat": 0.0, "the mat on": 4.0, "on the Mat!": 3.0, "": 0.0}
     for text, credit in credits.items():
         assert with_phrases[text].components["phrases"] == credit
         assert with_phrases[text].total == pytest.approx(without[text].total + 0.75 * credit, abs=1e-6)
@@ -52,7 +52,7 @@ def test_credits_are_added_to_totals(rescorer):
 def test_weights_say_what_a_credit_is_worth(rescorer):
     weights = replace(WEIGHTS, phrases=10.0)
     with_phrases, without = map(by_text, rescorer.rescore([make_list(*PHRASES), make_list()], weights))
-    difference = with_phrases["the cats at"].total - without["the cats at"].total
+    difference = with_phrases["the mat on"].total - without["the mat on"].total
     assert difference == pytest.approx(40.0, abs=1e-6)
     (none,) = rescorer.rescore([make_list(*PHRASES)], replace(WEIGHTS, phrases=0.0))
     assert [h.total for h in none.hypotheses] == [
@@ -80,13 +80,13 @@ def test_service_and_file_agree_with_the_library(run, bundle, rescorer, tmp_path
             {"text": text, "scores": {"acoustic": score}}
             for text, score in zip(TEXTS, (-1, -2, -3, -4), strict=True)
         ],
-        "phrases": [{"text": "Cats at", "weight": 2}, {"text": "nobody", "spellings": ["on the mat"]}],
+        "phrases": [{"text": "Mat on", "weight": 2}, {"text": "nobody", "spellings": ["on the mat"]}],
     }
     source.write_text(json.dumps(line) + "\n")
     assert run("rescore", source, "-o", output, "--bundle", bundle)[0] == 0
     written = json.loads(output.read_text())
     assert written["phrases"] == [
-        {"text": "Cats at", "weight": 2.0, "spellings": []},
+        {"text": "Mat on", "weight": 2.0, "spellings": []},
         line["phrases"][1] | {"weight": 1.0},
     ]
     assert [h["text"] for h in written["hypotheses"]] == [h.text for h in expected[0].hypotheses]
@@ -135,3 +135,27 @@ def test_stream_cannot_have_the_name_of_the_credits(rescorer):
     nbest = replace(make_list(), streams={"phrases": (0.0,) * 4})
     with pytest.raises(InvalidList, match="reserved"):
         rescorer.rescore([nbest], Weights("w", {}, {"mixture": 1.0}))
+
+
+def test_unknown_word_of_a_phrase_counts_as_known(rescorer):
+    nbest = NBestList("u", (Hypothesis("the cat sat"), Hypothesis("the zyx sat")))
+    weights = Weights("w", {}, {"mixture": 1.0}, oov=-5.0, phrases=0.0, mixture=WEIGHTS.mixture)
+    known, unknown = rescorer.rescore([replace(nbest, phrases=(Phrase("zyx"),)), nbest], weights)
+    with_phrase, without = by_text(known)["the zyx sat"], by_text(unknown)["the zyx sat"]
+    assert (with_phrase.components["oov"], without.components["oov"]) == (0.0, 1.0)
+    for name in ("ngram", "neural", "mixture"):
+        assert with_phrase.components[name] >= without.components[name]
+    assert with_phrase.components["ngram"] > without.components["ngram"]
+    assert by_text(known)["the cat sat"].total == by_text(unknown)["the cat sat"].total
+
+
+def test_phrases_of_a_call_are_those_of_its_lists(rescorer):
+    expected = rescorer.rescore([make_list(*PHRASES)])[0]
+    (found,) = rescorer.rescore([make_list()], phrases=PHRASES)
+    assert found == expected
+    (both,) = rescorer.rescore([make_list(PHRASES[0])], phrases=PHRASES[1:])
+    assert [h.total for h in both.hypotheses] == pytest.approx([h.total for h in expected.hypotheses])
+    with pytest.raises(ConfigError, match="phrase_lists names 'names'; the bundle has: none"):
+        rescorer.rescore([make_list()], phrase_lists=["names"])
+    with pytest.raises(LimitExceeded, match=r"phrases\[0\]\.text: 0 words"):
+        rescorer.rescore([make_list()], phrases=[Phrase(" ")])

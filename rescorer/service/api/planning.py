@@ -231,6 +231,17 @@ def rank_list(
         for name, values in part.batch.sentence_sums(weights).items():
             list_sums = sums.setdefault(name, np.empty((len(prepared.words), *values.shape[1:])))
             list_sums[list(part.indices)] = values[part.rows]
+        if prepared.matches:
+            places = enumerate(part.indices, start=part.rows.start)
+            prepared_request.ranker.credit_unknown_words(
+                sums,
+                part.batch.trie,
+                part.batch.scores,
+                weights.mixture,
+                prepared.words,
+                prepared.matches,
+                places,
+            )
     return prepared_request.ranker.rank(
         prepared,
         sums,

@@ -1,0 +1,51 @@
+"""Read files of phrases: one phrase per line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from rescorer.conversation import Phrase
+from rescorer.errors import FormatError, InvalidList
+from rescorer.formats.conversation_fields import parse_phrases
+
+MAX_PHRASE_FILE_BYTES = 4 << 20
+"""Largest file of phrases."""
+
+
+def parse_phrase_file(data: bytes, file: str) -> tuple[Phrase, ...]:
+    """Convert the lines of a file: a phrase each, or a JSON object with text, weight and spellings.
+
+    Empty lines and those that begin with ``#`` are ignored.
+
+    Args:
+        file: name of the file, for messages.
+
+    Raises:
+        FormatError: a line is not UTF-8, not a JSON object although it begins with a brace, or has another
+            key or type.
+    """
+    return tuple(phrase for line, item in _read_items(data, file) for phrase in _parse(item, file, line))
+
+
+def _read_items(data: bytes, file: str) -> Iterator[tuple[int, Any]]:
+    """Number and content of each line that is not a comment."""
+    for number, raw in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
+        try:
+            line = raw.decode("utf-8").strip()
+            if line and not line.startswith("#"):
+                yield number, json.loads(line) if line.startswith("{") else line
+        except UnicodeDecodeError as error:
+            raise FormatError(f"not UTF-8 at byte {error.start}", file=file, line=number) from None
+        except (ValueError, RecursionError) as error:
+            message = f"cannot be read as JSON: {error}; a line that begins with {{ is an object"
+            raise FormatError(message, file=file, line=number) from None
+
+
+def _parse(item: Any, file: str, line: int) -> tuple[Phrase, ...]:
+    try:
+        return parse_phrases([item], "phrase", "")
+    except InvalidList as error:
+        field = error.field.removeprefix("phrase[0]").removeprefix(".")
+        raise FormatError(error.message, file=file, line=line, field=field) from None

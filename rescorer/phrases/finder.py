@@ -1,0 +1,78 @@
+"""Find the phrases of lists: their own, those of a request, and named ones of the bundle."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+
+from rescorer.conversation import Phrase
+from rescorer.errors import ConfigError, InvalidList, LimitExceeded, did_you_mean, quote
+from rescorer.phrases.matching import PhraseMatch, find_matches
+from rescorer.phrases.phrase_set import PhraseSet, compile_phrases
+from rescorer.trie import Words
+from rescorer.types import NBestList
+
+MAX_KEPT = 16
+"""Number of compiled sets that are kept, because the lists of a conversation have the same phrases."""
+
+
+class PhraseFinder:
+    """Compiles phrases, and finds them in hypotheses.
+
+    Args:
+        normalise: returns the canonical words of a text.
+        named: the sets of phrases of the bundle, by name.
+    """
+
+    def __init__(self, normalise: Callable[[str], Words], named: Mapping[str, PhraseSet]) -> None:
+        self._normalise, self._named = normalise, named
+        self._kept: OrderedDict[tuple[Phrase, ...], PhraseSet] = OrderedDict()
+
+    def select(self, phrases: tuple[Phrase, ...] = (), names: Sequence[str] = ()) -> list[PhraseSet]:
+        """Return the sets of phrases that lists share: some that are given, and named ones of the bundle.
+
+        Raises:
+            ConfigError: the bundle does not have phrases of a name.
+            LimitExceeded: a phrase is invalid, or there are too many; see ``compile_phrases``.
+        """
+        for name in names:
+            if name not in self._named:
+                known = ", ".join(sorted(self._named)) or "none"
+                meant = did_you_mean(name, self._named)
+                raise ConfigError(f"phrase_lists names {quote(name)}; the bundle has: {known}{meant}")
+        given = [self._compile(phrases)] if phrases else []
+        return given + [self._named[name] for name in dict.fromkeys(names)]
+
+    def find(
+        self, nbest: NBestList, words: Sequence[Words], shared: Sequence[PhraseSet]
+    ) -> tuple[Sequence[PhraseMatch], ...]:
+        """Find phrases in each hypothesis of a list; return nothing if none of them has any.
+
+        Args:
+            words: canonical words of each hypothesis.
+            shared: sets of phrases that are expected besides those of the list.
+
+        Raises:
+            InvalidList: a phrase of the list is invalid, or it has too many.
+        """
+        try:
+            own = [self._compile(nbest.phrases)] if nbest.phrases else []
+        except LimitExceeded as error:
+            raise InvalidList(error.message, list_id=nbest.id, field=error.field) from None
+        phrase_sets = [*shared, *own]
+        if not phrase_sets:
+            return ()
+        hypotheses = zip(words, nbest.hypotheses, strict=True)
+        matches = tuple(find_matches(phrase_sets, w, partial=h.partial) for w, h in hypotheses)
+        return matches if any(matches) else ()
+
+    def _compile(self, phrases: tuple[Phrase, ...]) -> PhraseSet:
+        """Compile phrases, unless an equal set is kept; may be called from several threads."""
+        compiled = self._kept.pop(phrases, None) or compile_phrases(phrases, self._normalise)
+        self._kept[phrases] = compiled
+        while len(self._kept) > MAX_KEPT:
+            try:
+                self._kept.popitem(last=False)
+            except KeyError:  # another thread was faster
+                break
+        return compiled

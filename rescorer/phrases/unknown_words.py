@@ -1,0 +1,86 @@
+"""Give words that models do not know, inside of phrases, the probability that the phrase model gives them.
+
+A name that is not in a model's vocabulary costs as much as any other unknown word, which is often too much to
+be chosen. Where it is part of a phrase, it is expected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from rescorer.lm.base import EdgeScores
+from rescorer.lm.mixture import mix
+from rescorer.phrases.matching import PhraseMatch
+from rescorer.score_combination import MIXTURE, OOV
+from rescorer.trie import HypothesisTrie, Words
+
+
+def credit_unknown_words(
+    sums: Mapping[str, np.ndarray],
+    trie: HypothesisTrie,
+    scores: Mapping[str, EdgeScores],
+    mixture: Mapping[str, float],
+    ngram: str,
+    words: Sequence[Words],
+    matches: Sequence[Sequence[PhraseMatch]],
+    places: Iterable[tuple[int, int]],
+) -> None:
+    """Change the sums of hypotheses so that unknown words of phrases count as known.
+
+    The log-probability of such a word becomes that of the phrase model, or stays that of ``<unk>`` if it is
+    larger; see ``PhraseSet.word_log_probs``.
+
+    Args:
+        sums: sums by component, (H,) float64: of any models, of the mixture, and the number of unknown words.
+        scores: the models' edge scores of a trie, by name.
+        mixture: λ of the mixture.
+        ngram: name of the model whose unknown words are counted.
+        words: words of the H hypotheses.
+        matches: phrases of the H hypotheses; empty if none has any.
+        places: for hypotheses of the trie, the index there and that among the H.
+    """
+    if not any(matches) or not any(part.unknown.any() for part in scores.values()):
+        return
+    for row, index in places:
+        if matches[index]:
+            indices, log_probs = _phrase_model(words[index], matches[index])
+            edges = {name: part.path_edges(trie, row)[indices] for name, part in scores.items()}
+            gains = _find_gains(scores, edges, log_probs, mixture)
+            gains[OOV] = -float(scores[ngram].unknown[edges[ngram]].sum())
+            for name in gains.keys() & sums.keys():
+                sums[name][index] += gains[name]
+
+
+def _find_gains(
+    scores: Mapping[str, EdgeScores],
+    edges: Mapping[str, np.ndarray],
+    log_probs: np.ndarray,
+    mixture: Mapping[str, float],
+) -> dict[str, float]:
+    """What the words of phrases in one hypothesis gain by model, and in the mixture.
+
+    Args:
+        edges: (n,) edges of these words, by model.
+        log_probs: (n,) their log-probabilities under the phrase model.
+    """
+    before = {name: part.log_probs[edges[name]] for name, part in scores.items()}
+    after = {
+        name: np.where(scores[name].unknown[edges[name]], np.maximum(values, log_probs), values)
+        for name, values in before.items()
+    }
+    for part in (before, after):
+        part[MIXTURE] = mix([part[name] for name in mixture], list(mixture.values()))
+    return {name: float(np.sum(values - before[name])) for name, values in after.items()}
+
+
+def _phrase_model(words: Words, matches: Sequence[PhraseMatch]) -> tuple[np.ndarray, np.ndarray]:
+    """Indices of the words that belong to phrases, and their log-probabilities under the phrase model."""
+    places: list[int] = []
+    log_probs: list[float] = []
+    for match in matches:
+        end = match.start + match.n_words
+        places.extend(range(match.start, end))
+        log_probs.extend(match.origin.word_log_probs(words[match.start : end]))
+    return np.array(places), np.array(log_probs)
