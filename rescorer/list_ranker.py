@@ -94,9 +94,7 @@ class ListRanker:
         used = self.used_rerankers(weights)
         return next((reranker.base.mixture for reranker in used if MIXTURE in reranker.needs), {})
 
-    def prepare(
-        self, nbest: NBestList, weights: Weights, phrases: Sequence[PhraseSet] = ()
-    ) -> PreparedList:
+    def prepare(self, nbest: NBestList, weights: Weights, phrases: Sequence[PhraseSet] = ()) -> PreparedList:
         """Check a list against complete weights and normalise its words.
 
         Args:

@@ -103,7 +103,8 @@ class Rescorer:
 
         Raises:
             InvalidList: a list cannot be scored; use ``rescore_each`` to score the others.
-            ConfigError: the weights do not fit the bundle, it lacks phrases of a name, or the model is another.
+            ConfigError: the weights do not fit the bundle, it lacks phrases of a name, or the model is
+                another.
             LimitExceeded: a phrase is invalid, or there are too many.
         """
         answers = self.rescore_each(

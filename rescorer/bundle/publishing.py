@@ -56,7 +56,7 @@ def _rename_to_new(partial: Path, folder: Path) -> None:
 
 
 def seal(folder: Path) -> list[str]:
-    """List and hash the files of a bundle that are new, and weights and phrases that have changed or are gone.
+    """List and hash new files of a bundle, and its weights and phrases that have changed or are gone.
 
     Returns:
         The names of the files whose entries were added, changed or removed.

@@ -15,10 +15,8 @@ from rescorer.client.blocking import DEFAULT_OPEN_CALLS
 from rescorer.client.calls import (
     Answer,
     BulkCall,
-    Fallback,
     Item,
     RequestBuilder,
-    RequestOptions,
     convert_rpc_errors_async,
     iterate_until_error,
     read_answers,
@@ -26,6 +24,8 @@ from rescorer.client.calls import (
 )
 from rescorer.client.connection import UNREADY_REASON_TIMEOUT_S, Connections, Retry, describe_unready
 from rescorer.client.identity import Tls, Token
+from rescorer.client.request_options import Fallback, RequestOptions
+from rescorer.conversation import Phrase
 from rescorer.errors import DeadlineExceeded, Overloaded, Unavailable
 from rescorer.protocol import MAX_MESSAGE_BYTES
 from rescorer.protocol.missing_models import decode_missing_models
@@ -112,11 +112,14 @@ class AsyncClient:
         fallback: Fallback = "",
         model: str = "",
         decision: DecisionRule | None = None,
+        phrases: Sequence[Phrase] = (),
+        phrase_lists: Sequence[str] = (),
         timeout_s: float | None = 30.0,
     ) -> list[Answer]:
         """Like ``Client.rescore``."""
         items, request = self._requests.rescore(
-            lists, RequestOptions(weights, merge, drop_empty, fallback, model, decision)
+            lists,
+            RequestOptions(weights, merge, drop_empty, fallback, model, decision, phrases, phrase_lists),
         )
         async with convert_rpc_errors_async(self._connections.diagnosis):
             response = await self._connections.stub.Rescore(
@@ -134,10 +137,12 @@ class AsyncClient:
         fallback: Fallback = "",
         model: str = "",
         decision: DecisionRule | None = None,
+        phrases: Sequence[Phrase] = (),
+        phrase_lists: Sequence[str] = (),
         timeout_s: float | None = 60.0,
     ) -> AsyncIterator[Answer]:
         """Like ``Client.rescore_stream``; ``lists`` is read in the event loop."""
-        options = RequestOptions(weights, merge, drop_empty, fallback, model, decision)
+        options = RequestOptions(weights, merge, drop_empty, fallback, model, decision, phrases, phrase_lists)
         open_calls: deque[BulkCall] = deque()
         errors: list[Exception] = []
         try:

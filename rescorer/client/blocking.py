@@ -14,10 +14,8 @@ from grpc_health.v1.health_pb2_grpc import HealthStub
 from rescorer.client.calls import (
     Answer,
     BulkCall,
-    Fallback,
     Item,
     RequestBuilder,
-    RequestOptions,
     convert_rpc_errors,
     iterate_until_error,
     read_answers,
@@ -25,6 +23,8 @@ from rescorer.client.calls import (
 )
 from rescorer.client.connection import UNREADY_REASON_TIMEOUT_S, Connections, Retry, describe_unready
 from rescorer.client.identity import Tls, Token
+from rescorer.client.request_options import Fallback, RequestOptions
+from rescorer.conversation import Phrase
 from rescorer.errors import DeadlineExceeded, Overloaded, Unavailable
 from rescorer.protocol import MAX_MESSAGE_BYTES
 from rescorer.protocol.missing_models import decode_missing_models
@@ -135,6 +135,8 @@ class Client:
         fallback: Fallback = "",
         model: str = "",
         decision: DecisionRule | None = None,
+        phrases: Sequence[Phrase] = (),
+        phrase_lists: Sequence[str] = (),
         timeout_s: float | None = 30.0,
     ) -> list[Answer]:
         """Rescore lists with a single call.
@@ -151,6 +153,8 @@ class Client:
             model: Model to request; empty for that of the client.
             decision: Rule by which the totals decide; None for that of the weights. Since hypotheses are sent
                 without their fields, words of a consensus have no times.
+            phrases: Names and phrases that are expected in all lists, besides the lists' own.
+            phrase_lists: Names of the bundle's lists of phrases that are expected in all lists.
             timeout_s: Deadline of the call in seconds; None waits forever.
 
         Returns:
@@ -160,7 +164,8 @@ class Client:
             RescorerError: If the call as a whole fails.
         """
         items, request = self._requests.rescore(
-            lists, RequestOptions(weights, merge, drop_empty, fallback, model, decision)
+            lists,
+            RequestOptions(weights, merge, drop_empty, fallback, model, decision, phrases, phrase_lists),
         )
         with convert_rpc_errors(self._connections.diagnosis):
             response = self._connections.stub.Rescore(
@@ -178,6 +183,8 @@ class Client:
         fallback: Fallback = "",
         model: str = "",
         decision: DecisionRule | None = None,
+        phrases: Sequence[Phrase] = (),
+        phrase_lists: Sequence[str] = (),
         timeout_s: float | None = 60.0,
     ) -> Iterator[Answer]:
         """Rescore many lists; yield their answers in input order while later lists are read and scored.
@@ -190,7 +197,7 @@ class Client:
         ``rescore``. If iterating over ``lists`` raises an error, it is raised after the answers to all calls
         built before it.
         """
-        options = RequestOptions(weights, merge, drop_empty, fallback, model, decision)
+        options = RequestOptions(weights, merge, drop_empty, fallback, model, decision, phrases, phrase_lists)
         open_calls: deque[BulkCall] = deque()
         errors: list[Exception] = []
         try:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import grpc
 from google.rpc.status_pb2 import Status
@@ -17,37 +16,30 @@ from grpc_status import rpc_status
 
 from rescorer.client.connection import short_reason
 from rescorer.client.diagnosis import Diagnosis
+from rescorer.client.request_options import RequestOptions, weights_fields
 from rescorer.errors import (
-    ConfigError,
     DeadlineExceeded,
     InputError,
     LimitExceeded,
     Overloaded,
     RescorerError,
 )
-from rescorer.protocol.messages import list_to_proto, rescored_from_proto, text_score_from_proto
+from rescorer.protocol.messages import (
+    list_to_proto,
+    rescored_from_proto,
+    text_score_from_proto,
+)
 from rescorer.protocol.status import error_from_status
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.weights import (
     decision_from_proto,
-    decision_to_proto,
     weights_from_proto,
-    weights_to_proto,
 )
-from rescorer.types import DecisionRule, NBestList, RescoredList, TextScore, Weights
+from rescorer.types import NBestList, RescoredList, TextScore, Weights
 
 Item = NBestList | InputError
 """A list, or the error that a file reader yields in place of an invalid list."""
 Answer = RescoredList | RescorerError
-Fallback = Literal["", "ngram", "first_pass"]
-"""Degraded answer to accept if there is not enough time for a full one; empty: accept none."""
-FALLBACKS: Mapping[str, pb.Fallback] = MappingProxyType(
-    {
-        "": pb.FALLBACK_UNSPECIFIED,
-        "ngram": pb.FALLBACK_NGRAM,
-        "first_pass": pb.FALLBACK_FIRST_PASS,
-    }
-)
 
 MAX_BULK_LISTS = 32
 """Maximum number of lists per call of ``rescore_stream``."""
@@ -61,37 +53,6 @@ HYPOTHESIS_RESPONSE_BYTES, STREAM_RESPONSE_BYTES = 320, 24
 its score streams in addition to the stream's name."""
 DEFAULT_RETRY_DELAY_S = 0.1
 """Delay before a full server is asked again if it does not say how long to wait."""
-
-
-@dataclass(frozen=True, slots=True)
-class RequestOptions:
-    """Options of a rescoring request."""
-
-    weights: Weights | str | None = None
-    merge: bool = False
-    drop_empty: bool = False
-    fallback: Fallback = ""
-    model: str = ""
-    """Model of this request; empty for that of the client."""
-    decision: DecisionRule | None = None
-    """Rule by which the totals decide; None for that of the weights."""
-
-    def __post_init__(self) -> None:
-        if self.fallback not in FALLBACKS:
-            raise ConfigError(
-                f"fallback: expected one of {', '.join(map(repr, FALLBACKS))}, got {self.fallback!r}"
-            )
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """Fields of the request message."""
-        return {
-            **weights_fields(self.weights),
-            "merge": self.merge,
-            "drop_empty": self.drop_empty,
-            "fallback": FALLBACKS[self.fallback],
-            "decision": None if self.decision is None else decision_to_proto(self.decision),
-        }
 
 
 @dataclass(slots=True)
@@ -219,15 +180,6 @@ def estimate_response_bytes(message: pb.NBestList) -> int:
     """Estimate the size of the answer to a list, which repeats the names of its streams per hypothesis."""
     streams = sum(STREAM_RESPONSE_BYTES + len(stream.name) for stream in message.streams)
     return len(message.hypotheses) * (HYPOTHESIS_RESPONSE_BYTES + streams)
-
-
-def weights_fields(weights: Weights | str | None) -> dict[str, Any]:
-    """Fields of a request that select the weights."""
-    if weights is None:
-        return {}
-    if isinstance(weights, str):
-        return {"weights_name": weights}
-    return {"weights": weights_to_proto(weights)}
 
 
 def iterate_until_error(calls: Iterator[BulkCall], errors: list[Exception]) -> Iterator[BulkCall]:

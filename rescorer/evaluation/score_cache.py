@@ -191,7 +191,9 @@ def delete_oldest(folder: Path, max_bytes: int = MAX_CACHE_BYTES) -> None:
 
 def _describe_models(bundle: Bundle, device: str) -> str:
     """Everything besides the words that scores depend on."""
-    hashes = {name: digest for name, digest in bundle.manifest["files"].items() if not name.startswith(IRRELEVANT)}
+    hashes = {
+        name: digest for name, digest in bundle.manifest["files"].items() if not name.startswith(IRRELEVANT)
+    }
     return f"{SCHEMA} {device} {sorted(bundle.manifest['models'].items())} {sorted(hashes.items())}"
 
 

@@ -12,6 +12,8 @@ from rescorer.phrases.phrase_set import PhraseSet, compile_phrases
 from rescorer.trie import Words
 from rescorer.types import NBestList
 
+MAX_SETS = 16
+"""Largest number of named sets that a call can ask for."""
 MAX_KEPT = 16
 """Number of compiled sets that are kept, because the lists of a conversation have the same phrases."""
 
@@ -35,6 +37,8 @@ class PhraseFinder:
             ConfigError: the bundle does not have phrases of a name.
             LimitExceeded: a phrase is invalid, or there are too many; see ``compile_phrases``.
         """
+        if len(names) > MAX_SETS:
+            raise LimitExceeded(f"{len(names)} names; expected at most {MAX_SETS}", field="phrase_lists")
         for name in names:
             if name not in self._named:
                 known = ", ".join(sorted(self._named)) or "none"

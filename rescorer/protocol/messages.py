@@ -7,7 +7,7 @@ does not send them at all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -73,13 +73,23 @@ def list_from_proto(message: pb.NBestList) -> NBestList:
     )
     previous = tuple(Utterance(part.text, part.speaker) for part in message.previous)
     fields = _fields(message)
-    phrases = tuple(
-        Phrase(part.text, part.weight if part.HasField("weight") else 1.0, tuple(part.spellings))
-        for part in message.phrases
-    )
+    phrases = phrases_from_proto(message.phrases)
     return NBestList(
         message.id, hypotheses, streams, message.context, fields=fields, previous=previous, phrases=phrases
     )
+
+
+def phrases_from_proto(messages: Iterable[pb.Phrase]) -> tuple[Phrase, ...]:
+    """Convert phrases; their weights are checked when they are compiled."""
+    return tuple(
+        Phrase(part.text, part.weight if part.HasField("weight") else 1.0, tuple(part.spellings))
+        for part in messages
+    )
+
+
+def phrases_to_proto(phrases: Iterable[Phrase]) -> list[pb.Phrase]:
+    """Convert phrases for sending; raises TypeError or ValueError for what cannot be sent."""
+    return [pb.Phrase(text=part.text, weight=part.weight, spellings=part.spellings) for part in phrases]
 
 
 def _fields(message: pb.NBestList | pb.Hypothesis) -> Any:
@@ -115,10 +125,7 @@ def list_to_proto(nbest: NBestList) -> pb.NBestList:
             ],
             context=nbest.context,
             previous=[pb.Utterance(text=part.text, speaker=part.speaker) for part in nbest.previous],
-            phrases=[
-                pb.Phrase(text=part.text, weight=part.weight, spellings=part.spellings)
-                for part in nbest.phrases
-            ],
+            phrases=phrases_to_proto(nbest.phrases),
         )
     except (AttributeError, TypeError, ValueError) as error:
         wrong_hypothesis = find_wrong_hypothesis(nbest)

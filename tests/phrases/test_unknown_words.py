@@ -48,7 +48,8 @@ def test_equals_one_word_at_a_time(hypotheses, known_by_ngram, known_by_network,
     known = {"ngram": {*known_by_ngram, "</s>"}, "neural": {*known_by_network, "</s>"}}
     scores = {
         name: EdgeScores(
-            random.uniform(-12, 0, trie.n_edges), np.array([words[w] not in known[name] for w in trie.edge_word])
+            random.uniform(-12, 0, trie.n_edges),
+            np.array([words[w] not in known[name] for w in trie.edge_word]),
         )
         for name in MIXTURE
     }

@@ -215,7 +215,7 @@ class Weights(_message.Message):
     def __init__(self, name: _Optional[str] = ..., streams: _Optional[_Mapping[str, float]] = ..., lm: _Optional[_Mapping[str, float]] = ..., word: _Optional[float] = ..., oov: _Optional[float] = ..., mixture: _Optional[_Mapping[str, float]] = ..., tuned_on: _Optional[_Iterable[str]] = ..., decision: _Optional[_Union[DecisionRule, _Mapping]] = ..., calibration: _Optional[_Union[Calibration, _Mapping]] = ..., empty: _Optional[float] = ..., rerankers: _Optional[_Mapping[str, float]] = ..., phrases: _Optional[float] = ...) -> None: ...
 
 class RescoreRequest(_message.Message):
-    __slots__ = ("lists", "weights", "weights_name", "merge", "model", "fallback", "drop_empty", "decision")
+    __slots__ = ("lists", "weights", "weights_name", "merge", "model", "fallback", "drop_empty", "decision", "phrases", "phrase_lists")
     LISTS_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_NAME_FIELD_NUMBER: _ClassVar[int]
@@ -224,6 +224,8 @@ class RescoreRequest(_message.Message):
     FALLBACK_FIELD_NUMBER: _ClassVar[int]
     DROP_EMPTY_FIELD_NUMBER: _ClassVar[int]
     DECISION_FIELD_NUMBER: _ClassVar[int]
+    PHRASES_FIELD_NUMBER: _ClassVar[int]
+    PHRASE_LISTS_FIELD_NUMBER: _ClassVar[int]
     lists: _containers.RepeatedCompositeFieldContainer[NBestList]
     weights: Weights
     weights_name: str
@@ -232,7 +234,9 @@ class RescoreRequest(_message.Message):
     fallback: Fallback
     drop_empty: bool
     decision: DecisionRule
-    def __init__(self, lists: _Optional[_Iterable[_Union[NBestList, _Mapping]]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., weights_name: _Optional[str] = ..., merge: _Optional[bool] = ..., model: _Optional[str] = ..., fallback: _Optional[_Union[Fallback, str]] = ..., drop_empty: _Optional[bool] = ..., decision: _Optional[_Union[DecisionRule, _Mapping]] = ...) -> None: ...
+    phrases: _containers.RepeatedCompositeFieldContainer[Phrase]
+    phrase_lists: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, lists: _Optional[_Iterable[_Union[NBestList, _Mapping]]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., weights_name: _Optional[str] = ..., merge: _Optional[bool] = ..., model: _Optional[str] = ..., fallback: _Optional[_Union[Fallback, str]] = ..., drop_empty: _Optional[bool] = ..., decision: _Optional[_Union[DecisionRule, _Mapping]] = ..., phrases: _Optional[_Iterable[_Union[Phrase, _Mapping]]] = ..., phrase_lists: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RescoreResponse(_message.Message):
     __slots__ = ("lists", "weights", "model", "timing", "decision")
@@ -249,7 +253,7 @@ class RescoreResponse(_message.Message):
     def __init__(self, lists: _Optional[_Iterable[_Union[RescoredList, _Mapping]]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., model: _Optional[str] = ..., timing: _Optional[_Union[Timing, _Mapping]] = ..., decision: _Optional[_Union[DecisionRule, _Mapping]] = ...) -> None: ...
 
 class RescoreStreamRequest(_message.Message):
-    __slots__ = ("lists", "weights", "weights_name", "merge", "model", "fallback", "drop_empty", "decision")
+    __slots__ = ("lists", "weights", "weights_name", "merge", "model", "fallback", "drop_empty", "decision", "phrases", "phrase_lists")
     LISTS_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_NAME_FIELD_NUMBER: _ClassVar[int]
@@ -258,6 +262,8 @@ class RescoreStreamRequest(_message.Message):
     FALLBACK_FIELD_NUMBER: _ClassVar[int]
     DROP_EMPTY_FIELD_NUMBER: _ClassVar[int]
     DECISION_FIELD_NUMBER: _ClassVar[int]
+    PHRASES_FIELD_NUMBER: _ClassVar[int]
+    PHRASE_LISTS_FIELD_NUMBER: _ClassVar[int]
     lists: _containers.RepeatedCompositeFieldContainer[NBestList]
     weights: Weights
     weights_name: str
@@ -266,7 +272,9 @@ class RescoreStreamRequest(_message.Message):
     fallback: Fallback
     drop_empty: bool
     decision: DecisionRule
-    def __init__(self, lists: _Optional[_Iterable[_Union[NBestList, _Mapping]]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., weights_name: _Optional[str] = ..., merge: _Optional[bool] = ..., model: _Optional[str] = ..., fallback: _Optional[_Union[Fallback, str]] = ..., drop_empty: _Optional[bool] = ..., decision: _Optional[_Union[DecisionRule, _Mapping]] = ...) -> None: ...
+    phrases: _containers.RepeatedCompositeFieldContainer[Phrase]
+    phrase_lists: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, lists: _Optional[_Iterable[_Union[NBestList, _Mapping]]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., weights_name: _Optional[str] = ..., merge: _Optional[bool] = ..., model: _Optional[str] = ..., fallback: _Optional[_Union[Fallback, str]] = ..., drop_empty: _Optional[bool] = ..., decision: _Optional[_Union[DecisionRule, _Mapping]] = ..., phrases: _Optional[_Iterable[_Union[Phrase, _Mapping]]] = ..., phrase_lists: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RescoreStreamResponse(_message.Message):
     __slots__ = ("lists", "weights", "model", "timing", "decision")

@@ -15,7 +15,12 @@ from rescorer.errors import ConfigError, InputError, Unavailable, quote
 from rescorer.list_checks import check_lengths
 from rescorer.list_ranker import ListRanker, PreparedList, components_of, rank_prepared
 from rescorer.profiling import Phase, phase
-from rescorer.protocol.messages import list_from_proto, text_score_to_proto, write_ranking
+from rescorer.protocol.messages import (
+    list_from_proto,
+    phrases_from_proto,
+    text_score_to_proto,
+    write_ranking,
+)
 from rescorer.protocol.status import error_kind, status_from_error
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.weights import (
@@ -76,11 +81,14 @@ def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: Service
     """Check and normalise the lists of a request.
 
     Raises:
-        ConfigError: If the weights do not fit the bundle, or the decision rule is invalid.
-        LimitExceeded: If the lists have too many words, or take too long to decide, together.
+        ConfigError: If the weights do not fit the bundle, it lacks phrases of a name, or the decision rule is
+            invalid.
+        LimitExceeded: If the lists have too many words, or take too long to decide, together; if a phrase of
+            the request is invalid.
     """
     weights = select_weights(ranker, request)
     decision = select_decision(request, weights)
+    phrases = ranker.phrases.select(phrases_from_proto(request.phrases), request.phrase_lists)
 
     def prepare(message: pb.NBestList) -> PreparedList | InputError:
         try:
@@ -88,7 +96,7 @@ def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: Service
             check_list_response_size(message, ranker.bundle, weights, decision, settings.max_response_bytes)
             with phase(Phase.PARSE):
                 nbest = list_from_proto(message)
-            return ranker.prepare(nbest, weights)
+            return ranker.prepare(nbest, weights, phrases)
         except InputError as error:
             return error
 

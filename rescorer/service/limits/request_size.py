@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 from rescorer.errors import LimitExceeded
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.service.settings import ServiceSettings
@@ -10,9 +12,12 @@ from rescorer.service.settings import ServiceSettings
 def check_request(request: pb.RescoreRequest | pb.RescoreStreamRequest, settings: ServiceSettings) -> None:
     """Raise LimitExceeded if a request has too many lists or phrases, or a name that is too long."""
     _check_count(len(request.lists), "lists", settings, "max_lists")
-    n_phrases = sum(1 + len(phrase.spellings) for nbest in request.lists for phrase in nbest.phrases)
+    phrases = chain(request.phrases, *(nbest.phrases for nbest in request.lists))
+    n_phrases = sum(1 + len(phrase.spellings) for phrase in phrases)
     _check_count(n_phrases, "phrases", settings, "max_phrases")
     _check_names(request, settings.max_name_chars)
+    for index, name in enumerate(request.phrase_lists):
+        _check_name(name, settings.max_name_chars, f"phrase_lists[{index}]")
 
 
 def check_list(nbest: pb.NBestList, settings: ServiceSettings) -> None:

@@ -110,7 +110,6 @@ def list_response_bytes(nbest: pb.NBestList, bundle: Bundle, bundle_bytes: int, 
         parts: parts of the answer that repeat words.
     """
     components = bundle_bytes + names_bytes(stream.name for stream in nbest.streams)
-    components += names_bytes([PHRASES]) if nbest.phrases else 0
     total = LIST_BYTES + len(nbest.hypotheses) * (HYPOTHESIS_BYTES + components)
     texts = [hypothesis.text for hypothesis in nbest.hypotheses] if any(parts) else []
     if parts.confidences:
@@ -155,7 +154,7 @@ def requested_parts(request: RescoreRequest, bundle: Bundle) -> WordParts:
 def bundle_component_bytes(bundle: Bundle) -> int:
     """Return a bound of the size of a hypothesis's components that do not come from its list."""
     rerankers = (reranker.component for reranker in bundle.rerankers.values())
-    return names_bytes((*bundle.model_kinds, MIXTURE, WORDS, OOV, *rerankers))
+    return names_bytes((*bundle.model_kinds, MIXTURE, WORDS, OOV, PHRASES, *rerankers))
 
 
 def weights_bytes(request: RescoreRequest | pb.ScoreTextRequest, bundle: Bundle) -> int:
