@@ -16,6 +16,7 @@ from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.options.decision import DecisionOptions
 from rescorer.cli.options.lists import ListInputOptions
 from rescorer.cli.options.models import BundleOption, DeviceOption, DtypeOption
+from rescorer.cli.options.phrases import PhraseOptions
 from rescorer.cli.options.selection import SelectionOptions, warn_if_tuned_otherwise
 from rescorer.cli.options.sessions import SessionOptions
 from rescorer.cli.options.weights import WeightOptions, check_first_lists
@@ -69,6 +70,7 @@ def rescore(
     selection: SelectionOptions,
     decision_options: DecisionOptions,
     session_options: SessionOptions,
+    phrase_options: PhraseOptions,
     device: DeviceOption = "cpu",
     dtype: DtypeOption = "float32",
     batch_words: Annotated[int, typer.Option(help="Number of words per batch.")] = MAX_BATCH_WORDS,
@@ -102,8 +104,11 @@ def rescore(
     ranker.effective_weights(weights)  # reject invalid weights and formats before writing anything
     decision = decision_options.resolve(weights)
     session_options.warn_if_unread(ranker, weights)
+    phrase_options.apply(ranker)  # reject invalid phrases, too
     get_renderer(to)
-    load = partial(load_rescorer, bundle, device, dtype, batch_words, weights, decision, selection, to)
+    load = partial(
+        load_rescorer, bundle, device, dtype, batch_words, weights, decision, selection, phrase_options, to
+    )
     lists = check_first_lists(list_options.read(source), weights, list_options.streams, to)
     rejects_path = rejects or (Path(f"{output}.rejects") if output != "-" else None)
     check_paths(source, output, rejects_path)
@@ -166,8 +171,10 @@ def load_rescorer(
     weights: Weights,
     decision: DecisionRule,
     selection: SelectionOptions,
+    phrases: PhraseOptions,
     to: str,
 ) -> LocalRescorer:
     """Load the models in a scoring process; raises BundleError and ConfigError like ``Rescorer.load``."""
     rescorer = Rescorer.load(bundle, device, batch_words, dtype)
+    phrases.apply(rescorer.ranker)
     return LocalRescorer(rescorer, weights, decision, selection.merge, selection.drop_empty, get_renderer(to))

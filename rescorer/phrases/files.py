@@ -4,14 +4,30 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from rescorer.conversation import Phrase
-from rescorer.errors import FormatError, InvalidList
+from rescorer.errors import BundleError, ConfigError, FormatError, InvalidList
 from rescorer.formats.conversation_fields import parse_phrases
+from rescorer.safe_input.files import Folder
 
 MAX_PHRASE_FILE_BYTES = 4 << 20
 """Largest file of phrases."""
+
+
+def read_phrase_file(path: Path) -> tuple[Phrase, ...]:
+    """Read a file that the user named.
+
+    Raises:
+        ConfigError: it cannot be read, or is too large.
+        FormatError: a line is not a phrase; see ``parse_phrase_file``.
+    """
+    try:
+        data = Folder(path.parent).read_bytes(path.name, MAX_PHRASE_FILE_BYTES)
+    except BundleError as error:
+        raise ConfigError(str(error)) from None
+    return parse_phrase_file(data, str(path))
 
 
 def parse_phrase_file(data: bytes, file: str) -> tuple[Phrase, ...]:

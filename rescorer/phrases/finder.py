@@ -29,6 +29,8 @@ class PhraseFinder:
     def __init__(self, normalise: Callable[[str], Words], named: Mapping[str, PhraseSet]) -> None:
         self._normalise, self._named = normalise, named
         self._kept: OrderedDict[tuple[Phrase, ...], PhraseSet] = OrderedDict()
+        self.expected: Sequence[PhraseSet] = ()
+        """Sets of phrases that are expected in all lists, whatever a call says."""
 
     def select(self, phrases: tuple[Phrase, ...] = (), names: Sequence[str] = ()) -> list[PhraseSet]:
         """Return the sets of phrases that lists share: some that are given, and named ones of the bundle.
@@ -48,7 +50,7 @@ class PhraseFinder:
         return given + [self._named[name] for name in dict.fromkeys(names)]
 
     def find(
-        self, nbest: NBestList, words: Sequence[Words], shared: Sequence[PhraseSet]
+        self, nbest: NBestList, words: Sequence[Words], shared: Sequence[PhraseSet] = ()
     ) -> tuple[Sequence[PhraseMatch], ...]:
         """Find phrases in each hypothesis of a list; return nothing if none of them has any.
 
@@ -63,7 +65,7 @@ class PhraseFinder:
             own = [self._compile(nbest.phrases)] if nbest.phrases else []
         except LimitExceeded as error:
             raise InvalidList(error.message, list_id=nbest.id, field=error.field) from None
-        phrase_sets = [*shared, *own]
+        phrase_sets = [*self.expected, *shared, *own]
         if not phrase_sets:
             return ()
         hypotheses = zip(words, nbest.hypotheses, strict=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from rescorer.conversation import Phrase
-from rescorer.errors import LimitExceeded
+from rescorer.errors import LimitExceeded, quote
 from rescorer.trie import Words
 
 MAX_PHRASES = 5_000
@@ -70,12 +70,14 @@ def compile_phrases(phrases: Sequence[Phrase], normalise: Callable[[str], Words]
     root = Node()
     for index, phrase in enumerate(phrases):
         if not 0 < phrase.weight <= MAX_WEIGHT:
-            message = f"{phrase.weight}; expected a number above 0, at most {MAX_WEIGHT:g}"
+            message = (
+                f"{phrase.weight} for {quote(phrase.text)}; expected a number above 0, at most {MAX_WEIGHT:g}"
+            )
             raise LimitExceeded(message, field=f"phrases[{index}].weight")
         for place, text in _spellings(phrase, index):
             words = normalise(text)
             if not 1 <= len(words) <= MAX_PHRASE_WORDS:
-                message = f"{len(words)} words; expected 1 to {MAX_PHRASE_WORDS}"
+                message = f"{quote(text)} has {len(words)} words; expected 1 to {MAX_PHRASE_WORDS}"
                 raise LimitExceeded(message, field=place)
             _add(root, words, index, phrases)
     _sum_weights(root, phrases)

@@ -7,7 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from rescorer import ConfigError, Hypothesis, InvalidList, LimitExceeded, NBestList, Phrase, Rescorer, Weights
+from rescorer import (
+    ConfigError,
+    Hypothesis,
+    InputError,
+    InvalidList,
+    LimitExceeded,
+    NBestList,
+    Phrase,
+    Rescorer,
+    Weights,
+)
 from rescorer.client import Client
 from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.score_combination import parse_weights, weights_to_dict
@@ -73,6 +83,17 @@ def test_service_and_file_agree_with_the_library(run, bundle, rescorer, tmp_path
             for hypothesis, other in zip(found.hypotheses, same.hypotheses, strict=True):
                 assert hypothesis.text == other.text
                 assert hypothesis.components == pytest.approx(dict(other.components), abs=1e-4)
+        shared, stream = client.rescore([make_list()], phrases=PHRASES), [make_list()] * 2
+        assert shared[0].best.components["phrases"] == expected[0].best.components["phrases"]
+        assert list(client.rescore_stream(stream, phrases=PHRASES)) == shared * 2
+        with pytest.raises(LimitExceeded, match=r"phrases\[0\]\.text: ' ' has 0 words"):
+            client.rescore([make_list()], phrases=[Phrase(" ")])
+        with pytest.raises(ConfigError, match="phrase_lists names 'x'; the bundle has: none"):
+            client.rescore([make_list()], phrase_lists=["x"])
+        with pytest.raises(LimitExceeded, match=r"phrase_lists: 17 names; expected at most 16"):
+            client.rescore([make_list()], phrase_lists=["x"] * 17)
+        with pytest.raises(InputError, match="phrases cannot be sent"):
+            client.rescore([make_list()], phrases=["a"])
     source, output = tmp_path / "lists.jsonl", tmp_path / "out.jsonl"
     line = {
         "id": "u",
@@ -102,8 +123,8 @@ def test_service_and_file_agree_with_the_library(run, bundle, rescorer, tmp_path
         (["a", {"text": "b", "weight": "x"}], "phrases[1].weight", "expected a number"),
         ([{"text": "b", "spellings": "x"}], "phrases[0].spellings", "expected an array of texts"),
         ([{"text": "b", "boost": 1}], "phrases[0]", "unknown key 'boost'"),
-        (["a", "<sil>"], "phrases[1].text", "0 words; expected 1 to 16"),
-        ([{"text": "b", "weight": -1}], "phrases[0].weight", "-1.0; expected a number above 0"),
+        (["a", "<sil>"], "phrases[1].text", "has 0 words; expected 1 to 16"),
+        ([{"text": "b", "weight": -1}], "phrases[0].weight", "-1.0 for 'b'; expected a number above 0"),
     ],
 )
 def test_wrong_phrases_are_named_and_other_lists_rescored(rescorer, tmp_path, phrases, field, message):
@@ -157,5 +178,5 @@ def test_phrases_of_a_call_are_those_of_its_lists(rescorer):
     assert [h.total for h in both.hypotheses] == pytest.approx([h.total for h in expected.hypotheses])
     with pytest.raises(ConfigError, match="phrase_lists names 'names'; the bundle has: none"):
         rescorer.rescore([make_list()], phrase_lists=["names"])
-    with pytest.raises(LimitExceeded, match=r"phrases\[0\]\.text: 0 words"):
+    with pytest.raises(LimitExceeded, match=r"phrases\[0\]\.text: ' ' has 0 words"):
         rescorer.rescore([make_list()], phrases=[Phrase(" ")])

@@ -75,10 +75,10 @@ def test_one_phrase_twice_counts_with_its_largest_weight():
 @pytest.mark.parametrize(
     ("given", "field", "message"),
     [
-        ([Phrase("a"), Phrase("")], "phrases[1].text", "0 words; expected 1 to 16"),
-        ([Phrase("a", spellings=("b", " "))], "phrases[0].spellings[1]", "0 words"),
-        ([Phrase("a " * (MAX_PHRASE_WORDS + 1))], "phrases[0].text", "17 words"),
-        ([Phrase("a", 0.0)], "phrases[0].weight", "0.0; expected a number above 0"),
+        ([Phrase("a"), Phrase("")], "phrases[1].text", "has 0 words; expected 1 to 16"),
+        ([Phrase("a", spellings=("b", " "))], "phrases[0].spellings[1]", "has 0 words"),
+        ([Phrase("a " * (MAX_PHRASE_WORDS + 1))], "phrases[0].text", "has 17 words"),
+        ([Phrase("a", 0.0)], "phrases[0].weight", "0.0 for 'a'; expected a number above 0"),
         ([Phrase("a", float("nan"))], "phrases[0].weight", "nan"),
         ([Phrase("a", float("inf"))], "phrases[0].weight", "inf"),
         ([Phrase("a")] * (MAX_PHRASES + 1), "phrases", "5,001 phrases"),

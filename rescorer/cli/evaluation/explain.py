@@ -12,6 +12,7 @@ import typer
 from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.options.evaluation import RankedListOptions
 from rescorer.cli.options.models import BundleOption, DeviceOption
+from rescorer.cli.options.phrases import PhraseOptions
 from rescorer.cli.options.scoring import collect_lists
 from rescorer.cli.options.selection import SelectionOptions
 from rescorer.cli.output import SOME_REJECTED, Rejections
@@ -36,6 +37,7 @@ def explain(
     top: Annotated[int, typer.Option(min=1, help="Without ID: number of lists to show.")] = 10,
     options: RankedListOptions,
     selection: SelectionOptions,
+    phrases: PhraseOptions,
     device: DeviceOption = "cpu",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a JSON list of explanations, with unweighted components.")
@@ -47,11 +49,12 @@ def explain(
 
     Shows the best hypotheses of a list with their weighted components, the lead of the winner over the choice
     of the first pass and over the hypothesis with the fewest errors, and the aligned texts; of a reranker's
-    score, what each of its features adds to it. Without an ID, it names the lists whose errors rescoring
-    changed most, or whose totals did if there are no references.
+    score, what each of its features adds to it; and the phrases that gave credits. Without an ID, it names
+    the lists whose errors rescoring changed most, or whose totals did if there are no references.
     """
     rejected = Rejections()
     rescorer = Rescorer.load(bundle, device)
+    phrases.apply(rescorer.ranker)
     weights = options.weights.resolve(rescorer.bundle.weights)
     lists = collect_lists(options.make_reader()(file), rejected)
     options.check_streams(lists, weights)
@@ -68,8 +71,16 @@ def explain(
             rejected.add(error)
         rerankers = rescorer.ranker.used_rerankers(weights)
         encodings = encode_words(rescorer, [item.nbest for item in scored], rerankers)
+        find = rescorer.ranker.phrases.find
         explanations += (
-            explain_list(item, weights, rerankers, encoded, has_reference=has_reference)
+            explain_list(
+                item,
+                weights,
+                rerankers,
+                encoded,
+                find(item.nbest, item.words),
+                has_reference=has_reference,
+            )
             for item, encoded in zip(scored, encodings, strict=True)
         )
     rejected.report()

@@ -11,6 +11,7 @@ import typer
 
 from rescorer.cli.evaluation.evaluation import OWN_LISTS, Evaluation
 from rescorer.cli.options.evaluation import EvaluationOptions
+from rescorer.cli.options.phrases import PhraseOptions
 from rescorer.cli.options.scoring import choose_normaliser, collect_lists, make_list_reader
 from rescorer.cli.options.selection import warn_if_tuned_otherwise
 from rescorer.cli.options.weights import WeightOptions, check_streams, parse_first_pass
@@ -40,6 +41,8 @@ def check_bundle_options(bundle: Path | None, tune: bool, options: EvaluationOpt
         if options.normaliser is not None:
             raise ConfigError("--normaliser is for lists without models: a --bundle has its own")
         return
+    if options.phrases != PhraseOptions():
+        raise ConfigError("--phrases and --phrase-list change the scores of a --bundle: give one")
     if tune:
         raise ConfigError("--tune compares language models: give --bundle")
     if options.weights.weight or options.weights.weights != WeightOptions().weights:
@@ -92,6 +95,8 @@ def evaluate_files(
         raise ConfigError("--merge adds up probabilities: give the scores with --first-pass, or a --bundle")
     read_lists = make_list_reader(reference, options.lists)
     words = choose_normaliser(options.normaliser, rescorer)
+    if rescorer is not None:
+        options.phrases.apply(rescorer.ranker)
     run = Run(Evaluation(options.counting.settings(), words.normalise), selection, first_pass)
     files = list(dict.fromkeys(files))
     for file in files:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rescorer.cli.options.lists import ListInputOptions, Lists
+from rescorer.cli.options.phrases import PhraseOptions
 from rescorer.cli.options.scoring import (
     CountingOptions,
     NormaliserOption,
@@ -27,6 +28,7 @@ class EvaluationOptions:
     weights: WeightOptions
     selection: SelectionOptions
     counting: CountingOptions
+    phrases: PhraseOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

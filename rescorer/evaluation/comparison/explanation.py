@@ -10,6 +10,7 @@ import numpy as np
 
 from rescorer.evaluation.comparison.rankings import order_by_decision
 from rescorer.evaluation.comparison.scored_lists import ScoredList
+from rescorer.phrases.matching import PhraseMatch
 from rescorer.pipeline import Rescorer
 from rescorer.reranking.reranker import Reranker
 from rescorer.score_combination import get_component, totals, weights_by_component
@@ -50,6 +51,8 @@ class Candidate:
     """Unweighted, for components whose weight is not 0."""
     terms: Mapping[str, float]
     """Weighted; they add up to the total."""
+    phrases: tuple[str, ...] = ()
+    """The phrases that gave the component ``phrases``, as they stand in the hypothesis."""
     features: Mapping[str, Mapping[str, FeaturePart]] = field(default_factory=dict)
     """For each component of a reranker, its features by name; their terms add up to that of the component."""
 
@@ -66,6 +69,7 @@ class Candidate:
             "total": self.total,
             "components": dict(self.components),
             "weighted": dict(self.terms),
+            **({"phrases": list(self.phrases)} if self.phrases else {}),
             **({"features": features} if features else {}),
         }
 
@@ -122,6 +126,7 @@ def explain_list(
     weights: Weights,
     rerankers: Sequence[Reranker] = (),
     encodings: Mapping[str, np.ndarray] | None = None,
+    phrases: Sequence[Sequence[PhraseMatch]] = (),
     *,
     has_reference: bool = True,
 ) -> Explanation:
@@ -131,6 +136,7 @@ def explain_list(
         weights: weights and decision rule that rank it.
         rerankers: those that the weights name.
         encodings: result of ``encode_words`` for the list; None if no reranker encodes words.
+        phrases: phrases of each hypothesis; empty if there are none.
         has_reference: whether the errors of the list mean something.
 
     Raises:
@@ -163,6 +169,7 @@ def explain_list(
             total,
             components,
             terms,
+            _quote_phrases(scored.words[position], phrases[position] if phrases else ()),
             {
                 reranker.component: parts[position]
                 for reranker, parts in zip(rerankers, features, strict=True)
@@ -178,6 +185,10 @@ def explain_list(
         candidate(scored.first_pass_index),
         None if oracle is None else candidate(oracle),
     )
+
+
+def _quote_phrases(words: Words, matches: Sequence[PhraseMatch]) -> tuple[str, ...]:
+    return tuple(" ".join(words[match.start : match.start + match.n_words]) for match in matches)
 
 
 def encode_words(

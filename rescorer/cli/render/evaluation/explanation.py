@@ -18,13 +18,15 @@ N_FEATURES = 20
 def print_changes(shown: Sequence[Explanation], n_changed: int, n_lists: int) -> None:
     """Print a row per list: errors, rank, and the winner's lead over the first pass by component."""
     if shown:
-        headings = ["errors", "before", "rank before", "lead", *shown[0].winner.terms]
+        components = list(dict.fromkeys(name for found in shown for name in found.winner.terms))
+        headings = ["errors", "before", "rank before", "lead", *components]
         table = FoldingTable("list", *headings)
         for found in shown:
             lead = found.lead_over(found.first_pass)
             counts = (found.winner.errors, found.first_pass.errors, found.winner.first_pass_rank)
             numbers = ["-" if count is None else str(count) for count in counts]
-            table.add_row(found.id, *numbers, *_format_scores([sum(lead.values()), *lead.values()]))
+            by_component = [lead.get(name, 0.0) for name in components]  # only some lists have phrases
+            table.add_row(found.id, *numbers, *_format_scores([sum(lead.values()), *by_component]))
         print_out(table)
         print_out("lead: weighted score of the winner minus that of the first pass")
     print_out(f"{n_changed:,} of {n_lists:,} lists changed; {len(shown):,} shown")
@@ -48,6 +50,9 @@ def print_explanation(found: Explanation, aligner: Aligner) -> None:
             scores = _format_scores([sum(lead.values()), *lead.values()])
             table.add_row(f"winner − {name}", errors, *scores)
     print_out(table, "")
+    if with_phrases := [candidate for candidate in _candidates(found) if candidate.phrases]:
+        lines = (f"  {_name(found, one)}: {', '.join(one.phrases)}" for one in with_phrases)
+        print_out("phrases with a credit", *lines, "")
     for component in found.winner.features:
         print_out(_make_feature_table(found, component), "")
     width = make_console().width
