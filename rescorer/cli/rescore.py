@@ -119,6 +119,11 @@ def rescore(
         rejects_file = stack.enter_context(RejectsFile(rejects_path))
         update_bar = stack.enter_context(show_rescoring(not quiet and sys.stderr.isatty(), source))
         summary = rescore_lists(rescorer, lists, write, rejects_file, on_batch=update_bar)
+    finish(summary, rejects_path, quiet=quiet, as_json=as_json)
+
+
+def finish(summary: FileSummary, rejects_path: Path | None, *, quiet: bool, as_json: bool) -> None:
+    """Print what was done, and end the command with the exit code that says whether lists were rejected."""
     warn_if_order_is_reversed(summary)
     if as_json or not quiet:
         print_summary(summary, rejects_path, as_json=as_json)
