@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-import numpy as np
-
 from rescorer.errors import ConfigError, InputError, Unavailable, quote
 from rescorer.list_checks import check_lengths
 from rescorer.list_ranker import ListRanker, PreparedList, components_of, rank_prepared
@@ -33,6 +31,7 @@ from rescorer.ranking import Ranking
 from rescorer.reranking.reranker import replace_by_base
 from rescorer.score_combination import totals
 from rescorer.service.engine.dispatch import ListOutcome
+from rescorer.service.engine.work_item import collect_sums
 from rescorer.service.limits.request_size import check_list
 from rescorer.service.limits.request_work import limit_decision_steps, limit_words
 from rescorer.service.limits.response_size import check_list_response_size
@@ -234,22 +233,7 @@ def rank_list(
     weights = prepared_request.weights
     if outcome.degradation == pb.DEGRADATION_NGRAM:
         weights = ngram_weights(prepared_request.ranker, weights)
-    sums: dict[str, np.ndarray] = {}
-    for part in outcome.parts:
-        for name, values in part.batch.sentence_sums(weights).items():
-            list_sums = sums.setdefault(name, np.empty((len(prepared.words), *values.shape[1:])))
-            list_sums[list(part.indices)] = values[part.rows]
-        if prepared.matches:
-            places = enumerate(part.indices, start=part.rows.start)
-            prepared_request.ranker.credit_unknown_words(
-                sums,
-                part.batch.trie,
-                part.batch.scores,
-                weights.mixture,
-                prepared.words,
-                prepared.matches,
-                places,
-            )
+    sums = collect_sums(prepared, outcome.parts, weights)
     return prepared_request.ranker.rank(
         prepared,
         sums,

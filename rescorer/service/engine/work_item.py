@@ -68,6 +68,28 @@ class ItemScores(NamedTuple):
     """Time in the queue, until scoring of the batch began."""
 
 
+def collect_sums(
+    prepared: PreparedList, parts: Sequence[ItemScores], weights: Weights
+) -> dict[str, np.ndarray]:
+    """``ListRanker.sentence_sums`` of the hypotheses of a list, from all its work items."""
+    sums: dict[str, np.ndarray] = {}
+    for part in parts:
+        for name, values in part.batch.sentence_sums(weights).items():
+            list_sums = sums.setdefault(name, np.empty((len(prepared.words), *values.shape[1:])))
+            list_sums[list(part.indices)] = values[part.rows]
+        if prepared.matches:
+            part.batch.ranker.credit_unknown_words(
+                sums,
+                part.batch.trie,
+                part.batch.scores,
+                weights.mixture,
+                prepared.words,
+                prepared.matches,
+                enumerate(part.indices, start=part.rows.start),
+            )
+    return sums
+
+
 @dataclass(eq=False, slots=True)
 class WorkItem:
     """Hypotheses of one list: all of them, or as many as fit into a batch."""
