@@ -3,9 +3,11 @@
     pip install pocketsphinx
     rescorer serve --bundle models/starter/1 &
     python examples/recognise.py speech.wav --server 127.0.0.1:50051
+    python examples/recognise.py speech.wav --phrases contacts.txt
 
-The file must be mono, 16-bit, 16 kHz. The first pass uses PocketSphinx's own English models. The server's
-bundle must have a weights set called ``pocketsphinx``, like the starter bundle.
+The WAV file must be mono, 16-bit, 16 kHz. The first pass uses PocketSphinx's own English models. The server's
+bundle must have a weights set called ``pocketsphinx``, like the starter bundle. ``--phrases`` names a file
+with an expected name on each line, such as contacts; hypotheses that have one of them get a credit.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from pocketsphinx import Decoder
 from rescorer import Hypothesis, NBestList, RescoredList, Weights
 from rescorer.client import Client
 from rescorer.formats.lattices.htk import read_lists
+from rescorer.phrases.files import read_phrase_file
 
 SAMPLE_RATE_HZ = 16_000
 SCORE_SCALE = 1024
@@ -82,14 +85,16 @@ def main() -> None:
     parser.add_argument(
         "--server", default="127.0.0.1:50051", help="host:port, or several separated by commas"
     )
+    parser.add_argument("--phrases", type=Path, help="file of expected names and phrases, one per line")
     options = parser.parse_args()
+    phrases = read_phrase_file(options.phrases) if options.phrases else ()
     decoder = recognise(options.wav)
     name = options.wav.stem
     print(f"first pass  {decoder.hyp().hypstr}")
     with Client(options.server) as client:
         client.wait_ready()
-        (from_list,) = client.rescore([read_nbest(decoder, name)], NBEST_WEIGHTS)
-        (from_lattice,) = client.rescore([read_lattice(decoder, name)], "pocketsphinx")
+        (from_list,) = client.rescore([read_nbest(decoder, name)], NBEST_WEIGHTS, phrases=phrases)
+        (from_lattice,) = client.rescore([read_lattice(decoder, name)], "pocketsphinx", phrases=phrases)
     for source, answer in (("list", from_list), ("lattice", from_lattice)):
         if not isinstance(answer, RescoredList):
             raise answer

@@ -13,12 +13,12 @@ from rescorer.bundle import newest_version, read_bundle, seal
 def seal_bundle(
     folder: Annotated[Path, typer.Argument(metavar="BUNDLE", help="Bundle, or folder of its versions.")],
 ) -> None:
-    """List and hash files that were added to a bundle, such as weights sets.
+    """List and hash files that were added to a bundle, such as weights sets and lists of phrases.
 
     Example: rescorer seal models/starter/1
 
     A bundle is served only if its manifest lists every file with its hash. This adds files that are not
-    listed, and takes weights sets as they are now. It refuses a bundle whose models or normaliser have
+    listed, and takes weights sets and lists of phrases as they are now. It refuses a bundle whose models or normaliser have
     changed.
     """
     folder = newest_version(folder)

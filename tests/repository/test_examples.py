@@ -112,6 +112,11 @@ def test_recognises_speech_and_rescores_its_list_and_lattice(server, tmp_path):
     words = set(SENTENCE.split())
     assert len(words & set(texts["list"].split())) >= len(words & set(first_pass.split()))
     assert len(words & set(texts["lattice"].split())) > len(words) / 2
+    (tmp_path / "words.txt").write_text("ship lay\nanchor\n")
+    lines = run_example(
+        EXAMPLES / "recognise.py", wav, "--server", server, "--phrases", tmp_path / "words.txt"
+    )
+    assert len(lines) == 3
 
 
 def test_rejects_audio_that_is_not_mono_16_khz(tmp_path):

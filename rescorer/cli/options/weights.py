@@ -23,6 +23,8 @@ N_CHECKED_LISTS = 10
 """Number of lists that are checked for the streams named by options before anything is scored."""
 TABLES = {"lm": "lm", "mix": "mixture", "reranker": "rerankers"}
 """Field of ``Weights`` by the prefix of a name in ``--weight``; names without one are streams."""
+OWN_WEIGHTS = ("word", "oov", "empty", "phrases")
+"""Names in ``--weight`` that are fields of ``Weights`` themselves."""
 FIRST_PASS = "--first-pass"
 """Option of the recogniser's own weights, and the name of that weights set in messages."""
 
@@ -37,7 +39,7 @@ WeightOption = Annotated[
         "-w",
         metavar="NAME=VALUE",
         help="Change one weight: acoustic=1 (a stream), lm:mixture=9.5, mix:neural=0.5, word=-0.6, oov=-3, "
-        "empty=-5, reranker:NAME=1. May be repeated.",
+        "empty=-5, phrases=2, reranker:NAME=1. May be repeated.",
     ),
 ]
 FirstPassOption = Annotated[
@@ -104,7 +106,7 @@ def change_weight(weights: Weights, change: str) -> Weights:
     if not equals or not name or value is None:
         raise ConfigError(f"--weight {change!r}: expected NAME=NUMBER")
     label = weights.name if weights.name.endswith("*") else f"{weights.name}*"
-    if name in ("word", "oov", "empty"):
+    if name in OWN_WEIGHTS:
         return _replace_checked(weights, label, **{name: value})
     table = TABLES.get(name.split(":")[0], "streams") if ":" in name else "streams"
     key = name.split(":", 1)[1] if table != "streams" else name
@@ -177,7 +179,7 @@ def check_streams(lists: Sequence[NBestList], weights: Weights, streams: list[st
             leave_out = "leave it out" if weights.name == FIRST_PASS else f"`-w {name}=0` leaves it out"
             if known == ["first_pass"] and weights.name != FIRST_PASS:
                 leave_out = f"`-w {name}=0 -w first_pass={weight:g}` weighs the only score instead"
-            hint = did_you_mean(name, [*known, "word", "oov", "empty"]) or f"; {leave_out}"
+            hint = did_you_mean(name, [*known, *OWN_WEIGHTS]) or f"; {leave_out}"
         available = f"streams: {', '.join(known)}" if known else "no scores at all"
         raise ConfigError(f"{need}, but {none} it ({available}){hint}")
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from rescorer.bundle import list_weights_files, read_bundle, read_manifest
+from rescorer.bundle import list_phrase_files, list_weights_files, read_bundle, read_manifest
 from rescorer.errors import BundleError, ModelNotFound, RescorerError, ScoringError, Unavailable, quote
 from rescorer.list_ranker import ListRanker
 from rescorer.service.models.discovery import (
@@ -315,6 +315,6 @@ def _check_unchanged(manifest: Mapping[str, Any], version: Version) -> None:
 
 
 def _model_files(manifest: Mapping[str, Any]) -> dict[str, str]:
-    """The hashes of all files that stay as they are while a version is loaded: all but the weights sets."""
-    weights = list_weights_files(manifest).values()
-    return {name: digest for name, digest in manifest["files"].items() if name not in weights}
+    """The hashes of all files that stay as they are while a version is loaded: all but weights and phrases."""
+    others = {*list_weights_files(manifest).values(), *list_phrase_files(manifest).values()}
+    return {name: digest for name, digest in manifest["files"].items() if name not in others}

@@ -95,6 +95,11 @@ def test_weights_are_read_again_without_loading_models_and_models_are_immutable(
             assert (changes.loaded, changes.changed) == ([], ["a/1"])
             assert "other" not in before.bundle.weights
             assert models.version().bundle.weights["other"].word == 3.0
+        (path / "phrases").mkdir()
+        (path / "phrases/people.txt").write_text("Ada Lovelace\n")
+        assert seal(path) == ["phrases/people.txt"]
+        assert (await models.reload(again=False)).changed == ["a/1"]
+        assert [p.text for p in models.version().bundle.phrases["people"].phrases] == ["Ada Lovelace"]
         assert models.host.log == ["load a/1"]
         manifest = json.loads((path / "manifest.json").read_text())
         (path / "text.json").write_text("{}")
