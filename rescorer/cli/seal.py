@@ -18,8 +18,8 @@ def seal_bundle(
     Example: rescorer seal models/starter/1
 
     A bundle is served only if its manifest lists every file with its hash. This adds files that are not
-    listed, and takes weights sets and lists of phrases as they are now. It refuses a bundle whose models or normaliser have
-    changed.
+    listed, and takes weights sets and lists of phrases as they are now. It refuses a bundle whose models or
+    normaliser have changed.
     """
     folder = newest_version(folder)
     changed = seal(folder)

@@ -315,6 +315,6 @@ def _check_unchanged(manifest: Mapping[str, Any], version: Version) -> None:
 
 
 def _model_files(manifest: Mapping[str, Any]) -> dict[str, str]:
-    """The hashes of all files that stay as they are while a version is loaded: all but weights and phrases."""
+    """Hashes of the files that stay as they are while a version is loaded: all but weights and phrases."""
     others = {*list_weights_files(manifest).values(), *list_phrase_files(manifest).values()}
     return {name: digest for name, digest in manifest["files"].items() if name not in others}
