@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+DISTANCE_COST = 5.0
+"""Number of phones that speak for a phrase as much as a phone that is unlike speaks against it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
@@ -23,3 +26,29 @@ class Phrase:
     """Credit per word, relative to other phrases; above 0. The weights say how many nats a credit of 1 is."""
     spellings: tuple[str, ...] = ()
     """Other ways in which the recogniser may write it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """How a hypothesis was made that the recogniser did not have in its list: a phrase in place of a span."""
+
+    source: int
+    """0-based input rank of the hypothesis that it was made from, whose scores it has."""
+    start: int
+    """Index of the first replaced word among those of the source's text, separated by white space."""
+    end: int
+    """Index after the last replaced word."""
+    heard: str
+    """What the phrase replaces, as written in the source."""
+    phrase: str
+    """Text of the phrase, as sent."""
+    distance: float
+    """How far apart the two sound: 1 for each phone that is unlike, less for similar ones; at least 0."""
+    phones: int
+    """Number of phones of the phrase."""
+
+    @property
+    def sound_match(self) -> float:
+        """What speaks for the phrase: its phones, less ``DISTANCE_COST`` times the distance. A long phrase at
+        some distance is less often heard by chance than a short one."""
+        return self.phones - DISTANCE_COST * self.distance

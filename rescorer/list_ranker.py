@@ -9,10 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
 from rescorer.bundle import Bundle, check_weights
+from rescorer.candidates.generation import Generator, components_of_generated
+from rescorer.candidates.pronunciation import load_pronouncer
 from rescorer.decision.confidence import estimate_confidence
 from rescorer.decision.rules import apply_rule
 from rescorer.errors import InvalidList, LimitExceeded, quote
@@ -28,7 +32,7 @@ from rescorer.profiling import Phase, phase
 from rescorer.ranking import Ranking, find_empty, ranking
 from rescorer.reranking.reranker import Reranker
 from rescorer.reranking.word_encoder import WordEncoder
-from rescorer.score_combination import EMPTY, MIXTURE, OOV, PHRASES, WORDS, totals
+from rescorer.score_combination import COUNTED, MIXTURE, OOV, PHRASES, WORDS, totals
 from rescorer.trie import HypothesisTrie, Words
 from rescorer.types import (
     Calibration,
@@ -70,10 +74,11 @@ class ListRanker:
     def __init__(self, bundle: Bundle) -> None:
         self.bundle = bundle
         rerankers = [reranker.component for reranker in bundle.rerankers.values()]
-        own = (MIXTURE, WORDS, OOV, EMPTY, PHRASES)
-        self._reserved_names = frozenset({*bundle.model_kinds, *own, *rerankers})
+        self._reserved_names = frozenset({*bundle.model_kinds, *COUNTED, MIXTURE, *rerankers})
         self._normalise = bundle.normaliser.normalise
         self.phrases = PhraseFinder(self._normalise, bundle.phrases)
+        self.dictionary: Path | None = None
+        """File of pronunciations, for generating hypotheses; None: the installed dictionary."""
 
     def effective_weights(self, weights: Weights | None) -> Weights:
         """Return complete weights: the default ones for None, with the bundle's λ if the weights have none.
@@ -94,11 +99,19 @@ class ListRanker:
         used = self.used_rerankers(weights)
         return next((reranker.base.mixture for reranker in used if MIXTURE in reranker.needs), {})
 
-    def prepare(self, nbest: NBestList, weights: Weights, phrases: Sequence[PhraseSet] = ()) -> PreparedList:
+    @cached_property
+    def generator(self) -> Generator:
+        """What makes hypotheses from phrases; raises as ``load_pronouncer`` does."""
+        return Generator(self._normalise, load_pronouncer(self.dictionary))
+
+    def prepare(
+        self, nbest: NBestList, weights: Weights, phrases: Sequence[PhraseSet] = (), *, generate: bool = False
+    ) -> PreparedList:
         """Check a list against complete weights and normalise its words.
 
         Args:
             phrases: sets of phrases that are expected besides those of the list.
+            generate: add hypotheses with phrases in place of what sounds like them.
 
         Raises:
             InvalidList: the list cannot be scored under these weights.
@@ -114,6 +127,9 @@ class ListRanker:
                 raise
             context = self._normalise(nbest.context)
             check_lengths(nbest.id, words, context)
+            if generate and (expected := self.phrases.collect(nbest, phrases)):
+                nbest = self.generator.extend(nbest, expected)
+                words += self.normalise_texts([h.text for h in nbest.hypotheses[len(words) :]])
             previous = normalise_previous(nbest.previous, self._normalise)
             matches = self.phrases.find(nbest, words, phrases)
         history = join_history(previous, context) if self.bundle.reads_previous else context
@@ -298,4 +314,4 @@ def components_of(prepared: PreparedList, sums: Mapping[str, np.ndarray]) -> dic
     if prepared.matches:
         credits = [math.fsum(match.credit for match in found) for found in prepared.matches]
         components[PHRASES] = np.array(credits)
-    return {**components, WORDS: n_words}
+    return {**components, **components_of_generated(prepared.nbest.hypotheses), WORDS: n_words}

@@ -86,6 +86,7 @@ class Rescorer:
         *,
         merge: bool = False,
         drop_empty: bool = False,
+        generate: bool = False,
         model: str = "",
         phrases: Sequence[Phrase] = (),
         phrase_lists: Sequence[str] = (),
@@ -97,6 +98,8 @@ class Rescorer:
             decision: rule that decides by the totals; None for that of the weights.
             merge: merge hypotheses with equal canonical words, adding their probabilities.
             drop_empty: drop hypotheses without canonical words; the first one stays if all are empty.
+            generate: add hypotheses with phrases of a list in place of what sounds like them; their
+                ``generated`` says how they were made.
             model: name, or ``name/version``, that the bundle must have, as in calls of ``Client``.
             phrases: phrases that are expected in all lists, besides the lists' own.
             phrase_lists: names of the bundle's lists of phrases that are expected in all lists.
@@ -113,6 +116,7 @@ class Rescorer:
             decision,
             merge=merge,
             drop_empty=drop_empty,
+            generate=generate,
             model=model,
             phrases=phrases,
             phrase_lists=phrase_lists,
@@ -130,6 +134,7 @@ class Rescorer:
         *,
         merge: bool = False,
         drop_empty: bool = False,
+        generate: bool = False,
         model: str = "",
         phrases: Sequence[Phrase] = (),
         phrase_lists: Sequence[str] = (),
@@ -139,7 +144,13 @@ class Rescorer:
         weights = self.ranker.effective_weights(weights)
         shared = self.ranker.phrases.select(tuple(phrases), phrase_lists)
         rankings = self.rank_each(
-            lists, weights, decision, merge=merge, drop_empty=drop_empty, phrases=shared
+            lists,
+            weights,
+            decision,
+            merge=merge,
+            drop_empty=drop_empty,
+            generate=generate,
+            phrases=shared,
         )
         with phase(Phase.RANK):
             return [
@@ -163,6 +174,7 @@ class Rescorer:
         *,
         merge: bool = False,
         drop_empty: bool = False,
+        generate: bool = False,
         phrases: Sequence[PhraseSet] = (),
     ) -> list[Ranking | InvalidList]:
         """Like ``rescore_each``, but return each list column by column, as files are written from it.
@@ -175,7 +187,7 @@ class Rescorer:
         valid: list[tuple[int, PreparedList]] = []
         for i, nbest in enumerate(lists):
             try:
-                valid.append((i, self.ranker.prepare(nbest, weights, phrases)))
+                valid.append((i, self.ranker.prepare(nbest, weights, phrases, generate=generate)))
             except InvalidList as error:
                 answers[i] = error
         sums = self._sentence_sums([prepared for _, prepared in valid], weights)

@@ -175,6 +175,7 @@ class Ranking:
                 expected_errors=None if errors is None else errors[i],
                 confidence=self.confidence if rank == 0 else None,
                 word_confidences=tuple(self.word_confidences) if rank == 0 else (),
+                generated=nbest.hypotheses[i].generated,
             )
             for rank, i in enumerate(self.order)
         )

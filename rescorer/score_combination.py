@@ -20,6 +20,13 @@ RERANKER = "reranker:"
 """What the component name of a reranker's score begins with; its name follows."""
 PHRASES = "phrases"
 """Component name of the credits of phrases; only lists in which a phrase was found have it."""
+GENERATED, SOUND_MATCH = "generated", "sound_match"
+"""Component names of generated hypotheses: 1 for each, and what its sound says for it.
+Only lists with generated hypotheses have them."""
+DEFAULT_GENERATED, DEFAULT_SOUND_MATCH = -3.0, 1.5
+"""Their weights, as multiples of Σ lm, where weights do not say."""
+COUNTED = (WORDS, OOV, EMPTY, PHRASES, GENERATED, SOUND_MATCH)
+"""Components that are neither streams of a list nor scores of models."""
 MIXTURE = "mixture"
 """Component name of the word-level mixture of the language models."""
 
@@ -28,7 +35,8 @@ def totals(components: Mapping[str, np.ndarray], weights: Weights) -> np.ndarray
     """Compute the total of each hypothesis of a list.
 
     Σ_k w_k·s_k + Σ_m w_m·LM_m + w_word·n_words + w_oov·n_oov + Σ_r w_r·reranker_r, plus w_empty if there
-    are no words, and w_phrases·phrases if a phrase was found in the list.
+    are no words, w_phrases·phrases if a phrase was found in the list, and w_generated·generated +
+    w_sound_match·sound_match if hypotheses were generated for it.
 
     Args:
         components: (H,) float64 by name: streams, LMs, ``words``, ``oov`` and rerankers. Components
@@ -49,10 +57,11 @@ def weights_by_component(weights: Weights, components: Collection[str] = ()) -> 
     """The weight of each component of a total, by the name of the component.
 
     Args:
-        components: those that the list has, because only some lists have phrases.
+        components: those that the list has, because only some lists have phrases or generated hypotheses.
     """
     empty = {EMPTY: weights.empty} if weights.empty else {}
     empty |= {PHRASES: phrase_weight(weights)} if PHRASES in components else {}
+    empty |= generation_weights(weights) if GENERATED in components else {}
     rerankers = {f"{RERANKER}{name}": weight for name, weight in weights.rerankers.items()}
     return {**weights.streams, **weights.lm, WORDS: weights.word, OOV: weights.oov, **empty, **rerankers}
 
@@ -60,6 +69,15 @@ def weights_by_component(weights: Weights, components: Collection[str] = ()) -> 
 def phrase_weight(weights: Weights) -> float:
     """The weight of the credits of phrases; see ``Weights.phrases``."""
     return sum(weights.lm.values()) if weights.phrases is None else weights.phrases
+
+
+def generation_weights(weights: Weights) -> dict[str, float]:
+    """The weights of what only generated hypotheses have; see ``Weights.generated``."""
+    lm = sum(weights.lm.values())
+    return {
+        GENERATED: DEFAULT_GENERATED * lm if weights.generated is None else weights.generated,
+        SOUND_MATCH: DEFAULT_SOUND_MATCH * lm if weights.sound_match is None else weights.sound_match,
+    }
 
 
 def get_component(components: Mapping[str, np.ndarray], name: str) -> np.ndarray:
@@ -87,8 +105,8 @@ def parse_weights(values: Mapping[str, Any]) -> Weights:
             checked[name] = tuple(str(fingerprint) for fingerprint in value)
         elif name == "calibration":
             checked[name] = parse_calibration(value)
-        elif name == "phrases":
-            checked[name] = None if value is None else _parse_phrase_weight(value)
+        elif name in OPTIONAL_NUMBERS:
+            checked[name] = None if value is None else _parse_optional_number(value, name)
         elif name in ("word", "oov", "empty"):
             checked[name] = _parse_finite(value, name)
         elif name == "decision":
@@ -177,10 +195,10 @@ def _parse_finite(value: Any, name: str) -> float:
     return float(value)
 
 
-def _parse_phrase_weight(value: Any) -> float:
-    weight = _parse_finite(value, "phrases")
-    if weight < 0:
-        raise ConfigError(f"weights.phrases is {weight}; expected a number of at least 0")
+def _parse_optional_number(value: Any, name: str) -> float:
+    weight = _parse_finite(value, name)
+    if name != "generated" and weight < 0:
+        raise ConfigError(f"weights.{name} is {weight}; expected a number of at least 0")
     return weight
 
 
@@ -192,7 +210,7 @@ def weights_to_dict(weights: Weights) -> dict[str, Any]:
     plain = {field.name: getattr(weights, field.name) for field in fields(weights)}
     decision, calibration = plain.pop("decision"), plain.pop("calibration")
     plain |= {} if calibration is None else {"calibration": asdict(calibration)}
-    plain |= {} if (phrases := plain.pop("phrases")) is None else {"phrases": phrases}
+    plain |= {name: number for name in OPTIONAL_NUMBERS if (number := plain.pop(name)) is not None}
     converted = {
         key: dict(value) if isinstance(value, Mapping) else list(value) if isinstance(value, tuple) else value
         for key, value in plain.items()
@@ -201,5 +219,7 @@ def weights_to_dict(weights: Weights) -> dict[str, Any]:
     return converted if decision == MAXIMUM else {**converted, "decision": asdict(decision)}
 
 
+OPTIONAL_NUMBERS = ("phrases", "generated", "sound_match")
+"""Fields of ``Weights`` that are numbers or None."""
 LATER_FIELDS = ("empty", "tuned_with", "held_out", "rerankers")
 """Fields of ``Weights`` that the first version did not have."""

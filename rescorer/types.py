@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal, get_args
 
-from rescorer.conversation import Phrase, Utterance
+from rescorer.conversation import Generated, Phrase, Utterance
 from rescorer.errors import MAX_QUOTED_CHARS, ConfigError, did_you_mean, shorten
 
 DecisionKind = Literal["maximum", "minimum_bayes_risk", "confusion_network"]
@@ -31,6 +31,8 @@ class Hypothesis:
     """Other fields of the hypothesis, returned unchanged."""
     partial: bool = False
     """Whether more words will follow; if so, the hypothesis is scored without the end of the sentence."""
+    generated: Generated | None = None
+    """How it was made, if it is not the recogniser's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +206,11 @@ class Weights:
     phrases: float | None = None
     """Weight of the credits of phrases, at least 0, in totals of lists that have any. None: a credit of 1
     counts as much as one nat of all language models, Σ lm."""
+    generated: float | None = None
+    """Added to the total of each hypothesis that was generated; the lower, the fewer of them win. None: the
+    default of ``score_combination`` times Σ lm."""
+    sound_match: float | None = None
+    """Weight of ``Generated.sound_match``, at least 0. None: likewise."""
     rerankers: Mapping[str, float] = field(default_factory=dict)
     """Weights of the scores of the bundle's rerankers, by name. Every list must have the streams that they
     need, and the λ must be those that they were trained with."""
@@ -237,6 +244,9 @@ class RescoredHypothesis:
     """Probability that all words are right, if the weights are calibrated; only for the best hypothesis."""
     word_confidences: tuple[WordConfidence, ...] = ()
     """The probability that each word of the text is right, likewise."""
+    generated: Generated | None = None
+    """How the hypothesis was made, if it was not in the input; its original rank is then after those of the
+    input."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from rescorer.conversation import Phrase, Utterance
+from rescorer.conversation import Generated, Phrase, Utterance
 from rescorer.errors import InvalidList
 from rescorer.formats.io.json_records import describe_type
 
 Item = TypeVar("Item")
+SOUND_DECIMALS = 2
+"""Decimals of distances in sound, which are sums of hundredths."""
 
 
 def parse_utterances(value: Any, field: str, list_id: str) -> tuple[Utterance, ...]:
@@ -99,3 +101,16 @@ def phrase_records(phrases: Sequence[Phrase]) -> list[str | dict[str, Any]]:
         else {"text": phrase.text, "weight": phrase.weight, "spellings": list(phrase.spellings)}
         for phrase in phrases
     ]
+
+
+def generated_record(made: Generated) -> dict[str, Any]:
+    """Describe how a hypothesis was made; ranks and words count from 1."""
+    return {
+        "source_rank": made.source + 1,
+        "first_word": made.start + 1,
+        "last_word": made.end,
+        "heard": made.heard,
+        "phrase": made.phrase,
+        "distance": round(made.distance, SOUND_DECIMALS),
+        "phones": made.phones,
+    }

@@ -72,6 +72,12 @@ class PhraseFinder:
         matches = tuple(find_matches(phrase_sets, w, partial=h.partial) for w, h in hypotheses)
         return matches if any(matches) else ()
 
+    def collect(self, nbest: NBestList, shared: Sequence[PhraseSet] = ()) -> tuple[Phrase, ...]:
+        """Return all phrases that are expected in a list, each once."""
+        sets = (*self.expected, *shared)
+        phrases = (*nbest.phrases, *(phrase for one in sets for phrase in one.phrases))
+        return tuple(dict.fromkeys(phrases)) if sets else nbest.phrases
+
     def _compile(self, phrases: tuple[Phrase, ...]) -> PhraseSet:
         """Compile phrases, unless an equal set is kept; may be called from several threads."""
         compiled = self._kept.pop(phrases, None) or compile_phrases(phrases, self._normalise)

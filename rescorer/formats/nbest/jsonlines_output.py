@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from rescorer.formats.conversation_fields import phrase_records, utterance_records
+from rescorer.formats.conversation_fields import generated_record, phrase_records, utterance_records
 from rescorer.formats.rounding import round_all
 from rescorer.ranking import Ranking
 from rescorer.score_combination import weights_to_dict
@@ -86,6 +86,9 @@ def _hypothesis_records(ranking: Ranking) -> list[dict[str, Any]]:
             zip(*columns, strict=True), start=1
         )
     ]
+    for record, hypothesis in zip(records, hypotheses, strict=True):
+        if hypothesis.generated is not None:
+            record["generated"] = generated_record(hypothesis.generated)
     if ranking.confidence is not None:
         records[0]["confidence"] = round(ranking.confidence, CONFIDENCE_DECIMALS)
     if ranking.word_confidences:

