@@ -73,7 +73,7 @@ def number_in_preorder(parent: np.ndarray, levels: Sequence[slice]) -> tuple[np.
     """Number of each node in preorder, and of the last node of its subtree, (N,) each.
 
     Args:
-        levels: ranges of nodes; the children of a node are in later ranges, and adjacent within one.
+        levels: ranges of nodes; the children of a node are in later ranges.
     """
     sizes = np.ones(len(parent), dtype=np.int64)
     for level in reversed(levels):
@@ -81,13 +81,15 @@ def number_in_preorder(parent: np.ndarray, levels: Sequence[slice]) -> tuple[np.
     first = np.zeros(len(parent), dtype=np.int64)
     free = first + 1  # number of the next child of each node
     for level in levels:
-        above = parent[level]
-        before = np.cumsum(sizes[level]) - sizes[level]
+        # Siblings side by side: those below equal contexts, which only differ in earlier sentences, are not.
+        nodes = level.start + np.argsort(parent[level], kind="stable")
+        above, size = parent[nodes], sizes[nodes]
+        before = np.cumsum(size) - size
         is_eldest = np.diff(above, prepend=-1) != 0
         before -= before[is_eldest][np.cumsum(is_eldest) - 1]
-        first[level] = free[above] + before
-        free[level] = first[level] + 1
-        np.add.at(free, above, sizes[level])
+        first[nodes] = free[above] + before
+        free[nodes] = first[nodes] + 1
+        np.add.at(free, above, size)
     return first, first + sizes - 1
 
 
