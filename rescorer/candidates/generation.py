@@ -24,6 +24,8 @@ Normalise = Callable[[str], Words]
 MAX_SOUNDS = 2_000
 """Largest number of phrases, with their other spellings, of a list for which hypotheses are generated. The
 search takes one core half a second for so many."""
+MAX_PHRASE_CHARS = 100
+"""Phrases with longer texts are not generated."""
 KEPT_SETS = 16
 """Number of sets of phrases whose sounds are kept: the lists of a conversation have the same phrases."""
 BARRIER = bytes([SILENCE])
@@ -126,6 +128,8 @@ class Generator:
     def _pronounce_phrases(self, phrases: tuple[Phrase, ...]) -> list[Sound]:
         sounds = []
         for phrase in phrases:
+            if len(phrase.text) > MAX_PHRASE_CHARS:
+                continue
             ways = tuple(filter(None, map(self._normalise, (phrase.text, *phrase.spellings))))
             pronounced = dict.fromkeys(self._pronouncer.pronounce_all(words) for words in ways)
             sounds += [Sound(phrase.text, phones, ways) for phones in pronounced if phones]

@@ -56,9 +56,9 @@ def replace_fields(fields: Mapping[str, Any], source: str, text: str, made: Gene
         return fields
     others = {name: fields[name] for name in fields if name != WORDS_FIELD}
     words, new_words = source.split(), text.split()
-    entries = fields[WORDS_FIELD]
-    if not _are_entries(entries, words):
+    if not _are_entries(fields[WORDS_FIELD], words):
         return others
+    entries = [*fields[WORDS_FIELD]]  # a protobuf ListValue cannot be cut
     times = _find_times(entries[made.start : made.end])
     if times is None:
         return others

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from rescorer.bundle import read_bundle
+from rescorer.cli.options.candidates import CandidateOptions
 from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.options.decision import DecisionOptions
 from rescorer.cli.options.lists import ListInputOptions
@@ -37,6 +38,13 @@ MIN_LISTS_TO_JUDGE = 10
 MAX_LOWER_HALF, MAX_CHANGED = 0.5, 0.9
 """Shares of lists whose best hypothesis comes from the lower half of the list, or is not the first one, above
 which together a warning is due."""
+
+ThreadsOption = Annotated[
+    int, typer.Option(min=0, help="CPU threads of each process; 0: divide the cores among them.")
+]
+QuietOption = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Show neither a progress bar nor a summary.")
+]
 
 
 @expand_options
@@ -71,6 +79,7 @@ def rescore(
     decision_options: DecisionOptions,
     session_options: SessionOptions,
     phrase_options: PhraseOptions,
+    candidate_options: CandidateOptions,
     device: DeviceOption = "cpu",
     dtype: DtypeOption = "float32",
     batch_words: Annotated[int, typer.Option(help="Number of words per batch.")] = MAX_BATCH_WORDS,
@@ -82,12 +91,8 @@ def rescore(
             "off for long files only, since a process takes seconds to start.",
         ),
     ] = 1,
-    threads: Annotated[
-        int, typer.Option(min=0, help="CPU threads of each process; 0: divide the cores among them.")
-    ] = 0,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Show neither a progress bar nor a summary.")
-    ] = False,
+    threads: ThreadsOption = 0,
+    quiet: QuietOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON, on stderr.")] = False,
 ) -> None:
     """Re-rank a file of n-best lists.
@@ -104,10 +109,12 @@ def rescore(
     ranker.effective_weights(weights)  # reject invalid weights and formats before writing anything
     decision = decision_options.resolve(weights)
     session_options.warn_if_unread(ranker, weights)
-    phrase_options.apply(ranker)  # reject invalid phrases, too
+    phrase_options.apply(ranker)  # reject invalid phrases and dictionaries, too
+    candidate_options.apply(ranker)
     get_renderer(to)
+    applied = phrase_options, candidate_options
     load = partial(
-        load_rescorer, bundle, device, dtype, batch_words, weights, decision, selection, phrase_options, to
+        load_rescorer, bundle, device, dtype, batch_words, weights, decision, selection, applied, to
     )
     lists = check_first_lists(list_options.read(source), weights, list_options.streams, to)
     rejects_path = rejects or (Path(f"{output}.rejects") if output != "-" else None)
@@ -176,10 +183,19 @@ def load_rescorer(
     weights: Weights,
     decision: DecisionRule,
     selection: SelectionOptions,
-    phrases: PhraseOptions,
+    applied: tuple[PhraseOptions, CandidateOptions],
     to: str,
 ) -> LocalRescorer:
     """Load the models in a scoring process; raises BundleError and ConfigError like ``Rescorer.load``."""
     rescorer = Rescorer.load(bundle, device, batch_words, dtype)
-    phrases.apply(rescorer.ranker)
-    return LocalRescorer(rescorer, weights, decision, selection.merge, selection.drop_empty, get_renderer(to))
+    for options in applied:
+        options.apply(rescorer.ranker)
+    return LocalRescorer(
+        rescorer,
+        weights,
+        decision,
+        selection.merge,
+        selection.drop_empty,
+        get_renderer(to),
+        applied[1].generate,
+    )

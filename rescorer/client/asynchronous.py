@@ -109,6 +109,7 @@ class AsyncClient:
         *,
         merge: bool = False,
         drop_empty: bool = False,
+        generate: bool = False,
         fallback: Fallback = "",
         model: str = "",
         decision: DecisionRule | None = None,
@@ -119,7 +120,9 @@ class AsyncClient:
         """Like ``Client.rescore``."""
         items, request = self._requests.rescore(
             lists,
-            RequestOptions(weights, merge, drop_empty, fallback, model, decision, phrases, phrase_lists),
+            RequestOptions(
+                weights, merge, drop_empty, fallback, model, decision, phrases, phrase_lists, generate
+            ),
         )
         async with convert_rpc_errors_async(self._connections.diagnosis):
             response = await self._connections.stub.Rescore(
@@ -134,6 +137,7 @@ class AsyncClient:
         *,
         merge: bool = False,
         drop_empty: bool = False,
+        generate: bool = False,
         fallback: Fallback = "",
         model: str = "",
         decision: DecisionRule | None = None,
@@ -142,7 +146,9 @@ class AsyncClient:
         timeout_s: float | None = 60.0,
     ) -> AsyncIterator[Answer]:
         """Like ``Client.rescore_stream``; ``lists`` is read in the event loop."""
-        options = RequestOptions(weights, merge, drop_empty, fallback, model, decision, phrases, phrase_lists)
+        options = RequestOptions(
+            weights, merge, drop_empty, fallback, model, decision, phrases, phrase_lists, generate
+        )
         open_calls: deque[BulkCall] = deque()
         errors: list[Exception] = []
         try:

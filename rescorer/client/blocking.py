@@ -132,6 +132,7 @@ class Client:
         *,
         merge: bool = False,
         drop_empty: bool = False,
+        generate: bool = False,
         fallback: Fallback = "",
         model: str = "",
         decision: DecisionRule | None = None,
@@ -148,6 +149,8 @@ class Client:
                 set.
             merge: Whether to merge hypotheses with equal words.
             drop_empty: Whether to drop hypotheses without words; the first one stays if all are empty.
+            generate: Whether to add hypotheses with phrases in place of what sounds like them; their
+                ``generated`` says how they were made.
             fallback: Degraded answer to accept if time runs out, ``ngram`` or ``first_pass``; the answer's
                 ``degradation`` says whether it was used. If empty, no degraded answer is accepted.
             model: Model to request; empty for that of the client.
@@ -165,7 +168,9 @@ class Client:
         """
         items, request = self._requests.rescore(
             lists,
-            RequestOptions(weights, merge, drop_empty, fallback, model, decision, phrases, phrase_lists),
+            RequestOptions(
+                weights, merge, drop_empty, fallback, model, decision, phrases, phrase_lists, generate
+            ),
         )
         with convert_rpc_errors(self._connections.diagnosis):
             response = self._connections.stub.Rescore(
@@ -180,6 +185,7 @@ class Client:
         *,
         merge: bool = False,
         drop_empty: bool = False,
+        generate: bool = False,
         fallback: Fallback = "",
         model: str = "",
         decision: DecisionRule | None = None,
@@ -197,7 +203,9 @@ class Client:
         ``rescore``. If iterating over ``lists`` raises an error, it is raised after the answers to all calls
         built before it.
         """
-        options = RequestOptions(weights, merge, drop_empty, fallback, model, decision, phrases, phrase_lists)
+        options = RequestOptions(
+            weights, merge, drop_empty, fallback, model, decision, phrases, phrase_lists, generate
+        )
         open_calls: deque[BulkCall] = deque()
         errors: list[Exception] = []
         try:

@@ -41,6 +41,8 @@ class RequestOptions:
     """Names and phrases that are expected in all lists, besides the lists' own."""
     phrase_lists: Sequence[str] = ()
     """Names of the bundle's lists of phrases that are expected in all lists."""
+    generate: bool = False
+    """Whether to add hypotheses with phrases in place of what sounds like them."""
 
     def __post_init__(self) -> None:
         if self.fallback not in FALLBACKS:
@@ -59,6 +61,7 @@ class RequestOptions:
             "decision": None if self.decision is None else decision_to_proto(self.decision),
             "phrases": self._phrase_messages(),
             "phrase_lists": self.phrase_lists,
+            "generate": self.generate,
         }
 
     def _phrase_messages(self) -> list[pb.Phrase]:

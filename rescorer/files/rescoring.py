@@ -97,6 +97,7 @@ class LocalRescorer:
     merge: bool = False
     drop_empty: bool = False
     render: Renderer = encode_ranking
+    generate: bool = False
 
     @property
     def batch_words(self) -> int:
@@ -118,7 +119,12 @@ class LocalRescorer:
         """
         weights = self.rescorer.ranker.effective_weights(self.weights)
         results = self.rescorer.rank_each(
-            lists, weights, self.decision, merge=self.merge, drop_empty=self.drop_empty
+            lists,
+            weights,
+            self.decision,
+            merge=self.merge,
+            drop_empty=self.drop_empty,
+            generate=self.generate,
         )
         with phase(Phase.WRITE):
             return [

@@ -12,7 +12,10 @@ from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from rescorer.conversation import Phrase, Utterance
+from google.protobuf.struct_pb2 import Struct
+
+from rescorer.candidates.replacement import replace_fields
+from rescorer.conversation import Generated, Phrase, Utterance
 from rescorer.errors import InvalidList, quote
 from rescorer.formats.score_units import Base, Sign, Units, stream_to_nats
 from rescorer.list_checks import find_wrong_hypothesis
@@ -154,7 +157,8 @@ def write_ranking(ranking: Ranking, message: pb.RescoredList) -> None:
             log_posterior=log_posteriors[i],
             components=dict(zip(names, rows[i], strict=True)),
             merged_ranks=[member + 1 for member in ranking.members[i]],
-            fields=hypothesis.fields or None,
+            fields=_to_struct(hypothesis.fields),
+            generated=_generated_to_proto(hypothesis.generated),
             expected_errors=None if errors is None else errors[i],
         )
     for consensus_word in ranking.consensus:
@@ -183,13 +187,14 @@ def rescored_from_proto(
             log_posterior=hypothesis.log_posterior,
             components=dict(sorted(hypothesis.components.items())),
             merged_ranks=tuple(rank - 1 for rank in hypothesis.merged_ranks),
-            fields=sent.hypotheses[hypothesis.original_rank - 1].fields,
+            fields=_fields_as_sent(hypothesis, sent),
             confidence=hypothesis.confidence if hypothesis.HasField("confidence") else None,
             word_confidences=tuple(
                 WordConfidence(word.word, word.confidence if word.HasField("confidence") else None)
                 for word in hypothesis.word_confidences
             ),
             expected_errors=hypothesis.expected_errors if hypothesis.HasField("expected_errors") else None,
+            generated=_generated_from_proto(hypothesis),
         )
         for hypothesis in message.hypotheses
     )
@@ -209,6 +214,46 @@ def rescored_from_proto(
         message.consensus_rank - 1 if message.consensus_rank else None,
         sent.previous,
     )
+
+
+def _to_struct(fields: Mapping[str, Any]) -> Struct | None:
+    """The fields of a hypothesis: those of the request, or those of a generated hypothesis."""
+    if isinstance(fields, Struct) or not fields:
+        return fields or None  # type: ignore[return-value]  # the request's Struct
+    struct = Struct()
+    struct.update(dict(fields))
+    return struct
+
+
+def _generated_to_proto(made: Generated | None) -> pb.Generated | None:
+    if made is None:
+        return None
+    return pb.Generated(
+        source_rank=made.source + 1,
+        first_word=made.start + 1,
+        last_word=made.end,
+        heard=made.heard,
+        phrase=made.phrase,
+        distance=made.distance,
+        phones=made.phones,
+    )
+
+
+def _generated_from_proto(message: pb.RescoredHypothesis) -> Generated | None:
+    if not message.HasField("generated"):
+        return None
+    made = message.generated
+    source, start = made.source_rank - 1, made.first_word - 1
+    return Generated(source, start, made.last_word, made.heard, made.phrase, made.distance, made.phones)
+
+
+def _fields_as_sent(message: pb.RescoredHypothesis, sent: NBestList) -> Mapping[str, Any]:
+    """The fields of a hypothesis, which are not sent; those of a generated one follow from its source."""
+    made = _generated_from_proto(message)
+    if made is None:
+        return sent.hypotheses[message.original_rank - 1].fields
+    source = sent.hypotheses[made.source]
+    return replace_fields(source.fields, source.text, message.text, made)
 
 
 def _consensus_word_from_proto(message: pb.ConsensusWord) -> ConsensusWord:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from rescorer.score_combination import parse_weights
+from rescorer.score_combination import OPTIONAL_NUMBERS, parse_weights
 from rescorer.types import MAXIMUM, Calibration, ConfidenceMap, DecisionKind, DecisionRule, ErrorUnit, Weights
 
 DECISION_KINDS: Mapping[int, DecisionKind] = MappingProxyType(
@@ -45,8 +45,7 @@ def weights_from_proto(message: pb.Weights) -> Weights:
     present = {name: value for name, value in fields.items() if value}
     if message.HasField("decision"):
         present["decision"] = decision_from_proto(message.decision)
-    if message.HasField("phrases"):
-        present["phrases"] = message.phrases
+    present |= {name: getattr(message, name) for name in OPTIONAL_NUMBERS if message.HasField(name)}
     if message.HasField("calibration"):
         present["calibration"] = _calibration_from_proto(message.calibration)
     return parse_weights({**present, "word": message.word, "oov": message.oov, "empty": message.empty})
@@ -97,6 +96,8 @@ def weights_to_proto(weights: Weights) -> pb.Weights:
         oov=weights.oov,
         empty=weights.empty,
         phrases=weights.phrases,
+        generated=weights.generated,
+        sound_match=weights.sound_match,
         mixture=weights.mixture,
         rerankers=weights.rerankers,
         tuned_on=weights.tuned_on,

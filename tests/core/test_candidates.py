@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
+import grpc
 import pytest
+from google.protobuf.json_format import MessageToDict, ParseDict
 
-from rescorer import ConfigError, Hypothesis, InvalidList, NBestList, Phrase, Rescorer, Weights
+from rescorer import ConfigError, Hypothesis, InvalidList, NBestList, Phrase, Rescorer, RescorerError, Weights
+from rescorer.candidates import dictionary as dictionaries
+from rescorer.candidates.pronunciation import load_pronouncer
+from rescorer.client import Client
+from rescorer.protocol.v1 import rescorer_pb2 as pb
+from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
+from rescorer.protocol.weights import weights_from_proto, weights_to_proto
 from rescorer.score_combination import parse_weights, weights_to_dict
-from tests.support.small_dictionary import write_dictionary
+from rescorer.service.limits.response_size import check_response_size
+from tests.support.servers import run_server
+from tests.support.small_dictionary import install_dictionary, write_dictionary
 from tests.support.tiny_models import write_bundle
 
 TEXTS = ("the cat sat", "the cats at", "")
@@ -84,6 +95,7 @@ def test_weights_say_what_a_generated_hypothesis_is_worth(rescorer):
     assert difference == pytest.approx(-3.0 + 7.0)
     assert parse_weights(weights_to_dict(weights)) == weights
     assert not {"generated", "sound_match"} & weights_to_dict(WEIGHTS).keys()
+    assert weights_from_proto(weights_to_proto(weights)) == weights
 
 
 @pytest.mark.parametrize(
@@ -115,3 +127,106 @@ def test_names_of_the_components_are_reserved(rescorer):
         nbest = replace(make_list(), streams={name: (0.0,) * 3})
         with pytest.raises(InvalidList, match="reserved"):
             rescorer.rescore([nbest], Weights("w", {}, {"mixture": 1.0}))
+
+
+def as_line(nbest: NBestList) -> str:
+    hypotheses = [
+        {"text": h.text, "scores": {"acoustic": score}, **h.fields}
+        for h, score in zip(nbest.hypotheses, nbest.streams["acoustic"], strict=True)
+    ]
+    return json.dumps({"id": nbest.id, "hypotheses": hypotheses, "phrases": [p.text for p in nbest.phrases]})
+
+
+@pytest.mark.slow
+def test_service_agrees_with_the_library(bundle, rescorer, tmp_path, monkeypatch):
+    install_dictionary(tmp_path, monkeypatch)
+    lists = [make_list("Mat"), make_list(), make_list("canoe", "yolk")]
+    expected = rescorer.rescore(lists, generate=True)
+    with run_server(bundle) as server, Client(server.target) as client:
+        answers = client.rescore(lists, generate=True)
+        shared = client.rescore([make_list()], phrases=[Phrase("Mat")], generate=True)
+        streamed = list(client.rescore_stream(lists, generate=True))
+        without = client.rescore(lists)
+    assert [answer.hypotheses for answer in answers] == [answer.hypotheses for answer in streamed]
+    for found, same in zip([*answers, *shared], [*expected, expected[0]], strict=True):
+        for hypothesis, other in zip(found.hypotheses, same.hypotheses, strict=True):
+            assert (hypothesis.text, hypothesis.generated) == (other.text, other.generated)
+            assert (hypothesis.original_rank, hypothesis.fields) == (other.original_rank, other.fields)
+            assert hypothesis.components == pytest.approx(dict(other.components), abs=1e-4)
+    assert all(h.generated is None for answer in without for h in answer.hypotheses)
+
+
+@pytest.mark.slow
+def test_service_returns_the_times_of_new_words(bundle, rescorer, tmp_path, monkeypatch):
+    install_dictionary(tmp_path, monkeypatch)
+    request = {
+        "lists": [
+            {
+                "id": "u",
+                "hypotheses": [{"text": "the cat sat", "fields": {"words": WORDS, "x": "y"}}],
+                "streams": [
+                    {"name": "acoustic", "base": "LOG_BASE_E", "sign": "SCORE_SIGN_LOG_PROB", "values": [-1]}
+                ],
+                "phrases": [{"text": "Mat"}],
+            }
+        ],
+        "generate": True,
+    }
+    with run_server(bundle) as server, grpc.insecure_channel(server.target) as channel:
+        message = ParseDict(request, pb.RescoreRequest())
+        response = RescorerServiceStub(channel).Rescore(message, timeout=30)
+    assert response.ByteSize() <= check_response_size(message, message.ByteSize(), rescorer.bundle, 1 << 30)
+    (new,) = (h for h in response.lists[0].hypotheses if h.text == "the Mat sat")
+    assert MessageToDict(new.fields) == {"words": [WORDS[0], {**WORDS[1], "word": "Mat"}, WORDS[2]], "x": "y"}
+    made = new.generated
+    assert (made.source_rank, made.first_word, made.last_word) == (1, 2, 2)
+    assert (made.heard, made.phrase, made.phones) == ("cat", "Mat", 3)
+
+
+@pytest.mark.slow
+def test_server_without_a_dictionary_says_what_is_missing(bundle, monkeypatch):
+    monkeypatch.setattr(dictionaries, "PACKAGE", "no_such_package")
+    load_pronouncer.cache_clear()
+    with run_server(bundle) as server, Client(server.target) as client:
+        with pytest.raises(RescorerError, match=r"there is no pronunciation dictionary.*rescorer\[sounds\]"):
+            client.rescore([make_list("Mat")], generate=True)
+        assert client.rescore([make_list("Mat")])[0].best
+
+
+def test_file_agrees_with_the_library(run, bundle, dictionary, rescorer, tmp_path):
+    nbest = make_list("Mat")
+    (expected,) = rescorer.rescore([nbest], generate=True)
+    source, output = tmp_path / "lists.jsonl", tmp_path / "out.jsonl"
+    source.write_text(as_line(nbest) + "\n")
+    options = ("--bundle", bundle, "--generate", "--dictionary", dictionary)
+    assert run("rescore", source, "-o", output, *options)[0] == 0
+    written = json.loads(output.read_text())
+    assert [h["text"] for h in written["hypotheses"]] == [h.text for h in expected.hypotheses]
+    for record, hypothesis in zip(written["hypotheses"], expected.hypotheses, strict=True):
+        made = hypothesis.generated
+        if made is None:
+            assert "generated" not in record
+        else:
+            assert record["generated"] == {
+                "source_rank": made.source + 1,
+                "first_word": made.start + 1,
+                "last_word": made.end,
+                "heard": made.heard,
+                "phrase": made.phrase,
+                "distance": made.distance,
+                "phones": made.phones,
+            }
+    new = next(h for h in written["hypotheses"] if h["text"] == "the Mat sat")
+    assert [word["word"] for word in new["words"]] == ["the", "Mat", "sat"]
+
+
+def test_wrong_dictionaries_end_the_command(run, bundle, tmp_path):
+    source, bad = tmp_path / "lists.jsonl", tmp_path / "bad.dict"
+    source.write_text(as_line(make_list("Mat")) + "\n")
+    bad.write_text("cat QQ\n")
+    code, _, errors = run("rescore", source, "--bundle", bundle, "--dictionary", bad)
+    assert code == 2
+    assert "--generate" in errors
+    code, _, errors = run("rescore", source, "--bundle", bundle, "--generate", "--dictionary", bad)
+    assert code == 2
+    assert "unknown phone 'QQ'" in errors

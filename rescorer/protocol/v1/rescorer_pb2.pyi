@@ -159,7 +159,7 @@ class Calibration(_message.Message):
     def __init__(self, utterance: _Optional[_Union[ConfidenceMap, _Mapping]] = ..., word: _Optional[_Union[ConfidenceMap, _Mapping]] = ...) -> None: ...
 
 class Weights(_message.Message):
-    __slots__ = ("name", "streams", "lm", "word", "oov", "mixture", "tuned_on", "decision", "calibration", "empty", "rerankers", "phrases")
+    __slots__ = ("name", "streams", "lm", "word", "oov", "mixture", "tuned_on", "decision", "calibration", "empty", "rerankers", "phrases", "generated", "sound_match")
     class StreamsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -200,6 +200,8 @@ class Weights(_message.Message):
     EMPTY_FIELD_NUMBER: _ClassVar[int]
     RERANKERS_FIELD_NUMBER: _ClassVar[int]
     PHRASES_FIELD_NUMBER: _ClassVar[int]
+    GENERATED_FIELD_NUMBER: _ClassVar[int]
+    SOUND_MATCH_FIELD_NUMBER: _ClassVar[int]
     name: str
     streams: _containers.ScalarMap[str, float]
     lm: _containers.ScalarMap[str, float]
@@ -212,10 +214,12 @@ class Weights(_message.Message):
     empty: float
     rerankers: _containers.ScalarMap[str, float]
     phrases: float
-    def __init__(self, name: _Optional[str] = ..., streams: _Optional[_Mapping[str, float]] = ..., lm: _Optional[_Mapping[str, float]] = ..., word: _Optional[float] = ..., oov: _Optional[float] = ..., mixture: _Optional[_Mapping[str, float]] = ..., tuned_on: _Optional[_Iterable[str]] = ..., decision: _Optional[_Union[DecisionRule, _Mapping]] = ..., calibration: _Optional[_Union[Calibration, _Mapping]] = ..., empty: _Optional[float] = ..., rerankers: _Optional[_Mapping[str, float]] = ..., phrases: _Optional[float] = ...) -> None: ...
+    generated: float
+    sound_match: float
+    def __init__(self, name: _Optional[str] = ..., streams: _Optional[_Mapping[str, float]] = ..., lm: _Optional[_Mapping[str, float]] = ..., word: _Optional[float] = ..., oov: _Optional[float] = ..., mixture: _Optional[_Mapping[str, float]] = ..., tuned_on: _Optional[_Iterable[str]] = ..., decision: _Optional[_Union[DecisionRule, _Mapping]] = ..., calibration: _Optional[_Union[Calibration, _Mapping]] = ..., empty: _Optional[float] = ..., rerankers: _Optional[_Mapping[str, float]] = ..., phrases: _Optional[float] = ..., generated: _Optional[float] = ..., sound_match: _Optional[float] = ...) -> None: ...
 
 class RescoreRequest(_message.Message):
-    __slots__ = ("lists", "weights", "weights_name", "merge", "model", "fallback", "drop_empty", "decision", "phrases", "phrase_lists")
+    __slots__ = ("lists", "weights", "weights_name", "merge", "model", "fallback", "drop_empty", "decision", "phrases", "phrase_lists", "generate")
     LISTS_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_NAME_FIELD_NUMBER: _ClassVar[int]
@@ -226,6 +230,7 @@ class RescoreRequest(_message.Message):
     DECISION_FIELD_NUMBER: _ClassVar[int]
     PHRASES_FIELD_NUMBER: _ClassVar[int]
     PHRASE_LISTS_FIELD_NUMBER: _ClassVar[int]
+    GENERATE_FIELD_NUMBER: _ClassVar[int]
     lists: _containers.RepeatedCompositeFieldContainer[NBestList]
     weights: Weights
     weights_name: str
@@ -236,7 +241,8 @@ class RescoreRequest(_message.Message):
     decision: DecisionRule
     phrases: _containers.RepeatedCompositeFieldContainer[Phrase]
     phrase_lists: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, lists: _Optional[_Iterable[_Union[NBestList, _Mapping]]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., weights_name: _Optional[str] = ..., merge: _Optional[bool] = ..., model: _Optional[str] = ..., fallback: _Optional[_Union[Fallback, str]] = ..., drop_empty: _Optional[bool] = ..., decision: _Optional[_Union[DecisionRule, _Mapping]] = ..., phrases: _Optional[_Iterable[_Union[Phrase, _Mapping]]] = ..., phrase_lists: _Optional[_Iterable[str]] = ...) -> None: ...
+    generate: bool
+    def __init__(self, lists: _Optional[_Iterable[_Union[NBestList, _Mapping]]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., weights_name: _Optional[str] = ..., merge: _Optional[bool] = ..., model: _Optional[str] = ..., fallback: _Optional[_Union[Fallback, str]] = ..., drop_empty: _Optional[bool] = ..., decision: _Optional[_Union[DecisionRule, _Mapping]] = ..., phrases: _Optional[_Iterable[_Union[Phrase, _Mapping]]] = ..., phrase_lists: _Optional[_Iterable[str]] = ..., generate: _Optional[bool] = ...) -> None: ...
 
 class RescoreResponse(_message.Message):
     __slots__ = ("lists", "weights", "model", "timing", "decision")
@@ -253,7 +259,7 @@ class RescoreResponse(_message.Message):
     def __init__(self, lists: _Optional[_Iterable[_Union[RescoredList, _Mapping]]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., model: _Optional[str] = ..., timing: _Optional[_Union[Timing, _Mapping]] = ..., decision: _Optional[_Union[DecisionRule, _Mapping]] = ...) -> None: ...
 
 class RescoreStreamRequest(_message.Message):
-    __slots__ = ("lists", "weights", "weights_name", "merge", "model", "fallback", "drop_empty", "decision", "phrases", "phrase_lists")
+    __slots__ = ("lists", "weights", "weights_name", "merge", "model", "fallback", "drop_empty", "decision", "phrases", "phrase_lists", "generate")
     LISTS_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_NAME_FIELD_NUMBER: _ClassVar[int]
@@ -264,6 +270,7 @@ class RescoreStreamRequest(_message.Message):
     DECISION_FIELD_NUMBER: _ClassVar[int]
     PHRASES_FIELD_NUMBER: _ClassVar[int]
     PHRASE_LISTS_FIELD_NUMBER: _ClassVar[int]
+    GENERATE_FIELD_NUMBER: _ClassVar[int]
     lists: _containers.RepeatedCompositeFieldContainer[NBestList]
     weights: Weights
     weights_name: str
@@ -274,7 +281,8 @@ class RescoreStreamRequest(_message.Message):
     decision: DecisionRule
     phrases: _containers.RepeatedCompositeFieldContainer[Phrase]
     phrase_lists: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, lists: _Optional[_Iterable[_Union[NBestList, _Mapping]]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., weights_name: _Optional[str] = ..., merge: _Optional[bool] = ..., model: _Optional[str] = ..., fallback: _Optional[_Union[Fallback, str]] = ..., drop_empty: _Optional[bool] = ..., decision: _Optional[_Union[DecisionRule, _Mapping]] = ..., phrases: _Optional[_Iterable[_Union[Phrase, _Mapping]]] = ..., phrase_lists: _Optional[_Iterable[str]] = ...) -> None: ...
+    generate: bool
+    def __init__(self, lists: _Optional[_Iterable[_Union[NBestList, _Mapping]]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., weights_name: _Optional[str] = ..., merge: _Optional[bool] = ..., model: _Optional[str] = ..., fallback: _Optional[_Union[Fallback, str]] = ..., drop_empty: _Optional[bool] = ..., decision: _Optional[_Union[DecisionRule, _Mapping]] = ..., phrases: _Optional[_Iterable[_Union[Phrase, _Mapping]]] = ..., phrase_lists: _Optional[_Iterable[str]] = ..., generate: _Optional[bool] = ...) -> None: ...
 
 class RescoreStreamResponse(_message.Message):
     __slots__ = ("lists", "weights", "model", "timing", "decision")
@@ -323,7 +331,7 @@ class ConsensusWord(_message.Message):
     def __init__(self, word: _Optional[str] = ..., posterior: _Optional[float] = ..., start_s: _Optional[float] = ..., duration_s: _Optional[float] = ...) -> None: ...
 
 class RescoredHypothesis(_message.Message):
-    __slots__ = ("text", "rank", "original_rank", "total", "log_posterior", "components", "merged_ranks", "fields", "confidence", "word_confidences", "expected_errors")
+    __slots__ = ("text", "rank", "original_rank", "total", "log_posterior", "components", "merged_ranks", "fields", "confidence", "word_confidences", "expected_errors", "generated")
     class ComponentsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -342,6 +350,7 @@ class RescoredHypothesis(_message.Message):
     CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
     WORD_CONFIDENCES_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_ERRORS_FIELD_NUMBER: _ClassVar[int]
+    GENERATED_FIELD_NUMBER: _ClassVar[int]
     text: str
     rank: int
     original_rank: int
@@ -353,7 +362,26 @@ class RescoredHypothesis(_message.Message):
     confidence: float
     word_confidences: _containers.RepeatedCompositeFieldContainer[WordConfidence]
     expected_errors: float
-    def __init__(self, text: _Optional[str] = ..., rank: _Optional[int] = ..., original_rank: _Optional[int] = ..., total: _Optional[float] = ..., log_posterior: _Optional[float] = ..., components: _Optional[_Mapping[str, float]] = ..., merged_ranks: _Optional[_Iterable[int]] = ..., fields: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., confidence: _Optional[float] = ..., word_confidences: _Optional[_Iterable[_Union[WordConfidence, _Mapping]]] = ..., expected_errors: _Optional[float] = ...) -> None: ...
+    generated: Generated
+    def __init__(self, text: _Optional[str] = ..., rank: _Optional[int] = ..., original_rank: _Optional[int] = ..., total: _Optional[float] = ..., log_posterior: _Optional[float] = ..., components: _Optional[_Mapping[str, float]] = ..., merged_ranks: _Optional[_Iterable[int]] = ..., fields: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., confidence: _Optional[float] = ..., word_confidences: _Optional[_Iterable[_Union[WordConfidence, _Mapping]]] = ..., expected_errors: _Optional[float] = ..., generated: _Optional[_Union[Generated, _Mapping]] = ...) -> None: ...
+
+class Generated(_message.Message):
+    __slots__ = ("source_rank", "first_word", "last_word", "heard", "phrase", "distance", "phones")
+    SOURCE_RANK_FIELD_NUMBER: _ClassVar[int]
+    FIRST_WORD_FIELD_NUMBER: _ClassVar[int]
+    LAST_WORD_FIELD_NUMBER: _ClassVar[int]
+    HEARD_FIELD_NUMBER: _ClassVar[int]
+    PHRASE_FIELD_NUMBER: _ClassVar[int]
+    DISTANCE_FIELD_NUMBER: _ClassVar[int]
+    PHONES_FIELD_NUMBER: _ClassVar[int]
+    source_rank: int
+    first_word: int
+    last_word: int
+    heard: str
+    phrase: str
+    distance: float
+    phones: int
+    def __init__(self, source_rank: _Optional[int] = ..., first_word: _Optional[int] = ..., last_word: _Optional[int] = ..., heard: _Optional[str] = ..., phrase: _Optional[str] = ..., distance: _Optional[float] = ..., phones: _Optional[int] = ...) -> None: ...
 
 class WordConfidence(_message.Message):
     __slots__ = ("word", "confidence")

@@ -41,6 +41,8 @@ from rescorer.trie import Words
 from rescorer.types import MAXIMUM, DecisionRule, Hypothesis, NBestList, TextScore, Weights
 
 RescoreRequest = pb.RescoreRequest | pb.RescoreStreamRequest
+GENERATION_TOKENS = 32_768
+"""Number of tokens whose normalising takes about as long as generating hypotheses for a list."""
 STEPS_PER_TOKEN = 64
 """Steps of a decision rule that take about as long as normalising and writing one token."""
 RescoreResponse = TypeVar("RescoreResponse", pb.RescoreResponse, pb.RescoreStreamResponse)
@@ -92,10 +94,17 @@ def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: Service
     def prepare(message: pb.NBestList) -> PreparedList | InputError:
         try:
             check_list(message, settings)
-            check_list_response_size(message, ranker.bundle, weights, decision, settings.max_response_bytes)
+            check_list_response_size(
+                message,
+                ranker.bundle,
+                weights,
+                decision,
+                settings.max_response_bytes,
+                generate=request.generate,
+            )
             with phase(Phase.PARSE):
                 nbest = list_from_proto(message)
-            return ranker.prepare(nbest, weights, phrases)
+            return ranker.prepare(nbest, weights, phrases, generate=request.generate)
         except InputError as error:
             return error
 

@@ -20,6 +20,7 @@ from rescorer.service.api.call_telemetry import current_call
 from rescorer.service.api.caller import client_of
 from rescorer.service.api.drain import Drain
 from rescorer.service.api.planning import (
+    GENERATION_TOKENS,
     PreparedRequest,
     RescoreRequest,
     RescoreResponse,
@@ -192,7 +193,9 @@ class RescorerService(RescorerServiceServicer):
             call.client, len(request.lists), n_tokens, remaining_s=remaining_s, wait=wait
         ) as ticket:
             prepared_request = await self._run(
-                lambda: prepare_lists(ranker, request, self._settings), n_tokens, call.client
+                lambda: prepare_lists(ranker, request, self._settings),
+                n_tokens + GENERATION_TOKENS * len(request.lists) * request.generate,
+                call.client,
             )
             admission.begin_scoring(ticket, prepared_request.tokens)
             response_s = self._response_time.seconds_for(prepared_request.response_tokens)

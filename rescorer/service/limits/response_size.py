@@ -11,11 +11,13 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from rescorer.bundle import Bundle
+from rescorer.candidates.generation import DEFAULT as GENERATION
+from rescorer.candidates.generation import MAX_PHRASE_CHARS
 from rescorer.errors import LimitExceeded
 from rescorer.list_ranker import PreparedList
 from rescorer.protocol.status import MAX_TEXT_CHARS
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from rescorer.score_combination import MIXTURE, OOV, PHRASES, WORDS
+from rescorer.score_combination import GENERATED, MIXTURE, OOV, PHRASES, SOUND_MATCH, WORDS
 from rescorer.text import utf8_bytes
 from rescorer.types import Calibration, DecisionRule, Weights
 
@@ -30,6 +32,10 @@ CONSENSUS_WORD_BYTES = 48
 """Upper bound of a word of a consensus, without the word itself."""
 COMPONENT_BYTES = 24
 """Upper bound of a component, or of the log-probabilities of a text by one model, without name and values."""
+GENERATED_BYTES = 64 + 12 * MAX_PHRASE_CHARS + 64 * (MAX_PHRASE_CHARS // 2)
+"""Upper bound of what a generated hypothesis has in addition to its source: the phrase in its text, in its
+fields with times, and in what says how it was made."""
+LONGEST_PHRASE = "x " * (MAX_PHRASE_CHARS // 2)
 LIST_BYTES = 256
 """Upper bound of a rescored list without hypotheses and without what it repeats of the request."""
 LIST_STATUS_BYTES = 6 * 4 * MAX_TEXT_CHARS
@@ -64,10 +70,16 @@ def check_response_size(request: RescoreRequest, request_bytes: int, bundle: Bun
 
 
 def check_list_response_size(
-    nbest: pb.NBestList, bundle: Bundle, weights: Weights, decision: DecisionRule, limit: int
+    nbest: pb.NBestList,
+    bundle: Bundle,
+    weights: Weights,
+    decision: DecisionRule,
+    limit: int,
+    *,
+    generate: bool = False,
 ) -> None:
     """Raise LimitExceeded if the answer to a list by these weights and this rule could exceed the limit."""
-    parts = parts_under(weights, decision)
+    parts = parts_under(weights, decision, generate=generate)
     if (size := list_response_bytes(nbest, bundle, bundle_component_bytes(bundle), parts)) > limit:
         raise LimitExceeded(
             f"the answer to {len(nbest.hypotheses)} hypotheses with {len(nbest.streams)} streams could have "
@@ -110,8 +122,15 @@ def list_response_bytes(nbest: pb.NBestList, bundle: Bundle, bundle_bytes: int, 
         parts: parts of the answer that repeat words.
     """
     components = bundle_bytes + names_bytes(stream.name for stream in nbest.streams)
+    components += names_bytes((GENERATED, SOUND_MATCH)) if parts.generated else 0
     total = LIST_BYTES + len(nbest.hypotheses) * (HYPOTHESIS_BYTES + components)
     texts = [hypothesis.text for hypothesis in nbest.hypotheses] if any(parts) else []
+    if parts.generated:
+        sources = nbest.hypotheses[: GENERATION.top]
+        source_bytes = max((source.ByteSize() for source in sources), default=0)
+        total += GENERATION.max_new * (HYPOTHESIS_BYTES + components + GENERATED_BYTES + 2 * source_bytes)
+        longest = max((source.text for source in sources), key=len, default="")
+        texts += [f"{longest} {LONGEST_PHRASE}"] * GENERATION.max_new
     if parts.confidences:
         total += max((WORD_BYTES * len(text.split()) + utf8_bytes(text) for text in texts), default=0)
     if parts.consensus:
@@ -129,12 +148,14 @@ class WordParts(NamedTuple):
     """The words of the best hypothesis, with confidences."""
     consensus: bool
     """Words of any hypotheses."""
+    generated: bool = False
+    """Generated hypotheses, with the words and fields of others."""
 
 
-def parts_under(weights: Weights, decision: DecisionRule) -> WordParts:
+def parts_under(weights: Weights, decision: DecisionRule, *, generate: bool = False) -> WordParts:
     calibration = weights.calibration
     is_calibrated = calibration is not None and calibration.word is not None
-    return WordParts(is_calibrated, decision.kind == "confusion_network")
+    return WordParts(is_calibrated, decision.kind == "confusion_network", generate)
 
 
 def requested_parts(request: RescoreRequest, bundle: Bundle) -> WordParts:
@@ -142,10 +163,13 @@ def requested_parts(request: RescoreRequest, bundle: Bundle) -> WordParts:
     network = pb.DECISION_KIND_CONFUSION_NETWORK
     if request.WhichOneof("weighting") == "weights":
         weights = request.weights
-        parts = WordParts(weights.calibration.HasField("word"), weights.decision.kind == network)
+        is_calibrated = weights.calibration.HasField("word")
+        parts = WordParts(is_calibrated, weights.decision.kind == network, request.generate)
     else:
         known = bundle.weights.get(request.weights_name or "default")
-        parts = WordParts(False, False) if known is None else parts_under(known, known.decision)
+        parts = WordParts(False, False)
+        if known is not None:
+            parts = parts_under(known, known.decision, generate=request.generate)
     return (
         parts._replace(consensus=request.decision.kind == network) if request.HasField("decision") else parts
     )
