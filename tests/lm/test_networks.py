@@ -51,15 +51,17 @@ def test_forward_equals_step(config, hidden):
     network, ids = model.network, torch.randint(0, len(vocabulary), (4, 9))
     with torch.no_grad():
         whole, last = network(ids)
+        # a linear network's values grow, and rounding errors with the largest of them
+        tolerance = {"atol": 1e-5 * max(1.0, float(whole.abs().max())), "rtol": 1e-5}
         first, carried = network(ids[:, :4])
         second, _ = network(ids[:, 4:], carried)
-        torch.testing.assert_close(torch.cat([first, second], dim=1), whole, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(torch.cat([first, second], dim=1), whole, **tolerance)
         state = network.initial_state(4)
         for t in range(9):
             vectors, state = network.step(network.inputs(ids[:, t]), state)
-            torch.testing.assert_close(vectors, whole[:, t], atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(vectors, whole[:, t], **tolerance)
         for part, expected in zip(state, last, strict=True):
-            torch.testing.assert_close(part, expected, atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(part, expected, **tolerance)
 
 
 @pytest.mark.parametrize("hidden", [6, 8])
@@ -265,7 +267,7 @@ def test_dropout_applies_in_training_only(kind):
         assert torch.equal(model.network(words)[0], model.network(words)[0])
         model.train()
         assert not torch.equal(model.network(words)[0], model.network(words)[0])
-        model.set_dropout(0.0)
+        model.network.dropout = 0.0
         undropped = model.network(words)[0]
         assert torch.equal(undropped, model.network(words)[0]) is not recurrent  # weight dropout remains
 

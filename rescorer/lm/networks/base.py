@@ -47,6 +47,3 @@ class ContextNetwork(Protocol):
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """Advance N nodes by one word: (N, I) and their states → (N, D) vectors and new states."""
-
-    def set_dropout(self, dropout: float) -> None:
-        """Set the dropout probability for further training."""

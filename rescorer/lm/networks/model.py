@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
@@ -116,11 +115,6 @@ class NeuralModel(SequenceModel):
             self.register_buffer("topic_words", torch.zeros(config.vocabulary_size, config.topics))
             self.topic_output = nn.Linear(config.topics, self.network.output_size, bias=False)
             nn.init.zeros_(self.topic_output.weight)
-
-    def set_dropout(self, dropout: float) -> None:
-        """Set the dropout probability for further training."""
-        self.config = replace(self.config, dropout=dropout)
-        self.network.set_dropout(dropout)
 
     def context_vectors(
         self,

@@ -107,6 +107,3 @@ class RecurrentNetwork(nn.Module):
     def _project(self, hidden: Tensor) -> Tensor:
         """Apply ``projection`` with ``linear``, the matrix product used for scoring."""
         return linear(hidden, self.projection.weight) if isinstance(self.projection, nn.Linear) else hidden
-
-    def set_dropout(self, dropout: float) -> None:
-        self.dropout = dropout

@@ -167,9 +167,6 @@ class TransformerNetwork(nn.Module):
         x, state = self._read(inputs.unsqueeze(0), state)
         return self.vectors(x[0]), state
 
-    def set_dropout(self, dropout: float) -> None:
-        self.dropout = dropout
-
 
 def normalise(x: Tensor, gain: Tensor) -> Tensor:
     """Divide each vector by the root mean square of its values, and multiply by the gains."""

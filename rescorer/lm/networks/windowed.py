@@ -115,9 +115,6 @@ class WindowedNetwork(nn.Module):
             summed += added
         return self._vectors(summed)
 
-    def set_dropout(self, dropout: float) -> None:
-        self.dropout = dropout
-
 
 class _PositionSum(Function):
     """b + Σ_i C_i e_{t-n+1+i} at all positions; the shifted sequences are slices, not copies."""

@@ -233,3 +233,8 @@ def test_neural_command_writes_scalars_and_starts_from_another_run(tmp_path):
     rejected = CliRunner().invoke(app, [*second, "-o", str(tmp_path / "c"), "--hidden", "9"])
     assert isinstance(rejected.exception, ConfigError)
     assert "hidden_size cannot be given too" in str(rejected.exception)
+    changed = CliRunner().invoke(
+        app, [*second, "-o", str(tmp_path / "d"), "--carried", "--weight-dropout", "0.1"]
+    )
+    facts = json.loads(changed.stdout)
+    assert (facts["state"], facts["network"]["carried"]) == ("carried over sentence ends", True)

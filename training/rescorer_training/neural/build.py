@@ -57,6 +57,9 @@ DEFAULT_WINDOW = 4
 DEFAULT_ATTENTION_WINDOW = 128
 """Default number of words to which each layer of a transformer attends."""
 DEFAULT_HEADS = 4
+CHANGEABLE = frozenset({"carried", "locked_dropout", "weight_dropout", "embedding_dropout"})
+"""Options of a network besides dropout that may change when its training starts from another run: they have
+no weights."""
 MAX_CLASS_RATIO = 3
 """Maximum size of a learned class, as a multiple of the mean class size. The limit saves time without
 increasing perplexity."""
@@ -128,7 +131,7 @@ def make_network(
     """
     if start_from:
         _check_none_given(options)
-        return _load_network(start_from, options.dropout)
+        return _load_network(start_from, options)
     counts = text.counts()
     config = _make_config(folder, len(text.vocabulary), counts, options, objective)
     if config.output == "tree":
@@ -173,14 +176,17 @@ def _given(options: NetworkOptions) -> dict[str, Any]:
 
 
 def _check_none_given(options: NetworkOptions) -> None:
-    if given := _given(options):
+    if given := _given(options).keys() - CHANGEABLE:
         names = ", ".join(sorted(given))
         raise ConfigError(f"--start-from loads an existing network; {names} cannot be given too")
 
 
-def _load_network(run: Path, dropout: float) -> NeuralModel:
-    model, _ = load_model(run / "best")
-    model.set_dropout(dropout)
+def _load_network(run: Path, options: NetworkOptions) -> NeuralModel:
+    """Load the best model of a run, to be trained with the dropout and the carried state of the options."""
+    loaded, _ = load_model(run / "best")
+    given = {name: value for name, value in _given(options).items() if name in CHANGEABLE}
+    model = NeuralModel(replace(loaded.config, dropout=options.dropout, **given))
+    model.load_state_dict(loaded.state_dict())
     return model.train()
 
 
