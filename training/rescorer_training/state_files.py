@@ -41,10 +41,10 @@ def write_state_file(
 
 def describe_write_error(path: Path, error: Exception, position: str) -> str:
     """Say at which position of a run a file could not be written, and what to do."""
-    return (
-        f"{path} cannot be written at {position}: {error}. The previous version is unchanged: free disk "
-        f"space, then continue from it with --resume"
-    )
+    advice = "The previous version is unchanged: free disk space, then continue from it with --resume"
+    if not path.exists():
+        advice = "Free disk space, then start again"
+    return f"{path} cannot be written at {position}: {error}. {advice}"
 
 
 def read_state_file(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:

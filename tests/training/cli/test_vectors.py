@@ -119,6 +119,17 @@ def test_glove_continues_a_run(text, tmp_path):
     assert (read_vectors(tmp_path / "glove.txt").matrix != first.matrix).any()
     with pytest.raises(ConfigError, match="has a run already"):
         run("glove", text, *options)
+    with pytest.raises(ConfigError, match="window was 15, is 10"):
+        run("glove", text, *options, "--window", 10, "--resume")
+    text.write_text("other words\n")
+    with pytest.raises(ConfigError, match=r"other texts: text 1 was .*text\.txt \(480 bytes\), is"):
+        run("glove", text, *options, "--resume")
+
+
+def test_glove_checks_the_output_before_it_reads_text(text, tmp_path):
+    with pytest.raises(FormatError, match=r"v\.txt: cannot be written: Not a directory"):
+        run("glove", text, "--run", tmp_path / "run", "-o", text / "folder" / "v.txt")
+    assert not (tmp_path / "run").exists()
 
 
 def test_export_reads_networks_and_bundles(tmp_path):

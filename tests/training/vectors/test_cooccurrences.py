@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections import defaultdict
 from pathlib import Path
 
@@ -77,6 +78,24 @@ def test_equals_a_dictionary_for_any_sizes_of_blocks(
 def test_weights_fall_with_distance() -> None:
     cells = count_block(np.array([0, 1, 2]), 0, 3, 2, by_distance=True)
     assert cells.tolist() == [(1, 1.0), (2, 0.5), (5, 1.0)]
+
+
+def test_counts_within_the_memory_limit_what_does_not_fit(tmp_path: Path) -> None:
+    n_words = 3000
+    random = np.random.default_rng(0)
+    ids = random.integers(0, n_words + 1, 200_000, dtype=np.int32)
+    text = EncodedText(tuple(map(str, range(n_words))), np.bincount(ids)[:n_words], ids)
+    tracemalloc.start()
+    n_small = count_cooccurrences(text, tmp_path / "small", window=10, by_distance=True, memory_mb=16)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    n_large = count_cooccurrences(text, tmp_path / "large", window=10, by_distance=True, memory_mb=1024)
+    small, large = (np.fromfile(tmp_path / name, cells_module.CELL) for name in ("small", "large"))
+    assert n_small == n_large == len(small)
+    assert small.nbytes > peak  # not even the counts would have fitted
+    assert peak < 16 << 20
+    np.testing.assert_array_equal(small["key"], large["key"])
+    np.testing.assert_allclose(small["weight"], large["weight"], rtol=1e-12)
 
 
 @pytest.mark.parametrize(("window", "memory_mb", "message"), [(0, 64, "window"), (5, 1, "memory-mb")])

@@ -1,8 +1,9 @@
-"""GloVe: the step against the original program's, shuffling, and runs that stop and continue."""
+"""GloVe: the step against the original program's, shuffling, and options."""
 
 from __future__ import annotations
 
 import math
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +12,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer.errors import BundleError, ConfigError, ScoringError
-from rescorer.text import Normaliser, NormaliserSettings
+from rescorer.errors import ConfigError
 from rescorer_training.vectors.cooccurrences.cells import CELL
-from rescorer_training.vectors.glove import training
+from rescorer_training.vectors.glove.entries import ENTRY
 from rescorer_training.vectors.glove.model import MAX_GRADIENT, GloveParameters, train_block
 from rescorer_training.vectors.glove.options import GloveOptions
-from rescorer_training.vectors.glove.run import run, start_run
-from rescorer_training.vectors.glove.shuffle import ENTRY, shuffle_entries
+from rescorer_training.vectors.glove.shuffle import shuffle_entries
 
 N_WORDS, DIMENSIONS, RATE = 6, 3, 0.05
 Entry = tuple[int, int, float, float]
@@ -117,94 +116,21 @@ def test_shuffles_both_halves_of_the_matrix(tmp_path: Path, monkeypatch: pytest.
     assert sorted(entries.tolist()) == expected
 
 
-@pytest.fixture
-def text(tmp_path: Path) -> Path:
-    random = np.random.default_rng(0)
-    path = tmp_path / "text"
-    path.write_text("".join(" ".join(random.choice(list("abcdefgh"), 8)) + "\n" for _ in range(50)))
-    return path
-
-
-def start(text: Path, folder: Path, options: GloveOptions) -> None:
-    start_run([text], Normaliser(NormaliserSettings.raw()), folder, options, memory_mb=16)
-
-
-def test_a_run_that_was_interrupted_ends_with_the_same_vectors(
-    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(training, "PART_ENTRIES", 10)
-    monkeypatch.setattr(training, "PARTS_PER_ROUND", 2)
-    monkeypatch.setattr(training, "SECONDS_BETWEEN_SAVES", 0.0)
-    options = GloveOptions(4, 3, 1, epochs=3, block_cells=4)
-    start(text, tmp_path / "whole", options)
-    whole, state = run(tmp_path / "whole", options, threads=1)
-    assert state.losses[-1] < state.losses[0]
-
-    start(text, tmp_path / "parts", options)
-    original, calls = training.save_state, []
-
-    def kill_after_three(*arguments: object) -> None:
-        original(*arguments)  # type: ignore[arg-type]
-        calls.append(1)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(training, "save_state", kill_after_three)
-        with pytest.raises(KeyboardInterrupt):
-            run(tmp_path / "parts", options, threads=1)
-    resumed, resumed_state = run(tmp_path / "parts", options, threads=1)
-    np.testing.assert_array_equal(resumed.matrix, whole.matrix)
-    assert resumed_state.losses == pytest.approx(state.losses)
-
-
-def test_blocks_of_a_small_vocabulary_repeat_each_word_a_few_times(text: Path, tmp_path: Path) -> None:
-    options = GloveOptions(4, 3, 1, epochs=50, block_cells=1024)
-    start(text, tmp_path / "run", options)
-    trainer = training.GloveTrainer(
-        tmp_path / "run",
-        tmp_path / "run" / "entries",
-        options,
-        training.load_state(tmp_path / "run", 8, options),
-    )
-    assert trainer.block_cells == 32
-    _, state = run(tmp_path / "run", options, threads=1)
-    assert state.losses[-1] < state.losses[0] / 20
-
-
-def test_several_threads_reach_a_similar_loss(text: Path, tmp_path: Path) -> None:
-    options = GloveOptions(4, 3, 1, epochs=5, block_cells=8)
-    start(text, tmp_path / "run", options)
-    _, state = run(tmp_path / "run", options, threads=2)
-    assert state.losses[-1] < state.losses[0]
-
-
-def test_rejects_another_option_when_resuming(text: Path, tmp_path: Path) -> None:
-    start(text, tmp_path / "run", GloveOptions(4, 3, 1))
-    with pytest.raises(ConfigError, match=r"x_max was 10\.0, is 20"):
-        run(tmp_path / "run", GloveOptions(4, 3, 1, x_max=20), threads=1)
-    with pytest.raises(ConfigError, match="has a run already"):
-        start(text, tmp_path / "run", GloveOptions(4, 3, 1))
-
-
-def test_rejects_a_damaged_state(text: Path, tmp_path: Path) -> None:
-    start(text, tmp_path / "run", GloveOptions(4, 3, 1))
-    state = tmp_path / "run" / training.STATE_FILE
-    state.write_bytes(state.read_bytes()[:50])
-    with pytest.raises(BundleError, match="damaged"):
-        run(tmp_path / "run", GloveOptions(4, 3, 1), threads=1)
-
-
-def test_rejects_more_dimensions_than_words(text: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="more than the 8 words"):
-        start(text, tmp_path / "run", GloveOptions(9, 3, 1))
-
-
-def test_says_that_training_diverged(text: Path, tmp_path: Path) -> None:
-    options = GloveOptions(4, 3, 1, epochs=20, learning_rate=1e30)
-    start(text, tmp_path / "run", options)
-    with pytest.raises(ScoringError, match="--learning-rate"):
-        run(tmp_path / "run", options, threads=1)
+def test_shuffles_within_the_memory_limit(tmp_path: Path) -> None:
+    n_words = 2000
+    keys = np.arange(0, n_words * n_words, 3)
+    cells = np.empty(len(keys), dtype=CELL)
+    cells["key"], cells["weight"] = keys, 1 + keys % 7
+    cells = cells[keys // n_words <= keys % n_words]
+    cells.tofile(tmp_path / "cells")
+    tracemalloc.start()
+    shuffle_entries(tmp_path / "cells", tmp_path / "small", n_words=n_words, memory_mb=16, seed=1)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    shuffle_entries(tmp_path / "cells", tmp_path / "large", n_words=n_words, memory_mb=1024, seed=1)
+    small, large = (np.sort(np.fromfile(tmp_path / name, ENTRY)) for name in ("small", "large"))
+    np.testing.assert_array_equal(small, large)
+    assert peak < 16 << 20 < small.nbytes * 3
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ TextsArgument = Annotated[
 SeedOption = Annotated[int, typer.Option(min=0, help="Random seed.")]
 ResumeOption = Annotated[bool, typer.Option(help="Continue an interrupted run where it stopped.")]
 DeviceOption = Annotated[str, typer.Option(help="Device to compute on: cpu, cuda, cuda:1, …")]
-ThreadsOption = Annotated[int | None, typer.Option(help="Number of CPU threads. Default: all.")]
+ThreadsOption = Annotated[int | None, typer.Option(min=1, help="Number of CPU threads. Default: all.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
 
 

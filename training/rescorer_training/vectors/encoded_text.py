@@ -12,6 +12,7 @@ import numpy as np
 from rescorer.errors import BundleError, ConfigError
 from rescorer.text import Normaliser
 from rescorer_training.data.corpus import count_ids, number_words, read_encoded, renumber
+from rescorer_training.vectors.full_disk import report_full_disk
 
 IDS_FILE, VOCABULARY_FILE = "text.ids", "vocabulary.json"
 MIN_WORDS = 2
@@ -48,12 +49,21 @@ def prepare_text(texts: Sequence[Path], normaliser: Normaliser, folder: Path, mi
     Raises:
         FormatError: a text cannot be read or has no words.
         ConfigError: fewer than two words occur ``min_count`` times.
+        ScoringError: the disk is full.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    vocabulary = folder / VOCABULARY_FILE
-    vocabulary.unlink(missing_ok=True)  # written last, because it marks a complete text
-    found, _ = number_words(texts, normaliser, folder / IDS_FILE, "reading text")
-    counts = count_ids(read_encoded(folder / IDS_FILE), len(found) + 1)[1:]
+    with report_full_disk(folder, "words of the text"):
+        folder.mkdir(parents=True, exist_ok=True)
+        vocabulary = folder / VOCABULARY_FILE
+        vocabulary.unlink(missing_ok=True)  # written last, because it marks a complete text
+        found, _ = number_words(texts, normaliser, folder / IDS_FILE, "reading text")
+        entries = _choose_vocabulary(found, folder / IDS_FILE, min_count)
+        vocabulary.write_text(json.dumps(entries, ensure_ascii=False), encoding="utf-8")
+    return load_text(folder)
+
+
+def _choose_vocabulary(found: Sequence[str], ids: Path, min_count: int) -> list[tuple[str, int]]:
+    """Renumber the text by frequency; return the frequent words and their counts in this order."""
+    counts = count_ids(read_encoded(ids), len(found) + 1)[1:]
     by_count = np.argsort(-counts, kind="stable")
     kept = by_count[: int((counts >= min_count).sum())]
     if len(kept) < MIN_WORDS:
@@ -64,10 +74,8 @@ def prepare_text(texts: Sequence[Path], normaliser: Normaliser, folder: Path, mi
     new_ids = np.full(len(found) + 1, len(kept) + 1, dtype=np.int32)
     new_ids[0] = len(kept)
     new_ids[kept + 1] = np.arange(len(kept), dtype=np.int32)
-    renumber(folder / IDS_FILE, new_ids)
-    entries = [(found[index], int(counts[index])) for index in kept]
-    vocabulary.write_text(json.dumps(entries, ensure_ascii=False), encoding="utf-8")
-    return load_text(folder)
+    renumber(ids, new_ids)
+    return [(found[index], int(counts[index])) for index in kept]
 
 
 def load_text(folder: Path) -> EncodedText:

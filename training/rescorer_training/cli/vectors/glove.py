@@ -19,11 +19,13 @@ from rescorer_training.cli.vectors.options import (
     MemoryOption,
     OutputFormatOption,
     VectorsOutputOption,
+    make_parent,
 )
 from rescorer_training.data.normalisation import choose_normaliser
 from rescorer_training.vectors.files import write_vectors
 from rescorer_training.vectors.files.formats import VectorFormat
 from rescorer_training.vectors.glove.options import GloveOptions
+from rescorer_training.vectors.sources import check_sources
 
 
 @expand_options
@@ -50,7 +52,10 @@ def glove_command(
     """
     from rescorer_training.vectors.glove import run  # deferred, because importing torch takes seconds
 
-    if not resume:
+    make_parent(output)
+    if resume:
+        check_sources(folder, texts, choose_normaliser(normaliser) if normaliser else None)
+    else:
         run.start_run(texts, choose_normaliser(normaliser), folder, options, memory_mb=memory_mb)
     vectors, state = run.run(folder, options, threads or count_cpus())
     write_vectors(output, vectors, to)

@@ -16,6 +16,7 @@ from rescorer_training.cli.vectors.options import (
     OutputFormatOption,
     VectorsOutputOption,
     WindowOption,
+    make_parent,
 )
 from rescorer_training.data.normalisation import choose_normaliser
 from rescorer_training.vectors.files import write_vectors
@@ -49,14 +50,20 @@ def svd_command(
 
     Example: rescorer-train vectors svd books.txt.gz -o svd.txt --dimensions 300 --window 5
     """
-    from rescorer_training.vectors.cooccurrences.counting import count_cooccurrences
+    from rescorer_training.vectors.cooccurrences.counting import (
+        check_memory,
+        check_window,
+        count_cooccurrences,
+    )
     from rescorer_training.vectors.cooccurrences.matrix import load_matrix
     from rescorer_training.vectors.encoded_text import prepare_text
     from rescorer_training.vectors.svd import SvdOptions, decompose
 
     options = SvdOptions(dimensions, shift, smoothing, power, seed)
+    check_window(window)
+    check_memory(memory_mb)
     chosen = choose_normaliser(normaliser)
-    output.parent.mkdir(parents=True, exist_ok=True)
+    make_parent(output)
     with tempfile.TemporaryDirectory(dir=output.parent, prefix=".svd-") as folder:
         text = prepare_text(texts, chosen, Path(folder), min_count)
         cells = Path(folder) / "cells"

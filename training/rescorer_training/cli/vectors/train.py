@@ -17,10 +17,11 @@ from rescorer_training.cli.options import (
     TextsArgument,
     ThreadsOption,
 )
-from rescorer_training.cli.vectors.options import OutputFormatOption, VectorsOutputOption
+from rescorer_training.cli.vectors.options import OutputFormatOption, VectorsOutputOption, make_parent
 from rescorer_training.data.normalisation import choose_normaliser
 from rescorer_training.vectors.files import write_vectors
 from rescorer_training.vectors.files.formats import VectorFormat
+from rescorer_training.vectors.sources import check_sources
 from rescorer_training.vectors.word2vec.options import Word2VecOptions
 
 
@@ -46,7 +47,10 @@ def train_command(
     """
     from rescorer_training.vectors.word2vec import run  # deferred, because importing torch takes seconds
 
-    if not resume:
+    make_parent(output)
+    if resume:
+        check_sources(folder, texts, choose_normaliser(normaliser) if normaliser else None)
+    else:
         run.start_run(texts, choose_normaliser(normaliser), folder, options)
     vectors, report = run.run(folder, options, threads or count_cpus())
     write_vectors(output, vectors, to)

@@ -6,31 +6,15 @@ The matrix X of co-occurrences is symmetric. A file has one cell per pair of wor
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
-from rescorer.errors import ScoringError
-
 CELL = np.dtype([("key", "<i8"), ("weight", "<f8")])
 """A cell: key i·V + j of two words i ≤ j, and their total weight."""
 
-
-@contextmanager
-def report_full_disk(folder: Path) -> Iterator[None]:
-    """Turn an error in writing to a folder of temporary files into one that says what to do.
-
-    Raises:
-        ScoringError: a file cannot be written, for example because the disk is full.
-    """
-    try:
-        yield
-    except OSError as error:
-        raise ScoringError(
-            f"{folder}: co-occurrences cannot be written: {error.strerror or error}. Free disk space, choose "
-            "another folder, or count fewer pairs: a smaller --window or a larger --min-count"
-        ) from None
+COPIES_IN_MERGE = 5
+"""Memory that merging takes, with its temporary arrays, in multiples of the blocks that it reads."""
 
 
 def sum_cells(keys: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -50,6 +34,12 @@ def sum_cells(keys: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return cells
 
 
+def write_cells(path: Path, cells: np.ndarray) -> None:
+    """Write cells to a file; on a full disk the error has its reason, which that of ``tofile`` lacks."""
+    with open(path, "wb") as stream:
+        stream.write(cells.view(np.uint8).data)
+
+
 def read_cells(path: Path, cells_per_block: int) -> Iterator[np.ndarray]:
     """Yield the cells of a file in blocks."""
     n_cells = path.stat().st_size // CELL.itemsize
@@ -63,7 +53,7 @@ def merge_runs(runs: Sequence[Path], memory_bytes: int) -> Iterator[np.ndarray]:
     Each run is read in blocks. Of the blocks in memory, the cells up to the smallest last key are complete:
     no block that is still on disk has such a key.
     """
-    cells_per_block = max(1, memory_bytes // (4 * CELL.itemsize * max(1, len(runs))))
+    cells_per_block = max(1, memory_bytes // (COPIES_IN_MERGE * CELL.itemsize * max(1, len(runs))))
     streams = [read_cells(run, cells_per_block) for run in runs]
     blocks = [next(stream, None) for stream in streams]
     while any(block is not None for block in blocks):

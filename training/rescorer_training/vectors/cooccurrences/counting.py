@@ -10,12 +10,13 @@ import numpy as np
 
 from rescorer.errors import ConfigError
 from rescorer_training.progress import track
-from rescorer_training.vectors.cooccurrences.cells import merge_runs, report_full_disk, sum_cells
+from rescorer_training.vectors.cooccurrences.cells import merge_runs, sum_cells, write_cells
 from rescorer_training.vectors.encoded_text import EncodedText
+from rescorer_training.vectors.full_disk import FEWER_PAIRS, report_full_disk
 
 MAX_WINDOW = 100
 MIN_MEMORY_MB = 16
-BYTES_PER_PAIR = 64
+BYTES_PER_PAIR = 80
 """Memory that counting a block takes per pair of words, with its temporary arrays."""
 MAX_BLOCK_IDS = 4_000_000
 
@@ -44,15 +45,18 @@ def count_cooccurrences(
     check_memory(memory_mb)
     memory_bytes = memory_mb << 20
     n_cells = 0
-    with report_full_disk(output.parent), tempfile.TemporaryDirectory(dir=output.parent) as folder:
+    with (
+        report_full_disk(output.parent, "co-occurrences", FEWER_PAIRS),
+        tempfile.TemporaryDirectory(dir=output.parent) as folder,
+    ):
         runs = []
         for number, cells in enumerate(_count_blocks(text, window, by_distance, memory_bytes)):
             runs.append(Path(folder) / f"{number}.cells")
-            cells.tofile(runs[-1])
+            write_cells(runs[-1], cells)
         partial = Path(folder) / output.name
         with open(partial, "wb") as stream:
             for cells in merge_runs(runs, memory_bytes):
-                stream.write(cells.tobytes())
+                stream.write(cells.view(np.uint8).data)
                 n_cells += len(cells)
         if not n_cells:
             raise ConfigError(
@@ -79,7 +83,7 @@ def _count_blocks(
     text: EncodedText, window: int, by_distance: bool, memory_bytes: int
 ) -> Iterator[np.ndarray]:
     """Yield the sorted cells of consecutive blocks of the text, each of which fits into the memory."""
-    size = max(1, min(MAX_BLOCK_IDS, memory_bytes // (BYTES_PER_PAIR * window)))
+    size = max(1, min(MAX_BLOCK_IDS, memory_bytes // (BYTES_PER_PAIR * (window + 1))))
     previous = np.empty(0, dtype=np.int64)
     with track("counting co-occurrences", "words", len(text.ids)) as task:
         for begin in range(0, len(text.ids), size):
@@ -117,7 +121,10 @@ def count_block(
         # the distance is part of the number, so that sorting plain numbers is enough
         keys = np.minimum(left, right) * sentence_end + np.maximum(left, right)
         pairs.append(keys * window + (distance - 1))
-    sorted_pairs = np.sort(np.concatenate(pairs)) if pairs else np.empty(0, dtype=np.int64)
-    keys, distances = np.divmod(sorted_pairs, window)
+    numbers = np.concatenate(pairs) if pairs else np.empty(0, dtype=np.int64)
+    pairs.clear()
+    numbers.sort()
+    keys, distances = np.divmod(numbers, window)
+    del numbers
     weights = 1.0 / (distances + 1) if by_distance else np.ones(len(keys))
     return sum_cells(keys, weights)

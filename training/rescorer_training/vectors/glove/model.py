@@ -35,6 +35,17 @@ class GloveParameters:
         vectors, biases = values[:, :-1].contiguous(), values[:, -1].contiguous()
         return cls(vectors, biases, torch.ones_like(vectors), torch.ones_like(biases))
 
+    @staticmethod
+    def shapes(n_words: int, dimensions: int) -> dict[str, tuple[int, ...]]:
+        """Return the shape of each tensor by name."""
+        rows = 2 * n_words
+        return {
+            "vectors": (rows, dimensions),
+            "biases": (rows,),
+            "vector_squares": (rows, dimensions),
+            "bias_squares": (rows,),
+        }
+
     def tensors(self) -> dict[str, Tensor]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 

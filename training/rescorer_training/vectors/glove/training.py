@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
-from rescorer.errors import BundleError, ConfigError, ScoringError
+from rescorer.errors import ScoringError
 from rescorer_training.progress import track
-from rescorer_training.vectors.glove.model import GloveParameters, train_block
+from rescorer_training.vectors.glove.model import train_block
 from rescorer_training.vectors.glove.options import GloveOptions
-from rescorer_training.vectors.glove.shuffle import ENTRY
+from rescorer_training.vectors.glove.state import GloveState, save_state
 
-STATE_FILE = "state.safetensors"
 PART_ENTRIES = 1 << 18
 """Number of entries that one thread trains on before it takes the next part."""
 PARTS_PER_ROUND = 16
@@ -32,67 +26,6 @@ MAX_REPEATS = 4
 """Number of entries of one word that a block may be expected to have; more would move it too far."""
 
 
-@dataclass
-class GloveState:
-    """Everything that changes in training."""
-
-    parameters: GloveParameters
-    n_parts: int = 0
-    """Number of parts trained on, over all epochs."""
-    losses: list[float] = field(default_factory=list)
-    """Mean loss per entry of each epoch; the last one may be incomplete."""
-    seconds: float = 0.0
-
-
-def save_state(folder: Path, state: GloveState, options: GloveOptions) -> None:
-    """Replace the saved state of a run; raises ScoringError if it cannot be written."""
-    progress = {"n_parts": state.n_parts, "losses": state.losses, "seconds": state.seconds}
-    metadata = {"options": json.dumps(asdict(options)), "progress": json.dumps(progress)}
-    path = folder / STATE_FILE
-    partial = path.with_name(f"{STATE_FILE}.partial")
-    try:
-        save_file(state.parameters.tensors(), partial, metadata)
-        os.replace(partial, path)
-    except (OSError, SafetensorError) as error:
-        partial.unlink(missing_ok=True)
-        raise ScoringError(
-            f"{path} cannot be written: {error}. The previous version is unchanged: free disk space, then "
-            "continue from it with --resume"
-        ) from None
-
-
-def load_state(folder: Path, n_words: int, options: GloveOptions) -> GloveState:
-    """Restore a saved state.
-
-    Raises:
-        ConfigError: there is no saved state, or the run was started with other options; the number of epochs
-            may change.
-        BundleError: the state is damaged or belongs to another vocabulary.
-    """
-    path = folder / STATE_FILE
-    if not path.exists():
-        raise ConfigError(f"{folder} has no run of GloVe to resume; start without --resume")
-    try:
-        with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-            metadata = file.metadata()
-        saved = json.loads(metadata["options"])
-        state = GloveState(GloveParameters(**tensors), **json.loads(metadata["progress"]))
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise BundleError(f"{path} is not the state of a run of GloVe, or damaged: {error!r}") from None
-    now = asdict(options)
-    changed = [name for name in now if name != "epochs" and saved.get(name) != now[name]]
-    if changed:
-        changes = ", ".join(f"{name} was {saved.get(name)}, is {now[name]}" for name in changed)
-        raise ConfigError(f"{path}: the run was started with other options: {changes}")
-    expected = (2 * n_words, options.dimensions)
-    if tuple(state.parameters.vectors.shape) != expected:
-        raise BundleError(
-            f"{path}: vectors of shape {tuple(state.parameters.vectors.shape)}; expected {expected}"
-        )
-    return state
-
-
 class GloveTrainer:
     """Trains the parameters of a state on a file of shuffled entries.
 
@@ -100,9 +33,8 @@ class GloveTrainer:
     Several threads change the same parameters without locks, as those of the original program do.
     """
 
-    def __init__(self, folder: Path, entries: Path, options: GloveOptions, state: GloveState) -> None:
-        self.folder, self.options, self.state = folder, options, state
-        self.entries = np.memmap(entries, ENTRY, mode="r")
+    def __init__(self, folder: Path, entries: np.ndarray, options: GloveOptions, state: GloveState) -> None:
+        self.folder, self.entries, self.options, self.state = folder, entries, options, state
         self.parts_per_epoch = -(-len(self.entries) // PART_ENTRIES)
         self.n_words = len(state.parameters.vectors) // 2
         # a word has at most V entries, one per context word

@@ -10,8 +10,8 @@ from typing import Any
 from rescorer.errors import ConfigError
 from rescorer.lm.malloc import keep_freed_memory
 from rescorer.text import Normaliser
-from rescorer_training.data.normalisation import record_normaliser
 from rescorer_training.vectors.encoded_text import load_text, prepare_text
+from rescorer_training.vectors.sources import record_sources
 from rescorer_training.vectors.word2vec.options import Word2VecOptions
 from rescorer_training.vectors.word2vec.state import STATE_FILE, initialise_state, load_state, save_state
 from rescorer_training.vectors.word2vec.training import Word2VecTrainer
@@ -26,11 +26,12 @@ def start_run(texts: Sequence[Path], normaliser: Normaliser, folder: Path, optio
     Raises:
         FormatError: a text cannot be read or has no words.
         ConfigError: the folder has a run, or the text has too few frequent words.
+        ScoringError: the disk is full.
     """
     if (folder / STATE_FILE).exists():
         raise ConfigError(f"{folder} has a run already: continue it with --resume, or choose another folder")
+    record_sources(folder, texts, normaliser)
     text = prepare_text(texts, normaliser, folder, options.min_count)
-    record_normaliser(folder, normaliser)
     save_state(folder, initialise_state(len(text.words), options), options)
 
 
