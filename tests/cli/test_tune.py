@@ -101,3 +101,77 @@ def test_tune_keeps_the_start_unless_forced(run, ngram_bundle, tmp_path):
         assert "--drop-empty" not in err
     code, _, err = run("tune", source, *start, "-o", output, "--free", "wrod")
     assert (code, "did you mean 'word'" in err) == (2, True)
+
+
+def lists_of_names(path, n_lists=40, said=20, phrases=("mat",)):
+    """Lists whose second hypothesis has a name, which was said in the first ones; later ones are sure."""
+    lists = []
+    for i in range(n_lists):
+        word = "mat" if i < said else "cat"
+        nbest = json.loads(record(f"u{i}", "the cat", "the mat", reference=f"the {word} {'x ' * i}"))
+        margin = 1.0 if i < said else 6.0 + i / 10
+        for hypothesis, score in zip(nbest["hypotheses"], (margin, 0.0), strict=True):
+            hypothesis["scores"]["acoustic"] = score
+        lists.append(json.dumps(nbest | {"phrases": list(phrases)}))
+    return write(path, *lists)
+
+
+def test_tunes_the_weight_of_phrases_within_a_bound(run, ngram_bundle, tmp_path):
+    source, output = lists_of_names(tmp_path / "in.jsonl"), tmp_path / "w.json"
+    start = ("--bundle", ngram_bundle, "-w", "lm:mixture=0", "-w", "phrases=0.1")
+    code, out, err = run("tune", source, *start, "-o", output, "--free", "phrases")
+    assert (code, err) == (0, "")
+    assert (
+        "phrases: 40 in 40 lists, 20 of them said; some that were not said occur in the hypotheses of 20"
+        in out
+    )
+    assert "at most 0.5 % of the tuning lists are allowed" in out
+    assert 1.0 < json.loads(output.read_text())["phrases"] < 8.0
+    code, out, _ = run("tune", source, *start, "-o", output, "--json", "--max-false-alarms", "50")
+    report = json.loads(out)
+    assert (code, report["false_alarms"]["max_false_alarms"], report["false_alarms"]["said"]) == (0, 50, 20)
+    assert report["weights"]["phrases"]["start"] == 0.1
+    code, out, _ = run("tune", source, *start, "-o", output, "--free", "word")
+    assert (code, "false alarms" in out) == (0, False)
+
+
+def test_tunes_the_weight_of_phrases_that_all_lists_share(run, ngram_bundle, tmp_path):
+    source, output = lists_of_names(tmp_path / "in.jsonl", phrases=()), tmp_path / "w.json"
+    names = write(tmp_path / "names.txt", "mat", "nobody")
+    start = ("--bundle", ngram_bundle, "-w", "lm:mixture=0", "-w", "phrases=0.1")
+    code, out, _ = run("tune", source, *start, "-o", output, "--phrases", names)
+    assert (code, "phrases: 80 in 40 lists, 20 of them said" in out) == (0, True)
+    assert 1.0 < json.loads(output.read_text())["phrases"] < 8.0
+
+
+def test_a_weight_of_phrases_that_over_boosts_is_lowered_with_a_warning(run, ngram_bundle, tmp_path):
+    source, output = lists_of_names(tmp_path / "in.jsonl"), tmp_path / "w.json"
+    start = ("--bundle", ngram_bundle, "-w", "lm:mixture=0", "-w", "phrases=90")
+    code, _, err = run("tune", source, *start, "-o", output)
+    assert (code, "the weight of phrases, 90, over-boosts" in err) == (0, True)
+    assert "make 20 of 40 lists (50.00 %) worse; tuning starts from" in err
+    assert 1.0 < json.loads(output.read_text())["phrases"] < 8.5
+    code, _, err = run("evaluate", source, *start)
+    assert (code, "make 20 of 40 lists (50.00 %) worse; `rescorer tune` finds" in err) == (0, True)
+    _, _, err = run("evaluate", source, "--bundle", ngram_bundle, "--weights", output)
+    assert "over-boosts" not in err
+
+
+def test_warns_if_most_phrases_were_said(run, ngram_bundle, tmp_path):
+    source, output = lists_of_names(tmp_path / "in.jsonl", said=30), tmp_path / "w.json"
+    _, out, _ = run("tune", source, "--bundle", ngram_bundle, "-w", "lm:mixture=0", "-o", output)
+    assert "most of the phrases of these lists were said" in out
+
+
+def test_distractors_bound_the_weight_of_lists_without_phrases(run, ngram_bundle, tmp_path):
+    source, output = tuning_lists(tmp_path / "in.jsonl"), tmp_path / "w.json"
+    start = ("tune", source, "--bundle", ngram_bundle, "-o", output)
+    code, out, err = run(*start, "--distractors", "5", "-w", "phrases=50")
+    assert (code, " distractors" in out, "over-boosts" in err) == (0, True, True)
+    assert json.loads(output.read_text())["phrases"] < 50
+    code, _, err = run(*start, "--max-false-alarms", "5")
+    assert (code, "but no list has phrases" in err) == (2, True)
+    code, _, err = run(*start, "--distractors", "5", "--free", "word")
+    assert (code, "but --free does not name it" in err) == (2, True)
+    assert run(*start)[0] == 0
+    assert "phrases" not in json.loads(output.read_text())

@@ -16,9 +16,20 @@ from rescorer.cli.options.scoring import choose_normaliser, collect_lists, make_
 from rescorer.cli.options.selection import warn_if_tuned_otherwise
 from rescorer.cli.options.weights import WeightOptions, check_streams, parse_first_pass
 from rescorer.cli.output import SEE_JSON
+from rescorer.cli.render.evaluation.false_alarms import describe_over_boosting
 from rescorer.errors import ConfigError, FormatError, did_you_mean
 from rescorer.evaluation.comparison.baselines import drop_models
-from rescorer.evaluation.comparison.scored_lists import count_lists, score_lists, score_references
+from rescorer.evaluation.comparison.false_alarms import (
+    DEFAULT_MAX_SHARE,
+    find_false_alarms,
+    has_phrases,
+)
+from rescorer.evaluation.comparison.scored_lists import (
+    ScoredList,
+    count_lists,
+    score_lists,
+    score_references,
+)
 from rescorer.evaluation.comparison.systems import (
     compare_file,
     compare_rules,
@@ -31,6 +42,7 @@ from rescorer.evaluation.perplexity import sum_scores
 from rescorer.evaluation.tuning.fingerprint import count_tuning_lists
 from rescorer.pipeline import Rescorer
 from rescorer.reranking.reranker import replace_by_base
+from rescorer.score_combination import phrase_weight
 from rescorer.text import Normaliser
 from rescorer.types import NBestList, Weights
 
@@ -157,6 +169,7 @@ class Run:
             evaluation.rejected.add(error)
         if not scored:
             return
+        _warn_about_false_alarms(file, scored, weights, rescorer)
         rerankers = rescorer.ranker.used_rerankers(weights)
         if n_seen := count_tuning_lists(weights, lists, rerankers):
             overlap = f"{n_seen} of these {len(lists)} lists"
@@ -176,3 +189,16 @@ class Run:
             rescorer=rescorer,
         )
         evaluation.add(file, scored, compare, rescorer.bundle.normaliser.normalise, unknown)
+
+
+def _warn_about_false_alarms(
+    file: str, scored: Sequence[ScoredList], weights: Weights, rescorer: Rescorer
+) -> None:
+    """Print a line to stderr if phrases that were not said make too many lists worse."""
+    if not has_phrases(rescorer, scored):
+        return
+    weights = rescorer.ranker.effective_weights(weights)
+    n_worse = find_false_alarms(rescorer, scored, weights).count(scored, weights)
+    if n_worse > DEFAULT_MAX_SHARE * len(scored):
+        over_boosts = describe_over_boosting(n_worse, len(scored), phrase_weight(weights))
+        typer.echo(f"{file}: warning: {over_boosts}; `rescorer tune` finds one that does not", err=True)

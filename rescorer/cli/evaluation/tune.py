@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,14 +13,22 @@ import typer
 from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.options.evaluation import RankedListOptions
 from rescorer.cli.options.models import BundleOption, DeviceOption
+from rescorer.cli.options.phrase_bound import PhraseBoundOptions
+from rescorer.cli.options.phrases import PhraseOptions
 from rescorer.cli.options.score_cache import CacheOptions
 from rescorer.cli.options.scoring import collect_lists
 from rescorer.cli.options.selection import SelectionOptions
 from rescorer.cli.output import SEE_JSON, SOME_REJECTED, Rejections, check_output_path, warn_about_tuning
 from rescorer.cli.render.evaluation.error_rates import render_error_rates, warn_if_worse
+from rescorer.cli.render.evaluation.false_alarms import (
+    describe_false_alarms,
+    describe_over_boosting,
+    false_alarms_to_dict,
+)
 from rescorer.cli.render.evaluation.tuning import describe_report, make_weight_table
 from rescorer.cli.render.tables import print_out
 from rescorer.errors import FormatError
+from rescorer.evaluation.comparison.false_alarms import PhraseBound
 from rescorer.evaluation.comparison.mixture_scores import score_mixtures
 from rescorer.evaluation.comparison.rankings import (
     order_selection_by_first_pass,
@@ -27,20 +36,21 @@ from rescorer.evaluation.comparison.rankings import (
     reorder,
     rerank,
 )
-from rescorer.evaluation.comparison.scored_lists import score_lists
+from rescorer.evaluation.comparison.scored_lists import ScoredList, score_lists
 from rescorer.evaluation.comparison.tuned import Tuning
 from rescorer.evaluation.error_rate.report import Report, build_report
 from rescorer.evaluation.tuning.fingerprint import count_tuning_lists, fingerprint_list
 from rescorer.evaluation.tuning.parameters import DEFAULT_FREE
 from rescorer.evaluation.tuning.report import TuningReport
 from rescorer.formats.io.text_io import write_text
-from rescorer.score_combination import weights_to_dict
+from rescorer.score_combination import phrase_weight, weights_to_dict
+from rescorer.types import Weights
 
 HELD_OUT = "held out"
 FREE_HELP = (
     "Weights to tune, separated by commas: names as in -w, `streams` (those with a weight), `lm` (those with "
     "a weight; each keeps its sign, but `lm:NAME` without a weight may take either), `mix` (λ of the "
-    "mixture), or `all`."
+    "mixture), `phrases` (if there are any), or `all`."
 )
 
 
@@ -56,6 +66,8 @@ def tune(
     ] = False,
     options: RankedListOptions,
     selection: SelectionOptions,
+    phrases: PhraseOptions,
+    phrase_bound: PhraseBoundOptions,
     cache: CacheOptions,
     device: DeviceOption = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON; rates in percent.")] = False,
@@ -70,11 +82,17 @@ def tune(
     written only if they gain more than chance there; otherwise the file has the weights that tuning started
     from, and a line says why. The weights record the lists that they were tuned on, and `rescorer evaluate`
     warns if it is given those lists.
+
+    If lists carry phrases, or --phrases gives them some, their weight is tuned too, and kept so small that
+    phrases which were not said make at most --max-false-alarms of the lists worse. A weight that over-boosts
+    is lowered before tuning starts, with a warning.
     """
+    names = [name.strip() for name in free.split(",")]
     check_output_path("-o", output, inputs=[file, *filter(None, [options.reference])])
     counting = options.counting.settings()
     read_lists = options.make_reader()
     rescorer = cache.load_rescorer(bundle, device)
+    phrases.apply(rescorer.ranker)
     start = rescorer.ranker.effective_weights(options.weights.resolve(rescorer.bundle.weights))
     rejected = Rejections()
     lists = collect_lists(read_lists(file), rejected)
@@ -90,8 +108,9 @@ def tune(
         raise FormatError("no list could be used for tuning", file=file)
     if n_seen := count_tuning_lists(start, lists, rescorer.ranker.used_rerankers(start)):
         warn_about_tuning(start, n_seen, len(lists), "what tuning starts from knows them")
-    names = [name.strip() for name in free.split(",")]
-    tuning = Tuning(scored, start, names, score_mixtures(rescorer, scored, start, names))
+    bound = phrase_bound.make_bound(rescorer, scored, start, names)
+    start = _lower_phrases(start, scored, bound) if bound else start
+    tuning = Tuning(scored, start, names, score_mixtures(rescorer, scored, start, names), bound)
     report = tuning.report()
     rows = _report_rows(tuning)
     chosen = replace(report.decide(force), name=output.stem)
@@ -102,15 +121,27 @@ def tune(
         chosen = replace(chosen, tuned_on=tuned_on, tuned_with=tuned_with)
     write_text(output, json.dumps(weights_to_dict(chosen), indent=2) + "\n")
     if as_json:
-        _print_json(report, rows, force, rejected)
+        _print_json(tuning, report, rows, force, rejected)
     else:
         print_out(render_error_rates(rows), "", make_weight_table(report), "", *describe_report(report))
+        if bound:
+            print_out(*describe_false_alarms(bound, tuning.count_false_alarms()))
         print_out(report.judgement.explain(force))
         what = "tuned weights" if is_tuned else "the weights that tuning started from"
         print_out(f"{what} written to {output}; {len(rejected)} lists rejected")
         warn_if_worse(f"{file}: ", {HELD_OUT: rows[HELD_OUT]})
     if rejected:
         raise typer.Exit(SOME_REJECTED)
+
+
+def _lower_phrases(start: Weights, scored: Sequence[ScoredList], bound: PhraseBound) -> Weights:
+    """Lower the weight of phrases that tuning starts from if it over-boosts; say so on stderr."""
+    lowered = bound.apply(scored, start)
+    if lowered is not start:
+        n_worse = bound.alarms.count(scored, start)
+        over_boosts = describe_over_boosting(n_worse, bound.alarms.n_lists, phrase_weight(start))
+        typer.echo(f"warning: {over_boosts}; tuning starts from {phrase_weight(lowered):.4g}", err=True)
+    return lowered
 
 
 def _report_rows(tuning: Tuning) -> dict[str, Report]:
@@ -128,11 +159,16 @@ def _report_rows(tuning: Tuning) -> dict[str, Report]:
     }
 
 
-def _print_json(report: TuningReport, rows: dict[str, Report], force: bool, rejected: Rejections) -> None:
+def _print_json(
+    tuning: Tuning, report: TuningReport, rows: dict[str, Report], force: bool, rejected: Rejections
+) -> None:
+    bound = tuning.phrase_bound
+    alarms = false_alarms_to_dict(bound, tuning.count_false_alarms()) if bound else None
     data: dict[str, Any] = {
         **report.to_dict(force),
         "written": "tuned" if report.judgement.is_better or force else "start",
         "systems": [{"name": name, **row.to_dict()} for name, row in rows.items()],
+        **({"false_alarms": alarms} if alarms else {}),
         "rejected": len(rejected),
         "rejected_lists": rejected.reasons,
     }

@@ -9,6 +9,7 @@ import numpy as np
 
 from rescorer.errors import LimitExceeded
 from rescorer.evaluation.comparison.baselines import FIRST_PASS, SELECTIONS, TUNED, WORD_ONLY, build_baselines
+from rescorer.evaluation.comparison.false_alarms import PhraseBound, find_false_alarms, has_phrases
 from rescorer.evaluation.comparison.mixture_scores import score_mixtures
 from rescorer.evaluation.comparison.rankings import (
     order_by_errors,
@@ -94,6 +95,7 @@ def compare_systems(
     rows, notes = list(baselines.rows), list(baselines.notes)
     held_out: dict[str, Sequence[Weights]] = {}
     mixtures: dict[str, MixtureScores] = {}
+    bound = _bound_phrases(rescorer, scored, systems) if with_tuning and rescorer else None
     for name, weights in systems.items():
         used = [model for model, share in weights.mixture.items() if share]
         if name == MIXTURE and len(used) == 1:
@@ -103,7 +105,8 @@ def compare_systems(
         if with_tuning:
             start = _with_risk(weights)
             mixture = score_mixtures(rescorer, scored, start) if rescorer else None
-            lists = Tuning(scored, start, mixture=mixture).hold_out()
+            start = bound.apply(scored, start) if bound else start
+            lists = Tuning(scored, start, mixture=mixture, phrase_bound=bound).hold_out()
             held_out[name] = [list_weights for _, list_weights in lists]
             if mixture:
                 mixtures[name] = mixture
@@ -114,6 +117,15 @@ def compare_systems(
         except LimitExceeded as error:
             notes.append(f"no row {RISK!r}: {error}")
     return Comparison(scored, rows[0], [*rows, build_oracle(scored)], notes, held_out, mixtures)
+
+
+def _bound_phrases(
+    rescorer: Rescorer, scored: Sequence[ScoredList], systems: Mapping[str, Weights]
+) -> PhraseBound | None:
+    """What bounds the weight of phrases in tuning; None if there are none. All systems have the same λ."""
+    if not systems or not has_phrases(rescorer, scored):
+        return None
+    return PhraseBound(find_false_alarms(rescorer, scored, next(iter(systems.values()))))
 
 
 def name_possible_rows(systems: Collection[str], with_tuning: bool) -> list[str]:

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from rescorer.evaluation.comparison.false_alarms import PhraseBound
 from rescorer.evaluation.comparison.rankings import rerank
 from rescorer.evaluation.comparison.scored_lists import ScoredList
 from rescorer.evaluation.tuning.flatness import find_flat_directions
@@ -19,7 +20,7 @@ from rescorer.evaluation.tuning.report import TuningReport, describe_weights
 from rescorer.evaluation.tuning.temperature import TEMPERATURES, BayesRiskErrors
 from rescorer.evaluation.weight_search.fitting import Method, Solution
 from rescorer.evaluation.weight_search.problem import TuningProblem
-from rescorer.score_combination import MIXTURE, OOV, RERANKER, WORDS, totals
+from rescorer.score_combination import MIXTURE, OOV, PHRASES, RERANKER, WORDS, totals
 from rescorer.types import Weights
 
 WeightedList = tuple[ScoredList, Weights]
@@ -52,6 +53,7 @@ class Tuning:
         weights: complete weights to start from.
         free: names of the weights that may change; see ``Parameters.choose``.
         mixture: scores under other λ; None if the λ are fixed.
+        phrase_bound: bounds the weight of phrases; None for no bound.
 
     Raises:
         ConfigError: a name is unknown, or there are too few lists.
@@ -63,10 +65,13 @@ class Tuning:
         weights: Weights,
         free: Sequence[str] = DEFAULT_FREE,
         mixture: MixtureScores | None = None,
+        phrase_bound: PhraseBound | None = None,
     ) -> None:
         self.scored, self.start, self._mixture = scored, weights, mixture
+        self.phrase_bound = phrase_bound
         streams = find_streams(scored[0].components, weights) if "all" in free else ()
-        self.parameters = Parameters.choose(weights, free, streams)
+        has_phrases = any(PHRASES in item.components for item in scored)
+        self.parameters = Parameters.choose(weights, free, streams, has_phrases)
         self.folds: Folds = make_folds(
             [item.evaluated.id for item in scored],
             [item.evaluated.group for item in scored],
@@ -111,6 +116,17 @@ class Tuning:
             by_list |= {index: (mixed[index], weights) for index in fold.lists.tolist()}
         return [by_list[index] for index in range(len(self.scored))]
 
+    def count_false_alarms(self) -> int:
+        """Number of lists that phrases which were not said make worse, under the weights that were fitted
+        without their fold; 0 without a bound."""
+        if self.phrase_bound is None:
+            return 0
+        folds = zip(self.cross_validation.folds, self.fold_weights, strict=True)
+        return sum(
+            self.phrase_bound.alarms.count(self._mix(fold.solution), weights, fold.lists.tolist())
+            for fold, weights in folds
+        )
+
     def report(self) -> TuningReport:
         """Fit weights on all lists, and judge the fitting on held-out ones."""
         method, solution = self.fitted
@@ -137,12 +153,16 @@ class Tuning:
         return self._mixture.apply(self.scored, solution.mixture) if self._mixture else self.scored
 
     def _apply(self, solution: Solution, held_out: np.ndarray) -> Weights:
-        """The weights of a solution; a temperature is chosen on the lists that are not held out."""
+        """The weights of a solution; phrases are bounded, and a temperature is chosen, on the lists that are
+        not held out."""
         weights = self.parameters.apply(solution, self.lambdas)
+        excluded = set(held_out.tolist())
+        if self.phrase_bound:
+            others = [index for index in range(len(self.scored)) if index not in excluded]
+            weights = self.phrase_bound.apply(self._mix(solution), weights, others)
         if weights.decision.kind != "minimum_bayes_risk":
             return weights
         temperatures = tuple(dict.fromkeys([weights.decision.temperature, *TEMPERATURES]))
-        excluded = set(held_out.tolist())
         errors = sum(
             self._bayes_risk.count(index, totals(item.components, weights)[self._kept[index]], temperatures)
             for index, item in enumerate(self._mix(solution))
@@ -160,7 +180,7 @@ class Tuning:
 
 def find_streams(components: Iterable[str], weights: Weights) -> list[str]:
     """Names of the components that are streams of a list."""
-    others = {*weights.lm, *weights.mixture, MIXTURE, WORDS, OOV}
+    others = {*weights.lm, *weights.mixture, MIXTURE, WORDS, OOV, PHRASES}
     return [name for name in components if name not in others and not name.startswith(RERANKER)]
 
 

@@ -1,8 +1,8 @@
 """Which weights may change, and their places in the arrays of a tuning problem.
 
 Weights have the names that ``-w NAME=VALUE`` gives them: a stream's own name, ``lm:NAME``, ``word``, ``oov``,
-``empty``, ``reranker:NAME``. The interpolation weights λ are ``mix``, all together; they stay if there are
-rerankers, which were trained on scores under these λ.
+``empty``, ``phrases``, ``reranker:NAME``. The interpolation weights λ are ``mix``, all together; they stay if
+there are rerankers, which were trained on scores under these λ.
 """
 
 from __future__ import annotations
@@ -16,13 +16,22 @@ import numpy as np
 from rescorer.errors import ConfigError, did_you_mean
 from rescorer.evaluation.weight_search.fitting import Solution
 from rescorer.evaluation.weight_search.problem import MixtureChoices, TuningProblem, make_problem
-from rescorer.score_combination import EMPTY, MIXTURE, OOV, RERANKER, WORDS, get_component
+from rescorer.score_combination import (
+    EMPTY,
+    MIXTURE,
+    OOV,
+    PHRASES,
+    RERANKER,
+    WORDS,
+    get_component,
+    phrase_weight,
+)
 from rescorer.types import Weights
 
 STREAMS, LMS, MIX, ALL = "streams", "lm", "mix", "all"
 """Names for several weights: all streams that the weights name, all language models that they name, the λ,
 and everything."""
-DEFAULT_FREE = (STREAMS, LMS, "word", OOV, EMPTY, MIX)
+DEFAULT_FREE = (STREAMS, LMS, "word", OOV, EMPTY, MIX, PHRASES)
 """What is tuned if nothing is chosen."""
 MIXTURE_SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 """Values of λ to choose from, for one model at a time; the others keep their proportions."""
@@ -59,7 +68,11 @@ class Parameters:
 
     @classmethod
     def choose(
-        cls, start: Weights, free: Sequence[str] = DEFAULT_FREE, streams: Iterable[str] = ()
+        cls,
+        start: Weights,
+        free: Sequence[str] = DEFAULT_FREE,
+        streams: Iterable[str] = (),
+        has_phrases: bool = False,
     ) -> Parameters:
         """Choose what may change.
 
@@ -67,6 +80,7 @@ class Parameters:
             start: complete weights, with the λ of the mixture.
             free: names of weights, or ``streams``, ``lm``, ``mix``, ``all``.
             streams: streams of the lists, which ``all`` adds to those that the weights name.
+            has_phrases: whether phrases were found in the lists, so that their weight counts, free or not.
 
         Raises:
             ConfigError: a name is unknown.
@@ -75,12 +89,12 @@ class Parameters:
         rerankers = {f"{RERANKER}{name}": weight for name, weight in start.rerankers.items()}
         model_names = [f"lm:{name}" for name in {**start.mixture, **start.lm} if name != MIXTURE]
         lm_names = [*model_names, f"lm:{MIXTURE}"]
-        known = [*known_streams, *lm_names, "word", OOV, EMPTY, MIX, *rerankers]
+        known = [*known_streams, *lm_names, "word", OOV, EMPTY, MIX, PHRASES, *rerankers]
         chosen: set[str] = set()
         for name in free:
             if name == ALL:
                 lms = (f"lm:{lm}" for lm in start.lm)
-                chosen |= {*known_streams, *lms, "word", OOV, EMPTY, MIX, *rerankers}
+                chosen |= {*known_streams, *lms, "word", OOV, EMPTY, MIX, PHRASES, *rerankers}
             elif name == STREAMS:
                 chosen |= {stream for stream, weight in start.streams.items() if weight}
             elif name == LMS:
@@ -93,10 +107,12 @@ class Parameters:
                     f"there is no weight {name!r} to tune; expected some of {', '.join(options)}"
                     f"{did_you_mean(name, options)}"
                 )
+        chosen -= set() if has_phrases else {PHRASES}
         lm_weights = {f"lm:{name}": weight for name, weight in start.lm.items()}
         weighted = {**dict.fromkeys(known_streams, 0.0), **start.streams, **lm_weights, **rerankers}
         scale = next((name for name, weight in weighted.items() if weight), "")
         names = dict.fromkeys([*weighted, *(n for n in sorted(chosen) if n != MIX), "word", OOV, EMPTY])
+        names |= {PHRASES: None} if has_phrases else {}
         models = tuple(
             name
             for name, share in start.mixture.items()
@@ -129,6 +145,7 @@ class Parameters:
             "word": weights.word,
             OOV: weights.oov,
             EMPTY: weights.empty,
+            PHRASES: phrase_weight(weights),
             **{f"{RERANKER}{name}": value for name, value in weights.rerankers.items()},
         }
         return np.array([table.get(name, 0.0) for name in self.names])
@@ -149,17 +166,21 @@ class Parameters:
             word=tuned.get("word", start.word),
             oov=tuned.get(OOV, start.oov),
             empty=tuned.get(EMPTY, start.empty),
+            phrases=values.get(PHRASES, start.phrases),
             mixture={**start.mixture, **shares},
             rerankers=rerankers,
         )
 
     def bounds(self) -> list[tuple[float, float]]:
-        """Lowest and highest value of each weight: a language model keeps its sign, if it has one."""
+        """Lowest and highest value of each weight: a language model keeps its sign, if it has one, and
+        phrases are never a handicap."""
         start = self.values(self.start)
         limits = []
         for name, value in zip(self.names, start.tolist(), strict=True):
             if name not in self.free:
                 limits.append((value, value))
+            elif name == PHRASES:
+                limits.append((0.0, math.inf))
             elif name.startswith("lm:") and name not in self.either_sign:
                 limits.append((0.0, math.inf) if value >= 0 else (-math.inf, 0.0))
             else:
@@ -223,9 +244,10 @@ def build_problem(
 
 
 def _get(item: TuningList, name: str) -> np.ndarray:
-    """The component that a weight counts; no unknown words if these were not counted."""
+    """The component that a weight counts; no unknown words if these were not counted, and no credits if the
+    list has none of its phrases."""
     key = {"word": WORDS}.get(name, name.removeprefix("lm:"))
-    if key == OOV and key not in item.components:
+    if key in (OOV, PHRASES) and key not in item.components:
         return np.zeros(len(item.errors))
     if key != EMPTY and key not in item.components:
         known = ", ".join(sorted(item.components))

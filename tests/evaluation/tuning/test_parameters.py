@@ -35,12 +35,17 @@ def make_list(seed: int, n: int = 4) -> TuningList:
 
 @given(
     st.sets(
-        st.sampled_from(["acoustic", "graph", "lm:neural", "lm:mixture", "word", "oov", "empty"]), min_size=1
-    )
+        st.sampled_from(["acoustic", "graph", "lm:neural", "lm:mixture", "word", "oov", "empty", "phrases"]),
+        min_size=1,
+    ),
+    st.booleans(),
 )
-def test_totals_of_a_problem_are_those_of_its_weights(free):
-    parameters = Parameters.choose(START, sorted(free))
+def test_totals_of_a_problem_are_those_of_its_weights(free, has_phrases):
+    parameters = Parameters.choose(START, sorted(free), has_phrases=has_phrases)
     lists = [make_list(0), make_list(1, 2)]
+    if has_phrases:
+        credits = np.array([0.0, 2.0, 0.0, 1.0])
+        lists[0] = replace(lists[0], components={**lists[0].components, "phrases": credits})
     problem = build_problem(lists, parameters)
     changed = problem.start + np.where(problem.bounds[:, 0] < problem.bounds[:, 1], 0.7, 0.0)
     weights = parameters.apply(Solution(changed))
@@ -50,15 +55,16 @@ def test_totals_of_a_problem_are_those_of_its_weights(free):
     assert weights.streams["acoustic"] == 0.5
     assert (weights.word != START.word) == ("word" in free)
     assert (weights.empty != 0.0) == ("empty" in free)
-    assert parameters.apply(Solution(problem.start)) == replace(
-        START, lm=parameters.apply(Solution(problem.start)).lm
-    )
+    assert (weights.phrases not in (None, 2.0)) == (has_phrases and "phrases" in free)
+    kept = parameters.apply(Solution(problem.start))
+    phrases = 2.0 if has_phrases else None
+    assert kept == replace(START, lm=kept.lm, phrases=phrases)
 
 
 def test_chooses_by_name_and_by_kind():
     assert Parameters.choose(START, DEFAULT_FREE).free == {"lm:mixture", "word", "oov", "empty", "mix"}
-    everything = Parameters.choose(START, ["all"], ["acoustic", "other"]).free
-    assert everything == {"graph", "other", "lm:mixture", "word", "oov", "empty", "mix"}
+    everything = Parameters.choose(START, ["all"], ["acoustic", "other"], has_phrases=True).free
+    assert everything == {"graph", "other", "lm:mixture", "word", "oov", "empty", "mix", "phrases"}
     assert Parameters.choose(replace(START, streams={}), ["lm", "word"]).free == {"word"}  # one is the scale
     with pytest.raises(ConfigError, match=r"no weight 'wrod' to tune.*did you mean 'word'"):
         Parameters.choose(START, ["wrod"])
