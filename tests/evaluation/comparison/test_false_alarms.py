@@ -168,8 +168,9 @@ def test_distractors_occur_in_hypotheses_but_in_no_reference():
 
 def test_distractors_are_given_to_all_lists(rescorer):
     lists = [replace(item, nbest=replace(item.nbest, phrases=())) for item in make_lists(rescorer, 5)]
-    drawn = [Phrase(" ".join(words)) for words in draw_distractors(lists, split, 40)]
-    alarms = find_false_alarms(rescorer, lists, WEIGHTS, n_distractors=40)
+    distractors = draw_distractors(lists, split, 40)
+    drawn = [Phrase(" ".join(words)) for words in distractors]
+    alarms = find_false_alarms(rescorer, lists, WEIGHTS, distractors)
     weights = replace(WEIGHTS, phrases=20.0)
     assert alarms.count(lists, weights) == count_slowly(rescorer, lists, weights, drawn) > 0
     assert (alarms.n_phrases, alarms.n_said, alarms.n_distractors) == (0, 0, 40)
