@@ -83,7 +83,11 @@ def test_two_processes_give_the_results_of_one(bundle: Path, tmp_path: Path):
 def test_raises_errors_of_a_process(tmp_path: Path, bundle: Path):
     weights, lists = Weights(), [NBestList("u1", (Hypothesis("the cat"),))]
     missing = partial(
-        load_rescorer, tmp_path / "none", "cpu", "float32", 100, weights, MAXIMUM, SelectionOptions(), "jsonl"
+        load_rescorer,
+        *(tmp_path / "none", "cpu", "float32", 100, weights, MAXIMUM),
+        SelectionOptions(),
+        (),
+        "jsonl",
     )
     with (
         ProcessPoolRescorer(missing, 1) as rescorer,
@@ -109,7 +113,11 @@ def test_ends_started_processes_if_others_cannot_start(monkeypatch, tmp_path: Pa
 
     monkeypatch.setattr(SpawnProcess, "start", start_only_one)
     load = partial(
-        load_rescorer, tmp_path / "none", "cpu", "float32", 100, Weights(), SelectionOptions(), "jsonl"
+        load_rescorer,
+        *(tmp_path / "none", "cpu", "float32", 100, Weights(), MAXIMUM),
+        SelectionOptions(),
+        (),
+        "jsonl",
     )
     lists = [NBestList(name, (Hypothesis("the cat"),)) for name in ("u1", "u2", "u3")]
     with (
