@@ -23,7 +23,7 @@ PHRASES = "phrases"
 GENERATED, SOUND_MATCH = "generated", "sound_match"
 """Component names of generated hypotheses: 1 for each, and what its sound says for it.
 Only lists with generated hypotheses have them."""
-DEFAULT_GENERATED, DEFAULT_SOUND_MATCH = -3.0, 1.5
+DEFAULT_GENERATED, DEFAULT_SOUND_MATCH = -3.5, 2.0
 """Their weights, as multiples of Σ lm, where weights do not say."""
 COUNTED = (WORDS, OOV, EMPTY, PHRASES, GENERATED, SOUND_MATCH)
 """Components that are neither streams of a list nor scores of models."""

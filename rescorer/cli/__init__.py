@@ -17,6 +17,7 @@ import typer
 from rescorer.cli.bench import bench
 from rescorer.cli.convert import convert
 from rescorer.cli.evaluation.calibrate import calibrate
+from rescorer.cli.evaluation.candidates import candidates
 from rescorer.cli.evaluation.combine import combine
 from rescorer.cli.evaluation.compare import compare
 from rescorer.cli.evaluation.evaluate import evaluate
@@ -80,6 +81,7 @@ app.command("report")(report)
 app.command("explain")(explain)
 app.command("tune")(tune)
 app.command("calibrate")(calibrate)
+app.command("candidates")(candidates)
 app.command("combine")(combine)
 app.command("convert")(convert)
 app.command("score")(score)

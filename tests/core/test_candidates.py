@@ -92,7 +92,7 @@ def test_weights_say_what_a_generated_hypothesis_is_worth(rescorer):
     assert new.total == pytest.approx(expected)
     (by_default,) = rescorer.rescore([make_list("Mat")], replace(weights, generated=None), generate=True)
     difference = by_text(by_default)["the Mat sat"].total - new.total
-    assert difference == pytest.approx(-3.0 + 7.0)
+    assert difference == pytest.approx(-3.5 + 7.0)
     assert parse_weights(weights_to_dict(weights)) == weights
     assert not {"generated", "sound_match"} & weights_to_dict(WEIGHTS).keys()
     assert weights_from_proto(weights_to_proto(weights)) == weights

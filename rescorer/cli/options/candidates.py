@@ -11,6 +11,15 @@ import typer
 from rescorer.errors import ConfigError, FormatError
 from rescorer.list_ranker import ListRanker
 
+DictionaryOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Pronunciations of words, in the form of the CMU dictionary: lines of a word and its phones. "
+        "Default: the dictionary that the extra sounds installs.",
+    ),
+]
+
 
 @dataclass(frozen=True, slots=True)
 class CandidateOptions:
@@ -24,14 +33,7 @@ class CandidateOptions:
             "output marks them as generated. Needs the extra sounds, or --dictionary.",
         ),
     ] = False
-    dictionary: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Pronunciations for --generate, in the form of the CMU dictionary: lines of a word and its "
-            "phones. Default: the dictionary that the extra sounds installs.",
-        ),
-    ] = None
+    dictionary: DictionaryOption = None
 
     def apply(self, ranker: ListRanker) -> None:
         """Read the dictionary, if it is needed.
@@ -42,8 +44,13 @@ class CandidateOptions:
         if self.dictionary is not None and not self.generate:
             raise ConfigError("--dictionary is for generating hypotheses; give --generate too")
         if self.generate:
-            ranker.dictionary = self.dictionary
-            try:
-                ranker.generator  # noqa: B018  # reads the dictionary
-            except FormatError as error:
-                raise ConfigError(f"--dictionary {error}") from None
+            use_dictionary(ranker, self.dictionary)
+
+
+def use_dictionary(ranker: ListRanker, path: Path | None) -> None:
+    """Read a dictionary, by default the installed one; raises as ``CandidateOptions.apply``."""
+    ranker.dictionary = path
+    try:
+        ranker.generator  # noqa: B018  # reads the dictionary
+    except FormatError as error:
+        raise ConfigError(f"--dictionary {error}") from None

@@ -1,0 +1,125 @@
+"""The command ``rescorer candidates``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rescorer.cli.options.candidates import DictionaryOption, use_dictionary
+from rescorer.cli.options.dataclass_options import expand_options
+from rescorer.cli.options.lists import ListInputOptions
+from rescorer.cli.options.models import BundleOption, DeviceOption
+from rescorer.cli.options.scoring import ReferenceOption, collect_lists, make_list_reader
+from rescorer.cli.options.weights import WeightOptions, check_streams
+from rescorer.cli.output import SEE_JSON, SOME_REJECTED, Rejections, check_output_path
+from rescorer.cli.render.tables import print_out
+from rescorer.errors import FormatError
+from rescorer.evaluation.candidates.outcomes import Outcome, draw_decoys, score_outcomes
+from rescorer.evaluation.candidates.threshold import Choice, Judgement, Tally, choose, judge
+from rescorer.evaluation.tuning.folds import make_folds
+from rescorer.formats.io.text_io import write_text
+from rescorer.pipeline import Rescorer
+from rescorer.score_combination import weights_to_dict
+
+N_FOLDS = 10
+
+
+@expand_options
+def candidates(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="N-best lists with phrases and references.")],
+    bundle: BundleOption,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="JSON file of weights to write, for --weights.")
+    ],
+    *,
+    reference: ReferenceOption = None,
+    list_options: ListInputOptions,
+    weight_options: WeightOptions,
+    dictionary: DictionaryOption = None,
+    max_false_alarms: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            max=1.0,
+            help="Bound of the share of lists on which a generated hypothesis wins with a phrase that was "
+            "not said: so few false alarms are permitted that a higher share is refuted with 95 % "
+            "confidence.",
+        ),
+    ] = 0.01,
+    decoys: Annotated[
+        int, typer.Option(min=1, help="Number of phrases of other lists that each list gets for that.")
+    ] = 100,
+    rounds: Annotated[int, typer.Option(min=1, help="How often each list gets such phrases.")] = 4,
+    device: DeviceOption = "cpu",
+) -> None:
+    """Learn from lists with phrases and references when generated hypotheses may win.
+
+    Example: rescorer candidates lists.jsonl --bundle models/starter/1 --weights pocketsphinx -o heard.json
+
+    Each list is also scored with phrases of other lists that are not in its reference: there, every generated
+    hypothesis that wins is a false alarm. Of the weights with few enough of them, those with the fewest
+    errors are written. What is printed is held out: no list is judged by weights that its group, or its
+    reference, helped to choose.
+    """
+    check_output_path("-o", output, inputs=[file, *filter(None, [reference])])
+    rescorer = Rescorer.load(bundle, device)
+    use_dictionary(rescorer.ranker, dictionary)
+    weights = rescorer.ranker.effective_weights(weight_options.resolve(rescorer.bundle.weights))
+    rejected = Rejections()
+    lists = collect_lists(make_list_reader(reference, list_options)(file), rejected)
+    list_options.check_groups(lists)
+    check_streams(lists, weights, list_options.streams)
+    found = score_outcomes(rescorer, lists, weights)
+    others = [
+        score_outcomes(rescorer, draw_decoys(rescorer, lists, decoys, seed), weights)
+        for seed in range(rounds)
+    ]
+    kept, own, wrong = [], list[Outcome](), list[list[Outcome]]()
+    for nbest, *results in zip(lists, found, *others, strict=True):
+        if errors := [result for result in results if not isinstance(result, Outcome)]:
+            rejected.add(errors[0])
+        else:
+            kept.append(nbest)
+            first, *drawn = (result for result in results if isinstance(result, Outcome))
+            own.append(first)
+            wrong.append(drawn)
+    rejected.report(SEE_JSON)
+    if not kept:
+        raise FormatError("no list could be used", file=file)
+    ids, groups, references = zip(*((n.id, n.group, n.reference or "") for n in kept), strict=True)
+    folds = make_folds(ids, groups, references, N_FOLDS)
+    unit = sum(weights.lm.values())
+    judgement = judge(own, wrong, folds, max_false_alarms, unit)
+    choice = choose(own, [one for drawn in wrong for one in drawn], max_false_alarms, unit)
+    learned = replace(
+        weights,
+        name=output.stem,
+        generated=choice.generated,
+        sound_match=choice.sound_match,
+        calibration=None,
+    )
+    write_text(output, json.dumps(weights_to_dict(learned), indent=2) + "\n")
+    print_out(*describe(judgement, choice), f"cross-validation: {folds.describe()}")
+    print_out(f"{len(kept):,} lists; weights written to {output}; {len(rejected):,} lists rejected")
+    if rejected:
+        raise typer.Exit(SOME_REJECTED)
+
+
+def describe(judgement: Judgement, choice: Choice) -> list[str]:
+    """Describe the chosen weights, and what weights chosen in the same way do on lists held out."""
+    after, decoys = judgement.after, judgement.decoys
+    return [
+        f"weights: generated {choice.generated:g}, sound_match {choice.sound_match:g}",
+        f"word error rate: {_rate(judgement.before)} without generated hypotheses, {_rate(after)} with them",
+        f"generated hypotheses won {after.right:,} times with a phrase that was said, {after.false_alarms:,} "
+        f"times with another, in {after.lists:,} lists",
+        f"false alarms: {decoys.false_alarms:,} of {decoys.lists:,} lists with phrases that were not said",
+    ]
+
+
+def _rate(found: Tally) -> str:
+    return f"{100 * found.errors / max(1, found.words):.2f} %"
