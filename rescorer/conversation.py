@@ -15,6 +15,8 @@ class Utterance:
     text: str
     speaker: str = ""
     """The person who spoke, if known."""
+    confidence: float = 1.0
+    """How sure it is that this was said, 0 to 1: a cache counts its words so much."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from rescorer.errors import InvalidList, quote
+from rescorer.errors import MAX_QUOTED_CHARS, InvalidList, quote, shorten
 from rescorer.trie import Words
 from rescorer.types import Hypothesis, NBestList, Weights
 
@@ -54,6 +54,11 @@ def check_list(nbest: NBestList, weights: Weights, reserved_names: frozenset[str
             streams = ", ".join(sorted(nbest.streams)) or "none"
             message = f"missing, but weights {quote(weights.name)} need it; the list has: {streams}"
             raise invalid(message, f'streams["{name}"]')
+    for index, utterance in enumerate(nbest.previous):
+        confidence = utterance.confidence
+        if not (isinstance(confidence, (int, float)) and 0 <= confidence <= 1):
+            message = f"{shorten(repr(confidence), MAX_QUOTED_CHARS)}; expected a number from 0 to 1"
+            raise invalid(message, f"previous[{index}].confidence")
     reserved = sorted(set(nbest.streams) & reserved_names)
     if reserved:
         raise invalid(f"the name {reserved[0]!r} is reserved; send the stream under another name", "streams")

@@ -6,16 +6,15 @@ starts quickly and stays small.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from rescorer.bundle import Bundle, check_weights
-from rescorer.candidates.generation import Generator, components_of_generated
+from rescorer.candidates.generation import Generator
 from rescorer.candidates.pronunciation import load_pronouncer
 from rescorer.decision.confidence import estimate_confidence
 from rescorer.decision.rules import apply_rule
@@ -23,16 +22,18 @@ from rescorer.errors import InvalidList, LimitExceeded, quote
 from rescorer.list_checks import check_lengths, check_list, find_wrong_hypothesis
 from rescorer.lm.base import EdgeScores
 from rescorer.lm.mixture import mix_scores
+from rescorer.lm.session_cache import SessionCache
 from rescorer.phrases.finder import PhraseFinder
 from rescorer.phrases.matching import PhraseMatch
 from rescorer.phrases.phrase_set import PhraseSet
 from rescorer.phrases.unknown_words import credit_unknown_words
-from rescorer.previous import join_history, join_words, normalise_previous
+from rescorer.prepared_list import ENCODING_OF, PreparedList, components_of, rank_prepared
+from rescorer.previous import collect_confidences, join_history, join_words, normalise_previous
 from rescorer.profiling import Phase, phase
-from rescorer.ranking import Ranking, find_empty, ranking
+from rescorer.ranking import Ranking
 from rescorer.reranking.reranker import Reranker
 from rescorer.reranking.word_encoder import WordEncoder
-from rescorer.score_combination import COUNTED, MIXTURE, OOV, PHRASES, WORDS, totals
+from rescorer.score_combination import CACHE, COUNTED, MIXTURE, OOV, totals
 from rescorer.trie import HypothesisTrie, Words
 from rescorer.types import (
     Calibration,
@@ -42,26 +43,6 @@ from rescorer.types import (
     Weights,
     WordConfidence,
 )
-
-ENCODING_OF = "encoding/"
-"""What the name of an encoding of words begins with among sums; no model's name contains a slash."""
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedList:
-    """A checked list in canonical words, ready to be scored."""
-
-    nbest: NBestList
-    words: tuple[Words, ...]
-    """Canonical words of each hypothesis."""
-    context: Words
-    """Words before the hypotheses in the same sentence."""
-    history: Words
-    """All words that the models read before the hypotheses; see ``previous.join_history``."""
-    said: Words
-    """What rerankers compare the hypotheses with: the words of previous utterances, then the context."""
-    matches: tuple[Sequence[PhraseMatch], ...] = ()
-    """Phrases that were found in each hypothesis; empty if there are none in the list."""
 
 
 class ListRanker:
@@ -130,10 +111,14 @@ class ListRanker:
             if generate and (expected := self.phrases.collect(nbest, phrases)):
                 nbest = self.generator.extend(nbest, expected)
                 words += self.normalise_texts([h.text for h in nbest.hypotheses[len(words) :]])
-            previous = normalise_previous(nbest.previous, self._normalise)
+            spoken = normalise_previous(nbest.previous, self._normalise)
+            previous = [utterance.words for utterance in spoken]
             matches = self.phrases.find(nbest, words, phrases)
-        history = join_history(previous, context) if self.bundle.reads_previous else context
-        return PreparedList(nbest, words, context, history, join_words(previous, context), matches)
+        reads_previous = self.bundle.reads_previous or weights.cache
+        history = join_history(previous, context) if reads_previous else context
+        confidences = collect_confidences(spoken) if weights.cache else ()
+        said = join_words(previous, context)
+        return PreparedList(nbest, words, context, history, said, matches, confidences)
 
     def _check_reranker_streams(self, nbest: NBestList, weights: Weights) -> None:
         """Raise InvalidList if a list lacks a stream that a reranker needs."""
@@ -174,6 +159,7 @@ class ListRanker:
         scores: Mapping[str, EdgeScores],
         weights: Weights,
         partial: np.ndarray | None = None,
+        sessions: SessionCache | None = None,
     ) -> dict[str, np.ndarray]:
         """Sum edge scores over each hypothesis of a trie.
 
@@ -182,13 +168,19 @@ class ListRanker:
             weights: complete weights; only the λ of the mixture matter.
             partial: (H,) bool, True for hypotheses whose end of sentence is not scored; None if there are
                 none.
+            sessions: cache with which the mixture is interpolated, if there is one.
 
         Returns:
-            Arrays of (H,) float64 by name: one per model, one for the mixture, and the number of unknown
-            words. With encodings of words, (H, K) float64 for each, named ``encoding/RERANKER``.
+            Arrays of (H,) float64 by name: one per model, one for the mixture, what the cache changed in it
+            if there is one, and the number of unknown words. With encodings of words, (H, K) float64 for
+            each, named ``encoding/RERANKER``.
         """
         sums = {name: part.sum_paths(trie, partial) for name, part in scores.items()}
-        sums[MIXTURE] = mix_scores(scores, weights.mixture).sum_paths(trie, partial)
+        mixed = mix_scores(scores, weights.mixture)
+        sums[MIXTURE] = mixed.sum_paths(trie, partial)
+        if sessions:
+            with_cache = sessions.add_to(mixed).sum_paths(trie, partial)
+            sums |= {MIXTURE: with_cache, CACHE: with_cache - sums[MIXTURE]}
         sums[OOV] = scores[self.bundle.ngram].count_unknown(trie)
         for part in scores.values():
             sums |= {f"{ENCODING_OF}{name}": values for name, values in part.encodings.items()}
@@ -203,13 +195,14 @@ class ListRanker:
         words: Sequence[Words],
         matches: Sequence[Sequence[PhraseMatch]],
         places: Iterable[tuple[int, int]],
+        sessions: SessionCache | None = None,
     ) -> None:
         """Change ``sentence_sums`` so that unknown words of phrases count as known.
 
         Arguments are those of ``phrases.unknown_words.credit_unknown_words``.
         """
         ngram = self.bundle.ngram
-        credit_unknown_words(sums, trie, scores, mixture, ngram, words, matches, places)
+        credit_unknown_words(sums, trie, scores, mixture, ngram, words, matches, places, sessions)
 
     def rank(
         self,
@@ -288,30 +281,3 @@ class ListRanker:
                 by_node[node] = word_scores, tuple(ngram.unknown[edges[ngram.backward][:-1]].tolist())
             answers.append(TextScore(text, text_words, *by_node[node]))
         return answers
-
-
-def rank_prepared(
-    prepared: PreparedList,
-    components: Mapping[str, np.ndarray],
-    total: np.ndarray,
-    *,
-    merge: bool,
-    drop_empty: bool,
-    keep_order: bool = False,
-) -> Ranking:
-    """Rank a list by its totals as ``ranking`` does; its canonical words say what is equal and what empty."""
-    dropped = find_empty(prepared.words) if drop_empty else ()
-    merge_by = prepared.words if merge else None
-    return ranking(prepared.nbest, components, total, merge_by, dropped, keep_order=keep_order)
-
-
-def components_of(prepared: PreparedList, sums: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Collect the components of a list's totals by name: streams, model sums and words, (H,) float64 each."""
-    streams = prepared.nbest.streams.items()
-    components = {name: np.array(values, dtype=np.float64) for name, values in streams}
-    components |= {name: values for name, values in sums.items() if not name.startswith(ENCODING_OF)}
-    n_words = np.array([len(words) for words in prepared.words], dtype=np.float64)
-    if prepared.matches:
-        credits = [math.fsum(match.credit for match in found) for found in prepared.matches]
-        components[PHRASES] = np.array(credits)
-    return {**components, **components_of_generated(prepared.nbest.hypotheses), WORDS: n_words}

@@ -8,6 +8,7 @@ the benchmark all use ``Rescorer``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -16,18 +17,19 @@ from rescorer.batching import plan_batches
 from rescorer.bundle import Bundle, read_bundle
 from rescorer.conversation import Phrase
 from rescorer.errors import ConfigError, InputError, InvalidList, quote
-from rescorer.list_ranker import ListRanker, PreparedList
+from rescorer.list_ranker import ListRanker
 from rescorer.lm import CONTEXT_CACHE_BYTES
 from rescorer.lm.base import EdgeScores, LanguageModel
 from rescorer.lm.mixture import mix_scores
+from rescorer.lm.session_cache import read_sessions
 from rescorer.model_loading import load_bundle_models
-from rescorer.phrases.matching import PhraseMatch
 from rescorer.phrases.phrase_set import PhraseSet
+from rescorer.prepared_list import PreparedList, flatten_matches
 from rescorer.profiling import Phase, phase
 from rescorer.ranking import Ranking
 from rescorer.reranking.word_encoder import WordEncoder
 from rescorer.score_combination import MIXTURE, OOV
-from rescorer.trie import HypothesisTrie, Words, build_trie
+from rescorer.trie import HypothesisTrie, build_trie
 from rescorer.trie_scorer import Encoders, TrieScorer, find_encoders
 from rescorer.types import DecisionRule, NBestList, RescoredList, TextScore, Weights
 
@@ -220,23 +222,24 @@ class Rescorer:
         """
         weights = self.ranker.effective_weights(weights)
         with phase(Phase.TEXT):
-            normalise = self.bundle.normaliser.normalise
-            words, context_words = [normalise(text) for text in texts], normalise(context)
+            words, (before,) = map(self.ranker.normalise_texts, (texts, [context]))
         answers: dict[int, TextScore] = {}
-        for indices, trie, scores in self._score_batches(words, [context_words] * len(texts)):
+        prepared = PreparedList(NBestList("", ()), words, before, before, before)
+        for indices, trie, scores in self._score_lists([prepared]):
             batch_texts, batch_words = [texts[i] for i in indices], [words[i] for i in indices]
             batch_scores = self.ranker.text_scores(batch_texts, batch_words, trie, scores, weights)
             answers.update(zip(indices, batch_scores, strict=True))
         return [answers[i] for i in range(len(texts))]
 
     def mixture_log_probs(
-        self, lists: Sequence[NBestList], mixtures: Sequence[Mapping[str, float]]
+        self, lists: Sequence[NBestList], mixtures: Sequence[Mapping[str, float]], cache: float = 0.0
     ) -> np.ndarray:
         """Mix the models' scores word by word under several interpolation weights.
 
         Args:
             lists: lists with N hypotheses in total.
             mixtures: G interpolation weights by model name, each with sum 1.
+            cache: interpolation weight of the cache of each list's session.
 
         Returns:
             (G, N) float64, log-probabilities of the mixtures in nats.
@@ -244,18 +247,20 @@ class Rescorer:
         Raises:
             InvalidList: a list cannot be scored.
         """
-        prepared = [self.ranker.prepare(nbest, Weights()) for nbest in lists]
-        words = [hypothesis for item in prepared for hypothesis in item.words]
-        contexts = [item.history for item in prepared for _ in item.words]
+        prepared = [self.ranker.prepare(nbest, Weights(cache=cache)) for nbest in lists]
         partial = np.array([h.partial for nbest in lists for h in nbest.hypotheses], dtype=bool)
-        matches = _flatten_matches(prepared)
+        words = [hypothesis for item in prepared for hypothesis in item.words]
+        matches = flatten_matches(prepared)
         log_probs = np.zeros((len(mixtures), len(words)))
-        for indices, trie, scores in self._score_batches(words, contexts):
-            rows = np.array(indices)
+        for indices, trie, scores in self._score_lists(prepared):
+            rows, sessions = np.array(indices), read_sessions(trie, cache)
             for row, mixture in enumerate(mixtures):
-                log_probs[row, rows] = mix_scores(scores, mixture).sum_paths(trie, partial[rows])
+                mixed = mix_scores(scores, mixture)
+                interpolated = sessions.add_to(mixed) if sessions else mixed
+                log_probs[row, rows] = interpolated.sum_paths(trie, partial[rows])
+                part = {MIXTURE: log_probs[row]}
                 self.ranker.credit_unknown_words(
-                    {MIXTURE: log_probs[row]}, trie, scores, mixture, words, matches, enumerate(indices)
+                    part, trie, scores, mixture, words, matches, enumerate(indices), sessions
                 )
         return log_probs
 
@@ -274,47 +279,42 @@ class Rescorer:
             known = [*self.bundle.model_kinds]
             raise ConfigError(f"words are to be encoded by {quote(encoder.model)}; the bundle has {known}")
         prepared = [self.ranker.prepare(nbest, Weights()) for nbest in lists]
-        words = [hypothesis for item in prepared for hypothesis in item.words]
-        contexts = [item.history for item in prepared for _ in item.words]
-        encodings = np.zeros((len(words), encoder.projection.shape[1]))
-        for indices, _, scores in self._score_batches(words, contexts, [encoder.model], {"": encoder}):
+        ends = np.cumsum([0, *(len(item.words) for item in prepared)], dtype=np.int64)
+        encodings = np.zeros((ends[-1], encoder.projection.shape[1]))
+        for indices, _, scores in self._score_lists(prepared, [encoder.model], {"": encoder}):
             encodings[np.array(indices)] = scores[encoder.model].encodings[""]
-        ends = np.cumsum([len(item.words) for item in prepared], dtype=np.int64)
-        return np.split(encodings, ends)[: len(prepared)]
+        return [encodings[first:last] for first, last in pairwise(ends)]
 
     def _sentence_sums(self, lists: Sequence[PreparedList], weights: Weights) -> dict[str, np.ndarray]:
         """Return ``ListRanker.sentence_sums`` of all hypotheses of some lists, in input order."""
-        words = [hypothesis for prepared in lists for hypothesis in prepared.words]
-        contexts = [prepared.history for prepared in lists for _ in prepared.words]
         partial = np.array([h.partial for prepared in lists for h in prepared.nbest.hypotheses], dtype=bool)
-        matches = _flatten_matches(lists)
+        words = [hypothesis for prepared in lists for hypothesis in prepared.words]
+        matches = flatten_matches(lists)
         sums = {name: np.zeros(len(words)) for name in (*self.models, MIXTURE, OOV)}
         encoders = self.ranker.used_encoders(weights)
-        for indices, trie, scores in self._score_batches(words, contexts, encoders=encoders):
+        for indices, trie, scores in self._score_lists(lists, encoders=encoders):
             rows = np.array(indices)
             with phase(Phase.RANK):
-                batch_sums = self.ranker.sentence_sums(trie, scores, weights, partial[rows])
-                for name, values in batch_sums.items():
+                sessions = read_sessions(trie, weights.cache)
+                part = self.ranker.sentence_sums(trie, scores, weights, partial[rows], sessions)
+                for name, values in part.items():
                     sums.setdefault(name, np.zeros((len(words), *values.shape[1:])))[rows] = values
                 self.ranker.credit_unknown_words(
-                    sums, trie, scores, weights.mixture, words, matches, enumerate(indices)
+                    sums, trie, scores, weights.mixture, words, matches, enumerate(indices), sessions
                 )
         return sums
 
-    def _score_batches(
-        self,
-        words: Sequence[Words],
-        contexts: Sequence[Words],
-        only: Sequence[str] = (),
-        encoders: Encoders | None = None,
+    def _score_lists(
+        self, lists: Sequence[PreparedList], only: Sequence[str] = (), encoders: Encoders | None = None
     ) -> Iterator[tuple[Sequence[int], HypothesisTrie, dict[str, EdgeScores]]]:
         """Score hypotheses in batches; yield the hypothesis indices, trie and edge scores of each batch."""
+        words = [hypothesis for item in lists for hypothesis in item.words]
+        contexts = [item.history for item in lists for _ in item.words]
+        confidences = [item.confidences for item in lists for _ in item.words]
         for plan in plan_batches(words, contexts, self.max_batch_words, backward=bool(self.bundle.backward)):
+            at = plan.indices
             with phase(Phase.TRIE):
-                trie = build_trie([words[i] for i in plan.indices], [contexts[i] for i in plan.indices])
-            yield plan.indices, trie, self.scorer.score(trie, only, encoders)
-
-
-def _flatten_matches(lists: Sequence[PreparedList]) -> list[Sequence[PhraseMatch]]:
-    """The phrases of each hypothesis of some lists, in input order."""
-    return [found for prepared in lists for found in prepared.matches or [()] * len(prepared.words)]
+                trie = build_trie(
+                    [words[i] for i in at], [contexts[i] for i in at], [confidences[i] for i in at]
+                )
+            yield at, trie, self.scorer.score(trie, only, encoders)

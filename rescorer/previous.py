@@ -7,6 +7,7 @@ utterance, ``SENTENCE_END`` after each, then the context of the sentence that is
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from rescorer.conversation import Utterance
 from rescorer.trie import SENTENCE_END, Words
@@ -18,26 +19,44 @@ STEP = 16
 then stays the same for several requests, so that caches have the states of networks after it."""
 
 
-def normalise_previous(previous: Sequence[Utterance], normalise: Callable[[str], Words]) -> tuple[Words, ...]:
+class SpokenWords(NamedTuple):
+    """An utterance that models read."""
+
+    words: Words
+    """Canonical words, at least one."""
+    confidence: float
+    """Confidence of the utterance."""
+
+
+def normalise_previous(
+    previous: Sequence[Utterance], normalise: Callable[[str], Words]
+) -> tuple[SpokenWords, ...]:
     """Return the canonical words of the newest utterances, oldest first, at most ``MAX_PREVIOUS_WORDS``.
 
     Utterances without canonical words are left out. If the newest utterance alone is too long, its last words
     remain.
     """
-    newest: list[Words] = []
+    newest: list[SpokenWords] = []
     n_words, first = 0, len(previous)
     while first and n_words < MAX_PREVIOUS_WORDS:
         words = normalise(previous[first - 1].text)
         if n_words + len(words) > MAX_PREVIOUS_WORDS:
             break
-        newest.append(words)
+        newest.append(SpokenWords(words, previous[first - 1].confidence))
         n_words += len(words)
         first -= 1
     if not newest and previous:
-        return (normalise(previous[-1].text)[-MAX_PREVIOUS_WORDS:],)
+        words = normalise(previous[-1].text)[-MAX_PREVIOUS_WORDS:]
+        return (SpokenWords(words, previous[-1].confidence),)
     surplus = -first % STEP  # up to the next place at which a long past may be cut
     kept = newest[: len(newest) - surplus] if surplus < len(newest) else newest
-    return tuple(words for words in reversed(kept) if words)
+    return tuple(spoken for spoken in reversed(kept) if spoken.words)
+
+
+def collect_confidences(previous: Iterable[SpokenWords]) -> tuple[float, ...]:
+    """Return the confidence of each utterance; nothing if all are certain."""
+    confidences = tuple(utterance.confidence for utterance in previous)
+    return confidences if any(value < 1 for value in confidences) else ()
 
 
 def join_history(previous: Iterable[Words], context: Words) -> Words:

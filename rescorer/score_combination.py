@@ -9,7 +9,16 @@ from typing import Any
 import numpy as np
 
 from rescorer.errors import MAX_QUOTED_CHARS, ConfigError, did_you_mean, quote, shorten
-from rescorer.types import MAX_KNOTS, MAX_NUMBER, MAXIMUM, Calibration, ConfidenceMap, DecisionRule, Weights
+from rescorer.types import (
+    MAX_CACHE_SHARE,
+    MAX_KNOTS,
+    MAX_NUMBER,
+    MAXIMUM,
+    Calibration,
+    ConfidenceMap,
+    DecisionRule,
+    Weights,
+)
 
 WORDS, OOV = "words", "oov"
 """Component names of the two counts of a hypothesis: its words, and its out-of-vocabulary words."""
@@ -18,6 +27,9 @@ EMPTY = "empty"
 stored."""
 RERANKER = "reranker:"
 """What the component name of a reranker's score begins with; its name follows."""
+CACHE = "cache"
+"""Component name of what the cache of a session changed in the mixture, which includes it; only lists with
+something said before have it, under weights with a cache."""
 PHRASES = "phrases"
 """Component name of the credits of phrases; only lists in which a phrase was found have it."""
 GENERATED, SOUND_MATCH = "generated", "sound_match"
@@ -25,7 +37,7 @@ GENERATED, SOUND_MATCH = "generated", "sound_match"
 Only lists with generated hypotheses have them."""
 DEFAULT_GENERATED, DEFAULT_SOUND_MATCH = -3.5, 2.0
 """Their weights, as multiples of Σ lm, where weights do not say."""
-COUNTED = (WORDS, OOV, EMPTY, PHRASES, GENERATED, SOUND_MATCH)
+COUNTED = (WORDS, OOV, EMPTY, CACHE, PHRASES, GENERATED, SOUND_MATCH)
 """Components that are neither streams of a list nor scores of models."""
 MIXTURE = "mixture"
 """Component name of the word-level mixture of the language models."""
@@ -107,6 +119,8 @@ def parse_weights(values: Mapping[str, Any]) -> Weights:
             checked[name] = parse_calibration(value)
         elif name in OPTIONAL_NUMBERS:
             checked[name] = None if value is None else _parse_optional_number(value, name)
+        elif name == "cache":
+            checked[name] = check_cache_share(value)
         elif name in ("word", "oov", "empty"):
             checked[name] = _parse_finite(value, name)
         elif name == "decision":
@@ -202,6 +216,18 @@ def _parse_optional_number(value: Any, name: str) -> float:
     return weight
 
 
+def check_cache_share(value: Any) -> float:
+    """Return the interpolation weight of a cache.
+
+    Raises:
+        ConfigError: it is not a number from 0 to ``MAX_CACHE_SHARE``.
+    """
+    share = _parse_finite(value, "cache")
+    if not 0 <= share <= MAX_CACHE_SHARE:
+        raise ConfigError(f"weights.cache is {share:g}; expected a number from 0 to {MAX_CACHE_SHARE}")
+    return share
+
+
 def weights_to_dict(weights: Weights) -> dict[str, Any]:
     """Convert weights to plain data that ``parse_weights`` reads back.
 
@@ -221,5 +247,5 @@ def weights_to_dict(weights: Weights) -> dict[str, Any]:
 
 OPTIONAL_NUMBERS = ("phrases", "generated", "sound_match")
 """Fields of ``Weights`` that are numbers or None."""
-LATER_FIELDS = ("empty", "tuned_with", "held_out", "rerankers")
+LATER_FIELDS = ("empty", "tuned_with", "held_out", "rerankers", "cache")
 """Fields of ``Weights`` that the first version did not have."""

@@ -39,6 +39,7 @@ class HypothesisTrie:
             roots.
         hypothesis_node: (H,) int64 node where each hypothesis ends; equal hypotheses share a node.
         end_nodes: (M,) int64 distinct nodes where hypotheses end, in ascending order.
+        confidences: for each root, how sure each utterance before its sentence is; empty: all are certain.
     """
 
     words: Words
@@ -48,6 +49,7 @@ class HypothesisTrie:
     level_bounds: tuple[int, ...]
     hypothesis_node: np.ndarray
     end_nodes: np.ndarray
+    confidences: tuple[tuple[float, ...], ...]
 
     @cached_property
     def within_sentence(self) -> HypothesisTrie:
@@ -57,7 +59,7 @@ class HypothesisTrie:
             return self
         starts = [places[-1] + 1 if len(places) else 0 for places in ends]
         contexts = (context[start:] for context, start in zip(self.contexts, starts, strict=True))
-        return replace(self, contexts=tuple(contexts))
+        return replace(self, contexts=tuple(contexts), confidences=((),) * self.n_roots)
 
     @property
     def n_nodes(self) -> int:
@@ -169,30 +171,38 @@ class HypothesisTrie:
         return np.array(edges[::-1])
 
 
-def build_trie(hypotheses: Sequence[Words], contexts: Sequence[Words] | None = None) -> HypothesisTrie:
+def build_trie(
+    hypotheses: Sequence[Words],
+    contexts: Sequence[Words] | None = None,
+    confidences: Sequence[tuple[float, ...]] | None = None,
+) -> HypothesisTrie:
     """Build the trie of a batch, one vectorised step per level.
 
     Args:
         hypotheses: canonical words of each hypothesis; hypotheses may be empty and may repeat.
         contexts: words that each hypothesis continues, with ``SENTENCE_END`` after each previous utterance;
             None: no hypothesis has a context.
+        confidences: for each hypothesis, how sure each previous utterance is, or nothing if all are certain;
+            hypotheses with other confidences have another root. None: all are certain.
     """
     contexts = [()] * len(hypotheses) if contexts is None else contexts
+    confidences = [()] * len(hypotheses) if confidences is None else confidences
     # Equal hypotheses are merged before any of their words is looked at.
-    row_of: dict[tuple[Words, Words], int] = defaultdict(count().__next__)
-    rows = _to_array(map(row_of.__getitem__, zip(contexts, hypotheses, strict=True)))
-    contexts, hypotheses = zip(*row_of, strict=True) if row_of else ((), ())
-    root_of: dict[Words, int] = defaultdict(count().__next__)
-    roots = _to_array(map(root_of.__getitem__, contexts))
+    row_of: dict[tuple[Words, tuple[float, ...], Words], int] = defaultdict(count().__next__)
+    rows = _to_array(map(row_of.__getitem__, zip(contexts, confidences, hypotheses, strict=True)))
+    contexts, confidences, hypotheses = zip(*row_of, strict=True) if row_of else ((), (), ())
+    root_of: dict[tuple[Words, tuple[float, ...]], int] = defaultdict(count().__next__)
+    roots = _to_array(map(root_of.__getitem__, zip(contexts, confidences, strict=True)))
     index: dict[str, int] = defaultdict(count().__next__)
     context_words = [
-        _to_array(-1 if word == SENTENCE_END else index[word] for word in context) for context in root_of
+        _to_array(-1 if word == SENTENCE_END else index[word] for word in context) for context, _ in root_of
     ]
     flat_words = _to_array(map(index.__getitem__, chain.from_iterable(hypotheses)))
     lengths = _to_array(map(len, hypotheses))
     ended = tuple(np.where(words < 0, len(index), words) for words in context_words)
     trie = _grow_trie(tuple(index), ended, roots, flat_words, lengths)
-    return replace(trie, hypothesis_node=trie.hypothesis_node[rows])
+    of_roots = tuple(of_root for _, of_root in root_of)
+    return replace(trie, hypothesis_node=trie.hypothesis_node[rows], confidences=of_roots)
 
 
 def _to_array(numbers: Iterable[int]) -> np.ndarray:
@@ -240,6 +250,7 @@ def _grow_trie(
         level_bounds=tuple(bounds),
         hypothesis_node=hypothesis_node,
         end_nodes=np.unique(hypothesis_node),
+        confidences=((),) * len(contexts),
     )
 
 

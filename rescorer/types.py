@@ -18,6 +18,8 @@ DecisionKind = Literal["maximum", "minimum_bayes_risk", "confusion_network"]
 ErrorUnit = Literal["word", "character"]
 MAX_KNOTS = 100
 """Largest number of points of a map of confidences."""
+MAX_CACHE_SHARE = 0.5
+"""Largest interpolation weight of the cache of a session."""
 MAX_NUMBER = sys.float_info.max
 """Largest finite number in float64. Files may hold larger integers, which ``math.isfinite`` cannot judge."""
 
@@ -53,7 +55,8 @@ class NBestList:
     """Other fields of the list, returned unchanged."""
     previous: tuple[Utterance, ...] = ()
     """Whole utterances before this one in the conversation, oldest first. Networks that carry their state
-    across sentence boundaries or have topics read them, and so do rerankers; of a long past, the newest."""
+    across sentence boundaries or have topics read them, and so do rerankers and the cache of the session; of
+    a long past, the newest."""
     phrases: tuple[Phrase, ...] = ()
     """Names and phrases that are more likely in this utterance than usual."""
 
@@ -214,6 +217,9 @@ class Weights:
     rerankers: Mapping[str, float] = field(default_factory=dict)
     """Weights of the scores of the bundle's rerankers, by name. Every list must have the streams that they
     need, and the λ must be those that they were trained with."""
+    cache: float = 0.0
+    """Interpolation weight of the cache of the session in the mixture, 0 to ``MAX_CACHE_SHARE``: the words of
+    previous utterances and of the context become more likely. 0: the cache is off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +239,7 @@ class RescoredHypothesis:
     far apart even where all are wrong, so it is not a calibrated confidence."""
     components: Mapping[str, float]
     """Unweighted scores of each stream and each LM, the counts ``words`` and ``oov``, and ``reranker:NAME``
-    for each reranker with a weight."""
+    for each reranker with a weight. ``cache`` is what the cache of the session changed in ``mixture``."""
     merged_ranks: tuple[int, ...] = ()
     """0-based input ranks of the hypotheses merged into this one, including itself; empty without merging."""
     fields: Mapping[str, Any] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from rescorer.errors import BundleError, ConfigError, did_you_mean, quote
 from rescorer.lm.mixture import check_mixture
 from rescorer.reranking.reranker import Reranker
 from rescorer.safe_input.files import Folder
-from rescorer.score_combination import MIXTURE, parse_weights
+from rescorer.score_combination import MIXTURE, check_cache_share, parse_weights
 from rescorer.types import Weights
 
 MAX_MESSAGE_CHARACTERS = 1000
@@ -59,7 +59,8 @@ def check_weights(
 
     Raises:
         ConfigError: the weights name unknown models or rerankers, the λ of the mixture do not sum to 1 or
-            belong to models of both directions, or a reranker was trained on scores under other λ.
+            belong to models of both directions, the λ of the cache is out of range or belongs to a mixture of
+            backward models, or a reranker was trained on scores under other λ.
     """
     unknown = sorted(set(weights.lm) - {*models, MIXTURE})
     if unknown:
@@ -69,6 +70,11 @@ def check_weights(
         )
     if weights.mixture:
         check_mixture(weights.mixture, models, backward)
+    if check_cache_share(weights.cache) and not set(weights.mixture).isdisjoint(backward):
+        raise ConfigError(
+            f"weights.cache is {weights.cache:g}, but the mixture is one of backward models, which do not "
+            "read what was said before; expected 0, or a mixture of forward models"
+        )
     for name, weight in weights.rerankers.items():
         if name not in rerankers:
             known = list(rerankers)
@@ -82,8 +88,15 @@ def check_weights(
 
 def _check_shares(weights: Weights, reranker: Reranker) -> None:
     """Raise ConfigError if the λ of weights are not those of the scores that a reranker was trained on."""
+    if MIXTURE not in reranker.needs:
+        return
+    if not math.isclose(weights.cache, reranker.base.cache, abs_tol=1e-9):
+        raise ConfigError(
+            f"weights {quote(weights.name)} have the cache {weights.cache:.4g}, but reranker "
+            f"{quote(reranker.name)} was trained with {reranker.base.cache:.4g}, which weights.cache must be"
+        )
     trained = reranker.base.mixture
-    names = {*weights.mixture, *trained} if MIXTURE in reranker.needs else set()
+    names = {*weights.mixture, *trained}
     if any(not math.isclose(weights.mixture.get(n, 0.0), trained.get(n, 0.0), abs_tol=1e-9) for n in names):
         raise ConfigError(
             f"weights {quote(weights.name)} have the λ {_format_shares(weights.mixture)}, but reranker "

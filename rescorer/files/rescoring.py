@@ -60,6 +60,8 @@ class RenderedList:
     """Whether the best hypothesis was in the lower half of the input list."""
     text: str
     """What was decided: the best hypothesis, or the consensus."""
+    confidence: float = 1.0
+    """Confidence in the best hypothesis; 1 if the weights are not calibrated."""
 
 
 Batch = list[NBestList | InputError]
@@ -143,6 +145,7 @@ class LocalRescorer:
             changed=0 not in best,
             from_lower_half=2 * min(best) > last,
             text=decided_text(ranking),
+            confidence=1.0 if ranking.confidence is None else ranking.confidence,
         )
 
 

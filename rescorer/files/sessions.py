@@ -132,8 +132,10 @@ class SessionRescorer:
         """Add the text of a list to its conversation."""
         if isinstance(result, InvalidList):
             return
-        text = nbest.reference if self.text == "reference" else result.text
-        self._sessions.setdefault(name, _Session()).add(Utterance(text or "", nbest.group))
+        is_certain = self.text == "reference"
+        text = nbest.reference if is_certain else result.text
+        confidence = 1.0 if is_certain else result.confidence
+        self._sessions.setdefault(name, _Session()).add(Utterance(text or "", nbest.group, confidence))
         self._sessions.move_to_end(name)
         if len(self._sessions) > MAX_SESSIONS:
             self._sessions.popitem(last=False)

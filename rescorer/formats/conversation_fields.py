@@ -1,11 +1,12 @@
 """Read and write in JSON what a list says of its conversation: previous utterances and phrases.
 
-An utterance is a text, or an object with ``text`` and ``speaker``; a phrase is a text, or an object with
-``text``, ``weight`` and ``spellings``.
+An utterance is a text, or an object with ``text``, ``speaker`` and ``confidence``; a phrase is a text, or an
+object with ``text``, ``weight`` and ``spellings``.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -28,9 +29,10 @@ def parse_utterances(value: Any, field: str, list_id: str) -> tuple[Utterance, .
     def build(item: dict[str, Any], place: str) -> Utterance:
         speaker = item.get("speaker", "")
         _check(isinstance(speaker, str), "a string", speaker, f"{place}.speaker", list_id)
-        return Utterance(item["text"], speaker)
+        confidence = _parse_number(item, "confidence", place, list_id)
+        return Utterance(item["text"], speaker, confidence)
 
-    return _parse_items(value, ("text", "speaker"), build, field, list_id)
+    return _parse_items(value, ("text", "speaker", "confidence"), build, field, list_id)
 
 
 def parse_phrases(value: Any, field: str, list_id: str) -> tuple[Phrase, ...]:
@@ -41,12 +43,11 @@ def parse_phrases(value: Any, field: str, list_id: str) -> tuple[Phrase, ...]:
     """
 
     def build(item: dict[str, Any], place: str) -> Phrase:
-        weight, spellings = item.get("weight", 1.0), item.get("spellings", [])
-        is_number = isinstance(weight, (int, float)) and not isinstance(weight, bool)
-        _check(is_number, "a number", weight, f"{place}.weight", list_id)
+        spellings = item.get("spellings", [])
         are_texts = isinstance(spellings, list) and all(isinstance(text, str) for text in spellings)
         _check(are_texts, "an array of texts", spellings, f"{place}.spellings", list_id)
-        return Phrase(item["text"], float(weight), tuple(spellings))
+        weight = _parse_number(item, "weight", place, list_id)
+        return Phrase(item["text"], weight, tuple(spellings))
 
     return _parse_items(value, ("text", "weight", "spellings"), build, field, list_id)
 
@@ -79,18 +80,32 @@ def _parse_items(
     return tuple(found)
 
 
+def _parse_number(item: dict[str, Any], key: str, place: str, list_id: str) -> float:
+    """The number under a key of an object; 1 if it is not there."""
+    number = item.get(key, 1.0)
+    is_number = isinstance(number, (int, float)) and not isinstance(number, bool)
+    _check(is_number, "a number", number, f"{place}.{key}", list_id)
+    try:
+        return float(number)
+    except OverflowError:  # an integer of more than 308 digits, which is out of range
+        return math.inf
+
+
 def _check(is_right: bool, expected: str, value: Any, field: str, list_id: str) -> None:
     if not is_right:
         message = f"expected {expected}, got {describe_type(value)}"
         raise InvalidList(message, list_id=list_id, field=field)
 
 
-def utterance_records(utterances: Sequence[Utterance]) -> list[str | dict[str, str]]:
+def utterance_records(utterances: Sequence[Utterance]) -> list[str | dict[str, Any]]:
     """Return what ``parse_utterances`` reads back."""
-    return [
-        {"text": utterance.text, "speaker": utterance.speaker} if utterance.speaker else utterance.text
-        for utterance in utterances
-    ]
+
+    def record(utterance: Utterance) -> str | dict[str, Any]:
+        fields: dict[str, Any] = {"speaker": utterance.speaker} if utterance.speaker else {}
+        fields |= {"confidence": utterance.confidence} if utterance.confidence != 1 else {}
+        return {"text": utterance.text, **fields} if fields else utterance.text
+
+    return [record(utterance) for utterance in utterances]
 
 
 def phrase_records(phrases: Sequence[Phrase]) -> list[str | dict[str, Any]]:

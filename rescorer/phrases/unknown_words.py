@@ -12,8 +12,9 @@ import numpy as np
 
 from rescorer.lm.base import EdgeScores
 from rescorer.lm.mixture import mix
+from rescorer.lm.session_cache import SessionCache
 from rescorer.phrases.matching import PhraseMatch
-from rescorer.score_combination import MIXTURE, OOV
+from rescorer.score_combination import CACHE, MIXTURE, OOV
 from rescorer.trie import HypothesisTrie, Words
 
 
@@ -26,6 +27,7 @@ def credit_unknown_words(
     words: Sequence[Words],
     matches: Sequence[Sequence[PhraseMatch]],
     places: Iterable[tuple[int, int]],
+    sessions: SessionCache | None = None,
 ) -> None:
     """Change the sums of hypotheses so that unknown words of phrases count as known.
 
@@ -40,6 +42,7 @@ def credit_unknown_words(
         words: words of the H hypotheses.
         matches: phrases of the H hypotheses; empty if none has any.
         places: for hypotheses of the trie, the index there and that among the H.
+        sessions: cache with which the mixture is interpolated, if there is one.
     """
     if not any(matches) or not any(part.unknown.any() for part in scores.values()):
         return
@@ -47,7 +50,7 @@ def credit_unknown_words(
         if matches[index]:
             indices, log_probs = _phrase_model(words[index], matches[index])
             edges = {name: part.path_edges(trie, row)[indices] for name, part in scores.items()}
-            gains = _find_gains(scores, edges, log_probs, mixture)
+            gains = _find_gains(scores, edges, log_probs, mixture, sessions)
             gains[OOV] = -float(scores[ngram].unknown[edges[ngram]].sum())
             for name in gains.keys() & sums.keys():
                 sums[name][index] += gains[name]
@@ -58,6 +61,7 @@ def _find_gains(
     edges: Mapping[str, np.ndarray],
     log_probs: np.ndarray,
     mixture: Mapping[str, float],
+    sessions: SessionCache | None,
 ) -> dict[str, float]:
     """What the words of phrases in one hypothesis gain by model, and in the mixture.
 
@@ -71,7 +75,10 @@ def _find_gains(
         for name, values in before.items()
     }
     for part in (before, after):
-        part[MIXTURE] = mix([part[name] for name in mixture], list(mixture.values()))
+        mixed = mix([part[name] for name in mixture], list(mixture.values()))
+        # all models of a mixture with a cache read the same trie, forward
+        part[MIXTURE] = sessions.interpolate(mixed, edges[next(iter(mixture))]) if sessions else mixed
+        part[CACHE] = part[MIXTURE] - mixed
     return {name: float(np.sum(values - before[name])) for name, values in after.items()}
 
 

@@ -74,7 +74,10 @@ def list_from_proto(message: pb.NBestList) -> NBestList:
         Hypothesis(hypothesis.text, _fields(hypothesis), hypothesis.partial)
         for hypothesis in message.hypotheses
     )
-    previous = tuple(Utterance(part.text, part.speaker) for part in message.previous)
+    previous = tuple(
+        Utterance(part.text, part.speaker, part.confidence if part.HasField("confidence") else 1.0)
+        for part in message.previous
+    )
     fields = _fields(message)
     phrases = phrases_from_proto(message.phrases)
     return NBestList(
@@ -127,7 +130,10 @@ def list_to_proto(nbest: NBestList) -> pb.NBestList:
                 for name, values in nbest.streams.items()
             ],
             context=nbest.context,
-            previous=[pb.Utterance(text=part.text, speaker=part.speaker) for part in nbest.previous],
+            previous=[
+                pb.Utterance(text=part.text, speaker=part.speaker, confidence=part.confidence)
+                for part in nbest.previous
+            ],
             phrases=phrases_to_proto(nbest.phrases),
         )
     except (AttributeError, TypeError, ValueError) as error:

@@ -48,7 +48,9 @@ def weights_from_proto(message: pb.Weights) -> Weights:
     present |= {name: getattr(message, name) for name in OPTIONAL_NUMBERS if message.HasField(name)}
     if message.HasField("calibration"):
         present["calibration"] = _calibration_from_proto(message.calibration)
-    return parse_weights({**present, "word": message.word, "oov": message.oov, "empty": message.empty})
+    return parse_weights(
+        {**present, "word": message.word, "oov": message.oov, "empty": message.empty, "cache": message.cache}
+    )
 
 
 def decision_from_proto(message: pb.DecisionRule) -> DecisionRule:
@@ -98,6 +100,7 @@ def weights_to_proto(weights: Weights) -> pb.Weights:
         phrases=weights.phrases,
         generated=weights.generated,
         sound_match=weights.sound_match,
+        cache=weights.cache,
         mixture=weights.mixture,
         rerankers=weights.rerankers,
         tuned_on=weights.tuned_on,

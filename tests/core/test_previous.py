@@ -51,7 +51,7 @@ def normalise(text: str) -> tuple[str, ...]:
 @given(lengths)
 def test_reads_the_newest_utterances_up_to_the_limit(lengths):
     found = normalise_previous(utterances(lengths), normalise)
-    words = [word for part in found for word in part]
+    words = [word for part in found for word in part.words]
     everything = [f"w{i}" for i, length in enumerate(lengths) for _ in range(length)]
     assert words == everything[len(everything) - len(words) :]
     assert len(words) <= MAX_PREVIOUS_WORDS
@@ -64,7 +64,8 @@ def test_reads_the_newest_utterances_up_to_the_limit(lengths):
 def test_growing_past_is_cut_at_steps():
     """Most requests of a session continue the past of the request before."""
     all_of_them = utterances([30] * 200)
-    pasts = [join_history(normalise_previous(all_of_them[:n], normalise), ()) for n in range(201)]
+    read = [normalise_previous(all_of_them[:n], normalise) for n in range(201)]
+    pasts = [join_history([spoken.words for spoken in past], ()) for past in read]
     pairs = itertools.pairwise(pasts)
     continued = sum(after[: len(before)] == before for before, after in pairs)
     assert continued >= 200 - 200 / STEP
@@ -72,8 +73,10 @@ def test_growing_past_is_cut_at_steps():
 
 
 def test_one_utterance_that_is_too_long_keeps_its_last_words():
-    found = normalise_previous([Utterance("early"), Utterance("a " * MAX_PREVIOUS_WORDS + "z")], normalise)
-    assert found == (("a",) * (MAX_PREVIOUS_WORDS - 1) + ("z",),)
+    long = Utterance("a " * MAX_PREVIOUS_WORDS + "z", confidence=0.5)
+    ((words, confidence),) = normalise_previous([Utterance("early"), long], normalise)
+    assert words == ("a",) * (MAX_PREVIOUS_WORDS - 1) + ("z",)
+    assert confidence == 0.5
 
 
 @given(st.lists(sentences, max_size=4), sentences)
@@ -158,11 +161,11 @@ def test_file_keeps_them(tmp_path, carried):
     line = {
         "id": "u",
         "hypotheses": [{"text": "the cat", "scores": {"acoustic": -1.0}}],
-        "previous": ["the dog", {"text": "on the mat", "speaker": "b"}],
+        "previous": ["the dog", {"text": "on the mat", "speaker": "b", "confidence": 0.25}],
     }
     (tmp_path / "lists.jsonl").write_text(json.dumps(line) + "\n")
     (found,) = read_lists(tmp_path / "lists.jsonl")
-    assert found.previous == (Utterance("the dog"), Utterance("on the mat", "b"))
+    assert found.previous == (Utterance("the dog"), Utterance("on the mat", "b", 0.25))
     (answer,) = carried.rescore([found])
     assert answer.previous == found.previous
 
@@ -175,6 +178,8 @@ def test_file_keeps_them(tmp_path, carried):
         (["a", {"speaker": "b"}], "previous[1].text", "expected a string"),
         ([{"text": "a", "speaker": 3}], "previous[0].speaker", "expected a string"),
         ([{"text": "a", "role": "b"}], "previous[0]", "unknown key 'role'"),
+        ([{"text": "a", "confidence": "high"}], "previous[0].confidence", "expected a number"),
+        ([{"text": "a", "confidence": True}], "previous[0].confidence", "expected a number"),
     ],
 )
 def test_wrong_utterances_are_named(tmp_path, previous, field, message):

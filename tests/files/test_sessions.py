@@ -15,7 +15,7 @@ from rescorer.files.rescoring import LocalRescorer
 from rescorer.files.sessions import SessionRescorer
 from rescorer.formats.rescored import get_renderer
 from rescorer.previous import MAX_PREVIOUS_WORDS, STEP, normalise_previous
-from rescorer.types import DecisionRule
+from rescorer.types import Calibration, ConfidenceMap, DecisionRule
 from tests.support.tiny_models import write_bundle
 
 TEXTS = ("the cat sat", "the dog ran", "on the mat", "")
@@ -168,3 +168,12 @@ def test_command_warns_if_nothing_reads_the_past(run, tmp_path):
     )
     assert code == 0
     assert "--session call changes nothing" in " ".join(err.split())
+
+
+def test_texts_are_as_certain_as_the_weights_say(rescorer):
+    certain = ConfidenceMap(1.0, (0.5,), (0.25,))
+    weights = replace(rescorer.bundle.weights["default"], calibration=Calibration(utterance=certain))
+    lists = [make_list(i, "a", reference="the mat") for i in range(2)]
+    for text, confidence in (("chosen", 0.25), ("reference", 1.0)):
+        (previous,) = rescore(rescorer, lists, text, weights=weights)[1].content.nbest.previous
+        assert previous.confidence == confidence

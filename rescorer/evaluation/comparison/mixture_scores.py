@@ -30,6 +30,6 @@ def score_mixtures(
         return None
     lambdas = tuple(parameters.choose_lambdas())
     choices = [dict(zip(parameters.models, shares, strict=True)) for shares in lambdas]
-    log_probs = rescorer.mixture_log_probs([item.nbest for item in scored], choices)
+    log_probs = rescorer.mixture_log_probs([item.nbest for item in scored], choices, weights.cache)
     ends = np.cumsum([len(item.words) for item in scored])[:-1]
     return MixtureScores(lambdas, np.split(log_probs, ends, axis=1), parameters.models)

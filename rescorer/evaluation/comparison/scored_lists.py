@@ -111,7 +111,8 @@ def _count_lists(
             continue
         first_totals = _find_totals(nbest, words, first_pass_weights)
         reference = nbest.reference or ""
-        context = join_words(normalise_previous(nbest.previous, normalise), normalise(nbest.context))
+        said = (spoken.words for spoken in normalise_previous(nbest.previous, normalise))
+        context = join_words(said, normalise(nbest.context))
         scored.append(
             ScoredList(nbest, evaluated, reference, scores, words, order, first_totals, selection, context)
         )

@@ -20,7 +20,7 @@ from typing import Any, get_args
 
 from rescorer.errors import FormatError, InputError, InvalidList
 from rescorer.formats.common import Write, add_location
-from rescorer.formats.conversation_fields import parse_phrases, parse_utterances
+from rescorer.formats.conversation_fields import parse_phrases, parse_utterances, utterance_records
 from rescorer.formats.io.json_records import describe_type
 from rescorer.formats.io.json_stream import JsonStream, yield_late_errors
 from rescorer.formats.io.sniff import Sample
@@ -165,7 +165,8 @@ def _build_record(nbest: NBestList) -> dict[str, Any]:
     record["streams"] = [{"name": name, **units, "values": [*v]} for name, v in nbest.streams.items()]
     record |= {"context": nbest.context} if nbest.context else {}
     # in the message, each utterance and phrase is an object
-    record |= {"previous": [asdict(utterance) for utterance in nbest.previous]} if nbest.previous else {}
+    previous = utterance_records(nbest.previous)
+    record |= {"previous": [{"text": p} if isinstance(p, str) else p for p in previous]} if previous else {}
     record |= {"phrases": [asdict(phrase) for phrase in nbest.phrases]} if nbest.phrases else {}
     return record | ({"fields": dict(nbest.fields)} if nbest.fields else {})
 

@@ -105,12 +105,14 @@ class Hypothesis(_message.Message):
     def __init__(self, text: _Optional[str] = ..., fields: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., partial: _Optional[bool] = ...) -> None: ...
 
 class Utterance(_message.Message):
-    __slots__ = ("text", "speaker")
+    __slots__ = ("text", "speaker", "confidence")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     SPEAKER_FIELD_NUMBER: _ClassVar[int]
+    CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
     text: str
     speaker: str
-    def __init__(self, text: _Optional[str] = ..., speaker: _Optional[str] = ...) -> None: ...
+    confidence: float
+    def __init__(self, text: _Optional[str] = ..., speaker: _Optional[str] = ..., confidence: _Optional[float] = ...) -> None: ...
 
 class Phrase(_message.Message):
     __slots__ = ("text", "weight", "spellings")
@@ -159,7 +161,7 @@ class Calibration(_message.Message):
     def __init__(self, utterance: _Optional[_Union[ConfidenceMap, _Mapping]] = ..., word: _Optional[_Union[ConfidenceMap, _Mapping]] = ...) -> None: ...
 
 class Weights(_message.Message):
-    __slots__ = ("name", "streams", "lm", "word", "oov", "mixture", "tuned_on", "decision", "calibration", "empty", "rerankers", "phrases", "generated", "sound_match")
+    __slots__ = ("name", "streams", "lm", "word", "oov", "mixture", "tuned_on", "decision", "calibration", "empty", "rerankers", "phrases", "generated", "sound_match", "cache")
     class StreamsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -202,6 +204,7 @@ class Weights(_message.Message):
     PHRASES_FIELD_NUMBER: _ClassVar[int]
     GENERATED_FIELD_NUMBER: _ClassVar[int]
     SOUND_MATCH_FIELD_NUMBER: _ClassVar[int]
+    CACHE_FIELD_NUMBER: _ClassVar[int]
     name: str
     streams: _containers.ScalarMap[str, float]
     lm: _containers.ScalarMap[str, float]
@@ -216,7 +219,8 @@ class Weights(_message.Message):
     phrases: float
     generated: float
     sound_match: float
-    def __init__(self, name: _Optional[str] = ..., streams: _Optional[_Mapping[str, float]] = ..., lm: _Optional[_Mapping[str, float]] = ..., word: _Optional[float] = ..., oov: _Optional[float] = ..., mixture: _Optional[_Mapping[str, float]] = ..., tuned_on: _Optional[_Iterable[str]] = ..., decision: _Optional[_Union[DecisionRule, _Mapping]] = ..., calibration: _Optional[_Union[Calibration, _Mapping]] = ..., empty: _Optional[float] = ..., rerankers: _Optional[_Mapping[str, float]] = ..., phrases: _Optional[float] = ..., generated: _Optional[float] = ..., sound_match: _Optional[float] = ...) -> None: ...
+    cache: float
+    def __init__(self, name: _Optional[str] = ..., streams: _Optional[_Mapping[str, float]] = ..., lm: _Optional[_Mapping[str, float]] = ..., word: _Optional[float] = ..., oov: _Optional[float] = ..., mixture: _Optional[_Mapping[str, float]] = ..., tuned_on: _Optional[_Iterable[str]] = ..., decision: _Optional[_Union[DecisionRule, _Mapping]] = ..., calibration: _Optional[_Union[Calibration, _Mapping]] = ..., empty: _Optional[float] = ..., rerankers: _Optional[_Mapping[str, float]] = ..., phrases: _Optional[float] = ..., generated: _Optional[float] = ..., sound_match: _Optional[float] = ..., cache: _Optional[float] = ...) -> None: ...
 
 class RescoreRequest(_message.Message):
     __slots__ = ("lists", "weights", "weights_name", "merge", "model", "fallback", "drop_empty", "decision", "phrases", "phrase_lists", "generate")

@@ -11,7 +11,8 @@ from typing import TypeVar
 
 from rescorer.errors import ConfigError, InputError, Unavailable, quote
 from rescorer.list_checks import check_lengths
-from rescorer.list_ranker import ListRanker, PreparedList, components_of, rank_prepared
+from rescorer.list_ranker import ListRanker
+from rescorer.prepared_list import PreparedList, components_of, rank_prepared
 from rescorer.profiling import Phase, phase
 from rescorer.protocol.messages import (
     list_from_proto,

@@ -8,7 +8,8 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from rescorer.errors import DeadlineExceeded
-from rescorer.list_ranker import ListRanker, PreparedList
+from rescorer.list_ranker import ListRanker
+from rescorer.prepared_list import PreparedList
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.service.engine.batcher import Batcher
 from rescorer.service.engine.work_item import ItemScores, WorkItem, make_work_items

@@ -12,9 +12,11 @@ import numpy as np
 
 from rescorer.batching import plan_batches
 from rescorer.errors import DeadlineExceeded
-from rescorer.list_ranker import ListRanker, PreparedList
+from rescorer.list_ranker import ListRanker
 from rescorer.lm.base import EdgeScores
 from rescorer.lm.context_stats import ContextWords
+from rescorer.lm.session_cache import SessionCache, read_sessions
+from rescorer.prepared_list import PreparedList
 from rescorer.profiling import Phase, phase
 from rescorer.service.observability.timings import PhaseTiming
 from rescorer.trie import HypothesisTrie, Words, build_trie
@@ -43,17 +45,27 @@ class BatchScores:
         self.ranker, self.trie, self.scores, self.timings = ranker, trie, scores, timings
         self.context_words = context_words
         self._partial = partial
-        self._sums: dict[tuple[tuple[str, float], ...], dict[str, np.ndarray]] = {}
+        self._sums: dict[tuple[tuple[tuple[str, float], ...], float], dict[str, np.ndarray]] = {}
+        self._sessions: dict[float, SessionCache | None] = {}
+
+    def read_sessions(self, share: float) -> SessionCache | None:
+        """The cache of the batch's sessions, computed once for all requests with the same share."""
+        if share not in self._sessions:
+            self._sessions[share] = read_sessions(self.trie, share)
+        return self._sessions[share]
 
     def sentence_sums(self, weights: Weights) -> dict[str, np.ndarray]:
         """``ListRanker.sentence_sums`` of all hypotheses of the batch; may be called from any thread.
 
-        The sums are computed once for all requests with the same mixture weights.
+        The sums are computed once for all requests with the same weights of the mixture and of the cache.
         """
-        mixture = tuple(weights.mixture.items())
-        if mixture not in self._sums:
-            self._sums[mixture] = self.ranker.sentence_sums(self.trie, self.scores, weights, self._partial)
-        return self._sums[mixture]
+        key = tuple(weights.mixture.items()), weights.cache
+        if key not in self._sums:
+            sessions = self.read_sessions(weights.cache)
+            self._sums[key] = self.ranker.sentence_sums(
+                self.trie, self.scores, weights, self._partial, sessions
+            )
+        return self._sums[key]
 
 
 class ItemScores(NamedTuple):
@@ -86,6 +98,7 @@ def collect_sums(
                 prepared.words,
                 prepared.matches,
                 enumerate(part.indices, start=part.rows.start),
+                part.batch.read_sessions(weights.cache),
             )
     return sums
 
@@ -101,6 +114,8 @@ class WorkItem:
     partial: Sequence[bool]
     """Whether the end of sentence of each hypothesis is not scored."""
     context: Words
+    confidences: tuple[float, ...]
+    """How sure each previous utterance of the context is; empty: all are certain."""
     deadline: float
     """Time after which the scores are of no use, in ``time.monotonic`` seconds."""
     only: tuple[str, ...] = ()
@@ -159,6 +174,7 @@ def make_work_items(
             [words[i] for i in indices],
             [hypotheses[i].partial for i in indices],
             context,
+            prepared.confidences,
             deadline,
             only,
             encode,
@@ -175,4 +191,5 @@ def build_batch_trie(items: Sequence[WorkItem]) -> HypothesisTrie:
         return build_trie(
             [words for item in items for words in item.words],
             [item.context for item in items for _ in item.words],
+            [item.confidences for item in items for _ in item.words],
         )

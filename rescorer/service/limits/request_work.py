@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rescorer.batching import count_distinct
 from rescorer.decision import rules
 from rescorer.errors import InputError, LimitExceeded
-from rescorer.list_ranker import PreparedList
+from rescorer.prepared_list import PreparedList
 from rescorer.reranking import work
 from rescorer.reranking.reranker import Reranker
 from rescorer.types import DecisionRule

@@ -14,10 +14,10 @@ from rescorer.bundle import Bundle
 from rescorer.candidates.generation import DEFAULT as GENERATION
 from rescorer.candidates.generation import MAX_PHRASE_CHARS
 from rescorer.errors import LimitExceeded
-from rescorer.list_ranker import PreparedList
+from rescorer.prepared_list import PreparedList
 from rescorer.protocol.status import MAX_TEXT_CHARS
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from rescorer.score_combination import GENERATED, MIXTURE, OOV, PHRASES, SOUND_MATCH, WORDS
+from rescorer.score_combination import CACHE, GENERATED, MIXTURE, OOV, PHRASES, SOUND_MATCH, WORDS
 from rescorer.text import utf8_bytes
 from rescorer.types import Calibration, DecisionRule, Weights
 
@@ -178,7 +178,7 @@ def requested_parts(request: RescoreRequest, bundle: Bundle) -> WordParts:
 def bundle_component_bytes(bundle: Bundle) -> int:
     """Return a bound of the size of a hypothesis's components that do not come from its list."""
     rerankers = (reranker.component for reranker in bundle.rerankers.values())
-    return names_bytes((*bundle.model_kinds, MIXTURE, WORDS, OOV, PHRASES, *rerankers))
+    return names_bytes((*bundle.model_kinds, MIXTURE, WORDS, OOV, PHRASES, CACHE, *rerankers))
 
 
 def weights_bytes(request: RescoreRequest | pb.ScoreTextRequest, bundle: Bundle) -> int:

@@ -122,6 +122,7 @@ def unpack_trie(arrays: Arrays) -> HypothesisTrie:
         level_bounds=tuple(arrays["level_bounds"].tolist()),
         hypothesis_node=arrays["hypothesis_node"],
         end_nodes=arrays["end_nodes"],
+        confidences=((),) * len(arrays["context_lengths"]),  # which models do not read
     )
 
 

@@ -12,7 +12,8 @@ from google.protobuf.struct_pb2 import Struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer.list_ranker import ListRanker, PreparedList
+from rescorer.list_ranker import ListRanker
+from rescorer.prepared_list import PreparedList
 from rescorer.protocol.messages import text_score_to_proto
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub

@@ -59,6 +59,7 @@ def publish_with_reranker(bundle: Bundle, reranker: Reranker, page: str, output:
         lm={},
         rerankers={reranker.name: 1.0},
         mixture=reranker.base.mixture,
+        cache=reranker.base.cache,
         tuned_on=reranker.tuned_on,
         held_out=reranker.held_out,
     )

@@ -1,0 +1,72 @@
+"""A list that is ready to be scored, the components of its totals, and its order by these."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rescorer.candidates.generation import components_of_generated
+from rescorer.phrases.matching import PhraseMatch
+from rescorer.ranking import Ranking, find_empty, ranking
+from rescorer.score_combination import CACHE, PHRASES, WORDS
+from rescorer.trie import Words
+from rescorer.types import NBestList
+
+ENCODING_OF = "encoding/"
+"""What the name of an encoding of words begins with among sums; no model's name contains a slash."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedList:
+    """A checked list in canonical words, ready to be scored."""
+
+    nbest: NBestList
+    words: tuple[Words, ...]
+    """Canonical words of each hypothesis."""
+    context: Words
+    """Words before the hypotheses in the same sentence."""
+    history: Words
+    """All words that models and the cache read before the hypotheses; see ``previous.join_history``."""
+    said: Words
+    """What rerankers compare the hypotheses with: the words of previous utterances, then the context."""
+    matches: tuple[Sequence[PhraseMatch], ...] = ()
+    """Phrases that were found in each hypothesis; empty if there are none in the list."""
+    confidences: tuple[float, ...] = ()
+    """How sure each previous utterance of the history is, for the cache; empty: all are certain."""
+
+
+def flatten_matches(lists: Sequence[PreparedList]) -> list[Sequence[PhraseMatch]]:
+    """The phrases of each hypothesis of some lists, in input order."""
+    return [found for prepared in lists for found in prepared.matches or [()] * len(prepared.words)]
+
+
+def rank_prepared(
+    prepared: PreparedList,
+    components: Mapping[str, np.ndarray],
+    total: np.ndarray,
+    *,
+    merge: bool,
+    drop_empty: bool,
+    keep_order: bool = False,
+) -> Ranking:
+    """Rank a list by its totals as ``ranking`` does; its canonical words say what is equal and what empty."""
+    dropped = find_empty(prepared.words) if drop_empty else ()
+    merge_by = prepared.words if merge else None
+    return ranking(prepared.nbest, components, total, merge_by, dropped, keep_order=keep_order)
+
+
+def components_of(prepared: PreparedList, sums: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Collect the components of a list's totals by name: streams, model sums and words, (H,) float64 each."""
+    streams = prepared.nbest.streams.items()
+    components = {name: np.array(values, dtype=np.float64) for name, values in streams}
+    components |= {name: values for name, values in sums.items() if not name.startswith(ENCODING_OF)}
+    n_words = np.array([len(words) for words in prepared.words], dtype=np.float64)
+    if not prepared.history:
+        components.pop(CACHE, None)
+    if prepared.matches:
+        credits = [math.fsum(match.credit for match in found) for found in prepared.matches]
+        components[PHRASES] = np.array(credits)
+    return {**components, **components_of_generated(prepared.nbest.hypotheses), WORDS: n_words}
