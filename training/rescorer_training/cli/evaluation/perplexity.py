@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,6 +25,12 @@ from rescorer_training.cli.options import (
 from rescorer_training.evaluation.em_weights import fit_mixture
 from rescorer_training.evaluation.model_set import ModelSet
 from rescorer_training.evaluation.perplexity import TextPerplexity, measure
+from rescorer_training.evaluation.session_words import (
+    SessionReport,
+    fit_share,
+    measure_sessions,
+    read_text_sessions,
+)
 from rescorer_training.evaluation.token_scores import TokenScores
 
 
@@ -56,6 +62,14 @@ def perplexity_command(
             "--validation.",
         ),
     ] = False,
+    session: Annotated[
+        bool,
+        typer.Option(
+            "--session",
+            help="Also report the mixture with a cache of the lines before each line, as weights.cache adds "
+            "it in rescoring; its λ is fitted on --validation.",
+        ),
+    ] = False,
     normaliser: NormaliserOption = None,
     device: DeviceOption = "cpu",
     as_json: JsonOption = False,
@@ -72,12 +86,15 @@ def perplexity_command(
 
     A network that was trained to carry its state across sentence boundaries reads each text in order. With
     --cache-words or --dynamic, it also learns from what it has read: these figures stand apart, and are not
-    to be compared with those of models that do not.
+    to be compared with those of models that do not. So do those of --session, which reports perplexities
+    without a cache, with one, and as a control with one of other lines, half the text away.
 
     Example: rescorer-train perplexity test.txt --ngram kn5.arpa.gz --neural runs/lstm --validation valid.txt
     """
-    if (cache_words or dynamic) and not validation:
-        raise ConfigError("--cache-words and --dynamic need --validation, on which they are fitted")
+    if (cache_words or dynamic or session) and not validation:
+        raise ConfigError(
+            "--cache-words, --dynamic and --session need --validation, on which they are fitted"
+        )
     models = open_models(bundle, ngram, neural, normaliser=normaliser, device=device, share=share)
     scores = {path: score_file(models, path) for path in dict.fromkeys((*texts, *filter(None, [validation])))}
     shares = models.shares
@@ -87,14 +104,33 @@ def perplexity_command(
     past = {}
     if validation and (cache_words or dynamic):
         past = measure_past_text(models, scores, validation, cache_words, dynamic=dynamic)
+    sessions = None
+    if validation and session:
+        sessions = measure_text_sessions(models, scores, validation, shares, texts)
+    show(measured, past, sessions, shares, as_json=as_json)
+
+
+def show(
+    measured: Mapping[str, TextPerplexity],
+    past: Mapping[str, dict[str, Any]],
+    sessions: SessionReport | None,
+    shares: Mapping[str, float],
+    *,
+    as_json: bool,
+) -> None:
+    """Print tables, or one line of JSON."""
     if as_json:
         facts = {path: asdict(figures) for path, figures in measured.items()}
-        typer.echo(json.dumps({"shares": dict(shares), "texts": facts, "past_text": past}))
+        session_facts = asdict(sessions) if sessions else {}
+        shown = {"shares": dict(shares), "texts": facts, "past_text": past, "session": session_facts}
+        typer.echo(json.dumps(shown))
         return
     for path, figures in measured.items():
         print_out(make_table(path, figures))
     if past:
-        print_out(make_past_table(past, texts))
+        print_out(make_past_table(past, measured))
+    if sessions:
+        print_out(make_session_table(sessions))
     if shares:
         print_out("λ: " + ", ".join(f"{name} {value:.3f}" for name, value in shares.items()))
 
@@ -119,12 +155,45 @@ def measure_past_text(
     }
 
 
-def make_past_table(past: dict[str, dict[str, Any]], texts: list[Path]) -> FoldingTable:
+def measure_text_sessions(
+    models: ModelSet,
+    scores: Mapping[Path, TokenScores],
+    validation: Path,
+    shares: Mapping[str, float],
+    texts: Sequence[Path],
+) -> SessionReport:
+    """Perplexity of each text with a cache of the lines before each line, under the mixture or only model.
+
+    Args:
+        shares: λ of the mixture.
+    """
+    columns = scores[validation].log_probs
+    if scores[validation].backward or (len(columns) > 1 and not shares):
+        raise ConfigError("--session needs a single forward model, or a mixture of forward models")
+    chosen = shares or dict.fromkeys(columns, 1.0)
+    log_probs = {path: scores[path].mix(chosen) for path in scores}
+    words = {path: read_words(models, path) for path in scores}
+    share = fit_share(read_text_sessions(words[validation]), log_probs[validation])
+    measured = {str(path): measure_sessions(words[path], log_probs[path], share) for path in texts}
+    return SessionReport(share, measured)
+
+
+def make_session_table(report: SessionReport) -> FoldingTable:
+    """Make a table with one row per text."""
+    title = f"perplexity with a cache of the lines before each line, weights.cache = {report.share:g}"
+    table = FoldingTable("text", "without", "with", "other lines", title=title)
+    for path, measured in report.texts.items():
+        numbers = (measured.without, measured.with_session, measured.wrong_session)
+        table.add_row(path, *(f"{value:,.2f}" for value in numbers))
+    return table
+
+
+def make_past_table(past: Mapping[str, dict[str, Any]], paths: Iterable[str]) -> FoldingTable:
     """Make a table with one row per text and network."""
     title = "networks that learn from the past of the text, alone and mixed with the other models"
     table = FoldingTable("network", "text", "perplexity", "mixture", title=title)
     for name, facts in past.items():
-        for path in map(str, texts):
+        for path in paths:
             mixture = f"{facts['mixture'][path]:,.2f}" if facts["mixture"] else "–"
             table.add_row(name, path, f"{facts['perplexity'][path]:,.2f}", mixture)
     return table
