@@ -20,7 +20,7 @@ from rescorer.evaluation.tuning.report import TuningReport, describe_weights
 from rescorer.evaluation.tuning.temperature import TEMPERATURES, BayesRiskErrors
 from rescorer.evaluation.weight_search.fitting import Method, Solution
 from rescorer.evaluation.weight_search.problem import TuningProblem
-from rescorer.score_combination import MIXTURE, OOV, PHRASES, RERANKER, WORDS, totals
+from rescorer.score_combination import COUNTED, MIXTURE, PHRASES, RERANKER, totals
 from rescorer.types import Weights
 
 WeightedList = tuple[ScoredList, Weights]
@@ -180,7 +180,7 @@ class Tuning:
 
 def find_streams(components: Iterable[str], weights: Weights) -> list[str]:
     """Names of the components that are streams of a list."""
-    others = {*weights.lm, *weights.mixture, MIXTURE, WORDS, OOV, PHRASES}
+    others = {*weights.lm, *weights.mixture, MIXTURE, *COUNTED}
     return [name for name in components if name not in others and not name.startswith(RERANKER)]
 
 
