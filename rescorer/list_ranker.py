@@ -113,7 +113,8 @@ class ListRanker:
                 words += self.normalise_texts([h.text for h in nbest.hypotheses[len(words) :]])
             spoken = normalise_previous(nbest.previous, self._normalise)
             previous = [utterance.words for utterance in spoken]
-            matches = self.phrases.find(nbest, words, phrases)
+            found = self.phrases.find(nbest, words, phrases)
+            matches = found if weights.phrases != 0 else ()  # nor do unknown words of phrases count then
         reads_previous = self.bundle.reads_previous or weights.cache
         history = join_history(previous, context) if reads_previous else context
         confidences = collect_confidences(spoken) if weights.cache else ()

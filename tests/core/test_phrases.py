@@ -160,7 +160,7 @@ def test_stream_cannot_have_the_name_of_the_credits(rescorer):
 
 def test_unknown_word_of_a_phrase_counts_as_known(rescorer):
     nbest = NBestList("u", (Hypothesis("the cat sat"), Hypothesis("the zyx sat")))
-    weights = Weights("w", {}, {"mixture": 1.0}, oov=-5.0, phrases=0.0, mixture=WEIGHTS.mixture)
+    weights = Weights("w", {}, {"mixture": 1.0}, oov=-5.0, mixture=WEIGHTS.mixture)
     known, unknown = rescorer.rescore([replace(nbest, phrases=(Phrase("zyx"),)), nbest], weights)
     with_phrase, without = by_text(known)["the zyx sat"], by_text(unknown)["the zyx sat"]
     assert (with_phrase.components["oov"], without.components["oov"]) == (0.0, 1.0)
@@ -168,6 +168,9 @@ def test_unknown_word_of_a_phrase_counts_as_known(rescorer):
         assert with_phrase.components[name] >= without.components[name]
     assert with_phrase.components["ngram"] > without.components["ngram"]
     assert by_text(known)["the cat sat"].total == by_text(unknown)["the cat sat"].total
+    phrase = (Phrase("zyx"),)
+    answers = rescorer.rescore([replace(nbest, phrases=phrase), nbest], replace(weights, phrases=0.0))
+    assert answers[0] == answers[1]  # a weight of 0 leaves phrases out altogether
 
 
 def test_phrases_of_a_call_are_those_of_its_lists(rescorer):

@@ -205,6 +205,8 @@ def _expose(
     unsaid: Mapping[int, tuple[Phrase, ...]],
 ) -> dict[int, Exposure]:
     """Score lists without phrases, and with some, whatever the ranker expects in all lists."""
+    if weights.phrases == 0:  # phrases are left out altogether
+        return {}
     finder = rescorer.ranker.phrases
     expected, finder.expected = finder.expected, ()
     try:
