@@ -102,6 +102,7 @@ def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: Service
                 decision,
                 settings.max_response_bytes,
                 generate=request.generate,
+                has_phrases=bool(phrases),
             )
             with phase(Phase.PARSE):
                 nbest = list_from_proto(message)

@@ -77,9 +77,15 @@ def check_list_response_size(
     limit: int,
     *,
     generate: bool = False,
+    has_phrases: bool = False,
 ) -> None:
-    """Raise LimitExceeded if the answer to a list by these weights and this rule could exceed the limit."""
-    parts = parts_under(weights, decision, generate=generate)
+    """Raise LimitExceeded if the answer to a list by these weights and this rule could exceed the limit.
+
+    Args:
+        generate: whether hypotheses are generated.
+        has_phrases: whether phrases are expected besides those of the list.
+    """
+    parts = parts_under(weights, decision, generate=generate, has_phrases=has_phrases)
     if (size := list_response_bytes(nbest, bundle, bundle_component_bytes(bundle), parts)) > limit:
         raise LimitExceeded(
             f"the answer to {len(nbest.hypotheses)} hypotheses with {len(nbest.streams)} streams could have "
@@ -114,17 +120,21 @@ def check_text_response_size(
     return total
 
 
-def list_response_bytes(nbest: pb.NBestList, bundle: Bundle, bundle_bytes: int, parts: WordParts) -> int:
+def list_response_bytes(nbest: pb.NBestList, bundle: Bundle, bundle_bytes: int, parts: AnswerParts) -> int:
     """Return a bound of the size of the answer to a list, without what it repeats of the list.
 
     Args:
         bundle_bytes: result of ``bundle_component_bytes`` for the bundle.
-        parts: parts of the answer that repeat words.
+        parts: parts that the answer may have.
     """
-    components = bundle_bytes + names_bytes(stream.name for stream in nbest.streams)
-    components += names_bytes((GENERATED, SOUND_MATCH)) if parts.generated else 0
+    names = [stream.name for stream in nbest.streams]
+    names += [PHRASES] if parts.phrases or nbest.phrases else []
+    names += [CACHE] if parts.cache else []
+    names += [GENERATED, SOUND_MATCH] if parts.generated else []
+    components = bundle_bytes + names_bytes(names)
     total = LIST_BYTES + len(nbest.hypotheses) * (HYPOTHESIS_BYTES + components)
-    texts = [hypothesis.text for hypothesis in nbest.hypotheses] if any(parts) else []
+    has_words = parts.confidences or parts.consensus or parts.generated
+    texts = [hypothesis.text for hypothesis in nbest.hypotheses] if has_words else []
     if parts.generated:
         sources = nbest.hypotheses[: GENERATION.top]
         source_bytes = max((source.ByteSize() for source in sources), default=0)
@@ -141,8 +151,8 @@ def list_response_bytes(nbest: pb.NBestList, bundle: Bundle, bundle_bytes: int, 
     return max(total, LIST_STATUS_BYTES)
 
 
-class WordParts(NamedTuple):
-    """Which parts of an answer repeat words of its list."""
+class AnswerParts(NamedTuple):
+    """Parts of an answer that not all answers have."""
 
     confidences: bool
     """The words of the best hypothesis, with confidences."""
@@ -150,35 +160,46 @@ class WordParts(NamedTuple):
     """Words of any hypotheses."""
     generated: bool = False
     """Generated hypotheses, with the words and fields of others."""
+    phrases: bool = False
+    """Credits of phrases that are not the list's own."""
+    cache: bool = False
+    """What words that were said before add."""
 
 
-def parts_under(weights: Weights, decision: DecisionRule, *, generate: bool = False) -> WordParts:
+def parts_under(
+    weights: Weights, decision: DecisionRule, *, generate: bool = False, has_phrases: bool = False
+) -> AnswerParts:
     calibration = weights.calibration
     is_calibrated = calibration is not None and calibration.word is not None
-    return WordParts(is_calibrated, decision.kind == "confusion_network", generate)
+    has_consensus = decision.kind == "confusion_network"
+    return AnswerParts(is_calibrated, has_consensus, generate, has_phrases, bool(weights.cache))
 
 
-def requested_parts(request: RescoreRequest, bundle: Bundle) -> WordParts:
+def requested_parts(request: RescoreRequest, bundle: Bundle) -> AnswerParts:
     """Return the parts that a request asks for, itself or by its weights."""
     network = pb.DECISION_KIND_CONFUSION_NETWORK
     if request.WhichOneof("weighting") == "weights":
         weights = request.weights
-        is_calibrated = weights.calibration.HasField("word")
-        parts = WordParts(is_calibrated, weights.decision.kind == network, request.generate)
+        parts = AnswerParts(
+            weights.calibration.HasField("word"), weights.decision.kind == network, cache=bool(weights.cache)
+        )
     else:
         known = bundle.weights.get(request.weights_name or "default")
-        parts = WordParts(False, False)
-        if known is not None:
-            parts = parts_under(known, known.decision, generate=request.generate)
-    return (
-        parts._replace(consensus=request.decision.kind == network) if request.HasField("decision") else parts
-    )
+        parts = AnswerParts(False, False) if known is None else parts_under(known, known.decision)
+    if request.HasField("decision"):
+        parts = parts._replace(consensus=request.decision.kind == network)
+    return parts._replace(generated=request.generate, phrases=has_shared_phrases(request))
+
+
+def has_shared_phrases(request: RescoreRequest) -> bool:
+    """Whether a request has phrases for all of its lists."""
+    return bool(request.phrases or request.phrase_lists)
 
 
 def bundle_component_bytes(bundle: Bundle) -> int:
     """Return a bound of the size of a hypothesis's components that do not come from its list."""
     rerankers = (reranker.component for reranker in bundle.rerankers.values())
-    return names_bytes((*bundle.model_kinds, MIXTURE, WORDS, OOV, PHRASES, CACHE, *rerankers))
+    return names_bytes((*bundle.model_kinds, MIXTURE, WORDS, OOV, *rerankers))
 
 
 def weights_bytes(request: RescoreRequest | pb.ScoreTextRequest, bundle: Bundle) -> int:
