@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import numpy as np
@@ -90,6 +90,17 @@ def generation_weights(weights: Weights) -> dict[str, float]:
         GENERATED: DEFAULT_GENERATED * lm if weights.generated is None else weights.generated,
         SOUND_MATCH: DEFAULT_SOUND_MATCH * lm if weights.sound_match is None else weights.sound_match,
     }
+
+
+def state_defaults(weights: Weights) -> Weights:
+    """The same weights with numbers for phrases and generated hypotheses, which no longer follow Σ lm."""
+    made = generation_weights(weights)
+    return replace(
+        weights,
+        phrases=phrase_weight(weights),
+        generated=made[GENERATED],
+        sound_match=made[SOUND_MATCH],
+    )
 
 
 def get_component(components: Mapping[str, np.ndarray], name: str) -> np.ndarray:

@@ -20,6 +20,8 @@ from rescorer.cli.render.tables import print_out
 from rescorer.errors import FormatError
 from rescorer.evaluation.candidates.outcomes import Outcome, draw_decoys, score_outcomes
 from rescorer.evaluation.candidates.threshold import Choice, Judgement, Tally, choose, judge
+from rescorer.evaluation.figures import describe_p, format_gain
+from rescorer.evaluation.statistics.bootstrap import Gain, bootstrap, choose_units
 from rescorer.evaluation.tuning.folds import make_folds
 from rescorer.formats.io.text_io import write_text
 from rescorer.pipeline import Rescorer
@@ -103,18 +105,21 @@ def candidates(
         calibration=None,
     )
     write_text(output, json.dumps(weights_to_dict(learned), indent=2) + "\n")
-    print_out(*describe(judgement, choice), f"cross-validation: {folds.describe()}")
+    n_words = [one.n_words for one in own]
+    gain = bootstrap(judgement.errors, n_words, choose_units(groups)).gain(0, 1)
+    print_out(*describe(judgement, choice, gain), f"cross-validation: {folds.describe()}")
     print_out(f"{len(kept):,} lists; weights written to {output}; {len(rejected):,} lists rejected")
     if rejected:
         raise typer.Exit(SOME_REJECTED)
 
 
-def describe(judgement: Judgement, choice: Choice) -> list[str]:
+def describe(judgement: Judgement, choice: Choice, gain: Gain) -> list[str]:
     """Describe the chosen weights, and what weights chosen in the same way do on lists held out."""
     after, decoys = judgement.after, judgement.decoys
     return [
         f"weights: generated {choice.generated:g}, sound_match {choice.sound_match:g}",
-        f"word error rate: {_rate(judgement.before)} without generated hypotheses, {_rate(after)} with them",
+        f"word error rate: {_rate(judgement.before)} without generated hypotheses, {_rate(after)} with them; "
+        f"gain {format_gain(gain)}, {describe_p(gain.p_value)}",
         f"generated hypotheses won {after.right:,} times with a phrase that was said, {after.false_alarms:,} "
         f"times with another, in {after.lists:,} lists",
         f"false alarms: {decoys.false_alarms:,} of {decoys.lists:,} lists with phrases that were not said",

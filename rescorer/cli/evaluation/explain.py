@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from rescorer.cli.options.candidates import CandidateOptions
 from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.options.evaluation import RankedListOptions
 from rescorer.cli.options.models import BundleOption, DeviceOption
@@ -38,6 +39,7 @@ def explain(
     options: RankedListOptions,
     selection: SelectionOptions,
     phrases: PhraseOptions,
+    candidates: CandidateOptions,
     device: DeviceOption = "cpu",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a JSON list of explanations, with unweighted components.")
@@ -49,12 +51,14 @@ def explain(
 
     Shows the best hypotheses of a list with their weighted components, the lead of the winner over the choice
     of the first pass and over the hypothesis with the fewest errors, and the aligned texts; of a reranker's
-    score, what each of its features adds to it; and the phrases that gave credits. Without an ID, it names
+    score, what each of its features adds to it; the phrases that gave credits; and how a hypothesis was
+    generated. Without an ID, it names
     the lists whose errors rescoring changed most, or whose totals did if there are no references.
     """
     rejected = Rejections()
     rescorer = Rescorer.load(bundle, device)
     phrases.apply(rescorer.ranker)
+    candidates.apply(rescorer.ranker)
     weights = options.weights.resolve(rescorer.bundle.weights)
     lists = collect_lists(options.make_reader()(file), rejected)
     options.check_streams(lists, weights)
@@ -65,7 +69,13 @@ def explain(
         part = [nbest for nbest in chosen if (nbest.reference is not None) == has_reference]
         counted = part if has_reference else [replace(nbest, reference="") for nbest in part]
         scored, errors = score_lists(
-            rescorer, counted, weights, options.parse_first_pass(), counting, selection.selection()
+            rescorer,
+            counted,
+            weights,
+            options.parse_first_pass(),
+            counting,
+            selection.selection(),
+            generate=candidates.generate,
         )
         for error in errors:
             rejected.add(error)

@@ -10,6 +10,7 @@ from pathlib import Path
 import typer
 
 from rescorer.cli.evaluation.evaluation import OWN_LISTS, Evaluation
+from rescorer.cli.options.candidates import CandidateOptions
 from rescorer.cli.options.evaluation import EvaluationOptions
 from rescorer.cli.options.phrases import PhraseOptions
 from rescorer.cli.options.scoring import choose_normaliser, collect_lists, make_list_reader
@@ -55,6 +56,8 @@ def check_bundle_options(bundle: Path | None, tune: bool, options: EvaluationOpt
         return
     if options.phrases != PhraseOptions():
         raise ConfigError("--phrases and --phrase-list change the scores of a --bundle: give one")
+    if options.candidates != CandidateOptions():
+        raise ConfigError("--generate makes hypotheses that a --bundle scores: give one")
     if tune:
         raise ConfigError("--tune compares language models: give --bundle")
     if options.weights.weight or options.weights.weights != WeightOptions().weights:
@@ -80,7 +83,7 @@ def check_system(
         return
     weights = options.weights.resolve(rescorer.bundle.weights) if rescorer else None
     systems = weights_by_system(rescorer, weights, with_tuning) if rescorer and weights else {}
-    rows = [*name_possible_rows(systems, with_tuning), *files]
+    rows = [*name_possible_rows(systems, with_tuning, options.candidates.generate), *files]
     names = [system.removeprefix(f"{file}: ").removesuffix(OWN_LISTS) for file in files]
     if not any(name in rows for name in names):
         raise ConfigError(
@@ -109,7 +112,9 @@ def evaluate_files(
     words = choose_normaliser(options.normaliser, rescorer)
     if rescorer is not None:
         options.phrases.apply(rescorer.ranker)
-    run = Run(Evaluation(options.counting.settings(), words.normalise), selection, first_pass)
+        options.candidates.apply(rescorer.ranker)
+    generate = options.candidates.generate
+    run = Run(Evaluation(options.counting.settings(), words.normalise), selection, first_pass, generate)
     files = list(dict.fromkeys(files))
     for file in files:
         lists = collect_lists(read_lists(file), run.evaluation.rejected)
@@ -136,6 +141,8 @@ class Run:
     evaluation: Evaluation
     selection: Selection
     first_pass: Weights | None
+    generate: bool = False
+    """Whether hypotheses are generated from phrases."""
     warnings: dict[str, str] = field(default_factory=dict)
     """What was printed on stderr about the weights, by file."""
 
@@ -163,7 +170,13 @@ class Run:
         """Add the lists of a file with the scores of all models."""
         evaluation = self.evaluation
         scored, errors = score_lists(
-            rescorer, lists, weights, self.first_pass, evaluation.counting, self.selection
+            rescorer,
+            lists,
+            weights,
+            self.first_pass,
+            evaluation.counting,
+            self.selection,
+            generate=self.generate,
         )
         for error in errors:
             evaluation.rejected.add(error)

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from rescorer.cli.options.candidates import CandidateOptions
 from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.options.evaluation import RankedListOptions
 from rescorer.cli.options.models import BundleOption, DeviceOption
@@ -67,6 +68,7 @@ def tune(
     options: RankedListOptions,
     selection: SelectionOptions,
     phrases: PhraseOptions,
+    candidates: CandidateOptions,
     phrase_bound: PhraseBoundOptions,
     cache: CacheOptions,
     device: DeviceOption = "cpu",
@@ -85,7 +87,8 @@ def tune(
 
     If lists carry phrases, or --phrases gives them some, their weight is tuned too, and kept so small that
     phrases which were not said make at most --max-false-alarms of the lists worse. A weight that over-boosts
-    is lowered before tuning starts, with a warning.
+    is lowered before tuning starts, with a warning. With --generate, generated hypotheses compete under the
+    weights that they have; `rescorer candidates` learns these.
     """
     names = [name.strip() for name in free.split(",")]
     check_output_path("-o", output, inputs=[file, *filter(None, [options.reference])])
@@ -93,13 +96,20 @@ def tune(
     read_lists = options.make_reader()
     rescorer = cache.load_rescorer(bundle, device)
     phrases.apply(rescorer.ranker)
+    candidates.apply(rescorer.ranker)
     start = rescorer.ranker.effective_weights(options.weights.resolve(rescorer.bundle.weights))
     rejected = Rejections()
     lists = collect_lists(read_lists(file), rejected)
     options.lists.check_groups(lists)
     options.check_streams(lists, start)
     scored, errors = score_lists(
-        rescorer, lists, start, options.parse_first_pass(), counting, selection.selection()
+        rescorer,
+        lists,
+        start,
+        options.parse_first_pass(),
+        counting,
+        selection.selection(),
+        generate=candidates.generate,
     )
     for error in errors:
         rejected.add(error)
@@ -113,13 +123,7 @@ def tune(
     tuning = Tuning(scored, start, names, score_mixtures(rescorer, scored, start, names), bound)
     report = tuning.report()
     rows = _report_rows(tuning)
-    chosen = replace(report.decide(force), name=output.stem)
-    is_tuned = report.judgement.is_better or force
-    if is_tuned:
-        tuned_with = {"merge": selection.merge, "drop_empty": selection.drop_empty}
-        tuned_on = tuple(fingerprint_list(item.nbest) for item in scored)
-        chosen = replace(chosen, tuned_on=tuned_on, tuned_with=tuned_with)
-    write_text(output, json.dumps(weights_to_dict(chosen), indent=2) + "\n")
+    written = _write_weights(output, report, scored, selection, force)
     if as_json:
         _print_json(tuning, report, rows, force, rejected)
     else:
@@ -127,11 +131,24 @@ def tune(
         if bound:
             print_out(*describe_false_alarms(bound, tuning.count_false_alarms()))
         print_out(report.judgement.explain(force))
-        what = "tuned weights" if is_tuned else "the weights that tuning started from"
-        print_out(f"{what} written to {output}; {len(rejected)} lists rejected")
+        print_out(f"{written} written to {output}; {len(rejected)} lists rejected")
         warn_if_worse(f"{file}: ", {HELD_OUT: rows[HELD_OUT]})
     if rejected:
         raise typer.Exit(SOME_REJECTED)
+
+
+def _write_weights(
+    output: Path, report: TuningReport, scored: Sequence[ScoredList], selection: SelectionOptions, force: bool
+) -> str:
+    """Write the weights that were decided on; return what they are."""
+    chosen = replace(report.decide(force), name=output.stem)
+    is_tuned = report.judgement.is_better or force
+    if is_tuned:
+        tuned_with = {"merge": selection.merge, "drop_empty": selection.drop_empty}
+        tuned_on = tuple(fingerprint_list(item.recognised.nbest) for item in scored)
+        chosen = replace(chosen, tuned_on=tuned_on, tuned_with=tuned_with)
+    write_text(output, json.dumps(weights_to_dict(chosen), indent=2) + "\n")
+    return "tuned weights" if is_tuned else "the weights that tuning started from"
 
 
 def _lower_phrases(start: Weights, scored: Sequence[ScoredList], bound: PhraseBound) -> Weights:
@@ -145,12 +162,12 @@ def _lower_phrases(start: Weights, scored: Sequence[ScoredList], bound: PhraseBo
 
 
 def _report_rows(tuning: Tuning) -> dict[str, Report]:
-    scored = tuning.scored
-    rows = {"first pass": build_report(rank_by_first_pass(item) for item in scored)}
+    scored, recognised = tuning.scored, [item.recognised for item in tuning.scored]
+    rows = {"first pass": build_report(rank_by_first_pass(item) for item in recognised)}
     merges = scored[0].selection.merge and scored[0].first_pass_totals is not None
     if selected := ["merged"] * merges + ["empty dropped"] * scored[0].selection.drop_empty:
         rows[", ".join(["first pass", *selected])] = build_report(
-            reorder(item.evaluated, order_selection_by_first_pass(item)) for item in scored
+            reorder(item.evaluated, order_selection_by_first_pass(item)) for item in recognised
         )
     return rows | {
         "before tuning": build_report(rerank(item, tuning.start) for item in scored),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from rescorer.cli.options.candidates import CandidateOptions
 from rescorer.cli.options.lists import ListInputOptions, Lists
 from rescorer.cli.options.phrases import PhraseOptions
 from rescorer.cli.options.scoring import (
@@ -29,6 +30,7 @@ class EvaluationOptions:
     selection: SelectionOptions
     counting: CountingOptions
     phrases: PhraseOptions
+    candidates: CandidateOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,6 +65,8 @@ class Judgement:
     after: Tally
     decoys: Tally
     """On lists with phrases that are not in their references."""
+    errors: np.ndarray
+    """(2, L) int64, errors of each list without and with generated hypotheses."""
 
 
 def tally(outcomes: Sequence[Outcome], generated: float, sound_match: float) -> Tally:
@@ -133,13 +135,16 @@ def judge(
         decoys: the same lists with phrases that were not said, in the same order; each as often as drawn.
     """
     before = after = wrong = NOTHING
+    errors = np.zeros((2, len(outcomes)), dtype=np.int64)
     for fold in range(folds.n_folds):
         others, held_out = (indices.tolist() for indices in folds.split(fold))
         known = [outcome for i in others for outcome in decoys[i]]
         choice = choose([outcomes[i] for i in others], known, max_rate, unit)
-        own = [outcomes[i] for i in held_out]
-        before += tally(own, OFF, 0.0)
-        after += tally(own, choice.generated, choice.sound_match)
+        for i in held_out:
+            without = tally([outcomes[i]], OFF, 0.0)
+            with_generated = tally([outcomes[i]], choice.generated, choice.sound_match)
+            errors[:, i] = without.errors, with_generated.errors
+            before, after = before + without, after + with_generated
         unknown = [outcome for i in held_out for outcome in decoys[i]]
         wrong += tally(unknown, choice.generated, choice.sound_match)
-    return Judgement(before, after, wrong)
+    return Judgement(before, after, wrong, errors)

@@ -36,6 +36,8 @@ class AlignedList:
     id: str
     before: Alignment
     after: Alignment
+    is_generated: bool = False
+    """Whether the recogniser did not have what the system chose."""
 
     @property
     def has_errors(self) -> bool:
@@ -47,6 +49,7 @@ class AlignedList:
             "id": self.id,
             "first_pass": [list(pair) for pair in self.before],
             "rescored": [list(pair) for pair in self.after],
+            **({"generated": True} if self.is_generated else {}),
         }
 
 
@@ -87,7 +90,8 @@ def align_rows(
     for item, (first, winner) in zip(scored, winners, strict=True):
         before = aligner.align(item.reference, item.words[first])
         after = before if winner == first else aligner.align(item.reference, item.words[winner])
-        yield AlignedList(item.evaluated.id, before, after)
+        is_generated = item.nbest.hypotheses[winner].generated is not None
+        yield AlignedList(item.evaluated.id, before, after, is_generated)
 
 
 def analyse_errors(
@@ -112,13 +116,16 @@ def analyse_errors(
 
 
 def find_oracle_by_depth(scored: Sequence[ScoredList]) -> dict[int, WordErrors]:
-    """The errors of the oracle of the first hypotheses of each list, in the order of the first pass."""
-    return oracle_by_depth([item.evaluated.hypotheses[i] for i in item.first_pass_order] for item in scored)
+    """The errors of the oracle of the first hypotheses of each list, in the order of the first pass; without
+    generated ones."""
+    lists = (item.recognised for item in scored)
+    return oracle_by_depth([item.evaluated.hypotheses[i] for i in item.first_pass_order] for item in lists)
 
 
 def find_first_pass_rank(scored: ScoredList, winner: int) -> int:
-    """The rank, from 1, that the first pass gave to a hypothesis."""
-    return scored.first_pass_order.index(winner) + 1
+    """The rank, from 1, that the first pass gave to a hypothesis, or to the source of a generated one."""
+    made = scored.nbest.hypotheses[winner].generated
+    return scored.first_pass_order.index(winner if made is None else made.source) + 1
 
 
 def _reference_length(scored: ScoredList, _: int) -> int:

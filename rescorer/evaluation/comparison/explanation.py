@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from rescorer.conversation import Generated
 from rescorer.evaluation.comparison.rankings import order_by_decision
 from rescorer.evaluation.comparison.scored_lists import ScoredList
+from rescorer.formats.conversation_fields import generated_record
 from rescorer.phrases.matching import PhraseMatch
 from rescorer.pipeline import Rescorer
 from rescorer.reranking.reranker import Reranker
@@ -42,7 +44,7 @@ class Candidate:
     rank: int
     """From 1; 0 if the hypothesis was dropped or merged into another."""
     first_pass_rank: int
-    """From 1."""
+    """From 1; generated hypotheses come after all that the recogniser ranked."""
     words: Words
     errors: int | None
     """None without a reference."""
@@ -55,6 +57,8 @@ class Candidate:
     """The phrases that gave the component ``phrases``, as they stand in the hypothesis."""
     features: Mapping[str, Mapping[str, FeaturePart]] = field(default_factory=dict)
     """For each component of a reranker, its features by name; their terms add up to that of the component."""
+    generated: Generated | None = None
+    """How the hypothesis was made, if the recogniser did not have it."""
 
     def to_dict(self) -> dict[str, Any]:
         features = {
@@ -64,12 +68,13 @@ class Candidate:
         return {
             "text": " ".join(self.words),
             "rank": self.rank or None,
-            "first_pass_rank": self.first_pass_rank,
+            "first_pass_rank": self.first_pass_rank if self.generated is None else None,
             "errors": self.errors,
             "total": self.total,
             "components": dict(self.components),
             "weighted": dict(self.terms),
             **({"phrases": list(self.phrases)} if self.phrases else {}),
+            **({} if self.generated is None else {"generated": generated_record(self.generated)}),
             **({"features": features} if features else {}),
         }
 
@@ -174,6 +179,7 @@ def explain_list(
                 reranker.component: parts[position]
                 for reranker, parts in zip(rerankers, features, strict=True)
             },
+            scored.nbest.hypotheses[position].generated,
         )
 
     oracle = min(order, key=errors.__getitem__) if has_reference else None

@@ -50,6 +50,8 @@ class Exposure:
     """Components with these phrases."""
     mixture: np.ndarray
     """The mixture's component under the same λ, with all phrases of the list."""
+    competing: np.ndarray
+    """(H,) bool: the recogniser's hypotheses, and those that were generated from these phrases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,7 @@ class FalseAlarms:
         for index, exposure in self.exposures.items():
             if index in counted:
                 worse += _is_worse(scored[index], exposure, weights, phrase_weights)
+        worse[phrase_weights == 0] = 0  # phrases are left out altogether then, with their unknown words
         return worse
 
 
@@ -120,8 +123,9 @@ def _is_worse(
         totals({**{k: v for k, v in part.items() if k != PHRASES}, MIXTURE: part[MIXTURE] + moved}, weights)
         for part in (exposure.plain, exposure.biased)
     )
-    before = item.selection.order(item.words, plain)[0][0]
-    order, merged = item.selection.order(item.words, biased)
+    own = np.arange(len(item.words)) < item.n_recognised
+    before = item.selection.order(item.words, np.where(own, plain, -np.inf))[0][0]
+    order, merged = item.selection.order(item.words, np.where(exposure.competing, biased, -np.inf))
     kept = sorted(order)
     errors = np.array([counts.errors for counts in item.evaluated.hypotheses])
     boosted = merged[kept] + phrase_weights[:, None] * exposure.biased[PHRASES][kept]  # (W, N)
@@ -220,8 +224,15 @@ def _expose(
         if isinstance(first, InvalidList) or isinstance(second, InvalidList):  # only too many phrases
             continue
         mixture = scored[index].components[MIXTURE]
-        exposures[index] = Exposure(collect_components(first), collect_components(second), mixture)
+        parts = collect_components(first), collect_components(second)
+        exposures[index] = Exposure(*parts, mixture, _find_competing(scored[index], unsaid[index]))
     return exposures
+
+
+def _find_competing(item: ScoredList, phrases: Sequence[Phrase]) -> np.ndarray:
+    texts = {phrase.text for phrase in phrases}
+    made = (hypothesis.generated for hypothesis in item.nbest.hypotheses)
+    return np.array([one is None or one.phrase in texts for one in made])
 
 
 def normalise_reference(item: ScoredList, normalise: Normalise) -> list[Words]:

@@ -29,6 +29,8 @@ class Row:
     report: Report
     held_out: bool = False
     """Whether the weights for each list were tuned without it."""
+    n_generated: int = 0
+    """Number of lists for which the system chose a generated hypothesis."""
 
     @property
     def is_baseline(self) -> bool:
@@ -53,7 +55,9 @@ def build_row(
     ranked = list(orders)
     lists = (reorder(item.evaluated, order) for item, order in zip(scored, ranked, strict=True))
     winners = np.array([order[0] for order in ranked], dtype=np.int64)
-    return Row(name, kind, winners, build_report(lists), held_out)
+    chosen = (item.nbest.hypotheses[order[0]] for item, order in zip(scored, ranked, strict=True))
+    n_generated = sum(hypothesis.generated is not None for hypothesis in chosen)
+    return Row(name, kind, winners, build_report(lists), held_out, n_generated)
 
 
 def choose_row(rows: Sequence[tuple[str, Row]], system: str | None) -> int:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from rescorer.errors import InvalidList
-from rescorer.evaluation.components import collect_components
 from rescorer.evaluation.error_rate.alternations import expand_alternations
 from rescorer.evaluation.error_rate.counting import DEFAULT_COUNTING, CountingSettings
 from rescorer.evaluation.error_rate.oracle import (
@@ -21,6 +20,7 @@ from rescorer.evaluation.error_rate.oracle import (
 )
 from rescorer.pipeline import Rescorer
 from rescorer.previous import join_words, normalise_previous
+from rescorer.ranking import Ranking
 from rescorer.trie import Words
 from rescorer.types import MAXIMUM, NBestList, TextScore, Weights
 
@@ -50,6 +50,34 @@ class ScoredList:
         """Index of the hypothesis that the recogniser ranked first."""
         return self.first_pass_order[0]
 
+    @property
+    def n_recognised(self) -> int:
+        """Number of hypotheses of the recogniser; generated ones come after them."""
+        return sum(hypothesis.generated is None for hypothesis in self.nbest.hypotheses)
+
+    @property
+    def has_generated(self) -> bool:
+        """Whether hypotheses were generated for the list."""
+        return self.nbest.hypotheses[-1].generated is not None
+
+    @property
+    def recognised(self) -> ScoredList:
+        """The list without generated hypotheses, the others at the same positions; itself if there are
+        none."""
+        if not self.has_generated:
+            return self
+        n, first = self.n_recognised, self.first_pass_totals
+        streams = {name: values[:n] for name, values in self.nbest.streams.items()}
+        return replace(
+            self,
+            nbest=replace(self.nbest, hypotheses=self.nbest.hypotheses[:n], streams=streams),
+            evaluated=replace(self.evaluated, hypotheses=self.evaluated.hypotheses[:n]),
+            components={name: values[:n] for name, values in self.components.items()},
+            words=self.words[:n],
+            first_pass_order=self.first_pass_order[:n],
+            first_pass_totals=None if first is None else first[:n],
+        )
+
 
 def score_lists(
     rescorer: Rescorer,
@@ -58,19 +86,24 @@ def score_lists(
     first_pass_weights: Weights | None = None,
     counting: CountingSettings = DEFAULT_COUNTING,
     selection: Selection = ALL,
+    *,
+    generate: bool = False,
 ) -> tuple[list[ScoredList], list[InvalidList]]:
     """Score lists that have references; lists that cannot be scored or evaluated are returned as errors.
 
     Args:
         weights: their interpolation weights define the mixture.
         first_pass_weights: weights that define the first pass; None for the order of the list.
+        generate: add hypotheses with phrases in place of what sounds like them.
     """
     normalise = rescorer.bundle.normaliser.normalise
-    answers = rescorer.rescore_each(lists, weights, MAXIMUM)
-    components = (
-        answer if isinstance(answer, InvalidList) else collect_components(answer) for answer in answers
+    rankings = rescorer.rank_each(lists, weights, MAXIMUM, generate=generate)
+    extended = (
+        answer.nbest if isinstance(answer, Ranking) else nbest
+        for nbest, answer in zip(lists, rankings, strict=True)
     )
-    return _count_lists(normalise, lists, components, first_pass_weights, counting, selection)
+    components = (answer.components if isinstance(answer, Ranking) else answer for answer in rankings)
+    return _count_lists(normalise, extended, components, first_pass_weights, counting, selection)
 
 
 def count_lists(
@@ -90,7 +123,7 @@ def count_lists(
 
 def _count_lists(
     normalise: Callable[[str], Words],
-    lists: Sequence[NBestList],
+    lists: Iterable[NBestList],
     components: Iterable[Mapping[str, np.ndarray] | InvalidList],
     first_pass_weights: Weights | None,
     counting: CountingSettings,

@@ -27,6 +27,8 @@ from rescorer.score_combination import MIXTURE
 from rescorer.types import DecisionRule, Weights
 
 ORACLE = "oracle"
+ORACLE_GENERATED = "oracle with generated"
+"""The oracle that may also choose generated hypotheses; rows of models may."""
 RISK = "MBR"
 """Minimum Bayes risk: the hypothesis with the fewest expected errors."""
 
@@ -91,7 +93,8 @@ def compare_systems(
         word_only: as in ``build_baselines``.
         rescorer: mixes the models' scores, so that the λ of the mixture are tuned too; None keeps the λ.
     """
-    baselines = build_baselines(scored, word_only, with_tuning=with_tuning)
+    recognised = [item.recognised for item in scored]
+    baselines = build_baselines(recognised, word_only, with_tuning=with_tuning)
     rows, notes = list(baselines.rows), list(baselines.notes)
     held_out: dict[str, Sequence[Weights]] = {}
     mixtures: dict[str, MixtureScores] = {}
@@ -116,7 +119,19 @@ def compare_systems(
             rows.append(_build_risk_row(rows[-1], lists))
         except LimitExceeded as error:
             notes.append(f"no row {RISK!r}: {error}")
-    return Comparison(scored, rows[0], [*rows, build_oracle(scored)], notes, held_out, mixtures)
+    rows.append(build_oracle(recognised))
+    if n_lists := sum(item.has_generated for item in scored):
+        rows.append(build_oracle(scored, ORACLE_GENERATED))
+        notes.append(_describe_generated(scored, n_lists))
+    return Comparison(scored, rows[0], rows, notes, held_out, mixtures)
+
+
+def _describe_generated(scored: Sequence[ScoredList], n_lists: int) -> str:
+    count = sum(len(item.words) - item.n_recognised for item in scored)
+    return (
+        f"hypotheses that were generated, {count:,} for {n_lists:,} of {len(scored):,} lists, take part in "
+        f"rows of models and in {ORACLE_GENERATED!r}, but not in other rows, nor in the oracle by depth"
+    )
 
 
 def _bound_phrases(
@@ -128,7 +143,9 @@ def _bound_phrases(
     return PhraseBound(find_false_alarms(rescorer, scored, next(iter(systems.values()))))
 
 
-def name_possible_rows(systems: Collection[str], with_tuning: bool) -> list[str]:
+def name_possible_rows(
+    systems: Collection[str], with_tuning: bool, with_generated: bool = False
+) -> list[str]:
     """The names of all rows that ``compare_systems`` may make, or ``compare_rules`` without systems.
 
     Which of them a comparison has depends on the lists: rows that choose the same become one.
@@ -138,7 +155,7 @@ def name_possible_rows(systems: Collection[str], with_tuning: bool) -> list[str]
     if with_tuning:
         models += [f"{name}, {TUNED}" for name in models]
         risk = [f"{name}, {TUNED}, {RISK}" for name in systems]
-    return [FIRST_PASS, *SELECTIONS, *models, *risk[-1:], ORACLE]
+    return [FIRST_PASS, *SELECTIONS, *models, *risk[-1:], ORACLE, *[ORACLE_GENERATED] * with_generated]
 
 
 def _with_risk(weights: Weights) -> Weights:
@@ -184,6 +201,6 @@ def compare_rules(scored: Sequence[ScoredList], name: str) -> Comparison:
     return Comparison(scored, first, [row, *baselines.rows, build_oracle(scored)], baselines.notes)
 
 
-def build_oracle(scored: Sequence[ScoredList]) -> Row:
+def build_oracle(scored: Sequence[ScoredList], name: str = ORACLE) -> Row:
     """The row that chooses the hypothesis with the fewest errors of each list."""
-    return build_row(ORACLE, "oracle", scored, map(order_by_errors, scored))
+    return build_row(name, "oracle", scored, map(order_by_errors, scored))

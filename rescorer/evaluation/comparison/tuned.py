@@ -15,12 +15,18 @@ from rescorer.evaluation.tuning.flatness import find_flat_directions
 from rescorer.evaluation.tuning.folds import Folds, make_folds
 from rescorer.evaluation.tuning.judgement import judge
 from rescorer.evaluation.tuning.nested import CrossValidation, cross_validate_problem, fit_all
-from rescorer.evaluation.tuning.parameters import DEFAULT_FREE, Parameters, TuningList, build_problem
+from rescorer.evaluation.tuning.parameters import (
+    DEFAULT_FREE,
+    OCCASIONAL,
+    Parameters,
+    TuningList,
+    build_problem,
+)
 from rescorer.evaluation.tuning.report import TuningReport, describe_weights
 from rescorer.evaluation.tuning.temperature import TEMPERATURES, BayesRiskErrors
 from rescorer.evaluation.weight_search.fitting import Method, Solution
 from rescorer.evaluation.weight_search.problem import TuningProblem
-from rescorer.score_combination import COUNTED, MIXTURE, PHRASES, RERANKER, totals
+from rescorer.score_combination import COUNTED, MIXTURE, RERANKER, totals
 from rescorer.types import Weights
 
 WeightedList = tuple[ScoredList, Weights]
@@ -70,8 +76,8 @@ class Tuning:
         self.scored, self.start, self._mixture = scored, weights, mixture
         self.phrase_bound = phrase_bound
         streams = find_streams(scored[0].components, weights) if "all" in free else ()
-        has_phrases = any(PHRASES in item.components for item in scored)
-        self.parameters = Parameters.choose(weights, free, streams, has_phrases)
+        occasional = {name for item in scored for name in OCCASIONAL if name in item.components}
+        self.parameters = Parameters.choose(weights, free, streams, occasional)
         self.folds: Folds = make_folds(
             [item.evaluated.id for item in scored],
             [item.evaluated.group for item in scored],

@@ -140,11 +140,16 @@ def find_first_pass_order(
     """Find the indices of the hypotheses in the order in which the recogniser ranked them.
 
     That is by ``weights`` if given, else by the ``original_rank`` fields of a re-ranked list, else the order
-    of the list.
+    of the list. Generated hypotheses, which the recogniser did not rank, come last.
 
     Raises:
         InvalidList: a weighted stream is missing, or only some hypotheses have a rank.
     """
+    order = _order_all(nbest, normalise, weights)
+    return sorted(order, key=lambda index: nbest.hypotheses[index].generated is not None)
+
+
+def _order_all(nbest: NBestList, normalise: Callable[[str], Words], weights: Weights | None) -> list[int]:
     if weights is not None:
         words = [normalise(hypothesis.text) for hypothesis in nbest.hypotheses]
         order: list[int] = best_first(score_first_pass(nbest, words, weights)).tolist()

@@ -204,6 +204,8 @@ class Reading:
     systems: tuple[str, ...]
     words: tuple[AlignedWord, ...]
     errors: int
+    generated: str = ""
+    """What was put in place of what in their text; see ``HypothesisRow``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +220,8 @@ class HypothesisRow:
     components: tuple[float, ...]
     chosen_by: tuple[str, ...]
     """Systems of the file that chose this hypothesis."""
+    generated: str = ""
+    """What was put in place of what, such as ``Rusk for Rust``; empty for the recogniser's own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,11 +79,13 @@ def _describe_readings(index: int, rows: Sequence[NamedRow], aligner: Aligner) -
     """What systems chose, each distinct text once."""
     chosen: dict[Words, list[str]] = {}
     errors: dict[Words, int] = {}
+    generated: dict[Words, str] = {}
     for row in rows:
         item, winner = row.comparison.scored[index], int(row.row.winners[index])
         words = item.words[winner]
         chosen.setdefault(words, []).append(row.name)
         errors[words] = item.evaluated.hypotheses[winner].errors
+        generated[words] = _describe_generated(item, winner)
     reference = rows[0].comparison.scored[index].reference
     return tuple(
         Reading(
@@ -93,6 +95,7 @@ def _describe_readings(index: int, rows: Sequence[NamedRow], aligner: Aligner) -
                 for pair in aligner.align(reference, words)
             ),
             errors[words],
+            generated[words],
         )
         for words, names in chosen.items()
     )
@@ -121,8 +124,14 @@ def _describe_hypotheses(index: int, rows: Sequence[NamedRow]) -> HypothesisTabl
                 total=float(values[i]),
                 components=tuple(float(scored.components[name][i]) for name in names),
                 chosen_by=tuple(winners.get(i, ())),
+                generated=_describe_generated(scored, i),
             )
             for i in shown
         ),
         len(scored.words),
     )
+
+
+def _describe_generated(scored: ScoredList, position: int) -> str:
+    made = scored.nbest.hypotheses[position].generated
+    return "" if made is None else f"{made.phrase} for {made.heard}"

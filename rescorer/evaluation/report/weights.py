@@ -14,7 +14,7 @@ from rescorer.evaluation.report.data import Range, ShareCurve, Surface, WeightCu
 from rescorer.evaluation.tuning.parameters import scale_shares
 from rescorer.evaluation.weight_search.line_search import ErrorCurve, compute_error_curve
 from rescorer.evaluation.weight_search.problem import find_units
-from rescorer.score_combination import EMPTY, OOV, RERANKER, WORDS, get_component, totals
+from rescorer.score_combination import EMPTY, OOV, RERANKER, WORDS, get_component, state_defaults, totals
 from rescorer.types import Weights
 
 SHOWN_UNITS = 1.0
@@ -84,7 +84,8 @@ def make_problem(scored: Sequence[ScoredList], weights: Weights) -> WeightProble
     used = [name for name, value in weights.streams.items() if value]
     fixed = used if any(item.selection.merge for item in scored) else used[:1]
     streams = {name: weights.streams[name] for name in fixed}
-    base_weights = replace(weights, streams=streams, lm={}, word=0.0, oov=0.0, empty=0.0, rerankers={})
+    stated = state_defaults(weights)  # of phrases, which follow from the models otherwise
+    base_weights = replace(stated, streams=streams, lm={}, word=0.0, oov=0.0, empty=0.0, rerankers={})
     unused = [] if any(item.selection.merge for item in scored) else find_common_streams(scored, weights)
     names = {name: name for name in (*used, *unused) if name not in fixed}
     names |= {f"lm:{name}": name for name in weights.lm if name in scored[0].components}

@@ -35,6 +35,7 @@ class Result:
         return {
             **self.row.report.to_dict(),
             "kind": self.row.kind,
+            "generated": self.row.n_generated,
             "held_out": self.row.held_out,
             "wer_interval": interval_to_list(self.interval),
             **(gain_to_dict(self.gain) if self.gain else NO_GAIN),

@@ -8,7 +8,7 @@ there are rerankers, which were trained on scores under these λ.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,11 +18,14 @@ from rescorer.evaluation.weight_search.fitting import Solution
 from rescorer.evaluation.weight_search.problem import MixtureChoices, TuningProblem, make_problem
 from rescorer.score_combination import (
     EMPTY,
+    GENERATED,
     MIXTURE,
     OOV,
     PHRASES,
     RERANKER,
+    SOUND_MATCH,
     WORDS,
+    generation_weights,
     get_component,
     phrase_weight,
 )
@@ -33,6 +36,9 @@ STREAMS, LMS, MIX, ALL = "streams", "lm", "mix", "all"
 and everything."""
 DEFAULT_FREE = (STREAMS, LMS, "word", OOV, EMPTY, MIX, PHRASES)
 """What is tuned if nothing is chosen."""
+OCCASIONAL = (PHRASES, GENERATED, SOUND_MATCH)
+"""Components that only some lists have. The last two keep their weights: these need a bound on false alarms,
+under which `rescorer candidates` learns them."""
 MIXTURE_SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 """Values of λ to choose from, for one model at a time; the others keep their proportions."""
 
@@ -72,7 +78,7 @@ class Parameters:
         start: Weights,
         free: Sequence[str] = DEFAULT_FREE,
         streams: Iterable[str] = (),
-        has_phrases: bool = False,
+        occasional: Collection[str] = (),
     ) -> Parameters:
         """Choose what may change.
 
@@ -80,7 +86,7 @@ class Parameters:
             start: complete weights, with the λ of the mixture.
             free: names of weights, or ``streams``, ``lm``, ``mix``, ``all``.
             streams: streams of the lists, which ``all`` adds to those that the weights name.
-            has_phrases: whether phrases were found in the lists, so that their weight counts, free or not.
+            occasional: those of ``OCCASIONAL`` that some list has, so that their weights count, free or not.
 
         Raises:
             ConfigError: a name is unknown.
@@ -107,12 +113,12 @@ class Parameters:
                     f"there is no weight {name!r} to tune; expected some of {', '.join(options)}"
                     f"{did_you_mean(name, options)}"
                 )
-        chosen -= set() if has_phrases else {PHRASES}
+        chosen -= {PHRASES} - set(occasional)
         lm_weights = {f"lm:{name}": weight for name, weight in start.lm.items()}
         weighted = {**dict.fromkeys(known_streams, 0.0), **start.streams, **lm_weights, **rerankers}
         scale = next((name for name, weight in weighted.items() if weight), "")
         names = dict.fromkeys([*weighted, *(n for n in sorted(chosen) if n != MIX), "word", OOV, EMPTY])
-        names |= {PHRASES: None} if has_phrases else {}
+        names |= dict.fromkeys(name for name in OCCASIONAL if name in occasional)
         models = tuple(
             name
             for name, share in start.mixture.items()
@@ -146,6 +152,7 @@ class Parameters:
             OOV: weights.oov,
             EMPTY: weights.empty,
             PHRASES: phrase_weight(weights),
+            **generation_weights(weights),
             **{f"{RERANKER}{name}": value for name, value in weights.rerankers.items()},
         }
         return np.array([table.get(name, 0.0) for name in self.names])
@@ -167,6 +174,8 @@ class Parameters:
             oov=tuned.get(OOV, start.oov),
             empty=tuned.get(EMPTY, start.empty),
             phrases=values.get(PHRASES, start.phrases),
+            generated=values.get(GENERATED, start.generated),
+            sound_match=values.get(SOUND_MATCH, start.sound_match),
             mixture={**start.mixture, **shares},
             rerankers=rerankers,
         )
@@ -244,10 +253,10 @@ def build_problem(
 
 
 def _get(item: TuningList, name: str) -> np.ndarray:
-    """The component that a weight counts; no unknown words if these were not counted, and no credits if the
-    list has none of its phrases."""
+    """The component that a weight counts; no unknown words if these were not counted, and nothing that only
+    other lists have."""
     key = {"word": WORDS}.get(name, name.removeprefix("lm:"))
-    if key in (OOV, PHRASES) and key not in item.components:
+    if key in (OOV, *OCCASIONAL) and key not in item.components:
         return np.zeros(len(item.errors))
     if key != EMPTY and key not in item.components:
         known = ", ".join(sorted(item.components))

@@ -84,6 +84,7 @@ def test_lists_are_judged_by_weights_that_they_did_not_choose():
     found = judge(good, [[one, one] for one in wrong], folds, 0.4, 1.0)
     assert (found.before.errors, found.after.errors, found.after.right) == (6, 0, 6)
     assert (found.decoys.false_alarms, found.decoys.lists, found.after.words) == (0, 12, 24)
+    assert found.errors.tolist() == [[1] * 6, [0] * 6]
 
 
 def test_false_alarms_need_lists_to_count_them_on():

@@ -74,7 +74,7 @@ def count_slowly(
 
 
 @settings(max_examples=30)
-@given(st.integers(0, 500), st.sampled_from(SELECTIONS), st.sampled_from([0.1, 1.0, 5.0, 50.0]))
+@given(st.integers(0, 500), st.sampled_from(SELECTIONS), st.sampled_from([0.0, 0.1, 1.0, 5.0, 50.0]))
 def test_counts_what_rescoring_with_and_without_the_phrases_shows(rescorer, seed, selection, weight):
     lists, weights = make_lists(rescorer, seed, selection), replace(WEIGHTS, phrases=weight)
     alarms = find_false_alarms(rescorer, lists, WEIGHTS)

@@ -39,13 +39,15 @@ def make_list(seed: int, n: int = 4) -> TuningList:
         min_size=1,
     ),
     st.booleans(),
+    st.booleans(),
 )
-def test_totals_of_a_problem_are_those_of_its_weights(free, has_phrases):
-    parameters = Parameters.choose(START, sorted(free), has_phrases=has_phrases)
+def test_totals_of_a_problem_are_those_of_its_weights(free, has_phrases, has_generated):
+    occasional = [*["phrases"] * has_phrases, *["generated", "sound_match"] * has_generated]
+    parameters = Parameters.choose(START, sorted(free), occasional=occasional)
     lists = [make_list(0), make_list(1, 2)]
-    if has_phrases:
-        credits = np.array([0.0, 2.0, 0.0, 1.0])
-        lists[0] = replace(lists[0], components={**lists[0].components, "phrases": credits})
+    for number, name in enumerate(occasional):
+        values = np.array([0.0, 2.0, 0.0, 1.0]) + number
+        lists[0] = replace(lists[0], components={**lists[0].components, name: values})
     problem = build_problem(lists, parameters)
     changed = problem.start + np.where(problem.bounds[:, 0] < problem.bounds[:, 1], 0.7, 0.0)
     weights = parameters.apply(Solution(changed))
@@ -58,12 +60,14 @@ def test_totals_of_a_problem_are_those_of_its_weights(free, has_phrases):
     assert (weights.phrases not in (None, 2.0)) == (has_phrases and "phrases" in free)
     kept = parameters.apply(Solution(problem.start))
     phrases = 2.0 if has_phrases else None
-    assert kept == replace(START, lm=kept.lm, phrases=phrases)
+    made = {"generated": -7.0, "sound_match": 4.0} if has_generated else {}
+    assert kept == replace(START, lm=kept.lm, phrases=phrases, **made)
+    assert (weights.generated, weights.sound_match) == (kept.generated, kept.sound_match)
 
 
 def test_chooses_by_name_and_by_kind():
     assert Parameters.choose(START, DEFAULT_FREE).free == {"lm:mixture", "word", "oov", "empty", "mix"}
-    everything = Parameters.choose(START, ["all"], ["acoustic", "other"], has_phrases=True).free
+    everything = Parameters.choose(START, ["all"], ["acoustic", "other"], ["phrases", "generated"]).free
     assert everything == {"graph", "other", "lm:mixture", "word", "oov", "empty", "mix", "phrases"}
     assert Parameters.choose(replace(START, streams={}), ["lm", "word"]).free == {"word"}  # one is the scale
     with pytest.raises(ConfigError, match=r"no weight 'wrod' to tune.*did you mean 'word'"):

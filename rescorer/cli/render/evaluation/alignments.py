@@ -42,7 +42,7 @@ def print_alignments(lists: Iterable[AlignedList]) -> None:
 
 def render_alignment(aligned: AlignedList, width: int) -> Iterator[Text]:
     """Yield the lines of a list: its id, then the texts in blocks of lines that fit the width."""
-    yield Text(aligned.id, style="bold")
+    yield Text(f"{aligned.id}, generated" if aligned.is_generated else aligned.id, style="bold")
     if aligned.before == aligned.after:
         yield from _render_block(_two_rows(aligned.before), (LABELS[0], "recognised"), width)
         return

@@ -18,7 +18,8 @@ def print_evaluation(evaluation: Evaluation, by_group: bool) -> None:
     """Print the rows as tables, and below them what they mean."""
     named = list(evaluation.named_results())
     reports = {name: result.row.report for name, _, result in named}
-    extra = {name: statistics_cells(result) for name, _, result in named}
+    has_generated = any(result.row.n_generated for _, _, result in named)
+    extra = {name: statistics_cells(result, has_generated) for name, _, result in named}
     print_out(render_error_rates(reports, by_group, extra))
     _print_remarks(evaluation)
     for part in evaluation.parts:
@@ -33,8 +34,12 @@ def print_evaluation(evaluation: Evaluation, by_group: bool) -> None:
         )
 
 
-def statistics_cells(result: Result) -> Cells:
-    """The interval of a row, and its gain over the first pass with interval and p-values."""
+def statistics_cells(result: Result, has_generated: bool = False) -> Cells:
+    """The interval of a row, and its gain over the first pass with interval and p-values.
+
+    Args:
+        has_generated: whether to say how many generated hypotheses the row chose.
+    """
     gain = result.gain
     cells = {
         "interval": format_interval(result.interval),
@@ -43,6 +48,7 @@ def statistics_cells(result: Result) -> Cells:
         "p": "-",
         "p corrected": "-",
     }
+    cells |= {"generated": str(result.row.n_generated)} if has_generated else {}
     if gain is None:
         return cells
     cells["gain"] = format_signed(100 * gain.gain)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rescorer.cli.render.evaluation.alignments import legend, render_alignment, render_change
 from rescorer.cli.render.tables import FoldingTable, make_console, print_out
+from rescorer.conversation import Generated
 from rescorer.evaluation.comparison.analysis import AlignedList
 from rescorer.evaluation.comparison.explanation import Candidate, Explanation
 from rescorer.evaluation.error_analysis.aligned_text import Aligner, align_tokens
@@ -23,7 +24,9 @@ def print_changes(shown: Sequence[Explanation], n_changed: int, n_lists: int) ->
         table = FoldingTable("list", *headings)
         for found in shown:
             lead = found.lead_over(found.first_pass)
-            counts = (found.winner.errors, found.first_pass.errors, found.winner.first_pass_rank)
+            winner = found.winner
+            rank = winner.first_pass_rank if winner.generated is None else "generated"
+            counts = (winner.errors, found.first_pass.errors, rank)
             numbers = ["-" if count is None else str(count) for count in counts]
             by_component = [lead.get(name, 0.0) for name in components]  # only some lists have phrases
             table.add_row(found.id, *numbers, *_format_scores([sum(lead.values()), *by_component]))
@@ -50,6 +53,9 @@ def print_explanation(found: Explanation, aligner: Aligner) -> None:
             scores = _format_scores([sum(lead.values()), *lead.values()])
             table.add_row(f"winner − {name}", errors, *scores)
     print_out(table, "")
+    if generated := [one for one in _candidates(found) if one.generated is not None]:
+        lines = (f"  {_name(found, one)}: {_describe_generated(one.generated)}" for one in generated)
+        print_out("generated hypotheses", *lines, "")
     if with_phrases := [candidate for candidate in _candidates(found) if candidate.phrases]:
         lines = (f"  {_name(found, one)}: {', '.join(one.phrases)}" for one in with_phrases)
         print_out("phrases with a credit", *lines, "")
@@ -109,9 +115,14 @@ def _candidates(found: Explanation) -> list[Candidate]:
 def _name(found: Explanation, candidate: Candidate) -> str:
     """The rank of a hypothesis, and what it is."""
     rank = str(candidate.rank) if candidate.rank else "not ranked"
-    name = f"{rank}, before {candidate.first_pass_rank}"
+    is_own = candidate.generated is None
+    name = f"{rank}, before {candidate.first_pass_rank}" if is_own else f"{rank}, generated"
     is_oracle = found.oracle is not None and candidate.first_pass_rank == found.oracle.first_pass_rank
     return name + ", oracle" * is_oracle
+
+
+def _describe_generated(made: Generated | None) -> str:
+    return "" if made is None else f"{made.phrase!r} for {made.heard!r} of hypothesis {made.source + 1}"
 
 
 def _format_scores(values: Sequence[float]) -> list[str]:
@@ -126,7 +137,8 @@ def _summarise(found: Explanation) -> str:
     decisive = max(lead, key=lead.__getitem__)
     has_reference = found.reference is not None
     errors = f", errors {found.first_pass.errors} → {found.winner.errors}" if has_reference else ""
-    return (
-        f"hypothesis {found.winner.first_pass_rank} of the first pass wins by {sum(lead.values()):.2f}, "
-        f"of which {decisive} gives {lead[decisive]:.2f}{errors}"
+    made = found.winner.generated
+    name = (
+        f"hypothesis {found.winner.first_pass_rank} of the first pass" if made is None else "a generated one"
     )
+    return f"{name} wins by {sum(lead.values()):.2f}, of which {decisive} gives {lead[decisive]:.2f}{errors}"
