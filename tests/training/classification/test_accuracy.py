@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binomtest
 
 from rescorer.vocabulary import Vocabulary
-from rescorer_training.classification.accuracy import Accuracy, mcnemar, wilson_interval
+from rescorer_training.classification.accuracy import Accuracy
 from rescorer_training.classification.naive_bayes import NaiveBayes
 from rescorer_training.classification.prepare import encode_sentences
 
@@ -34,26 +33,6 @@ def test_figures_equal_those_counted_one_by_one(rows):
     if "2 to 3" in groups:
         chosen = [t == p for t, p, n in rows if n in (2, 3)]
         assert groups["2 to 3"] == (len(chosen), sum(chosen) / len(chosen))
-
-
-@given(st.integers(1, 200).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
-def test_interval_is_that_of_scipy(counts):
-    expected = binomtest(*counts).proportion_ci(method="wilson")
-    assert wilson_interval(*counts) == pytest.approx((expected.low, expected.high), abs=1e-9)
-
-
-@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=40))
-def test_paired_test_is_binomial_over_the_disagreements(rows):
-    first, second = (np.array(column) for column in zip(*rows, strict=True))
-    result = mcnemar(first, second)
-    n = result.only_first + result.only_second
-    assert n == sum(a != b for a, b in rows)
-    assert result.p_value == pytest.approx(binomtest(result.only_first, n).pvalue if n else 1.0)
-
-
-def test_paired_test_refuses_other_sentences():
-    with pytest.raises(ValueError, match="3 predictions"):
-        mcnemar(np.ones(3, dtype=bool), np.ones(2, dtype=bool))
 
 
 LABELLED = st.lists(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from rescorer.evaluation.statistics.distributions import binomial_cdf, normal_quantile
+from rescorer.evaluation.statistics.proportions import wilson_interval
 
 LENGTH_BOUNDS = (1, 2, 4, 7, 11, 16, 26)
 """Smallest number of words of each group of lengths."""
@@ -74,43 +73,3 @@ def _name_lengths(number: int, least: int) -> str:
 
 def _ratios(parts: np.ndarray, wholes: np.ndarray) -> list[float | None]:
     return [float(part / whole) if whole else None for part, whole in zip(parts, wholes, strict=True)]
-
-
-def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Interval of a probability (Wilson 1927), for independent trials.
-
-    >>> [round(bound, 3) for bound in wilson_interval(90, 100)]
-    [0.826, 0.945]
-    """
-    z = normal_quantile((1 - confidence) / 2)
-    share, spread = successes / trials, z * z / trials
-    middle = (share + spread / 2) / (1 + spread)
-    half = abs(z) * math.sqrt(share * (1 - share) / trials + spread / (4 * trials)) / (1 + spread)
-    return max(0.0, middle - half), min(1.0, middle + half)
-
-
-@dataclass(frozen=True, slots=True)
-class PairedTest:
-    """Comparison of two classifiers on the same sentences."""
-
-    only_first: int
-    """Number of sentences that only the first classifier has right."""
-    only_second: int
-    p_value: float
-    """Two-sided, exact."""
-
-
-def mcnemar(first: np.ndarray, second: np.ndarray) -> PairedTest:
-    """Test whether two classifiers have the same accuracy (McNemar 1947, exact binomial test).
-
-    Args:
-        first, second: (S,) bool, whether each prediction is correct.
-
-    Raises:
-        ValueError: the shapes differ.
-    """
-    if first.shape != second.shape:
-        raise ValueError(f"{len(first)} predictions of one classifier, {len(second)} of the other")
-    only_first, only_second = int((first & ~second).sum()), int((second & ~first).sum())
-    fewer, n = min(only_first, only_second), only_first + only_second
-    return PairedTest(only_first, only_second, min(1.0, 2 * binomial_cdf(fewer, n, 0.5)) if n else 1.0)

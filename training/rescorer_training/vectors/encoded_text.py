@@ -85,11 +85,23 @@ def load_text(folder: Path) -> EncodedText:
         ConfigError: the folder has no prepared text.
         BundleError: the vocabulary is damaged.
     """
+    if not (folder / IDS_FILE).exists():
+        raise ConfigError(f"{folder} has no run of word vectors; start one without --resume")
+    return EncodedText(*load_vocabulary(folder), read_encoded(folder / IDS_FILE))
+
+
+def load_vocabulary(folder: Path) -> tuple[tuple[str, ...], np.ndarray]:
+    """Read the words of a prepared text, the most frequent one first, and how often each occurs, (V,) int64.
+
+    Raises:
+        ConfigError: the folder has no prepared text.
+        BundleError: the vocabulary is damaged.
+    """
     path = folder / VOCABULARY_FILE
-    if not path.exists() or not (folder / IDS_FILE).exists():
+    if not path.exists():
         raise ConfigError(f"{folder} has no run of word vectors; start one without --resume")
     try:
         words, counts = zip(*json.loads(path.read_text(encoding="utf-8")), strict=True)
-    except ValueError as error:
+        return words, np.array(counts, dtype=np.int64)
+    except (TypeError, ValueError) as error:
         raise BundleError(f"{path} is damaged: {error}") from None
-    return EncodedText(words, np.array(counts, dtype=np.int64), read_encoded(folder / IDS_FILE))

@@ -74,8 +74,6 @@ def decompose(words: tuple[str, ...], counts: csr_array, options: SvdOptions) ->
     Raises:
         ConfigError: there are not more words than dimensions, or no cell is left after the shift.
     """
-    from scipy.sparse.linalg import svds
-
     if options.dimensions >= len(words):
         raise ConfigError(
             f"dimensions: {options.dimensions} are too many for a vocabulary of {len(words):,} words; "
@@ -86,9 +84,26 @@ def decompose(words: tuple[str, ...], counts: csr_array, options: SvdOptions) ->
         raise ConfigError(
             "no two words occur together more often than by chance: give more text, or a lower --shift"
         )
-    start = np.random.default_rng(options.seed).standard_normal(len(words))
-    left, values, _ = svds(ppmi, k=options.dimensions, v0=start)
+    return WordVectors(words, compute_singular_vectors(ppmi, options.dimensions, options.power, options.seed))
+
+
+def compute_singular_vectors(matrix: csr_array, n: int, power: float, seed: int) -> np.ndarray:
+    """Compute U Σ^p of a matrix ≈ U Σ Vᵀ, the columns of the largest singular values first.
+
+    The sign of a column is such that its largest value is positive.
+
+    Args:
+        matrix: (V, C).
+        n: number of singular values, less than V and C.
+
+    Returns:
+        (V, n) float32.
+    """
+    from scipy.sparse.linalg import svds
+
+    start = np.random.default_rng(seed).standard_normal(min(matrix.shape))
+    left, values, _ = svds(matrix, k=n, v0=start, return_singular_vectors="u")
     order = np.argsort(-values)
     values, left = np.maximum(values[order], 0), left[:, order]
     signs = np.sign(left[np.abs(left).argmax(axis=0), np.arange(left.shape[1])])
-    return WordVectors(words, (left * signs * values**options.power).astype(np.float32))
+    return np.asarray((left * signs * values**power).astype(np.float32))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rescorer.cli.render.tables import FoldingTable, print_out
+from rescorer.evaluation.statistics.proportions import mcnemar
 from rescorer_training.cli.classification.texts import find_model, parse_texts
 from rescorer_training.cli.options import JsonOption, NormaliserOption
 from rescorer_training.data.normalisation import choose_normaliser
@@ -40,8 +41,6 @@ def evaluate_command(
 
     Example: rescorer-train classify evaluate runs/kinds novels=test.txt.gz telephone=calls-test.txt.gz
     """
-    from rescorer_training.classification.accuracy import mcnemar
-
     by_class = parse_texts(texts)
     systems: dict[str, Accuracy] = {}
     runs = [run, *(against or [])]

@@ -12,6 +12,7 @@ from rescorer_training.cli.vectors.analogy import analogy_command
 from rescorer_training.cli.vectors.convert import convert_command
 from rescorer_training.cli.vectors.export import export_command
 from rescorer_training.cli.vectors.glove import glove_command
+from rescorer_training.cli.vectors.lsa import lsa_command
 from rescorer_training.cli.vectors.neighbours import neighbours_command
 from rescorer_training.cli.vectors.plot import plot_command
 from rescorer_training.cli.vectors.similarity import similarity_command
@@ -25,6 +26,7 @@ vectors_app = typer.Typer(
 )
 vectors_app.command("glove")(glove_command)
 vectors_app.command("svd")(svd_command)
+vectors_app.command("lsa")(lsa_command)
 vectors_app.command("export")(export_command)
 vectors_app.command("train")(train_command)
 vectors_app.command("convert")(convert_command)

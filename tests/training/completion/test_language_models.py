@@ -14,9 +14,11 @@ from rescorer.lm.checkpoint import save_model
 from rescorer.lm.reference_scorer import reference_log_probs, reference_mixture
 from rescorer.score_combination import MIXTURE
 from rescorer_training.cli import app
+from rescorer_training.completion.answers import answer
+from rescorer_training.completion.language_models import score_sentences
+from rescorer_training.completion.questions import read_questions
 from rescorer_training.evaluation.model_set import load_models
 from rescorer_training.evaluation.perplexity import perplexity
-from rescorer_training.evaluation.sentence_completion import complete, read_questions
 from rescorer_training.evaluation.token_scores import score_tokens
 from tests.support.tiny_models import random_network, write_arpa
 
@@ -42,7 +44,7 @@ def load(folder, **options):
 def test_chooses_the_most_probable_sentence_of_the_reference_scorer(folder):
     models = load(folder, shares={"ngram": 0.3, "neural": 0.7})
     questions = read_questions(folder / "questions.csv")
-    answers = complete(models, questions)
+    answers = answer(score_sentences(models, questions), questions)
     expected = dict.fromkeys([*models.models, MIXTURE], 0)
     for question in questions:
         words = [models.normaliser.normalise(text) for text in question.sentences()]

@@ -1,23 +1,18 @@
-"""Answer sentence-completion questions by choosing the candidate that makes the sentence most probable.
-
-Zweig & Burges (2011), "The Microsoft Research sentence completion challenge".
-"""
+"""Questions with a blank and five candidates, and scores of the candidates."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from rescorer.errors import FormatError
-from rescorer.score_combination import MIXTURE
+from rescorer.text import Normaliser
+from rescorer.trie import Words
 from rescorer_training.data.corpus import read_lines
-from rescorer_training.evaluation.model_set import ModelSet
-from rescorer_training.evaluation.perplexity import BOTH_DIRECTIONS
-from rescorer_training.evaluation.token_scores import score_tokens
 
 BLANK = "_____"
 LETTERS = ("a", "b", "c", "d", "e")
@@ -37,20 +32,26 @@ class Question:
         """Return the sentence once per candidate, with the blank replaced."""
         return [self.text.replace(BLANK, candidate) for candidate in self.candidates]
 
+    def context(self, normaliser: Normaliser) -> tuple[Words, Words]:
+        """Return the words before the blank and those after it."""
+        before, after = self.text.split(BLANK)
+        return normaliser.normalise(before), normaliser.normalise(after)
 
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """Result of one model over all questions."""
 
-    n_questions: int
-    n_correct: int
+@dataclass(frozen=True)
+class CandidateScores:
+    """What one model thinks of the candidates of Q questions."""
+
+    values: np.ndarray
+    """(Q, 5) float64; higher is better."""
     n_unknown: int
-    """Number of completed sentences that contain a word unknown to the model."""
+    """Number of candidates of all questions that the model does not know, or that make a sentence with a word
+    that it does not know."""
 
-    @property
-    def accuracy(self) -> float:
-        """Percentage of correct answers."""
-        return 100 * self.n_correct / self.n_questions
+    def is_correct(self, questions: Sequence[Question]) -> np.ndarray:
+        """Whether the best candidate of each question is its answer, (Q,) bool; of equal ones, the first."""
+        answers = np.array([question.answer for question in questions])
+        return np.asarray(self.values.argmax(axis=1) == answers)
 
 
 def read_questions(path: Path) -> list[Question]:
@@ -86,29 +87,3 @@ def _parse_question(row: Mapping[str, str | None], file: str, line: int) -> Ques
             f"expected one of {', '.join(LETTERS)}, got {answer!r}", file=file, line=line, field="answer"
         )
     return Question(text, tuple(str(row[letter]) for letter in LETTERS), LETTERS.index(answer))
-
-
-def complete(models: ModelSet, questions: Sequence[Question]) -> dict[str, Completion]:
-    """Answer every question with the most probable sentence; return results by model, mixture included."""
-    normalise = models.normaliser.normalise
-    sentences = [normalise(text) for question in questions for text in question.sentences()]
-    scores = score_tokens(models.models, sentences, "answering")
-    correct = np.array([question.answer for question in questions])
-
-    def count_correct(log_probs: np.ndarray, unknown: np.ndarray) -> Completion:
-        sums = scores.sum_by_sentence(log_probs).reshape(-1, len(LETTERS))  # (Q, 5)
-        chosen = sums.argmax(axis=1)
-        n_unknown = int((scores.sum_by_sentence(unknown.astype(np.int64)) > 0).sum())
-        return Completion(len(questions), int((chosen == correct).sum()), n_unknown)
-
-    def scores_by_model() -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-        for name in models.models:
-            yield name, scores.log_probs[name], scores.unknown[name]
-        if models.shares:
-            unknown_to_all = np.logical_and.reduce([scores.unknown[name] for name in models.shares])
-            yield MIXTURE, scores.mix(models.shares), unknown_to_all
-        if scores.has_both_directions:
-            unknown = np.logical_or.reduce(list(scores.unknown.values()))
-            yield BOTH_DIRECTIONS, scores.average_directions(scores.log_probs), unknown
-
-    return {name: count_correct(log_probs, unknown) for name, log_probs, unknown in scores_by_model()}

@@ -1,0 +1,52 @@
+"""The command ``rescorer-train vectors lsa``."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rescorer_training.cli.options import NormaliserOption, SeedOption, TextsArgument
+from rescorer_training.cli.vectors.options import (
+    DimensionsOption,
+    MinCountOption,
+    OutputFormatOption,
+    VectorsOutputOption,
+    make_parent,
+)
+from rescorer_training.data.normalisation import choose_normaliser
+from rescorer_training.vectors.files import write_vectors
+from rescorer_training.vectors.files.formats import VectorFormat
+
+
+def lsa_command(
+    texts: TextsArgument,
+    output: VectorsOutputOption,
+    to: OutputFormatOption = VectorFormat.WORD2VEC,
+    dimensions: DimensionsOption = 300,
+    document_sentences: Annotated[
+        int, typer.Option(help="Number of consecutive sentences that are one document.")
+    ] = 1,
+    min_count: MinCountOption = 5,
+    seed: SeedOption = 1,
+    normaliser: NormaliserOption = None,
+) -> None:
+    """Compute word vectors by latent semantic analysis: words that occur in the same documents.
+
+    Counts are weighted by the entropy of their words. The matrix of words and documents is held in memory,
+    about 50 bytes per word of the text.
+
+    Example: rescorer-train vectors lsa books.txt.gz -o lsa.txt --dimensions 300
+    """
+    from rescorer_training.vectors.encoded_text import prepare_text
+    from rescorer_training.vectors.lsa import analyse
+
+    chosen = choose_normaliser(normaliser)
+    make_parent(output)
+    with tempfile.TemporaryDirectory(dir=output.parent, prefix=".lsa-") as folder:
+        text = prepare_text(texts, chosen, Path(folder), min_count)
+        vectors = analyse(text, dimensions, document_sentences, seed)
+    write_vectors(output, vectors, to)
+    typer.echo(f"{output}: {len(vectors):,} words, {vectors.dimensions} dimensions")
