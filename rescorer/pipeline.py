@@ -232,14 +232,14 @@ class Rescorer:
         return [answers[i] for i in range(len(texts))]
 
     def mixture_log_probs(
-        self, lists: Sequence[NBestList], mixtures: Sequence[Mapping[str, float]], cache: float = 0.0
+        self, lists: Sequence[NBestList], mixtures: Sequence[Mapping[str, float]], cache: Sequence[float] = ()
     ) -> np.ndarray:
         """Mix the models' scores word by word under several interpolation weights.
 
         Args:
             lists: lists with N hypotheses in total.
             mixtures: G interpolation weights by model name, each with sum 1.
-            cache: interpolation weight of the cache of each list's session.
+            cache: G interpolation weights of the cache of each list's session; empty: no cache.
 
         Returns:
             (G, N) float64, log-probabilities of the mixtures in nats.
@@ -247,15 +247,15 @@ class Rescorer:
         Raises:
             InvalidList: a list cannot be scored.
         """
-        prepared = [self.ranker.prepare(nbest, Weights(cache=cache)) for nbest in lists]
+        prepared = [self.ranker.prepare(nbest, Weights(cache=max(cache, default=0.0))) for nbest in lists]
         partial = np.array([h.partial for nbest in lists for h in nbest.hypotheses], dtype=bool)
         words = [hypothesis for item in prepared for hypothesis in item.words]
         matches = flatten_matches(prepared)
         log_probs = np.zeros((len(mixtures), len(words)))
         for indices, trie, scores in self._score_lists(prepared):
-            rows, sessions = np.array(indices), read_sessions(trie, cache)
+            rows, by_share = np.array(indices), {share: read_sessions(trie, share) for share in set(cache)}
             for row, mixture in enumerate(mixtures):
-                mixed = mix_scores(scores, mixture)
+                mixed, sessions = mix_scores(scores, mixture), by_share[cache[row]] if cache else None
                 interpolated = sessions.add_to(mixed) if sessions else mixed
                 log_probs[row, rows] = interpolated.sum_paths(trie, partial[rows])
                 part = {MIXTURE: log_probs[row]}

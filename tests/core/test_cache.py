@@ -89,10 +89,10 @@ def test_answers_do_not_depend_on_company(rescorer, order, max_words):
 
 def test_mixtures_for_tuning_include_it(rescorer):
     lists = [make_list(past) for past in PASTS]
-    shares = [WEIGHTS.mixture, {"ngram": 1.0}]
-    found = rescorer.mixture_log_probs(lists, shares, WEIGHTS.cache)
-    for row, mixture in zip(found, shares, strict=True):
-        answers = rescorer.rescore(lists, replace(WEIGHTS, mixture=mixture))
+    shares, caches = [WEIGHTS.mixture, {"ngram": 1.0}, WEIGHTS.mixture], [WEIGHTS.cache, 0.1, 0.0]
+    found = rescorer.mixture_log_probs(lists, shares, caches)
+    for row, mixture, cache in zip(found, shares, caches, strict=True):
+        answers = rescorer.rescore(lists, replace(WEIGHTS, mixture=mixture, cache=cache))
         expected = [by_text(answer)[text].components["mixture"] for answer in answers for text in TEXTS]
         assert row == pytest.approx(expected, abs=1e-4)
 

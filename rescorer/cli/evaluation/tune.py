@@ -51,7 +51,7 @@ HELD_OUT = "held out"
 FREE_HELP = (
     "Weights to tune, separated by commas: names as in -w, `streams` (those with a weight), `lm` (those with "
     "a weight; each keeps its sign, but `lm:NAME` without a weight may take either), `mix` (λ of the "
-    "mixture), `phrases` (if there are any), or `all`."
+    "mixture), `cache` (its λ, if lists have previous utterances), `phrases` (if there are any), or `all`."
 )
 
 

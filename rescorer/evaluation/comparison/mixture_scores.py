@@ -10,6 +10,7 @@ from rescorer.evaluation.comparison.scored_lists import ScoredList
 from rescorer.evaluation.comparison.tuned import MixtureScores
 from rescorer.evaluation.tuning.parameters import DEFAULT_FREE, Parameters
 from rescorer.pipeline import Rescorer
+from rescorer.score_combination import CACHE
 from rescorer.types import Weights
 
 
@@ -18,6 +19,8 @@ def score_mixtures(
 ) -> MixtureScores | None:
     """Mix the models' scores of every word under each choice of λ; None if tuning does not change the λ.
 
+    The λ of the cache is searched if lists have previous utterances and the mixture is one of forward models.
+
     Args:
         weights: complete weights that tuning starts from.
         free: names of the weights that may change; see ``Parameters.choose``.
@@ -25,11 +28,14 @@ def score_mixtures(
     Raises:
         ConfigError: a name is unknown.
     """
-    parameters = Parameters.choose(weights, free)
-    if not parameters.tunes_mixture:
+    backward = not set(weights.mixture).isdisjoint(rescorer.bundle.backward)
+    has_sessions = not backward and any(item.nbest.previous for item in scored)
+    parameters = Parameters.choose(weights, free, occasional=[CACHE] * has_sessions)
+    if not (parameters.tunes_mixture or parameters.tunes_cache):
         return None
-    lambdas = tuple(parameters.choose_lambdas())
-    choices = [dict(zip(parameters.models, shares, strict=True)) for shares in lambdas]
-    log_probs = rescorer.mixture_log_probs([item.nbest for item in scored], choices, weights.cache)
+    choices = tuple(parameters.choose_mixtures())
+    mixtures = [dict(zip(parameters.models, choice.shares, strict=True)) for choice in choices]
+    caches = [choice.cache for choice in choices]
+    log_probs = rescorer.mixture_log_probs([item.nbest for item in scored], mixtures, caches)
     ends = np.cumsum([len(item.words) for item in scored])[:-1]
-    return MixtureScores(lambdas, np.split(log_probs, ends, axis=1), parameters.models)
+    return MixtureScores(choices, np.split(log_probs, ends, axis=1), parameters.models)

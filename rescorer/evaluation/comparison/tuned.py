@@ -14,6 +14,7 @@ from rescorer.evaluation.comparison.scored_lists import ScoredList
 from rescorer.evaluation.tuning.flatness import find_flat_directions
 from rescorer.evaluation.tuning.folds import Folds, make_folds
 from rescorer.evaluation.tuning.judgement import judge
+from rescorer.evaluation.tuning.mixture_choices import MixtureChoice
 from rescorer.evaluation.tuning.nested import CrossValidation, cross_validate_problem, fit_all
 from rescorer.evaluation.tuning.parameters import (
     DEFAULT_FREE,
@@ -26,7 +27,7 @@ from rescorer.evaluation.tuning.report import TuningReport, describe_weights
 from rescorer.evaluation.tuning.temperature import TEMPERATURES, BayesRiskErrors
 from rescorer.evaluation.weight_search.fitting import Method, Solution
 from rescorer.evaluation.weight_search.problem import TuningProblem
-from rescorer.score_combination import COUNTED, MIXTURE, RERANKER, totals
+from rescorer.score_combination import CACHE, COUNTED, MIXTURE, RERANKER, totals
 from rescorer.types import Weights
 
 WeightedList = tuple[ScoredList, Weights]
@@ -37,12 +38,17 @@ WeightedList = tuple[ScoredList, Weights]
 class MixtureScores:
     """The mixture's log-probabilities of all hypotheses under several choices of λ."""
 
-    lambdas: tuple[tuple[float, ...], ...]
-    """Choices of λ, one value per model; those of the start come first."""
+    choices: tuple[MixtureChoice, ...]
+    """Choices of λ; those of the start come first."""
     log_probs: Sequence[np.ndarray]
     """(G, N) of each list, for all its hypotheses."""
     models: tuple[str, ...] = ()
-    """Model of each value of λ."""
+    """Model of each share."""
+
+    @property
+    def has_caches(self) -> bool:
+        """Whether choices differ in the λ of the cache."""
+        return len({choice.cache for choice in self.choices}) > 1
 
     def apply(self, scored: Sequence[ScoredList], choice: int) -> list[ScoredList]:
         """Replace the mixture's scores of the lists by those under one choice of λ."""
@@ -77,6 +83,7 @@ class Tuning:
         self.phrase_bound = phrase_bound
         streams = find_streams(scored[0].components, weights) if "all" in free else ()
         occasional = {name for item in scored for name in OCCASIONAL if name in item.components}
+        occasional |= {CACHE} if mixture and mixture.has_caches else set()
         self.parameters = Parameters.choose(weights, free, streams, occasional)
         self.folds: Folds = make_folds(
             [item.evaluated.id for item in scored],
@@ -85,12 +92,12 @@ class Tuning:
         )
         lists, kept = zip(*(make_tuning_list(item, weights) for item in scored), strict=True)
         self._kept: tuple[np.ndarray, ...] = kept
-        self.lambdas = mixture.lambdas if mixture else ()
+        self.mixtures = mixture.choices if mixture else ()
         log_probs = None
         if mixture:
             parts = (scores[:, rows] for scores, rows in zip(mixture.log_probs, kept, strict=True))
             log_probs = np.concatenate(list(parts), axis=1)
-        self.problem: TuningProblem = build_problem(lists, self.parameters, self.lambdas, log_probs)
+        self.problem: TuningProblem = build_problem(lists, self.parameters, self.mixtures, log_probs)
 
     @cached_property
     def cross_validation(self) -> CrossValidation:
@@ -161,7 +168,7 @@ class Tuning:
     def _apply(self, solution: Solution, held_out: np.ndarray) -> Weights:
         """The weights of a solution; phrases are bounded, and a temperature is chosen, on the lists that are
         not held out."""
-        weights = self.parameters.apply(solution, self.lambdas)
+        weights = self.parameters.apply(solution, self.mixtures)
         excluded = set(held_out.tolist())
         if self.phrase_bound:
             others = [index for index in range(len(self.scored)) if index not in excluded]

@@ -11,7 +11,7 @@ from rescorer.evaluation.comparison.rankings import rerank
 from rescorer.evaluation.comparison.scored_lists import ScoredList
 from rescorer.evaluation.comparison.tuned import MixtureScores, find_streams
 from rescorer.evaluation.report.data import Range, ShareCurve, Surface, WeightCurve
-from rescorer.evaluation.tuning.parameters import scale_shares
+from rescorer.evaluation.tuning.mixture_choices import scale_shares
 from rescorer.evaluation.weight_search.line_search import ErrorCurve, compute_error_curve
 from rescorer.evaluation.weight_search.problem import find_units
 from rescorer.score_combination import EMPTY, OOV, RERANKER, WORDS, get_component, state_defaults, totals
@@ -138,12 +138,12 @@ def describe_share_curves(
 
     Of two models, whose λ add up to 1, there is one curve, that of the second.
     """
-    start, curves = mixture.lambdas[0], []
+    (start, cache), curves = mixture.choices[0], []
     for index, model in list(enumerate(mixture.models))[1 if len(start) == 2 else 0 :]:
         choices = {
             shares[index]: choice
-            for choice, shares in enumerate(mixture.lambdas)
-            if np.allclose(shares, scale_shares(start, index, shares[index]))
+            for choice, (shares, own_cache) in enumerate(mixture.choices)
+            if own_cache == cache and np.allclose(shares, scale_shares(start, index, shares[index]))
         }
         values = sorted(choices)
         errors = [

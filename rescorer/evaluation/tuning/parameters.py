@@ -1,8 +1,8 @@
 """Which weights may change, and their places in the arrays of a tuning problem.
 
 Weights have the names that ``-w NAME=VALUE`` gives them: a stream's own name, ``lm:NAME``, ``word``, ``oov``,
-``empty``, ``phrases``, ``reranker:NAME``. The interpolation weights λ are ``mix``, all together; they stay if
-there are rerankers, which were trained on scores under these λ.
+``empty``, ``phrases``, ``reranker:NAME``. The interpolation weights λ are ``mix``, all together, and that of
+the cache is ``cache``; they stay if there are rerankers, which were trained on scores under these λ.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rescorer.errors import ConfigError, did_you_mean
+from rescorer.evaluation.tuning.mixture_choices import MixtureChoice, list_choices
 from rescorer.evaluation.weight_search.fitting import Solution
 from rescorer.evaluation.weight_search.problem import MixtureChoices, TuningProblem, make_problem
 from rescorer.score_combination import (
+    CACHE,
     EMPTY,
     GENERATED,
     MIXTURE,
@@ -34,13 +36,11 @@ from rescorer.types import Weights
 STREAMS, LMS, MIX, ALL = "streams", "lm", "mix", "all"
 """Names for several weights: all streams that the weights name, all language models that they name, the λ,
 and everything."""
-DEFAULT_FREE = (STREAMS, LMS, "word", OOV, EMPTY, MIX, PHRASES)
+DEFAULT_FREE = (STREAMS, LMS, "word", OOV, EMPTY, MIX, PHRASES, CACHE)
 """What is tuned if nothing is chosen."""
 OCCASIONAL = (PHRASES, GENERATED, SOUND_MATCH)
 """Components that only some lists have. The last two keep their weights: these need a bound on false alarms,
 under which `rescorer candidates` learns them."""
-MIXTURE_SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
-"""Values of λ to choose from, for one model at a time; the others keep their proportions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,8 @@ class Parameters:
             start: complete weights, with the λ of the mixture.
             free: names of weights, or ``streams``, ``lm``, ``mix``, ``all``.
             streams: streams of the lists, which ``all`` adds to those that the weights name.
-            occasional: those of ``OCCASIONAL`` that some list has, so that their weights count, free or not.
+            occasional: those of ``OCCASIONAL`` that some list has, so that their weights count, free or not;
+                and ``cache`` if its λ may be searched, because lists are parts of sessions.
 
         Raises:
             ConfigError: a name is unknown.
@@ -95,12 +96,12 @@ class Parameters:
         rerankers = {f"{RERANKER}{name}": weight for name, weight in start.rerankers.items()}
         model_names = [f"lm:{name}" for name in {**start.mixture, **start.lm} if name != MIXTURE]
         lm_names = [*model_names, f"lm:{MIXTURE}"]
-        known = [*known_streams, *lm_names, "word", OOV, EMPTY, MIX, PHRASES, *rerankers]
+        known = [*known_streams, *lm_names, "word", OOV, EMPTY, MIX, PHRASES, CACHE, *rerankers]
         chosen: set[str] = set()
         for name in free:
             if name == ALL:
                 lms = (f"lm:{lm}" for lm in start.lm)
-                chosen |= {*known_streams, *lms, "word", OOV, EMPTY, MIX, PHRASES, *rerankers}
+                chosen |= {*known_streams, *lms, "word", OOV, EMPTY, MIX, PHRASES, CACHE, *rerankers}
             elif name == STREAMS:
                 chosen |= {stream for stream, weight in start.streams.items() if weight}
             elif name == LMS:
@@ -113,11 +114,11 @@ class Parameters:
                     f"there is no weight {name!r} to tune; expected some of {', '.join(options)}"
                     f"{did_you_mean(name, options)}"
                 )
-        chosen -= {PHRASES} - set(occasional)
+        chosen -= {PHRASES, CACHE} - set(occasional)
         lm_weights = {f"lm:{name}": weight for name, weight in start.lm.items()}
         weighted = {**dict.fromkeys(known_streams, 0.0), **start.streams, **lm_weights, **rerankers}
         scale = next((name for name, weight in weighted.items() if weight), "")
-        names = dict.fromkeys([*weighted, *(n for n in sorted(chosen) if n != MIX), "word", OOV, EMPTY])
+        names = dict.fromkeys([*weighted, *(n for n in sorted(chosen - {MIX, CACHE})), "word", OOV, EMPTY])
         names |= dict.fromkeys(name for name in OCCASIONAL if name in occasional)
         models = tuple(
             name
@@ -131,17 +132,23 @@ class Parameters:
     @property
     def tunes_mixture(self) -> bool:
         """Whether the λ make a difference and may change."""
-        uses = f"lm:{MIXTURE}" in self.free or self.start.lm.get(MIXTURE, 0.0) != 0.0
-        return MIX in self.free and len(self.models) > 1 and uses and not any(self.start.rerankers.values())
+        return MIX in self.free and len(self.models) > 1 and self._uses_mixture
 
-    def choose_lambdas(self) -> list[tuple[float, ...]]:
+    @property
+    def tunes_cache(self) -> bool:
+        """Whether the λ of the cache makes a difference and may change."""
+        return CACHE in self.free and self._uses_mixture
+
+    @property
+    def _uses_mixture(self) -> bool:
+        """Whether the mixture counts; rerankers were trained on that of the start."""
+        uses = f"lm:{MIXTURE}" in self.free or self.start.lm.get(MIXTURE, 0.0) != 0.0
+        return uses and not any(self.start.rerankers.values())
+
+    def choose_mixtures(self) -> list[MixtureChoice]:
         """Interpolation weights to choose from; those of the start come first."""
-        start = tuple(self.start.mixture[name] for name in self.models)
-        choices = [start]
-        for index in range(len(start)):
-            for share in MIXTURE_SHARES:
-                choices.append(scale_shares(start, index, share))
-        return list(dict.fromkeys(choices))
+        start = MixtureChoice(tuple(self.start.mixture[name] for name in self.models), self.start.cache)
+        return list_choices(start, models=self.tunes_mixture, cache=self.tunes_cache)
 
     def values(self, weights: Weights) -> np.ndarray:
         """The weights as an array, (K,)."""
@@ -157,15 +164,16 @@ class Parameters:
         }
         return np.array([table.get(name, 0.0) for name in self.names])
 
-    def apply(self, solution: Solution, lambdas: Sequence[tuple[float, ...]] = ()) -> Weights:
-        """The weights of a solution; ``lambdas`` are the choices of λ, if these were tuned."""
+    def apply(self, solution: Solution, choices: Sequence[MixtureChoice] = ()) -> Weights:
+        """The weights of a solution; ``choices`` are those of ``choose_mixtures``, if these were tuned."""
         values = dict(zip(self.names, solution.weights.tolist(), strict=False))
         tuned = {name: value for name, value in values.items() if name in self.free}
         start = self.start
         lms = {name.removeprefix("lm:"): value for name, value in tuned.items() if name.startswith("lm:")}
         rerankers = {name: tuned.get(f"{RERANKER}{name}", value) for name, value in start.rerankers.items()}
         streams = {name: value for name, value in tuned.items() if name in self.streams}
-        shares = dict(zip(self.models, lambdas[solution.mixture], strict=True)) if lambdas else {}
+        mixed = choices[solution.mixture] if choices else None
+        shares = dict(zip(self.models, mixed.shares, strict=True)) if mixed else {}
         return replace(
             start,
             streams={**start.streams, **streams},
@@ -177,6 +185,7 @@ class Parameters:
             generated=values.get(GENERATED, start.generated),
             sound_match=values.get(SOUND_MATCH, start.sound_match),
             mixture={**start.mixture, **shares},
+            cache=mixed.cache if mixed else start.cache,
             rerankers=rerankers,
         )
 
@@ -197,32 +206,18 @@ class Parameters:
         return limits
 
 
-def scale_shares(start: Sequence[float], index: int, share: float) -> tuple[float, ...]:
-    """Interpolation weights with one of them given, the others in the proportions of the start.
-
-    >>> scale_shares((0.5, 0.3, 0.2), 0, 0.9)
-    (0.9, 0.06, 0.04)
-    """
-    others = 1.0 - start[index]
-    scaled = [
-        weight * (1.0 - share) / others if others else (1.0 - share) / (len(start) - 1) for weight in start
-    ]
-    scaled[index] = share
-    return tuple(round(weight, 12) for weight in scaled)
-
-
 def build_problem(
     lists: Sequence[TuningList],
     parameters: Parameters,
-    lambdas: Sequence[tuple[float, ...]] = (),
+    mixtures: Sequence[MixtureChoice] = (),
     mixture_log_probs: np.ndarray | None = None,
 ) -> TuningProblem:
     """Collect the arrays of some lists.
 
     Args:
-        lambdas: choices of λ.
+        mixtures: choices of interpolation weights.
         mixture_log_probs: (G, H) the mixture's component of all hypotheses under each of these choices; None
-            if the λ are fixed.
+            if these are fixed.
 
     Raises:
         ConfigError: there are no lists, or a component is not finite.
@@ -247,7 +242,8 @@ def build_problem(
     errors = np.concatenate([item.errors for item in lists])
     choices = None
     if mixture_log_probs is not None:
-        choices = MixtureChoices(names.index(f"lm:{MIXTURE}"), tuple(lambdas), mixture_log_probs)
+        lambdas = tuple(choice.distribution for choice in mixtures)
+        choices = MixtureChoices(names.index(f"lm:{MIXTURE}"), lambdas, mixture_log_probs)
     lengths = [len(item.errors) for item in lists]
     return make_problem(names, np.stack(rows), errors, lengths, start, bounds, choices)
 

@@ -13,8 +13,10 @@ from rescorer.evaluation.error_rate.report import to_percent
 from rescorer.evaluation.figures import gain_to_dict, interval_to_list
 from rescorer.evaluation.tuning.flatness import FlatDirection
 from rescorer.evaluation.tuning.judgement import Judgement
+from rescorer.evaluation.tuning.mixture_choices import CACHE_SHARES
 from rescorer.evaluation.tuning.parameters import Parameters
 from rescorer.evaluation.weight_search.fitting import Method
+from rescorer.score_combination import CACHE
 from rescorer.types import Weights
 
 EDGE_TOLERANCE = 1e-6
@@ -102,7 +104,8 @@ class TuningReport:
 def describe_weights(
     parameters: Parameters, tuned: Weights, fold_weights: Sequence[Weights], bounds: np.ndarray
 ) -> tuple[TunedWeight, ...]:
-    """Compare each weight that is free, or the scale, with its value in the folds; λ follow as ``mix:NAME``.
+    """Compare each weight that is free, or the scale, with its value in the folds; λ follow as ``mix:NAME``,
+    and that of the cache as ``cache``.
 
     Args:
         bounds: (K, 2) or more rows, lowest and highest value that was tried of each weight.
@@ -129,6 +132,13 @@ def describe_weights(
             rows.append(
                 TunedWeight(f"mix:{model}", own, share, float(shares.mean()), float(shares.std()), note)
             )
+    if parameters.tunes_cache:
+        caches = np.array([weights.cache for weights in fold_weights])
+        note = "at 0" if not tuned.cache else "on an edge" if tuned.cache == max(CACHE_SHARES) else ""
+        start_cache = parameters.start.cache
+        rows.append(
+            TunedWeight(CACHE, start_cache, tuned.cache, float(caches.mean()), float(caches.std()), note)
+        )
     return tuple(rows)
 
 

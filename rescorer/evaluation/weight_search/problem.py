@@ -36,7 +36,8 @@ class MixtureChoices:
     column: int
     """Index of the weight of the mixture."""
     lambdas: tuple[tuple[float, ...], ...]
-    """Interpolation weights of each choice, one per language model; those of the start come first."""
+    """Interpolation weights of each choice, one per language model and for a cache; those of the start come
+    first."""
     log_probs: np.ndarray
     """(G, H) float64, the component of the mixture under each choice."""
 

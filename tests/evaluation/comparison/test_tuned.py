@@ -13,6 +13,7 @@ from rescorer.evaluation.comparison.rankings import rerank
 from rescorer.evaluation.comparison.scored_lists import score_lists
 from rescorer.evaluation.comparison.systems import compare_systems, weights_by_system
 from rescorer.evaluation.comparison.tuned import MixtureScores, Tuning
+from rescorer.evaluation.tuning.mixture_choices import MixtureChoice
 from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.pipeline import Rescorer
 from rescorer.types import NBestList, Weights
@@ -31,7 +32,7 @@ def make_lists_of_two_mixtures():
         replace(item, components={**item.components, "mixture": scores[0]})
         for item, scores in zip(scored, log_probs, strict=True)
     ]
-    return scored, MixtureScores(((0.0, 1.0), (1.0, 0.0)), log_probs)
+    return scored, MixtureScores((MixtureChoice((0.0, 1.0)), MixtureChoice((1.0, 0.0))), log_probs)
 
 
 def test_lists_are_judged_under_the_mixture_of_their_fold():
@@ -77,6 +78,6 @@ def test_evaluation_tunes_the_mixture_as_tune_does():
     assert [held_out.mixture for held_out in tuned.held_out["mixture"]] == [
         held_out.mixture for _, held_out in tuning.hold_out()
     ]
-    assert len(tuning.lambdas) > 1
+    assert len(tuning.mixtures) > 1
     alone = weights_by_system(starter, weights)["neural"]
     assert score_mixtures(starter, scored, alone) is None

@@ -20,6 +20,7 @@ from rescorer.evaluation.report.weights import (
     list_weights,
     make_problem,
 )
+from rescorer.evaluation.tuning.mixture_choices import MixtureChoice
 from rescorer.types import Weights
 from tests.support.scored_lists import make_scored_lists
 
@@ -143,7 +144,10 @@ def test_share_curves_are_the_errors_of_ranking():
     rng = np.random.default_rng(0)
     shares = (0.25, 0.0, 0.5, 1.0)
     log_probs = [rng.normal(0, 3, (len(shares), len(item.words))) for item in scored]
-    mixture = MixtureScores(tuple((1 - share, share) for share in shares), log_probs, ("ngram", "neural"))
+    choices = tuple(MixtureChoice((1 - share, share)) for share in shares)
+    others = tuple(MixtureChoice(choice.shares, 0.1) for choice in choices)
+    more = [np.concatenate([rows, rows + 1.0]) for rows in log_probs]
+    mixture = MixtureScores((*choices, *others), more, ("ngram", "neural"))
     folds = [replace(WEIGHTS, mixture={"ngram": 0.5, "neural": 0.5})]
     (curve,) = describe_share_curves(scored, WEIGHTS, folds, mixture)
     assert (curve.model, curve.chosen, curve.fold_values) == ("neural", 0.25, (0.5,))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from rescorer.decision.bayes_risk import expected_errors, fewest_errors_first
 from rescorer.errors import ConfigError
+from rescorer.evaluation.tuning.mixture_choices import CACHE_SHARES, MixtureChoice
 from rescorer.evaluation.tuning.parameters import DEFAULT_FREE, Parameters, TuningList, build_problem
 from rescorer.evaluation.tuning.report import describe_weights
 from rescorer.evaluation.tuning.temperature import TEMPERATURES, BayesRiskErrors
@@ -74,15 +75,36 @@ def test_chooses_by_name_and_by_kind():
         Parameters.choose(START, ["wrod"])
 
 
-def test_lambdas_begin_with_the_start_and_sum_to_one():
-    lambdas = Parameters.choose(START).choose_lambdas()
-    assert lambdas[0] == (0.25, 0.75)
-    assert {(0.0, 1.0), (0.5, 0.5), (1.0, 0.0)} < set(lambdas)
-    three = replace(START, mixture={"a": 1.0, "b": 0.0, "c": 0.0})
-    for shares in [*lambdas, *Parameters.choose(three, ["mix"]).choose_lambdas()]:
-        assert sum(shares) == pytest.approx(1.0)
-        assert min(shares) >= 0
+def test_mixtures_begin_with_the_start_and_sum_to_one():
+    choices = Parameters.choose(START).choose_mixtures()
+    assert choices[0] == MixtureChoice((0.25, 0.75))
+    assert {(0.0, 1.0), (0.5, 0.5), (1.0, 0.0)} < {choice.shares for choice in choices}
+    three = replace(START, mixture={"a": 1.0, "b": 0.0, "c": 0.0}, cache=0.4)
+    caches = Parameters.choose(three, occasional=["cache"]).choose_mixtures()
+    for choice in [*choices, *Parameters.choose(three, ["mix"]).choose_mixtures(), *caches]:
+        assert sum(choice.shares) == pytest.approx(sum(choice.distribution)) == pytest.approx(1.0)
+        assert min(choice.distribution) >= 0
     assert not Parameters.choose(replace(START, lm={"neural": 1.0})).tunes_mixture
+
+
+def test_each_cache_is_tried_with_all_mixtures():
+    start = replace(START, cache=0.4)
+    parameters = Parameters.choose(start, occasional=["cache"])
+    choices = parameters.choose_mixtures()
+    shares = Parameters.choose(start).choose_mixtures()
+    assert choices[0] == shares[0] == MixtureChoice((0.25, 0.75), 0.4)
+    assert len(choices) == len(set(choices)) == len(shares) * (1 + len(CACHE_SHARES))
+    assert {choice.cache for choice in shares} == {0.4}
+    index = choices.index(MixtureChoice((0.5, 0.5), 0.1))
+    tuned = parameters.apply(Solution(parameters.values(start), mixture=index), choices)
+    assert (tuned.cache, tuned.mixture) == (0.1, {"ngram": 0.5, "neural": 0.5})
+    (alone,) = {
+        choice.shares for choice in Parameters.choose(start, ["cache"], (), ["cache"]).choose_mixtures()
+    }
+    assert alone == (0.25, 0.75)
+    for fixed in (replace(start, lm={"neural": 1.0}), replace(start, rerankers={"r": 1.0})):
+        assert not Parameters.choose(fixed, occasional=["cache"]).tunes_cache
+    assert not Parameters.choose(start, ["mix"], (), ["cache"]).tunes_cache
 
 
 def test_a_language_model_keeps_its_sign_unless_it_is_chosen_without_a_weight():
@@ -108,9 +130,9 @@ def test_a_model_of_its_own_stays_out_of_the_mixture(weights, free):
     start = replace(START, lm=weights, mixture={"ngram": 0.25, "lodr": 0.0, "neural": 0.75})
     parameters = Parameters.choose(start, [*DEFAULT_FREE, *free])
     assert parameters.models == ("ngram", "neural")
-    lambdas = parameters.choose_lambdas()
-    index = lambdas.index((0.9, 0.1))
-    tuned = parameters.apply(Solution(parameters.values(start), mixture=index), lambdas)
+    choices = parameters.choose_mixtures()
+    index = choices.index(MixtureChoice((0.9, 0.1)))
+    tuned = parameters.apply(Solution(parameters.values(start), mixture=index), choices)
     assert tuned.mixture == {"ngram": 0.9, "lodr": 0.0, "neural": 0.1}
     assert Parameters.choose(replace(start, lm={"mixture": 2.0})).models == ("ngram", "lodr", "neural")
 
