@@ -50,16 +50,16 @@ class ListRanker:
 
     Args:
         bundle: the normaliser, weights and model names to use.
+        dictionary: file of pronunciations, for generating hypotheses; None: the installed dictionary.
     """
 
-    def __init__(self, bundle: Bundle) -> None:
+    def __init__(self, bundle: Bundle, dictionary: Path | None = None) -> None:
         self.bundle = bundle
         rerankers = [reranker.component for reranker in bundle.rerankers.values()]
         self._reserved_names = frozenset({*bundle.model_kinds, *COUNTED, MIXTURE, *rerankers})
         self._normalise = bundle.normaliser.normalise
         self.phrases = PhraseFinder(self._normalise, bundle.phrases)
-        self.dictionary: Path | None = None
-        """File of pronunciations, for generating hypotheses; None: the installed dictionary."""
+        self.dictionary = dictionary
 
     def effective_weights(self, weights: Weights | None) -> Weights:
         """Return complete weights: the default ones for None, with the bundle's λ if the weights have none.

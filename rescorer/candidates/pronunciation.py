@@ -42,6 +42,11 @@ class Pronouncer:
         lower = word.lower()
         return self._words.get(lower) or self._guess(lower)
 
+    def learn_letters(self) -> None:
+        """Learn the rules for letters now, unless they are known."""
+        with self._lock:
+            self._rules  # noqa: B018  # a cached property
+
     def pronounce_all(self, words: Words) -> Phones:
         """Return the phones of words in a row; none if one of them has none."""
         parts = [self.pronounce(word) for word in words]

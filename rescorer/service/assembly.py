@@ -142,6 +142,7 @@ def create_repository(settings: ServiceSettings, pool: WorkerPool) -> ModelRepos
         models=settings.models,
         max_bytes=settings.max_model_bytes,
     )
+    repository.dictionary = settings.dictionary
     pool.verify = repository.verify_unchanged
     return repository
 

@@ -58,6 +58,8 @@ def find_contradictions(settings: ServiceSettings) -> Iterator[str]:
         )
     if settings.port_file is not None and not settings.port_file.absolute().parent.is_dir():
         yield f"port_file: {settings.port_file}: expected an existing folder to write it to"
+    if settings.dictionary is not None and not settings.dictionary.is_file():
+        yield f"dictionary: {settings.dictionary}: expected a file of words and their phones"
     if settings.trace_endpoint is not None and not tracing.is_installed():
         yield "trace_endpoint: expected the packages of rescorer[tracing]; install them"
     yield from _security_contradictions(settings)

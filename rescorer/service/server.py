@@ -52,6 +52,7 @@ from rescorer.service.observability.metrics import Metrics
 from rescorer.service.observability.tracing import Tracing
 from rescorer.service.serving_state import ServingState
 from rescorer.service.settings import ServiceSettings
+from rescorer.service.sounds import read_sounds
 from rescorer.service.workers.worker import Worker
 
 if TYPE_CHECKING:
@@ -189,8 +190,11 @@ class Server:
 
         Raises:
             BundleError: If a bundle cannot be used.
+            ConfigError: If the dictionary cannot be used.
         """
         began = time.perf_counter()
+        if self.settings.dictionary is not None:
+            await asyncio.to_thread(read_sounds, self.settings.dictionary)
         await self.pool.start()
         self.batcher.start()
         await self.models.start()

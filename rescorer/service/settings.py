@@ -55,6 +55,10 @@ class ServiceSettings(BaseSettings):
     context_cache_bytes: int = Field(CONTEXT_CACHE_BYTES, ge=0)
     """Size of the cache for states after contexts, per recurrent network and worker. With a cache, a context
     that is sent again or has grown is not read from its start. 0: no cache."""
+    dictionary: Path | None = None
+    """File of pronunciations in the form of the CMU dictionary, for requests that generate hypotheses. It is
+    read before the server reports that it serves. None: the dictionary of the extra ``sounds``, read at the
+    first such request, which then waits for seconds."""
     threads: int = Field(0, ge=0)
     """Number of CPU threads for the neural models in each worker. 0: one core is reserved per front end, and
     the others are divided among the workers."""

@@ -193,6 +193,27 @@ def test_server_without_a_dictionary_says_what_is_missing(bundle, monkeypatch):
         assert client.rescore([make_list("Mat")])[0].best
 
 
+@pytest.mark.slow
+def test_server_reads_the_dictionary_of_its_setting_before_it_serves(
+    bundle, dictionary, rescorer, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(dictionaries, "PACKAGE", "no_such_package")
+    load_pronouncer.cache_clear()
+    with run_server(bundle, dictionary=dictionary) as server, Client(server.target) as client:
+        pronouncer = load_pronouncer(dictionary)
+        assert load_pronouncer.cache_info().hits == 1
+        assert "_rules" in vars(pronouncer)
+        answers = client.rescore([make_list("Mat")], generate=True)
+        assert load_pronouncer.cache_info().misses == 1
+    expected = rescorer.rescore([make_list("Mat")], generate=True)
+    assert [h.text for h in answers[0].hypotheses] == [h.text for h in expected[0].hypotheses]
+    bad = tmp_path / "bad.dict"
+    bad.write_text("cat QQ\n")
+    wrong = pytest.raises(ConfigError, match=r"dictionary .*bad.dict:1: unknown phone 'QQ'")
+    with run_server(bundle, load=False, dictionary=bad) as server, wrong:
+        server.load()
+
+
 def test_file_agrees_with_the_library(run, bundle, dictionary, rescorer, tmp_path):
     nbest = make_list("Mat")
     (expected,) = rescorer.rescore([nbest], generate=True)

@@ -278,6 +278,7 @@ def test_page_of_settings_is_up_to_date():
         ({"models": 5}, "models (option --models): 5; expected names"),
         ({"trace_endpoint": "collector:4317"}, "'collector:4317'; expected text that begins with http://"),
         ({"port_file": "/no/such/port"}, "port_file: /no/such/port: expected an existing folder"),
+        ({"dictionary": "/no/such/file"}, "dictionary: /no/such/file: expected a file of words and"),
     ],
 )
 def test_errors_state_the_value_and_what_was_expected(config, values, message):

@@ -45,7 +45,8 @@ def make_lists(seed: int, n: int = 12) -> list[NBestList]:
     return lists
 
 
-@settings(max_examples=5, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=4, deadline=None)
 @given(st.integers(0, 500), st.sampled_from([0.0, 0.2]))
 def test_lists_are_ranked_as_rescoring_ranks_them(rescorer, seed, cache):
     start = rescorer.ranker.effective_weights(replace(WEIGHTS, cache=cache))
