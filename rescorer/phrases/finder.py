@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from threading import Lock
 
 from rescorer.conversation import Phrase
 from rescorer.errors import ConfigError, InvalidList, LimitExceeded, did_you_mean, quote
@@ -16,6 +17,8 @@ MAX_SETS = 16
 """Largest number of named sets that a call can ask for."""
 MAX_KEPT = 16
 """Number of compiled sets that are kept, because the lists of a conversation have the same phrases."""
+MAX_KEPT_NODES = 100_000
+"""Number of nodes of all sets that are kept, which take 35 MB."""
 
 
 class PhraseFinder:
@@ -29,6 +32,7 @@ class PhraseFinder:
     def __init__(self, normalise: Callable[[str], Words], named: Mapping[str, PhraseSet]) -> None:
         self._normalise, self._named = normalise, named
         self._kept: OrderedDict[tuple[Phrase, ...], PhraseSet] = OrderedDict()
+        self._lock = Lock()
         self.expected: Sequence[PhraseSet] = ()
         """Sets of phrases that are expected in all lists, whatever a call says."""
 
@@ -80,11 +84,12 @@ class PhraseFinder:
 
     def _compile(self, phrases: tuple[Phrase, ...]) -> PhraseSet:
         """Compile phrases, unless an equal set is kept; may be called from several threads."""
-        compiled = self._kept.pop(phrases, None) or compile_phrases(phrases, self._normalise)
-        self._kept[phrases] = compiled
-        while len(self._kept) > MAX_KEPT:
-            try:
-                self._kept.popitem(last=False)
-            except KeyError:  # another thread was faster
-                break
+        with self._lock:
+            compiled = self._kept.pop(phrases, None)
+        compiled = compiled or compile_phrases(phrases, self._normalise)
+        with self._lock:
+            self._kept[phrases] = compiled
+            n_nodes = sum(kept.n_nodes for kept in self._kept.values())
+            while len(self._kept) > MAX_KEPT or n_nodes > MAX_KEPT_NODES:
+                n_nodes -= self._kept.popitem(last=False)[1].n_nodes
         return compiled

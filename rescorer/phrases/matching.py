@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from rescorer.conversation import Phrase
@@ -34,47 +34,58 @@ def find_matches(
     Args:
         partial: whether more words will follow. Then last words with which a phrase begins are credited too.
     """
-    found = [match for phrases in phrase_sets for match in _find_all(phrases, words, partial=partial)]
-    if len(phrase_sets) > 1:
-        found.sort(key=lambda match: match.n_words)
-    return _choose(found, len(words)) if found else []
-
-
-def _find_all(phrases: PhraseSet, words: Words, *, partial: bool) -> list[PhraseMatch]:
-    """All occurrences of the phrases of a set, also those that overlap."""
-    root, n = phrases.root.children, len(words)
-    found = []
-    for start, word in enumerate(words):
-        node = root.get(word)
-        position = start + 1
-        while node is not None:
-            if node.phrase >= 0:
-                phrase = phrases.phrases[node.phrase]
-                credit = phrase.weight * (position - start)
-                found.append(PhraseMatch(phrase, start, position - start, credit, phrases))
-            if position == n:
-                if partial and node.children:
-                    weight = max(child.best_weight for child in node.children.values())
-                    found.append(PhraseMatch(None, start, n - start, weight * (n - start), phrases))
-                break
-            node = node.children.get(words[position])
-            position += 1
-    return found
-
-
-def _choose(found: Sequence[PhraseMatch], n_words: int) -> list[PhraseMatch]:
-    """Choose occurrences that do not overlap, from the last word to the first."""
-    starting: dict[int, list[PhraseMatch]] = {}
-    for match in found:
-        starting.setdefault(match.start, []).append(match)
-    best = [0.0] * (n_words + 1)  # largest sum of credits from each word on
+    best = [0.0] * (len(words) + 1)  # largest sum of credits from each word on
     taken: dict[int, PhraseMatch] = {}
-    for start in range(n_words - 1, -1, -1):
+    for start in range(len(words) - 1, -1, -1):
         best[start] = best[start + 1]
-        for match in starting.get(start, ()):  # shorter ones first
-            total = match.credit + best[start + match.n_words]
-            if total >= best[start]:
+        for phrases in phrase_sets:
+            if words[start] not in phrases.root.children:
+                continue
+            total, match = _find_best(phrases, words, start, best, partial=partial)
+            if match and (total, match.n_words) >= (best[start], _length(taken.get(start))):
                 best[start], taken[start] = total, match
+    return _collect(taken, len(words))
+
+
+def _find_best(
+    phrases: PhraseSet, words: Words, start: int, best: Sequence[float], *, partial: bool
+) -> tuple[float, PhraseMatch | None]:
+    """Find the phrase of a set that begins at a word and has, with the best that follows, the largest sum.
+
+    The phrases that begin at a word are counted, not collected: there can be as many as a phrase has words.
+
+    Args:
+        best: largest sum of credits from each later word on.
+
+    Returns:
+        The sum and the phrase, the longest one of equal sums.
+    """
+    node, n = phrases.root, len(words)
+    total, end, weight, phrase = 0.0, start, 0.0, -1
+    for position in range(start, n):
+        child = node.children.get(words[position])
+        if child is None:
+            break
+        node = child
+        if node.phrase >= 0:
+            own = phrases.phrases[node.phrase].weight
+            if (value := own * (position + 1 - start) + best[position + 1]) >= total:
+                total, end, weight, phrase = value, position + 1, own, node.phrase
+    else:
+        if partial and node.longer_weight > 0 and (value := node.longer_weight * (n - start)) >= total:
+            total, end, weight, phrase = value, n, node.longer_weight, -1
+    if end == start:
+        return 0.0, None
+    found = phrases.phrases[phrase] if phrase >= 0 else None
+    return total, PhraseMatch(found, start, end - start, weight * (end - start), phrases)
+
+
+def _length(match: PhraseMatch | None) -> int:
+    return match.n_words if match else 0
+
+
+def _collect(taken: Mapping[int, PhraseMatch], n_words: int) -> list[PhraseMatch]:
+    """List the phrases that were chosen, from the first word on."""
     chosen, position = [], 0
     while position < n_words:
         if position in taken:

@@ -14,6 +14,8 @@ MAX_PHRASES = 5_000
 """Largest number of phrases of a list, with their other spellings."""
 MAX_PHRASE_WORDS = 16
 """Largest number of canonical words of a phrase."""
+MAX_PHRASE_CHARS = 1_000
+"""Largest number of characters of a phrase."""
 MAX_WEIGHT = 100.0
 ENTRY_PROBABILITY = 0.01
 """Probability of the phrase model that a phrase begins at a word."""
@@ -26,8 +28,8 @@ class Node:
     children: dict[str, Node] = field(default_factory=dict)
     phrase: int = -1
     """Index of the phrase that ends here; of several, the one with the largest weight. -1: none does."""
-    best_weight: float = 0.0
-    """Largest weight of the phrases that begin like this."""
+    longer_weight: float = 0.0
+    """Largest weight of the longer phrases that begin like this; 0 if there are none."""
     mass: float = 0.0
     """Sum of the weights of the phrases that begin like this, those of equal words counted once."""
 
@@ -38,6 +40,8 @@ class PhraseSet:
 
     phrases: tuple[Phrase, ...]
     root: Node
+    n_nodes: int
+    """Number of nodes below the root."""
 
     def word_log_probs(self, words: Words) -> tuple[float, ...]:
         """Return the log-probability of each word of a phrase, or of its beginning, under the phrase model.
@@ -45,12 +49,12 @@ class PhraseSet:
         A phrase begins with probability ``ENTRY_PROBABILITY`` and is drawn in proportion to the weights; its
         words follow one another.
         """
-        node, mass = self.root, self.root.mass / ENTRY_PROBABILITY
+        node, log_mass = self.root, math.log(self.root.mass / ENTRY_PROBABILITY)
         log_probs = []
         for word in words:
-            node = node.children[word]
-            log_probs.append(math.log(node.mass / mass))
-            mass = node.mass
+            node, before = node.children[word], log_mass
+            log_mass = math.log(node.mass)  # a share of masses may be too small for a float64
+            log_probs.append(log_mass - before)
         return tuple(log_probs)
 
 
@@ -60,14 +64,14 @@ def compile_phrases(phrases: Sequence[Phrase], normalise: Callable[[str], Words]
     A phrase that is given twice counts once, with its largest weight.
 
     Raises:
-        LimitExceeded: there are too many phrases; one has no words, too many, or a weight that is not above 0
-            and at most ``MAX_WEIGHT``.
+        LimitExceeded: there are too many phrases; one has no words, too many words or characters, or a
+            weight that is not above 0 and at most ``MAX_WEIGHT``.
     """
     count = sum(1 + len(phrase.spellings) for phrase in phrases)
     if count > MAX_PHRASES:
         message = f"{count:,} phrases and spellings; expected at most {MAX_PHRASES:,}"
         raise LimitExceeded(message, field="phrases")
-    root = Node()
+    root, n_nodes = Node(), 0
     for index, phrase in enumerate(phrases):
         if not 0 < phrase.weight <= MAX_WEIGHT:
             message = (
@@ -75,13 +79,16 @@ def compile_phrases(phrases: Sequence[Phrase], normalise: Callable[[str], Words]
             )
             raise LimitExceeded(message, field=f"phrases[{index}].weight")
         for place, text in _spellings(phrase, index):
+            if len(text) > MAX_PHRASE_CHARS:
+                message = f"{quote(text)} has {len(text):,} characters; expected at most {MAX_PHRASE_CHARS:,}"
+                raise LimitExceeded(message, field=place)
             words = normalise(text)
             if not 1 <= len(words) <= MAX_PHRASE_WORDS:
                 message = f"{quote(text)} has {len(words)} words; expected 1 to {MAX_PHRASE_WORDS}"
                 raise LimitExceeded(message, field=place)
-            _add(root, words, index, phrases)
+            n_nodes += _add(root, words, index, phrases)
     _sum_weights(root, phrases)
-    return PhraseSet(tuple(phrases), root)
+    return PhraseSet(tuple(phrases), root, n_nodes)
 
 
 def _spellings(phrase: Phrase, index: int) -> list[tuple[str, str]]:
@@ -90,13 +97,18 @@ def _spellings(phrase: Phrase, index: int) -> list[tuple[str, str]]:
     return [(f"phrases[{index}].text", phrase.text), *others]
 
 
-def _add(root: Node, words: Words, index: int, phrases: Sequence[Phrase]) -> None:
-    node, weight = root, phrases[index].weight
+def _add(root: Node, words: Words, index: int, phrases: Sequence[Phrase]) -> int:
+    """Add a phrase; return the number of new nodes."""
+    node, weight, n_new = root, phrases[index].weight, 0
     for word in words:
-        node = node.children.setdefault(word, Node())
-        node.best_weight = max(node.best_weight, weight)
+        node.longer_weight = max(node.longer_weight, weight)
+        if (child := node.children.get(word)) is None:
+            child = node.children[word] = Node()
+            n_new += 1
+        node = child
     if node.phrase < 0 or phrases[node.phrase].weight < weight:
         node.phrase = index
+    return n_new
 
 
 def _sum_weights(node: Node, phrases: Sequence[Phrase]) -> float:

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer import LimitExceeded, Phrase
-from rescorer.phrases.matching import find_matches
+from rescorer.phrases import matching
+from rescorer.phrases.matching import PhraseMatch, find_matches
 from rescorer.phrases.phrase_set import MAX_PHRASE_WORDS, MAX_PHRASES, compile_phrases
 
 
@@ -66,6 +67,19 @@ def test_only_the_end_of_a_partial_hypothesis_is_credited():
     assert find_matches(compiled, split("new york is"), partial=True) == []
 
 
+def test_phrases_that_repeat_a_word_leave_one_match_per_word(monkeypatch):
+    compiled = [compile_phrases([Phrase("a " * n, 1 / n) for n in range(1, MAX_PHRASE_WORDS + 1)], split)]
+    made = []
+
+    def count(*match):
+        made.append(match)
+        return PhraseMatch(*match)
+
+    monkeypatch.setattr(matching, "PhraseMatch", count)
+    found = find_matches(compiled, ("a",) * 1000)
+    assert len(found) == len(made) == 1000
+
+
 def test_one_phrase_twice_counts_with_its_largest_weight():
     phrases = [Phrase("a b", 2.0), Phrase("a b"), Phrase("x", 5.0, ("a b",))]
     (match,) = find_matches([compile_phrases(phrases, split)], split("a b"))
@@ -81,6 +95,7 @@ def test_one_phrase_twice_counts_with_its_largest_weight():
         ([Phrase("a", 0.0)], "phrases[0].weight", "0.0 for 'a'; expected a number above 0"),
         ([Phrase("a", float("nan"))], "phrases[0].weight", "nan"),
         ([Phrase("a", float("inf"))], "phrases[0].weight", "inf"),
+        ([Phrase("a", spellings=("b" * 1001,))], "phrases[0].spellings[0]", "1,001 characters"),
         ([Phrase("a")] * (MAX_PHRASES + 1), "phrases", "5,001 phrases"),
     ],
 )

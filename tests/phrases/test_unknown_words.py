@@ -85,3 +85,9 @@ def test_probabilities_of_the_phrase_model_sum_to_one():
         return own + sum(map(sum_below, node.children.values()))
 
     assert sum_below(root) == pytest.approx(root.mass) == pytest.approx(8.0)
+
+
+def test_masses_may_be_further_apart_than_a_float_holds():
+    phrases = compile_phrases([Phrase("a b", 5e-324), Phrase("e", 100.0)], split)
+    log_probs = phrases.word_log_probs(("a", "b"))
+    assert log_probs == pytest.approx((math.log(5e-324) - math.log(1e4), 0.0))

@@ -1,0 +1,33 @@
+"""Sets of phrases that are kept between lists."""
+
+from __future__ import annotations
+
+from rescorer import NBestList, Phrase
+from rescorer.phrases import finder
+from rescorer.phrases.finder import MAX_KEPT, PhraseFinder
+from rescorer.phrases.phrase_set import compile_phrases
+
+
+def split(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+def find(phrases: PhraseFinder, text: str):
+    return phrases.find(NBestList("u", (), phrases=(Phrase(text),)), ())
+
+
+def test_the_latest_sets_are_kept_within_bounds(monkeypatch):
+    compiled = []
+    monkeypatch.setattr(finder, "MAX_KEPT_NODES", 40)
+    monkeypatch.setattr(finder, "compile_phrases", lambda p, n: compiled.append(p) or compile_phrases(p, n))
+    phrases = PhraseFinder(split, {})
+    for index in range(MAX_KEPT):
+        find(phrases, f"a{index} b")
+    find(phrases, "a0 b")
+    assert len(compiled) == MAX_KEPT
+    find(phrases, "a b c d e f g h i j k l m")  # 13 nodes beside 2 × 16: those of 3 sets go
+    assert len(compiled) == MAX_KEPT + 1
+    find(phrases, "a0 b")
+    assert len(compiled) == MAX_KEPT + 1
+    find(phrases, "a1 b")
+    assert len(compiled) == MAX_KEPT + 2
