@@ -20,7 +20,7 @@ import structlog
 
 from rescorer.errors import DeadlineExceeded, RescorerError
 from rescorer.list_ranker import ListRanker
-from rescorer.protocol.messages import list_from_proto
+from rescorer.protocol.messages import list_from_proto, phrases_from_proto
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.ranking import Ranking
 from rescorer.service.api.planning import (
@@ -227,13 +227,15 @@ def prepare_list(ranker: ListRanker, answered: AnsweredList) -> PreparedRequest:
     """Prepare an answered list for scoring by the shadow.
 
     Raises:
-        ConfigError: If the request's weights do not fit the shadow.
+        ConfigError: If the request's weights do not fit the shadow, or it lacks phrases of a name.
         InvalidList: If the shadow cannot score the list.
     """
-    weights = select_weights(ranker, answered.request)
-    nbest = list_from_proto(answered.request.lists[answered.list_index])
-    prepared = ranker.prepare(nbest, weights)
-    decision = select_decision(answered.request, weights)
+    request = answered.request
+    weights = select_weights(ranker, request)
+    nbest = list_from_proto(request.lists[answered.list_index])
+    phrases = ranker.phrases.select(phrases_from_proto(request.phrases), request.phrase_lists)
+    prepared = ranker.prepare(nbest, weights, phrases, generate=request.generate)
+    decision = select_decision(request, weights)
     return PreparedRequest(ranker, weights, decision, (prepared,), count_tokens(prepared))
 
 

@@ -26,6 +26,7 @@ from rescorer.service.server import Server
 from rescorer.types import Weights
 from tests.support.prometheus import get_value, read_samples
 from tests.support.servers import RunningServer, run_server, wait_until
+from tests.support.small_dictionary import install_dictionary
 from tests.support.stubs import make_list_message
 from tests.support.tiny_models import write_bundle
 
@@ -113,6 +114,20 @@ def test_compares_messages_of_a_stream_with_merging(small):
         wait_until(lambda: count_lists(server, "compared") + count_lists(server, "dropped") == 3)
         same = get_value(read_samples(server.server.metrics_port), "shadow_same_best_total", shadow="tiny/1")
         assert same == count_lists(server, "compared") > 0
+
+
+def test_expects_the_phrases_of_a_request(small, tmp_path, monkeypatch):
+    install_dictionary(tmp_path, monkeypatch)
+    phrases = [pb.Phrase(text="zebra", weight=100), pb.Phrase(text="cats", weight=90)]
+    with run_with_shadow(small, small) as server:
+        answer = rescore(server, phrases=phrases, generate=True)
+        generated = [nbest.hypotheses[0].HasField("generated") for nbest in answer.lists]
+        assert generated == [True, False, False, False]
+        wait_until(lambda: count_lists(server, "compared") == 4)
+        now = read_samples(server.server.metrics_port)
+        shadow = {"shadow": "tiny/1"}
+        assert get_value(now, "shadow_same_best_total", **shadow) == 4
+        assert get_value(now, "shadow_pairs_alike_sum", **shadow) == 4
 
 
 def test_compares_a_share_of_the_lists(small):
