@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +26,9 @@ MAX_SOUNDS = 2_000
 """Largest number of phrases, with their other spellings, of a list for which hypotheses are generated. The
 search takes one core half a second for so many."""
 MAX_PHRASE_CHARS = 100
-"""Phrases with longer texts are not generated."""
+"""Phrases with longer texts are not generated, and longer spellings are not searched for."""
+MAX_SEARCHED_WORDS = 1_000
+"""Hypotheses are searched as long as they have no more words together."""
 KEPT_SETS = 16
 """Number of sets of phrases whose sounds are kept: the lists of a conversation have the same phrases."""
 BARRIER = bytes([SILENCE])
@@ -131,15 +134,14 @@ class Generator:
             if len(phrase.text) > MAX_PHRASE_CHARS:
                 continue
             ways = tuple(filter(None, map(self._normalise, (phrase.text, *phrase.spellings))))
-            pronounced = dict.fromkeys(self._pronouncer.pronounce_all(words) for words in ways)
+            short = (words for words in ways if sum(map(len, words)) <= MAX_PHRASE_CHARS)
+            pronounced = dict.fromkeys(map(self._pronouncer.pronounce_all, short))
             sounds += [Sound(phrase.text, phones, ways) for phones in pronounced if phones]
         return sounds
 
     def _propose(self, nbest: NBestList, sounds: Sequence[Sound]) -> list[Generated]:
         """All spans of the best hypotheses that sound like a phrase, those that sound most like it first."""
-        texts = [
-            self._pronounce_text(hypothesis.text) for hypothesis in nbest.hypotheses[: self.settings.top]
-        ]
+        texts = self._pronounce_texts([h.text for h in nbest.hypotheses[: self.settings.top]])
         boundaries = [sorted(text.starts.keys() | text.ends.keys()) for text in texts]
         matches = find_similar(
             [text.phones for text in texts],
@@ -162,8 +164,18 @@ class Generator:
             )
         return _drop_overlapping(proposals)
 
-    def _pronounce_text(self, text: str) -> SpokenText:
-        words = tuple(self._normalise(token) for token in text.split())
+    def _pronounce_texts(self, texts: Sequence[str]) -> list[SpokenText]:
+        """Pronounce the first texts, as long as they have ``MAX_SEARCHED_WORDS`` words together at most."""
+        tokens = [text.split(maxsplit=MAX_SEARCHED_WORDS) for text in texts]
+        ends = accumulate(map(len, tokens))
+        return [
+            self._pronounce_tokens(part)
+            for part, end in zip(tokens, ends, strict=True)
+            if end <= MAX_SEARCHED_WORDS
+        ]
+
+    def _pronounce_tokens(self, tokens: Sequence[str]) -> SpokenText:
+        words = tuple(map(self._normalise, tokens))
         phones, starts, ends = b"", {}, {}
         for index, part in enumerate(words):
             if part:

@@ -151,3 +151,19 @@ def test_components_say_what_sound_says_for_a_phrase():
         "sound_match": [0.0, 1.0],
     }
     assert components_of_generated([Hypothesis("rust")]) == {}
+
+
+def test_long_texts_and_spellings_are_not_searched(monkeypatch):
+    searched = []
+    find = generation.find_similar
+
+    def record(phones, boundaries, phrases, max_distance):
+        searched.append((len(phones), [len(phrase) for phrase in phrases]))
+        return find(phones, boundaries, phrases, max_distance)
+
+    monkeypatch.setattr(generation, "find_similar", record)
+    phrases = (Phrase("rusk", spellings=("rust " * 16, "canoe" * 21)), Phrase("canoe " * 17))
+    long = "at " * (generation.MAX_SEARCHED_WORDS - 2)
+    one = nbest("call rust", long, "call rust")
+    assert [made.generated.source for made in make().generate(one, phrases)] == [0]
+    assert searched == [(2, [4, 64])]

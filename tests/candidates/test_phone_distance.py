@@ -65,7 +65,46 @@ def test_many_phrases_are_compared_in_parts(monkeypatch):
     expected = find_similar(texts, boundaries, phrases, 0.5)
     monkeypatch.setattr(phone_distance, "MAX_PAIRS", 7)
     assert find_similar(texts, boundaries, phrases, 0.5) == expected
+    monkeypatch.setattr(phone_distance, "MAX_CELLS", 9)
+    assert find_similar(texts, boundaries, phrases, 0.5) == expected
     assert expected
+
+
+def test_of_too_many_matches_those_with_the_most_sound_remain(monkeypatch):
+    texts, boundaries = [bytes([1, 2, 3, 4] * 3)] * 2, [range(13)] * 2
+    phrases = [bytes([1, 2, 3, 4]), bytes([1, 2, 3]), bytes([2, 3, 4]), bytes([4])]
+    every = find_similar(texts, boundaries, phrases, 0.4)
+
+    def against(match):
+        return 5 * match.distance - UNIT * len(phrases[match.phrase]), match.text, match.start, match.phrase
+
+    for n in range(1, len(every)):
+        monkeypatch.setattr(phone_distance, "MAX_MATCHES", n)
+        found = find_similar(texts, boundaries, phrases, 0.4)
+        assert len(found) == n
+        assert sorted(map(against, found))[: n // 2] == sorted(map(against, every))[: n // 2]
+
+
+def test_search_ends_after_so_many_steps(monkeypatch):
+    texts, boundaries = [bytes([1, 2, 3, 4] * 50)], [range(201)]
+    phrases = [bytes([1, 2, 3, 4]), bytes([1, 2, 3, 4] * 25), bytes([1, 2])]
+    steps = []
+    match_pairs = phone_distance._match_pairs
+
+    def count(pairs, rows, windows, bound):
+        steps.append(len(pairs) * rows.shape[1] * windows.phones.shape[1])
+        return match_pairs(pairs, rows, windows, bound)
+
+    monkeypatch.setattr(phone_distance, "_match_pairs", count)
+    every = find_similar(texts, boundaries, phrases, 0.4)
+    assert sum(steps) > 500_000
+    monkeypatch.setattr(phone_distance, "MAX_STEPS", 500_000)
+    steps.clear()
+    found = find_similar(texts, boundaries, phrases, 0.4)
+    assert 0 < sum(steps) <= 500_000
+    assert set(found) < set(every)
+    short = [[match for match in part if match.phrase != 1] for part in (found, every)]
+    assert short[0] == short[1]
 
 
 def test_costs_are_a_distance():
