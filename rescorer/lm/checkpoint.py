@@ -26,6 +26,7 @@ from rescorer.lm.networks import NeuralModel, SequenceModel
 from rescorer.safe_input.files import Folder, descriptor_path
 from rescorer.vocabulary import Vocabulary
 
+PROBABILITIES = ("topic_words", "tags.start", "tags.transitions", "tags.words")
 MAX_PROBABILITY = 1.001
 """Largest stored probability: rounding to fewer bits may exceed 1."""
 
@@ -75,8 +76,9 @@ def load_model(folder: Path | Folder) -> tuple[NeuralModel, Vocabulary]:
     vocabulary = read_vocabulary(files, config)
     model = NeuralModel(config)
     load_weights(model, files)
-    if config.topics and not 0 <= model.topic_words.min() <= model.topic_words.max() <= MAX_PROBABILITY:
-        raise BundleError(f"{files.path}: topic_words has values outside 0 … 1; expected probabilities")
+    for name, value in model.named_buffers():
+        if name in PROBABILITIES and not 0 <= value.min() <= value.max() <= MAX_PROBABILITY:
+            raise BundleError(f"{files.path}: {name} has values outside 0 … 1; expected probabilities")
     return model, vocabulary
 
 

@@ -24,6 +24,7 @@ from rescorer.lm.networks import (
 )
 from rescorer.lm.ngram_contexts import distinct_rows, node_windows
 from rescorer.lm.output import TreeSoftmax
+from rescorer.lm.tags import TagFilter
 from rescorer.lm.topics import CONTEXT_BLOCK, TopicReader
 from rescorer.lm.tree_attention import build_prefix_tree, tree_vectors
 from rescorer.profiling import Phase, phase
@@ -172,6 +173,8 @@ class NeuralLanguageModel:
         if isinstance(network, TransformerNetwork):
             tree = build_prefix_tree(trie, ids, self._encode, self.start_word)
             return tree_vectors(network, tree, self.context_cache)
+        if self.model.tags is not None:
+            return self._tagged_vectors(trie, ids, self.model.tags), np.arange(trie.n_nodes)
         if self.topics is None:
             return self._vectors_of_words(trie, ids, None)
         topics = self.topics.features([ids[history] for history in histories]).to(self.device)  # (R, K)
@@ -179,6 +182,18 @@ class NeuralLanguageModel:
         root = np.empty(len(vectors), dtype=np.int64)  # of each row
         root[row_of_node] = trie.root_of_node
         return vectors + self.model.topic_output(topics)[self._to_device(root)], row_of_node
+
+    def _tagged_vectors(self, trie: HypothesisTrie, ids: np.ndarray, tags: TagFilter) -> Tensor:
+        """Context vectors of a network that reads tags, (N, D); each node has a filter of its own."""
+        network = self.model.network
+        features, in_contexts = tags.read_trie(trie, ids)  # (N, K)
+        if isinstance(network, WindowedNetwork):
+            words = self._to_device(np.append(ids, self.start_word))
+            windows = self._to_device(node_windows(trie, network.window, start_word=len(ids)))
+            vectors = network.context_vectors(words, windows, network.topic_inputs(features))
+        else:
+            vectors = self._recurrent_vectors(trie, ids, tags=(features, in_contexts))
+        return vectors + self.model.topic_output(features)
 
     def _vectors_of_words(
         self, trie: HypothesisTrie, ids: np.ndarray, added: Tensor | None
@@ -202,17 +217,23 @@ class NeuralLanguageModel:
         return network.context_vectors(words, self._to_device(distinct[:, :-1]), added), row_of_node
 
     def _recurrent_vectors(
-        self, trie: HypothesisTrie, ids: np.ndarray, added: Tensor | None = None
+        self,
+        trie: HypothesisTrie,
+        ids: np.ndarray,
+        added: Tensor | None = None,
+        tags: tuple[Tensor, list[Tensor]] | None = None,
     ) -> Tensor:
         """Context vectors of all nodes, (N, D); each level is one step of the recurrent state.
 
         Args:
             added: (R, I) what is added to the inputs of the nodes of each root; None: nothing.
+            tags: features of each node and of each word of each context; None: the network reads none.
         """
         network: ContextNetwork = self.model.network
         inputs = network.inputs(self._to_device(ids))  # (W, I): one input projection per distinct word
         vectors = torch.empty(trie.n_nodes, network.output_size, device=self.device)
-        vectors[: trie.n_roots], state = self._root_vectors(trie, ids, inputs, added)
+        in_contexts = tags and [network.topic_inputs(features) for features in tags[1]]
+        vectors[: trie.n_roots], state = self._root_vectors(trie, ids, inputs, added, in_contexts)
         parent, word = self._to_device(trie.parent), self._to_device(trie.node_word)
         root = parent if added is None else self._to_device(trie.root_of_node)
         level_above = 0  # first node of the level above
@@ -222,17 +243,25 @@ class NeuralLanguageModel:
             gates = inputs.index_select(0, word[level])  # many times as fast as inputs[...]
             if added is not None:
                 gates += added.index_select(0, root[level])
+            if tags is not None:
+                gates += network.topic_inputs(tags[0][level])
             vectors[level], state = network.step(gates, tuple(part.index_select(0, rows) for part in state))
         return vectors
 
     def _root_vectors(
-        self, trie: HypothesisTrie, ids: np.ndarray, inputs: Tensor, added: Tensor | None
+        self,
+        trie: HypothesisTrie,
+        ids: np.ndarray,
+        inputs: Tensor,
+        added: Tensor | None,
+        in_contexts: list[Tensor] | None,
     ) -> tuple[Tensor, State]:
         """Vectors and states of the roots: after the start word and the words of each context.
 
         Args:
             inputs: (W, I) inputs of the trie's words.
             added: (R, I) what the topics of each root add to inputs; None: nothing.
+            in_contexts: what the tags of each word of each context add to its input; None: nothing.
         """
         network: ContextNetwork = self.model.network
         cache = self.context_cache
@@ -258,6 +287,8 @@ class NeuralLanguageModel:
                 gates += torch.stack(
                     [blocks[root][(n_known[root] + position) // CONTEXT_BLOCK] for root in active]
                 )
+            if in_contexts is not None:
+                gates += torch.stack([in_contexts[root][n_known[root] + position] for root in active])
             new_vectors, new_state = network.step(gates, tuple(part[rows] for part in after[1:]))
             new = (new_vectors, *new_state)
             after = tuple(

@@ -18,6 +18,7 @@ from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.ngrams import LN_10, NgramModel
 from rescorer.lm.ngrams.table import END_ID, START_ID, NgramTable
 from rescorer.lm.ngrams.table_model import TableNgram
+from rescorer.lm.tags import TagFilter
 from rescorer.lm.topics import CONTEXT_BLOCK
 from rescorer.previous import last_sentence
 from rescorer.trie import SENTENCE_END, Words
@@ -101,6 +102,10 @@ def _context_vectors(model: NeuralLanguageModel, words: Words, context: Words) -
     before = history if network.config.carried else _encode_history(model, last_sentence(context))
     inputs = torch.tensor([[model.start_word, *before, *model.words.encode(words)]])
     with torch.no_grad():
+        if network.tags is not None:
+            features = _tag_features(network.tags, inputs[0].tolist())
+            vectors = network.network(inputs, None, features[None])[0] + network.topic_output(features)
+            return vectors[0, len(before) :]
         if model.topics is None:
             return network.network(inputs)[0][0, len(before) :]
         sentence = model.topics.features([history])  # (1, K)
@@ -111,6 +116,21 @@ def _context_vectors(model: NeuralLanguageModel, words: Words, context: Words) -
                 topics[i + 1] = model.topics.features([before[: i // CONTEXT_BLOCK * CONTEXT_BLOCK]])[0]
         vectors, _ = network.network(inputs, None, topics[None].double())
         return vectors[0, len(before) :] + network.topic_output(sentence.double())
+
+
+def _tag_features(tags: TagFilter, words: list[int]) -> Tensor:
+    """Features after each word, (T, K) float64: sums over all tags of the word and of the one before it."""
+    start, transitions, emissions = (part.numpy() for part in (tags.start, tags.transitions, tags.words))
+    expected, features = start, []
+    for word in words:
+        joint = [float(p * e) for p, e in zip(expected, emissions[word], strict=True)]
+        if sum(joint) == 0:  # <s>, </s>: a sentence begins
+            expected, posterior = start, [1 / tags.n_tags] * tags.n_tags
+        else:
+            posterior = [value / sum(joint) for value in joint]
+            expected = np.sum([p * row for p, row in zip(posterior, transitions, strict=True)], axis=0)
+        features.append([p - 1 / tags.n_tags for p in posterior])
+    return torch.tensor(features, dtype=torch.float64)
 
 
 def _encode_history(model: NeuralLanguageModel, history: Words) -> np.ndarray:

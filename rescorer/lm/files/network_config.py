@@ -25,6 +25,7 @@ MAXIMA = {
     "softmaxes": 64,
     "heads": 256,
     "topics": 4096,
+    "pos_tags": 1024,
 }
 """Largest dimensions. The largest recurrent language models that were ever published stay within a half."""
 MAX_ATTENTION_WINDOW = 4096
@@ -106,6 +107,9 @@ class NetworkConfig:
     """Number K of topics of the text before a sentence, which are read beside the words; 0 for none."""
     topic_decay: float = 0.0
     """The n-th topical word before a sentence counts ``topic_decay`` ** n; 0 without topics."""
+    pos_tags: int = 0
+    """Number K of induced parts of speech, whose probabilities after the words so far are read beside the
+    words; 0 for none."""
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -115,8 +119,9 @@ class NetworkConfig:
                     f"unknown {name} {getattr(self, name)[:100]!r}; expected one of {', '.join(known)}"
                 )
         maxima = MAXIMA | ({"window": MAX_ATTENTION_WINDOW} if self.kind == "transformer" else {})
+        minima = dict.fromkeys(("window", "topics", "pos_tags"), 0) | {"vocabulary_size": SMALLEST_VOCABULARY}
         for name, most in maxima.items():
-            least = {"window": 0, "topics": 0, "vocabulary_size": SMALLEST_VOCABULARY}.get(name, 1)
+            least = minima.get(name, 1)
             if not least <= getattr(self, name) <= most:
                 raise BundleError(
                     f"{name} is {getattr(self, name)}; expected at least {least}, at most {most:,}"
@@ -131,6 +136,7 @@ class NetworkConfig:
             )
         self._check_leaves()
         self._check_topics()
+        self._check_pos_tags()
         for name in ("dropout", "weight_dropout", "embedding_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise BundleError(f"{name} is {getattr(self, name)}; expected 0 ≤ {name} < 1")
@@ -181,6 +187,16 @@ class NetworkConfig:
         if self.backward:
             raise BundleError(f"topics is {self.topics} for a backward network; expected 0")
 
+    def _check_pos_tags(self) -> None:
+        reasons = {
+            "a network with topics": self.topics > 0,
+            "transformer": self.kind == "transformer",
+            "a backward network": self.backward,
+            "a network with carried state": self.carried,
+        }
+        if self.pos_tags and (found := next((name for name, holds in reasons.items() if holds), None)):
+            raise BundleError(f"pos_tags is {self.pos_tags} for {found}; expected 0")
+
     def _check_types(self) -> None:
         for field in fields(self):
             value, expected = getattr(self, field.name), _TYPES.get(field.name, "an integer")
@@ -196,6 +212,11 @@ class NetworkConfig:
                 f"class sizes sum to {sum(self.class_sizes)}; expected {self.vocabulary_size - 1} words in "
                 f"classes of at least one word"
             )
+
+    @property
+    def n_features(self) -> int:
+        """Number of features that are read beside each word."""
+        return self.topics + self.pos_tags
 
     @property
     def tied_copy(self) -> str | None:

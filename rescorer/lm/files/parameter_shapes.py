@@ -21,10 +21,22 @@ def parameter_shapes(config: NetworkConfig) -> Shapes:
         shapes |= _windowed_shapes(config) if config.kind in WINDOWED_KINDS else _recurrent_shapes(config)
     if hidden != embedding:
         shapes["network.projection.weight"] = (embedding, hidden)
+    if config.n_features:
+        shapes["topic_output.weight"] = (embedding, config.n_features)
     if config.topics:
         shapes["topic_words"] = (config.vocabulary_size, config.topics)
-        shapes["topic_output.weight"] = (embedding, config.topics)
+    if config.pos_tags:
+        shapes |= _tag_shapes(config)
     return shapes | _output_shapes(config)
+
+
+def _tag_shapes(config: NetworkConfig) -> Shapes:
+    n_tags = config.pos_tags
+    return {
+        "tags.start": (n_tags,),
+        "tags.transitions": (n_tags, n_tags),
+        "tags.words": (config.vocabulary_size, n_tags),
+    }
 
 
 def _recurrent_shapes(config: NetworkConfig) -> Shapes:
@@ -32,7 +44,7 @@ def _recurrent_shapes(config: NetworkConfig) -> Shapes:
     shapes: Shapes = {}
     for layer in range(config.layers):
         prefix = f"network.{config.kind}"
-        columns = config.hidden_size if layer else config.embedding_size + config.topics
+        columns = config.hidden_size if layer else config.embedding_size + config.n_features
         shapes[f"{prefix}.weight_ih_l{layer}"] = (rows, columns)
         shapes[f"{prefix}.weight_hh_l{layer}"] = (rows, config.hidden_size)
         shapes[f"{prefix}.bias_ih_l{layer}"] = shapes[f"{prefix}.bias_hh_l{layer}"] = (rows,)
@@ -48,8 +60,8 @@ def _windowed_shapes(config: NetworkConfig) -> Shapes:
     for layer in range(config.layers - 1):
         shapes[f"network.deeper.{layer}.weight"] = (hidden, hidden)
         shapes[f"network.deeper.{layer}.bias"] = (hidden,)
-    if config.topics:
-        shapes["network.topics.weight"] = (hidden, config.topics)
+    if config.n_features:
+        shapes["network.topics.weight"] = (hidden, config.n_features)
     return shapes
 
 

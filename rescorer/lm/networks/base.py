@@ -29,7 +29,7 @@ class ContextNetwork(Protocol):
 
         Args:
             state: the state from which each row continues; None: the initial state.
-            topics: (B, T, K) or (B, 1, K) topic features beside the words; None: zeros.
+            topics: (B, T, K) or (B, 1, K) features beside the words, topics or tags; None: zeros.
         """
 
     def __call__(
@@ -43,7 +43,7 @@ class ContextNetwork(Protocol):
         """Project words for ``step``, once per distinct word: (W,) → (W, I)."""
 
     def topic_inputs(self, topics: Tensor) -> Tensor:
-        """What topic features add to the inputs of ``step``, or to the sum over a window: (R, K) → (R, I)."""
+        """What such features add to the inputs of ``step``, or to the sum over a window: (R, K) → (R, I)."""
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """Advance N nodes by one word: (N, I) and their states → (N, D) vectors and new states."""

@@ -35,7 +35,7 @@ class RecurrentLayers(nn.Module):
         self.weight_dropout = config.weight_dropout
         rows = self.n_gates * config.hidden_size
         for layer in range(config.layers):
-            input_size = config.hidden_size if layer else config.embedding_size + config.topics
+            input_size = config.hidden_size if layer else config.embedding_size + config.n_features
             shapes = {
                 "weight_ih": (rows, input_size),
                 "weight_hh": (rows, config.hidden_size),

@@ -20,6 +20,7 @@ from rescorer.lm.output import (
     OutputLayer,
     TreeSoftmax,
 )
+from rescorer.lm.tags import TagFilter
 
 NETWORKS: dict[str, Callable[[NetworkConfig], ContextNetwork]] = {
     **dict.fromkeys(KINDS, RecurrentNetwork),
@@ -113,7 +114,9 @@ class NeuralModel(SequenceModel):
         if config.topics:
             self.topic_words: Tensor  # P(topic | word) under even topics, (V, K); see ``rescorer.lm.topics``
             self.register_buffer("topic_words", torch.zeros(config.vocabulary_size, config.topics))
-            self.topic_output = nn.Linear(config.topics, self.network.output_size, bias=False)
+        self.tags = TagFilter(config.pos_tags, config.vocabulary_size) if config.pos_tags else None
+        if config.n_features:
+            self.topic_output = nn.Linear(config.n_features, self.network.output_size, bias=False)
             nn.init.zeros_(self.topic_output.weight)
 
     def context_vectors(
@@ -126,15 +129,24 @@ class NeuralModel(SequenceModel):
     ) -> tuple[Tensor, State]:
         """Vectors after each input in float32, (B, T) → (B, T, D), and the state after the last one.
 
+        The state of a model that reads tags has one tensor more than that of its network, the last one: what
+        is expected of the next tag.
+
         Args:
             topics: (B, T, K) or (B, 1, K) topic features beside the inputs; None: zeros.
             bfloat16: multiply the matrices of the network in bfloat16 precision.
         """
+        expected: State = ()
+        if self.tags is not None:
+            state, last = (state[:-1], state[-1]) if state else (None, None)
+            topics, after = self.tags.read_texts(inputs, last)
+            expected = (after,)
         with torch.autocast(inputs.device.type, torch.bfloat16, enabled=bfloat16):
             hidden, state = self.network(inputs, state, topics)
         hidden = hidden.float()
         if topics is not None:
             hidden = hidden + self.topic_output(topics)
+        state = (*state, *expected)
         return hidden, tuple(part.float() if part.is_floating_point() else part for part in state)
 
     def loss(

@@ -18,8 +18,8 @@ class RecurrentNetwork(nn.Module):
     """Embedding, recurrent layers and projection.
 
     If hidden and embedding sizes differ, a linear projection follows, so that the output layer always works
-    at the embedding size (Sak et al. 2014, without the recurrence of the projection). Topics are further
-    inputs of the first layer (Mikolov & Zweig 2012).
+    at the embedding size (Sak et al. 2014, without the recurrence of the projection). Topics or tags are
+    further inputs of the first layer (Mikolov & Zweig 2012).
     """
 
     def __init__(self, config: NetworkConfig) -> None:
@@ -28,7 +28,7 @@ class RecurrentNetwork(nn.Module):
         self.output_size = config.embedding_size
         self.window = 0
         self.dropout, self.locked = config.dropout, config.locked_dropout
-        self.embedding_dropout, self.n_topics = config.embedding_dropout, config.topics
+        self.embedding_dropout, self.n_features = config.embedding_dropout, config.n_features
         self.embedding = nn.Embedding(config.vocabulary_size, config.embedding_size)
         self.add_module(config.kind, LAYERS[config.kind](config))
         same = config.hidden_size == config.embedding_size
@@ -65,10 +65,10 @@ class RecurrentNetwork(nn.Module):
         return vectors.transpose(0, 1), tuple(after)  # (B, T, E)
 
     def _put_beside(self, embedded: Tensor, topics: Tensor | None) -> Tensor:
-        """Append topic features, (B, 1 or T, K), to embeddings: (T, B, E) → (T, B, E + K)."""
-        if not self.n_topics:
+        """Append features beside the word, (B, 1 or T, K), to embeddings: (T, B, E) → (T, B, E + K)."""
+        if not self.n_features:
             return embedded
-        features = embedded.new_zeros(*embedded.shape[:2], self.n_topics)
+        features = embedded.new_zeros(*embedded.shape[:2], self.n_features)
         if topics is not None:
             features += topics.transpose(0, 1)
         return torch.cat([embedded, features], dim=2)
@@ -88,12 +88,12 @@ class RecurrentNetwork(nn.Module):
 
     def inputs(self, words: Tensor) -> Tensor:
         weight = self.layers.parameter("weight_ih", 0)
-        if self.n_topics:
-            weight = weight[:, : -self.n_topics].contiguous()
+        if self.n_features:
+            weight = weight[:, : -self.n_features].contiguous()
         return linear(self.embedding(words), weight, self.layers.input_bias(0))  # (W, G·H)
 
     def topic_inputs(self, topics: Tensor) -> Tensor:
-        return linear(topics, self.layers.parameter("weight_ih", 0)[:, -self.n_topics :].contiguous())
+        return linear(topics, self.layers.parameter("weight_ih", 0)[:, -self.n_features :].contiguous())
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         below, after = inputs, list[Tensor]()

@@ -30,8 +30,8 @@ class WindowedNetwork(nn.Module):
 
     The log-bilinear model (Mnih & Hinton 2007) predicts from the sum itself; an activation makes it
     non-linear. The feed-forward network (Bengio et al. 2003) may have further hidden layers. As in recurrent
-    networks, a linear projection follows if hidden and embedding sizes differ. Topics are one more term of
-    the sum (Mirowski et al. 2010).
+    networks, a linear projection follows if hidden and embedding sizes differ. Topics or tags are one more
+    term of the sum (Mirowski et al. 2010).
     """
 
     def __init__(self, config: NetworkConfig) -> None:
@@ -47,8 +47,8 @@ class WindowedNetwork(nn.Module):
         with torch.no_grad():
             self.positions.mul_((3 / (config.window * embedding)) ** 0.5)
         self.bias = nn.Parameter(torch.zeros(hidden))
-        if config.topics:
-            self.topics = nn.Linear(config.topics, hidden, bias=False)
+        if config.n_features:
+            self.topics = nn.Linear(config.n_features, hidden, bias=False)
             nn.init.zeros_(self.topics.weight)
         self.deeper = nn.ModuleList(nn.Linear(hidden, hidden) for _ in range(config.layers - 1))
         same = hidden == embedding

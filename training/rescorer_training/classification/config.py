@@ -101,10 +101,11 @@ class ClassifierConfig:
         if type(self.bidirectional) is not bool:
             raise BundleError(f"bidirectional is {self.bidirectional!r:.100}; expected true or false")
         network = self.network
-        if network.output != "full" or network.tied or network.carried or network.backward or network.topics:
+        is_language_model = network.tied or network.carried or network.backward or network.n_features
+        if network.output != "full" or is_language_model:
             raise BundleError(
                 "the network has the output layer, the state or the topics of a language model; expected "
-                "output 'full', no topics, and false for tied, carried and backward"
+                "output 'full', no topics or tags, and false for tied, carried and backward"
             )
         self._check_labels()
 

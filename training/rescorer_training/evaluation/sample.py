@@ -165,7 +165,8 @@ class _NeuralPredictor:
         )
 
     def start(self) -> Any:
-        return self._step(self.model.start_word, self.network.initial_state(1))
+        tagged = self.model.model.tags is not None
+        return self._step(self.model.start_word, None if tagged else self.network.initial_state(1))
 
     @torch.inference_mode()
     def log_probs(self, state: Any) -> np.ndarray:
@@ -177,5 +178,10 @@ class _NeuralPredictor:
 
     @torch.inference_mode()
     def _step(self, word: int, state: Any) -> Any:
+        if self.model.model.tags is not None:
+            hidden, state = self.model.model.context_vectors(
+                torch.tensor([[word]], device=self.model.device), state
+            )
+            return hidden[:, 0], state
         inputs = self.network.inputs(torch.tensor([word], device=self.model.device))
         return self.network.step(inputs, state)

@@ -25,6 +25,7 @@ from rescorer_training.features.class_inputs import add_class_inputs
 from rescorer_training.neural.feature_files import (
     DEFAULT_TOPIC_DECAY,
     load_class_inputs,
+    load_tags,
     load_word_topics,
     parse_depths,
 )
@@ -148,6 +149,8 @@ def make_network(
         add_class_inputs(model, load_class_inputs(folder))
     if config.topics:
         model.topic_words.copy_(load_word_topics(folder, config.topics))
+    if model.tags is not None:
+        load_tags(folder, model.tags)
     return model
 
 

@@ -9,15 +9,19 @@ import torch
 from torch import Tensor
 
 from rescorer.errors import ConfigError
+from rescorer.lm.tags import TagFilter
 from rescorer.lm.topics import TopicReader
 from rescorer_training.classes.class_tree import find_nested_classes
 from rescorer_training.features.sentence_topics import write_sentence_topics
+from rescorer_training.features.tag_model import fit_tags
 from rescorer_training.features.topic_model import fit_word_topics
 from rescorer_training.neural.options import NetworkOptions
 from rescorer_training.neural.prepare import TRAIN_TOPICS_FILE, VALIDATION_TOPICS_FILE, PreparedText
 
 CLASS_INPUTS_FILE = "class_inputs.npy"
 """File of the classes of each word, (V, depths) int64."""
+TAGS_FILE = "pos_tags.npz"
+"""File of the hidden Markov model of parts of speech."""
 WORD_TOPICS_FILE = "word_topics.npy"
 """File of P(topic | word), (V, K) float32."""
 DEFAULT_TOPIC_DECAY = 0.98
@@ -52,6 +56,35 @@ def prepare_class_inputs(folder: Path, text: PreparedText, options: NetworkOptio
     n_clusters = min(MAX_CLUSTERS, n_words)
     classes = find_nested_classes(text.train.ids, n_words, n_clusters, depths)
     np.save(folder / CLASS_INPUTS_FILE, np.concatenate([classes, classes[:1]]))
+
+
+def prepare_tags(folder: Path, text: PreparedText, options: NetworkOptions) -> None:
+    """Induce the parts of speech of a prepared run, if the options ask for them, and write their file."""
+    (folder / TAGS_FILE).unlink(missing_ok=True)
+    if options.pos_tags:
+        model = fit_tags(text.train, len(text.vocabulary), options.pos_tags)
+        np.savez(
+            folder / TAGS_FILE, start=model.start, transitions=model.transitions, words=model.tags_of_words()
+        )
+
+
+def load_tags(folder: Path, tags: TagFilter) -> None:
+    """Set the tags of a network to those that ``prepare_tags`` wrote.
+
+    Raises:
+        ConfigError: the file is missing, or was made for another number of tags.
+    """
+    path = folder / TAGS_FILE
+    if not path.exists():
+        raise ConfigError(f"{path} is missing, so the run cannot be continued; start a new one")
+    with np.load(path, allow_pickle=False) as file:
+        tensors = {name: torch.from_numpy(file[name]).float() for name in ("start", "transitions", "words")}
+    if (found := len(tensors["start"])) != tags.n_tags:
+        raise ConfigError(
+            f"{path} has {found} tags, but --pos-tags is {tags.n_tags}; continue with --pos-tags {found}, or "
+            "start a new run"
+        )
+    tags.load_state_dict(tensors)
 
 
 def prepare_topics(

@@ -213,6 +213,11 @@ class NetworkOptions:
         "a word's embedding.",
         metavar="DEPTHS",
     )
+    pos_tags: int | None = option(
+        None,
+        "Number of parts of speech, induced from the text, that the network reads beside the words: their "
+        "probabilities after the words of the sentence so far; default none.",
+    )
     topics: int | None = option(
         None,
         "Number of topics (LDA) of the text before each sentence that the network reads beside the words; "

@@ -24,7 +24,7 @@ from rescorer_training.data.normalisation import record_normaliser
 from rescorer_training.neural.build import make_network, make_objective, order_by_classes
 from rescorer_training.neural.checkpoint import STATE_FILE, Progress
 from rescorer_training.neural.distributed import ProcessGroup
-from rescorer_training.neural.feature_files import prepare_class_inputs, prepare_topics
+from rescorer_training.neural.feature_files import prepare_class_inputs, prepare_tags, prepare_topics
 from rescorer_training.neural.objectives import measure_normaliser_error
 from rescorer_training.neural.options import NetworkOptions, TrainingOptions
 from rescorer_training.neural.prepare import PreparedText, load_prepared, prepare_text
@@ -94,6 +94,7 @@ def prepare_run(
     order_by_classes(folder, text, network)
     text = load_prepared(folder, inputs.longest)
     prepare_class_inputs(folder, text, network)
+    prepare_tags(folder, text, network)
     prepare_topics(folder, text, network, topics)
     return load_prepared(folder, inputs.longest)
 
