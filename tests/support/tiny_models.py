@@ -100,9 +100,18 @@ def stable_network(**settings: Any) -> tuple[NeuralModel, Vocabulary]:
 
 
 def write_bundle(
-    folder: Path, weights: Weights | None = None, *, neural: bool = True, carried: bool = False
+    folder: Path,
+    weights: Weights | None = None,
+    *,
+    neural: bool = True,
+    carried: bool = False,
+    network: tuple[NeuralModel, Vocabulary] | None = None,
 ) -> Path:
-    """Write a complete bundle to ``folder``/tiny/1 and return that path."""
+    """Write a complete bundle to ``folder``/tiny/1 and return that path.
+
+    Args:
+        network: None for a random LSTM.
+    """
 
     def fill(partial: Path) -> dict:
         (partial / "ngram").mkdir()
@@ -112,7 +121,7 @@ def write_bundle(
         if neural:
             from rescorer.lm.checkpoint import save_model
 
-            save_model(*random_network(carried=carried), partial / "neural")
+            save_model(*(network or random_network(carried=carried)), partial / "neural")
             models["neural"] = {"kind": "neural", "path": "neural"}
             mixture = {"ngram": 0.5, "neural": 0.5}
         (partial / "text.json").write_text(NormaliserSettings().to_json())
