@@ -47,8 +47,7 @@ def test_writes_weights_and_says_what_they_are_worth(run, bundle, lists, tmp_pat
         output,
         "--dictionary",
         dictionary,
-        "--max-false-alarms",
-        0.5,
+        *("--max-false-alarms", 0.5, "--decoys", 1, "--rounds", 20),
     )
     assert code == 0
     written = json.loads(output.read_text())
@@ -71,10 +70,18 @@ def test_lists_without_references_are_rejected(run, bundle, lists, tmp_path):
     del lines[0]["reference"]
     lists.write_text("".join(json.dumps(line) + "\n" for line in lines))
     options = ("--bundle", bundle, "-o", tmp_path / "w.json", "--dictionary", write_dictionary(tmp_path))
-    code, out, errors = run("candidates", lists, *options, "--max-false-alarms", 0.9)
+    draws = ("--max-false-alarms", 0.9, "--decoys", 1, "--rounds", 20)
+    code, out, errors = run("candidates", lists, *options, *draws)
     assert code == 1
     assert "1 lists rejected" in out
     assert "reference" in errors
+
+
+def test_draws_of_the_same_phrases_count_once(run, bundle, lists, tmp_path):
+    options = ("--bundle", bundle, "-o", tmp_path / "w.json", "--dictionary", write_dictionary(tmp_path))
+    code, _, errors = run("candidates", lists, *options, "--max-false-alarms", 0.5, "--rounds", 20)
+    assert code == 2
+    assert "2 lists with phrases that were not said cannot show" in errors
 
 
 def test_too_few_lists_for_the_bound_end_the_command(run, bundle, lists, tmp_path):

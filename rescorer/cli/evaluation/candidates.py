@@ -76,19 +76,18 @@ def candidates(
     list_options.check_groups(lists)
     check_streams(lists, weights, list_options.streams)
     found = score_outcomes(rescorer, lists, weights)
-    others = [
-        score_outcomes(rescorer, draw_decoys(rescorer, lists, decoys, seed), weights)
-        for seed in range(rounds)
-    ]
+    draws = draw_decoys(rescorer, lists, decoys, rounds)
+    others = [score_outcomes(rescorer, drawn, weights) for drawn in draws]
     kept, own, wrong = [], list[Outcome](), list[list[Outcome]]()
-    for nbest, *results in zip(lists, found, *others, strict=True):
+    for nbest, first, drawn in zip(lists, found, others, strict=True):
+        results = [first, *drawn]
         if errors := [result for result in results if not isinstance(result, Outcome)]:
             rejected.add(errors[0])
         else:
             kept.append(nbest)
-            first, *drawn = (result for result in results if isinstance(result, Outcome))
-            own.append(first)
-            wrong.append(drawn)
+            outcome, *decoy_outcomes = (result for result in results if isinstance(result, Outcome))
+            own.append(outcome)
+            wrong.append(decoy_outcomes)
     rejected.report(SEE_JSON)
     if not kept:
         raise FormatError("no list could be used", file=file)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rescorer.conversation import Phrase
 from rescorer.errors import InputError, InvalidList
 from rescorer.evaluation.error_rate.counting import DEFAULT_COUNTING
 from rescorer.pipeline import Rescorer
@@ -85,20 +84,28 @@ def _to_outcome(ranking: Ranking, rescorer: Rescorer, weights: Weights) -> Outco
     )
 
 
-def draw_decoys(rescorer: Rescorer, lists: Sequence[NBestList], count: int, seed: int = 0) -> list[NBestList]:
+def draw_decoys(
+    rescorer: Rescorer, lists: Sequence[NBestList], count: int, rounds: int
+) -> list[list[NBestList]]:
     """Give each list phrases of the other lists that are not in its reference, instead of its own.
 
     Args:
         count: largest number of phrases of a list.
+        rounds: how often each list is drawn. A draw with the same phrases as another one says nothing new and
+            is left out.
+
+    Returns:
+        The draws of each list, at least one.
     """
     normalise = rescorer.bundle.normaliser.normalise
     words = {phrase: normalise(phrase.text) for nbest in lists for phrase in nbest.phrases}
-    draw, decoys = random.Random(seed), []
+    generators, decoys = [random.Random(seed) for seed in range(rounds)], []
     for nbest in lists:
         spoken = normalise(nbest.reference or "")
         absent = [phrase for phrase, part in words.items() if part and not contains(spoken, part)]
-        chosen: list[Phrase] = draw.sample(absent, min(count, len(absent)))
-        decoys.append(replace(nbest, phrases=tuple(chosen)))
+        draws = [draw.sample(absent, min(count, len(absent))) for draw in generators]
+        distinct = {frozenset(chosen): chosen for chosen in reversed(draws)}
+        decoys.append([replace(nbest, phrases=tuple(chosen)) for chosen in reversed(distinct.values())])
     return decoys
 
 
