@@ -107,7 +107,10 @@ class Tuning:
     @cached_property
     def fold_weights(self) -> list[Weights]:
         """The weights of each fold."""
-        return [self._apply(fold.solution, fold.lists) for fold in self.cross_validation.folds]
+        return [
+            self._apply(fold.solution, self.folds.split(number)[0])
+            for number, fold in enumerate(self.cross_validation.folds)
+        ]
 
     @cached_property
     def fitted(self) -> tuple[Method, Solution]:
@@ -118,7 +121,7 @@ class Tuning:
     def tuned(self) -> list[WeightedList]:
         """All lists under the weights that they all tuned: their errors are optimistic."""
         solution = self.fitted[1]
-        weights = self._apply(solution, np.array([], dtype=np.int64))
+        weights = self._apply(solution, np.arange(len(self.scored)))
         return [(item, weights) for item in self._mix(solution)]
 
     def hold_out(self) -> list[WeightedList]:
@@ -165,21 +168,20 @@ class Tuning:
         """All lists with the mixture's scores under the λ of a solution."""
         return self._mixture.apply(self.scored, solution.mixture) if self._mixture else self.scored
 
-    def _apply(self, solution: Solution, held_out: np.ndarray) -> Weights:
-        """The weights of a solution; phrases are bounded, and a temperature is chosen, on the lists that are
-        not held out."""
+    def _apply(self, solution: Solution, lists: np.ndarray) -> Weights:
+        """The weights of a solution; phrases are bounded, and a temperature is chosen, on the lists that
+        tuned it."""
         weights = self.parameters.apply(solution, self.mixtures)
-        excluded = set(held_out.tolist())
+        used = set(lists.tolist())
         if self.phrase_bound:
-            others = [index for index in range(len(self.scored)) if index not in excluded]
-            weights = self.phrase_bound.apply(self._mix(solution), weights, others)
+            weights = self.phrase_bound.apply(self._mix(solution), weights, used)
         if weights.decision.kind != "minimum_bayes_risk":
             return weights
         temperatures = tuple(dict.fromkeys([weights.decision.temperature, *TEMPERATURES]))
         errors = sum(
             self._bayes_risk.count(index, totals(item.components, weights)[self._kept[index]], temperatures)
             for index, item in enumerate(self._mix(solution))
-            if index not in excluded
+            if index in used
         )
         best = temperatures[int(np.argmin(errors))]
         return replace(weights, decision=replace(weights.decision, temperature=best))

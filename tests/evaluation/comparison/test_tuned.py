@@ -60,6 +60,31 @@ def test_without_other_mixtures_lists_stay_as_they_are():
     assert all(pair[0] is item for pair, item in zip(tuning.hold_out(), scored, strict=True))
 
 
+class RecordingBound:
+    """A bound of the weight of phrases that notes the lists by which it is asked to choose."""
+
+    def __init__(self):
+        self.asked: list[set[int]] = []
+
+    def apply(self, scored, weights, lists=None):
+        self.asked.append(set(lists))
+        return weights
+
+
+def test_phrases_are_bounded_without_lists_that_share_a_reference_with_the_fold():
+    yes = [
+        replace(item, reference="yes") if n % 5 < 3 else item for n, item in enumerate(make_scored_lists(30))
+    ]
+    bound = RecordingBound()
+    tuning = Tuning(yes, Weights("start", {"acoustic": 1.0}, {"mixture": 1.0}), ("word",), phrase_bound=bound)
+    assert tuning.folds.shares_references
+    folds = [set(fold.lists.tolist()) for fold in tuning.cross_validation.folds]
+    assert tuning.fold_weights
+    for held_out, asked in zip(folds, bound.asked, strict=True):
+        assert asked
+        assert not {yes[i].reference for i in asked} & {yes[i].reference for i in held_out}
+
+
 def keep_hypotheses(nbest: NBestList, n: int) -> NBestList:
     streams = {name: values[:n] for name, values in nbest.streams.items()}
     return replace(nbest, hypotheses=nbest.hypotheses[:n], streams=streams)
