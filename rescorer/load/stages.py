@@ -16,6 +16,7 @@ from rescorer.load.client import REFUSED_CODE, ClientConfig
 from rescorer.load.client_processes import run_clients
 from rescorer.load.resources import ResourceMonitor
 from rescorer.load.server import run_server
+from rescorer.load.service_times import encode_calls, measure_service_times, write_service_times
 from rescorer.pipeline import Rescorer
 from rescorer.protocol.messages import list_to_proto
 from rescorer.protocol.v1 import rescorer_pb2 as pb
@@ -43,6 +44,8 @@ class LoadPlan:
     """Duration of the last stage; 0 means ``stage_s``."""
     client_niceness: int = 0
     """Niceness of the client processes, except the one that checks health."""
+    service_times: Path | None = None
+    """File for the times that the server takes for lists alone and in batches; None: not measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,10 @@ def run_stages(
             return measure_server(name, target, pid, messages, lists_per_s, plan)
 
         measure("warm-up")
+        if plan.service_times is not None:
+            on_stage("service times", plan.stage_s)
+            times = measure_service_times(target, encode_calls(lists, weights), plan.stage_s)
+            write_service_times(times, plan.service_times)
         peak = measure("peak")
         yield peak
         yield measure("half of the peak", 0.5 * peak.lists_per_s)

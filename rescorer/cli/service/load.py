@@ -22,6 +22,14 @@ from rescorer.types import NBestList
 if TYPE_CHECKING:
     from rescorer.load.stages import LoadPlan, StageResult
 
+ServiceTimesOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="File for the times that the server takes for lists that come alone and in batches, for "
+        "simulations of many servers."
+    ),
+]
+
 
 def load(
     lists: Annotated[str, typer.Argument(help="N-best lists to send.")],
@@ -58,6 +66,7 @@ def load(
             help="Niceness of the clients: with more than 0, the server goes first where cores are scarce.",
         ),
     ] = 0,
+    service_times: ServiceTimesOption = None,
     dtype: DtypeOption = "float32",
     serve: Annotated[str, typer.Option(help="Options for the server, such as '--workers 2'.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object per stage.")] = False,
@@ -98,6 +107,7 @@ def load(
         dtype,
         overload_seconds,
         client_niceness,
+        service_times,
     )
     run_load_test(bundle, valid_lists, weights, plan, as_json)
 
