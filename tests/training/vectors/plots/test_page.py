@@ -18,12 +18,9 @@ from rescorer_training.vectors.plots.picture import make_picture
 from rescorer_training.vectors.plots.projection import Projection
 from rescorer_training.vectors.plots.selection import Selection
 from rescorer_training.vectors.word_vectors import WordVectors
+from tests.support.browser_input import wait_until_drawn
 from tests.support.random_vectors import random_vectors
-from tools.photographs.chromium import PROGRAM, open_chromium
 
-pytestmark = pytest.mark.skipif(
-    PROGRAM is None, reason="chromium is not installed (Debian's package chromium)"
-)
 EVIL = '</script><img src="http://example.org/x.png" onerror="document.title=1">'
 N_WORDS = 120
 
@@ -43,12 +40,6 @@ def page(tmp_path_factory) -> str:
     return path.as_uri()
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    with open_chromium(tmp_path_factory.mktemp("profile")) as tab:
-        yield tab
-
-
 @pytest.fixture
 def photographs(tmp_path) -> Path:
     folder = Path(os.environ.get("REPORT_PHOTOGRAPHS", tmp_path))
@@ -56,12 +47,11 @@ def photographs(tmp_path) -> Path:
     return folder
 
 
-DRAWN = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))"
 LABELS = "Number(document.getElementById('plot').dataset.labels)"
 
 
 def count_labels(browser) -> int:
-    browser.send("Runtime.evaluate", expression=DRAWN, awaitPromise=True)
+    wait_until_drawn(browser)
     return browser.evaluate(LABELS)
 
 

@@ -9,7 +9,7 @@
   const grouped = data.groups.some((name) => name);
   const view = { x: 0, y: 0, zoom: 1 };
   const MAX_ZOOM = 200, MARGIN = 0.92, LABEL = 12, HIT = 14;
-  let points = data.points[Object.keys(data.points)[0]];
+  let points = data.points[document.querySelector("input[name=projection]:checked").value];
   let matches = new Set(), chosen = -1, waiting = false;
 
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name);
@@ -205,6 +205,7 @@
     travelled += Math.abs(now[0] - before[0]) + Math.abs(now[1] - before[1]);
     pointers.set(event.pointerId, now);
   });
+  canvas.addEventListener("dragstart", (event) => event.preventDefault()); // of text that is selected around it
   canvas.addEventListener("pointercancel", (event) => pointers.delete(event.pointerId));
   canvas.addEventListener("pointerup", (event) => {
     pointers.delete(event.pointerId);
