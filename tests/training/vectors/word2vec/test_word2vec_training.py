@@ -92,7 +92,7 @@ def test_an_interrupted_run_continues_exactly(
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Word2VecTrainer, "_check_finite", fail_in_third_round)
+        patch.setattr(Word2VecTrainer, "_check_bounds", fail_in_third_round)
         with pytest.raises(KeyboardInterrupt):
             train(texts, tmp_path / "run", options)
     vectors, report = run.run(tmp_path / "run", options, 1)
@@ -118,6 +118,16 @@ def test_frequent_words_make_blocks_smaller() -> None:
 def test_divergence_is_reported(texts: list[Path], tmp_path: Path) -> None:
     with pytest.raises(ScoringError, match=r"diverged.*--learning-rate \(now 1e\+20\)"):
         train(texts, tmp_path / "run", replace(OPTIONS, learning_rate=1e20))
+
+
+def test_values_far_beyond_those_of_words_are_reported(texts: list[Path], tmp_path: Path) -> None:
+    run.start_run(texts, Normaliser(), tmp_path / "run", OPTIONS)
+    text = load_text(tmp_path / "run")
+    for part in ("inputs", "outputs"):
+        state = initialise_state(len(text.words), OPTIONS)
+        getattr(state, part)[0, 0] = 10 * training.MAX_VALUE
+        with pytest.raises(ScoringError, match=r"diverged.*values of [\d.]+; expected at most 100"):
+            Word2VecTrainer(text, OPTIONS, state).train(1, lambda: None)
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,9 @@ CHUNK_WORDS = {"negative": 16, "hierarchical": 8}
 of which a larger share is between words that are not in each other's windows."""
 NOISE_WORDS = 16
 """Smallest number of noise words that the words of a chunk share; with fewer, vectors get worse."""
+MAX_VALUE = 100.0
+"""Largest value of a vector. Useful vectors stay within about ten; a training whose steps overshoot goes far
+beyond, long before values are not finite."""
 MAX_OCCURRENCES = 16
 """Largest expected number of occurrences of one word per block. Their steps add up: many more of them would
 overshoot."""
@@ -78,7 +81,7 @@ class Word2VecTrainer:
                 parts = range(state.n_parts, min(state.n_parts + PARTS_PER_ROUND, self.n_parts))
                 for part, _ in zip(parts, pool.map(self.train_part, parts), strict=True):
                     task.advance(self.count_words(range(part, part + 1)))
-                self._check_finite()
+                self._check_bounds()
                 state.n_parts, now = parts.stop, time.monotonic()
                 state.seconds += now - begin
                 if now - last_save > SECONDS_BETWEEN_SAVES:
@@ -111,12 +114,13 @@ class Word2VecTrainer:
         seed = np.random.SeedSequence([self.options.seed, part]).generate_state(1, np.uint64)
         return torch.Generator().manual_seed(int(seed[0]))
 
-    def _check_finite(self) -> None:
-        if not torch.isfinite(self.state.inputs.sum()):
+    def _check_bounds(self) -> None:
+        largest = float(torch.stack([self.state.inputs.abs().max(), self.state.outputs.abs().max()]).max())
+        if not largest <= MAX_VALUE:  # also if it is not a number
             raise ScoringError(
-                "training diverged: the vectors have values that are not finite. Start again with a lower "
-                f"--learning-rate (now {self.options.initial_learning_rate:g}) or a lower --block-words (now "
-                f"{self.options.block_words})"
+                f"training diverged: vectors have values of {largest:g}; expected at most {MAX_VALUE:g}. "
+                f"Start again with a lower --learning-rate (now {self.options.initial_learning_rate:g}) or "
+                f"a lower --block-words (now {self.options.block_words})"
             )
 
 
