@@ -33,8 +33,8 @@ def normalise_previous(
 ) -> tuple[SpokenWords, ...]:
     """Return the canonical words of the newest utterances, oldest first, at most ``MAX_PREVIOUS_WORDS``.
 
-    Utterances without canonical words are left out. If the newest utterance alone is too long, its last words
-    remain.
+    Utterances without canonical words are left out. If the newest other utterance alone is too long, its last
+    words remain.
     """
     newest: list[SpokenWords] = []
     n_words, first = 0, len(previous)
@@ -45,11 +45,13 @@ def normalise_previous(
         newest.append(SpokenWords(words, previous[first - 1].confidence))
         n_words += len(words)
         first -= 1
-    if not newest and previous:
-        words = normalise(previous[-1].text)[-MAX_PREVIOUS_WORDS:]
-        return (SpokenWords(words, previous[-1].confidence),)
+    if not n_words and first:  # the newest utterance with words is too long
+        words = normalise(previous[first - 1].text)[-MAX_PREVIOUS_WORDS:]
+        return (SpokenWords(words, previous[first - 1].confidence),)
     surplus = -first % STEP  # up to the next place at which a long past may be cut
     kept = newest[: len(newest) - surplus] if surplus < len(newest) else newest
+    if not any(spoken.words for spoken in kept):
+        kept = newest
     return tuple(spoken for spoken in reversed(kept) if spoken.words)
 
 

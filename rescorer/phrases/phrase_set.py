@@ -73,10 +73,9 @@ def compile_phrases(phrases: Sequence[Phrase], normalise: Callable[[str], Words]
         raise LimitExceeded(message, field="phrases")
     root, n_nodes = Node(), 0
     for index, phrase in enumerate(phrases):
-        if not 0 < phrase.weight <= MAX_WEIGHT:
-            message = (
-                f"{phrase.weight} for {quote(phrase.text)}; expected a number above 0, at most {MAX_WEIGHT:g}"
-            )
+        if not isinstance(phrase.weight, (int, float)) or not 0 < phrase.weight <= MAX_WEIGHT:
+            expected = f"expected a number above 0, at most {MAX_WEIGHT:g}"
+            message = f"{phrase.weight!r} for {quote(phrase.text)}; {expected}"
             raise LimitExceeded(message, field=f"phrases[{index}].weight")
         for place, text in _spellings(phrase, index):
             if len(text) > MAX_PHRASE_CHARS:

@@ -37,6 +37,7 @@ def test_reads_the_first_pronunciation_without_stress(tmp_path):
         (";;; only a comment\n", "no words"),
         ("cat K AE1 T\ndog D QQ G\n", "2: unknown phone 'QQ'"),
         ("cat\n", "1: 0 phones after a word; expected 1 to 64"),
+        (f"{'a' * 101} K\n", "1: a word of 101 letters; expected at most 100"),
         ("cat " + "K " * 65, "1: 65 phones"),
     ],
 )

@@ -48,6 +48,8 @@ def normalise(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
+@example([3, MAX_PREVIOUS_WORDS + 1, 0])  # a filler after a long utterance
+@example([*[400] * 17, 5, 0])  # and where a long past may be cut
 @given(lengths)
 def test_reads_the_newest_utterances_up_to_the_limit(lengths):
     found = normalise_previous(utterances(lengths), normalise)
@@ -57,7 +59,7 @@ def test_reads_the_newest_utterances_up_to_the_limit(lengths):
     assert len(words) <= MAX_PREVIOUS_WORDS
     if len(everything) <= MAX_PREVIOUS_WORDS:
         assert words == everything
-    elif lengths[-1]:
+    else:
         assert words
 
 

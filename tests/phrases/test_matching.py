@@ -93,6 +93,7 @@ def test_one_phrase_twice_counts_with_its_largest_weight():
         ([Phrase("a", spellings=("b", " "))], "phrases[0].spellings[1]", "has 0 words"),
         ([Phrase("a " * (MAX_PHRASE_WORDS + 1))], "phrases[0].text", "has 17 words"),
         ([Phrase("a", 0.0)], "phrases[0].weight", "0.0 for 'a'; expected a number above 0"),
+        ([Phrase("a", "3")], "phrases[0].weight", "'3' for 'a'; expected a number above 0"),
         ([Phrase("a", float("nan"))], "phrases[0].weight", "nan"),
         ([Phrase("a", float("inf"))], "phrases[0].weight", "inf"),
         ([Phrase("a", spellings=("b" * 1001,))], "phrases[0].spellings[0]", "1,001 characters"),
