@@ -1,0 +1,127 @@
+"""Rescore dialogues with what was said before each list, without it, and after another dialogue.
+
+    python -m tools.conversations $DATA/nbest --bundle conversation/1 --set DSTC2
+
+Before a list come the prompts of the system, if any, and the first hypotheses of the recogniser, oldest
+first: what a service would know. Weights are tuned on the first half of the dialogues, for each kind of past
+apart, and errors are counted on the second.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rescorer.cli.options.dataclass_options import expand_options
+from rescorer.cli.options.models import BundleOption
+from rescorer.cli.options.score_cache import CacheOptions
+from rescorer.conversation import Utterance
+from rescorer.evaluation.comparison.rankings import rerank
+from rescorer.evaluation.comparison.scored_lists import score_lists
+from rescorer.evaluation.comparison.tuned import Tuning
+from rescorer.evaluation.error_rate.oracle import EvaluatedList
+from rescorer.evaluation.figures import describe_p, format_gain
+from rescorer.evaluation.statistics.bootstrap import bootstrap
+from rescorer.pipeline import Rescorer
+from rescorer.types import NBestList, Weights
+from tools.phrases.false_alarms import SOURCES
+
+FREE = ("streams", "lm", "word")
+SETS = {"DSTC2": "DSTC2", "Switchboard": "Switchboard, order only"}
+GREETING = "Hello"
+"""The first prompt of each DSTC2 dialogue begins with it."""
+PASTS = ("nothing", "the dialogue", "another dialogue")
+
+
+@dataclass(frozen=True, slots=True)
+class Dialogue:
+    """Lists in the order in which they were said, and the prompt before each; "" if there is none."""
+
+    lists: tuple[NBestList, ...]
+    prompts: tuple[str, ...]
+
+    def past(self, n_turns: int) -> tuple[Utterance, ...]:
+        """What was said before the list of a turn, from 0; of a turn after the last, before the last."""
+        turn = min(n_turns, len(self.lists) - 1)
+        spoken: list[str] = []
+        for nbest, prompt in zip(self.lists[:turn], self.prompts, strict=False):
+            spoken += [prompt, nbest.hypotheses[0].text]
+        return tuple(Utterance(text) for text in [*spoken, self.prompts[turn]] if text)
+
+
+def read_dialogues(folder: Path, name: str) -> list[Dialogue]:
+    """Read a set, and cut it where a system greets or where the group changes."""
+    source = SOURCES[SETS[name]]
+    with (folder / source.path).open(encoding="utf-8") as lines:
+        prompts = [json.loads(line).get("system_prompt", "") for line in lines]
+    dialogues: list[list[tuple[NBestList, str]]] = []
+    before = None
+    for nbest, prompt in zip(source.read(folder), prompts, strict=True):
+        if before is None or prompt.startswith(GREETING) or nbest.group != before.group:
+            dialogues.append([])
+        dialogues[-1].append((nbest, prompt))
+        before = nbest
+    return [Dialogue(*zip(*turns, strict=True)) for turns in dialogues]
+
+
+def add_past(dialogues: Sequence[Dialogue], past: str) -> Iterator[NBestList]:
+    """Yield the lists of all dialogues after ``past``, one of ``PASTS``, with the dialogue as their group."""
+    for number, dialogue in enumerate(dialogues):
+        other = dialogues[number - 1] if past == "another dialogue" else dialogue
+        for turn, nbest in enumerate(dialogue.lists):
+            previous = () if past == "nothing" else other.past(turn)
+            yield replace(nbest, previous=previous, group=str(number))
+
+
+def hold_out(
+    rescorer: Rescorer, dialogues: Sequence[Dialogue], past: str, start: Weights
+) -> list[EvaluatedList]:
+    """Return the lists of the second half of the dialogues, ranked by weights of the first half."""
+    scored, errors = score_lists(rescorer, list(add_past(dialogues, past)), start)
+    if errors:
+        raise SystemExit(str(errors[0]))
+    first = {str(number) for number in range(len(dialogues) // 2)}
+    tuned = Tuning([item for item in scored if item.nbest.group in first], start, FREE).tuned[0][1]
+    return [rerank(item, tuned) for item in scored if item.nbest.group not in first]
+
+
+@expand_options
+def main(
+    folder: Annotated[Path, typer.Argument(help="The folder nbest of the data.")],
+    bundle: BundleOption,
+    name: Annotated[str, typer.Option("--set", help="DSTC2 or Switchboard.")] = "DSTC2",
+    *,
+    cache: CacheOptions,
+) -> None:
+    """Print the error rate after each kind of past, and its gain over lists without any."""
+    rescorer = cache.load_rescorer(bundle, "cpu")
+    dialogues = read_dialogues(folder, name)
+    start = rescorer.ranker.effective_weights(SOURCES[SETS[name]].weights)
+    rows = {past: hold_out(rescorer, dialogues, past, start) for past in PASTS}
+    lists = rows[PASTS[0]]
+    systems = {
+        "first pass": [item.first_pass for item in lists],
+        **{f"after {past}": [item.system for item in row] for past, row in rows.items()},
+        "oracle": [item.oracle for item in lists],
+    }
+    drawn = bootstrap(
+        [[counts.errors for counts in row] for row in systems.values()],
+        [item.system.reference_words for item in lists],
+        [item.group for item in lists],
+    )
+    n_words = sum(item.system.reference_words for item in lists)
+    print(f"{name}: {len({item.group for item in lists})} dialogues, {n_words:,} words")
+    baseline = list(systems).index(f"after {PASTS[0]}")
+    for index, row in enumerate(systems):
+        gain = drawn.gain(baseline, index)
+        gained = f"gain {format_gain(gain)}, {describe_p(gain.p_value)}"
+        print(f"{row:24} {100 * drawn.rates[index]:6.2f}  {gained}")
+
+
+if __name__ == "__main__":
+    typer.run(main)
