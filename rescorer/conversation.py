@@ -48,9 +48,17 @@ class Generated:
     """How far apart the two sound: 1 for each phone that is unlike, less for similar ones; at least 0."""
     phones: int
     """Number of phones of the phrase."""
+    further: tuple[Generated, ...] = ()
+    """Replacements of later spans of the same source, which do not overlap."""
+
+    @property
+    def parts(self) -> tuple[Generated, ...]:
+        """All replacements, in the order of their spans."""
+        return (self, *self.further)
 
     @property
     def sound_match(self) -> float:
-        """What speaks for the phrase: its phones, less ``DISTANCE_COST`` times the distance. A long phrase at
-        some distance is less often heard by chance than a short one."""
-        return self.phones - DISTANCE_COST * self.distance
+        """What speaks for the phrases, added up: phones, less ``DISTANCE_COST`` times the distance. A long
+        phrase at some distance is less often heard by chance than a short one."""
+        own = self.phones - DISTANCE_COST * self.distance
+        return own + sum(part.sound_match for part in self.further)

@@ -33,7 +33,7 @@ something said before have it, under weights with a cache."""
 PHRASES = "phrases"
 """Component name of the credits of phrases; only lists in which a phrase was found have it."""
 GENERATED, SOUND_MATCH = "generated", "sound_match"
-"""Component names of generated hypotheses: 1 for each, and what its sound says for it.
+"""Component names of generated hypotheses: the number of replaced spans, and what sound says for them.
 Only lists with generated hypotheses have them."""
 DEFAULT_GENERATED, DEFAULT_SOUND_MATCH = -3.5, 2.0
 """Their weights, as multiples of Σ lm, where weights do not say."""

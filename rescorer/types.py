@@ -210,8 +210,8 @@ class Weights:
     """Weight of the credits of phrases, at least 0, in totals of lists that have any. None: a credit of 1
     counts as much as one nat of all language models, Σ lm."""
     generated: float | None = None
-    """Added to the total of each hypothesis that was generated; the lower, the fewer of them win. None: the
-    default of ``score_combination`` times Σ lm."""
+    """Added to the total of a generated hypothesis for each replaced span; the lower, the fewer of them win.
+    None: the default of ``score_combination`` times Σ lm."""
     sound_match: float | None = None
     """Weight of ``Generated.sound_match``, at least 0. None: likewise."""
     rerankers: Mapping[str, float] = field(default_factory=dict)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, combinations, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from rescorer.candidates.phone_distance import SILENCE, find_similar
 from rescorer.candidates.phones import UNIT, Phones
 from rescorer.candidates.pronunciation import Pronouncer
-from rescorer.candidates.replacement import replace_fields, replace_words
+from rescorer.candidates.replacement import replace_spans
 from rescorer.conversation import Generated, Phrase
 from rescorer.errors import InvalidList
 from rescorer.score_combination import GENERATED, SOUND_MATCH
@@ -29,6 +29,10 @@ MAX_PHRASE_CHARS = 100
 """Phrases with longer texts are not generated, and longer spellings are not searched for."""
 MAX_SEARCHED_WORDS = 1_000
 """Hypotheses are searched as long as they have no more words together."""
+MAX_REPLACED = 3
+"""Largest number of spans that are replaced in a hypothesis."""
+MAX_COMBINED_SPANS = 12
+"""Number of proposals for a hypothesis of which two or three are combined: at most 286 ways."""
 KEPT_SETS = 16
 """Number of sets of phrases whose sounds are kept: the lists of a conversation have the same phrases."""
 BARRIER = bytes([SILENCE])
@@ -43,6 +47,8 @@ class GenerationSettings:
     """Number of hypotheses, the recogniser's best, whose spans are compared with the phrases."""
     max_new: int = 10
     """Largest number of new hypotheses of a list."""
+    max_combined: int = 5
+    """Largest number of further hypotheses, in which several of the spans are replaced."""
     max_distance: float = 0.4
     """Largest distance per phone of the phrase, of the kind of ``Generated.distance``."""
 
@@ -116,13 +122,21 @@ class Generator:
         if count > MAX_SOUNDS:
             message = f"{count:,} phrases and spellings; expected at most {MAX_SOUNDS:,} to generate from"
             raise InvalidList(message, list_id=nbest.id, field="phrases")
-        sounds = self._sounds_of(phrases)
+        proposals = self._propose(nbest, self._sounds_of(phrases))
         known = {self._normalise(hypothesis.text) for hypothesis in nbest.hypotheses}
+        single = self._build_new(nbest, _alternate(proposals), self.settings.max_new, known)
+        combined = combine(proposals) if single else ()
+        return single + self._build_new(nbest, combined, self.settings.max_combined, known)
+
+    def _build_new(
+        self, nbest: NBestList, proposals: Iterable[Generated], count: int, known: set[Words]
+    ) -> list[Hypothesis]:
+        """Make hypotheses, at most ``count``, whose words are not known; they are from then on."""
         new: list[Hypothesis] = []
-        for made in _alternate(self._propose(nbest, sounds)):
-            if len(new) == self.settings.max_new:
+        for made in proposals:
+            if len(new) == count:
                 break
-            hypothesis = self._build(nbest, made)
+            hypothesis = _build(nbest.hypotheses[made.source], made)
             if (words := self._normalise(hypothesis.text)) not in known:
                 known.add(words)
                 new.append(hypothesis)
@@ -184,13 +198,6 @@ class Generator:
                 ends[len(phones)] = index + 1
         return SpokenText(words, phones, starts, ends)
 
-    def _build(self, nbest: NBestList, made: Generated) -> Hypothesis:
-        source = nbest.hypotheses[made.source]
-        text = replace_words(source.text, made.start, made.end, made.phrase)
-        return replace(
-            source, text=text, fields=replace_fields(source.fields, source.text, text, made), generated=made
-        )
-
 
 def components_of_generated(hypotheses: Sequence[Hypothesis]) -> dict[str, np.ndarray]:
     """The components that generated hypotheses have, (H,) float64 by name; none for a list without any."""
@@ -198,9 +205,40 @@ def components_of_generated(hypotheses: Sequence[Hypothesis]) -> dict[str, np.nd
     if made[-1] is None:  # generated ones are the last
         return {}
     return {
-        GENERATED: np.array([float(one is not None) for one in made]),
+        GENERATED: np.array([0.0 if one is None else float(len(one.parts)) for one in made]),
         SOUND_MATCH: np.array([0.0 if one is None else one.sound_match for one in made]),
     }
+
+
+def combine(proposals: Sequence[Generated]) -> list[Generated]:
+    """Replacements of two or three spans of a source, which do not overlap; those for which sound says most
+    first, of equal ones those of fewer spans, then of better sources and earlier spans.
+
+    Args:
+        proposals: those that say most first; of each source, the first ``MAX_COMBINED_SPANS`` are combined.
+    """
+    by_source: dict[int, list[Generated]] = {}
+    for made in proposals:
+        found = by_source.setdefault(made.source, [])
+        if len(found) < MAX_COMBINED_SPANS:
+            found.append(made)
+    combined = []
+    for found in by_source.values():
+        in_order = sorted(found, key=lambda made: (made.start, made.end, made.phrase))
+        for size in range(2, MAX_REPLACED + 1):
+            for first, *others in combinations(in_order, size):
+                if all(one.end <= next_one.start for one, next_one in pairwise((first, *others))):
+                    combined.append(replace(first, further=tuple(others)))
+    return sorted(combined, key=_rank_combined)
+
+
+def _rank_combined(made: Generated) -> tuple[float, int, int, list[int]]:
+    return -made.sound_match, len(made.parts), made.source, [part.start for part in made.parts]
+
+
+def _build(source: Hypothesis, made: Generated) -> Hypothesis:
+    text, fields = replace_spans(source.text, source.fields, made)
+    return replace(source, text=text, fields=fields, generated=made)
 
 
 def _alternate(proposals: Iterable[Generated]) -> list[Generated]:

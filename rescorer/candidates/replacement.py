@@ -15,6 +15,14 @@ EDGES = re.compile(r"^(\W*)(.*?)(\W*)$", re.DOTALL)
 TIME_DECIMALS = 6
 
 
+def replace_spans(text: str, fields: Mapping[str, Any], made: Generated) -> tuple[str, Mapping[str, Any]]:
+    """Return text and fields of a generated hypothesis, from those of its source."""
+    for part in reversed(made.parts):  # the last one first: words before it keep their indices
+        replaced = replace_words(text, part.start, part.end, part.phrase)
+        text, fields = replaced, replace_fields(fields, text, replaced, part)
+    return text, fields
+
+
 def replace_words(text: str, start: int, end: int, phrase: str) -> str:
     """Replace words of a text by a phrase.
 

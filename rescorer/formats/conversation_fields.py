@@ -120,6 +120,7 @@ def phrase_records(phrases: Sequence[Phrase]) -> list[str | dict[str, Any]]:
 
 def generated_record(made: Generated) -> dict[str, Any]:
     """Describe how a hypothesis was made; ranks and words count from 1."""
+    further = {"further": list(map(generated_record, made.further))} if made.further else {}
     return {
         "source_rank": made.source + 1,
         "first_word": made.start + 1,
@@ -128,4 +129,5 @@ def generated_record(made: Generated) -> dict[str, Any]:
         "phrase": made.phrase,
         "distance": round(made.distance, SOUND_DECIMALS),
         "phones": made.phones,
+        **further,
     }

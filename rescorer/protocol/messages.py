@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from google.protobuf.struct_pb2 import Struct
 
-from rescorer.candidates.replacement import replace_fields
+from rescorer.candidates.replacement import replace_spans
 from rescorer.conversation import Generated, Phrase, Utterance
 from rescorer.errors import InvalidList, quote
 from rescorer.formats.score_units import Base, Sign, Units, stream_to_nats
@@ -234,6 +234,7 @@ def _to_struct(fields: Mapping[str, Any]) -> Struct | None:
 def _generated_to_proto(made: Generated | None) -> pb.Generated | None:
     if made is None:
         return None
+    further = map(_generated_to_proto, made.further)
     return pb.Generated(
         source_rank=made.source + 1,
         first_word=made.start + 1,
@@ -242,15 +243,27 @@ def _generated_to_proto(made: Generated | None) -> pb.Generated | None:
         phrase=made.phrase,
         distance=made.distance,
         phones=made.phones,
+        further=further,  # type: ignore[arg-type]  # none of them is None
     )
 
 
 def _generated_from_proto(message: pb.RescoredHypothesis) -> Generated | None:
     if not message.HasField("generated"):
         return None
-    made = message.generated
-    source, start = made.source_rank - 1, made.first_word - 1
-    return Generated(source, start, made.last_word, made.heard, made.phrase, made.distance, made.phones)
+    return _part_from_proto(message.generated)
+
+
+def _part_from_proto(made: pb.Generated) -> Generated:
+    return Generated(
+        source=made.source_rank - 1,
+        start=made.first_word - 1,
+        end=made.last_word,
+        heard=made.heard,
+        phrase=made.phrase,
+        distance=made.distance,
+        phones=made.phones,
+        further=tuple(map(_part_from_proto, made.further)),
+    )
 
 
 def _fields_as_sent(message: pb.RescoredHypothesis, sent: NBestList) -> Mapping[str, Any]:
@@ -259,7 +272,7 @@ def _fields_as_sent(message: pb.RescoredHypothesis, sent: NBestList) -> Mapping[
     if made is None:
         return sent.hypotheses[message.original_rank - 1].fields
     source = sent.hypotheses[made.source]
-    return replace_fields(source.fields, source.text, message.text, made)
+    return replace_spans(source.text, source.fields, made)[1]
 
 
 def _consensus_word_from_proto(message: pb.ConsensusWord) -> ConsensusWord:

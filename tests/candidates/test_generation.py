@@ -66,7 +66,8 @@ def test_a_phrase_is_not_made_from_itself_and_its_surroundings():
 def test_of_overlapping_spans_the_nearest_is_replaced():
     one = nbest("the thorn ton to the thorn ton", phrases=["thornton"])
     made = make(max_distance=0.5).generate(one, one.phrases)
-    assert [(h.generated.start, h.generated.end) for h in made] == [(1, 3), (5, 7)]
+    assert [(h.generated.start, h.generated.end) for h in made] == [(1, 3), (5, 7), (1, 3)]
+    assert made[2].text == "the thornton to the thornton"
 
 
 def test_other_spellings_are_heard_but_not_written():
@@ -90,7 +91,7 @@ def test_each_phrase_and_span_comes_once_before_any_comes_twice():
     made = make(max_distance=0.5).generate(one, one.phrases)
     heard = [(hypothesis.generated.phrase, hypothesis.generated.heard) for hypothesis in made]
     assert len(set(heard[: len(set(heard))])) == len(set(heard)) < len(heard)
-    assert texts(make(max_distance=0.5, max_new=1), one) == [made[0].text]
+    assert texts(make(max_distance=0.5, max_new=1, max_combined=0), one) == [made[0].text]
 
 
 def test_only_the_best_hypotheses_are_sources():
@@ -118,6 +119,67 @@ def test_too_many_phrases_are_refused(monkeypatch):
     assert (error.value.list_id, error.value.field) == ("u", "phrases")
 
 
+def test_spans_that_do_not_overlap_are_replaced_together():
+    heard = ("Call", "rust,", "thorn", "ton")
+    words = [{"word": word, "start_s": i, "duration_s": 1} for i, word in enumerate(heard)]
+    one = replace(
+        nbest("x", phrases=["rusk", "thornton"]),
+        hypotheses=(Hypothesis("Call rust, thorn ton", {"words": words}),),
+    )
+    *single, both = make().generate(one, one.phrases)
+    assert [hypothesis.text for hypothesis in single] == ["Call rust, thornton", "Call rusk, thorn ton"]
+    assert both.text == "Call rusk, thornton"
+    first, second = both.generated.parts
+    assert (first.phrase, first.further, second) == ("rusk", (second,), single[0].generated)
+    assert both.generated.sound_match == sum(hypothesis.generated.sound_match for hypothesis in single)
+    assert both.fields["words"] == [
+        words[0],
+        {"word": "rusk,", "start_s": 1, "duration_s": 1},
+        {"word": "thornton", "start_s": 2, "duration_s": 2},
+    ]
+    assert make(max_combined=0).generate(one, one.phrases) == single
+    assert make(max_new=0).generate(one, one.phrases) == []
+
+
+def combine_slowly(proposals: list[Generated]) -> set[tuple[Generated, ...]]:
+    """Every set of two or three of the best proposals of a source in which no word is replaced twice."""
+    found = set()
+    for source in {made.source for made in proposals}:
+        own = [made for made in proposals if made.source == source][: generation.MAX_COMBINED_SPANS]
+        for mask in range(1 << len(own)):
+            chosen = [made for bit, made in enumerate(own) if mask >> bit & 1]
+            words = [word for made in chosen for word in range(made.start, made.end)]
+            if 2 <= len(chosen) <= 3 and len(set(words)) == len(words):
+                found.add(tuple(sorted(chosen, key=lambda made: made.start)))
+    return found
+
+
+def propose(source: int, start: int, size: int, phrase: str, distance: float) -> Generated:
+    return Generated(source, start, start + size, "x", phrase, distance, 4)
+
+
+proposal = st.builds(
+    propose,
+    st.integers(0, 1),
+    st.integers(0, 6),
+    st.integers(1, 3),
+    st.sampled_from("abc"),
+    st.sampled_from([0.0, 0.5, 1.5]),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(proposal, max_size=14, unique=True))
+def test_combinations_are_all_those_of_the_best_proposals_in_order(proposals):
+    found = generation.combine(proposals)
+    parts = [tuple(replace(part, further=()) for part in made.parts) for made in found]
+    assert len(set(parts)) == len(parts)
+    assert set(parts) == combine_slowly(proposals)
+    matches = [made.sound_match for made in found]
+    assert matches == sorted(matches, reverse=True)
+    assert matches == pytest.approx([sum(part.sound_match for part in row) for row in parts])
+
+
 spoken = st.lists(st.sampled_from([*WORDS, "<sil>", "42"]), max_size=6).map(" ".join)
 
 
@@ -130,17 +192,23 @@ spoken = st.lists(st.sampled_from([*WORDS, "<sil>", "42"]), max_size=6).map(" ".
 def test_what_is_made_is_new_near_and_explained(hypotheses, phrases, max_new):
     one = nbest(*hypotheses, phrases=phrases)
     made = make(max_new=max_new, max_distance=0.6).generate(one, one.phrases)
-    assert len(made) <= max_new
+    assert sum(not hypothesis.generated.further for hypothesis in made) <= max_new
+    assert sum(bool(hypothesis.generated.further) for hypothesis in made) <= GenerationSettings().max_combined
     all_words = [NORMALISE(hypothesis.text) for hypothesis in (*one.hypotheses, *made)]
     assert len(set(all_words[len(hypotheses) :])) == len(made)
     assert not set(all_words[len(hypotheses) :]) & set(all_words[: len(hypotheses)])
     for hypothesis in made:
         how = hypothesis.generated
         source = hypotheses[how.source].split()
-        assert " ".join(source[how.start : how.end]) == how.heard
-        assert hypothesis.text.split() == [*source[: how.start], how.phrase, *source[how.end :]]
-        assert how.phones == len(WORDS[how.phrase])
-        assert 100 * how.distance <= 60 * how.phones + 1e-9
+        expected, end = [], 0
+        for part in how.parts:
+            assert end <= part.start
+            expected += [*source[end : part.start], part.phrase]
+            end = part.end
+            assert " ".join(source[part.start : end]) == part.heard
+            assert part.phones == len(WORDS[part.phrase])
+            assert 100 * part.distance <= 60 * part.phones + 1e-9
+        assert hypothesis.text.split() == [*expected, *source[end:]]
 
 
 def test_components_say_what_sound_says_for_a_phrase():

@@ -140,13 +140,15 @@ def as_line(nbest: NBestList) -> str:
 @pytest.mark.slow
 def test_service_agrees_with_the_library(bundle, rescorer, tmp_path, monkeypatch):
     install_dictionary(tmp_path, monkeypatch)
-    lists = [make_list("Mat"), make_list(), make_list("canoe", "yolk")]
+    lists = [make_list("Mat"), make_list(), make_list("canoe", "yolk"), make_list("Mat", "Sat at")]
+    lists[3] = replace(lists[3], hypotheses=(*lists[3].hypotheses[:2], Hypothesis("a cat the cats at")))
     expected = rescorer.rescore(lists, generate=True)
     with run_server(bundle) as server, Client(server.target) as client:
         answers = client.rescore(lists, generate=True)
         shared = client.rescore([make_list()], phrases=[Phrase("Mat")], generate=True)
         streamed = list(client.rescore_stream(lists, generate=True))
         without = client.rescore(lists)
+    assert any(h.generated and h.generated.further for h in expected[3].hypotheses)
     assert [answer.hypotheses for answer in answers] == [answer.hypotheses for answer in streamed]
     for found, same in zip([*answers, *shared], [*expected, expected[0]], strict=True):
         for hypothesis, other in zip(found.hypotheses, same.hypotheses, strict=True):
@@ -228,6 +230,8 @@ def test_file_agrees_with_the_library(run, bundle, dictionary, rescorer, tmp_pat
         if made is None:
             assert "generated" not in record
         else:
+            further = record["generated"].pop("further", [])
+            assert [part["phrase"] for part in further] == [part.phrase for part in made.further]
             assert record["generated"] == {
                 "source_rank": made.source + 1,
                 "first_word": made.start + 1,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from rescorer.conversation import Generated
 from rescorer.errors import InputError, InvalidList
 from rescorer.evaluation.error_rate.counting import DEFAULT_COUNTING
 from rescorer.pipeline import Rescorer
@@ -24,11 +25,11 @@ class Outcome:
     totals: np.ndarray
     """(H,) float64, without what only generated hypotheses have."""
     generated: np.ndarray
-    """(H,) bool."""
+    """(H,) float64, number of replaced spans; 0 for the recogniser's own."""
     sound_match: np.ndarray
     """(H,) float64; 0 for the recogniser's own."""
     right: np.ndarray
-    """(H,) bool, whether the hypothesis is generated from a phrase of the reference."""
+    """(H,) bool, whether the hypothesis is generated from phrases of the reference only."""
     errors: np.ndarray
     """(H,) int64."""
     n_words: int
@@ -36,14 +37,15 @@ class Outcome:
 
     def winner(self, generated: float, sound_match: float) -> int:
         """The hypothesis with the largest total under two weights."""
-        made = generated + sound_match * self.sound_match
-        return int(np.argmax(np.round(self.totals + np.where(self.generated, made, 0.0), 4)))
+        made = generated * self.generated + sound_match * self.sound_match
+        return int(np.argmax(np.round(self.totals + made, 4)))
 
     def margin(self, sound_match: float) -> float:
         """The weight ``generated``, negated, above which a wrong phrase wins; -inf if none can."""
-        wrong = self.generated & ~self.right
-        made = self.totals + sound_match * self.sound_match
-        return float(made[wrong].max() - self.totals[~self.generated].max()) if wrong.any() else -np.inf
+        is_own = self.generated == 0
+        wrong = ~is_own & ~self.right
+        lead = (self.totals + sound_match * self.sound_match)[wrong] - self.totals[is_own].max()
+        return float((lead / self.generated[wrong]).max(initial=-np.inf))
 
 
 def score_outcomes(
@@ -71,14 +73,18 @@ def _to_outcome(ranking: Ranking, rescorer: Rescorer, weights: Weights) -> Outco
     spoken = normalise(nbest.reference or "")
     made = [hypothesis.generated for hypothesis in nbest.hypotheses]
     none = np.zeros(len(made))
+
+    def is_right(one: Generated) -> bool:
+        return all(contains(spoken, normalise(part.phrase)) for part in one.parts)
+
     own = {
         name: values for name, values in ranking.components.items() if name not in (GENERATED, SOUND_MATCH)
     }
     return Outcome(
         totals(own, weights),
-        np.array([one is not None for one in made]),
+        ranking.components.get(GENERATED, none),
         ranking.components.get(SOUND_MATCH, none),
-        np.array([one is not None and contains(spoken, normalise(one.phrase)) for one in made]),
+        np.array([one is not None and is_right(one) for one in made]),
         np.array([errors.errors for errors in counts]),
         len(spoken),
     )

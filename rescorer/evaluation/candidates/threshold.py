@@ -74,7 +74,7 @@ def tally(outcomes: Sequence[Outcome], generated: float, sound_match: float) -> 
     found = NOTHING
     for outcome in outcomes:
         best = outcome.winner(generated, sound_match)
-        made, right = bool(outcome.generated[best]), bool(outcome.right[best])
+        made, right = outcome.generated[best] > 0, bool(outcome.right[best])
         found += Tally(1, outcome.n_words, int(outcome.errors[best]), int(right), int(made and not right))
     return found
 

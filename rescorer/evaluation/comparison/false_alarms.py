@@ -232,7 +232,7 @@ def _expose(
 def _find_competing(item: ScoredList, phrases: Sequence[Phrase]) -> np.ndarray:
     texts = {phrase.text for phrase in phrases}
     made = (hypothesis.generated for hypothesis in item.nbest.hypotheses)
-    return np.array([one is None or one.phrase in texts for one in made])
+    return np.array([one is None or all(part.phrase in texts for part in one.parts) for one in made])
 
 
 def normalise_reference(item: ScoredList, normalise: Normalise) -> list[Words]:

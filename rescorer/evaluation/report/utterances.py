@@ -134,4 +134,4 @@ def _describe_hypotheses(index: int, rows: Sequence[NamedRow]) -> HypothesisTabl
 
 def _describe_generated(scored: ScoredList, position: int) -> str:
     made = scored.nbest.hypotheses[position].generated
-    return "" if made is None else f"{made.phrase} for {made.heard}"
+    return "" if made is None else ", ".join(f"{part.phrase} for {part.heard}" for part in made.parts)

@@ -370,7 +370,7 @@ class RescoredHypothesis(_message.Message):
     def __init__(self, text: _Optional[str] = ..., rank: _Optional[int] = ..., original_rank: _Optional[int] = ..., total: _Optional[float] = ..., log_posterior: _Optional[float] = ..., components: _Optional[_Mapping[str, float]] = ..., merged_ranks: _Optional[_Iterable[int]] = ..., fields: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., confidence: _Optional[float] = ..., word_confidences: _Optional[_Iterable[_Union[WordConfidence, _Mapping]]] = ..., expected_errors: _Optional[float] = ..., generated: _Optional[_Union[Generated, _Mapping]] = ...) -> None: ...
 
 class Generated(_message.Message):
-    __slots__ = ("source_rank", "first_word", "last_word", "heard", "phrase", "distance", "phones")
+    __slots__ = ("source_rank", "first_word", "last_word", "heard", "phrase", "distance", "phones", "further")
     SOURCE_RANK_FIELD_NUMBER: _ClassVar[int]
     FIRST_WORD_FIELD_NUMBER: _ClassVar[int]
     LAST_WORD_FIELD_NUMBER: _ClassVar[int]
@@ -378,6 +378,7 @@ class Generated(_message.Message):
     PHRASE_FIELD_NUMBER: _ClassVar[int]
     DISTANCE_FIELD_NUMBER: _ClassVar[int]
     PHONES_FIELD_NUMBER: _ClassVar[int]
+    FURTHER_FIELD_NUMBER: _ClassVar[int]
     source_rank: int
     first_word: int
     last_word: int
@@ -385,7 +386,8 @@ class Generated(_message.Message):
     phrase: str
     distance: float
     phones: int
-    def __init__(self, source_rank: _Optional[int] = ..., first_word: _Optional[int] = ..., last_word: _Optional[int] = ..., heard: _Optional[str] = ..., phrase: _Optional[str] = ..., distance: _Optional[float] = ..., phones: _Optional[int] = ...) -> None: ...
+    further: _containers.RepeatedCompositeFieldContainer[Generated]
+    def __init__(self, source_rank: _Optional[int] = ..., first_word: _Optional[int] = ..., last_word: _Optional[int] = ..., heard: _Optional[str] = ..., phrase: _Optional[str] = ..., distance: _Optional[float] = ..., phones: _Optional[int] = ..., further: _Optional[_Iterable[_Union[Generated, _Mapping]]] = ...) -> None: ...
 
 class WordConfidence(_message.Message):
     __slots__ = ("word", "confidence")

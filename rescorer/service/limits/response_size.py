@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from rescorer.bundle import Bundle
 from rescorer.candidates.generation import DEFAULT as GENERATION
-from rescorer.candidates.generation import MAX_PHRASE_CHARS
+from rescorer.candidates.generation import MAX_PHRASE_CHARS, MAX_REPLACED
 from rescorer.errors import LimitExceeded
 from rescorer.prepared_list import PreparedList
 from rescorer.protocol.status import MAX_TEXT_CHARS
@@ -32,10 +32,10 @@ CONSENSUS_WORD_BYTES = 48
 """Upper bound of a word of a consensus, without the word itself."""
 COMPONENT_BYTES = 24
 """Upper bound of a component, or of the log-probabilities of a text by one model, without name and values."""
-GENERATED_BYTES = 64 + 12 * MAX_PHRASE_CHARS + 64 * (MAX_PHRASE_CHARS // 2)
-"""Upper bound of what a generated hypothesis has in addition to its source: the phrase in its text, in its
+GENERATED_BYTES = MAX_REPLACED * (64 + 12 * MAX_PHRASE_CHARS + 64 * (MAX_PHRASE_CHARS // 2))
+"""Upper bound of what a generated hypothesis has in addition to its source: the phrases in its text, in its
 fields with times, and in what says how it was made."""
-LONGEST_PHRASE = "x " * (MAX_PHRASE_CHARS // 2)
+LONGEST_PHRASE = "x " * (MAX_REPLACED * MAX_PHRASE_CHARS // 2)
 LIST_BYTES = 256
 """Upper bound of a rescored list without hypotheses and without what it repeats of the request."""
 LIST_STATUS_BYTES = 6 * 4 * MAX_TEXT_CHARS
@@ -138,9 +138,10 @@ def list_response_bytes(nbest: pb.NBestList, bundle: Bundle, bundle_bytes: int, 
     if parts.generated:
         sources = nbest.hypotheses[: GENERATION.top]
         source_bytes = max((source.ByteSize() for source in sources), default=0)
-        total += GENERATION.max_new * (HYPOTHESIS_BYTES + components + GENERATED_BYTES + 2 * source_bytes)
+        count = GENERATION.max_new + GENERATION.max_combined
+        total += count * (HYPOTHESIS_BYTES + components + GENERATED_BYTES + 2 * source_bytes)
         longest = max((source.text for source in sources), key=len, default="")
-        texts += [f"{longest} {LONGEST_PHRASE}"] * GENERATION.max_new
+        texts += [f"{longest} {LONGEST_PHRASE}"] * count
     if parts.confidences:
         total += max((WORD_BYTES * len(text.split()) + utf8_bytes(text) for text in texts), default=0)
     if parts.consensus:

@@ -23,7 +23,7 @@ from rescorer.evaluation.tuning.folds import make_folds
 def make(totals, generated, match, right, errors, n_words=4) -> Outcome:
     return Outcome(
         np.array(totals, dtype=float),
-        np.array(generated, dtype=bool),
+        np.array(generated, dtype=float),
         np.array(match, dtype=float),
         np.array(right, dtype=bool),
         np.array(errors),
@@ -38,12 +38,12 @@ numbers = st.integers(-20, 20).map(float)
 def outcomes(draw, *, right: bool):
     n_own, n_new = draw(st.integers(1, 3)), draw(st.integers(0, 3))
     n = n_own + n_new
-    made = [False] * n_own + [True] * n_new
+    made = [0] * n_own + [draw(st.integers(1, 3)) for _ in range(n_new)]
     return make(
         draw(st.lists(numbers, min_size=n, max_size=n)),
         made,
         [draw(numbers) if new else 0.0 for new in made],
-        [new and right and draw(st.booleans()) for new in made],
+        [bool(new) and right and draw(st.booleans()) for new in made],
         draw(st.lists(st.integers(0, 5), min_size=n, max_size=n)),
     )
 

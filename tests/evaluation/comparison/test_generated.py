@@ -143,7 +143,7 @@ def test_the_rank_of_a_generated_hypothesis_is_that_of_its_source(rescorer):
     assert "generated" not in first
     assert winner["first_pass_rank"] is None
     assert winner["generated"]["phrase"] == "mat"
-    assert winner["weighted"]["generated"] == 100.0
+    assert winner["weighted"]["generated"] == 100.0 * len(found.winner.generated.parts)
 
 
 def test_tuned_weights_state_what_generated_hypotheses_were_ranked_with(rescorer):

@@ -122,7 +122,10 @@ def _name(found: Explanation, candidate: Candidate) -> str:
 
 
 def _describe_generated(made: Generated | None) -> str:
-    return "" if made is None else f"{made.phrase!r} for {made.heard!r} of hypothesis {made.source + 1}"
+    if made is None:
+        return ""
+    parts = " and ".join(f"{part.phrase!r} for {part.heard!r}" for part in made.parts)
+    return f"{parts} of hypothesis {made.source + 1}"
 
 
 def _format_scores(values: Sequence[float]) -> list[str]:
