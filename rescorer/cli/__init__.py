@@ -36,6 +36,7 @@ from rescorer.cli.service.load import load
 from rescorer.cli.service.serve import serve
 from rescorer.cli.service.token import token
 from rescorer.cli.service.top.command import top
+from rescorer.cli.shards.commands import shards
 from rescorer.errors import ConfigError, FormatError, InputError, ModelError, RescorerError
 from rescorer.formats.io.text_io import WRITE_ERRORS
 
@@ -89,6 +90,7 @@ app.command("seal")(seal_bundle)
 app.command("inspect")(inspect)
 app.command("bench")(bench)
 app.command("load")(load)
+app.add_typer(shards, name="shards")
 
 
 def main() -> None:

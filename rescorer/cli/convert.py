@@ -12,9 +12,9 @@ import typer
 
 from rescorer.cli.options.lists import GroupsOption, ListInputOptions, Lists, MapOption, StreamOption
 from rescorer.cli.output import SOME_REJECTED, Rejections
-from rescorer.cli.rejects_file import RejectsFile
 from rescorer.cli.render.tables import make_text_grid, print_out
 from rescorer.errors import ConfigError, InputError, InvalidList
+from rescorer.files.rejects_file import RejectsFile
 from rescorer.files.rescoring import format_reject
 from rescorer.formats.registry import FORMATS, choose, detect
 from rescorer.formats.rescored import RESCORED_LISTS_MESSAGE, is_rescored

@@ -20,13 +20,15 @@ from rescorer.cli.options.models import BundleOption, DeviceOption, DtypeOption
 from rescorer.cli.options.phrases import PhraseOptions
 from rescorer.cli.options.selection import SelectionOptions, warn_if_tuned_otherwise
 from rescorer.cli.options.sessions import SessionOptions
+from rescorer.cli.options.shards import ShardOptions, check_unsharded_options
 from rescorer.cli.options.weights import WeightOptions, check_first_lists
 from rescorer.cli.output import SOME_REJECTED
-from rescorer.cli.rejects_file import RejectsFile
 from rescorer.cli.render.progress import show_rescoring
+from rescorer.cli.shards.rescoring import Scoring
 from rescorer.cpu_count import count_cpus
 from rescorer.errors import ConfigError
 from rescorer.files.parallel import open_rescorer
+from rescorer.files.rejects_file import RejectsFile
 from rescorer.files.rescoring import FileSummary, LocalRescorer, rescore_lists
 from rescorer.formats.rescored import get_renderer, rescored_writer
 from rescorer.list_ranker import ListRanker
@@ -39,6 +41,44 @@ MAX_LOWER_HALF, MAX_CHANGED = 0.5, 0.9
 """Shares of lists whose best hypothesis comes from the lower half of the list, or is not the first one, above
 which together a warning is due."""
 
+SourcesArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="IN...",
+        help="Lists to re-rank, gzip or plain; - for a pipe. Shards may have several files, globs and "
+        "folders.",
+    ),
+]
+OutputOption = Annotated[
+    str,
+    typer.Option(
+        "-o", "--output", help="File of re-ranked lists; .gz compresses; - for a pipe. Folder of shards."
+    ),
+]
+ToOption = Annotated[
+    str,
+    typer.Option(
+        "--to",
+        metavar="FORMAT",
+        help="Output format: jsonl for whole lists; trn, ctm or stm for the best hypothesis of each, or "
+        "its consensus. ctm needs the hypothesis field words, stm the list fields start_s and end_s.",
+    ),
+]
+RejectsOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="File of lists that could not be scored or written, with reasons; default: OUT.rejects, or "
+        "stderr for a pipe."
+    ),
+]
+ProcessesOption = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        help="Number of scoring processes, each with its own copy of the models; 0: one per core. Pays "
+        "off for long files only, since a process takes seconds to start.",
+    ),
+]
 ThreadsOption = Annotated[
     int, typer.Option(min=0, help="CPU threads of each process; 0: divide the cores among them.")
 ]
@@ -49,30 +89,12 @@ QuietOption = Annotated[
 
 @expand_options
 def rescore(
-    source: Annotated[
-        str, typer.Argument(metavar="IN", help="Lists to re-rank, gzip or plain; - for a pipe.")
-    ],
+    sources: SourcesArgument,
     bundle: BundleOption,
     *,
-    output: Annotated[
-        str, typer.Option("-o", "--output", help="File of re-ranked lists; .gz compresses; - for a pipe.")
-    ] = "-",
-    to: Annotated[
-        str,
-        typer.Option(
-            "--to",
-            metavar="FORMAT",
-            help="Output format: jsonl for whole lists; trn, ctm or stm for the best hypothesis of each, or "
-            "its consensus. ctm needs the hypothesis field words, stm the list fields start_s and end_s.",
-        ),
-    ] = "jsonl",
-    rejects: Annotated[
-        Path | None,
-        typer.Option(
-            help="File of lists that could not be scored or written, with reasons; default: OUT.rejects, or "
-            "stderr for a pipe."
-        ),
-    ] = None,
+    output: OutputOption = "-",
+    to: ToOption = "jsonl",
+    rejects: RejectsOption = None,
     list_options: ListInputOptions,
     weight_options: WeightOptions,
     selection: SelectionOptions,
@@ -80,22 +102,16 @@ def rescore(
     session_options: SessionOptions,
     phrase_options: PhraseOptions,
     candidate_options: CandidateOptions,
+    shard_options: ShardOptions,
     device: DeviceOption = "cpu",
     dtype: DtypeOption = "float32",
     batch_words: Annotated[int, typer.Option(help="Number of words per batch.")] = MAX_BATCH_WORDS,
-    processes: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            help="Number of scoring processes, each with its own copy of the models; 0: one per core. Pays "
-            "off for long files only, since a process takes seconds to start.",
-        ),
-    ] = 1,
+    processes: ProcessesOption = 1,
     threads: ThreadsOption = 0,
     quiet: QuietOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON, on stderr.")] = False,
 ) -> None:
-    """Re-rank a file of n-best lists.
+    """Re-rank a file of n-best lists, or an archive in shards.
 
     Example: rescorer rescore demo/lists.jsonl.gz -o out.jsonl --bundle models/starter/1 --weights
     pocketsphinx
@@ -116,6 +132,14 @@ def rescore(
     load = partial(
         load_rescorer, bundle, device, dtype, batch_words, weights, decision, selection, applied, to
     )
+    report = partial(finish, quiet=quiet, as_json=as_json)
+    if shard_options.is_set:
+        check_unsharded_options(output, rejects, processes)
+        how = Scoring(ranker.bundle, weights, decision, selection, applied, session_options, to)
+        machine = device, dtype, batch_words, threads
+        how.rescore_shards(sources, Path(output), list_options, shard_options, load, machine, report)
+        return
+    source = shard_options.require_one(sources)
     lists = check_first_lists(list_options.read(source), weights, list_options.streams, to)
     rejects_path = rejects or (Path(f"{output}.rejects") if output != "-" else None)
     check_paths(source, output, rejects_path)
@@ -126,14 +150,18 @@ def rescore(
         rejects_file = stack.enter_context(RejectsFile(rejects_path))
         update_bar = stack.enter_context(show_rescoring(not quiet and sys.stderr.isatty(), source))
         summary = rescore_lists(rescorer, lists, write, rejects_file, on_batch=update_bar)
-    finish(summary, rejects_path, quiet=quiet, as_json=as_json)
+    report(summary, f"see {rejects_path}" if rejects_path else "")
 
 
-def finish(summary: FileSummary, rejects_path: Path | None, *, quiet: bool, as_json: bool) -> None:
-    """Print what was done, and end the command with the exit code that says whether lists were rejected."""
+def finish(summary: FileSummary, see: str, *, quiet: bool, as_json: bool) -> None:
+    """Print what was done, and end the command with the exit code that says whether lists were rejected.
+
+    Args:
+        see: says where the rejected lists are, if they are in a file.
+    """
     warn_if_order_is_reversed(summary)
     if as_json or not quiet:
-        print_summary(summary, rejects_path, as_json=as_json)
+        print_summary(summary, see, as_json=as_json)
     if summary.rejected:
         raise typer.Exit(SOME_REJECTED)
 
@@ -162,12 +190,12 @@ def check_paths(source: str, output: str, rejects_path: Path | None) -> None:
         raise ConfigError(f"--rejects {rejects_path}: no such folder")
 
 
-def print_summary(summary: FileSummary, rejects_path: Path | None, *, as_json: bool) -> None:
+def print_summary(summary: FileSummary, see: str, *, as_json: bool) -> None:
     """Print one line to stderr."""
     if as_json:
         typer.echo(json.dumps(summary.to_dict()), err=True)
         return
-    see = f" (see {rejects_path})" if rejects_path and summary.rejected else ""
+    see = f" ({see})" if see and summary.rejected else ""
     typer.echo(
         f"{summary.lists:,} lists, {summary.hypotheses:,} hypotheses, {summary.words:,} words; the best "
         f"hypothesis changed in {summary.changed:,}; {summary.rejected:,} rejected{see}",

@@ -183,7 +183,7 @@ def _initialise_process(load: Callable[[], LocalRescorer], threads: int, lifelin
     """Prepare a new process, and make it exit when the parent's end of ``lifeline`` is closed."""
     global _load
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its processes
-    Thread(target=_exit_when_closed, args=(lifeline,), daemon=True).start()
+    Thread(target=exit_when_closed, args=(lifeline,), daemon=True).start()
     from rescorer.lm.device import use_threads  # imports torch, which the parent does not need
 
     keep_freed_memory()
@@ -191,7 +191,7 @@ def _initialise_process(load: Callable[[], LocalRescorer], threads: int, lifelin
     _load = load
 
 
-def _exit_when_closed(lifeline: Connection) -> None:
+def exit_when_closed(lifeline: Connection) -> None:
     """Exit when the parent does; if it is killed, the pool would wait forever with models in memory."""
     with suppress(EOFError, OSError):
         lifeline.recv_bytes()

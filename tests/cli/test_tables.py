@@ -25,12 +25,12 @@ STARTER = REPOSITORY / "models" / "starter" / "1"
 WEIGHTED = ("--bundle", STARTER, "--weights", "pocketsphinx")
 TABLE_USERS = {
     "bench", "calibration", "combination", "comparison", "error_analysis", "error_rates", "explanation",
-    "inspection", "pairs", "score", "command", "tuning",
+    "inspection", "pairs", "score", "command", "commands", "tuning",
     "rescorer_training bench", "render_adaptation", "bundle", "complete", "interpolate", "ngram",
     "perplexity", "render_reranker", "run", "analogy", "neighbours", "similarity", "evaluate",
 }  # fmt: skip
-"""Modules that make tables; rendered below, and in ``training/adaptation``, ``training/classification`` and
-``training/cli/test_vectors``."""
+"""Modules that make tables; rendered below, and in ``cli/test_shards``, ``training/adaptation``,
+``training/classification`` and ``training/cli/test_vectors``."""
 
 
 @pytest.fixture(scope="module")

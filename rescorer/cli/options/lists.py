@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, BinaryIO
 
 import typer
 
 from rescorer.errors import ConfigError, FormatError, InputError
-from rescorer.formats.field_map import parse_field_map
+from rescorer.formats.field_map import FieldMap, parse_field_map
 from rescorer.formats.io.text_io import source_name
 from rescorer.formats.nbest.jsonlines import compile_group_pattern, read_lists
+from rescorer.formats.nbest.jsonlines_header import read_header
 from rescorer.formats.nist.references import read_groups, read_references
 from rescorer.formats.registry import assign_groups, choose, detect
 from rescorer.types import Hypothesis, NBestList
@@ -67,11 +68,12 @@ class ListInputOptions:
     format_: FormatOption = None
     groups: GroupsOption = None
 
-    def read(self, source: str, *, transcripts: bool = False) -> Lists:
+    def read(self, source: str, *, transcripts: bool = False, warn: bool = True) -> Lists:
         """Read the lists of a file or folder; custom field names or streams imply JSON lines.
 
         Args:
             transcripts: if no format of lists matches, read one text per id, in the formats of references.
+            warn: warn on stderr if there are no lists.
 
         Raises:
             ConfigError: the options contradict each other or do not fit the format.
@@ -80,7 +82,7 @@ class ListInputOptions:
         has_fields = bool(self.maps or self.streams)
         find_group = parse_groups(self.groups)
         try:
-            name = self.format_ or ("jsonl" if has_fields else detect(source)[0])
+            name = self.find_format(source)
         except FormatError:
             texts = read_references(source) if transcripts and Path(source).is_file() else {}
             if not texts:
@@ -89,12 +91,29 @@ class ListInputOptions:
             return (NBestList(key, (Hypothesis(text),), group=group_of(key)) for key, text in texts.items())
         choice = choose(name)
         if choice.format.name == "jsonl" and not choice.options:
-            fields = parse_field_map(self.maps or (), self.streams or ())
-            return warn_if_empty(read_lists(source, fields, find_group), source)
+            lists = read_lists(source, self._parse_fields(), find_group)
+            return warn_if_empty(lists, source) if warn else lists
         if has_fields:
             raise ConfigError(f"--map and --stream are for JSON lines, not for {choice.format.name}")
         lists = choice.read(source)
-        return warn_if_empty(assign_groups(lists, find_group) if find_group else lists, source)
+        lists = assign_groups(lists, find_group) if find_group else lists
+        return warn_if_empty(lists, source) if warn else lists
+
+    def find_format(self, source: str) -> str:
+        """The format of a file or folder, with its options, if it was given; raises FormatError if it cannot
+        be detected."""
+        return self.format_ or ("jsonl" if self.maps or self.streams else detect(source)[0])
+
+    def find_header(self, source: str) -> str:
+        """The header line of a file of JSON lines; an empty string if it has none."""
+        return read_header(source, self._parse_fields())
+
+    def read_lines(self, stream: BinaryIO, first_line: int, header: str) -> Lists:
+        """Read the lists of a part of a file of JSON lines; see ``jsonlines.read_lists``."""
+        return read_lists(stream, self._parse_fields(), parse_groups(self.groups), first_line, header)
+
+    def _parse_fields(self) -> FieldMap:
+        return parse_field_map(self.maps or (), self.streams or ())
 
     def check_groups(self, lists: Sequence[NBestList]) -> None:
         """Raise ConfigError if ``--groups`` was given and puts all lists into one group, or finds none."""

@@ -42,8 +42,11 @@ def source_name(source: Source) -> str:
     return name if isinstance(name, str) else "<stream>"
 
 
-def read_lines(source: Source, encoding: str = "utf-8") -> Iterator[tuple[int, str | FormatError]]:
-    """Yield each line with its 1-based number; yield the error in place of a line that is not valid text.
+def read_lines(
+    source: Source, encoding: str = "utf-8", first: int = 1
+) -> Iterator[tuple[int, str | FormatError]]:
+    """Yield each line with its number, counted from ``first``; yield the error in place of a line that is not
+    valid text.
 
     Gzip is detected from the first bytes, not from the file name; ``encoding`` is one in which only line ends
     have the byte 10. A byte order mark at the start and carriage
@@ -57,7 +60,7 @@ def read_lines(source: Source, encoding: str = "utf-8") -> Iterator[tuple[int, s
     """
     name, limit = source_name(source), max_line_bytes()
     with _open_input(source) as stream:
-        number = 0
+        number = first - 1
         try:
             for raw in _split_lines(_read_chunks(stream), limit):
                 number += 1

@@ -21,19 +21,22 @@ from rescorer.formats.field_map import FieldMap
 from rescorer.formats.io.json_records import describe_type, parse_object
 from rescorer.formats.io.sniff import Sample
 from rescorer.formats.io.text_io import Source, open_output, read_lines, source_name
+from rescorer.formats.nbest.jsonlines_header import FORMAT, is_header, parse_header
 from rescorer.formats.nbest.jsonlines_output import encode_list
 from rescorer.formats.score_units import NATURAL, Units, stream_to_nats
 from rescorer.types import Hypothesis, NBestList
 
-FORMAT = "rescorer-nbest"
-VERSION = 1
 MAX_FIELDS_IN_MESSAGE = 8
 """Maximum number of field names that the error about a missing field mentions."""
 DEFAULT_FIELDS = FieldMap()
 
 
 def read_lists(
-    source: Source, names: FieldMap = DEFAULT_FIELDS, group_of: Callable[[str], str] | None = None
+    source: Source,
+    names: FieldMap = DEFAULT_FIELDS,
+    group_of: Callable[[str], str] | None = None,
+    first_line: int = 1,
+    header: str = "",
 ) -> Iterator[NBestList | InputError]:
     """Yield the list of each line, or the error if the line is invalid; later lines are still read.
 
@@ -42,6 +45,8 @@ def read_lists(
         names: Field names used by the file.
         group_of: Function that returns the group (speaker) for a list id; used for lists without a group
             field.
+        first_line: Number of the first line, if the source is a later part of a file.
+        header: Header line of the file, for a later part of it.
 
     Raises:
         FormatError: If the source cannot be opened, or its header is invalid (without it, the meaning of the
@@ -49,8 +54,10 @@ def read_lists(
     """
     file = source_name(source)
     declared: Mapping[str, Units] = {}
-    first = True
-    for line, text in read_lines(source):
+    first = first_line == 1
+    if header and not first:
+        declared = parse_header(parse_object(header, file, 1), names, file, 1)
+    for line, text in read_lines(source, first=first_line):
         if isinstance(text, FormatError):
             yield text
         elif text.strip():
@@ -59,8 +66,8 @@ def read_lists(
             except FormatError as error:
                 yield error
             else:
-                if first and "format" in record and names.hypotheses not in record:
-                    declared = _parse_header(record, names, file, line)
+                if first and is_header(record, names):
+                    declared = parse_header(record, names, file, line)
                 else:
                     yield _parse_list_or_error(record, names, declared, group_of, file, line)
         else:
@@ -112,36 +119,6 @@ def compile_group_pattern(pattern: str) -> Callable[[str], str]:
         return (match[1] or "") if match else ""
 
     return group_of
-
-
-def _parse_header(record: dict[str, Any], names: FieldMap, file: str, line: int) -> dict[str, Units]:
-    """Return the units that the header declares, by stream name."""
-
-    def invalid(message: str, field: str = "") -> FormatError:
-        return FormatError(message, file=file, line=line, field=field)
-
-    if record["format"] != FORMAT:
-        raise invalid(f"unknown format {record['format']!r}; expected {FORMAT!r}", "format")
-    if record.get("version") != VERSION or isinstance(record["version"], bool):
-        raise invalid(f"unknown version {record.get('version')!r}; expected {VERSION}", "version")
-    unknown = sorted(set(record) - {"format", "version", "streams"})
-    if unknown:
-        raise invalid(f"unknown header keys {unknown}; expected format, version and streams")
-    streams = record.get("streams", {})
-    if not isinstance(streams, dict):
-        raise invalid(f"expected an object, got {describe_type(streams)}", "streams")
-    declared = {}
-    for name, units in streams.items():
-        field = f'streams["{name}"]'
-        if not isinstance(units, dict) or set(units) - {"base", "sign"}:
-            raise invalid('expected an object with no keys but "base" and "sign"', field)
-        if name in names.streams:
-            raise invalid("declared both in the header and by an option", field)
-        try:
-            declared[name] = Units(**units)
-        except ValueError as error:
-            raise invalid(str(error), field) from None
-    return declared
 
 
 def _parse_list_or_error(

@@ -86,7 +86,8 @@ def test_unread_answers_count_as_in_flight_and_refusals_name_the_limit(server):
             for _ in range(20):
                 connection.call(RESCORE, LARGE.SerializeToString())
             # Which calls are refused depends on when the first answers are ready; a refusal needs no window.
-            reason = next(read.payload for read in connection.read_all() if b"bytes in flight" in read.payload)
+            frames = connection.read_all()
+            reason = next(read.payload for read in frames if b"bytes in flight" in read.payload)
             assert b"_bytes)" in reason
         wait_until(lambda: memory.unread_bytes > 0 and not server.in_flight)
         assert memory.unread_bytes < memory.quota.held <= 1_500_000

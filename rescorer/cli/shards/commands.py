@@ -1,0 +1,155 @@
+"""The commands ``rescorer shards status``, ``verify``, ``merge`` and ``clean``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from tqdm import tqdm
+
+from rescorer.cli.output import PLAIN_HELP, SOME_REJECTED
+from rescorer.cli.render.tables import FoldingTable, make_text_grid, print_out
+from rescorer.shards.inspection import Status, clean, read_status, verify
+from rescorer.shards.merge import merge
+from rescorer.shards.plan import read_plan
+from rescorer.shards.store import LocalStore
+
+FolderArgument = Annotated[
+    Path, typer.Argument(metavar="FOLDER", help="Folder of `rescorer rescore --shards`.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+MAX_ROWS = 20
+"""Largest number of leftovers that are named."""
+
+shards = typer.Typer(**PLAIN_HELP, help="Look at shards of `rescorer rescore --shards`, and join them.")
+
+
+@shards.command("status")
+def show_status(folder: FolderArgument, as_json: JsonOption = False) -> None:
+    """Show what is committed, and what killed processes left.
+
+    Example: rescorer shards status out
+    """
+    status = read_status(LocalStore(folder))
+    if as_json:
+        typer.echo(json.dumps(_to_dict(status)))
+        return
+    n, total, done = len(status.plan.shards), status.summary, len(status.records)
+    table = FoldingTable("", "shards", "lists", "hypotheses", "rejected", "MB", "hours")
+    planned = [status.plan.count_lists(index) for index in range(n)]
+    table.add_row(
+        "planned", f"{n:,}", "" if None in planned else f"{sum(filter(None, planned)):,}", *[""] * 4
+    )
+    numbers = f"{total.lists:,}", f"{total.hypotheses:,}", f"{total.rejected:,}"
+    table.add_row(
+        "committed", f"{done:,}", *numbers, f"{status.n_bytes / 1e6:,.1f}", f"{status.seconds / 3600:,.3f}"
+    )
+    print_out(table)
+    rows = [("damaged", text) for text in status.damaged]
+    rows += [
+        ("attempt", f"{file.name}: {file.n_bytes:,} bytes, written {file.age_s:,.0f} s ago")
+        for file in status.leftovers[:MAX_ROWS]
+    ]
+    if more := len(status.leftovers) - MAX_ROWS:
+        rows += [("", f"{more:,} more")] if more > 0 else []
+    if rows:
+        print_out("", make_text_grid(rows))
+    if status.leftovers:
+        print_out("", "Attempts are of running processes, or left by killed ones: `rescorer shards clean`.")
+
+
+def _to_dict(status: Status) -> dict[str, Any]:
+    return {
+        "shards": len(status.plan.shards),
+        "committed": len(status.records),
+        "missing": status.missing,
+        **status.summary.to_dict(),
+        "bytes": status.n_bytes,
+        "seconds": round(status.seconds, 3),
+        "damaged": list(status.damaged),
+        "attempts": [
+            {"name": file.name, "bytes": file.n_bytes, "age_s": round(file.age_s, 1)}
+            for file in status.leftovers
+        ],
+    }
+
+
+@shards.command("verify")
+def show_verification(
+    folder: FolderArgument,
+    inputs: Annotated[
+        bool, typer.Option("--inputs", help="Also hash the input files again, and compare with the plan.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Read all output again and compare it with the records; exit code 1 if anything is wrong or missing.
+
+    Example: rescorer shards verify out
+    """
+    store = LocalStore(folder)
+    n = len(read_plan(store)[0].shards)
+    with tqdm(desc="verifying", total=n, unit=" shards", disable=not sys.stderr.isatty()) as bar:
+        problems = list(verify(store, inputs=inputs, on_shard=bar.update))
+    if as_json:
+        typer.echo(json.dumps({"shards": n, "problems": problems}))
+    else:
+        for problem in problems:
+            typer.echo(problem)
+        typer.echo(
+            f"{n:,} shards, " + (f"{len(problems):,} problems" if problems else "all committed and intact")
+        )
+    if problems:
+        raise typer.Exit(SOME_REJECTED)
+
+
+@shards.command("merge")
+def merge_shards(
+    folder: FolderArgument,
+    output: Annotated[
+        str, typer.Option("-o", "--output", help="File of re-ranked lists; .gz compresses; - for a pipe.")
+    ],
+    as_json: JsonOption = False,
+) -> None:
+    """Join all shards in the order of the input, and their rejected lists into OUT.rejects.
+
+    Example: rescorer shards merge out -o out.jsonl
+
+    The result is what `rescorer rescore` writes for the undivided input. All is verified while it is copied.
+    """
+    store = LocalStore(folder)
+    n = len(read_plan(store)[0].shards)
+    with tqdm(desc="merging", total=n, unit=" shards", disable=not sys.stderr.isatty()) as bar:
+        summary = merge(store, output, None if output == "-" else Path(f"{output}.rejects"), bar.update)
+    if as_json:
+        typer.echo(json.dumps({"shards": n, **summary.to_dict()}), err=True)
+    else:
+        see = f" (see {output}.rejects)" if summary.rejected and output != "-" else ""
+        typer.echo(f"{n:,} shards, {summary.lists:,} lists; {summary.rejected:,} rejected{see}", err=True)
+
+
+@shards.command("clean")
+def clean_attempts(
+    folder: FolderArgument,
+    older_than: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            help="Minutes without a write after which an attempt counts as left behind; 0 only if no process "
+            "is running.",
+        ),
+    ] = 60.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete what killed processes left: files of attempts that no record names.
+
+    Example: rescorer shards clean out
+    """
+    deleted = clean(LocalStore(folder), 60 * older_than)
+    n_bytes = sum(file.n_bytes for file in deleted)
+    if as_json:
+        typer.echo(json.dumps({"deleted": [file.name for file in deleted], "bytes": n_bytes}))
+    else:
+        typer.echo(f"{len(deleted):,} files deleted, {n_bytes / 1e6:,.1f} MB")

@@ -1,0 +1,214 @@
+"""Rescore in shards: make or check the plan, run shards, and say what was done."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import typer
+from tqdm import tqdm
+
+from rescorer.bundle import Bundle
+from rescorer.cli.options.candidates import CandidateOptions
+from rescorer.cli.options.lists import ListInputOptions
+from rescorer.cli.options.phrases import PhraseOptions
+from rescorer.cli.options.selection import SelectionOptions
+from rescorer.cli.options.sessions import SessionOptions
+from rescorer.cli.options.shards import ShardOptions
+from rescorer.cli.options.weights import check_first_lists
+from rescorer.cpu_count import count_cpus
+from rescorer.errors import ConfigError, InputError, RescorerError, ScoringError
+from rescorer.files.rescoring import FileSummary, LocalRescorer
+from rescorer.score_combination import weights_to_dict
+from rescorer.shards.inputs import ListSource, find_files, measure
+from rescorer.shards.plan import Plan, check_answers, check_files, read_plan
+from rescorer.shards.planning import Division, make_plan
+from rescorer.shards.pool import run_shards
+from rescorer.shards.record import Record, shard_of_record
+from rescorer.shards.store import PLAN, RECORDS, LocalStore
+from rescorer.shards.worker import Job, add_summaries, describe_bundle
+from rescorer.types import DecisionRule, Weights
+
+Machine = tuple[str, str, int, int]
+"""Device, precision, words per batch, and threads of each process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """All besides the lists that answers depend on, as options of ``rescorer rescore``."""
+
+    bundle: Bundle
+    weights: Weights
+    decision: DecisionRule
+    selection: SelectionOptions
+    applied: tuple[PhraseOptions, CandidateOptions]
+    session: SessionOptions
+    to: str
+
+    def rescore_shards(
+        self,
+        sources: Sequence[str],
+        folder: Path,
+        lists: ListInputOptions,
+        options: ShardOptions,
+        load: Callable[[], LocalRescorer],
+        machine: Machine,
+        report: Callable[[FileSummary, str], None],
+    ) -> None:
+        """Run shards of a folder, and print what was done.
+
+        Raises:
+            ConfigError: options contradict each other or the plan.
+            InputError: an input cannot be read, or is not what was planned.
+        """
+        options.check()
+        store = LocalStore(folder)
+        source = ListSource(
+            lists.find_format,
+            lists.find_header,
+            partial(lists.read, warn=False),
+            lists.read_lines,
+            may_divide=not self.session.session,
+        )
+        names = find_files(sources, source)
+        answers = self.describe(lists, machine)
+        if not store.exists(PLAN):
+            self._make_plan(store, names, source, answers, options, lists, machine[2])
+        elif options.has_size and options.shard is None and not options.resume:
+            raise ConfigError(
+                f"{folder} has a plan already: --resume goes on with it; or choose another folder"
+            )
+        plan, _ = read_plan(store)
+        check_answers(plan, answers, f"{folder}/{PLAN}")
+        check_files(plan, tuple((name, measure(name)) for name in names))
+        if options.plan_only:
+            n = len(plan.shards)
+            typer.echo(
+                f"{folder}/{PLAN}: {n:,} shards; run them with --resume, or each with --shard", err=True
+            )
+            return
+        job = Job(load, source, self.to, self.session.keep_order)
+        _run(store, plan, job, options, machine[3], report)
+
+    def describe(self, lists: ListInputOptions, machine: Machine) -> dict[str, Any]:
+        """All besides the lists that answers depend on, as data of a plan."""
+        device, dtype, batch_words, _ = machine
+        phrases, candidates = self.applied
+        options = {
+            "to": self.to,
+            "device": device.split(":")[0],
+            "dtype": dtype,
+            "batch_words": batch_words,
+            "decision": asdict(self.decision),
+            **asdict(self.selection),
+            **asdict(self.session),
+            "format": lists.format_,
+            "map": lists.maps,
+            "stream": lists.streams,
+            "groups": _hash_if_file(lists.groups),
+            "phrases": _hash_if_file(phrases.phrases),
+            "phrase_list": phrases.phrase_list,
+            "generate": candidates.generate,
+            "dictionary": _hash_if_file(candidates.dictionary),
+        }
+        weights = weights_to_dict(self.weights)
+        return {"bundle": describe_bundle(self.bundle), "weights": weights, "options": options}
+
+    def _make_plan(
+        self,
+        store: LocalStore,
+        names: list[str],
+        source: ListSource,
+        answers: dict[str, Any],
+        options: ShardOptions,
+        lists: ListInputOptions,
+        batch_words: int,
+    ) -> None:
+        """Make the plan of a folder, unless another process makes one at the same time."""
+        if not options.has_size:
+            raise ConfigError(f"{store.place} has no plan yet; give --shards N or --shard-lists K too")
+        if names:
+            check_first_lists(lists.read(names[0]), self.weights, lists.streams, self.to)
+        store.prepare()
+        unit: Any = "shards" if options.shards else "lists"
+        size = options.shards or options.shard_lists or 1
+        exact = set(self.bundle.model_kinds.values()) == {"ngram"}  # scores do not depend on the batch at all
+        division = Division(size, unit, None if exact else batch_words)
+        with _progress("planning", sum(map(measure, names)), "B", scale=True) as bar:
+            plan = make_plan(names, source, answers, division, bar.update)
+        store.create(PLAN, plan.encode())
+        empty = sum(not shard for shard in plan.shards)
+        if empty:
+            typer.echo(
+                f"warning: {empty:,} of {len(plan.shards):,} shards are empty: only plain files of JSON "
+                "lines can be divided, with networks only where batches end (--batch-words); others are one "
+                "shard each",
+                err=True,
+            )
+
+
+def _run(
+    store: LocalStore,
+    plan: Plan,
+    job: Job,
+    options: ShardOptions,
+    threads: int,
+    report: Callable[[FileSummary, str], None],
+) -> None:
+    """Run the shards that are due, and raise the first error of one that failed."""
+    if options.shard is not None and options.shard >= len(plan.shards):
+        raise ConfigError(f"--shard {options.shard}: the plan has shards 0 to {len(plan.shards) - 1:,}")
+    committed = {shard_of_record(file.name) for file in store.list_files(RECORDS)}
+    planned = range(len(plan.shards)) if options.shard is None else [options.shard]
+    due = [index for index in planned if index not in committed]
+    workers = min(options.workers or count_cpus(), max(1, len(due)))
+    counts = [plan.count_lists(index) for index in due]
+    total, errors = FileSummary(), []
+    n_lists = None if None in counts else sum(filter(None, counts))
+    with _progress("rescoring", n_lists, " lists") as bar:
+
+        def update(n_items: int, _: FileSummary) -> None:
+            bar.update(n_items)
+
+        for shard, result in run_shards(store, due, job, workers, threads, update):
+            if isinstance(result, Record):
+                total = add_summaries(total, result.summary)
+            else:
+                errors.append((shard, result))
+                bar.write(f"shard {shard} failed: {result}", file=sys.stderr)
+    if errors:
+        _raise_first(errors, len(due))
+    done = len(planned) - len(due)
+    if done:
+        typer.echo(f"{done:,} of {len(planned):,} shards were committed before", err=True)
+    report(total, "in the rejects of their shards")
+
+
+def _raise_first(errors: list[tuple[int, RescorerError]], n_due: int) -> None:
+    """Raise an error of the type of the first one, which says how many shards failed."""
+    shard, error = errors[0]
+    others = f"; {len(errors) - 1:,} more failed" if errors[1:] else ""
+    message = f"{len(errors):,} of {n_due:,} shards failed: shard {shard}: {error}{others}"
+    if isinstance(error, InputError):
+        raise InputError(message)
+    raise ScoringError(message)
+
+
+@contextmanager
+def _progress(what: str, total: int | None, unit: str, *, scale: bool = False) -> Iterator[tqdm[Any]]:
+    """A bar on stderr if it is a terminal."""
+    with tqdm(desc=what, total=total, unit=unit, unit_scale=scale, disable=not sys.stderr.isatty()) as bar:
+        yield bar
+
+
+def _hash_if_file(value: str | Path | None) -> str | None:
+    """The hash of a file; other text, such as a pattern, as it is."""
+    if value is None or not Path(value).is_file():
+        return None if value is None else str(value)
+    return "sha256 " + hashlib.sha256(Path(value).read_bytes()).hexdigest()

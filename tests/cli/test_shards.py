@@ -1,0 +1,161 @@
+"""``rescorer rescore --shards`` and ``rescorer shards``: what users see and may do wrong."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.support.sharding import BATCH_WORDS, make_lines, write_lines
+
+
+@pytest.fixture
+def lists(tmp_path):
+    return write_lines(tmp_path / "in.jsonl", make_lines(40))
+
+
+@pytest.fixture
+def rescore(run, ngram_bundle, tmp_path):
+    """Rescore into the folder ``out``."""
+
+    def call(*arguments):
+        fixed = "-o", tmp_path / "out", "--bundle", ngram_bundle, "--batch-words", BATCH_WORDS
+        return run("rescore", *arguments, *fixed)
+
+    return call
+
+
+def test_shards_give_the_output_of_the_plain_command(run, rescore, lists, ngram_bundle, tmp_path):
+    plain = tmp_path / "plain.jsonl"
+    assert run("rescore", lists, "-o", plain, "--bundle", ngram_bundle, "--batch-words", BATCH_WORDS)[0] == 1
+    code, _, err = rescore(lists, "--shards", 3, "--json")
+    assert code == 1, err
+    summary = json.loads(err)
+    assert run("shards", "verify", tmp_path / "out", "--inputs") == (
+        0,
+        "3 shards, all committed and intact\n",
+        "",
+    )
+    code, _, err = run("shards", "merge", tmp_path / "out", "-o", tmp_path / "merged.jsonl", "--json")
+    assert code == 0
+    assert json.loads(err) == {"shards": 3, **summary}
+    for suffix in ("", ".rejects"):
+        assert (tmp_path / f"merged.jsonl{suffix}").read_bytes() == (
+            tmp_path / f"plain.jsonl{suffix}"
+        ).read_bytes()
+
+
+def test_tasks_of_an_array_job_make_the_plan_and_run_a_shard_each(run, rescore, lists, tmp_path):
+    for shard in (1, 0, 2):
+        code, _, err = rescore(lists, "--shards", 3, "--shard", shard)
+        assert code in (0, 1), err
+    code, out, _ = run("shards", "status", tmp_path / "out", "--json")
+    status = json.loads(out)
+    assert (status["committed"], status["missing"], status["attempts"]) == (3, [], [])
+    assert "1 of 1 shards were committed before" in rescore(lists, "--shard", 1)[2]
+    assert rescore(lists, "--shard", 3)[2].endswith("the plan has shards 0 to 2\n")
+
+
+def test_resume_runs_what_is_missing(run, rescore, lists, tmp_path):
+    code, _, err = rescore(lists, "--shard-lists", 10, "--plan-only")
+    assert (code, "4 shards" in err or "5 shards" in err) == (0, True), err
+    rescore(lists, "--shard", 2)
+    code, _, err = rescore(lists, "--resume")
+    assert "1 of " in err
+    assert "were committed before" in err
+    assert run("shards", "verify", tmp_path / "out")[0] == 0
+
+
+def test_resume_refuses_what_has_changed_and_names_it(rescore, lists, run, bundle, tmp_path):
+    rescore(lists, "--shards", 2, "--plan-only")
+    for options, message in [
+        (("-w", "word=-1"), "weights.word was 0.1, is -1.0"),
+        (("--merge",), "options.merge was false, is true"),
+        (("--to", "trn"), "options.to was jsonl, is trn"),
+    ]:
+        code, _, err = rescore(lists, "--resume", *options)
+        assert (code, message in err) == (2, True), err
+    fixed = "-o", tmp_path / "out", "--batch-words", BATCH_WORDS
+    code, _, err = run("rescore", lists, "--resume", "--bundle", bundle, *fixed)
+    assert code == 2
+    assert "bundle.files.neural" in err
+    assert "restore what has changed" in err
+    other = write_lines(tmp_path / "other.jsonl", make_lines(3))
+    code, _, err = rescore(lists, other, "--resume")
+    assert (code, "other.jsonl: this file is not in the plan" in err) == (3, True), err
+    write_lines(lists, make_lines(41))
+    code, _, err = rescore(lists, "--resume")
+    assert (code, "in.jsonl: changed since the plan: it had" in err) == (3, True), err
+
+
+def test_input_that_changes_without_its_size_fails_only_its_shard(rescore, lists, run, tmp_path):
+    rescore(lists, "--shards", 3, "--plan-only")
+    lists.write_text(lists.read_text().replace('"u39"', '"v39"'))
+    code, _, err = rescore(lists, "--resume")
+    assert code == 3
+    assert "1 of 3 shards failed: shard 2: " in err
+    assert "have changed since the plan" in err
+    status = json.loads(run("shards", "status", tmp_path / "out", "--json")[1])
+    assert status["missing"] == [2]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--shards", 2, "--shard-lists", 2), "give one of them"),
+        (("--resume", "--shard", 1), "give one of them"),
+        (("--resume",), "has no plan yet; give --shards N"),
+        (("--shard", 0), "has no plan yet; give --shards N"),
+        (("--shards", 2, "--processes", 2), "give --workers for shards"),
+        (("--shards", 2, "--rejects", "r"), "each shard has its rejects"),
+        (("--workers", 2), "--workers is for shards"),
+        (("--plan-only",), "--plan-only is for shards"),
+        (("--shards", 1_000_000), "at most 100,000"),
+    ],
+)
+def test_says_what_is_wrong_with_options(options, message, rescore, lists):
+    code, _, err = rescore(lists, *options)
+    assert code == 2
+    assert message in err
+
+
+def test_says_what_is_wrong_with_folders(run, rescore, lists, ngram_bundle, tmp_path):
+    assert (
+        "shards are written into a folder"
+        in run("rescore", lists, "--bundle", ngram_bundle, "--shards", 2)[2]
+    )
+    code, _, err = run("rescore", lists, "-o", lists, "--bundle", ngram_bundle, "--shards", 2)
+    assert (code, "is a file; shards are written into a folder" in err) == (2, True)
+    assert "2 inputs: one is rescored at a time" in run("rescore", lists, lists, "--bundle", ngram_bundle)[2]
+    for command in ("status", "verify", "clean"):
+        code, _, err = run("shards", command, tmp_path / "none")
+        assert (code, "there is no plan.json" in err) == (2, True), err
+    rescore(lists, "--shards", 2)
+    assert "has a plan already: --resume goes on with it" in rescore(lists, "--shards", 2)[2]
+
+
+def test_conversations_are_never_divided(run, rescore, lists, tmp_path):
+    _, _, err = rescore(lists, "--shards", 4, "--session", "group", "-w", "cache=0.1")
+    assert "3 of 4 shards are empty" in err
+    status = json.loads(run("shards", "status", tmp_path / "out", "--json")[1])
+    assert (status["committed"], status["lists"] + status["rejected"]) == (4, 44)
+
+
+def test_status_shows_what_killed_processes_left(run, rescore, lists, tmp_path):
+    rescore(lists, "--shards", 2)
+    (tmp_path / "out" / "attempts" / "000001.abc.jsonl").write_text("left")
+    out = run("shards", "status", tmp_path / "out")[1]
+    assert "attempts/000001.abc.jsonl: 4 bytes, written 0 s ago" in out
+    assert run("shards", "clean", tmp_path / "out")[1] == "0 files deleted, 0.0 MB\n"
+    deleted = json.loads(run("shards", "clean", tmp_path / "out", "--older-than", 0, "--json")[1])
+    assert deleted == {"deleted": ["attempts/000001.abc.jsonl"], "bytes": 4}
+    assert run("shards", "verify", tmp_path / "out")[0] == 0
+
+
+def test_status_fits_on_a_narrow_terminal(run, rescore, lists, tmp_path, monkeypatch):
+    rescore(lists, "--shards", 2)
+    (tmp_path / "out" / "attempts" / f"000001.{'a' * 12}.jsonl.rejects").write_text("left")
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = run("shards", "status", tmp_path / "out")
+    assert max(map(len, out.splitlines())) <= 80
+    assert "…" not in out

@@ -1,0 +1,79 @@
+"""Lists for tests of shards, and a job that runs them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from rescorer.cli.options.candidates import CandidateOptions
+from rescorer.cli.options.lists import ListInputOptions
+from rescorer.cli.options.phrases import PhraseOptions
+from rescorer.cli.options.selection import SelectionOptions
+from rescorer.cli.rescore import load_rescorer
+from rescorer.files.rescoring import LocalRescorer
+from rescorer.shards.inputs import ListSource, find_files
+from rescorer.shards.plan import Plan, read_plan
+from rescorer.shards.planning import Division, make_plan
+from rescorer.shards.store import PLAN, LocalStore
+from rescorer.shards.worker import Job, describe_bundle, load_planned, run_shard
+from rescorer.types import MAXIMUM, Weights
+
+WORDS = ("the", "cat", "sat", "on", "mat", "zebra", "dog")
+BATCH_WORDS = 40
+APPLIED = PhraseOptions(), CandidateOptions()
+
+
+def make_lines(n: int) -> list[str]:
+    """Lines of lists of different sizes; every seventh is blank, every eleventh cannot be read."""
+    lines = []
+    for i in range(n):
+        texts = [" ".join(WORDS[(i + j) % 7] for _ in range(1 + (i * j) % 6)) for j in range(1 + i % 4)]
+        hypotheses = [{"text": text, "scores": {"acoustic": -j}} for j, text in enumerate(texts)]
+        lines.append(json.dumps({"id": f"u{i}", "hypotheses": hypotheses}))
+        if i % 7 == 3:
+            lines.append("")
+        if i % 11 == 5:
+            lines.append('{"id": "broken')
+    return lines
+
+
+def write_lines(path: Path, lines: Sequence[str]) -> Path:
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def make_source(**options: object) -> ListSource:
+    """How ``rescorer rescore`` reads lists for shards."""
+    lists = ListInputOptions(**options)  # type: ignore[arg-type]
+    read = partial(lists.read, warn=False)
+    return ListSource(lists.find_format, lists.find_header, read, lists.read_lines)
+
+
+def make_job(bundle: Path, batch_words: int = BATCH_WORDS) -> Job:
+    fixed = bundle, "cpu", "float32", batch_words, Weights(), MAXIMUM, SelectionOptions(), APPLIED, "jsonl"
+    return Job(partial(load_rescorer, *fixed), make_source(), "jsonl")
+
+
+def plan_into(folder: Path, inputs: Sequence[Path], job: Job, division: Division) -> LocalStore:
+    """Write a plan, and return its store."""
+    store = LocalStore(folder)
+    store.prepare()
+    names = find_files(map(str, inputs), job.source)
+    answers = {"bundle": describe_bundle(job.load().rescorer.bundle)}
+    assert store.create(PLAN, make_plan(names, job.source, answers, division).encode())
+    return store
+
+
+def load(store: LocalStore, job: Job) -> tuple[Plan, str, LocalRescorer]:
+    """What ``run_shard`` needs of a plan and its models."""
+    plan, fingerprint = read_plan(store)
+    return plan, fingerprint, load_planned(plan, job.load)
+
+
+def run_all(store: LocalStore, job: Job) -> None:
+    """Run all shards in this process."""
+    plan, fingerprint, rescorer = load(store, job)
+    for index in range(len(plan.shards)):
+        run_shard(store, plan, fingerprint, index, job, rescorer)
