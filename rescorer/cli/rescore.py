@@ -18,15 +18,18 @@ from rescorer.cli.options.decision import DecisionOptions
 from rescorer.cli.options.lists import ListInputOptions
 from rescorer.cli.options.models import BundleOption, DeviceOption, DtypeOption
 from rescorer.cli.options.phrases import PhraseOptions
+from rescorer.cli.options.plan import PlanOptions
 from rescorer.cli.options.selection import SelectionOptions, warn_if_tuned_otherwise
 from rescorer.cli.options.sessions import SessionOptions
 from rescorer.cli.options.shards import ShardOptions, check_unsharded_options
 from rescorer.cli.options.weights import WeightOptions, check_first_lists
 from rescorer.cli.output import SOME_REJECTED
+from rescorer.cli.plan import print_plan, read_sample
 from rescorer.cli.render.progress import show_rescoring
 from rescorer.cli.shards.rescoring import Scoring
 from rescorer.cpu_count import count_cpus
 from rescorer.errors import ConfigError
+from rescorer.files.parallel import MAX_BATCH_WORDS as MAX_PROCESS_BATCH_WORDS
 from rescorer.files.parallel import open_rescorer
 from rescorer.files.rejects_file import RejectsFile
 from rescorer.files.rescoring import FileSummary, LocalRescorer, rescore_lists
@@ -108,6 +111,7 @@ def rescore(
     batch_words: Annotated[int, typer.Option(help="Number of words per batch.")] = MAX_BATCH_WORDS,
     processes: ProcessesOption = 1,
     threads: ThreadsOption = 0,
+    plan_options: PlanOptions,
     quiet: QuietOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON, on stderr.")] = False,
 ) -> None:
@@ -129,14 +133,21 @@ def rescore(
     candidate_options.apply(ranker)
     get_renderer(to)
     applied = phrase_options, candidate_options
+    if processes != 1:
+        batch_words = min(batch_words, MAX_PROCESS_BATCH_WORDS)
     load = partial(
         load_rescorer, bundle, device, dtype, batch_words, weights, decision, selection, applied, to
     )
     report = partial(finish, quiet=quiet, as_json=as_json)
+    machine = device, dtype, batch_words, threads
+    if plan_options.plan:
+        session_options.forbid("--plan")
+        sample = read_sample(plan_options, sources, list_options, weights, to)
+        print_plan(plan_options, sample, load, machine, output, to, as_json)
+        return
     if shard_options.is_set:
         check_unsharded_options(output, rejects, processes)
         how = Scoring(ranker.bundle, weights, decision, selection, applied, session_options, to)
-        machine = device, dtype, batch_words, threads
         how.rescore_shards(sources, Path(output), list_options, shard_options, load, machine, report)
         return
     source = shard_options.require_one(sources)

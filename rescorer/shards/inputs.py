@@ -109,7 +109,7 @@ def _list_folder(name: str) -> list[Path]:
 
 def is_compressed(name: str) -> bool:
     """Whether a file is gzip data, in which no place can be found without reading all before it."""
-    with _open(name) as stream:
+    with open_binary(name) as stream:
         return stream.read(len(GZIP_MAGIC)) == GZIP_MAGIC
 
 
@@ -122,7 +122,7 @@ def hash_all(name: str) -> str:
             digest.update(
                 f"{path.relative_to(name)}\0{path.stat().st_size}\0".encode("utf-8", "surrogateescape")
             )
-        with _open(str(path)) as stream:
+        with open_binary(str(path)) as stream:
             while block := stream.read(BLOCK_BYTES):
                 digest.update(block)
     return digest.hexdigest()
@@ -141,7 +141,7 @@ class RawLine(NamedTuple):
 def scan_lines(name: str, n_bytes: int) -> Iterator[RawLine]:
     """Yield the lines of the first ``n_bytes`` bytes of a file, in pieces if they are very long."""
     limit, number, is_continued = max_line_bytes(), 0, False
-    with _open(name) as stream:
+    with open_binary(name) as stream:
         while n_bytes and (raw := stream.readline(min(limit + 1, n_bytes))):
             n_bytes -= len(raw)
             number += not is_continued
@@ -161,7 +161,7 @@ def _is_blank(raw: bytes, number: int) -> bool:
     return not (text.removeprefix("\ufeff") if number == 1 else text).strip()
 
 
-class _RangeReader(io.RawIOBase):
+class RangeReader(io.RawIOBase):
     """A part of a file as a stream that hashes what is read."""
 
     def __init__(self, stream: BinaryIO, name: str, n_bytes: int) -> None:
@@ -190,9 +190,9 @@ def open_part(file: InputFile, part: Part, source: ListSource) -> Iterator[Lists
         yield source.read_file(file.name)
         found = hash_all(file.name)
     else:
-        with _open(file.name) as stream:
+        with open_binary(file.name) as stream:
             stream.seek(part.start)
-            lines = _RangeReader(stream, file.name, part.end - part.start)
+            lines = RangeReader(stream, file.name, part.end - part.start)
             yield source.read_lines(lines, part.first_line, file.header)  # type: ignore[arg-type]
             while lines.read(BLOCK_BYTES):
                 pass
@@ -208,15 +208,16 @@ def hash_part(file: InputFile, part: Part) -> str:
     """SHA-256 of a part as it is now."""
     if not file.is_lines:
         return hash_all(file.name)
-    with _open(file.name) as stream:
+    with open_binary(file.name) as stream:
         stream.seek(part.start)
-        lines = _RangeReader(stream, file.name, part.end - part.start)
+        lines = RangeReader(stream, file.name, part.end - part.start)
         while lines.read(BLOCK_BYTES):
             pass
         return lines.digest.hexdigest()
 
 
-def _open(name: str) -> BinaryIO:
+def open_binary(name: str) -> BinaryIO:
+    """Open a file; raises FormatError."""
     try:
         return open(name, "rb")
     except OSError as error:

@@ -46,9 +46,7 @@ def write_lines(path: Path, lines: Sequence[str]) -> Path:
 
 def make_source(**options: object) -> ListSource:
     """How ``rescorer rescore`` reads lists for shards."""
-    lists = ListInputOptions(**options)  # type: ignore[arg-type]
-    read = partial(lists.read, warn=False)
-    return ListSource(lists.find_format, lists.find_header, read, lists.read_lines)
+    return ListInputOptions(**options).as_source()  # type: ignore[arg-type]
 
 
 def make_job(bundle: Path, batch_words: int = BATCH_WORDS) -> Job:

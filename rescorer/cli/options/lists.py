@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
@@ -16,6 +17,7 @@ from rescorer.formats.nbest.jsonlines import compile_group_pattern, read_lists
 from rescorer.formats.nbest.jsonlines_header import read_header
 from rescorer.formats.nist.references import read_groups, read_references
 from rescorer.formats.registry import assign_groups, choose, detect
+from rescorer.shards.inputs import ListSource
 from rescorer.types import Hypothesis, NBestList
 
 Lists = Iterator[NBestList | InputError]
@@ -111,6 +113,11 @@ class ListInputOptions:
     def read_lines(self, stream: BinaryIO, first_line: int, header: str) -> Lists:
         """Read the lists of a part of a file of JSON lines; see ``jsonlines.read_lists``."""
         return read_lists(stream, self._parse_fields(), parse_groups(self.groups), first_line, header)
+
+    def as_source(self, *, may_divide: bool = True) -> ListSource:
+        """How files are read that may be divided."""
+        read = partial(self.read, warn=False)
+        return ListSource(self.find_format, self.find_header, read, self.read_lines, may_divide)
 
     def _parse_fields(self) -> FieldMap:
         return parse_field_map(self.maps or (), self.streams or ())

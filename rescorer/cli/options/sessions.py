@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from rescorer.errors import ConfigError
 from rescorer.files.rescoring import BatchRescorer
 from rescorer.files.sessions import SessionRescorer, SessionText
 from rescorer.list_ranker import ListRanker
@@ -37,6 +38,11 @@ class SessionOptions:
     def keep_order(self, rescorer: BatchRescorer) -> BatchRescorer:
         """Rescore in the order of conversations if a field names them."""
         return SessionRescorer(rescorer, self.session, self.session_text) if self.session else rescorer
+
+    def forbid(self, option: str) -> None:
+        """Raise ConfigError if conversations are named, which an option cannot keep together."""
+        if self.session:
+            raise ConfigError(f"{option} samples lists and so cannot follow conversations; omit --session")
 
     def warn_if_unread(self, ranker: ListRanker, weights: Weights) -> None:
         """Warn on stderr if conversations are named, but nothing reads what was said before."""

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,13 +68,7 @@ class Scoring:
         """
         options.check()
         store = LocalStore(folder)
-        source = ListSource(
-            lists.find_format,
-            lists.find_header,
-            partial(lists.read, warn=False),
-            lists.read_lines,
-            may_divide=not self.session.session,
-        )
+        source = lists.as_source(may_divide=not self.session.session)
         names = find_files(sources, source)
         answers = self.describe(lists, machine)
         if not store.exists(PLAN):
