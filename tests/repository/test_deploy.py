@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -132,6 +133,34 @@ def test_autoscaler_uses_a_metric_that_the_adapter_derives_from_an_exported_one(
     documented = (REPOSITORY / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
     assert metric_names == {"rescorer_queue_seconds_sum", "rescorer_queue_seconds_count"}
     assert "`rescorer_queue_seconds` | histogram" in documented
+
+
+def test_training_job_is_valid_and_its_command_is_understood():
+    from torch.distributed.run import get_args_parser
+
+    service, job = yaml.safe_load_all((DEPLOY / "training" / "job.yaml").read_text())
+    validate_manifest(service)
+    validate_manifest(job)
+    pod = job["spec"]["template"]
+    assert service["spec"]["selector"] == pod["metadata"]["labels"]
+    (container,) = pod["spec"]["containers"]
+    assert {mount["name"] for mount in container["volumeMounts"]} == {
+        volume["name"] for volume in pod["spec"]["volumes"]
+    }
+    launch = shlex.split(container["args"][0].replace("\\\n", " "))
+    arguments = get_args_parser().parse_args(launch[launch.index("torchrun") + 1 :])
+    assert (arguments.module, arguments.training_script) == (True, "rescorer_training")
+    assert int(arguments.nnodes) == job["spec"]["completions"] == job["spec"]["parallelism"]
+    first_pod = f"{job['metadata']['name']}-0.{pod['spec']['subdomain']}"
+    assert arguments.rdzv_endpoint.partition(":")[0] == first_pod
+    assert pod["spec"]["subdomain"] == service["metadata"]["name"]
+    command, *options = arguments.training_script_args
+    reference = (REPOSITORY / "docs" / "reference" / "rescorer-train.md").read_text()
+    section = reference.partition(f"## rescorer-train {command}\n")[2].partition("\n## ")[0]
+    assert section
+    assert {option for option in options if option.startswith("--")} <= set(re.findall(r"--[a-z-]+", section))
+    folder = options[options.index("-o") + 1]
+    assert f"{folder}/state.safetensors" in launch
 
 
 def test_compose_file_is_valid_and_mounts_existing_files():

@@ -7,12 +7,20 @@ processes, and their gradients are summed.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, distributed
+
+from rescorer.errors import ConfigError, ScoringError
+
+FILE_WAIT_S = 60.0
+"""Longest wait for a file of another machine; so long do network file systems remember that it was absent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +40,8 @@ class ProcessGroup:
             return cls()
         if not distributed.is_initialized():
             backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-            distributed.init_process_group(backend)
+            with _name_lost_processes():
+                distributed.init_process_group(backend)
         return cls(distributed.get_rank(), distributed.get_world_size())
 
     @property
@@ -58,7 +67,8 @@ class ProcessGroup:
             for parameter in parameters
         ]
         flat = torch.cat([*(gradient.flatten() for gradient in gradients), loss.reshape(1)])
-        distributed.all_reduce(flat)
+        with _name_lost_processes():
+            distributed.all_reduce(flat)
         pieces = flat.split([*(gradient.numel() for gradient in gradients), 1])
         for parameter, piece in zip(parameters, pieces[:-1], strict=True):
             parameter.grad = piece.view_as(parameter)
@@ -69,21 +79,68 @@ class ProcessGroup:
         if self.size == 1:
             return value
         tensor = torch.tensor(value, dtype=torch.float64)
-        distributed.broadcast(tensor, src=0)
+        with _name_lost_processes():
+            distributed.broadcast(tensor, src=0)
         return float(tensor)
+
+    def max(self, value: float) -> float:
+        """Return the largest value of all processes."""
+        if self.size == 1:
+            return value
+        tensor = torch.tensor(value, dtype=torch.float64)
+        with _name_lost_processes():
+            distributed.all_reduce(tensor, distributed.ReduceOp.MAX)
+        return float(tensor)
+
+    def check_same(self, value: int, what: str) -> None:
+        """Raise ConfigError in all processes if the value that each has read is not the same in all."""
+        low, high = -self.max(-value), self.max(value)
+        if low != high:
+            raise ConfigError(
+                f"{what}: {low:,.0f} in one process and {high:,.0f} in another; --output must name the same "
+                "folder on all machines, on a file system that they share"
+            )
+
+    def choose_resumption(self, requested: bool, state: Path) -> bool:
+        """Whether all processes resume: if any is asked to, or if ``torchrun`` restarted them.
+
+        Args:
+            state: file that exists once there is something to resume; what the first process sees, counts.
+        """
+        restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+        has_state = bool(self.broadcast(state.exists()))
+        return bool(self.max(requested)) or (self.max(restarts) > 0 and has_state)
+
+    def wait_for(self, file: Path) -> None:
+        """Wait until the first process has got here, and until this one sees a file that the first one sees.
+
+        Raises:
+            ConfigError: this process does not see it.
+        """
+        is_written, until = bool(self.broadcast(file.exists())), time.monotonic() + FILE_WAIT_S
+        while is_written and not file.exists():
+            if time.monotonic() > until:
+                raise ConfigError(
+                    f"{file.parent}: process {self.rank} does not see {file.name}, which the first process "
+                    "wrote; --output must name the same folder on all machines, on a file system that they "
+                    "share"
+                )
+            time.sleep(0.1)
 
     def gather(self, value: Any) -> list[Any]:
         """Return the values of all processes in rank order, or an empty list except in the first process."""
         if self.size == 1:
             return [value]
         gathered: list[Any] | None = [None] * self.size if self.is_first else None
-        distributed.gather_object(value, gathered)
+        with _name_lost_processes():
+            distributed.gather_object(value, gathered)
         return gathered or []
 
     def wait(self) -> None:
         """Wait until all processes have reached this point."""
         if self.size > 1:  # a broadcast would not do: its sender does not wait for the receivers
-            distributed.all_reduce(torch.zeros(()))
+            with _name_lost_processes():
+                distributed.all_reduce(torch.zeros(()))
 
     def leave(self) -> None:
         """Wait until all processes are ready to leave the group, then leave.
@@ -93,3 +150,16 @@ class ProcessGroup:
         if self.size > 1:
             self.wait()
             distributed.destroy_process_group()
+
+
+@contextmanager
+def _name_lost_processes() -> Iterator[None]:
+    """Raise ScoringError in place of the errors of torch if another process or its machine has gone."""
+    try:
+        yield
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise ScoringError(
+            f"another process of this training has ended, or cannot be reached ({reason}); start all of them "
+            "again with --resume"
+        ) from error

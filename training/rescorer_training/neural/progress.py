@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,12 @@ class Monitor:
             log.write(json.dumps(entry) + "\n")
         if self.scalars is not None:
             self.scalars.add_scalar("validation/perplexity", entry["validation_perplexity"], entry["step"])
+
+    def rewind(self, reports: Sequence[dict[str, Any]]) -> None:
+        """Forget validations that were reported after a checkpoint, since they are done again."""
+        if not self.quiet:
+            lines = "".join(json.dumps(entry) + "\n" for entry in reports)
+            (self.folder / "log.jsonl").write_text(lines, encoding="utf-8")
 
     def close(self) -> None:
         """Close the bar and the scalar writer."""

@@ -97,10 +97,12 @@ class Trainer:
         torch.manual_seed(options.seed + processes.rank)
 
     def resume(self) -> None:
-        """Restore the last checkpoint; raises ConfigError if there is none or if options differ."""
+        """Restore the last checkpoint; raises ConfigError if there is none or if it is another run's."""
         self.progress, carried = load_state(
             self.folder, self.model, self.optimiser, self.average, self.identity, self.processes.rank
         )
+        self.processes.check_same(self.progress.step, "steps of the last checkpoint")
+        self.monitor.rewind(self.progress.reports)
         self.average.n_steps = self.progress.averaged_steps
         if carried is not None:
             whole = tuple(tensor.to(self.device) for tensor in carried)

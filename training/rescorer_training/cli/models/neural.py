@@ -20,7 +20,7 @@ from rescorer_training.cli.options import (
 )
 from rescorer_training.data.normalisation import choose_normaliser
 from rescorer_training.neural.options import NetworkOptions, TrainingOptions
-from rescorer_training.neural.prepare import load_prepared
+from rescorer_training.neural.prepare import VALIDATION_FILE, load_prepared
 
 
 @expand_options
@@ -72,16 +72,19 @@ def neural(
     """
     # deferred, because importing torch takes seconds
     from rescorer_training.neural import train
+    from rescorer_training.neural.checkpoint import STATE_FILE
     from rescorer_training.neural.distributed import ProcessGroup
 
     processes = ProcessGroup.join()
     paths, weights = zip(*map(parse_weighted_text, texts), strict=True)
     chosen = choose_normaliser(normaliser, [start_from] if start_from else [])
     inputs = train.RunInputs(list(paths), validation, output_folder, chosen, longest, start_from, weights)
+    resume = processes.choose_resumption(resume, output_folder / STATE_FILE)
     if processes.is_first and not resume:
         train.prepare_run(inputs, vocabulary, vocabulary_size, network)
-    processes.wait()
+    processes.wait_for(output_folder / VALIDATION_FILE)
     text = load_prepared(output_folder, longest)
+    processes.check_same(text.train.n_words, "words of training text")
     facts = train.train(
         inputs, text, network, options,
         device=device, threads=threads, resume=resume, tensorboard=tensorboard, processes=processes,
