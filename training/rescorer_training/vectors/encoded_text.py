@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from rescorer.errors import BundleError, ConfigError
+from rescorer.errors import BundleError, ConfigError, quote
 from rescorer.text import Normaliser
-from rescorer_training.data.corpus import count_ids, number_words, read_encoded, renumber
+from rescorer_training.data.corpus import count_ids, iterate_blocks, number_words, read_encoded, renumber
 from rescorer_training.vectors.full_disk import report_full_disk
 
 IDS_FILE, VOCABULARY_FILE = "text.ids", "vocabulary.json"
 MIN_WORDS = 2
 """Smallest vocabulary: with a single word there is nothing to predict."""
+MAX_COUNT = 1 << 48
+"""Upper bound of the occurrences of a word, so that sums of them are exact."""
 
 
 @dataclass(frozen=True)
@@ -83,11 +86,17 @@ def load_text(folder: Path) -> EncodedText:
 
     Raises:
         ConfigError: the folder has no prepared text.
-        BundleError: the vocabulary is damaged.
+        BundleError: vocabulary or text is damaged or incomplete.
     """
-    if not (folder / IDS_FILE).exists():
+    ids = folder / IDS_FILE
+    if not ids.exists():
         raise ConfigError(f"{folder} has no run of word vectors; start one without --resume")
-    return EncodedText(*load_vocabulary(folder), read_encoded(folder / IDS_FILE))
+    words, counts = load_vocabulary(folder)
+    if ids.stat().st_size % np.dtype(np.int32).itemsize:
+        raise _damaged(ids, f"{ids.stat().st_size:,} bytes are not whole numbers of 4 bytes")
+    text = EncodedText(words, counts, read_encoded(ids))
+    _check_ids(text, ids)
+    return text
 
 
 def load_vocabulary(folder: Path) -> tuple[tuple[str, ...], np.ndarray]:
@@ -101,7 +110,33 @@ def load_vocabulary(folder: Path) -> tuple[tuple[str, ...], np.ndarray]:
     if not path.exists():
         raise ConfigError(f"{folder} has no run of word vectors; start one without --resume")
     try:
-        words, counts = zip(*json.loads(path.read_text(encoding="utf-8")), strict=True)
-        return words, np.array(counts, dtype=np.int64)
+        entries = [(word, count) for word, count in json.loads(path.read_text(encoding="utf-8"))]
     except (TypeError, ValueError) as error:
-        raise BundleError(f"{path} is damaged: {error}") from None
+        raise _damaged(path, str(error)) from None
+    words = tuple(word for word, _ in entries)
+    if len(words) < MIN_WORDS or not all(isinstance(word, str) and word for word in words):
+        raise _damaged(path, f"expected at least {MIN_WORDS} words")
+    if len(set(words)) < len(words):
+        double = next(word for word, times in Counter(words).items() if times > 1)
+        raise _damaged(path, f"{quote(double)} occurs twice")
+    for word, count in entries:
+        if type(count) is not int or not 0 < count < MAX_COUNT:
+            raise _damaged(path, f"{quote(word)} has the count {count!r}, expected a whole number above 0")
+    return words, np.array([count for _, count in entries], dtype=np.int64)
+
+
+def _check_ids(text: EncodedText, path: Path) -> None:
+    """Raise BundleError unless every word occurs in the text as often as the vocabulary says."""
+    n_ids = len(text.words) + 2
+    for block in iterate_blocks(text.ids):
+        if block.min() < 0 or block.max() >= n_ids:
+            raise _damaged(path, f"ids from {block.min()} to {block.max()}, expected 0 to {n_ids - 1}")
+    found = count_ids(text.ids, n_ids)[: len(text.words)]
+    if len(wrong := np.flatnonzero(found != text.counts)):
+        word = wrong[0]
+        message = f"{quote(text.words[word])} occurs {found[word]:,} times, expected {text.counts[word]:,}"
+        raise _damaged(path, message)
+
+
+def _damaged(path: Path, problem: str) -> BundleError:
+    return BundleError(f"{path} is damaged: {problem}; start the run again in another folder")

@@ -89,3 +89,5 @@ def test_explains_too_few_words_and_too_many_groups(tmp_path):
         select_from_file(vectors, tmp_path / "many")
     with pytest.raises(ConfigError, match="3 words to draw"):
         select_most_frequent(random_vectors(3), 10)
+    with pytest.raises(ConfigError, match="20,001 words to draw; expected at most 20,000"):
+        select_most_frequent(random_vectors(20_001), 20_001)

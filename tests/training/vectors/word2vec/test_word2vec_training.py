@@ -12,7 +12,7 @@ import torch
 
 from rescorer.errors import BundleError, ConfigError, FormatError, ScoringError
 from rescorer.text import Normaliser
-from rescorer_training.vectors.encoded_text import VOCABULARY_FILE, EncodedText, load_text
+from rescorer_training.vectors.encoded_text import IDS_FILE, VOCABULARY_FILE, EncodedText, load_text
 from rescorer_training.vectors.word2vec import run, training
 from rescorer_training.vectors.word2vec.options import Word2VecOptions
 from rescorer_training.vectors.word2vec.state import STATE_FILE, initialise_state, save_state
@@ -135,12 +135,14 @@ def test_values_far_beyond_those_of_words_are_reported(texts: list[Path], tmp_pa
     [
         ({"model": "glove"}, "model 'glove': expected skip-gram or cbow"),
         ({"output_layer": "softmax"}, "output layer 'softmax': expected negative or hierarchical"),
-        ({"dimensions": 0}, "dimensions 0: expected 1 or more"),
+        ({"dimensions": 0}, "dimensions 0: expected 1 to 4096"),
         ({"window": 51}, "window 51: expected 1 to 50"),
         ({"subsample": -1.0}, "subsample -1.0: expected 0 or more"),
         ({"noise_exponent": 2.0}, "noise exponent 2.0: expected 0 to 1"),
         ({"learning_rate": 0.0}, "learning rates 0.0 to 0.0001"),
         ({"seed": -1}, "seed -1: expected 0 or more"),
+        ({"dimensions": 5000}, "dimensions 5000: expected 1 to 4096"),
+        ({"negatives": 0}, "negatives 0: expected 1 to 1000"),
     ],
 )
 def test_rejects_invalid_options(change: dict[str, object], message: str) -> None:
@@ -167,14 +169,66 @@ def test_rejects_folders_that_do_not_fit(texts: list[Path], tmp_path: Path) -> N
     with pytest.raises(ConfigError, match="window was 3, is 4"):
         run.run(folder, replace(OPTIONS, window=4), 1)
     save_state(folder, initialise_state(5, OPTIONS), OPTIONS)
-    with pytest.raises(BundleError, match=r"vectors of shape \(6, 8\); expected \(9, 8\)"):
+    with pytest.raises(BundleError, match=r"inputs of shape \(6, 8\) and torch.float32; expected \(9, 8\)"):
         run.run(folder, OPTIONS, 1)
     (folder / STATE_FILE).write_bytes(b"damaged")
     with pytest.raises(BundleError, match=r"is damaged: .* start the run again in another folder"):
         run.run(folder, OPTIONS, 1)
-    (folder / VOCABULARY_FILE).write_text("[")
-    with pytest.raises(BundleError, match="is damaged"):
-        load_text(folder)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[", "damaged"),
+        ("{}", "expected at least 2 words"),
+        ('[["the", 3], [5, 2]]', "expected at least 2 words"),
+        ('[["the", 3], ["the", 2]]', "'the' occurs twice"),
+        ('[["the", 3], ["cat", 0]]', "'cat' has the count 0, expected a whole number above 0"),
+        ('[["the", 3], ["cat", 1e9]]', "'cat' has the count"),
+        ('[["the", 3], ["cat", 2]]', "expected 0 to 3|times, expected"),
+    ],
+)
+def test_rejects_damaged_vocabularies(texts: list[Path], tmp_path: Path, content: str, message: str) -> None:
+    run.start_run(texts, Normaliser(), tmp_path / "run", OPTIONS)
+    (tmp_path / "run" / VOCABULARY_FILE).write_text(content)
+    with pytest.raises(BundleError, match=message):
+        load_text(tmp_path / "run")
+
+
+def test_rejects_damaged_texts(texts: list[Path], tmp_path: Path) -> None:
+    run.start_run(texts, Normaliser(), tmp_path / "run", OPTIONS)
+    path = tmp_path / "run" / IDS_FILE
+    content = path.read_bytes()
+    path.write_bytes(content[:-1])
+    with pytest.raises(BundleError, match="are not whole numbers of 4 bytes"):
+        load_text(tmp_path / "run")
+    path.write_bytes(content[:-40])
+    with pytest.raises(BundleError, match="times, expected"):
+        load_text(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ({"n_parts": -1}, "is damaged: n parts is -1"),
+        ({"seconds": float("inf")}, "is damaged: seconds is inf"),
+        ({"inputs": float("nan")}, "inputs with values that are not finite; restore a copy"),
+    ],
+)
+def test_rejects_damaged_states(
+    texts: list[Path], tmp_path: Path, damage: dict[str, float], message: str
+) -> None:
+    run.start_run(texts, Normaliser(), tmp_path / "run", OPTIONS)
+    n_words = len(load_text(tmp_path / "run").words)
+    state = initialise_state(n_words, OPTIONS)
+    for name, value in damage.items():
+        if name == "inputs":
+            state.inputs[0, 0] = value
+        else:
+            setattr(state, name, value)
+    save_state(tmp_path / "run", state, OPTIONS)
+    with pytest.raises(BundleError, match=message):
+        run.run(tmp_path / "run", OPTIONS, 1)
 
 
 def test_threads_per_product_are_restored(texts: list[Path], tmp_path: Path) -> None:

@@ -16,7 +16,12 @@ from rescorer_training.vectors.plots.image import draw_png
 from rescorer_training.vectors.plots.page import render_page
 from rescorer_training.vectors.plots.picture import make_picture
 from rescorer_training.vectors.plots.projection import Projection, check_libraries
-from rescorer_training.vectors.plots.selection import select_from_file, select_most_frequent
+from rescorer_training.vectors.plots.selection import (
+    MAX_WORDS,
+    MIN_WORDS,
+    select_from_file,
+    select_most_frequent,
+)
 
 MAX_SHOWN = 5
 
@@ -28,7 +33,10 @@ def plot_command(
         typer.Option("-o", "--output", help="File to write: a picture (.png), or a page to explore (.html)."),
     ],
     number: Annotated[
-        int, typer.Option("-n", "--number", min=4, help="Number of words, the most frequent ones.")
+        int,
+        typer.Option(
+            "-n", "--number", min=MIN_WORDS, max=MAX_WORDS, help="Number of words, the most frequent."
+        ),
     ] = 500,
     words: Annotated[
         Path | None,

@@ -66,7 +66,8 @@ def measure_similarity(vectors: WordVectors, sets: Sequence[SimilaritySet], seed
     if not counted:
         raise ConfigError(f"no set has {MIN_PAIRS} pairs with vectors for both words")
     mean = float(np.mean([row.spearman for row, _ in counted]))
-    drawn_means = np.nanmean([drawn for _, drawn in counted], axis=0)
+    all_drawn = np.array([drawn for _, drawn in counted])
+    drawn_means = np.nanmean(all_drawn[:, ~np.isnan(all_drawn).all(axis=0)], axis=0)
     return Similarities(tuple(row for row, _ in measured), mean, percentile_interval(drawn_means))
 
 

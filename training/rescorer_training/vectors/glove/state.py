@@ -6,12 +6,11 @@ import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-import torch
-
 from rescorer.errors import BundleError, ConfigError
 from rescorer_training.state_files import check_options, read_state_file, write_state_file
 from rescorer_training.vectors.glove.model import GloveParameters
 from rescorer_training.vectors.glove.options import GloveOptions
+from rescorer_training.vectors.saved_state import check_progress, check_tensors
 
 STATE_FILE = "state.safetensors"
 
@@ -56,15 +55,11 @@ def load_state(folder: Path, n_words: int, options: GloveOptions) -> GloveState:
         raise ConfigError(f"{folder} has no run of GloVe to resume; start without --resume")
     metadata, tensors = read_state_file(path)
     try:
-        saved = json.loads(metadata["options"])
-        state = GloveState(GloveParameters(**tensors), **json.loads(metadata["progress"]))
+        saved, progress = json.loads(metadata["options"]), json.loads(metadata["progress"])
+        state = GloveState(GloveParameters(**tensors), **progress)
     except (KeyError, TypeError, ValueError) as error:
         raise BundleError(f"{path} is not the state of a run of GloVe: {error!r}") from None
     check_options(path, saved, asdict(options))
-    for name, shape in GloveParameters.shapes(n_words, options.dimensions).items():
-        if tuple(tensors[name].shape) != shape or tensors[name].dtype != torch.float32:
-            raise BundleError(
-                f"{path} is damaged: {name.replace('_', ' ')} of shape {tuple(tensors[name].shape)} and "
-                f"{tensors[name].dtype}; expected {shape} and {torch.float32}"
-            )
+    check_progress(path, progress)
+    check_tensors(path, tensors, GloveParameters.shapes(n_words, options.dimensions))
     return state

@@ -13,6 +13,8 @@ MAX_GROUPS = 7
 """Number of colours that people with any colour vision can tell apart."""
 MIN_WORDS = 4
 """Smallest number of words that a picture needs."""
+MAX_WORDS = 20_000
+"""Largest number of words, whose time grows with its square."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,7 @@ class Selection:
 
 
 def select_most_frequent(vectors: WordVectors, n: int) -> Selection:
-    """Choose the first words of the vectors."""
+    """Choose the first words of the vectors; raises ConfigError if there are too few or too many."""
     rows = range(min(n, len(vectors)))
     return _check(Selection(tuple(rows), ("",), (0,) * len(rows)))
 
@@ -42,7 +44,7 @@ def select_from_file(vectors: WordVectors, path: Path) -> Selection:
 
     Raises:
         FormatError: the file cannot be read, or has too many groups.
-        ConfigError: too few words have vectors.
+        ConfigError: too few words have vectors, or too many.
     """
     chosen: dict[int, int] = {}
     groups: dict[str, int] = {}
@@ -66,4 +68,6 @@ def _check(selection: Selection) -> Selection:
     if len(selection.rows) < MIN_WORDS:
         without = f"; {len(selection.missing)} have no vector" if selection.missing else ""
         raise ConfigError(f"{len(selection.rows)} words to draw{without}; expected at least {MIN_WORDS}")
+    if len(selection.rows) > MAX_WORDS:
+        raise ConfigError(f"{len(selection.rows):,} words to draw; expected at most {MAX_WORDS:,}")
     return selection

@@ -12,6 +12,8 @@ OUTPUT_LAYERS = ("negative", "hierarchical")
 DEFAULT_LEARNING_RATES = {"skip-gram": 0.025, "cbow": 0.05}
 """The defaults of the original program."""
 MAX_WINDOW = 50
+MAX_DIMENSIONS = 4096
+MAX_NEGATIVES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +68,13 @@ class Word2VecOptions:
             self.output_layer in OUTPUT_LAYERS,
             f"output layer {self.output_layer!r}: expected negative or hierarchical",
         )
-        for name in ("dimensions", "negatives", "min_count", "epochs", "block_words"):
+        for name in ("min_count", "epochs", "block_words"):
             value = getattr(self, name)
             _check(value >= 1, f"{name.replace('_', ' ')} {value}: expected 1 or more")
-        _check(1 <= self.window <= MAX_WINDOW, f"window {self.window}: expected 1 to {MAX_WINDOW}")
+        largest = {"dimensions": MAX_DIMENSIONS, "window": MAX_WINDOW, "negatives": MAX_NEGATIVES}
+        for name, most in largest.items():
+            value = getattr(self, name)
+            _check(1 <= value <= most, f"{name} {value}: expected 1 to {most}")
         _check(self.subsample >= 0, f"subsample {self.subsample}: expected 0 or more")
         _check(0 <= self.noise_exponent <= 1, f"noise exponent {self.noise_exponent}: expected 0 to 1")
         _check(

@@ -83,8 +83,6 @@ def load_neighbour_model(folder: Path) -> NeighbourModel:
     state = load_state(folder, len(words), options)
     n_outputs = len(words) - (options.output_layer == "hierarchical")
     inputs, outputs = state.inputs[:-1].numpy(), state.outputs[:n_outputs].numpy()
-    if not (np.isfinite(inputs).all() and np.isfinite(outputs).all()):
-        raise BundleError(f"{folder / STATE_FILE} has values that are not finite")
     return NeighbourModel(words, counts, inputs, outputs, options)
 
 

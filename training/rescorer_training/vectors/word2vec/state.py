@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rescorer.errors import BundleError, ConfigError
 from rescorer_training.state_files import check_options, read_state_file, write_state_file
+from rescorer_training.vectors.saved_state import check_progress, check_tensors
 from rescorer_training.vectors.word2vec.options import Word2VecOptions
 
 STATE_FILE = "state.safetensors"
@@ -67,7 +68,6 @@ def load_state(folder: Path, n_words: int, options: Word2VecOptions) -> Training
     except (KeyError, TypeError, ValueError) as error:
         raise BundleError(f"{path} is not the state of a run of word vectors: {error!r}") from None
     check_options(path, saved, asdict(options))
-    expected = (n_words + 1, options.dimensions)
-    if tuple(state.inputs.shape) != expected or tuple(state.outputs.shape) != expected:
-        raise BundleError(f"{path} has vectors of shape {tuple(state.inputs.shape)}; expected {expected}")
+    check_progress(path, progress)
+    check_tensors(path, tensors, dict.fromkeys(("inputs", "outputs"), (n_words + 1, options.dimensions)))
     return state
