@@ -206,11 +206,11 @@ def test_plan_reads_a_pipe_samples_and_writes_nothing(bundle, tmp_path):
 
 
 @pytest.mark.slow
-def test_plan_of_one_list_says_that_it_has_no_interval(bundle, tmp_path, run):
+def test_plan_of_one_list_says_why_it_has_no_interval(bundle, tmp_path, run):
     source = write(tmp_path / "one.jsonl", record("u1", "the cat", "the mat"))
     code, out, _ = run("rescore", source, "--plan", "--bundle", bundle)
     assert code == 0
-    assert "raise --plan-lists for an interval" in out
+    assert "one batch: no interval" in out
 
 
 @pytest.mark.slow

@@ -36,5 +36,5 @@ def render_plan(forecast: Forecast, seed: int) -> Iterator[str]:
 
 def _with_interval(estimate: Estimate, spec: str) -> str:
     if math.isinf(estimate.high):
-        return f"{estimate.value:{spec}} (raise --plan-lists for an interval)"
+        return f"{estimate.value:{spec}} (one batch: no interval)"
     return f"{estimate.value:{spec}} ({estimate.low:{spec}} to {estimate.high:{spec}})"
