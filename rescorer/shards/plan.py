@@ -9,11 +9,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rescorer.errors import ConfigError, FormatError, InputError
-from rescorer.shards.store import PLAN, Store
+from rescorer.shards.store import PLAN, Store, is_count, is_sha256, read_file
 
 FORMAT, VERSION = "rescorer-shards", 1
 MAX_SHARDS = 100_000
 """Largest number of shards; the plan is read as a whole by each process."""
+MAX_PLAN_BYTES = 1 << 30
 MAX_DIFFERENCES = 5
 """Largest number of differences that an error names."""
 ABSENT = "nothing"
@@ -78,14 +79,32 @@ def parse_plan(content: bytes, place: str) -> Plan:
         data = json.loads(content.decode("utf-8", "surrogateescape"))
         if (data["format"], data["version"]) != (FORMAT, VERSION):
             raise ValueError(f"expected format {FORMAT!r}, version {VERSION}")
-        return Plan(
+        plan = Plan(
             data["answers"],
             tuple(InputFile(**file) for file in data["files"]),
             tuple(tuple(Part(**part) for part in shard) for shard in data["shards"]),
         )
+        _check_plan(plan)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         message = f"is no plan that this version can read: {error}; make another plan in an empty folder"
         raise FormatError(message, file=place) from None
+    return plan
+
+
+def _check_plan(plan: Plan) -> None:
+    """Raise ValueError if a value has the wrong type, or lies outside of what it describes."""
+    if not isinstance(plan.answers, dict) or len(plan.shards) > MAX_SHARDS:
+        raise ValueError(f"expected answers, and at most {MAX_SHARDS:,} shards")
+    for file in plan.files:
+        if not (isinstance(file.name, str) and isinstance(file.header, str) and is_count(file.n_bytes)):
+            raise ValueError(f"{file.name!r} is not described as an input file is")
+    for number, shard in enumerate(plan.shards):
+        for part in shard:
+            numbers = part.file, part.start, part.end, part.first_line, part.lists or 0
+            if not (all(map(is_count, numbers)) and part.file < len(plan.files)):
+                raise ValueError(f"shard {number} has a part of no input file")
+            if not (part.start <= part.end <= plan.files[part.file].n_bytes and is_sha256(part.sha256)):
+                raise ValueError(f"shard {number} has a part that ends after its file")
 
 
 def read_plan(store: Store) -> tuple[Plan, str]:
@@ -96,8 +115,7 @@ def read_plan(store: Store) -> tuple[Plan, str]:
         FormatError: it cannot be read.
     """
     try:
-        with store.open(PLAN) as stream:
-            content = stream.read()
+        content = read_file(store, PLAN, MAX_PLAN_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         message = f"there is no {PLAN}; `rescorer rescore IN… -o FOLDER --shards N` makes one"
         raise ConfigError(f"{store.place}: {message}") from None

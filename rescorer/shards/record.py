@@ -9,9 +9,10 @@ from dataclasses import asdict, dataclass
 
 from rescorer.errors import FormatError
 from rescorer.files.rescoring import FileSummary
-from rescorer.shards.store import RECORDS, Store
+from rescorer.shards.store import ATTEMPTS, RECORDS, Store, is_count, is_sha256, read_file
 
 NAME_DIGITS = 6
+MAX_RECORD_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +69,7 @@ def read_record(store: Store, shard: int, plan: str) -> Record | None:
     """
     place = f"{store.place}/{record_name(shard)}"
     try:
-        with store.open(record_name(shard)) as stream:
-            content = stream.read()
+        content = read_file(store, record_name(shard), MAX_RECORD_BYTES)
     except FileNotFoundError:
         return None
     record = _parse(content, place)
@@ -89,13 +89,27 @@ def _parse(content: bytes, place: str) -> Record:
             summary=FileSummary(**data.pop("summary")),
             **data,
         )
-        intact = checksum == _checksum(json.dumps(asdict(record)))
+        intact = checksum == _checksum(json.dumps(asdict(record))) and _is_valid(record)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         intact = False
     if not intact:
         message = "this record was changed or damaged; remove it and --resume, which does the shard again"
         raise FormatError(message, file=place)
     return record
+
+
+def _is_valid(record: Record) -> bool:
+    """Whether counts are counts, and files are those of an attempt at the shard: no others are ever read."""
+    files = [record.data] if record.rejects is None else [record.data, record.rejects]
+    attempt = f"{ATTEMPTS}/{record.shard:0{NAME_DIGITS}}.{record.attempt}."
+    return (
+        all(is_count(count) for count in (record.shard, *record.summary.to_dict().values()))
+        and re.fullmatch("[0-9a-f]+", record.attempt) is not None
+        and all(file.name.startswith(attempt) and "/" not in file.name[len(attempt) :] for file in files)
+        and all(is_count(file.n_bytes) and is_sha256(file.sha256) for file in files)
+        and isinstance(record.seconds, int | float)
+        and isinstance(record.worker, str)
+    )
 
 
 def _checksum(body: str) -> str:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from rescorer.errors import ConfigError, FormatError
 from rescorer.formats.io.text_io import WRITE_ERRORS
@@ -69,6 +70,25 @@ class Store(Protocol):
 
     def delete(self, name: str) -> None:
         """Delete a file if it exists, or the part of it that was written to its scratch path."""
+
+
+def read_file(store: Store, name: str, max_bytes: int) -> bytes:
+    """Read a whole file; raises FileNotFoundError, or FormatError if it is larger than it can be."""
+    with store.open(name) as stream:
+        content = stream.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise FormatError(f"has more than {max_bytes:,} bytes", file=f"{store.place}/{name}")
+    return content
+
+
+def is_count(value: Any) -> bool:
+    """Whether a value of a file is a whole number from 0 on."""
+    return type(value) is int and value >= 0
+
+
+def is_sha256(value: Any) -> bool:
+    """Whether a value of a file is a hash in hexadecimal digits."""
+    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import resource
@@ -248,6 +249,31 @@ def test_verify_finds_an_edited_record(store, job):
     plan, fingerprint, rescorer = load(store, job)
     with pytest.raises(FormatError, match="changed or damaged"):
         run_shard(store, plan, fingerprint, 1, job, rescorer)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("data", {"name": "/dev/zero", "n_bytes": 1, "sha256": "0" * 64}),
+        ("data", {"name": "attempts/../plan.json", "n_bytes": 1, "sha256": "0" * 64}),
+        ("rejects", {"name": "attempts/000002.aa.jsonl", "n_bytes": 1, "sha256": "0" * 64}),
+        ("attempt", ""),
+        ("seconds", "1"),
+        ("worker", None),
+        ("worker", "x" * 70_000),
+    ],
+)
+def test_reads_no_file_but_those_of_the_attempt_whatever_a_record_says(field, value, store, job):
+    run_all(store, job)
+    path = store.folder / record_name(1)
+    body = json.loads(path.read_text()) | {field: value}
+    del body["sha256"]
+    checksum = hashlib.sha256(json.dumps(body).encode()).hexdigest()
+    path.write_text(json.dumps(body | {"sha256": checksum}))
+    problems = list(verify(store))
+    assert len(problems) == 1
+    assert "000001.json: " in problems[0]
+    assert "this record was changed or damaged" in problems[0] or "more than 65,536 bytes" in problems[0]
 
 
 def test_verify_names_shards_that_are_missing_and_inputs_that_changed(store, job, tmp_path):

@@ -15,7 +15,7 @@ from rescorer.errors import ConfigError, FormatError, InputError
 from rescorer.files.rescoring import rescore_lists
 from rescorer.shards.inputs import find_files, open_part
 from rescorer.shards.merge import merge
-from rescorer.shards.plan import parse_plan
+from rescorer.shards.plan import InputFile, Part, Plan, parse_plan
 from rescorer.shards.planning import Division, make_plan
 from tests.support.sharding import (
     BATCH_WORDS,
@@ -155,3 +155,28 @@ def test_rejects_plans_of_other_versions():
     for content in (b"", b"[]", b'{"format": "rescorer-shards", "version": 2}', b"\xff"):
         with pytest.raises(FormatError, match="is no plan that this version can read"):
             parse_plan(content, "plan.json")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"file": 0', '"file": 1'),
+        ('"start": 0', '"start": -1'),
+        ('"start": 0', '"start": 1000'),
+        ('"end": 10', '"end": 11'),
+        ('"end": 10', '"end": 10.0'),
+        ('"lists": 1', '"lists": "1"'),
+        ('"sha256": "00', '"sha256": "../'),
+        ('"n_bytes": 10', '"n_bytes": true'),
+        ('"name": "in.jsonl"', '"name": 5'),
+        ('"answers": {}', '"answers": []'),
+    ],
+)
+def test_rejects_plans_that_contradict_themselves(old, new):
+    part = Part(0, 0, 10, 1, 1, "0" * 64)
+    content = Plan({}, (InputFile("in.jsonl", 10, True),), ((part,), ())).encode()
+    assert parse_plan(content, "plan.json").shards[0] == (part,)
+    changed = content.replace(old.encode(), new.encode())
+    assert changed != content
+    with pytest.raises(FormatError, match=r"^plan.json: is no plan that this version can read: "):
+        parse_plan(changed, "plan.json")
