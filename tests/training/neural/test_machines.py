@@ -142,17 +142,29 @@ def test_training_goes_on_after_a_machine_died(tmp_path, training):
     assert read_log(restarted) == expected
 
 
-def test_machines_that_share_no_folder_say_so(tmp_path, training):
-    run = tmp_path / "run"
-    command = training(run)
-    code = (
-        "import os, runpy, sys; from pathlib import Path; from rescorer_training.neural import distributed; "
-        "distributed.FILE_WAIT_S = 0.5; "
-        "sys.argv = ['x', *(a if a != sys.argv[1] else a + os.environ['RANK'] for a in sys.argv[2:])]; "
-        "runpy.run_module('rescorer_training', run_name='__main__')"
+@pytest.fixture
+def apart(tmp_path):
+    """Make a command in which ``{rank}`` stands for the number of the process."""
+    program = tmp_path / "apart.py"
+    program.write_text(
+        "import os, runpy, sys\n"
+        "from rescorer_training.neural import distributed\n"
+        "distributed.FILE_WAIT_S = 0.5\n"
+        "sys.argv = [argument.replace('{rank}', os.environ['RANK']) for argument in sys.argv]\n"
+        "runpy.run_module('rescorer_training', run_name='__main__')\n"
     )
-    (tmp_path / "rescorer_training_apart.py").write_text(code)
-    apart = [tmp_path / "rescorer_training_apart.py", run, *command[2:]]
-    with start(apart, tmp_path) as machines:
+    return lambda command: [program, *command[2:]]
+
+
+def test_machines_that_share_no_folder_say_so(tmp_path, training, apart):
+    with start(apart(training(tmp_path / "run{rank}")), tmp_path) as machines:
         assert 0 not in machines.wait()
         assert "process 1 does not see validation.ids" in machines.read(0) + machines.read(1)
+
+
+def test_machines_with_different_options_say_so(tmp_path, training, apart):
+    command = apart(training(tmp_path / "run", "--epochs", "1{rank}"))
+    with start(command, tmp_path) as machines:
+        assert 0 not in machines.wait()
+        for number in range(2):
+            assert "start all processes with the same ones" in machines.read(number)

@@ -92,14 +92,16 @@ class ProcessGroup:
             distributed.all_reduce(tensor, distributed.ReduceOp.MAX)
         return float(tensor)
 
-    def check_same(self, value: int, what: str) -> None:
+    def check_same(
+        self,
+        value: int,
+        what: str,
+        advice: str = "--output must name the same folder on all machines, on a file system that they share",
+    ) -> None:
         """Raise ConfigError in all processes if the value that each has read is not the same in all."""
         low, high = -self.max(-value), self.max(value)
         if low != high:
-            raise ConfigError(
-                f"{what}: {low:,.0f} in one process and {high:,.0f} in another; --output must name the same "
-                "folder on all machines, on a file system that they share"
-            )
+            raise ConfigError(f"{what}: {low:,.0f} in one process and {high:,.0f} in another; {advice}")
 
     def choose_resumption(self, requested: bool, state: Path) -> bool:
         """Whether all processes resume: if any is asked to, or if ``torchrun`` restarted them.

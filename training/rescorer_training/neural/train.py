@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,8 @@ def train(
         objective=make_objective(options, text.counts(), target_device),
         monitor=Monitor(inputs.folder, quiet=not processes.is_first, tensorboard=tensorboard),
     )  # fmt: skip
+    fingerprint = zlib.crc32(json.dumps(trainer.identity, sort_keys=True).encode())
+    processes.check_same(fingerprint, "checksum of the options", "start all processes with the same ones")
     if resume:
         trainer.resume()
     if not processes.is_first:
