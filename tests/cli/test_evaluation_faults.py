@@ -224,6 +224,12 @@ def test_only_near_names_are_suggested_for_a_stream(run, ngram_bundle, source):
         assert (code, err.endswith(f"{hint}\n"), "'oov'?" in err) == (2, True, False)
 
 
+def test_the_only_stream_is_suggested_whatever_its_name(run, ngram_bundle, source):
+    source.write_text(source.read_text().replace('"acoustic"', '"ctc"'))
+    code, _, err = run("evaluate", source, "--bundle", ngram_bundle)
+    assert (code, "`-w acoustic=0 -w ctc=1` weighs the only score instead" in err) == (2, True)
+
+
 def test_one_list_is_singular(run, tmp_path):
     files = [
         write(tmp_path / name, record("u1", *TEXTS, reference="the cat")) for name in ("a.jsonl", "b.jsonl")

@@ -177,8 +177,8 @@ def check_streams(lists: Sequence[NBestList], weights: Weights, streams: list[st
             hint = f"; did you mean `-w lm:{name}={weight:g}`?"
         else:
             leave_out = "leave it out" if weights.name == FIRST_PASS else f"`-w {name}=0` leaves it out"
-            if known == ["first_pass"] and weights.name != FIRST_PASS:
-                leave_out = f"`-w {name}=0 -w first_pass={weight:g}` weighs the only score instead"
+            if len(known) == 1 and not weights.streams.get(known[0]) and weights.name != FIRST_PASS:
+                leave_out = f"`-w {name}=0 -w {known[0]}={weight:g}` weighs the only score instead"
             hint = did_you_mean(name, [*known, *OWN_WEIGHTS]) or f"; {leave_out}"
         available = f"streams: {', '.join(known)}" if known else "no scores at all"
         raise ConfigError(f"{need}, but {none} it ({available}){hint}")
