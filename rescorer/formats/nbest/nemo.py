@@ -32,8 +32,8 @@ def read_lists(source: Source, *, beam: int = 0) -> Iterator[NBestList | InputEr
     """
     if beam < 1:
         raise ConfigError(
-            "NeMo files do not state the beam size; give beam=N, as in --format nemo:beam=10. If the lines are "
-            "id, text and score, print JSON lines instead, as docs/how-to/lists.md shows"
+            "NeMo files do not state the beam size; give beam=N, as in --format nemo:beam=10. If the lines "
+            "are id, text and score, print JSON lines instead, as docs/how-to/lists.md shows"
         )
     return _read_lists(source, beam)
 
