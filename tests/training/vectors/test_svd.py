@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, random_array
 
 from rescorer.errors import ConfigError
-from rescorer_training.vectors.svd import SvdOptions, compute_ppmi, decompose
+from rescorer_training.vectors.svd import SvdOptions, compute_ppmi, compute_singular_vectors, decompose
 
 WORDS = tuple("abcdef")
 
@@ -70,3 +71,13 @@ def test_rejects_as_many_dimensions_as_words() -> None:
 def test_rejects_a_shift_that_leaves_nothing() -> None:
     with pytest.raises(ConfigError, match="--shift"):
         decompose(WORDS, csr_array(random_counts(0)), SvdOptions(2, shift=1e6))
+
+
+def test_memory_does_not_grow_with_columns_times_dimensions() -> None:
+    matrix = random_array((50, 200_000), density=0.001, format="csr", rng=np.random.default_rng(1))
+    tracemalloc.start()
+    vectors = compute_singular_vectors(matrix, 20, 1.0, seed=1)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert vectors.shape == (50, 20)
+    assert peak < 16e6  # a dense matrix of 200,000 times 20 values has 32 MB

@@ -99,11 +99,15 @@ def compute_singular_vectors(matrix: csr_array, n: int, power: float, seed: int)
     Returns:
         (V, n) float32.
     """
-    from scipy.sparse.linalg import svds
+    from scipy.sparse.linalg import LinearOperator, eigsh
 
-    start = np.random.default_rng(seed).standard_normal(min(matrix.shape))
-    left, values, _ = svds(matrix, k=n, v0=start, return_singular_vectors="u")
-    order = np.argsort(-values)
-    values, left = np.maximum(values[order], 0), left[:, order]
+    # U and Σ² are eigenvectors and eigenvalues of M Mᵀ. svds would also make a dense (C, n) matrix, which has
+    # gigabytes where each sentence is a column.
+    n_rows, columns = matrix.shape[0], matrix.T
+    product = LinearOperator((n_rows, n_rows), matvec=lambda x: matrix @ (columns @ x), dtype=np.float64)
+    start = np.random.default_rng(seed).standard_normal(n_rows)
+    squares, left = eigsh(product, k=n, v0=start)
+    order = np.argsort(-squares)
+    values, left = np.sqrt(np.maximum(squares[order], 0)), left[:, order]
     signs = np.sign(left[np.abs(left).argmax(axis=0), np.arange(left.shape[1])])
     return np.asarray((left * signs * values**power).astype(np.float32))
