@@ -22,7 +22,7 @@ from rescorer.errors import InvalidList, LimitExceeded, quote
 from rescorer.list_checks import check_lengths, check_list, find_wrong_hypothesis
 from rescorer.lm.base import EdgeScores
 from rescorer.lm.mixture import mix_scores
-from rescorer.lm.session_cache import SessionCache
+from rescorer.lm.session_cache import Caches
 from rescorer.phrases.finder import PhraseFinder
 from rescorer.phrases.matching import PhraseMatch
 from rescorer.phrases.phrase_set import PhraseSet
@@ -33,7 +33,7 @@ from rescorer.profiling import Phase, phase
 from rescorer.ranking import Ranking
 from rescorer.reranking.reranker import Reranker
 from rescorer.reranking.word_encoder import WordEncoder
-from rescorer.score_combination import CACHE, COUNTED, MIXTURE, OOV, totals
+from rescorer.score_combination import COUNTED, MIXTURE, OOV, totals
 from rescorer.trie import HypothesisTrie, Words
 from rescorer.types import (
     Calibration,
@@ -72,7 +72,13 @@ class ListRanker:
             return default
         if not weights.mixture:
             weights = replace(weights, mixture=self._find_shares(weights) or default.mixture)
-        check_weights(weights, list(self.bundle.model_kinds), self.bundle.rerankers, self.bundle.backward)
+        check_weights(
+            weights,
+            list(self.bundle.model_kinds),
+            self.bundle.rerankers,
+            self.bundle.backward,
+            self.bundle.remembers,
+        )
         return weights
 
     def _find_shares(self, weights: Weights) -> Mapping[str, float]:
@@ -115,11 +121,13 @@ class ListRanker:
             previous = [utterance.words for utterance in spoken]
             found = self.phrases.find(nbest, words, phrases)
             matches = found if weights.phrases != 0 else ()  # nor do unknown words of phrases count then
-        reads_previous = self.bundle.reads_previous or weights.cache
+        has_cache = weights.cache or weights.neural_cache
+        reads_previous = self.bundle.reads_previous or has_cache
         history = join_history(previous, context) if reads_previous else context
-        confidences = collect_confidences(spoken) if weights.cache else ()
+        confidences = collect_confidences(spoken) if has_cache else ()
+        flatness = weights.flatness if weights.neural_cache and history else 0.0
         said = join_words(previous, context)
-        return PreparedList(nbest, words, context, history, said, matches, confidences)
+        return PreparedList(nbest, words, context, history, said, matches, confidences, flatness)
 
     def _check_reranker_streams(self, nbest: NBestList, weights: Weights) -> None:
         """Raise InvalidList if a list lacks a stream that a reranker needs."""
@@ -160,7 +168,7 @@ class ListRanker:
         scores: Mapping[str, EdgeScores],
         weights: Weights,
         partial: np.ndarray | None = None,
-        sessions: SessionCache | None = None,
+        caches: Caches | None = None,
     ) -> dict[str, np.ndarray]:
         """Sum edge scores over each hypothesis of a trie.
 
@@ -169,19 +177,20 @@ class ListRanker:
             weights: complete weights; only the λ of the mixture matter.
             partial: (H,) bool, True for hypotheses whose end of sentence is not scored; None if there are
                 none.
-            sessions: cache with which the mixture is interpolated, if there is one.
+            caches: caches with which the mixture is interpolated.
 
         Returns:
-            Arrays of (H,) float64 by name: one per model, one for the mixture, what the cache changed in it
-            if there is one, and the number of unknown words. With encodings of words, (H, K) float64 for
+            Arrays of (H,) float64 by name: one per model, one for the mixture, what each cache changed in
+            it, and the number of unknown words. With encodings of words, (H, K) float64 for
             each, named ``encoding/RERANKER``.
         """
         sums = {name: part.sum_paths(trie, partial) for name, part in scores.items()}
         mixed = mix_scores(scores, weights.mixture)
         sums[MIXTURE] = mixed.sum_paths(trie, partial)
-        if sessions:
-            with_cache = sessions.add_to(mixed).sum_paths(trie, partial)
-            sums |= {MIXTURE: with_cache, CACHE: with_cache - sums[MIXTURE]}
+        for name, cache in (caches or {}).items():
+            mixed = cache.add_to(mixed)
+            with_cache = mixed.sum_paths(trie, partial)
+            sums |= {MIXTURE: with_cache, name: with_cache - sums[MIXTURE]}
         sums[OOV] = scores[self.bundle.ngram].count_unknown(trie)
         for part in scores.values():
             sums |= {f"{ENCODING_OF}{name}": values for name, values in part.encodings.items()}
@@ -196,14 +205,14 @@ class ListRanker:
         words: Sequence[Words],
         matches: Sequence[Sequence[PhraseMatch]],
         places: Iterable[tuple[int, int]],
-        sessions: SessionCache | None = None,
+        caches: Caches | None = None,
     ) -> None:
         """Change ``sentence_sums`` so that unknown words of phrases count as known.
 
         Arguments are those of ``phrases.unknown_words.credit_unknown_words``.
         """
         ngram = self.bundle.ngram
-        credit_unknown_words(sums, trie, scores, mixture, ngram, words, matches, places, sessions)
+        credit_unknown_words(sums, trie, scores, mixture, ngram, words, matches, places, caches)
 
     def rank(
         self,

@@ -8,34 +8,32 @@ the benchmark all use ``Rescorer``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
-from rescorer.batching import plan_batches
 from rescorer.bundle import Bundle, read_bundle
 from rescorer.conversation import Phrase
 from rescorer.errors import ConfigError, InputError, InvalidList, quote
 from rescorer.list_ranker import ListRanker
 from rescorer.lm import CONTEXT_CACHE_BYTES
 from rescorer.lm.base import EdgeScores, LanguageModel
-from rescorer.lm.mixture import mix_scores
-from rescorer.lm.session_cache import read_sessions
+from rescorer.lm.caches import mix_choices, read_caches
 from rescorer.model_loading import load_bundle_models
 from rescorer.phrases.phrase_set import PhraseSet
-from rescorer.prepared_list import PreparedList, flatten_matches
+from rescorer.prepared_list import PreparedList, build_tries, flatten_matches
 from rescorer.profiling import Phase, phase
 from rescorer.ranking import Ranking
 from rescorer.reranking.word_encoder import WordEncoder
 from rescorer.score_combination import MIXTURE, OOV
-from rescorer.trie import HypothesisTrie, build_trie
+from rescorer.trie import HypothesisTrie
 from rescorer.trie_scorer import Encoders, TrieScorer, find_encoders
 from rescorer.types import DecisionRule, NBestList, RescoredList, TextScore, Weights
 
 MAX_BATCH_WORDS = 65_536
-"""Default number of words per batch. At hidden size 200, a network needs 1 KB per word: 64 MB for such a
-batch."""
+"""Default number of words per batch. At hidden size 200, a network needs 1 KB per word: 64 MB."""
 
 
 class Rescorer:
@@ -232,14 +230,18 @@ class Rescorer:
         return [answers[i] for i in range(len(texts))]
 
     def mixture_log_probs(
-        self, lists: Sequence[NBestList], mixtures: Sequence[Mapping[str, float]], cache: Sequence[float] = ()
+        self,
+        lists: Sequence[NBestList],
+        mixtures: Sequence[Mapping[str, float]],
+        cache: Sequence[float] = (),
+        neural_cache: Sequence[tuple[float, float]] = (),
     ) -> np.ndarray:
         """Mix the models' scores word by word under several interpolation weights.
 
         Args:
             lists: lists with N hypotheses in total.
             mixtures: G interpolation weights by model name, each with sum 1.
-            cache: G interpolation weights of the cache of each list's session; empty: no cache.
+            cache, neural_cache: G λ of each list's cache, G λ and θ of its neural cache; empty: none.
 
         Returns:
             (G, N) float64, log-probabilities of the mixtures in nats.
@@ -247,22 +249,27 @@ class Rescorer:
         Raises:
             InvalidList: a list cannot be scored.
         """
-        prepared = [self.ranker.prepare(nbest, Weights(cache=max(cache, default=0.0))) for nbest in lists]
+        cache, neural_cache = cache or [0.0] * len(mixtures), neural_cache or [(0.0, 0.0)] * len(mixtures)
+        read = Weights(cache=max(cache, default=0.0), neural_cache=max(neural_cache, default=(0.0,))[0])
+        prepared = [replace(self.ranker.prepare(nbest, read), flatness=0.0) for nbest in lists]
         partial = np.array([h.partial for nbest in lists for h in nbest.hypotheses], dtype=bool)
         words = [hypothesis for item in prepared for hypothesis in item.words]
         matches = flatten_matches(prepared)
         log_probs = np.zeros((len(mixtures), len(words)))
         for indices, trie, scores in self._score_lists(prepared):
-            rows, by_share = np.array(indices), {share: read_sessions(trie, share) for share in set(cache)}
-            for row, mixture in enumerate(mixtures):
-                mixed, sessions = mix_scores(scores, mixture), by_share[cache[row]] if cache else None
-                interpolated = sessions.add_to(mixed) if sessions else mixed
-                log_probs[row, rows] = interpolated.sum_paths(trie, partial[rows])
+            rows = np.array(indices)
+            choices = mix_choices(trie, scores, self._score_past, mixtures, cache, neural_cache)
+            for row, (mixture, mixed, caches) in enumerate(choices):
+                log_probs[row, rows] = mixed.sum_paths(trie, partial[rows])
                 part = {MIXTURE: log_probs[row]}
                 self.ranker.credit_unknown_words(
-                    part, trie, scores, mixture, words, matches, enumerate(indices), sessions
+                    part, trie, scores, mixture, words, matches, enumerate(indices), caches
                 )
         return log_probs
+
+    def _score_past(self, trie: HypothesisTrie) -> Mapping[str, EdgeScores]:
+        """The scores of the networks that can have neural caches."""
+        return self.scorer.score(trie, sorted(self.bundle.remembers)) if self.bundle.remembers else {}
 
     def encode(self, lists: Sequence[NBestList], encoder: WordEncoder) -> list[np.ndarray]:
         """Encode the words of every hypothesis, as for rerankers; not centred.
@@ -295,12 +302,12 @@ class Rescorer:
         for indices, trie, scores in self._score_lists(lists, encoders=encoders):
             rows = np.array(indices)
             with phase(Phase.RANK):
-                sessions = read_sessions(trie, weights.cache)
-                part = self.ranker.sentence_sums(trie, scores, weights, partial[rows], sessions)
+                caches = read_caches(trie, scores, weights)
+                part = self.ranker.sentence_sums(trie, scores, weights, partial[rows], caches)
                 for name, values in part.items():
                     sums.setdefault(name, np.zeros((len(words), *values.shape[1:])))[rows] = values
                 self.ranker.credit_unknown_words(
-                    sums, trie, scores, weights.mixture, words, matches, enumerate(indices), sessions
+                    sums, trie, scores, weights.mixture, words, matches, enumerate(indices), caches
                 )
         return sums
 
@@ -308,13 +315,6 @@ class Rescorer:
         self, lists: Sequence[PreparedList], only: Sequence[str] = (), encoders: Encoders | None = None
     ) -> Iterator[tuple[Sequence[int], HypothesisTrie, dict[str, EdgeScores]]]:
         """Score hypotheses in batches; yield the hypothesis indices, trie and edge scores of each batch."""
-        words = [hypothesis for item in lists for hypothesis in item.words]
-        contexts = [item.history for item in lists for _ in item.words]
-        confidences = [item.confidences for item in lists for _ in item.words]
-        for plan in plan_batches(words, contexts, self.max_batch_words, backward=bool(self.bundle.backward)):
-            at = plan.indices
-            with phase(Phase.TRIE):
-                trie = build_trie(
-                    [words[i] for i in at], [contexts[i] for i in at], [confidences[i] for i in at]
-                )
-            yield at, trie, self.scorer.score(trie, only, encoders)
+        backward = bool(self.bundle.backward)
+        for indices, trie in build_tries(lists, self.max_batch_words, backward=backward):
+            yield indices, trie, self.scorer.score(trie, only, encoders)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from rescorer.batching import plan_batches
 from rescorer.candidates.generation import components_of_generated
 from rescorer.phrases.matching import PhraseMatch
+from rescorer.profiling import Phase, phase
 from rescorer.ranking import Ranking, find_empty, ranking
-from rescorer.score_combination import CACHE, PHRASES, WORDS
-from rescorer.trie import Words
+from rescorer.score_combination import CACHE, NEURAL_CACHE, PHRASES, WORDS
+from rescorer.trie import HypothesisTrie, Words, build_trie
 from rescorer.types import NBestList
 
 ENCODING_OF = "encoding/"
@@ -35,12 +37,32 @@ class PreparedList:
     matches: tuple[Sequence[PhraseMatch], ...] = ()
     """Phrases that were found in each hypothesis; empty if there are none in the list."""
     confidences: tuple[float, ...] = ()
-    """How sure each previous utterance of the history is, for the cache; empty: all are certain."""
+    """How sure each previous utterance of the history is, for caches; empty: all are certain."""
+    flatness: float = 0.0
+    """θ of the neural cache; 0: there is none."""
 
 
 def flatten_matches(lists: Sequence[PreparedList]) -> list[Sequence[PhraseMatch]]:
     """The phrases of each hypothesis of some lists, in input order."""
     return [found for prepared in lists for found in prepared.matches or [()] * len(prepared.words)]
+
+
+def build_tries(
+    lists: Sequence[PreparedList], max_batch_words: int, *, backward: bool
+) -> Iterator[tuple[Sequence[int], HypothesisTrie]]:
+    """Yield batches of the hypotheses of some lists: their indices, and their trie."""
+    words = [hypothesis for item in lists for hypothesis in item.words]
+    owners = [item for item in lists for _ in item.words]
+    for plan in plan_batches(words, [item.history for item in owners], max_batch_words, backward=backward):
+        items = [owners[i] for i in plan.indices]
+        with phase(Phase.TRIE):
+            trie = build_trie(
+                [words[i] for i in plan.indices],
+                [item.history for item in items],
+                [item.confidences for item in items],
+                [item.flatness for item in items],
+            )
+        yield plan.indices, trie
 
 
 def rank_prepared(
@@ -65,7 +87,7 @@ def components_of(prepared: PreparedList, sums: Mapping[str, np.ndarray]) -> dic
     components |= {name: values for name, values in sums.items() if not name.startswith(ENCODING_OF)}
     n_words = np.array([len(words) for words in prepared.words], dtype=np.float64)
     if not prepared.history:
-        components.pop(CACHE, None)
+        components = {n: values for n, values in components.items() if n not in (CACHE, NEURAL_CACHE)}
     if prepared.matches:
         credits = [math.fsum(match.credit for match in found) for found in prepared.matches]
         components[PHRASES] = np.array(credits)

@@ -10,7 +10,9 @@ import numpy as np
 
 from rescorer.errors import MAX_QUOTED_CHARS, ConfigError, did_you_mean, quote, shorten
 from rescorer.types import (
+    DEFAULT_FLATNESS,
     MAX_CACHE_SHARE,
+    MAX_FLATNESS,
     MAX_KNOTS,
     MAX_NUMBER,
     MAXIMUM,
@@ -30,6 +32,8 @@ RERANKER = "reranker:"
 CACHE = "cache"
 """Component name of what the cache of a session changed in the mixture, which includes it; only lists with
 something said before have it, under weights with a cache."""
+NEURAL_CACHE = "neural_cache"
+"""Component name of what the neural cache then changed, likewise."""
 PHRASES = "phrases"
 """Component name of the credits of phrases; only lists in which a phrase was found have it."""
 GENERATED, SOUND_MATCH = "generated", "sound_match"
@@ -37,7 +41,7 @@ GENERATED, SOUND_MATCH = "generated", "sound_match"
 Only lists with generated hypotheses have them."""
 DEFAULT_GENERATED, DEFAULT_SOUND_MATCH = -3.5, 2.0
 """Their weights, as multiples of Σ lm, where weights do not say."""
-COUNTED = (WORDS, OOV, EMPTY, CACHE, PHRASES, GENERATED, SOUND_MATCH)
+COUNTED = (WORDS, OOV, EMPTY, CACHE, NEURAL_CACHE, PHRASES, GENERATED, SOUND_MATCH)
 """Components that are neither streams of a list nor scores of models."""
 MIXTURE = "mixture"
 """Component name of the word-level mixture of the language models."""
@@ -130,8 +134,10 @@ def parse_weights(values: Mapping[str, Any]) -> Weights:
             checked[name] = parse_calibration(value)
         elif name in OPTIONAL_NUMBERS:
             checked[name] = None if value is None else _parse_optional_number(value, name)
-        elif name == "cache":
-            checked[name] = check_cache_share(value)
+        elif name in (CACHE, NEURAL_CACHE):
+            checked[name] = check_cache_share(value, name)
+        elif name == "flatness":
+            checked[name] = check_flatness(value)
         elif name in ("word", "oov", "empty"):
             checked[name] = _parse_finite(value, name)
         elif name == "decision":
@@ -227,16 +233,30 @@ def _parse_optional_number(value: Any, name: str) -> float:
     return weight
 
 
-def check_cache_share(value: Any) -> float:
+def check_cache_share(value: Any, name: str = CACHE) -> float:
     """Return the interpolation weight of a cache.
 
     Raises:
         ConfigError: it is not a number from 0 to ``MAX_CACHE_SHARE``.
     """
-    share = _parse_finite(value, "cache")
+    share = _parse_finite(value, name)
     if not 0 <= share <= MAX_CACHE_SHARE:
-        raise ConfigError(f"weights.cache is {share:g}; expected a number from 0 to {MAX_CACHE_SHARE}")
+        raise ConfigError(f"weights.{name} is {share:g}; expected a number from 0 to {MAX_CACHE_SHARE}")
     return share
+
+
+def check_flatness(value: Any) -> float:
+    """Return the θ of a neural cache.
+
+    Raises:
+        ConfigError: it is not a number above 0 of at most ``MAX_FLATNESS``.
+    """
+    flatness = _parse_finite(value, "flatness")
+    if not 0 < flatness <= MAX_FLATNESS:
+        raise ConfigError(
+            f"weights.flatness is {flatness:g}; expected a number above 0, at most {MAX_FLATNESS:g}"
+        )
+    return flatness
 
 
 def weights_to_dict(weights: Weights) -> dict[str, Any]:
@@ -246,6 +266,8 @@ def weights_to_dict(weights: Weights) -> dict[str, Any]:
     """
     plain = {field.name: getattr(weights, field.name) for field in fields(weights)}
     decision, calibration = plain.pop("decision"), plain.pop("calibration")
+    if plain["flatness"] == DEFAULT_FLATNESS:
+        del plain["flatness"]
     plain |= {} if calibration is None else {"calibration": asdict(calibration)}
     plain |= {name: number for name in OPTIONAL_NUMBERS if (number := plain.pop(name)) is not None}
     converted = {
@@ -258,5 +280,5 @@ def weights_to_dict(weights: Weights) -> dict[str, Any]:
 
 OPTIONAL_NUMBERS = ("phrases", "generated", "sound_match")
 """Fields of ``Weights`` that are numbers or None."""
-LATER_FIELDS = ("empty", "tuned_with", "held_out", "rerankers", "cache")
+LATER_FIELDS = ("empty", "tuned_with", "held_out", "rerankers", "cache", "neural_cache")
 """Fields of ``Weights`` that the first version did not have."""

@@ -40,6 +40,7 @@ class HypothesisTrie:
         hypothesis_node: (H,) int64 node where each hypothesis ends; equal hypotheses share a node.
         end_nodes: (M,) int64 distinct nodes where hypotheses end, in ascending order.
         confidences: for each root, how sure each utterance before its sentence is; empty: all are certain.
+        flatness: for each root, the θ of its neural cache, see ``lm.neural_cache``; 0: no neural cache.
     """
 
     words: Words
@@ -50,6 +51,7 @@ class HypothesisTrie:
     hypothesis_node: np.ndarray
     end_nodes: np.ndarray
     confidences: tuple[tuple[float, ...], ...]
+    flatness: tuple[float, ...]
 
     @cached_property
     def within_sentence(self) -> HypothesisTrie:
@@ -175,6 +177,7 @@ def build_trie(
     hypotheses: Sequence[Words],
     contexts: Sequence[Words] | None = None,
     confidences: Sequence[tuple[float, ...]] | None = None,
+    flatness: Sequence[float] | None = None,
 ) -> HypothesisTrie:
     """Build the trie of a batch, one vectorised step per level.
 
@@ -184,25 +187,28 @@ def build_trie(
             None: no hypothesis has a context.
         confidences: for each hypothesis, how sure each previous utterance is, or nothing if all are certain;
             hypotheses with other confidences have another root. None: all are certain.
+        flatness: for each hypothesis, the θ of its neural cache, likewise; None: there are no neural caches.
     """
     contexts = [()] * len(hypotheses) if contexts is None else contexts
     confidences = [()] * len(hypotheses) if confidences is None else confidences
+    flatness = [0.0] * len(hypotheses) if flatness is None else flatness
     # Equal hypotheses are merged before any of their words is looked at.
-    row_of: dict[tuple[Words, tuple[float, ...], Words], int] = defaultdict(count().__next__)
-    rows = _to_array(map(row_of.__getitem__, zip(contexts, confidences, hypotheses, strict=True)))
-    contexts, confidences, hypotheses = zip(*row_of, strict=True) if row_of else ((), (), ())
-    root_of: dict[tuple[Words, tuple[float, ...]], int] = defaultdict(count().__next__)
-    roots = _to_array(map(root_of.__getitem__, zip(contexts, confidences, strict=True)))
+    row_of: dict[tuple[Words, tuple[float, ...], float, Words], int] = defaultdict(count().__next__)
+    rows = _to_array(map(row_of.__getitem__, zip(contexts, confidences, flatness, hypotheses, strict=True)))
+    contexts, confidences, flatness, hypotheses = zip(*row_of, strict=True) if row_of else ((), (), (), ())
+    root_of: dict[tuple[Words, tuple[float, ...], float], int] = defaultdict(count().__next__)
+    roots = _to_array(map(root_of.__getitem__, zip(contexts, confidences, flatness, strict=True)))
     index: dict[str, int] = defaultdict(count().__next__)
     context_words = [
-        _to_array(-1 if word == SENTENCE_END else index[word] for word in context) for context, _ in root_of
+        _to_array(-1 if word == SENTENCE_END else index[word] for word in context)
+        for context, _, _ in root_of
     ]
     flat_words = _to_array(map(index.__getitem__, chain.from_iterable(hypotheses)))
     lengths = _to_array(map(len, hypotheses))
     ended = tuple(np.where(words < 0, len(index), words) for words in context_words)
     trie = _grow_trie(tuple(index), ended, roots, flat_words, lengths)
-    of_roots = tuple(of_root for _, of_root in root_of)
-    return replace(trie, hypothesis_node=trie.hypothesis_node[rows], confidences=of_roots)
+    _, sure, flat = zip(*root_of, strict=True) if root_of else ((), (), ())
+    return replace(trie, hypothesis_node=trie.hypothesis_node[rows], confidences=sure, flatness=flat)
 
 
 def _to_array(numbers: Iterable[int]) -> np.ndarray:
@@ -251,6 +257,7 @@ def _grow_trie(
         hypothesis_node=hypothesis_node,
         end_nodes=np.unique(hypothesis_node),
         confidences=((),) * len(contexts),
+        flatness=(0.0,) * len(contexts),
     )
 
 

@@ -65,7 +65,8 @@ class TrieScorer:
         """
         scores = {name: self._score(name, trie, encoders or {}) for name in only or self.models}
         for name, edge_scores in scores.items():
-            values = (edge_scores.log_probs, *edge_scores.encodings.values())
+            values = [edge_scores.log_probs, *edge_scores.encodings.values()]
+            values += [] if edge_scores.cached is None else [edge_scores.cached]
             if not all(np.isfinite(array).all() for array in values):
                 raise ScoringError(f"model {name!r} of {self.label} returned a score that is not finite")
         return scores

@@ -18,8 +18,8 @@ DecisionKind = Literal["maximum", "minimum_bayes_risk", "confusion_network"]
 ErrorUnit = Literal["word", "character"]
 MAX_KNOTS = 100
 """Largest number of points of a map of confidences."""
-MAX_CACHE_SHARE = 0.5
-"""Largest interpolation weight of the cache of a session."""
+MAX_CACHE_SHARE, DEFAULT_FLATNESS, MAX_FLATNESS = 0.5, 0.3, 100.0
+"""Largest interpolation weight of a cache of a session; θ of a neural cache."""
 MAX_NUMBER = sys.float_info.max
 """Largest finite number in float64. Files may hold larger integers, which ``math.isfinite`` cannot judge."""
 
@@ -177,8 +177,7 @@ class Weights:
     """Weights of the parts of a total: Σ streams·score + Σ lm·log P + word·n_words + oov·n_oov + empty, plus
     Σ rerankers·score.
 
-    A stream without a weight has the weight 0 and is still reported. Every list must have all streams whose
-    weight is not 0.
+    Every list must have all streams whose weight is not 0. Streams without a weight are still reported.
     """
 
     name: str = "unnamed"
@@ -190,8 +189,7 @@ class Weights:
     oov: float = 0.0
     """Added once per word that is unknown to the bundle's n-gram model."""
     mixture: Mapping[str, float] = field(default_factory=dict)
-    """Interpolation weights of the word-level mixture, by LM name; they sum to 1. If empty, those of the
-    bundle apply."""
+    """Interpolation weights of the word-level mixture, with sum 1; if empty, those of the bundle apply."""
     tuned_on: tuple[str, ...] = ()
     """Fingerprints of the lists on which these weights were tuned."""
     decision: DecisionRule = MAXIMUM
@@ -218,8 +216,11 @@ class Weights:
     """Weights of the scores of the bundle's rerankers, by name. Every list must have the streams that they
     need, and the λ must be those that they were trained with."""
     cache: float = 0.0
-    """Interpolation weight of the cache of the session in the mixture, 0 to ``MAX_CACHE_SHARE``: the words of
-    previous utterances and of the context become more likely. 0: the cache is off."""
+    """Interpolation weight of the cache of the session in the mixture, 0 (off) to ``MAX_CACHE_SHARE``."""
+    neural_cache: float = 0.0
+    """Interpolation weight of the neural cache in the mixture, likewise; see ``lm.neural_cache``."""
+    flatness: float = DEFAULT_FLATNESS
+    """θ of the neural cache, above 0, at most ``MAX_FLATNESS``: the larger, the more alike states must be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +240,7 @@ class RescoredHypothesis:
     far apart even where all are wrong, so it is not a calibrated confidence."""
     components: Mapping[str, float]
     """Unweighted scores of each stream and each LM, the counts ``words`` and ``oov``, and ``reranker:NAME``
-    for each reranker with a weight. ``cache`` is what the cache of the session changed in ``mixture``."""
+    for each reranker with a weight. ``cache``, ``neural_cache``: what caches changed in ``mixture``."""
     merged_ranks: tuple[int, ...] = ()
     """0-based input ranks of the hypotheses merged into this one, including itself; empty without merging."""
     fields: Mapping[str, Any] = field(default_factory=dict)

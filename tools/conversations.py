@@ -1,6 +1,7 @@
 """Rescore dialogues with what was said before each list, without it, and after another dialogue.
 
     python -m tools.conversations $DATA/nbest --bundle conversation/1 --set DSTC2
+    python -m tools.conversations $DATA/nbest --bundle conversation/1 --set Switchboard --tune neural_cache
 
 Before a list come the prompts of the system, if any, and the first hypotheses of the recogniser, oldest
 first: what a service would know. Weights are tuned on the first half of the dialogues, for each kind of past
@@ -21,8 +22,9 @@ from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.options.models import BundleOption
 from rescorer.cli.options.score_cache import CacheOptions
 from rescorer.conversation import Utterance
+from rescorer.evaluation.comparison.mixture_scores import score_mixtures
 from rescorer.evaluation.comparison.rankings import rerank
-from rescorer.evaluation.comparison.scored_lists import score_lists
+from rescorer.evaluation.comparison.scored_lists import ScoredList, score_lists
 from rescorer.evaluation.comparison.tuned import Tuning
 from rescorer.evaluation.error_rate.oracle import EvaluatedList
 from rescorer.evaluation.figures import describe_p, format_gain
@@ -79,15 +81,27 @@ def add_past(dialogues: Sequence[Dialogue], past: str) -> Iterator[NBestList]:
 
 
 def hold_out(
-    rescorer: Rescorer, dialogues: Sequence[Dialogue], past: str, start: Weights
-) -> list[EvaluatedList]:
-    """Return the lists of the second half of the dialogues, ranked by weights of the first half."""
-    scored, errors = score_lists(rescorer, list(add_past(dialogues, past)), start)
+    rescorer: Rescorer, dialogues: Sequence[Dialogue], past: str, start: Weights, caches: Sequence[str] = ()
+) -> tuple[list[EvaluatedList], Weights]:
+    """Return the lists of the second half of the dialogues, ranked by weights of the first half, and these.
+
+    Args:
+        caches: names of the caches whose λ is tuned too.
+    """
+    lists, free = list(add_past(dialogues, past)), (*FREE, *caches)
+    first = {str(number) for number in range(len(dialogues) // 2)}
+    scored = score([nbest for nbest in lists if nbest.group in first], rescorer, start)
+    tuned = Tuning(scored, start, free, score_mixtures(rescorer, scored, start, free)).tuned[0][1]
+    held_out = score([nbest for nbest in lists if nbest.group not in first], rescorer, tuned)
+    return [rerank(item, tuned) for item in held_out], tuned
+
+
+def score(lists: Sequence[NBestList], rescorer: Rescorer, weights: Weights) -> list[ScoredList]:
+    """Score lists, all of which must be valid."""
+    scored, errors = score_lists(rescorer, lists, weights)
     if errors:
         raise SystemExit(str(errors[0]))
-    first = {str(number) for number in range(len(dialogues) // 2)}
-    tuned = Tuning([item for item in scored if item.nbest.group in first], start, FREE).tuned[0][1]
-    return [rerank(item, tuned) for item in scored if item.nbest.group not in first]
+    return scored
 
 
 @expand_options
@@ -95,6 +109,9 @@ def main(
     folder: Annotated[Path, typer.Argument(help="The folder nbest of the data.")],
     bundle: BundleOption,
     name: Annotated[str, typer.Option("--set", help="DSTC2 or Switchboard.")] = "DSTC2",
+    tune: Annotated[
+        list[str] | None, typer.Option(help="cache or neural_cache: tune its λ too. May be repeated.")
+    ] = None,
     *,
     cache: CacheOptions,
 ) -> None:
@@ -102,7 +119,8 @@ def main(
     rescorer = cache.load_rescorer(bundle, "cpu")
     dialogues = read_dialogues(folder, name)
     start = rescorer.ranker.effective_weights(SOURCES[SETS[name]].weights)
-    rows = {past: hold_out(rescorer, dialogues, past, start) for past in PASTS}
+    found = {past: hold_out(rescorer, dialogues, past, start, tune or ()) for past in PASTS}
+    rows = {past: ranked for past, (ranked, _) in found.items()}
     lists = rows[PASTS[0]]
     systems = {
         "first pass": [item.first_pass for item in lists],
@@ -121,6 +139,9 @@ def main(
         gain = drawn.gain(baseline, index)
         gained = f"gain {format_gain(gain)}, {describe_p(gain.p_value)}"
         print(f"{row:24} {100 * drawn.rates[index]:6.2f}  {gained}")
+    for past, (_, weights) in found.items():
+        shares = f"cache {weights.cache:g}, neural_cache {weights.neural_cache:g}, θ {weights.flatness:g}"
+        print(f"tuned after {past}: {shares}")
 
 
 if __name__ == "__main__":

@@ -47,6 +47,8 @@ class Bundle:
     reads_previous: frozenset[str] = frozenset()
     """Names of the networks that read the utterances before that of a list: those that carry their state
     across sentence boundaries, and those with topics."""
+    remembers: frozenset[str] = frozenset()
+    """Names of the networks that can have a neural cache: forward ones without topics."""
     rerankers: Mapping[str, Reranker] = field(default_factory=dict)
     """Models of the hypotheses of a list by name, whose scores weights can name."""
     phrases: Mapping[str, PhraseSet] = field(default_factory=dict)
@@ -94,6 +96,7 @@ def read_bundle(folder: Path | str) -> Bundle:
     rerankers = read_rerankers(files, manifest)
     weights_files, backward = list_weights_files(manifest), find_backward(manifest)
     normaliser = _read_normaliser(files, TEXT)
+    readers, remembers = _find_readers(files, manifest)
     return Bundle(
         files=files,
         name=manifest["name"],
@@ -101,8 +104,9 @@ def read_bundle(folder: Path | str) -> Bundle:
         manifest=manifest,
         normaliser=normaliser,
         model_kinds=kinds,
-        weights=read_weights(files, weights_files, list(kinds), rerankers, backward),
-        reads_previous=_find_readers(files, manifest),
+        weights=read_weights(files, weights_files, list(kinds), rerankers, backward, remembers),
+        reads_previous=readers,
+        remembers=remembers,
         rerankers=rerankers,
         phrases={
             name: _read_phrases(files, file, normaliser) for name, file in list_phrase_files(manifest).items()
@@ -122,12 +126,14 @@ def _read_phrases(files: Folder, name: str, normaliser: Normaliser) -> PhraseSet
         raise BundleError(f"{place}: {error}") from None
 
 
-def _find_readers(files: Folder, manifest: Mapping[str, Any]) -> frozenset[str]:
-    """Names of the networks whose configuration says that they carry their state or have topics."""
+def _find_readers(files: Folder, manifest: Mapping[str, Any]) -> tuple[frozenset[str], frozenset[str]]:
+    """``Bundle.reads_previous`` and ``Bundle.remembers``, as the configurations of networks say."""
     paths = {n: entry["path"] for n, entry in manifest["models"].items() if entry["kind"] == "neural"}
     configs = {name: f"{path.rstrip('/')}/{CONFIG_FILE}" for name, path in paths.items()}
     settings = {name: files.read_json(file) for name, file in configs.items()}
-    return frozenset(name for name, of in settings.items() if of.get("carried") is True or of.get("topics"))
+    readers = (name for name, of in settings.items() if of.get("carried") is True or of.get("topics"))
+    remembers = (name for name, of in settings.items() if not (of.get("backward") or of.get("topics")))
+    return frozenset(readers), frozenset(remembers)
 
 
 def read_normaliser(path: Path) -> Normaliser:

@@ -10,7 +10,14 @@ from rescorer.errors import BundleError, ConfigError, did_you_mean, quote
 from rescorer.lm.mixture import check_mixture
 from rescorer.reranking.reranker import Reranker
 from rescorer.safe_input.files import Folder
-from rescorer.score_combination import MIXTURE, check_cache_share, parse_weights
+from rescorer.score_combination import (
+    CACHE,
+    MIXTURE,
+    NEURAL_CACHE,
+    check_cache_share,
+    check_flatness,
+    parse_weights,
+)
 from rescorer.types import Weights
 
 MAX_MESSAGE_CHARACTERS = 1000
@@ -23,12 +30,14 @@ def read_weights(
     models: list[str],
     rerankers: Mapping[str, Reranker],
     backward: Collection[str] = (),
+    remembers: Collection[str] | None = None,
 ) -> dict[str, Weights]:
     """Read all weights sets of a bundle, by name, and check them against the bundle's models.
 
     Args:
         names: the file of each set in the folder, by the name of the set.
         backward: names of the backward models.
+        remembers: names of the models that can have a neural cache; None: all can.
 
     Raises:
         BundleError: a weights set is invalid, or the set ``default`` is missing or has no mixture weights.
@@ -37,7 +46,7 @@ def read_weights(
     for name, file in names.items():
         try:
             weights = parse_weights({"name": name, **folder.read_json(file)})
-            check_weights(weights, models, rerankers, backward)
+            check_weights(weights, models, rerankers, backward, remembers)
         except ConfigError as error:
             raise BundleError(f"{folder.path / file}: {shorten_message(error)}") from None
         weights_by_name[name] = weights
@@ -50,17 +59,22 @@ def read_weights(
 
 
 def check_weights(
-    weights: Weights, models: list[str], rerankers: Mapping[str, Reranker], backward: Collection[str] = ()
+    weights: Weights,
+    models: list[str],
+    rerankers: Mapping[str, Reranker],
+    backward: Collection[str] = (),
+    remembers: Collection[str] | None = None,
 ) -> None:
     """Check that weights fit the models and rerankers of a bundle.
 
     Args:
         backward: names of the backward models.
+        remembers: names of the models that can have a neural cache; None: all can.
 
     Raises:
         ConfigError: the weights name unknown models or rerankers, the λ of the mixture do not sum to 1 or
-            belong to models of both directions, the λ of the cache is out of range or belongs to a mixture of
-            backward models, or a reranker was trained on scores under other λ.
+            belong to models of both directions, the λ of a cache is out of range or belongs to a mixture that
+            cannot have it, or a reranker was trained on scores under other λ.
     """
     unknown = sorted(set(weights.lm) - {*models, MIXTURE})
     if unknown:
@@ -75,6 +89,7 @@ def check_weights(
             f"weights.cache is {weights.cache:g}, but the mixture is one of backward models, which do not "
             "read what was said before; expected 0, or a mixture of forward models"
         )
+    _check_neural_cache(weights, remembers)
     for name, weight in weights.rerankers.items():
         if name not in rerankers:
             known = list(rerankers)
@@ -86,15 +101,31 @@ def check_weights(
             _check_shares(weights, rerankers[name])
 
 
+def _check_neural_cache(weights: Weights, remembers: Collection[str] | None) -> None:
+    """Raise ConfigError if a neural cache has a wrong λ or θ, or no model of the mixture can have one."""
+    check_flatness(weights.flatness)
+    share = check_cache_share(weights.neural_cache, NEURAL_CACHE)
+    if not share or not weights.mixture or remembers is None:
+        return
+    if not any(weights.mixture.get(name) for name in remembers):
+        able = ", ".join(sorted(remembers)) or "none"
+        raise ConfigError(
+            f"weights.neural_cache is {share:g}, but no model of the mixture has states to compare; expected "
+            f"0, or a mixture with a forward network without topics (the bundle has: {able})"
+        )
+
+
 def _check_shares(weights: Weights, reranker: Reranker) -> None:
     """Raise ConfigError if the λ of weights are not those of the scores that a reranker was trained on."""
     if MIXTURE not in reranker.needs:
         return
-    if not math.isclose(weights.cache, reranker.base.cache, abs_tol=1e-9):
-        raise ConfigError(
-            f"weights {quote(weights.name)} have the cache {weights.cache:.4g}, but reranker "
-            f"{quote(reranker.name)} was trained with {reranker.base.cache:.4g}, which weights.cache must be"
-        )
+    for name in (CACHE, NEURAL_CACHE, *(["flatness"] if weights.neural_cache else [])):
+        own, base = getattr(weights, name), getattr(reranker.base, name)
+        if not math.isclose(own, base, abs_tol=1e-9):
+            raise ConfigError(
+                f"weights {quote(weights.name)} have the {name} {own:.4g}, but reranker "
+                f"{quote(reranker.name)} was trained with {base:.4g}, which weights.{name} must be"
+            )
     trained = reranker.base.mixture
     names = {*weights.mixture, *trained}
     if any(not math.isclose(weights.mixture.get(n, 0.0), trained.get(n, 0.0), abs_tol=1e-9) for n in names):

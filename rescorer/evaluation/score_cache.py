@@ -101,6 +101,7 @@ class CachingTrieScorer(TrieScorer):
     ) -> None:
         super().__init__(models, bundle.label, find_encoders(bundle))
         self._folder, self._on_note, self._backward = folder, on_note, bundle.backward
+        self._remembers = bundle.remembers
         self._identity = hashlib.sha256(_describe_models(bundle, device).encode()).digest()
         self._can_write = True
 
@@ -109,7 +110,9 @@ class CachingTrieScorer(TrieScorer):
     ) -> dict[str, EdgeScores]:
         names, encoders = list(only or self.models), encoders or {}
         path = self._folder / f"{self._hash(trie, names, encoders)}{SUFFIX}"
-        scores = self._read(path, names, describe_arrays(names, trie, encoders, self._backward))
+        scores = self._read(
+            path, names, describe_arrays(names, trie, encoders, self._backward, self._remembers)
+        )
         if scores is None:
             scores = super().score(trie, only, encoders)
             self._write(path, scores)
@@ -123,6 +126,8 @@ class CachingTrieScorer(TrieScorer):
         if encoders:  # scores without encodings keep their names
             digest.update(repr([(name, encoder.model) for name, encoder in encoders.items()]).encode())
             arrays += [trie.hypothesis_node, *(encoder.projection for encoder in encoders.values())]
+        if any(trie.flatness):  # likewise
+            digest.update(repr([trie.flatness, trie.confidences]).encode())
         for values in arrays:
             digest.update(f"{values.dtype} {values.shape}".encode() + values.tobytes())
         return digest.hexdigest()
@@ -162,6 +167,7 @@ class CachingTrieScorer(TrieScorer):
             for name, part in scores.items()
             for key, values in part.encodings.items()
         }
+        tensors |= {f"cached/{n}": part.cached for n, part in scores.items() if part.cached is not None}
         partial = path.with_suffix(f".{os.getpid()}.partial")
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -198,18 +204,25 @@ def _describe_models(bundle: Bundle, device: str) -> str:
 
 
 def describe_arrays(
-    names: Sequence[str], trie: HypothesisTrie, encoders: Encoders, backward: Collection[str] = ()
+    names: Sequence[str],
+    trie: HypothesisTrie,
+    encoders: Encoders,
+    backward: Collection[str] = (),
+    remembers: Collection[str] = (),
 ) -> Arrays:
     """Type and shape of every array of a file, by name; no name of a model contains a slash.
 
     Args:
         backward: names of the backward models.
+        remembers: names of those that can have a neural cache.
     """
     arrays: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {}
     for name in names:
         n_edges = trie.in_direction(name in backward).n_edges
         arrays[f"log_probs/{name}"] = np.dtype(np.float64), (n_edges,)
         arrays[f"unknown/{name}"] = np.dtype(np.bool_), (n_edges,)
+        if any(trie.flatness) and name in remembers:
+            arrays[f"cached/{name}"] = np.dtype(np.float64), (n_edges,)
     for key, encoder in encoders.items():
         if encoder.model in names:
             shape = len(trie.hypothesis_node), encoder.projection.shape[1]
@@ -229,7 +242,8 @@ def unpack_scores(tensors: Mapping[str, np.ndarray], name: str, backward: bool =
     """The scores of a model among the arrays of a file."""
     prefix = f"encoding/{name}/"
     encodings = {key.removeprefix(prefix): tensors[key] for key in tensors if key.startswith(prefix)}
-    return EdgeScores(tensors[f"log_probs/{name}"], tensors[f"unknown/{name}"], encodings, backward)
+    log_probs, unknown = tensors[f"log_probs/{name}"], tensors[f"unknown/{name}"]
+    return EdgeScores(log_probs, unknown, encodings, backward, tensors.get(f"cached/{name}"))
 
 
 def _open_without_blocking(path: str, flags: int) -> int:

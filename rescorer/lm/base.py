@@ -25,6 +25,8 @@ class EdgeScores:
     ``VectorModel``."""
     backward: bool = False
     """Whether the edges are those of the reversed trie."""
+    cached: np.ndarray | None = None
+    """(E,) float64, P(word) in the neural cache of this model; None if it was not computed."""
 
     def sum_paths(self, trie: HypothesisTrie, partial: np.ndarray | None = None) -> np.ndarray:
         """ln P of each hypothesis, (H,) float64.

@@ -58,4 +58,4 @@ def mix_scores(scores: Mapping[str, EdgeScores], weights: Mapping[str, float]) -
         weights: λ of models of one direction, see ``check_mixture``.
     """
     log_probs = mix([scores[name].log_probs for name in weights], list(weights.values()))
-    return replace(scores[next(iter(weights))], log_probs=log_probs, encodings={})
+    return replace(scores[next(iter(weights))], log_probs=log_probs, encodings={}, cached=None)

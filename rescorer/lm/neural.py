@@ -8,22 +8,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rescorer.errors import ConfigError
 from rescorer.lm import CONTEXT_CACHE_BYTES, context_stats
 from rescorer.lm.base import EdgeScores
 from rescorer.lm.context_cache import ContextCache, RowCache
-from rescorer.lm.kernels.int8 import multiply_in_int8
-from rescorer.lm.kernels.linear import cast_matrices_to_bfloat16
 from rescorer.lm.networks import (
     ContextNetwork,
     NeuralModel,
-    RecurrentNetwork,
     State,
     TransformerNetwork,
     WindowedNetwork,
 )
+from rescorer.lm.neural_cache import predict_from_past
 from rescorer.lm.ngram_contexts import distinct_rows, node_windows
-from rescorer.lm.output import TreeSoftmax
+from rescorer.lm.past_words import read_past
+from rescorer.lm.precision import set_precision
 from rescorer.lm.tags import TagFilter
 from rescorer.lm.topics import CONTEXT_BLOCK, TopicReader
 from rescorer.lm.tree_attention import build_prefix_tree, tree_vectors
@@ -44,7 +42,8 @@ class NeuralLanguageModel:
             in place. ``int8`` applies to the products that such a network computes for every word, and
             ``bfloat16`` to all others; this is three times as fast and is only supported on CPUs.
         context_cache_bytes: size of the cache for what a recurrent network or transformer has computed of
-            contexts; 0 disables the cache. The parameters of the model must not change afterwards.
+            contexts; 0 disables the cache. The parameters of the model must not change afterwards. Neural
+            caches keep vectors of at most the same size.
 
     Raises:
         ConfigError: If the dtype is unknown, or not supported on this device.
@@ -62,7 +61,7 @@ class NeuralLanguageModel:
         self.name = name
         self.device = torch.device(device)
         self.model = model.to(self.device).eval().requires_grad_(False)
-        self._set_precision(dtype)
+        set_precision(self.model, dtype, self.device)
         self.words = words
         is_transformer = isinstance(self.model.network, TransformerNetwork)
         cache = RowCache if is_transformer else ContextCache
@@ -70,24 +69,10 @@ class NeuralLanguageModel:
         if config.topics and not config.carried:
             context_cache_bytes = 0  # what it computes of a context depends on the topics of the text before
         self.context_cache: RowCache = cache(context_cache_bytes)
+        self._past_cache = RowCache(context_cache_bytes)  # no memory is allocated without a neural cache
         self.topics = TopicReader(self.model.topic_words, config.topic_decay) if config.topics else None
         self._log_shares: Mapping[str, float] = {}
         self._default_log_share = 0.0
-
-    def _set_precision(self, dtype: str) -> None:
-        network, output = map(self.model.get_submodule, ("network", "output"))
-        if dtype not in ("float32", "bfloat16", "int8"):
-            raise ConfigError(f"dtype is {dtype!r}; expected float32, bfloat16 or int8")
-        if dtype == "float32":
-            return
-        if dtype == "int8" and self.device.type != "cpu":
-            raise ConfigError(f"dtype int8 is only supported on CPUs; use bfloat16 on {self.device}")
-        if isinstance(network, (RecurrentNetwork, TransformerNetwork)):
-            if dtype == "int8":
-                multiply_in_int8(network.step_matrices())
-            cast_matrices_to_bfloat16(network.parameters())
-        if not isinstance(output, TreeSoftmax):
-            cast_matrices_to_bfloat16(output.parameters())
 
     @property
     def start_word(self) -> int:
@@ -123,7 +108,7 @@ class NeuralLanguageModel:
         """See ``VectorModel``."""
         with phase(Phase.TEXT):
             trie = trie.in_direction(self.backward)
-            histories = trie.contexts  # what topics are inferred from
+            whole, histories = trie, trie.contexts  # what topics are inferred from
             trie = trie if self.model.config.carried else trie.within_sentence
             ids = np.append(self.words.encode(trie.words), self.words.end)
             unknown = ids == self.words.unknown
@@ -131,6 +116,7 @@ class NeuralLanguageModel:
             log_shares[unknown] = [self.log_share(trie.words[i]) for i in np.flatnonzero(unknown)]
         with phase(Phase.NETWORK):
             vectors, row_of_node = self._context_vectors(trie, ids, histories)  # (U, D), (N,)
+            cached = self._predict_from_past(whole, vectors, row_of_node)
         with phase(Phase.OUTPUT):
             rows, words = row_of_node[trie.edge_parent], ids[trie.edge_word]
             log_probs = self.model.output.log_probs(vectors, self._to_device(rows), self._to_device(words))
@@ -139,7 +125,21 @@ class NeuralLanguageModel:
                 name: trie.mean_paths(self._project(vectors, projection)[row_of_node])
                 for name, projection in (projections or {}).items()
             }
-        return EdgeScores(values, unknown[trie.edge_word], encodings, self.backward)
+        return EdgeScores(values, unknown[trie.edge_word], encodings, self.backward, cached)
+
+    def _predict_from_past(
+        self, trie: HypothesisTrie, vectors: Tensor, row_of_node: np.ndarray
+    ) -> np.ndarray | None:
+        """P of each edge in the neural cache, (E,); None if no root of the trie has one, or the model."""
+        if not any(trie.flatness) or self.backward or self.topics is not None:
+            return None
+
+        def read(past: HypothesisTrie) -> tuple[Tensor, np.ndarray]:
+            ids = np.append(self._encode(past.words), self.words.end)
+            return self._context_vectors(past, ids, past.contexts)
+
+        past = read_past(trie, self.model.config.carried, self._past_cache, read)
+        return predict_from_past(trie, vectors, row_of_node, past)
 
     def _encode(self, words: Words) -> np.ndarray:
         """Ids of words of a history, which may end sentences."""

@@ -51,7 +51,7 @@ def reference_encoding(
 ) -> np.ndarray:
     """Mean of the context vectors of each word and of ``</s>``, times a projection (D, K): (K,) float64."""
     words, context = (words[::-1], ()) if model.backward else (words, context)
-    vectors = _context_vectors(model, words, context).numpy()
+    vectors = reference_vectors(model, words, context).numpy()
     mean: np.ndarray = vectors.mean(axis=0) @ projection
     return mean
 
@@ -90,12 +90,12 @@ def _neural_log_probs(model: NeuralLanguageModel, words: Words, context: Words) 
     network = copy.deepcopy(model.model).cpu().double()
     ids = [*model.words.encode(words), model.words.end]
     with torch.no_grad():
-        distribution = network.output.distribution(_context_vectors(model, words, context))  # (T, V)
+        distribution = network.output.distribution(reference_vectors(model, words, context))  # (T, V)
     log_probs = np.array([float(distribution[t, i]) for t, i in enumerate(ids)])
     return log_probs + _log_shares(model, words)
 
 
-def _context_vectors(model: NeuralLanguageModel, words: Words, context: Words) -> Tensor:
+def reference_vectors(model: NeuralLanguageModel, words: Words, context: Words) -> Tensor:
     """The vectors from which the words of a text, and ``</s>``, are predicted after a context, (T, D)."""
     network = copy.deepcopy(model.model).cpu().double()
     history = _encode_history(model, context)

@@ -15,6 +15,7 @@ so that little is expected of a session of a few words. ``docs/how-to/conversati
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -52,6 +53,10 @@ class SessionCache:
         with np.errstate(divide="ignore"):  # the cache may not know a word
             mixed = np.logaddexp(np.log1p(-shares) + log_probs, np.log(shares * self.probs[edges]))
         return np.where(shares > 0, mixed, log_probs)
+
+
+Caches = Mapping[str, SessionCache]
+"""Caches by the name of their component, in the order in which the mixture is interpolated with them."""
 
 
 def read_sessions(trie: HypothesisTrie, share: float) -> SessionCache | None:
@@ -102,14 +107,25 @@ def _list_said(trie: HypothesisTrie) -> tuple[np.ndarray, np.ndarray, np.ndarray
     words, weights = [], []
     for context, confidences in zip(trie.contexts, trie.confidences, strict=True):
         counted = 0.5 ** (np.arange(len(context))[::-1] / HALF_LIFE_WORDS)
-        if confidences:
-            is_end = context == end
-            utterance = np.cumsum(is_end) - is_end
-            counted *= np.append(confidences, 1.0)[utterance]  # the context of the sentence is certain
+        counted *= spread_confidences(context, confidences, end)
         words.append(np.append(end, context))
         weights.append(np.append(0.0, counted))
     root = np.repeat(np.arange(trie.n_roots), list(map(len, words)))
     return np.concatenate(words), root, np.concatenate(weights)
+
+
+def spread_confidences(context: np.ndarray, confidences: Sequence[float], end: int) -> np.ndarray:
+    """How sure each word that was said before a root is, (T,) float64.
+
+    Args:
+        context: (T,) words; ``end`` ends an utterance.
+        confidences: that of each utterance; empty: all are certain.
+    """
+    if not confidences:
+        return np.ones(len(context))
+    is_end = context == end
+    utterance = np.cumsum(is_end) - is_end
+    return np.append(confidences, 1.0)[utterance]  # the context of the sentence is certain
 
 
 def _look_up(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:

@@ -12,9 +12,9 @@ import numpy as np
 
 from rescorer.lm.base import EdgeScores
 from rescorer.lm.mixture import mix
-from rescorer.lm.session_cache import SessionCache
+from rescorer.lm.session_cache import Caches
 from rescorer.phrases.matching import PhraseMatch
-from rescorer.score_combination import CACHE, MIXTURE, OOV
+from rescorer.score_combination import MIXTURE, OOV
 from rescorer.trie import HypothesisTrie, Words
 
 
@@ -27,7 +27,7 @@ def credit_unknown_words(
     words: Sequence[Words],
     matches: Sequence[Sequence[PhraseMatch]],
     places: Iterable[tuple[int, int]],
-    sessions: SessionCache | None = None,
+    caches: Caches | None = None,
 ) -> None:
     """Change the sums of hypotheses so that unknown words of phrases count as known.
 
@@ -42,7 +42,7 @@ def credit_unknown_words(
         words: words of the H hypotheses.
         matches: phrases of the H hypotheses; empty if none has any.
         places: for hypotheses of the trie, the index there and that among the H.
-        sessions: cache with which the mixture is interpolated, if there is one.
+        caches: caches with which the mixture is interpolated.
     """
     if not any(matches) or not any(part.unknown.any() for part in scores.values()):
         return
@@ -50,7 +50,7 @@ def credit_unknown_words(
         if matches[index]:
             indices, log_probs = _phrase_model(words[index], matches[index])
             edges = {name: part.path_edges(trie, row)[indices] for name, part in scores.items()}
-            gains = _find_gains(scores, edges, log_probs, mixture, sessions)
+            gains = _find_gains(scores, edges, log_probs, mixture, caches or {})
             gains[OOV] = -float(scores[ngram].unknown[edges[ngram]].sum())
             for name in gains.keys() & sums.keys():
                 sums[name][index] += gains[name]
@@ -61,7 +61,7 @@ def _find_gains(
     edges: Mapping[str, np.ndarray],
     log_probs: np.ndarray,
     mixture: Mapping[str, float],
-    sessions: SessionCache | None,
+    caches: Caches,
 ) -> dict[str, float]:
     """What the words of phrases in one hypothesis gain by model, and in the mixture.
 
@@ -77,8 +77,11 @@ def _find_gains(
     for part in (before, after):
         mixed = mix([part[name] for name in mixture], list(mixture.values()))
         # all models of a mixture with a cache read the same trie, forward
-        part[MIXTURE] = sessions.interpolate(mixed, edges[next(iter(mixture))]) if sessions else mixed
-        part[CACHE] = part[MIXTURE] - mixed
+        for name, cache in caches.items():
+            interpolated = cache.interpolate(mixed, edges[next(iter(mixture))])
+            part[name] = interpolated - mixed
+            mixed = interpolated
+        part[MIXTURE] = mixed
     return {name: float(np.sum(values - before[name])) for name, values in after.items()}
 
 

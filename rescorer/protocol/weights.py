@@ -48,9 +48,9 @@ def weights_from_proto(message: pb.Weights) -> Weights:
     present |= {name: getattr(message, name) for name in OPTIONAL_NUMBERS if message.HasField(name)}
     if message.HasField("calibration"):
         present["calibration"] = _calibration_from_proto(message.calibration)
-    return parse_weights(
-        {**present, "word": message.word, "oov": message.oov, "empty": message.empty, "cache": message.cache}
-    )
+    present |= {"flatness": message.flatness} if message.flatness else {}
+    plain = ("word", "oov", "empty", "cache", "neural_cache")
+    return parse_weights({**present, **{name: getattr(message, name) for name in plain}})
 
 
 def decision_from_proto(message: pb.DecisionRule) -> DecisionRule:
@@ -101,6 +101,8 @@ def weights_to_proto(weights: Weights) -> pb.Weights:
         generated=weights.generated,
         sound_match=weights.sound_match,
         cache=weights.cache,
+        neural_cache=weights.neural_cache,
+        flatness=weights.flatness if weights.neural_cache else 0.0,
         mixture=weights.mixture,
         rerankers=weights.rerankers,
         tuned_on=weights.tuned_on,

@@ -26,7 +26,7 @@ import grpc
 import numpy as np
 
 from rescorer.lm.base import EdgeScores
-from rescorer.service.workers import ipc
+from rescorer.service.workers import ipc, trie_arrays
 from rescorer.trie import HypothesisTrie, build_trie
 
 SIZES = ((1, 300), (10, 60))
@@ -51,10 +51,10 @@ def make_trie(n_lists: int) -> HypothesisTrie:
 
 def answer(frame: ipc.Frame) -> bytes:
     """Answer a request with constant scores of two models."""
-    trie = ipc.unpack_trie(frame.arrays)
+    trie = trie_arrays.unpack_trie(frame.arrays)
     scores = EdgeScores(np.zeros(trie.n_edges), np.zeros(trie.n_edges, dtype=bool))
     header = {"id": frame.header["id"], "seconds": {}, "context_words": {}, "device_bytes": {}}
-    return bytes(ipc.pack(header, ipc.pack_scores({"ngram": scores, "neural": scores})))
+    return bytes(ipc.pack(header, trie_arrays.pack_scores({"ngram": scores, "neural": scores})))
 
 
 def unpack(message: bytes) -> ipc.Frame:
@@ -116,11 +116,11 @@ async def compare(n_blocks: int) -> None:
         call: Any = grpc.aio.insecure_channel(f"unix:{path}", options=OPTIONS).unary_unary("/w.Worker/Score")
 
         async def by_frames(trie: HypothesisTrie) -> object:
-            return ipc.unpack_scores((await peer.ask(REQUEST, ipc.pack_trie(trie))).arrays)
+            return trie_arrays.unpack_scores((await peer.ask(REQUEST, trie_arrays.pack_trie(trie))).arrays)
 
         async def by_grpc(trie: HypothesisTrie) -> object:
-            message = bytes(ipc.pack({**REQUEST, "id": 1}, ipc.pack_trie(trie)))
-            return ipc.unpack_scores(unpack(await call(message)).arrays)
+            message = bytes(ipc.pack({**REQUEST, "id": 1}, trie_arrays.pack_trie(trie)))
+            return trie_arrays.unpack_scores(unpack(await call(message)).arrays)
 
         pairs = (("frames", by_frames, frame_worker.pid), ("grpc.aio", by_grpc, grpc_worker.pid))
         print(f"{'lists':>5} {'transport':<10} {'wall ms':>8} {'client CPU ms':>14} {'worker CPU ms':>14}")

@@ -24,7 +24,7 @@ class SessionOptions:
             metavar="FIELD",
             help="Field of lists that names their conversation, or 'group'. Lists of one conversation are "
             "rescored in order, each after the texts before it: networks with carried state or topics read "
-            "these, and so does a cache (-w cache=0.1).",
+            "these, and so do caches (-w cache=0.1, -w neural_cache=0.1).",
         ),
     ] = ""
     session_text: Annotated[
@@ -46,8 +46,8 @@ class SessionOptions:
 
     def warn_if_unread(self, ranker: ListRanker, weights: Weights) -> None:
         """Warn on stderr if conversations are named, but nothing reads what was said before."""
-        is_read = ranker.bundle.reads_previous or ranker.used_rerankers(weights) or weights.cache
-        if self.session and not is_read:
+        is_read = ranker.bundle.reads_previous or ranker.used_rerankers(weights)
+        if self.session and not (is_read or weights.cache or weights.neural_cache):
             typer.echo(
                 f"warning: --session {self.session} changes nothing, because no model of "
                 f"{ranker.bundle.label} reads previous utterances; add a cache with -w cache=0.1, or train a "

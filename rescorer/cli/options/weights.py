@@ -23,7 +23,17 @@ N_CHECKED_LISTS = 10
 """Number of lists that are checked for the streams named by options before anything is scored."""
 TABLES = {"lm": "lm", "mix": "mixture", "reranker": "rerankers"}
 """Field of ``Weights`` by the prefix of a name in ``--weight``; names without one are streams."""
-OWN_WEIGHTS = ("word", "oov", "empty", "phrases", "cache", "generated", "sound_match")
+OWN_WEIGHTS = (
+    "word",
+    "oov",
+    "empty",
+    "phrases",
+    "cache",
+    "neural_cache",
+    "flatness",
+    "generated",
+    "sound_match",
+)
 """Names in ``--weight`` that are fields of ``Weights`` themselves."""
 FIRST_PASS = "--first-pass"
 """Option of the recogniser's own weights, and the name of that weights set in messages."""
@@ -39,7 +49,8 @@ WeightOption = Annotated[
         "-w",
         metavar="NAME=VALUE",
         help="Change one weight: acoustic=1 (a stream), lm:mixture=9.5, mix:neural=0.5, word=-0.6, oov=-3, "
-        "empty=-5, phrases=2, cache=0.1, generated=-20, sound_match=10, reranker:NAME=1. May be repeated.",
+        "empty=-5, phrases=2, cache=0.1, neural_cache=0.1, flatness=0.3, generated=-20, sound_match=10, "
+        "reranker:NAME=1. May be repeated.",
     ),
 ]
 FirstPassOption = Annotated[

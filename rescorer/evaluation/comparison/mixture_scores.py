@@ -10,7 +10,7 @@ from rescorer.evaluation.comparison.scored_lists import ScoredList
 from rescorer.evaluation.comparison.tuned import MixtureScores
 from rescorer.evaluation.tuning.parameters import DEFAULT_FREE, Parameters
 from rescorer.pipeline import Rescorer
-from rescorer.score_combination import CACHE
+from rescorer.score_combination import CACHE, NEURAL_CACHE
 from rescorer.types import Weights
 
 
@@ -19,7 +19,8 @@ def score_mixtures(
 ) -> MixtureScores | None:
     """Mix the models' scores of every word under each choice of λ; None if tuning does not change the λ.
 
-    The λ of the cache is searched if lists have previous utterances and the mixture is one of forward models.
+    The λ of caches are searched if lists have previous utterances and the mixture is one of forward models,
+    for the neural cache with a network that remembers.
 
     Args:
         weights: complete weights that tuning starts from.
@@ -30,12 +31,15 @@ def score_mixtures(
     """
     backward = not set(weights.mixture).isdisjoint(rescorer.bundle.backward)
     has_sessions = not backward and any(item.nbest.previous for item in scored)
-    parameters = Parameters.choose(weights, free, occasional=[CACHE] * has_sessions)
-    if not (parameters.tunes_mixture or parameters.tunes_cache):
+    remembers = not rescorer.bundle.remembers.isdisjoint(weights.mixture)
+    occasional = [CACHE] * has_sessions + [NEURAL_CACHE] * (has_sessions and remembers)
+    parameters = Parameters.choose(weights, free, occasional=occasional)
+    if not (parameters.tunes_mixture or parameters.tunes_cache or parameters.tunes_neural_cache):
         return None
     choices = tuple(parameters.choose_mixtures())
     mixtures = [dict(zip(parameters.models, choice.shares, strict=True)) for choice in choices]
     caches = [choice.cache for choice in choices]
-    log_probs = rescorer.mixture_log_probs([item.nbest for item in scored], mixtures, caches)
+    neural = [(choice.neural_cache, choice.flatness) for choice in choices]
+    log_probs = rescorer.mixture_log_probs([item.nbest for item in scored], mixtures, caches, neural)
     ends = np.cumsum([len(item.words) for item in scored])[:-1]
     return MixtureScores(choices, np.split(log_probs, ends, axis=1), parameters.models)

@@ -27,7 +27,7 @@ from rescorer.evaluation.tuning.report import TuningReport, describe_weights
 from rescorer.evaluation.tuning.temperature import TEMPERATURES, BayesRiskErrors
 from rescorer.evaluation.weight_search.fitting import Method, Solution
 from rescorer.evaluation.weight_search.problem import TuningProblem
-from rescorer.score_combination import CACHE, COUNTED, MIXTURE, RERANKER, totals
+from rescorer.score_combination import CACHE, COUNTED, MIXTURE, NEURAL_CACHE, RERANKER, totals
 from rescorer.types import Weights
 
 WeightedList = tuple[ScoredList, Weights]
@@ -49,6 +49,11 @@ class MixtureScores:
     def has_caches(self) -> bool:
         """Whether choices differ in the λ of the cache."""
         return len({choice.cache for choice in self.choices}) > 1
+
+    @property
+    def has_neural_caches(self) -> bool:
+        """Whether choices differ in the λ of the neural cache."""
+        return len({choice.neural_cache for choice in self.choices}) > 1
 
     def apply(self, scored: Sequence[ScoredList], choice: int) -> list[ScoredList]:
         """Replace the mixture's scores of the lists by those under one choice of λ."""
@@ -84,6 +89,7 @@ class Tuning:
         streams = find_streams(scored[0].components, weights) if "all" in free else ()
         occasional = {name for item in scored for name in OCCASIONAL if name in item.components}
         occasional |= {CACHE} if mixture and mixture.has_caches else set()
+        occasional |= {NEURAL_CACHE} if mixture and mixture.has_neural_caches else set()
         self.parameters = Parameters.choose(weights, free, streams, occasional)
         self.folds: Folds = make_folds(
             [item.evaluated.id for item in scored],

@@ -138,12 +138,12 @@ def describe_share_curves(
 
     Of two models, whose λ add up to 1, there is one curve, that of the second.
     """
-    (start, cache), curves = mixture.choices[0], []
+    (start, *caches), curves = mixture.choices[0], []
     for index, model in list(enumerate(mixture.models))[1 if len(start) == 2 else 0 :]:
         choices = {
             shares[index]: choice
-            for choice, (shares, own_cache) in enumerate(mixture.choices)
-            if own_cache == cache and np.allclose(shares, scale_shares(start, index, shares[index]))
+            for choice, (shares, *own_caches) in enumerate(mixture.choices)
+            if own_caches == caches and np.allclose(shares, scale_shares(start, index, shares[index]))
         }
         values = sorted(choices)
         errors = [

@@ -1,8 +1,9 @@
 """Which weights may change, and their places in the arrays of a tuning problem.
 
 Weights have the names that ``-w NAME=VALUE`` gives them: a stream's own name, ``lm:NAME``, ``word``, ``oov``,
-``empty``, ``phrases``, ``reranker:NAME``. The interpolation weights λ are ``mix``, all together, and that of
-the cache is ``cache``; they stay if there are rerankers, which were trained on scores under these λ.
+``empty``, ``phrases``, ``reranker:NAME``. The interpolation weights λ are ``mix``, all together, and those of
+caches ``cache`` and ``neural_cache``; they stay if there are rerankers, which were trained on scores under
+these λ.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from rescorer.score_combination import (
     EMPTY,
     GENERATED,
     MIXTURE,
+    NEURAL_CACHE,
     OOV,
     PHRASES,
     RERANKER,
@@ -37,7 +39,7 @@ STREAMS, LMS, MIX, ALL = "streams", "lm", "mix", "all"
 """Names for several weights: all streams that the weights name, all language models that they name, the λ,
 and everything."""
 DEFAULT_FREE = (STREAMS, LMS, "word", OOV, EMPTY, MIX, PHRASES, CACHE)
-"""What is tuned if nothing is chosen."""
+"""What is tuned if nothing is chosen; the neural cache is not, because networks run again for each θ."""
 OCCASIONAL = (PHRASES, GENERATED, SOUND_MATCH)
 """Components that only some lists have. The last two keep their weights: these need a bound on false alarms,
 under which `rescorer candidates` learns them."""
@@ -87,7 +89,7 @@ class Parameters:
             free: names of weights, or ``streams``, ``lm``, ``mix``, ``all``.
             streams: streams of the lists, which ``all`` adds to those that the weights name.
             occasional: those of ``OCCASIONAL`` that some list has, so that their weights count, free or not;
-                and ``cache`` if its λ may be searched, because lists are parts of sessions.
+                and ``cache`` and ``neural_cache`` if their λ may be searched, because there are sessions.
 
         Raises:
             ConfigError: a name is unknown.
@@ -96,12 +98,13 @@ class Parameters:
         rerankers = {f"{RERANKER}{name}": weight for name, weight in start.rerankers.items()}
         model_names = [f"lm:{name}" for name in {**start.mixture, **start.lm} if name != MIXTURE]
         lm_names = [*model_names, f"lm:{MIXTURE}"]
-        known = [*known_streams, *lm_names, "word", OOV, EMPTY, MIX, PHRASES, CACHE, *rerankers]
+        own = ("word", OOV, EMPTY, MIX, PHRASES, CACHE, NEURAL_CACHE)
+        known = [*known_streams, *lm_names, *own, *rerankers]
         chosen: set[str] = set()
         for name in free:
             if name == ALL:
                 lms = (f"lm:{lm}" for lm in start.lm)
-                chosen |= {*known_streams, *lms, "word", OOV, EMPTY, MIX, PHRASES, CACHE, *rerankers}
+                chosen |= {*known_streams, *lms, *own, *rerankers}
             elif name == STREAMS:
                 chosen |= {stream for stream, weight in start.streams.items() if weight}
             elif name == LMS:
@@ -114,11 +117,13 @@ class Parameters:
                     f"there is no weight {name!r} to tune; expected some of {', '.join(options)}"
                     f"{did_you_mean(name, options)}"
                 )
-        chosen -= {PHRASES, CACHE} - set(occasional)
+        chosen -= {PHRASES, CACHE, NEURAL_CACHE} - set(occasional)
         lm_weights = {f"lm:{name}": weight for name, weight in start.lm.items()}
         weighted = {**dict.fromkeys(known_streams, 0.0), **start.streams, **lm_weights, **rerankers}
         scale = next((name for name, weight in weighted.items() if weight), "")
-        names = dict.fromkeys([*weighted, *(n for n in sorted(chosen - {MIX, CACHE})), "word", OOV, EMPTY])
+        names = dict.fromkeys(
+            [*weighted, *(n for n in sorted(chosen - {MIX, CACHE, NEURAL_CACHE})), "word", OOV, EMPTY]
+        )
         names |= dict.fromkeys(name for name in OCCASIONAL if name in occasional)
         models = tuple(
             name
@@ -140,6 +145,11 @@ class Parameters:
         return CACHE in self.free and self._uses_mixture
 
     @property
+    def tunes_neural_cache(self) -> bool:
+        """Whether λ and θ of the neural cache make a difference and may change."""
+        return NEURAL_CACHE in self.free and self._uses_mixture
+
+    @property
     def _uses_mixture(self) -> bool:
         """Whether the mixture counts; rerankers were trained on that of the start."""
         uses = f"lm:{MIXTURE}" in self.free or self.start.lm.get(MIXTURE, 0.0) != 0.0
@@ -147,8 +157,13 @@ class Parameters:
 
     def choose_mixtures(self) -> list[MixtureChoice]:
         """Interpolation weights to choose from; those of the start come first."""
-        start = MixtureChoice(tuple(self.start.mixture[name] for name in self.models), self.start.cache)
-        return list_choices(start, models=self.tunes_mixture, cache=self.tunes_cache)
+        start, shares = self.start, tuple(self.start.mixture[name] for name in self.models)
+        return list_choices(
+            MixtureChoice(shares, start.cache, start.neural_cache, start.flatness),
+            models=self.tunes_mixture,
+            cache=self.tunes_cache,
+            neural_cache=self.tunes_neural_cache,
+        )
 
     def values(self, weights: Weights) -> np.ndarray:
         """The weights as an array, (K,)."""
@@ -186,6 +201,8 @@ class Parameters:
             sound_match=values.get(SOUND_MATCH, start.sound_match),
             mixture={**start.mixture, **shares},
             cache=mixed.cache if mixed else start.cache,
+            neural_cache=mixed.neural_cache if mixed else start.neural_cache,
+            flatness=mixed.flatness if mixed else start.flatness,
             rerankers=rerankers,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,10 +14,10 @@ from rescorer.evaluation.error_rate.report import to_percent
 from rescorer.evaluation.figures import gain_to_dict, interval_to_list
 from rescorer.evaluation.tuning.flatness import FlatDirection
 from rescorer.evaluation.tuning.judgement import Judgement
-from rescorer.evaluation.tuning.mixture_choices import CACHE_SHARES
+from rescorer.evaluation.tuning.mixture_choices import CACHE_SHARES, NEURAL_CACHES
 from rescorer.evaluation.tuning.parameters import Parameters
 from rescorer.evaluation.weight_search.fitting import Method
-from rescorer.score_combination import CACHE
+from rescorer.score_combination import CACHE, NEURAL_CACHE
 from rescorer.types import Weights
 
 EDGE_TOLERANCE = 1e-6
@@ -105,7 +106,7 @@ def describe_weights(
     parameters: Parameters, tuned: Weights, fold_weights: Sequence[Weights], bounds: np.ndarray
 ) -> tuple[TunedWeight, ...]:
     """Compare each weight that is free, or the scale, with its value in the folds; λ follow as ``mix:NAME``,
-    and that of the cache as ``cache``.
+    and those of caches as ``cache`` and ``neural_cache``, with its θ as ``flatness``.
 
     Args:
         bounds: (K, 2) or more rows, lowest and highest value that was tried of each weight.
@@ -132,13 +133,15 @@ def describe_weights(
             rows.append(
                 TunedWeight(f"mix:{model}", own, share, float(shares.mean()), float(shares.std()), note)
             )
-    if parameters.tunes_cache:
-        caches = np.array([weights.cache for weights in fold_weights])
-        note = "at 0" if not tuned.cache else "on an edge" if tuned.cache == max(CACHE_SHARES) else ""
-        start_cache = parameters.start.cache
-        rows.append(
-            TunedWeight(CACHE, start_cache, tuned.cache, float(caches.mean()), float(caches.std()), note)
-        )
+    edges = {CACHE: max(CACHE_SHARES)} if parameters.tunes_cache else {}
+    if parameters.tunes_neural_cache:
+        edges |= {NEURAL_CACHE: max(NEURAL_CACHES)[0], "flatness": math.inf}
+    for name, edge in edges.items():
+        shares = np.array([getattr(weights, name) for weights in fold_weights])
+        share = getattr(tuned, name)
+        note = "at 0" if not share else "on an edge" if share == edge else ""
+        own = getattr(parameters.start, name)
+        rows.append(TunedWeight(name, own, share, float(shares.mean()), float(shares.std()), note))
     return tuple(rows)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,8 +14,9 @@ from rescorer.batching import plan_batches
 from rescorer.errors import DeadlineExceeded
 from rescorer.list_ranker import ListRanker
 from rescorer.lm.base import EdgeScores
+from rescorer.lm.caches import read_caches
 from rescorer.lm.context_stats import ContextWords
-from rescorer.lm.session_cache import SessionCache, read_sessions
+from rescorer.lm.session_cache import Caches
 from rescorer.prepared_list import PreparedList
 from rescorer.profiling import Phase, phase
 from rescorer.service.observability.timings import PhaseTiming
@@ -45,27 +46,33 @@ class BatchScores:
         self.ranker, self.trie, self.scores, self.timings = ranker, trie, scores, timings
         self.context_words = context_words
         self._partial = partial
-        self._sums: dict[tuple[tuple[tuple[str, float], ...], float], dict[str, np.ndarray]] = {}
-        self._sessions: dict[float, SessionCache | None] = {}
+        self._sums: dict[Hashable, dict[str, np.ndarray]] = {}
+        self._caches: dict[Hashable, Caches] = {}
 
-    def read_sessions(self, share: float) -> SessionCache | None:
-        """The cache of the batch's sessions, computed once for all requests with the same share."""
-        if share not in self._sessions:
-            self._sessions[share] = read_sessions(self.trie, share)
-        return self._sessions[share]
+    def read_caches(self, weights: Weights) -> Caches:
+        """The caches of the batch's sessions, computed once for all requests with the same weights."""
+        key = _mixture_key(weights)
+        if key not in self._caches:
+            self._caches[key] = read_caches(self.trie, self.scores, weights)
+        return self._caches[key]
 
     def sentence_sums(self, weights: Weights) -> dict[str, np.ndarray]:
         """``ListRanker.sentence_sums`` of all hypotheses of the batch; may be called from any thread.
 
-        The sums are computed once for all requests with the same weights of the mixture and of the cache.
+        The sums are computed once for all requests with the same weights of the mixture and of caches.
         """
-        key = tuple(weights.mixture.items()), weights.cache
+        key = _mixture_key(weights)
         if key not in self._sums:
-            sessions = self.read_sessions(weights.cache)
+            caches = self.read_caches(weights)
             self._sums[key] = self.ranker.sentence_sums(
-                self.trie, self.scores, weights, self._partial, sessions
+                self.trie, self.scores, weights, self._partial, caches
             )
         return self._sums[key]
+
+
+def _mixture_key(weights: Weights) -> Hashable:
+    """What the sums of a batch depend on besides its scores."""
+    return tuple(weights.mixture.items()), weights.cache, weights.neural_cache
 
 
 class ItemScores(NamedTuple):
@@ -98,7 +105,7 @@ def collect_sums(
                 prepared.words,
                 prepared.matches,
                 enumerate(part.indices, start=part.rows.start),
-                part.batch.read_sessions(weights.cache),
+                part.batch.read_caches(weights),
             )
     return sums
 
@@ -116,6 +123,8 @@ class WorkItem:
     context: Words
     confidences: tuple[float, ...]
     """How sure each previous utterance of the context is; empty: all are certain."""
+    flatness: float
+    """θ of the neural cache; 0: there is none."""
     deadline: float
     """Time after which the scores are of no use, in ``time.monotonic`` seconds."""
     only: tuple[str, ...] = ()
@@ -175,6 +184,7 @@ def make_work_items(
             [hypotheses[i].partial for i in indices],
             context,
             prepared.confidences,
+            prepared.flatness,
             deadline,
             only,
             encode,
@@ -192,4 +202,5 @@ def build_batch_trie(items: Sequence[WorkItem]) -> HypothesisTrie:
             [words for item in items for words in item.words],
             [item.context for item in items for _ in item.words],
             [item.confidences for item in items for _ in item.words],
+            [item.flatness for item in items for _ in item.words],
         )

@@ -17,7 +17,16 @@ from rescorer.errors import LimitExceeded
 from rescorer.prepared_list import PreparedList
 from rescorer.protocol.status import MAX_TEXT_CHARS
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from rescorer.score_combination import CACHE, GENERATED, MIXTURE, OOV, PHRASES, SOUND_MATCH, WORDS
+from rescorer.score_combination import (
+    CACHE,
+    GENERATED,
+    MIXTURE,
+    NEURAL_CACHE,
+    OOV,
+    PHRASES,
+    SOUND_MATCH,
+    WORDS,
+)
 from rescorer.text import utf8_bytes
 from rescorer.types import Calibration, DecisionRule, Weights
 
@@ -129,7 +138,7 @@ def list_response_bytes(nbest: pb.NBestList, bundle: Bundle, bundle_bytes: int, 
     """
     names = [stream.name for stream in nbest.streams]
     names += [PHRASES] if parts.phrases or nbest.phrases else []
-    names += [CACHE] if parts.cache else []
+    names += [CACHE, NEURAL_CACHE] if parts.cache else []
     names += [GENERATED, SOUND_MATCH] if parts.generated else []
     components = bundle_bytes + names_bytes(names)
     total = LIST_BYTES + len(nbest.hypotheses) * (HYPOTHESIS_BYTES + components)
@@ -173,7 +182,9 @@ def parts_under(
     calibration = weights.calibration
     is_calibrated = calibration is not None and calibration.word is not None
     has_consensus = decision.kind == "confusion_network"
-    return AnswerParts(is_calibrated, has_consensus, generate, has_phrases, bool(weights.cache))
+    return AnswerParts(
+        is_calibrated, has_consensus, generate, has_phrases, bool(weights.cache or weights.neural_cache)
+    )
 
 
 def requested_parts(request: RescoreRequest, bundle: Bundle) -> AnswerParts:
@@ -182,7 +193,9 @@ def requested_parts(request: RescoreRequest, bundle: Bundle) -> AnswerParts:
     if request.WhichOneof("weighting") == "weights":
         weights = request.weights
         parts = AnswerParts(
-            weights.calibration.HasField("word"), weights.decision.kind == network, cache=bool(weights.cache)
+            weights.calibration.HasField("word"),
+            weights.decision.kind == network,
+            cache=bool(weights.cache or weights.neural_cache),
         )
     else:
         known = bundle.weights.get(request.weights_name or "default")

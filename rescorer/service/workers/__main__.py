@@ -30,13 +30,12 @@ from rescorer.service.workers.ipc import (
     Frame,
     error_header,
     pack,
-    pack_scores,
     read_frames,
     receive_exactly,
-    unpack_trie,
 )
 from rescorer.service.workers.model_host import ModelHost
 from rescorer.service.workers.shared_host import ChildHost, SharedModelHost, Tenant
+from rescorer.service.workers.trie_arrays import pack_scores, unpack_trie
 from rescorer.service.workers.worker import WorkerScores
 from rescorer.trie import HypothesisTrie
 from rescorer.trie_scorer import TrieScorer

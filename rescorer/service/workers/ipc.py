@@ -21,8 +21,6 @@ import numpy as np
 
 from rescorer import errors
 from rescorer.errors import RescorerError, ScoringError, Unavailable
-from rescorer.lm.base import EdgeScores
-from rescorer.trie import HypothesisTrie
 
 PREFIX = struct.Struct("<4sIQ")
 MAGIC = b"RSF1"
@@ -92,69 +90,6 @@ def unpack(head: bytes | bytearray, body: bytes | bytearray) -> Frame:
         begin += count * dtype.itemsize
         begin += -begin % 8
     return Frame(header, arrays)
-
-
-def pack_trie(trie: HypothesisTrie) -> Arrays:
-    """Convert a trie to flat arrays. Words are UTF-8, one per line, because no word contains a line break."""
-    words = "".join(f"{word}\n" for word in trie.words).encode("utf-8", "surrogatepass")
-    contexts = [np.asarray(context, dtype=np.int64) for context in trie.contexts]
-    return {
-        "words": np.frombuffer(words, dtype=np.uint8),
-        "contexts": np.concatenate([*contexts, np.zeros(0, dtype=np.int64)]),
-        "context_lengths": np.array([len(context) for context in contexts], dtype=np.int64),
-        "parent": trie.parent,
-        "node_word": trie.node_word,
-        "level_bounds": np.array(trie.level_bounds, dtype=np.int64),
-        "hypothesis_node": trie.hypothesis_node,
-        "end_nodes": trie.end_nodes,
-    }
-
-
-def unpack_trie(arrays: Arrays) -> HypothesisTrie:
-    """Rebuild the trie that ``pack_trie`` converted."""
-    words = arrays["words"].tobytes().decode("utf-8", "surrogatepass").split("\n")[:-1]
-    bounds = np.cumsum(arrays["context_lengths"])[:-1]
-    return HypothesisTrie(
-        words=tuple(words),
-        contexts=tuple(np.split(arrays["contexts"], bounds)) if len(arrays["context_lengths"]) else (),
-        parent=arrays["parent"],
-        node_word=arrays["node_word"],
-        level_bounds=tuple(arrays["level_bounds"].tolist()),
-        hypothesis_node=arrays["hypothesis_node"],
-        end_nodes=arrays["end_nodes"],
-        confidences=((),) * len(arrays["context_lengths"]),  # which models do not read
-    )
-
-
-def pack_scores(scores: Mapping[str, EdgeScores]) -> Arrays:
-    """Convert edge scores by model to flat arrays: three per model, and one per encoding of words by it."""
-    arrays = {f"log_probs {name}": edges.log_probs for name, edges in scores.items()}
-    arrays |= {f"unknown {name}": edges.unknown for name, edges in scores.items()}
-    arrays |= {f"backward {name}": np.array([edges.backward]) for name, edges in scores.items()}
-    return arrays | {
-        f"encoding {name}/{reranker}": values  # no name contains a slash
-        for name, edges in scores.items()
-        for reranker, values in edges.encodings.items()
-    }
-
-
-def unpack_scores(arrays: Arrays) -> dict[str, EdgeScores]:
-    """Rebuild the edge scores that ``pack_scores`` converted."""
-    names = [name.removeprefix("log_probs ") for name in arrays if name.startswith("log_probs ")]
-    encodings: dict[str, dict[str, np.ndarray]] = {name: {} for name in names}
-    for key, values in arrays.items():
-        if key.startswith("encoding "):
-            name, _, reranker = key.removeprefix("encoding ").partition("/")
-            encodings[name][reranker] = values
-    return {
-        name: EdgeScores(
-            arrays[f"log_probs {name}"],
-            arrays[f"unknown {name}"],
-            encodings[name],
-            bool(arrays[f"backward {name}"][0]),
-        )
-        for name in names
-    }
 
 
 def error_header(error: Exception) -> dict[str, str]:

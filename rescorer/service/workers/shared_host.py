@@ -20,16 +20,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rescorer.service.workers.ipc import (
-    Arrays,
-    Frame,
-    WorkerLost,
-    error_from_header,
-    pack,
-    pack_trie,
-    read_frames,
-)
+from rescorer.service.workers.ipc import Arrays, Frame, WorkerLost, error_from_header, pack, read_frames
 from rescorer.service.workers.model_host import ModelHost
+from rescorer.service.workers.trie_arrays import pack_trie
 from rescorer.service.workers.worker import (
     WorkerScores,
     load_timeout_error,
