@@ -187,7 +187,7 @@ def list_with_scores(*values: object) -> dict:
 @pytest.mark.parametrize(
     ("record", "error_type", "message"),
     [
-        ("[1]", FormatError, "<stream>:2: expected a JSON object, got an array"),
+        ("[1]", FormatError, r"<stream>:2: expected a JSON object, got an array; `jq -c"),
         ("{'id'}", FormatError, "<stream>:2: not JSON: Expecting property name"),
         ('{"id": ' + "9" * 5000 + "}", FormatError, "cannot parse JSON"),
         ('{"id": ' + "[" * 200_000, FormatError, "cannot parse JSON"),

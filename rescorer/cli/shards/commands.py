@@ -24,7 +24,11 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 MAX_ROWS = 20
 """Largest number of leftovers that are named."""
 
-shards = typer.Typer(**PLAIN_HELP, help="Look at shards of `rescorer rescore --shards`, and join them.")
+shards = typer.Typer(
+    **PLAIN_HELP,
+    help="Look at shards of `rescorer rescore --shards`, and join them.\n\n"
+    "Example: rescorer shards status out",
+)
 
 
 @shards.command("status")

@@ -29,7 +29,10 @@ def parse_object(text: str, file: str, line: int) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:  # thousands of digits or of nested brackets
         raise FormatError(f"cannot parse JSON: {error}", file=file, line=line) from None
     if not isinstance(record, dict):
-        raise FormatError(f"expected a JSON object, got {describe_type(record)}", file=file, line=line)
+        advice = "; `jq -c '.[]'` writes the objects of an array on a line each" if record else ""
+        message = f"expected a JSON object, got {describe_type(record)}"
+        message += advice if isinstance(record, list) else ""
+        raise FormatError(message, file=file, line=line)
     return record
 
 

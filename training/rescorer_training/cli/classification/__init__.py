@@ -11,7 +11,8 @@ from rescorer_training.cli.classification.train import train_command
 
 classify_app = typer.Typer(
     **PLAIN_HELP,
-    help="Classify sentences by the kind of text that they come from, with recurrent and other networks.",
+    help="Classify sentences by the kind of text that they come from, with recurrent and other networks.\n\n"
+    "Example: rescorer-train classify train novels=books.txt.gz telephone=calls.txt.gz -o runs/kinds",
     no_args_is_help=True,
 )
 classify_app.command("train")(train_command)

@@ -21,7 +21,8 @@ from rescorer_training.cli.vectors.train import train_command
 
 vectors_app = typer.Typer(
     **PLAIN_HELP,
-    help="Train, measure and look at word vectors.",
+    help="Train, measure and look at word vectors.\n\n"
+    "Example: rescorer-train vectors train text.txt.gz -o vectors.txt --run runs/vectors",
     no_args_is_help=True,
 )
 vectors_app.command("glove")(glove_command)
