@@ -76,7 +76,7 @@ def test_networks_start_from_vectors_of_the_recipe(data, capsys):
     ("old", "new", "message"),
     [
         ("dimensions = 8", "dimension = 8", r"\[vectors.own\] unknown dimension; did you mean 'dimensions'"),
-        ("dimensions = 8", "dimensions = 0", r"\[vectors.own\] dimensions 0: expected 1 or more"),
+        ("dimensions = 8", "dimensions = 0", r"\[vectors.own\] dimensions 0: expected 1 to 4096"),
         ('train = ["train.txt"]\ndim', "train = []\ndim", r"\[vectors.own\] train is \[\]; expected a list"),
         ("first_share = 0.5", "first_share = 0.0", "expected 0 < first_share ≤ 1"),
         ("first_share = 0.5", "first_share = nan", "expected 0 < first_share ≤ 1"),
