@@ -23,6 +23,9 @@ REPOSITORY = Path(__file__).parents[3]
 SIZES = ("--embedding", "8", "--hidden", "8", "--batch-words", "64", "--dropout", "0.2", "--threads", "1")
 DURATION = ("--epochs", "12", "--patience", "12")
 DEADLINE_S = 240.0
+OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+"""Makes restarted processes meet in a store of their own; in one that is shared with those before them, they
+may find the addresses of these and try to reach them."""
 
 
 def wait_until(condition: Callable[[], object], launchers: Sequence[subprocess.Popen] = ()) -> None:
@@ -48,6 +51,7 @@ class Machines:
             "OMP_NUM_THREADS": "1",
             "PYTHONPATH": python_path,
             "GLOO_SOCKET_IFNAME": "lo",
+            **OWN_STORE,
         }
         self.logs = [folder / f"machine{i}.txt" for i in range(2)]
         self.launchers = []
