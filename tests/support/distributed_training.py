@@ -12,6 +12,7 @@ from rescorer_training.neural.distributed import ProcessGroup
 from rescorer_training.neural.options import TrainingOptions
 from rescorer_training.neural.prepare import load_prepared
 from rescorer_training.neural.trainer import Trainer
+from rescorer_training.process_end import end_without_finalisation
 from tests.support.toy_training import make_model, reports_without_seconds
 
 OPTIONS = TrainingOptions(
@@ -48,4 +49,5 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    with end_without_finalisation():
+        main(Path(sys.argv[1]))
