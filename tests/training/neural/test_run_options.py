@@ -12,9 +12,9 @@ import torch
 
 from rescorer.errors import ConfigError, ScoringError
 from rescorer.lm.checkpoint import load_model
-from rescorer_training.neural.averaging import WeightAverage
+from rescorer_training.neural.optimisation.averaging import WeightAverage
+from rescorer_training.neural.optimisation.schedule import compute_learning_rate
 from rescorer_training.neural.options import TrainingOptions
-from rescorer_training.neural.schedule import compute_learning_rate
 from rescorer_training.neural.validation import perplexity
 from tests.support.toy_training import make_text, make_trainer, reports_without_seconds
 

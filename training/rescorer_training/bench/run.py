@@ -23,7 +23,12 @@ from rescorer_training.bench.gemm_floor import N_PASSES, list_network_products, 
 from rescorer_training.classes.partition import bin_by_frequency, order_vocabulary
 from rescorer_training.data.corpus import count_words, encode_text
 from rescorer_training.data.sentence_batches import Sentences, plan_batches
-from rescorer_training.neural.objectives import MaximumLikelihood, Noise, NoiseContrastive, Objective
+from rescorer_training.neural.optimisation.objectives import (
+    MaximumLikelihood,
+    Noise,
+    NoiseContrastive,
+    Objective,
+)
 
 BASELINE = "plain PyTorch, LSTM, full softmax"
 MODELS = {

@@ -29,7 +29,7 @@ from rescorer_training.neural.feature_files import (
     load_word_topics,
     parse_depths,
 )
-from rescorer_training.neural.objectives import (
+from rescorer_training.neural.optimisation.objectives import (
     MaximumLikelihood,
     NegativeSampling,
     Noise,
@@ -40,7 +40,7 @@ from rescorer_training.neural.objectives import (
 from rescorer_training.neural.options import NetworkOptions, TrainingOptions
 from rescorer_training.neural.prepare import PreparedText, reorder
 from rescorer_training.neural.progress import print_status
-from rescorer_training.neural.word_trees import get_word_vectors, load_or_make_tree
+from rescorer_training.neural.trees.word_trees import get_word_vectors, load_or_make_tree
 from rescorer_training.vectors.embeddings import initialise_embedding
 
 CLASSES_FILE = "classes.json"

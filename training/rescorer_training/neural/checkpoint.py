@@ -20,7 +20,7 @@ from rescorer.lm.checkpoint import deduplicated_state, save_model
 from rescorer.lm.networks import SequenceModel, State
 from rescorer.vocabulary import Vocabulary
 from rescorer_training.features.class_inputs import fold_class_inputs
-from rescorer_training.neural.averaging import WeightAverage
+from rescorer_training.neural.optimisation.averaging import WeightAverage
 from rescorer_training.state_files import (
     check_options,
     describe_write_error,

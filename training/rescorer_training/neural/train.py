@@ -26,7 +26,7 @@ from rescorer_training.neural.build import make_network, make_objective, order_b
 from rescorer_training.neural.checkpoint import STATE_FILE, Progress
 from rescorer_training.neural.distributed import ProcessGroup
 from rescorer_training.neural.feature_files import prepare_class_inputs, prepare_tags, prepare_topics
-from rescorer_training.neural.objectives import measure_normaliser_error
+from rescorer_training.neural.optimisation.objectives import measure_normaliser_error
 from rescorer_training.neural.options import NetworkOptions, TrainingOptions
 from rescorer_training.neural.prepare import PreparedText, load_prepared, prepare_text
 from rescorer_training.neural.progress import Monitor, print_status

@@ -27,7 +27,6 @@ from rescorer.lm.networks import SequenceModel, State
 from rescorer.vocabulary import Vocabulary
 from rescorer_training.data.sentence_batches import Batches, SentenceBatches, Sentences
 from rescorer_training.data.stream_batches import StreamBatches
-from rescorer_training.neural.averaging import WeightAverage
 from rescorer_training.neural.checkpoint import (
     Progress,
     TrainingState,
@@ -38,12 +37,13 @@ from rescorer_training.neural.checkpoint import (
     save_state,
 )
 from rescorer_training.neural.distributed import ProcessGroup
-from rescorer_training.neural.divergence import check_loss, compute_loss_limit
-from rescorer_training.neural.objectives import MaximumLikelihood, Objective
+from rescorer_training.neural.optimisation.averaging import WeightAverage
+from rescorer_training.neural.optimisation.divergence import check_loss, compute_loss_limit
+from rescorer_training.neural.optimisation.objectives import MaximumLikelihood, Objective
+from rescorer_training.neural.optimisation.penalties import check_penalties, penalise_activations
+from rescorer_training.neural.optimisation.schedule import compute_learning_rate, has_stalled, make_optimiser
 from rescorer_training.neural.options import TrainingOptions
-from rescorer_training.neural.penalties import check_penalties, penalise_activations
 from rescorer_training.neural.progress import Monitor
-from rescorer_training.neural.schedule import compute_learning_rate, has_stalled, make_optimiser
 from rescorer_training.neural.validation import perplexity
 
 LOSS_CHECK_STEPS = 20

@@ -7,7 +7,7 @@ import torch
 
 from rescorer.vocabulary import END, START, UNKNOWN, Vocabulary
 from rescorer_training.data.sentence_batches import Sentences
-from rescorer_training.neural.context_vectors import PRIOR_OCCURRENCES, compute_context_vectors
+from rescorer_training.neural.trees.context_vectors import PRIOR_OCCURRENCES, compute_context_vectors
 from tests.support.tiny_models import random_network
 
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError
+from rescorer_training.neural.optimisation.penalties import penalise_activations
 from rescorer_training.neural.options import TrainingOptions
-from rescorer_training.neural.penalties import penalise_activations
 from tests.support.toy_training import make_text, make_trainer
 
 OPTIONS = {"epochs": 2, "batch_words": 64, "warmup_steps": 5, "learning_rate": 0.01}

@@ -14,7 +14,7 @@ from rescorer.errors import ConfigError
 from rescorer.lm.networks import NetworkConfig, NeuralModel
 from rescorer.lm.output import ClassFactoredSoftmax, FullSoftmax
 from rescorer_training.data.sentence_batches import Sentences
-from rescorer_training.neural.objectives import (
+from rescorer_training.neural.optimisation.objectives import (
     MaximumLikelihood,
     NegativeSampling,
     Noise,

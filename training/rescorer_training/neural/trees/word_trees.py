@@ -12,9 +12,9 @@ from rescorer.vocabulary import Vocabulary
 from rescorer_training.classes.brown import compute_neighbour_vectors, find_brown_clusters
 from rescorer_training.classes.partition import choose_class_count
 from rescorer_training.classes.softmax_trees import build_huffman_tree, build_vector_tree
-from rescorer_training.neural.context_vectors import compute_context_vectors
 from rescorer_training.neural.options import NetworkOptions
 from rescorer_training.neural.prepare import PreparedText
+from rescorer_training.neural.trees.context_vectors import compute_context_vectors
 from rescorer_training.vectors.embeddings import read_known_vectors
 
 TREE_FILE = "tree.npz"
