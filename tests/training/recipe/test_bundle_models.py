@@ -13,7 +13,7 @@ from rescorer.evaluation.comparison.systems import weights_by_system
 from rescorer.evaluation.components import collect_components
 from rescorer_training.cli import main as train_main
 from rescorer_training.evaluation.em_weights import fit_mixture
-from rescorer_training.recipe.bundle_models import check_shares, choose_shares, name_models
+from rescorer_training.recipe.bundles.models import check_shares, choose_shares, name_models
 from tests.support.tiny_models import ARPA, random_network, write_arpa
 
 NAMES = ["ngram", "lodr", "neural", "small"]

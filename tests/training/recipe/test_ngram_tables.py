@@ -14,7 +14,7 @@ from rescorer.trie import build_trie
 from rescorer.types import Hypothesis, NBestList, Weights
 from rescorer_training.cli import main
 from rescorer_training.evaluation.model_set import open_ngram
-from rescorer_training.recipe.bundle_export import BundleParts, copy_models
+from rescorer_training.recipe.bundles.export import BundleParts, copy_models
 from tests.support.random_ngrams import WORDS, random_orders, write_random_arpa
 
 TRIE = build_trie([("a", "b", "c", "e"), ("nobody", "d"), ()])

@@ -24,7 +24,7 @@ from rescorer_training.neural.prepare import choose_vocabulary, load_prepared
 from rescorer_training.ngram.backoff_model import load_backoff_model
 from rescorer_training.ngram.output import atomic_output
 from rescorer_training.ngram.prune import compute_stationary_history, prune
-from rescorer_training.recipe.bundle_export import BundleParts, make_bundle
+from rescorer_training.recipe.bundles.export import BundleParts, make_bundle
 from rescorer_training.recipe.config import NetworkRecipe, Recipe
 from rescorer_training.recipe.measure import measure_models
 from rescorer_training.recipe.ngrams import FIRST, estimate_ngrams, ngram_file

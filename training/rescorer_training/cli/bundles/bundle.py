@@ -106,8 +106,8 @@ def bundle(
     """
     # deferred, because importing torch takes seconds
     from rescorer_training.evaluation.model_set import resolve_model_folder
-    from rescorer_training.recipe.bundle_export import BundleParts, make_bundle
-    from rescorer_training.recipe.bundle_models import name_models
+    from rescorer_training.recipe.bundles.export import BundleParts, make_bundle
+    from rescorer_training.recipe.bundles.models import name_models
 
     if not output.name.isdecimal():
         raise ConfigError(f"{output}: the last part of the path must be a version number, such as {output}/1")

@@ -25,7 +25,7 @@ def tables(
     """
     # deferred, because importing them takes seconds
     from rescorer_training.adaptation.run import check_output
-    from rescorer_training.recipe.bundle_tables import publish_tables
+    from rescorer_training.recipe.bundles.tables import publish_tables
 
     check_output(output)
     for name in publish_tables(bundle, output):

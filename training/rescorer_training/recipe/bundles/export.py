@@ -32,13 +32,13 @@ from rescorer_training.data.corpus import read_sentences
 from rescorer_training.data.direction import is_backward
 from rescorer_training.evaluation.perplexity import measure
 from rescorer_training.evaluation.token_scores import TokenScores, score_tokens
-from rescorer_training.recipe.bundle_models import (
+from rescorer_training.recipe.bundles.models import (
     check_model_name,
     check_shares,
     choose_shares,
     divide_weight,
 )
-from rescorer_training.recipe.bundle_tables import write_arpa_table
+from rescorer_training.recipe.bundles.tables import write_arpa_table
 
 
 @dataclass(frozen=True)
