@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -11,29 +10,20 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from threading import Thread
-from typing import Any, NamedTuple
+from typing import Any
 
 from rescorer.cpu_count import count_cpus
 from rescorer.errors import ConfigError, InputError, ModelError, RescorerError, ScoringError
 from rescorer.files.parallel import exit_when_closed, open_rescorer, spare_existing_objects
-from rescorer.files.rescoring import BatchRescorer, FileSummary
-from rescorer.lm.malloc import keep_freed_memory
-from rescorer.shards.plan import Plan, read_plan
-from rescorer.shards.record import Record
-from rescorer.shards.store import OutputError, Store
+from rescorer.files.rescoring import FileSummary
+from rescorer.shards.due import DueShards, Finished, is_local
+from rescorer.shards.plan import read_plan
+from rescorer.shards.runner import ShardRunner
+from rescorer.shards.store import Store
 from rescorer.shards.worker import Job, OnBatch, load_planned, run_shard
 
-MAX_DEATHS = 3
-"""Number of times that a worker may be killed at one shard before the shard is given up."""
 END_S = 10
 """Seconds for which workers that have nothing left to do may take to end."""
-
-
-class Finished(NamedTuple):
-    """A shard that was committed, by this call or another one, or that failed."""
-
-    shard: int
-    result: Record | RescorerError
 
 
 @dataclass(slots=True)
@@ -65,7 +55,7 @@ def run_shards(
         return
     pool = _Pool(store, job, threads or max(1, count_cpus() // workers), on_batch)
     try:
-        yield from pool.run(deque(shards), workers)
+        yield from pool.run(DueShards(shards), workers)
     finally:
         pool.end()
 
@@ -85,11 +75,6 @@ def _run_here(
                 yield Finished(index, error)
 
 
-def is_local(error: RescorerError) -> bool:
-    """Whether an error is one of a single shard, so that others may succeed."""
-    return isinstance(error, InputError) and not isinstance(error, OutputError)
-
-
 class _Pool:
     """The workers, and the shards that they run."""
 
@@ -99,9 +84,8 @@ class _Pool:
         self._arguments = store, job, threads, self._lifeline
         self._on_batch = on_batch
         self._workers: dict[Connection, _Worker] = {}
-        self._deaths: Counter[int] = Counter()
 
-    def run(self, shards: deque[int], count: int) -> Iterator[Finished]:
+    def run(self, shards: DueShards, count: int) -> Iterator[Finished]:
         """Keep up to ``count`` workers busy until all shards are done."""
         while shards or any(worker.shard is not None for worker in self._workers.values()):
             while shards and len(self._workers) < count:
@@ -129,8 +113,8 @@ class _Pool:
         theirs.close()
         self._workers[ours] = _Worker(process, ours)
 
-    def _give(self, worker: _Worker, shards: deque[int]) -> None:
-        worker.shard, worker.reported = shards.popleft(), FileSummary()
+    def _give(self, worker: _Worker, shards: DueShards) -> None:
+        worker.shard, worker.reported = shards.take(), FileSummary()
         with suppress(OSError):  # it was killed, which `run` finds next
             worker.connection.send(worker.shard)
 
@@ -144,22 +128,13 @@ class _Pool:
         shard, worker.shard = worker.shard, None
         yield Finished(shard, message)
 
-    def _bury(self, worker: _Worker, shards: deque[int]) -> Iterator[Finished]:
+    def _bury(self, worker: _Worker, shards: DueShards) -> Iterator[Finished]:
         """Put the shard of a worker that was killed back to the others, or give it up."""
         del self._workers[worker.connection]
         worker.connection.close()
         worker.process.join()
-        if (shard := worker.shard) is None:
-            return
-        self._deaths[shard] += 1
-        if self._deaths[shard] < MAX_DEATHS:
-            shards.appendleft(shard)
-            return
-        message = (
-            f"shard {shard}: its worker ended unexpectedly {MAX_DEATHS} times, perhaps for want of memory; "
-            "each worker has its own copy of the models, so try fewer"
-        )
-        yield Finished(shard, ScoringError(message))
+        if worker.shard is not None and (given_up := shards.put_back(worker.shard)) is not None:
+            yield given_up
 
     def end(self) -> None:
         """End all workers."""
@@ -178,36 +153,16 @@ def _serve(connection: Connection, store: Store, job: Job, threads: int, lifelin
     """Run the shards whose numbers arrive, until the connection is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
     Thread(target=exit_when_closed, args=(lifeline,), daemon=True).start()
-    with suppress(EOFError, BrokenPipeError, ConnectionResetError):
-        try:
-            plan, fingerprint = read_plan(store)
-            from rescorer.lm.device import use_threads  # imports torch, which the parent does not need
 
-            keep_freed_memory()
-            use_threads(threads)
-            rescorer = load_planned(plan, job.load)
-        except (ConfigError, ModelError, InputError) as error:
-            connection.send(ConfigError(str(error)) if isinstance(error, InputError) else error)
-            return
-        with spare_existing_objects():
-            while True:
-                index = connection.recv()
-                connection.send(_run(store, plan, fingerprint, index, job, rescorer, connection))
-
-
-def _run(
-    store: Store,
-    plan: Plan,
-    fingerprint: str,
-    index: int,
-    job: Job,
-    rescorer: BatchRescorer,
-    connection: Connection,
-) -> Record | RescorerError:
     def report(n_items: int, summary: FileSummary) -> None:
         connection.send((n_items, summary))
 
-    try:
-        return run_shard(store, plan, fingerprint, index, job, rescorer, report)[0]
-    except RescorerError as error:
-        return error
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        try:
+            runner = ShardRunner.load(store, job, threads)
+        except (ConfigError, ModelError) as error:
+            connection.send(error)
+            return
+        with spare_existing_objects():
+            while True:
+                connection.send(runner.run(connection.recv(), report))
