@@ -15,6 +15,7 @@ from rescorer.bundle import read_bundle
 from rescorer.cli.options.candidates import CandidateOptions
 from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.options.decision import DecisionOptions
+from rescorer.cli.options.engine import EngineOptions
 from rescorer.cli.options.lists import ListInputOptions
 from rescorer.cli.options.models import BundleOption, DeviceOption, DtypeOption
 from rescorer.cli.options.phrases import PhraseOptions
@@ -106,6 +107,7 @@ def rescore(
     phrase_options: PhraseOptions,
     candidate_options: CandidateOptions,
     shard_options: ShardOptions,
+    engine_options: EngineOptions,
     device: DeviceOption = "cpu",
     dtype: DtypeOption = "float32",
     batch_words: Annotated[int, typer.Option(help="Number of words per batch.")] = MAX_BATCH_WORDS,
@@ -145,10 +147,13 @@ def rescore(
         sample = read_sample(plan_options, sources, list_options, weights, to)
         print_plan(plan_options, sample, load, machine, output, to, as_json)
         return
+    engine_options.check(device, is_sharded=shard_options.is_set)
     if shard_options.is_set:
         check_unsharded_options(output, rejects, processes)
         how = Scoring(ranker.bundle, weights, decision, selection, applied, session_options, to)
-        how.rescore_shards(sources, Path(output), list_options, shard_options, load, machine, report)
+        how.rescore_shards(
+            sources, Path(output), list_options, shard_options, engine_options, load, machine, report
+        )
         return
     source = shard_options.require_one(sources)
     lists = check_first_lists(list_options.read(source), weights, list_options.streams, to)

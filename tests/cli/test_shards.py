@@ -111,6 +111,12 @@ def test_input_that_changes_without_its_size_fails_only_its_shard(rescore, lists
         (("--workers", 2), "--workers is for shards"),
         (("--plan-only",), "--plan-only is for shards"),
         (("--shards", 1_000_000), "at most 100,000"),
+        (("--shards", 2, "--address", "auto"), "--address is for a cluster; give --engine ray too"),
+        (("--shards", 2, "--gpus-per-worker", 1), "--gpus-per-worker is for a cluster"),
+        (("--engine", "ray"), "--engine ray runs shards; give --shards N"),
+        (("--shards", 2, "--engine", "ray", "--address", "head"), "expected auto, HOST:PORT or ray://"),
+        (("--shards", 2, "--engine", "ray", "--gpus-per-worker", 0.5), "--device is cpu"),
+        (("--shards", 2, "--engine", "ray", "--device", "cuda"), "give --gpus-per-worker too"),
     ],
 )
 def test_says_what_is_wrong_with_options(options, message, rescore, lists):

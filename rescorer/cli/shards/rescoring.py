@@ -15,20 +15,19 @@ from tqdm import tqdm
 
 from rescorer.bundle import Bundle
 from rescorer.cli.options.candidates import CandidateOptions
+from rescorer.cli.options.engine import EngineOptions
 from rescorer.cli.options.lists import ListInputOptions
 from rescorer.cli.options.phrases import PhraseOptions
 from rescorer.cli.options.selection import SelectionOptions
 from rescorer.cli.options.sessions import SessionOptions
 from rescorer.cli.options.shards import ShardOptions
 from rescorer.cli.options.weights import check_first_lists
-from rescorer.cpu_count import count_cpus
 from rescorer.errors import ConfigError, InputError, RescorerError, ScoringError
 from rescorer.files.rescoring import FileSummary, LocalRescorer
 from rescorer.score_combination import weights_to_dict
 from rescorer.shards.inputs import ListSource, find_files, measure
 from rescorer.shards.plan import Plan, check_answers, check_files, read_plan
 from rescorer.shards.planning import Division, make_plan
-from rescorer.shards.pool import run_shards
 from rescorer.shards.record import Record, shard_of_record
 from rescorer.shards.store import PLAN, RECORDS, LocalStore
 from rescorer.shards.worker import Job, add_summaries, describe_bundle
@@ -56,6 +55,7 @@ class Scoring:
         folder: Path,
         lists: ListInputOptions,
         options: ShardOptions,
+        engine: EngineOptions,
         load: Callable[[], LocalRescorer],
         machine: Machine,
         report: Callable[[FileSummary, str], None],
@@ -87,7 +87,7 @@ class Scoring:
             )
             return
         job = Job(load, source, self.to, self.session.keep_order)
-        _run(store, plan, job, options, machine[3], report)
+        _run(store, plan, job, options, engine, machine[3], report)
 
     def describe(self, lists: ListInputOptions, machine: Machine) -> dict[str, Any]:
         """All besides the lists that answers depend on, as data of a plan."""
@@ -151,6 +151,7 @@ def _run(
     plan: Plan,
     job: Job,
     options: ShardOptions,
+    engine: EngineOptions,
     threads: int,
     report: Callable[[FileSummary, str], None],
 ) -> None:
@@ -160,7 +161,6 @@ def _run(
     committed = {shard_of_record(file.name) for file in store.list_files(RECORDS)}
     planned = range(len(plan.shards)) if options.shard is None else [options.shard]
     due = [index for index in planned if index not in committed]
-    workers = min(options.workers or count_cpus(), max(1, len(due)))
     counts = [plan.count_lists(index) for index in due]
     total, errors = FileSummary(), []
     n_lists = None if None in counts else sum(filter(None, counts))
@@ -169,7 +169,7 @@ def _run(
         def update(n_items: int, _: FileSummary) -> None:
             bar.update(n_items)
 
-        for shard, result in run_shards(store, due, job, workers, threads, update):
+        for shard, result in engine.run_shards(store, due, job, options.workers, threads, update):
             if isinstance(result, Record):
                 total = add_summaries(total, result.summary)
             else:
