@@ -163,6 +163,31 @@ def test_training_job_is_valid_and_its_command_is_understood():
     assert f"{folder}/state.safetensors" in launch
 
 
+def test_pods_of_the_ray_job_are_valid_and_its_command_is_understood():
+    """The schema of the RayJob itself comes with KubeRay, and is not checked."""
+    job = yaml.safe_load((DEPLOY / "ray" / "rayjob.yaml").read_text())
+    cluster = job["spec"]["rayClusterSpec"]
+    (workers,) = cluster["workerGroupSpecs"]
+    for template in (cluster["headGroupSpec"]["template"], workers["template"]):
+        validate_manifest({"apiVersion": "v1", "kind": "Pod", **template})
+        (container,) = template["spec"]["containers"]
+        assert {mount["name"] for mount in container["volumeMounts"]} == {
+            volume["name"] for volume in template["spec"]["volumes"]
+        }
+    program, command, source, *arguments = shlex.split(job["spec"]["entrypoint"])
+    reference = (REPOSITORY / "docs" / "reference" / "rescorer.md").read_text()
+    section = reference.partition(f"## {program} {command}\n")[2].partition("\n## ")[0]
+    names = [argument for argument in arguments if argument.startswith("-")]
+    assert set(names) <= set(re.findall(r"(?<![a-z-])--?[a-z][a-z-]*", section))
+    options = {name: arguments[arguments.index(name) + 1] for name in names if name != "--resume"}
+    n_cpus = int(workers["rayStartParams"]["num-cpus"])
+    assert container["resources"]["requests"]["cpu"] == str(n_cpus)
+    assert int(options["--workers"]) * int(options["--threads"]) == workers["replicas"] * n_cpus
+    places = [mount["mountPath"] for mount in container["volumeMounts"]]
+    for path in (source, options["-o"], options["--bundle"]):
+        assert any(path.startswith(f"{place}/") for place in places)
+
+
 def test_compose_file_is_valid_and_mounts_existing_files():
     compose_spec = pytest.importorskip("compose_spec")
     text = re.sub(r"\$\{\w+:-(\w+)\}", r"\1", (DEPLOY / "compose.yaml").read_text())
