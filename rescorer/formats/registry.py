@@ -48,7 +48,7 @@ def detect(path: str | Path) -> tuple[str, str]:
     location = Path(path)
     if str(path) == "-" or (location.exists() and not location.is_file() and not location.is_dir()):
         return "jsonl", "the default for a pipe, which can be read only once"
-    sample = read_sample(location)
+    sample = read_sample(path)
     matches = {
         name: evidence for name, format_ in FORMATS.items() if (evidence := format_.looks_like(sample))
     }
