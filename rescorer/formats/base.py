@@ -37,6 +37,8 @@ class Format:
     """End of file names by which the format is detected if no content matches."""
     read_options: Options = field(default_factory=dict)
     write_options: Options = field(default_factory=dict)
+    is_binary: bool = False
+    """Whether files are not text, so that they are neither read from a pipe nor compressed as a whole."""
     is_folder: bool = False
     """Whether the format is written as a folder."""
     is_numbered: bool = False

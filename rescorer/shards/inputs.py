@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from rescorer.errors import ConfigError, FormatError, InputError
 from rescorer.formats.io.text_io import GZIP_MAGIC, max_line_bytes, open_named
+from rescorer.formats.tables.parquet import find_tables
 from rescorer.shards.plan import InputFile, Part
 from rescorer.storage.objects import find_objects, measure_objects
 from rescorer.storage.urls import is_url
@@ -21,6 +22,8 @@ from rescorer.types import NBestList
 
 LINE_FORMAT = "jsonl"
 """The format with one list per line, which can be divided at any line."""
+TABLE_FORMAT = "parquet"
+"""The format of tables, whose folders hold one table per file."""
 BLOCK_BYTES = 1 << 20
 MAX_NAMES = 1_000_000
 """Largest number of input files."""
@@ -90,7 +93,10 @@ def _expand(given: str, source: ListSource) -> list[str]:
         if not path.is_file():
             raise ConfigError(f"{given}: cannot be divided into shards, because it is no regular file")
         return [given]
-    if source.find_format(given) != LINE_FORMAT:
+    format_ = source.find_format(given)
+    if format_ == TABLE_FORMAT:
+        return find_tables(given)
+    if format_ != LINE_FORMAT:
         return [given]
     entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
     return [str(entry) for entry in entries if entry.is_file()]
