@@ -23,8 +23,9 @@ EXCLUSIVE = ("s3", "s3a", "gs", "gcs")
 """Protocols whose file systems create an object only if there is none: ``If-None-Match: *`` of S3, and
 ``ifGenerationMatch=0`` of Google's storage. fsspec cannot say this of a file system."""
 PART_BYTES = 8 << 20
-"""Size of the parts in which large files are uploaded."""
+"""Size of the parts in which large files are uploaded, and of which still larger ones take a multiple."""
 MAX_PARTS = 9_000
+"""Storages take 10,000 parts of a file."""
 CONFLICT = frozenset({"ConditionalRequestConflict", "OperationAborted", "409"})
 """Codes of a storage that could not decide which of several processes creates an object."""
 CREATE_TIMES, WAIT_S = 6, 0.1
@@ -105,10 +106,10 @@ class ObjectStore:
 
     def save(self, name: str) -> None:
         path = self.scratch(name)
-        part_bytes = max(PART_BYTES, -(-path.stat().st_size // MAX_PARTS))
+        n_blocks = -(-path.stat().st_size // (MAX_PARTS * PART_BYTES))
         try:
             with explained(self._url(name)):
-                self._filesystem.put_file(str(path), self._url(name), chunksize=part_bytes)
+                self._filesystem.put_file(str(path), self._url(name), chunksize=PART_BYTES * max(1, n_blocks))
         except OSError as error:
             raise self._write_error(name, error) from error
         path.unlink()

@@ -104,6 +104,8 @@ def test_says_what_is_wrong_with_places(run, rescore, lists, bucket, ngram_bundl
         assert (found, message in err, err.count("\n")) == (code, True, 1), err
     code, _, err = rescore(lists, "--format", "kaldi")
     assert (code, "kaldi is read from folders of this machine" in err) == (3, True), err
+    code, _, err = run("shards", "merge", f"{bucket}/none", "-o", f"{bucket}/merged")
+    assert (code, "expected a file of this machine, or - for a pipe" in err) == (2, True), err
     code, _, err = run("shards", "status", f"{bucket}/none")
     assert (code, "there is no plan.json" in err) == (2, True), err
 

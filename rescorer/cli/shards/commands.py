@@ -14,11 +14,13 @@ from tqdm import tqdm
 
 from rescorer.cli.output import PLAIN_HELP, SOME_REJECTED
 from rescorer.cli.render.tables import FoldingTable, make_text_grid, print_out
+from rescorer.errors import ConfigError
 from rescorer.shards.inspection import Status, clean, read_status, verify
 from rescorer.shards.merge import merge
 from rescorer.shards.object_store import open_store
 from rescorer.shards.plan import read_plan
 from rescorer.shards.store import Store
+from rescorer.storage.urls import is_url
 
 FolderArgument = Annotated[
     str,
@@ -135,6 +137,10 @@ def merge_shards(
 
     The result is what `rescorer rescore` writes for the undivided input. All is verified while it is copied.
     """
+    if is_url(output):
+        raise ConfigError(
+            f"--output {output}: expected a file of this machine, or - for a pipe to another tool"
+        )
     with open_store(folder) as store, _progress("merging", store) as bar:
         n = bar.total
         summary = merge(store, output, None if output == "-" else Path(f"{output}.rejects"), bar.update)
