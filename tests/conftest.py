@@ -14,6 +14,7 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from rescorer.client import Client
     from rescorer.pipeline import Rescorer
+    from tests.support.object_storage import ObjectStorage
     from tests.support.servers import RunningServer
 
 # There are many small tests: one thread each is faster than several that wait for one another, and other
@@ -64,6 +65,25 @@ def score_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RESCORER_CACHE", str(tmp_path_factory.mktemp("scores")))
         yield
+
+
+@pytest.fixture(scope="session")
+def storage() -> Iterator[ObjectStorage]:
+    """A storage with S3's protocol, on loopback."""
+    from tests.support.object_storage import ObjectStorage
+
+    server = ObjectStorage()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def bucket(storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> str:
+    """URL of an empty bucket, with all that clients need in the environment."""
+    for name, value in storage.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("AWS_PROFILE", raising=False)
+    return storage.make_bucket()
 
 
 @pytest.fixture(scope="module")

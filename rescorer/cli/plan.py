@@ -18,6 +18,7 @@ from rescorer.cli.render.plan import render_plan
 from rescorer.files.forecast import Sample, draw_sample, forecast, measure_sample
 from rescorer.files.parallel import open_rescorer
 from rescorer.files.rescoring import LocalRescorer
+from rescorer.formats.registry import is_pipe
 from rescorer.formats.rescored import rescored_writer
 from rescorer.shards.extract import Extract, draw_extract
 from rescorer.shards.inputs import find_files
@@ -33,7 +34,7 @@ def read_sample(
         ConfigError: the first lists do not fit the weights or the output format.
         InputError: an input cannot be read, or has no lists.
     """
-    if len(sources) == 1 and _is_pipe(sources[0]):
+    if len(sources) == 1 and is_pipe(sources[0]):
         lists = check_first_lists(
             list_options.read(sources[0], warn=False), weights, list_options.streams, to
         )
@@ -45,11 +46,6 @@ def read_sample(
             check_first_lists(source.read_file(names[0]), weights, list_options.streams, to)
         extract = draw_extract(names, source, int(options.plan_mb * 1e6), options.plan_seed)
     return draw_sample(extract.parts, max(1, extract.n_bytes), options.plan_lists, options.plan_seed)
-
-
-def _is_pipe(source: str) -> bool:
-    path = Path(source)
-    return source == "-" or (path.exists() and not path.is_file() and not path.is_dir())
 
 
 def print_plan(

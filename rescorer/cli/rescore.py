@@ -37,6 +37,8 @@ from rescorer.files.rescoring import FileSummary, LocalRescorer, rescore_lists
 from rescorer.formats.rescored import get_renderer, rescored_writer
 from rescorer.list_ranker import ListRanker
 from rescorer.pipeline import MAX_BATCH_WORDS, Rescorer
+from rescorer.shards.object_store import open_store
+from rescorer.storage.urls import as_local, is_url
 from rescorer.types import DecisionRule, Weights
 
 MIN_LISTS_TO_JUDGE = 10
@@ -49,14 +51,16 @@ SourcesArgument = Annotated[
     list[str],
     typer.Argument(
         metavar="IN...",
-        help="Lists to re-rank, gzip or plain; - for a pipe. Shards may have several files, globs and "
-        "folders.",
+        help="Lists to re-rank, gzip or plain; - for a pipe; s3://… for an object. Shards may have several "
+        "files, globs and folders.",
     ),
 ]
 OutputOption = Annotated[
     str,
     typer.Option(
-        "-o", "--output", help="File of re-ranked lists; .gz compresses; - for a pipe. Folder of shards."
+        "-o",
+        "--output",
+        help="File of re-ranked lists; .gz compresses; - for a pipe. Folder of shards, or s3://BUCKET/PREFIX.",
     ),
 ]
 ToOption = Annotated[
@@ -125,6 +129,7 @@ def rescore(
     Memory use does not grow with the file. Exit code 1 means that some lists were rejected. A file without
     lists gives a warning and exit code 0, for pipelines whose recogniser heard nothing.
     """
+    sources, output = list(map(as_local, sources)), as_local(output)
     ranker = ListRanker(read_bundle(bundle))
     weights = weight_options.resolve(ranker.bundle.weights)
     warn_if_tuned_otherwise(weights, selection.selection())
@@ -151,9 +156,10 @@ def rescore(
     if shard_options.is_set:
         check_unsharded_options(output, rejects, processes)
         how = Scoring(ranker.bundle, weights, decision, selection, applied, session_options, to)
-        how.rescore_shards(
-            sources, Path(output), list_options, shard_options, engine_options, load, machine, report
-        )
+        with open_store(output) as store:
+            how.rescore_shards(
+                sources, store, list_options, shard_options, engine_options, load, machine, report
+            )
         return
     source = shard_options.require_one(sources)
     lists = check_first_lists(list_options.read(source), weights, list_options.streams, to)
@@ -197,6 +203,11 @@ def warn_if_order_is_reversed(summary: FileSummary) -> None:
 
 def check_paths(source: str, output: str, rejects_path: Path | None) -> None:
     """Raise ConfigError if an output folder does not exist, or if the output would overwrite the input."""
+    if is_url(output):
+        raise ConfigError(
+            f"--output {output}: an object is written only for shards: give --shards N too, or the name "
+            "of a file"
+        )
     if output != "-":
         if not Path(output).parent.is_dir():
             raise ConfigError(f"--output {output}: no such folder")

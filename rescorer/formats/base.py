@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rescorer.errors import ConfigError, InputError
+from rescorer.errors import ConfigError, FormatError, InputError
 from rescorer.formats.common import Write
 from rescorer.formats.io.sniff import Sample
 from rescorer.formats.word_times import WORDS_FIELD
+from rescorer.storage.urls import is_url
 from rescorer.types import NBestList
 
 Options = Mapping[str, Callable[[str], Any]]
@@ -36,6 +37,8 @@ class Format:
     """End of file names by which the format is detected if no content matches."""
     read_options: Options = field(default_factory=dict)
     write_options: Options = field(default_factory=dict)
+    is_binary: bool = False
+    """Whether files are not text, so that they are neither read from a pipe nor compressed as a whole."""
     is_folder: bool = False
     """Whether the format is written as a folder."""
     is_numbered: bool = False
@@ -119,7 +122,11 @@ class FormatChoice:
 
         Raises:
             ConfigError: If an option is unknown or its value is invalid.
+            FormatError: If an object of a storage cannot be read in this format.
         """
+        if self.format.is_folder and is_url(source):
+            message = f"{self.format.name} is read from folders of this machine; copy it to one first"
+            raise FormatError(message, file=str(source))
         return self.format.read(source, **self._parse_options(self.format.read_options, "reading"))
 
     def writer(self, target: str | Path) -> AbstractContextManager[Write]:

@@ -12,6 +12,7 @@ from rescorer.formats.lattices import htk, kaldi_lattice, slf
 from rescorer.formats.nbest import espnet2, jsonlines, kaldi, nemo, rnnlm, srilm, srinterp
 from rescorer.formats.nbest.score_folders import parse_score_folders
 from rescorer.formats.nist import stm, trn_ctm
+from rescorer.formats.tables import parquet
 from rescorer.formats.word_times import NUMBER_KEYS, TIME_KEYS, WORDS_FIELD
 
 
@@ -31,6 +32,16 @@ _FORMATS = (
         jsonlines.writer,
         suffix=".jsonl",
         parts=ALL_PARTS,
+    ),
+    Format(
+        "parquet",
+        "Parquet: one list per row, with the columns of JSON lines, or arrays of texts and of scores",
+        "natural log-probabilities, unless --stream declares other units",
+        parquet.read_lists,
+        parquet.looks_like,
+        parquet.writer,
+        is_binary=True,
+        parts=ALL_PARTS - {"fields"},
     ),
     Format(
         "srilm",

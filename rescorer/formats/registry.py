@@ -46,9 +46,9 @@ def detect(path: str | Path) -> tuple[str, str]:
             its evidence.
     """
     location = Path(path)
-    if str(path) == "-" or (location.exists() and not location.is_file() and not location.is_dir()):
+    if is_pipe(path):
         return "jsonl", "the default for a pipe, which can be read only once"
-    sample = read_sample(location)
+    sample = read_sample(path)
     matches = {
         name: evidence for name, format_ in FORMATS.items() if (evidence := format_.looks_like(sample))
     }
@@ -69,6 +69,12 @@ def detect(path: str | Path) -> tuple[str, str]:
         beginning = "it is empty"
     message = f"no known format matches: {beginning}; choose one with --format: {', '.join(FORMATS)}"
     raise FormatError(message, file=str(path))
+
+
+def is_pipe(path: str | Path) -> bool:
+    """Whether a source is standard input, a pipe or a device, which can be read only once."""
+    location = Path(path)
+    return str(path) == "-" or (location.exists() and not location.is_file() and not location.is_dir())
 
 
 def assign_groups(

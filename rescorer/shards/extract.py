@@ -16,9 +16,10 @@ from rescorer.shards.inputs import (
     ListSource,
     RangeReader,
     is_compressed,
-    measure,
+    measure_all,
     open_binary,
 )
+from rescorer.storage.urls import is_url
 
 BLOCK_BYTES = 1 << 20
 MIN_PARTS = 2
@@ -53,7 +54,7 @@ def draw_extract(names: Sequence[str], source: ListSource, max_bytes: int, seed:
     Args:
         names: input files, from ``find_files``.
     """
-    sizes = [measure(name) for name in names]
+    sizes = measure_all(names)
     n_bytes, generator = sum(sizes), random.Random(seed)
     kinds = {_find_kind(name, source) for name in names} if n_bytes > max_bytes else set()
     if len(kinds) != 1:
@@ -76,7 +77,8 @@ def draw_extract(names: Sequence[str], source: ListSource, max_bytes: int, seed:
 
 def _find_kind(name: str, source: ListSource) -> str:
     kind = source.find_format(name)
-    return f"compressed {kind}" if os.path.isfile(name) and is_compressed(name) else kind
+    is_file = is_url(name) or os.path.isfile(name)
+    return f"compressed {kind}" if is_file and is_compressed(name) else kind
 
 
 def _draw_blocks(

@@ -144,8 +144,15 @@ def clean(store: Store, min_age_s: float) -> list[StoredFile]:
 
     Returns:
         The deleted files.
+
+    Raises:
+        ConfigError, FormatError: as for ``read_status``; or a file cannot be deleted.
     """
     deleted = [file for file in read_status(store).leftovers if file.age_s >= min_age_s]
     for file in deleted:
-        store.delete(file.name)
+        try:
+            store.delete(file.name)
+        except OSError as error:
+            place = f"{store.place}/{file.name}"
+            raise FormatError(f"cannot be deleted: {error.strerror}", file=place) from None
     return deleted

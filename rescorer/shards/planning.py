@@ -20,6 +20,7 @@ from rescorer.shards.inputs import (
     hash_all,
     is_compressed,
     measure,
+    measure_all,
     scan_lines,
 )
 from rescorer.shards.plan import MAX_SHARDS, InputFile, Part, Plan
@@ -98,7 +99,7 @@ def make_plan(
     """
     if division.unit == "shards" and division.n > MAX_SHARDS:
         raise ConfigError(f"--shards {division.n}: at most {MAX_SHARDS:,}")
-    sizes = [measure(name) for name in names]
+    sizes = measure_all(names)
     shards = _Shards(division, sum(sizes))
     files = []
     for index, (name, n_bytes) in enumerate(zip(names, sizes, strict=True)):

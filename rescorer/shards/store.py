@@ -1,6 +1,7 @@
 """Store plans, records and output under names that can be created only once.
 
-``Store`` is what the other modules need of a storage; ``LocalStore`` is a folder of a file system.
+``Store`` is what the other modules need of a storage; ``LocalStore`` is a folder of a file system. For object
+storages, see ``object_store``.
 """
 
 from __future__ import annotations
@@ -43,6 +44,9 @@ class Store(Protocol):
     @property
     def place(self) -> str:
         """Where it is, for messages."""
+
+    def prepare(self) -> None:
+        """Make the place ready for a plan; raises ConfigError if that is impossible."""
 
     def scratch(self, name: str) -> Path:
         """Path at which a file is written before ``save`` stores it under its name."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet as pq
 
 from tests.support.sharding import BATCH_WORDS, make_lines, write_lines
 
@@ -165,3 +167,32 @@ def test_status_fits_on_a_narrow_terminal(run, rescore, lists, tmp_path, monkeyp
     _, out, _ = run("shards", "status", tmp_path / "out")
     assert max(map(len, out.splitlines())) <= 80
     assert "…" not in out
+
+
+def test_shards_of_a_folder_of_tables_give_the_output_of_the_plain_command(
+    run, rescore, lists, ngram_bundle, tmp_path
+):
+    (tmp_path / "tables").mkdir()
+    for i in range(3):
+        write_lines(lists, make_lines(10 + i))
+        assert run("convert", lists, tmp_path / "tables" / f"part-{i}.parquet", "--to", "parquet")[0] == 1
+    fixed = "--bundle", ngram_bundle, "--batch-words", BATCH_WORDS
+    assert run("rescore", tmp_path / "tables", "-o", tmp_path / "plain.jsonl", *fixed)[0] == 0
+    assert rescore(tmp_path / "tables", "--shards", 3)[0] == 0
+    assert run("shards", "verify", tmp_path / "out", "--inputs")[0] == 0
+    assert run("shards", "merge", tmp_path / "out", "-o", tmp_path / "merged.jsonl")[0] == 0
+    assert (tmp_path / "merged.jsonl").read_bytes() == (tmp_path / "plain.jsonl").read_bytes()
+    forecast = json.loads(run("rescore", tmp_path / "tables", "--plan", "--json", *fixed)[1])
+    assert forecast["lists"] == 33
+
+
+def test_tables_may_have_other_names_of_columns(run, ngram_bundle, tmp_path):
+    table = pa.table({"utt": ["u1"], "nbest": [["the cat", "the mat"]], "am": [[-1.0, -2.0]]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    options = "--map", "id=utt,hypotheses=nbest", "--stream", "acoustic=am:10", "-w", "acoustic=1"
+    code, _, err = run(
+        "rescore", tmp_path / "a.parquet", *options, "-o", tmp_path / "o", "--bundle", ngram_bundle
+    )
+    assert code == 0, err
+    record = json.loads((tmp_path / "o").read_text())
+    assert (record["id"], record["hypotheses"][0]["components"]["acoustic"]) == ("u1", -2.302585)

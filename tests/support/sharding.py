@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from rescorer.cli.options.candidates import CandidateOptions
 from rescorer.cli.options.lists import ListInputOptions
@@ -16,13 +17,14 @@ from rescorer.files.rescoring import LocalRescorer
 from rescorer.shards.inputs import ListSource, find_files
 from rescorer.shards.plan import Plan, read_plan
 from rescorer.shards.planning import Division, make_plan
-from rescorer.shards.store import PLAN, LocalStore
+from rescorer.shards.store import PLAN, LocalStore, Store
 from rescorer.shards.worker import Job, describe_bundle, load_planned, run_shard
 from rescorer.types import MAXIMUM, Weights
 
 WORDS = ("the", "cat", "sat", "on", "mat", "zebra", "dog")
 BATCH_WORDS = 40
 APPLIED = PhraseOptions(), CandidateOptions()
+AnyStore = TypeVar("AnyStore", bound=Store)
 
 
 def make_lines(n: int) -> list[str]:
@@ -55,22 +57,26 @@ def make_job(bundle: Path, batch_words: int = BATCH_WORDS) -> Job:
 
 
 def plan_into(folder: Path, inputs: Sequence[Path], job: Job, division: Division) -> LocalStore:
-    """Write a plan, and return its store."""
-    store = LocalStore(folder)
+    """Write a plan into a folder, and return its store."""
+    return plan_store(LocalStore(folder), list(map(str, inputs)), job, division)
+
+
+def plan_store(store: AnyStore, inputs: Sequence[str], job: Job, division: Division) -> AnyStore:
+    """Write a plan into a store, and return the store."""
     store.prepare()
-    names = find_files(map(str, inputs), job.source)
+    names = find_files(inputs, job.source)
     answers = {"bundle": describe_bundle(job.load().rescorer.bundle)}
     assert store.create(PLAN, make_plan(names, job.source, answers, division).encode())
     return store
 
 
-def load(store: LocalStore, job: Job) -> tuple[Plan, str, LocalRescorer]:
+def load(store: Store, job: Job) -> tuple[Plan, str, LocalRescorer]:
     """What ``run_shard`` needs of a plan and its models."""
     plan, fingerprint = read_plan(store)
     return plan, fingerprint, load_planned(plan, job.load)
 
 
-def run_all(store: LocalStore, job: Job) -> None:
+def run_all(store: Store, job: Job) -> None:
     """Run all shards in this process."""
     plan, fingerprint, rescorer = load(store, job)
     for index in range(len(plan.shards)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,24 +12,29 @@ import typer
 
 from rescorer.errors import ConfigError, FormatError, InputError
 from rescorer.formats.field_map import FieldMap, parse_field_map
+from rescorer.formats.io.sniff import read_sample
 from rescorer.formats.io.text_io import source_name
 from rescorer.formats.nbest.jsonlines import compile_group_pattern, read_lists
 from rescorer.formats.nbest.jsonlines_header import read_header
 from rescorer.formats.nist.references import read_groups, read_references
-from rescorer.formats.registry import assign_groups, choose, detect
+from rescorer.formats.registry import assign_groups, choose, detect, is_pipe
+from rescorer.formats.tables import parquet
 from rescorer.shards.inputs import ListSource
 from rescorer.types import Hypothesis, NBestList
 
 Lists = Iterator[NBestList | InputError]
 """Lists as a reader yields them, with an error in place of each list that cannot be read."""
 
+FIELD_READERS: Mapping[str, Callable[..., Lists]] = {"jsonl": read_lists, "parquet": parquet.read_lists}
+"""Readers of the formats whose fields may have other names."""
+
 MapOption = Annotated[
     list[str] | None,
     typer.Option(
         "--map",
         metavar="NAME=FIELD,…",
-        help="Field names of a JSON-lines file: hypotheses=hyps,text=text_norm,reference=ref. NAME is one of "
-        "id, hypotheses, text, scores, reference, context, group.",
+        help="Field names of JSON lines, or column names of parquet: hypotheses=hyps,text=text_norm,"
+        "reference=ref. NAME is one of id, hypotheses, text, scores, reference, context, group.",
     ),
 ]
 StreamOption = Annotated[
@@ -71,7 +76,7 @@ class ListInputOptions:
     groups: GroupsOption = None
 
     def read(self, source: str, *, transcripts: bool = False, warn: bool = True) -> Lists:
-        """Read the lists of a file or folder; custom field names or streams imply JSON lines.
+        """Read the lists of a file or folder; custom field names or streams imply JSON lines or parquet.
 
         Args:
             transcripts: if no format of lists matches, read one text per id, in the formats of references.
@@ -92,19 +97,24 @@ class ListInputOptions:
             group_of = find_group or (lambda _: "")
             return (NBestList(key, (Hypothesis(text),), group=group_of(key)) for key, text in texts.items())
         choice = choose(name)
-        if choice.format.name == "jsonl" and not choice.options:
-            lists = read_lists(source, self._parse_fields(), find_group)
-            return warn_if_empty(lists, source) if warn else lists
-        if has_fields:
-            raise ConfigError(f"--map and --stream are for JSON lines, not for {choice.format.name}")
-        lists = choice.read(source)
-        lists = assign_groups(lists, find_group) if find_group else lists
+        if choice.format.name in FIELD_READERS and not choice.options:
+            lists = FIELD_READERS[choice.format.name](source, self._parse_fields(), find_group)
+        elif has_fields:
+            raise ConfigError(
+                f"--map and --stream are for JSON lines and parquet, not for {choice.format.name}"
+            )
+        else:
+            lists = choice.read(source)
+            lists = assign_groups(lists, find_group) if find_group else lists
         return warn_if_empty(lists, source) if warn else lists
 
     def find_format(self, source: str) -> str:
         """The format of a file or folder, with its options, if it was given; raises FormatError if it cannot
         be detected."""
-        return self.format_ or ("jsonl" if self.maps or self.streams else detect(source)[0])
+        if self.format_ or not (self.maps or self.streams):
+            return self.format_ or detect(source)[0]
+        is_table = not is_pipe(source) and parquet.looks_like(read_sample(source))
+        return "parquet" if is_table else "jsonl"
 
     def find_header(self, source: str) -> str:
         """The header line of a file of JSON lines; an empty string if it has none."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,13 +14,17 @@ from tqdm import tqdm
 
 from rescorer.cli.output import PLAIN_HELP, SOME_REJECTED
 from rescorer.cli.render.tables import FoldingTable, make_text_grid, print_out
+from rescorer.errors import ConfigError
 from rescorer.shards.inspection import Status, clean, read_status, verify
 from rescorer.shards.merge import merge
+from rescorer.shards.object_store import open_store
 from rescorer.shards.plan import read_plan
-from rescorer.shards.store import LocalStore
+from rescorer.shards.store import Store
+from rescorer.storage.urls import is_url
 
 FolderArgument = Annotated[
-    Path, typer.Argument(metavar="FOLDER", help="Folder of `rescorer rescore --shards`.")
+    str,
+    typer.Argument(metavar="FOLDER", help="Folder of `rescorer rescore --shards`, or s3://BUCKET/PREFIX."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 MAX_ROWS = 20
@@ -37,7 +43,8 @@ def show_status(folder: FolderArgument, as_json: JsonOption = False) -> None:
 
     Example: rescorer shards status out
     """
-    status = read_status(LocalStore(folder))
+    with open_store(folder) as store:
+        status = read_status(store)
     if as_json:
         typer.echo(json.dumps(_to_dict(status)))
         return
@@ -81,6 +88,14 @@ def _to_dict(status: Status) -> dict[str, Any]:
     }
 
 
+@contextmanager
+def _progress(what: str, store: Store) -> Iterator[tqdm[Any]]:
+    """A bar of the shards of a plan, on stderr if it is a terminal."""
+    n = len(read_plan(store)[0].shards)
+    with tqdm(desc=what, total=n, unit=" shards", disable=not sys.stderr.isatty()) as bar:
+        yield bar
+
+
 @shards.command("verify")
 def show_verification(
     folder: FolderArgument,
@@ -93,9 +108,8 @@ def show_verification(
 
     Example: rescorer shards verify out
     """
-    store = LocalStore(folder)
-    n = len(read_plan(store)[0].shards)
-    with tqdm(desc="verifying", total=n, unit=" shards", disable=not sys.stderr.isatty()) as bar:
+    with open_store(folder) as store, _progress("verifying", store) as bar:
+        n = bar.total
         problems = list(verify(store, inputs=inputs, on_shard=bar.update))
     if as_json:
         typer.echo(json.dumps({"shards": n, "problems": problems}))
@@ -123,9 +137,12 @@ def merge_shards(
 
     The result is what `rescorer rescore` writes for the undivided input. All is verified while it is copied.
     """
-    store = LocalStore(folder)
-    n = len(read_plan(store)[0].shards)
-    with tqdm(desc="merging", total=n, unit=" shards", disable=not sys.stderr.isatty()) as bar:
+    if is_url(output):
+        raise ConfigError(
+            f"--output {output}: expected a file of this machine, or - for a pipe to another tool"
+        )
+    with open_store(folder) as store, _progress("merging", store) as bar:
+        n = bar.total
         summary = merge(store, output, None if output == "-" else Path(f"{output}.rejects"), bar.update)
     if as_json:
         typer.echo(json.dumps({"shards": n, **summary.to_dict()}), err=True)
@@ -151,7 +168,8 @@ def clean_attempts(
 
     Example: rescorer shards clean out
     """
-    deleted = clean(LocalStore(folder), 60 * older_than)
+    with open_store(folder) as store:
+        deleted = clean(store, 60 * older_than)
     n_bytes = sum(file.n_bytes for file in deleted)
     if as_json:
         typer.echo(json.dumps({"deleted": [file.name for file in deleted], "bytes": n_bytes}))

@@ -25,11 +25,11 @@ from rescorer.cli.options.weights import check_first_lists
 from rescorer.errors import ConfigError, InputError, RescorerError, ScoringError
 from rescorer.files.rescoring import FileSummary, LocalRescorer
 from rescorer.score_combination import weights_to_dict
-from rescorer.shards.inputs import ListSource, find_files, measure
+from rescorer.shards.inputs import ListSource, find_files, measure_all
 from rescorer.shards.plan import Plan, check_answers, check_files, read_plan
 from rescorer.shards.planning import Division, make_plan
 from rescorer.shards.record import Record, shard_of_record
-from rescorer.shards.store import PLAN, RECORDS, LocalStore
+from rescorer.shards.store import PLAN, RECORDS, Store
 from rescorer.shards.worker import Job, add_summaries, describe_bundle
 from rescorer.types import DecisionRule, Weights
 
@@ -52,7 +52,7 @@ class Scoring:
     def rescore_shards(
         self,
         sources: Sequence[str],
-        folder: Path,
+        store: Store,
         lists: ListInputOptions,
         options: ShardOptions,
         engine: EngineOptions,
@@ -60,14 +60,13 @@ class Scoring:
         machine: Machine,
         report: Callable[[FileSummary, str], None],
     ) -> None:
-        """Run shards of a folder, and print what was done.
+        """Run shards of a folder or prefix, and print what was done.
 
         Raises:
             ConfigError: options contradict each other or the plan.
             InputError: an input cannot be read, or is not what was planned.
         """
         options.check()
-        store = LocalStore(folder)
         source = lists.as_source(may_divide=not self.session.session)
         names = find_files(sources, source)
         answers = self.describe(lists, machine)
@@ -75,15 +74,15 @@ class Scoring:
             self._make_plan(store, names, source, answers, options, lists, machine[2])
         elif options.has_size and options.shard is None and not options.resume:
             raise ConfigError(
-                f"{folder} has a plan already: --resume goes on with it; or choose another folder"
+                f"{store.place} has a plan already: --resume goes on with it; or choose another folder"
             )
         plan, _ = read_plan(store)
-        check_answers(plan, answers, f"{folder}/{PLAN}")
-        check_files(plan, tuple((name, measure(name)) for name in names))
+        check_answers(plan, answers, f"{store.place}/{PLAN}")
+        check_files(plan, tuple(zip(names, measure_all(names), strict=True)))
         if options.plan_only:
             n = len(plan.shards)
             typer.echo(
-                f"{folder}/{PLAN}: {n:,} shards; run them with --resume, or each with --shard", err=True
+                f"{store.place}/{PLAN}: {n:,} shards; run them with --resume, or each with --shard", err=True
             )
             return
         job = Job(load, source, self.to, self.session.keep_order)
@@ -115,7 +114,7 @@ class Scoring:
 
     def _make_plan(
         self,
-        store: LocalStore,
+        store: Store,
         names: list[str],
         source: ListSource,
         answers: dict[str, Any],
@@ -133,7 +132,7 @@ class Scoring:
         size = options.shards or options.shard_lists or 1
         exact = set(self.bundle.model_kinds.values()) == {"ngram"}  # scores do not depend on the batch at all
         division = Division(size, unit, None if exact else batch_words)
-        with _progress("planning", sum(map(measure, names)), "B", scale=True) as bar:
+        with _progress("planning", sum(measure_all(names)), "B", scale=True) as bar:
             plan = make_plan(names, source, answers, division, bar.update)
         store.create(PLAN, plan.encode())
         empty = sum(not shard for shard in plan.shards)
@@ -147,7 +146,7 @@ class Scoring:
 
 
 def _run(
-    store: LocalStore,
+    store: Store,
     plan: Plan,
     job: Job,
     options: ShardOptions,

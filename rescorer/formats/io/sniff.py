@@ -8,9 +8,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rescorer.formats.io.text_io import read_lines
+from rescorer.errors import FormatError
+from rescorer.formats.io.text_io import open_named, read_lines
+from rescorer.storage.objects import find_objects, is_object
+from rescorer.storage.urls import base_name, is_url
 
 SAMPLE_LINES = 50
+MAGIC_BYTES = 4
+PARQUET_MAGIC = b"PAR1"
+"""First bytes of a parquet file, which is not text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +28,8 @@ class Sample:
     """Sorted names of a folder's entries, without ``.gz``; empty for a file."""
     lines: tuple[str, ...]
     """The first lines of the file, or of the folder's first file; blank and invalid lines are skipped."""
+    magic: bytes = b""
+    """The first bytes of the file, or of the folder's first file."""
 
     @property
     def is_folder(self) -> bool:
@@ -48,17 +56,41 @@ class Sample:
         return value if isinstance(value, dict) else {}
 
 
-def read_sample(path: Path) -> Sample:
-    """Read the first lines of a file; or the names in a folder, and the first lines of its first file.
+def read_sample(path: str | Path) -> Sample:
+    """Read the first lines of a file or object; or the names in a folder or below a prefix, and the first
+    lines of its first file.
 
     Raises:
         FormatError: If the file cannot be opened.
     """
-    names: tuple[str, ...] = ()
-    first: Path | None = path
-    if path.is_dir():
-        entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
-        names = tuple(entry.name.removesuffix(".gz") for entry in entries)
-        first = next((entry for entry in entries if entry.is_file()), None)
-    lines = islice(read_lines(first), SAMPLE_LINES) if first else ()
-    return Sample(path, names, tuple(text for _, text in lines if isinstance(text, str) and text.strip()))
+    names, first = _find_entries(path)
+    magic = _read_magic(first) if first else b""
+    is_text = first and magic != PARQUET_MAGIC
+    lines = islice(read_lines(first), SAMPLE_LINES) if first and is_text else ()
+    texts = tuple(text for _, text in lines if isinstance(text, str) and text.strip())
+    return Sample(Path(path), names, texts, magic)
+
+
+def _find_entries(path: str | Path) -> tuple[tuple[str, ...], str | Path | None]:
+    """The names in a folder or below a prefix, and its first file; no names, and the path, for a file."""
+    if is_url(path):
+        if is_object(str(path)):
+            return (), path
+        try:
+            found = find_objects(str(path))
+        except FileNotFoundError as error:
+            raise FormatError(f"cannot be read: {error.strerror}", file=str(path)) from None
+        return tuple(base_name(name).removesuffix(".gz") for name in found), found[0]
+    if not Path(path).is_dir():
+        return (), path
+    entries = sorted(entry for entry in Path(path).iterdir() if not entry.name.startswith("."))
+    names = tuple(entry.name.removesuffix(".gz") for entry in entries)
+    return names, next((entry for entry in entries if entry.is_file()), None)
+
+
+def _read_magic(path: str | Path) -> bytes:
+    try:
+        with open_named(path) as stream:
+            return stream.read(MAGIC_BYTES)
+    except OSError as error:
+        raise FormatError(f"cannot be read: {error.strerror or error}", file=str(path)) from None

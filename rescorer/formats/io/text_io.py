@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO, TextIO
 
 from rescorer.errors import ConfigError, FormatError
+from rescorer.storage.objects import open_object
+from rescorer.storage.urls import is_url
 
 Source = str | Path | BinaryIO
-"""A file name, ``-`` for standard input, or an open binary stream."""
+"""A file name, the URL of an object, ``-`` for standard input, or an open binary stream."""
 
 CHUNK_BYTES = 1 << 16
 MAX_LINE_BYTES = 1 << 26
@@ -211,6 +213,11 @@ def _write_error(target: str | Path, error: OSError) -> FormatError:
     return FormatError(f"cannot be written: {error.strerror or error}", file=str(target))
 
 
+def open_named(name: str | Path) -> BinaryIO:
+    """Open a file, or an object by its URL; raises OSError, or FormatError if a storage fails."""
+    return open_object(str(name)) if is_url(name) else open(name, "rb")
+
+
 @contextmanager
 def _open_input(source: Source) -> Iterator[BinaryIO]:
     """Open a source; close it afterwards only if it was opened here."""
@@ -220,7 +227,7 @@ def _open_input(source: Source) -> Iterator[BinaryIO]:
         yield sys.stdin.buffer
     else:
         try:
-            stream = open(source, "rb")  # noqa: SIM115 (closed below, outside this try)
+            stream = open_named(source)
         except OSError as error:
             raise FormatError(f"cannot be read: {error.strerror or error}", file=str(source)) from None
         with stream:

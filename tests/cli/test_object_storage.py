@@ -1,0 +1,153 @@
+"""``rescorer rescore`` and ``rescorer shards`` with objects: what users see, and what goes wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from rescorer.storage.objects import open_filesystem
+from tests.support.object_storage import put, refuse
+from tests.support.sharding import BATCH_WORDS, make_lines, write_lines
+
+
+@pytest.fixture
+def lists(bucket):
+    put(f"{bucket}/in.jsonl", "".join(f"{line}\n" for line in make_lines(40)))
+    return f"{bucket}/in.jsonl"
+
+
+@pytest.fixture
+def rescore(run, ngram_bundle):
+    """Run ``rescorer rescore`` in this process."""
+    return lambda *arguments: run(
+        "rescore", *arguments, "--bundle", ngram_bundle, "--batch-words", BATCH_WORDS
+    )
+
+
+@pytest.fixture
+def new_clients():
+    """Let the test change the environment, which clients of a storage read when they are made."""
+    clear = type(open_filesystem("s3://any")).clear_instance_cache
+    clear()
+    yield
+    clear()
+
+
+@pytest.mark.slow
+def test_processes_that_plan_and_run_the_same_shard_give_the_plain_output(
+    run, rescore, lists, bucket, ngram_bundle, tmp_path
+):
+    """Two processes start without a plan; both make one, and run its first shard."""
+    command = [sys.executable, "-m", "rescorer.cli", "rescore", lists, "-o", f"{bucket}/out"]
+    command += [
+        "--shards",
+        "3",
+        "--shard",
+        "0",
+        "--bundle",
+        str(ngram_bundle),
+        "--batch-words",
+        str(BATCH_WORDS),
+    ]
+    racers = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    ends = [(racer.communicate()[1], racer.returncode) for racer in racers]
+    assert all(code in (0, 1) and "Traceback" not in err for err, code in ends), ends
+    status = json.loads(run("shards", "status", f"{bucket}/out", "--json")[1])
+    assert (status["committed"], status["missing"], status["attempts"]) == (1, [1, 2], [])
+    code, _, err = rescore(lists, "-o", f"{bucket}/out", "--resume")
+    assert "1 of 3 shards were committed before" in err
+    assert run("shards", "verify", f"{bucket}/out", "--inputs")[0] == 0
+    assert run("shards", "merge", f"{bucket}/out", "-o", tmp_path / "merged")[0] == 0
+    local = write_lines(tmp_path / "in.jsonl", make_lines(40))
+    assert rescore(local, "-o", tmp_path / "plain")[0] == 1
+    assert (tmp_path / "merged").read_bytes() == (tmp_path / "plain").read_bytes()
+    rejects = [(tmp_path / f"{name}.rejects").read_text() for name in ("plain", "merged")]
+    assert rejects[1] == rejects[0].replace(str(local), lists)
+    code, out, _ = run("shards", "clean", f"{bucket}/out", "--older-than", 0)
+    assert (code, out) == (0, "0 files deleted, 0.0 MB\n")
+
+
+def test_reads_an_object_as_it_reads_a_file(rescore, lists, bucket, tmp_path):
+    local = write_lines(tmp_path / "in.jsonl", make_lines(40))
+    for name, source in (("a", lists), ("b", local), ("c", f"file://{local}")):
+        assert rescore(source, "-o", tmp_path / name)[0] == 1
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes() == (tmp_path / "c").read_bytes()
+    forecasts = [json.loads(rescore(source, "--plan", "--json")[1]) for source in (bucket, local)]
+    for name in ("lists", "hypotheses", "words", "unreadable", "sampled_lists"):
+        assert forecasts[0][name] == forecasts[1][name]
+
+
+def test_an_object_that_changed_is_refused_or_fails_its_shard(rescore, lists, bucket):
+    assert rescore(lists, "-o", f"{bucket}/out", "--shards", 3, "--plan-only")[0] == 0
+    content = "".join(f"{line}\n" for line in make_lines(40))
+    put(lists, content.replace('"u39"', '"v39"'))
+    code, _, err = rescore(lists, "-o", f"{bucket}/out", "--resume")
+    assert (code, "shard 2: " in err, "have changed since the plan" in err) == (3, True, True), err
+    put(lists, content + "\n")
+    code, _, err = rescore(lists, "-o", f"{bucket}/out", "--resume")
+    assert (code, "in.jsonl: changed since the plan: it had" in err) == (3, True), err
+
+
+def test_says_what_is_wrong_with_places(run, rescore, lists, bucket, ngram_bundle):
+    for arguments, code, message in [
+        ((f"{bucket}/none.jsonl",), 3, "none.jsonl: cannot be read: there is no such object"),
+        (("s3://no-such-bucket/a", "-o", bucket, "--shards", 2), 3, "there is no such bucket"),
+        ((lists, "-o", "s3://no-such-bucket/out", "--shards", 2), 2, "there is no such bucket"),
+        ((lists, "-o", "memory://out", "--shards", 2), 2, "not known to create an object only once"),
+        ((lists, "-o", f"{bucket}/out"), 2, "an object is written only for shards"),
+        (("nothing://a",), 2, "unknown protocol 'nothing'"),
+    ]:
+        found, _, err = rescore(*arguments)
+        assert (found, message in err, err.count("\n")) == (code, True, 1), err
+    code, _, err = rescore(lists, "--format", "kaldi")
+    assert (code, "kaldi is read from folders of this machine" in err) == (3, True), err
+    code, _, err = run("shards", "merge", f"{bucket}/none", "-o", f"{bucket}/merged")
+    assert (code, "expected a file of this machine, or - for a pipe" in err) == (2, True), err
+    code, _, err = run("shards", "status", f"{bucket}/none")
+    assert (code, "there is no plan.json" in err) == (2, True), err
+
+
+def test_says_that_access_is_denied(rescore, lists, bucket, storage):
+    with storage.fault(refuse("403 Forbidden", "AccessDenied")):
+        code, _, err = rescore(lists)
+        assert (code, "in.jsonl: cannot be read: access denied" in err) == (3, True), err
+        code, _, err = rescore(lists, "-o", f"{bucket}/out", "--shards", 2)
+        assert (code, "/out: access denied" in err) == (2, True), err
+    with storage.fault(refuse("403 Forbidden", "InvalidAccessKeyId", "GET")):
+        code, _, err = rescore(lists, "-o", f"{bucket}/out", "--shards", 2)
+        assert (code, "the credentials are refused: InvalidAccessKeyId by the test" in err) == (2, True), err
+
+
+def test_says_that_there_are_no_credentials(rescore, lists, monkeypatch, new_clients):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    code, _, err = rescore(lists)
+    assert (code, "no credentials: set AWS_ACCESS_KEY_ID" in err) == (3, True), err
+
+
+def test_says_that_the_storage_does_not_answer(rescore, lists, monkeypatch, new_clients):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    code, _, err = rescore(lists)
+    assert (code, "in.jsonl: cannot be read: the storage does not answer: Could not connect" in err) == (
+        3,
+        True,
+    )
+    code, _, err = rescore(lists, "-o", "s3://bucket/out", "--shards", 2)
+    assert (code, "s3://bucket/out: the storage does not answer" in err) == (2, True), err
+
+
+@pytest.mark.parametrize(
+    ("package", "url", "command"),
+    [
+        ("fsspec", "s3://b/in.jsonl", "pip install 'rescorer[storage]'"),
+        ("gcsfs", "gs://b/in", "pip install gcsfs"),
+    ],
+)
+def test_says_which_package_is_missing(package, url, command, rescore, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    code, _, err = rescore(url)
+    assert (code, f"object storage needs another package: {command}" in err) == (2, True), err

@@ -1,0 +1,263 @@
+"""Tables of lists: both layouts give what JSON lines give; errors name file, row and column."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyarrow import parquet as pq
+
+from rescorer.conversation import Phrase, Utterance
+from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
+from rescorer.formats.field_map import parse_field_map
+from rescorer.formats.io.text_io import MAX_LINE_VARIABLE
+from rescorer.formats.nbest import jsonlines
+from rescorer.formats.registry import detect
+from rescorer.formats.tables import parquet
+from rescorer.formats.tables.parquet import read_lists, writer
+from rescorer.types import Hypothesis, NBestList
+from tests.support.list_strategies import nbest_lists, several
+from tests.support.object_storage import put, refuse
+
+FLOATS = pa.list_(pa.float64())
+
+
+def write_table(path: Path, columns: dict, **options) -> Path:
+    pq.write_table(pa.table(columns), path, **options)
+    return path
+
+
+def write_texts(path: Path, n: int, **options) -> Path:
+    """A table of n lists as arrays of texts and of scores."""
+    columns = {
+        "id": [f"u{i}" for i in range(n)],
+        "texts": [["the cat", "the mat"]] * n,
+        "acoustic": [[-1.0 * i, -2.0] for i in range(n)],
+    }
+    return write_table(path, columns, **options)
+
+
+@given(several(nbest_lists(streams=("acoustic", "lm"), references=True)), st.booleans())
+@settings(max_examples=40)
+def test_both_layouts_give_what_json_lines_give(lists, is_large):
+    """The slow twin writes JSON lines and reads them."""
+    with tempfile.TemporaryDirectory() as folder:
+        names = [Path(folder) / name for name in ("objects.parquet", "arrays.parquet", "lists.jsonl")]
+        with writer(names[0]) as write, jsonlines.writer(names[2]) as write_line:
+            for nbest in lists:
+                write(nbest)
+                write_line(nbest)
+        text = pa.large_string() if is_large else pa.string()
+        texts = [[hypothesis.text for hypothesis in nbest.hypotheses] for nbest in lists]
+        columns = {
+            "id": pa.array([nbest.id for nbest in lists], text),
+            "texts": pa.array(texts, pa.large_list(text) if is_large else pa.list_(text)),
+            "reference": pa.array([nbest.reference for nbest in lists], text),
+            "acoustic": pa.array([nbest.streams["acoustic"] for nbest in lists], FLOATS),
+            "scores": pa.array([{"lm": nbest.streams["lm"]} for nbest in lists], pa.struct({"lm": FLOATS})),
+        }
+        write_table(names[1], columns, row_group_size=1)
+        expected = list(jsonlines.read_lists(names[2]))
+        assert expected == lists
+        assert list(read_lists(names[0])) == expected
+        assert list(read_lists(names[1])) == expected
+
+
+def test_holds_all_but_fields(tmp_path):
+    nbest = NBestList(
+        "u1",
+        (Hypothesis("a b"), Hypothesis("")),
+        {"acoustic": (-1.5, -2.5)},
+        context="so",
+        group="ann",
+        previous=(Utterance("well", "bob", 0.5), Utterance("yes")),
+        phrases=(Phrase("Ann Lee", 2.0, ("an lee",)), Phrase("Bob")),
+    )
+    with writer(tmp_path / "a") as write:
+        write(nbest)
+    assert list(read_lists(tmp_path / "a")) == [nbest]
+    assert detect(tmp_path / "a") == ("parquet", "its first bytes are PAR1")
+
+
+def test_names_of_columns_and_units_can_be_given(tmp_path):
+    columns = {
+        "utt": [7, 8],
+        "nbest": [["a", "b"], ["c"]],
+        "am": [[-1, -2], [-3]],
+        "cost": pa.array([[1.0, 2.0], [3.0]], pa.list_(pa.float32())),
+        "embedding": [[0.5, 0.5, 0.5]] * 2,
+    }
+    names = parse_field_map(["id=utt,hypotheses=nbest"], ["acoustic=am", "lm=cost:e:cost"])
+    first, second = read_lists(write_table(tmp_path / "a", columns), names)
+    assert (first.id, [h.text for h in first.hypotheses]) == ("7", ["a", "b"])
+    assert first.streams == {"acoustic": (-1.0, -2.0), "lm": (-1.0, -2.0)}
+    assert second.fields == {"embedding": [0.5, 0.5, 0.5]}
+    structs = [[{"words": "a", "am": -1.0, "times": None, "rank": 1}], [{"words": "b", "am": -2.0}]]
+    names = parse_field_map(["text=words,id="], ["acoustic=am"])
+    first, second = read_lists(write_table(tmp_path / "b", {"hypotheses": structs}), names)
+    assert (first.id, first.streams) == ("1", {"acoustic": (-1.0,)})
+    assert first.hypotheses == (Hypothesis("a", {"rank": 1}),)
+
+
+def test_keeps_columns_that_json_can_hold(tmp_path):
+    when = datetime.datetime(2026, 11, 1, 12, 30)
+    columns = {
+        "id": ["u1"],
+        "hypotheses": [["a"]],
+        "day": [when.date()],
+        "time": pa.array([when], pa.timestamp("ns")),
+        "price": [decimal.Decimal("1.5")],
+        "labels": pa.array([[("x", 1)]], pa.map_(pa.string(), pa.int64())),
+        "speaker": pa.array(["ann"]).dictionary_encode(),
+        "nothing": pa.array([None], pa.string()),
+        "audio": [{"bytes": b"RIFF", "path": "a.wav"}],
+    }
+    (nbest,) = read_lists(write_table(tmp_path / "a", columns))
+    assert nbest.fields == {
+        "day": "2026-11-01",
+        "time": "2026-11-01 12:30:00.000000000",
+        "price": 1.5,
+        "labels": {"x": 1},
+        "speaker": "ann",
+    }
+    json.dumps(nbest.fields)
+
+
+def test_errors_name_file_row_and_column(tmp_path):
+    columns = {
+        "id": ["a", "b", "c", "d", None, "f"],
+        "texts": [["x", "y"], ["x", "y"], ["x", None], [], ["x"], None],
+        "am": [[-1.0], [-1.0, float("nan")], [-1.0, -1.0], [], [-1.0], [-1.0]],
+    }
+    errors = list(read_lists(write_table(tmp_path / "t.parquet", columns)))
+    for row, (error, message) in enumerate(
+        zip(
+            errors,
+            (
+                "list 'a', am: 1 scores for 2 texts; expected one each",
+                "list 'b', hypothesis 1, scores[\"am\"]: the score is nan; expected a finite number",
+                "list 'c', hypothesis 1, text: expected a string, got nothing",
+                "list 'd', hypotheses: expected a non-empty array, got an empty array",
+                "list '', id: expected a non-empty string, got nothing",
+                "list 'f', hypotheses: missing",
+            ),
+            strict=True,
+        ),
+        1,
+    ):
+        assert isinstance(error, InvalidList)
+        assert f"t.parquet:{row}, {message}" in str(error)
+
+
+@pytest.mark.parametrize("value", ["tensor(-12.9)", None])
+def test_handles_odd_scores_ids_and_duplicates_as_documented(value, tmp_path):
+    hypotheses = [[{"text": "a", "scores": {"am": value}}, {"text": "b", "scores": {"am": value}}]] * 2
+    found = list(read_lists(write_table(tmp_path / "a", {"id": ["u 1", "u 1"], "hypotheses": hypotheses})))
+    if value is None:
+        assert [(item.id, item.streams) for item in found] == [("u 1", {})] * 2
+    else:
+        assert all("'tensor(-12.9)' is not a number" in str(error) for error in found)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (
+            {"id": [b"u1"], "texts": [["a"]]},
+            "id: the column has the type binary, which no field of lists has",
+        ),
+        ({"id": ["u1"], "hypotheses": [[b"a"]]}, r"hypotheses: the column has the type list<"),
+    ],
+)
+def test_says_which_column_has_a_type_that_it_cannot_have(columns, message, tmp_path):
+    with pytest.raises(FormatError, match=message):
+        list(read_lists(write_table(tmp_path / "a", columns)))
+
+
+def test_damage_ends_a_row_group_and_not_the_file(tmp_path):
+    path = write_texts(tmp_path / "a", 9, row_group_size=3, compression="gzip", use_dictionary=False)
+    content = bytearray(path.read_bytes())
+    start = pq.ParquetFile(path).metadata.row_group(1).column(0).data_page_offset
+    content[start : start + 12] = b"\xff" * 12
+    path.write_bytes(content)
+    *found, error = sorted(read_lists(path), key=lambda item: isinstance(item, InputError))
+    assert [item.id for item in found] == ["u0", "u1", "u2", "u6", "u7", "u8"]
+    assert "a:4: damaged data in row group 1: " in str(error)
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" + b"x" * 100, b"\0" * 100])
+def test_rejects_what_is_no_parquet(content, tmp_path):
+    (tmp_path / "a").write_bytes(content)
+    with pytest.raises(FormatError, match="a: is no parquet file: "):
+        list(read_lists(tmp_path / "a"))
+
+
+def test_rejects_bytes_that_are_not_utf8_and_long_rows_alone(tmp_path, monkeypatch):
+    raw = pa.array([b"u0", b"u\xff1", b"u2"]).view(pa.string())
+    texts = [["a"], ["a"], ["a " * 2000]]
+    path = write_table(tmp_path / "a", {"id": raw, "texts": texts})
+    assert [type(item) for item in read_lists(path)] == [NBestList, FormatError, NBestList]
+    assert "a:2: not UTF-8" in str(list(read_lists(path))[1])
+    monkeypatch.setenv(MAX_LINE_VARIABLE, "1000")
+    assert "a:3: longer than 1000 bytes" in str(list(read_lists(path))[2])
+    assert [type(item) for item in read_lists(path)] == [NBestList, FormatError, FormatError]
+
+
+def test_reads_folders_of_tables(tmp_path):
+    for name in ("part-1.parquet", "part-0.parquet", "day=2/part-0.parquet", "_temporary/x.parquet"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write_texts(tmp_path / name, 2)
+    (tmp_path / "_SUCCESS").touch()
+    assert [Path(name).relative_to(tmp_path) for name in parquet.find_tables(tmp_path)] == [
+        Path(name) for name in ("day=2/part-0.parquet", "part-0.parquet", "part-1.parquet")
+    ]
+    assert detect(tmp_path) == ("parquet", "it has files that end in .parquet")
+    assert len(list(read_lists(tmp_path))) == 6
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FormatError, match=r"has no tables; expected files that end in \.parquet"):
+        list(read_lists(tmp_path / "empty"))
+    with pytest.raises(FormatError, match="cannot be read from a pipe"):
+        list(read_lists("-"))
+
+
+def test_reads_few_rows_at_a_time(tmp_path, monkeypatch):
+    path, sizes = write_texts(tmp_path / "a", 200), []
+    parse = parquet._parse_batch
+
+    def count(batch, *arguments):
+        sizes.append(batch.num_rows)
+        return parse(batch, *arguments)
+
+    monkeypatch.setattr(parquet, "_parse_batch", count)
+    assert len(list(read_lists(path))) == 200
+    assert max(sizes) <= parquet.BATCH_ROWS
+
+
+def test_reads_objects_and_prefixes(bucket, storage, tmp_path):
+    content = write_texts(tmp_path / "a", 3).read_bytes()
+    for name in ("t/b.parquet", "t/a.parquet", "t/_SUCCESS", "t/notes.txt"):
+        put(f"{bucket}/{name}", content if name.endswith("parquet") else "")
+    assert detect(f"{bucket}/t/a.parquet")[0] == detect(f"{bucket}/t")[0] == "parquet"
+    assert parquet.find_tables(f"{bucket}/t") == [f"{bucket}/t/a.parquet", f"{bucket}/t/b.parquet"]
+    assert list(read_lists(f"{bucket}/t")) == 2 * list(read_lists(tmp_path / "a"))
+    denied = refuse("403 Forbidden", "AccessDenied", "GET", "a.parquet")
+    with (
+        storage.fault(denied),
+        pytest.raises(FormatError, match=r"a\.parquet: cannot be read: access denied"),
+    ):
+        list(read_lists(f"{bucket}/t/a.parquet"))
+
+
+def test_says_which_extra_is_missing(tmp_path, monkeypatch):
+    write_texts(tmp_path / "a", 1)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ConfigError, match=r"pip install 'rescorer\[parquet\]'"):
+        list(read_lists(tmp_path / "a"))
