@@ -28,6 +28,8 @@ class Phrase:
     """Credit per word, relative to other phrases; above 0. The weights say how many nats a credit of 1 is."""
     spellings: tuple[str, ...] = ()
     """Other ways in which the recogniser may write it."""
+    slot: str = ""
+    """Word that stood for such phrases in the text of an n-gram, such as ``$name``; empty: none did."""
 
 
 @dataclass(frozen=True, slots=True)

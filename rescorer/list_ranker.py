@@ -26,7 +26,8 @@ from rescorer.lm.session_cache import Caches
 from rescorer.phrases.finder import PhraseFinder
 from rescorer.phrases.matching import PhraseMatch
 from rescorer.phrases.phrase_set import PhraseSet
-from rescorer.phrases.unknown_words import credit_unknown_words
+from rescorer.phrases.slots import SlotScores
+from rescorer.phrases.unknown_words import adjust_for_phrases
 from rescorer.prepared_list import ENCODING_OF, PreparedList, components_of, rank_prepared
 from rescorer.previous import collect_confidences, join_history, join_words, normalise_previous
 from rescorer.profiling import Phase, phase
@@ -58,7 +59,7 @@ class ListRanker:
         rerankers = [reranker.component for reranker in bundle.rerankers.values()]
         self._reserved_names = frozenset({*bundle.model_kinds, *COUNTED, MIXTURE, *rerankers})
         self._normalise = bundle.normaliser.normalise
-        self.phrases = PhraseFinder(self._normalise, bundle.phrases)
+        self.phrases = PhraseFinder(self._normalise, bundle.phrases, bundle.slot_words)
         self.dictionary = dictionary
 
     def effective_weights(self, weights: Weights | None) -> Weights:
@@ -196,7 +197,7 @@ class ListRanker:
             sums |= {f"{ENCODING_OF}{name}": values for name, values in part.encodings.items()}
         return sums
 
-    def credit_unknown_words(
+    def adjust_for_phrases(
         self,
         sums: Mapping[str, np.ndarray],
         trie: HypothesisTrie,
@@ -206,13 +207,14 @@ class ListRanker:
         matches: Sequence[Sequence[PhraseMatch]],
         places: Iterable[tuple[int, int]],
         caches: Caches | None = None,
+        slots: SlotScores | None = None,
     ) -> None:
-        """Change ``sentence_sums`` so that unknown words of phrases count as known.
+        """Change ``sentence_sums`` so that n-grams read slots and unknown words of phrases count as known.
 
-        Arguments are those of ``phrases.unknown_words.credit_unknown_words``.
+        Arguments are those of ``phrases.unknown_words.adjust_for_phrases``.
         """
         ngram = self.bundle.ngram
-        credit_unknown_words(sums, trie, scores, mixture, ngram, words, matches, places, caches)
+        adjust_for_phrases(sums, trie, scores, mixture, ngram, words, matches, places, caches, slots)
 
     def rank(
         self,

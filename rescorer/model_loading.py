@@ -8,7 +8,7 @@ from typing import Any
 
 from rescorer.bundle import Bundle
 from rescorer.bundle.manifest import MANIFEST
-from rescorer.errors import BundleError
+from rescorer.errors import BundleError, quote
 from rescorer.lm import CONTEXT_CACHE_BYTES
 from rescorer.lm.base import LanguageModel
 from rescorer.lm.files.network_files import CONFIG_FILE
@@ -55,7 +55,11 @@ def load_ngram(folder: Folder, name: str, entry: Mapping[str, Any]) -> NgramMode
     """Load an n-gram; for a KenLM binary, ``words`` in the model's manifest entry names the word list."""
     words = frozenset(read_words(folder, entry["words"])) if "words" in entry else None
     with folder.open(entry["path"]) as stream:
-        return read_ngram(stream, name, words, backward=entry.get("backward", False))
+        ngram = read_ngram(stream, name, words, backward=entry.get("backward", False))
+    if unknown := sorted(set(entry.get("slots", ())).difference(ngram.vocabulary())):
+        place = f"{folder.path / MANIFEST}: model {name!r}"
+        raise BundleError(f"{place}: the slot {quote(unknown[0])} is not a word of the model")
+    return ngram
 
 
 def check_direction(bundle: Bundle, network: LanguageModel) -> None:

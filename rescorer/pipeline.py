@@ -23,7 +23,8 @@ from rescorer.lm.base import EdgeScores, LanguageModel
 from rescorer.lm.caches import mix_choices, read_caches
 from rescorer.model_loading import load_bundle_models
 from rescorer.phrases.phrase_set import PhraseSet
-from rescorer.prepared_list import PreparedList, build_tries, flatten_matches
+from rescorer.phrases.slots import SlotScores
+from rescorer.prepared_list import PreparedList, build_tries, flatten_matches, read_batch_slots
 from rescorer.profiling import Phase, phase
 from rescorer.ranking import Ranking
 from rescorer.reranking.word_encoder import WordEncoder
@@ -258,12 +259,13 @@ class Rescorer:
         log_probs = np.zeros((len(mixtures), len(words)))
         for indices, trie, scores in self._score_lists(prepared):
             rows = np.array(indices)
+            slots = self._score_slots(prepared, indices)
             choices = mix_choices(trie, scores, self._score_past, mixtures, cache, neural_cache)
             for row, (mixture, mixed, caches) in enumerate(choices):
                 log_probs[row, rows] = mixed.sum_paths(trie, partial[rows])
                 part = {MIXTURE: log_probs[row]}
-                self.ranker.credit_unknown_words(
-                    part, trie, scores, mixture, words, matches, enumerate(indices), caches
+                self.ranker.adjust_for_phrases(
+                    part, trie, scores, mixture, words, matches, enumerate(indices), caches, slots
                 )
         return log_probs
 
@@ -301,15 +303,21 @@ class Rescorer:
         encoders = self.ranker.used_encoders(weights)
         for indices, trie, scores in self._score_lists(lists, encoders=encoders):
             rows = np.array(indices)
+            slots = self._score_slots(lists, indices)
             with phase(Phase.RANK):
                 caches = read_caches(trie, scores, weights)
                 part = self.ranker.sentence_sums(trie, scores, weights, partial[rows], caches)
                 for name, values in part.items():
                     sums.setdefault(name, np.zeros((len(words), *values.shape[1:])))[rows] = values
-                self.ranker.credit_unknown_words(
-                    sums, trie, scores, weights.mixture, words, matches, enumerate(indices), caches
+                self.ranker.adjust_for_phrases(
+                    sums, trie, scores, weights.mixture, words, matches, enumerate(indices), caches, slots
                 )
         return sums
+
+    def _score_slots(self, lists: Sequence[PreparedList], indices: Sequence[int]) -> SlotScores:
+        """Read the slots of a batch of hypotheses by the n-grams that have slots."""
+        readings = read_batch_slots(lists, indices)
+        return readings.sum_scores(self.scorer.score(readings.trie, [*self.bundle.slots])) if readings else {}
 
     def _score_lists(
         self, lists: Sequence[PreparedList], only: Sequence[str] = (), encoders: Encoders | None = None

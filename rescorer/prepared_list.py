@@ -11,6 +11,7 @@ import numpy as np
 from rescorer.batching import plan_batches
 from rescorer.candidates.generation import components_of_generated
 from rescorer.phrases.matching import PhraseMatch
+from rescorer.phrases.slots import SlotReadings, read_slots
 from rescorer.profiling import Phase, phase
 from rescorer.ranking import Ranking, find_empty, ranking
 from rescorer.score_combination import CACHE, NEURAL_CACHE, PHRASES, WORDS
@@ -63,6 +64,20 @@ def build_tries(
                 [item.flatness for item in items],
             )
         yield plan.indices, trie
+
+
+def read_batch_slots(lists: Sequence[PreparedList], indices: Sequence[int]) -> SlotReadings | None:
+    """The readings of a batch of the hypotheses of some lists; None if there is no slot in any list."""
+    if not any(match.slot for item in lists for found in item.matches for match in found):
+        return None
+    places = [(item, row) for item in lists for row in range(len(item.words))]
+    batch = [places[i] for i in indices]
+    return read_slots(
+        [item.words[row] for item, row in batch],
+        [item.history for item, _ in batch],
+        [item.matches[row] if item.matches else () for item, row in batch],
+        [item.nbest.hypotheses[row].partial for item, row in batch],
+    )
 
 
 def rank_prepared(

@@ -18,6 +18,8 @@ MANIFEST, TEXT, WEIGHTS, PHRASES = "manifest.json", "text.json", "weights", "phr
 ModelKind = Literal["ngram", "neural"]
 
 MAX_MODELS = 16
+MAX_SLOTS = 10_000
+"""Largest number of slots of an n-gram."""
 MAX_NAME_CHARACTERS = 100
 """Longest name of a bundle or of one of its models."""
 SEAL_HINT = "`rescorer seal {folder}` lists and hashes new files"
@@ -76,6 +78,12 @@ def find_backward(manifest: Mapping[str, Any]) -> frozenset[str]:
     """Names of the models that read sentences from their last words to their first ones."""
     models = manifest.get("models", {}).items()
     return frozenset(name for name, entry in models if entry.get("backward", False))
+
+
+def find_slots(manifest: Mapping[str, Any]) -> dict[str, frozenset[str]]:
+    """Words that stood for phrases in the text of n-grams, by the name of the n-gram."""
+    models = manifest["models"].items()
+    return {name: frozenset(entry["slots"]) for name, entry in models if entry.get("slots")}
 
 
 def list_model_files(entry: Mapping[str, Any]) -> list[str]:
@@ -137,10 +145,22 @@ def _check_models(place: str, manifest: Mapping[str, Any]) -> None:
             raise BundleError(f"{place}: {role}: 'words' is not a string; expected the name of a file")
         if not isinstance(entry.get("backward", False), bool):
             raise BundleError(f"{place}: {role}: 'backward' is not a boolean; expected true or false")
+        _check_slots(f"{place}: {role}", entry)
         for file in list_model_files(entry):
             check_name(file, f"{place}: {role}")
             if file not in manifest["files"]:
                 raise BundleError(f"{place}: {role}: {file}: the manifest does not list it in 'files'")
+
+
+def _check_slots(place: str, entry: Mapping[str, Any]) -> None:
+    """Check the slots of a model, which only forward n-grams have."""
+    slots = entry.get("slots", [])
+    if not isinstance(slots, list) or not all(isinstance(slot, str) for slot in slots):
+        raise BundleError(f"{place}: 'slots' is not a list of strings; expected words of the model")
+    if len(slots) > MAX_SLOTS:
+        raise BundleError(f"{place}: {len(slots):,} slots; expected at most {MAX_SLOTS:,}")
+    if slots and (entry["kind"] != "ngram" or entry.get("backward")):
+        raise BundleError(f"{place}: has slots; expected them only of forward n-grams")
 
 
 def check_label(place: str, role: str, name: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from rescorer.bundle.manifest import (
     ModelKind,
     check_listing,
     find_backward,
+    find_slots,
     first_ngram,
     list_phrase_files,
     list_weights_files,
@@ -68,6 +70,16 @@ class Bundle:
         """Names of the backward models, which read sentences from their last words to their first ones."""
         return find_backward(self.manifest)
 
+    @cached_property
+    def slots(self) -> Mapping[str, frozenset[str]]:
+        """Words that stand for phrases in n-grams, by the name of the n-gram; see ``phrases.slots``."""
+        return find_slots(self.manifest)
+
+    @property
+    def slot_words(self) -> frozenset[str]:
+        """The slots of all n-grams."""
+        return frozenset().union(*self.slots.values())
+
     @property
     def ngram(self) -> str:
         """Name of the model whose vocabulary decides what counts as an unknown word."""
@@ -97,6 +109,7 @@ def read_bundle(folder: Path | str) -> Bundle:
     weights_files, backward = list_weights_files(manifest), find_backward(manifest)
     normaliser = _read_normaliser(files, TEXT)
     readers, remembers = _find_readers(files, manifest)
+    slots = frozenset().union(*find_slots(manifest).values())
     return Bundle(
         files=files,
         name=manifest["name"],
@@ -109,17 +122,18 @@ def read_bundle(folder: Path | str) -> Bundle:
         remembers=remembers,
         rerankers=rerankers,
         phrases={
-            name: _read_phrases(files, file, normaliser) for name, file in list_phrase_files(manifest).items()
+            name: _read_phrases(files, file, normaliser, slots)
+            for name, file in list_phrase_files(manifest).items()
         },
     )
 
 
-def _read_phrases(files: Folder, name: str, normaliser: Normaliser) -> PhraseSet:
+def _read_phrases(files: Folder, name: str, normaliser: Normaliser, slots: frozenset[str]) -> PhraseSet:
     """Read a list of phrases; raises BundleError if a phrase is invalid, or there are too many."""
     place = str(files.path / name)
     try:
         phrases = parse_phrase_file(files.read_bytes(name, MAX_PHRASE_FILE_BYTES), place)
-        return compile_phrases(phrases, normaliser.normalise)
+        return compile_phrases(phrases, normaliser.normalise, slots)
     except FormatError as error:
         raise BundleError(str(error)) from None
     except LimitExceeded as error:

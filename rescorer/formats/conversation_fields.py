@@ -1,7 +1,7 @@
 """Read and write in JSON what a list says of its conversation: previous utterances and phrases.
 
 An utterance is a text, or an object with ``text``, ``speaker`` and ``confidence``; a phrase is a text, or an
-object with ``text``, ``weight`` and ``spellings``.
+object with ``text``, ``weight``, ``spellings`` and ``slot``.
 """
 
 from __future__ import annotations
@@ -47,9 +47,11 @@ def parse_phrases(value: Any, field: str, list_id: str) -> tuple[Phrase, ...]:
         are_texts = isinstance(spellings, list) and all(isinstance(text, str) for text in spellings)
         _check(are_texts, "an array of texts", spellings, f"{place}.spellings", list_id)
         weight = _parse_number(item, "weight", place, list_id)
-        return Phrase(item["text"], weight, tuple(spellings))
+        slot = item.get("slot", "")
+        _check(isinstance(slot, str), "a string", slot, f"{place}.slot", list_id)
+        return Phrase(item["text"], weight, tuple(spellings), slot)
 
-    return _parse_items(value, ("text", "weight", "spellings"), build, field, list_id)
+    return _parse_items(value, ("text", "weight", "spellings", "slot"), build, field, list_id)
 
 
 def _parse_items(
@@ -110,12 +112,14 @@ def utterance_records(utterances: Sequence[Utterance]) -> list[str | dict[str, A
 
 def phrase_records(phrases: Sequence[Phrase]) -> list[str | dict[str, Any]]:
     """Return what ``parse_phrases`` reads back."""
-    return [
-        phrase.text
-        if phrase == Phrase(phrase.text)
-        else {"text": phrase.text, "weight": phrase.weight, "spellings": list(phrase.spellings)}
-        for phrase in phrases
-    ]
+
+    def record(phrase: Phrase) -> str | dict[str, Any]:
+        if phrase == Phrase(phrase.text):
+            return phrase.text
+        fields = {"text": phrase.text, "weight": phrase.weight, "spellings": list(phrase.spellings)}
+        return {**fields, "slot": phrase.slot} if phrase.slot else fields
+
+    return [record(phrase) for phrase in phrases]
 
 
 def generated_record(made: Generated) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def read_phrase_file(path: Path) -> tuple[Phrase, ...]:
 
 
 def parse_phrase_file(data: bytes, file: str) -> tuple[Phrase, ...]:
-    """Convert the lines of a file: a phrase each, or a JSON object with text, weight and spellings.
+    """Convert the lines of a file: a phrase each, or a JSON object with text, weight, spellings and slot.
 
     Empty lines and those that begin with ``#`` are ignored.
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from threading import Lock
 
 from rescorer.conversation import Phrase
 from rescorer.errors import ConfigError, InvalidList, LimitExceeded, did_you_mean, quote
-from rescorer.phrases.matching import PhraseMatch, find_matches
+from rescorer.phrases.matching import PhraseMatch, fill_slots, find_matches
 from rescorer.phrases.phrase_set import PhraseSet, compile_phrases
 from rescorer.trie import Words
 from rescorer.types import NBestList
@@ -27,10 +27,16 @@ class PhraseFinder:
     Args:
         normalise: returns the canonical words of a text.
         named: the sets of phrases of the bundle, by name.
+        slots: words that the n-grams of the bundle know as slots.
     """
 
-    def __init__(self, normalise: Callable[[str], Words], named: Mapping[str, PhraseSet]) -> None:
-        self._normalise, self._named = normalise, named
+    def __init__(
+        self,
+        normalise: Callable[[str], Words],
+        named: Mapping[str, PhraseSet],
+        slots: Collection[str] = (),
+    ) -> None:
+        self._normalise, self._named, self._slots = normalise, named, slots
         self._kept: OrderedDict[tuple[Phrase, ...], PhraseSet] = OrderedDict()
         self._lock = Lock()
         self.expected: Sequence[PhraseSet] = ()
@@ -74,7 +80,11 @@ class PhraseFinder:
             return ()
         hypotheses = zip(words, nbest.hypotheses, strict=True)
         matches = tuple(find_matches(phrase_sets, w, partial=h.partial) for w, h in hypotheses)
-        return matches if any(matches) else ()
+        if not any(matches):
+            return ()
+        if any(phrases.slots for phrases in phrase_sets):
+            return tuple(fill_slots(phrase_sets, w, m) for w, m in zip(words, matches, strict=True))
+        return matches
 
     def collect(self, nbest: NBestList, shared: Sequence[PhraseSet] = ()) -> tuple[Phrase, ...]:
         """Return all phrases that are expected in a list, each once."""
@@ -86,7 +96,7 @@ class PhraseFinder:
         """Compile phrases, unless an equal set is kept; may be called from several threads."""
         with self._lock:
             compiled = self._kept.pop(phrases, None)
-        compiled = compiled or compile_phrases(phrases, self._normalise)
+        compiled = compiled or compile_phrases(phrases, self._normalise, self._slots)
         with self._lock:
             self._kept[phrases] = compiled
             n_nodes = sum(kept.n_nodes for kept in self._kept.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -22,6 +23,10 @@ class PhraseMatch(NamedTuple):
     """Its weight times its number of words."""
     origin: PhraseSet
     """The set that has the phrase."""
+    slot: str = ""
+    """Word of its slot in canonical form; empty if it has none."""
+    slot_log_probs: tuple[float, ...] = ()
+    """Log-probability of each of its words in its slot."""
 
 
 def find_matches(
@@ -45,6 +50,25 @@ def find_matches(
             if match and (total, match.n_words) >= (best[start], _length(taken.get(start))):
                 best[start], taken[start] = total, match
     return _collect(taken, len(words))
+
+
+def fill_slots(
+    phrase_sets: Sequence[PhraseSet], words: Words, matches: Sequence[PhraseMatch]
+) -> list[PhraseMatch]:
+    """Add to the phrases of a hypothesis that have a slot how probable their words are in it.
+
+    Args:
+        phrase_sets: all sets that are expected, whose phrases share the probability of a slot.
+    """
+    filled = []
+    for match in matches:
+        if match.slot:
+            total = math.fsum(part.slots[match.slot].mass for part in phrase_sets if match.slot in part.slots)
+            in_slot = words[match.start : match.start + match.n_words]
+            log_probs = match.origin.slot_log_probs(match.slot, in_slot, total)
+            match = match._replace(slot_log_probs=log_probs)
+        filled.append(match)
+    return filled
 
 
 def _find_best(
@@ -77,7 +101,8 @@ def _find_best(
     if end == start:
         return 0.0, None
     found = phrases.phrases[phrase] if phrase >= 0 else None
-    return total, PhraseMatch(found, start, end - start, weight * (end - start), phrases)
+    slot = phrases.slot_of.get(phrase, "")
+    return total, PhraseMatch(found, start, end - start, weight * (end - start), phrases, slot)
 
 
 def _length(match: PhraseMatch | None) -> int:

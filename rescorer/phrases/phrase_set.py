@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rescorer.conversation import Phrase
-from rescorer.errors import LimitExceeded, quote
+from rescorer.errors import LimitExceeded, did_you_mean, quote
 from rescorer.trie import Words
 
 MAX_PHRASES = 5_000
@@ -41,7 +41,11 @@ class PhraseSet:
     phrases: tuple[Phrase, ...]
     root: Node
     n_nodes: int
-    """Number of nodes below the root."""
+    """Number of nodes below the roots."""
+    slots: Mapping[str, Node] = field(default_factory=dict)
+    """The root of the phrases of each slot, by the slot's word in canonical form."""
+    slot_of: Mapping[int, str] = field(default_factory=dict)
+    """The slot's word of each phrase that has one, by the index of the phrase."""
 
     def word_log_probs(self, words: Words) -> tuple[float, ...]:
         """Return the log-probability of each word of a phrase, or of its beginning, under the phrase model.
@@ -57,26 +61,52 @@ class PhraseSet:
             log_probs.append(log_mass - before)
         return tuple(log_probs)
 
+    def slot_log_probs(self, slot: str, words: Words, total: float) -> tuple[float, ...]:
+        """Return the log-probability of each word of a phrase in its slot.
 
-def compile_phrases(phrases: Sequence[Phrase], normalise: Callable[[str], Words]) -> PhraseSet:
+        Phrases are drawn in proportion to their weights, so that the sum is ln (weight / total): each word
+        has its share of the weight of the phrases that begin like this, and the last one also that of ending.
+
+        Args:
+            total: weight of all phrases that can fill the slot, at least that of this set.
+        """
+        node, log_mass, log_probs = self.slots[slot], math.log(total), []
+        for word in words:
+            node, before = node.children[word], log_mass
+            log_mass = math.log(node.mass)
+            log_probs.append(log_mass - before)
+        log_probs[-1] += math.log(self.phrases[node.phrase].weight) - log_mass
+        return tuple(log_probs)
+
+
+def compile_phrases(
+    phrases: Sequence[Phrase], normalise: Callable[[str], Words], slots: Collection[str] = ()
+) -> PhraseSet:
     """Build the automaton of phrases and their other spellings.
 
     A phrase that is given twice counts once, with its largest weight.
 
+    Args:
+        slots: words that the n-grams of the bundle know as slots, in canonical form.
+
     Raises:
-        LimitExceeded: there are too many phrases; one has no words, too many words or characters, or a
-            weight that is not above 0 and at most ``MAX_WEIGHT``.
+        LimitExceeded: there are too many phrases; one has no words, too many words or characters, a
+            weight that is not above 0 and at most ``MAX_WEIGHT``, or a slot that no n-gram has.
     """
     count = sum(1 + len(phrase.spellings) for phrase in phrases)
     if count > MAX_PHRASES:
         message = f"{count:,} phrases and spellings; expected at most {MAX_PHRASES:,}"
         raise LimitExceeded(message, field="phrases")
     root, n_nodes = Node(), 0
+    slot_roots: dict[str, Node] = {}
+    slot_of: dict[int, str] = {}
     for index, phrase in enumerate(phrases):
         if not isinstance(phrase.weight, (int, float)) or not 0 < phrase.weight <= MAX_WEIGHT:
             expected = f"expected a number above 0, at most {MAX_WEIGHT:g}"
             message = f"{phrase.weight!r} for {quote(phrase.text)}; {expected}"
             raise LimitExceeded(message, field=f"phrases[{index}].weight")
+        if phrase.slot:
+            slot_of[index] = _find_slot(phrase, index, normalise, slots)
         for place, text in _spellings(phrase, index):
             if len(text) > MAX_PHRASE_CHARS:
                 message = f"{quote(text)} has {len(text):,} characters; expected at most {MAX_PHRASE_CHARS:,}"
@@ -86,8 +116,21 @@ def compile_phrases(phrases: Sequence[Phrase], normalise: Callable[[str], Words]
                 message = f"{quote(text)} has {len(words)} words; expected 1 to {MAX_PHRASE_WORDS}"
                 raise LimitExceeded(message, field=place)
             n_nodes += _add(root, words, index, phrases)
-    _sum_weights(root, phrases)
-    return PhraseSet(tuple(phrases), root, n_nodes)
+            if phrase.slot:
+                n_nodes += _add(slot_roots.setdefault(slot_of[index], Node()), words, index, phrases)
+    for node in (root, *slot_roots.values()):
+        _sum_weights(node, phrases)
+    return PhraseSet(tuple(phrases), root, n_nodes, slot_roots, slot_of)
+
+
+def _find_slot(phrase: Phrase, index: int, normalise: Callable[[str], Words], slots: Collection[str]) -> str:
+    """The word of a phrase's slot in canonical form; raises LimitExceeded if no n-gram knows it."""
+    words = normalise(phrase.slot[:MAX_PHRASE_CHARS])
+    if len(words) != 1 or words[0] not in slots:
+        known = f"has: {', '.join(sorted(slots))}" if slots else "has none"
+        message = f"{quote(phrase.slot)} for {quote(phrase.text)} is not a slot; the bundle {known}"
+        raise LimitExceeded(message + did_you_mean(phrase.slot, slots), field=f"phrases[{index}].slot")
+    return words[0]
 
 
 def _spellings(phrase: Phrase, index: int) -> list[tuple[str, str]]:

@@ -14,11 +14,12 @@ from rescorer.lm.base import EdgeScores
 from rescorer.lm.mixture import mix
 from rescorer.lm.session_cache import Caches
 from rescorer.phrases.matching import PhraseMatch
+from rescorer.phrases.slots import SlotScores
 from rescorer.score_combination import MIXTURE, OOV
 from rescorer.trie import HypothesisTrie, Words
 
 
-def credit_unknown_words(
+def adjust_for_phrases(
     sums: Mapping[str, np.ndarray],
     trie: HypothesisTrie,
     scores: Mapping[str, EdgeScores],
@@ -28,10 +29,12 @@ def credit_unknown_words(
     matches: Sequence[Sequence[PhraseMatch]],
     places: Iterable[tuple[int, int]],
     caches: Caches | None = None,
+    slots: SlotScores | None = None,
 ) -> None:
-    """Change the sums of hypotheses so that unknown words of phrases count as known.
+    """Change the sums of hypotheses so that n-grams read slots and unknown words of phrases count as known.
 
-    The log-probability of such a word becomes that of the phrase model, or stays that of ``<unk>`` if it is
+    Where a hypothesis has a slot, the scores of its readings take the place of those of its words. Then the
+    log-probability of an unknown word becomes that of the phrase model, or stays that of ``<unk>`` if it is
     larger; see ``PhraseSet.word_log_probs``.
 
     Args:
@@ -43,14 +46,21 @@ def credit_unknown_words(
         matches: phrases of the H hypotheses; empty if none has any.
         places: for hypotheses of the trie, the index there and that among the H.
         caches: caches with which the mixture is interpolated.
+        slots: scores of the readings of hypotheses with slots.
     """
-    if not any(matches) or not any(part.unknown.any() for part in scores.values()):
+    slots = slots or {}
+    if not any(matches) or not (slots or any(part.unknown.any() for part in scores.values())):
         return
     for row, index in places:
         if matches[index]:
-            indices, log_probs = _phrase_model(words[index], matches[index])
+            log_probs = _phrase_model(words[index], matches[index])
+            read = slots.get(row, {})
+            # what follows a slot is predicted from it
+            n_scored = max([len(words[index]), *map(len, read.values())])
+            log_probs = np.append(log_probs, -np.inf)[:n_scored]
+            indices = np.arange(n_scored) if read else np.flatnonzero(log_probs > -np.inf)
             edges = {name: part.path_edges(trie, row)[indices] for name, part in scores.items()}
-            gains = _find_gains(scores, edges, log_probs, mixture, caches or {})
+            gains = _find_gains(scores, edges, log_probs[indices], mixture, caches or {}, read)
             gains[OOV] = -float(scores[ngram].unknown[edges[ngram]].sum())
             for name in gains.keys() & sums.keys():
                 sums[name][index] += gains[name]
@@ -62,17 +72,19 @@ def _find_gains(
     log_probs: np.ndarray,
     mixture: Mapping[str, float],
     caches: Caches,
+    read: Mapping[str, np.ndarray],
 ) -> dict[str, float]:
-    """What the words of phrases in one hypothesis gain by model, and in the mixture.
+    """What words of one hypothesis gain by model, and in the mixture.
 
     Args:
         edges: (n,) edges of these words, by model.
-        log_probs: (n,) their log-probabilities under the phrase model.
+        log_probs: (n,) their log-probabilities under the phrase model; -inf outside of phrases.
+        read: (n,) their log-probabilities under models that read slots.
     """
     before = {name: part.log_probs[edges[name]] for name, part in scores.items()}
     after = {
         name: np.where(scores[name].unknown[edges[name]], np.maximum(values, log_probs), values)
-        for name, values in before.items()
+        for name, values in (before | read).items()
     }
     for part in (before, after):
         mixed = mix([part[name] for name in mixture], list(mixture.values()))
@@ -85,12 +97,10 @@ def _find_gains(
     return {name: float(np.sum(values - before[name])) for name, values in after.items()}
 
 
-def _phrase_model(words: Words, matches: Sequence[PhraseMatch]) -> tuple[np.ndarray, np.ndarray]:
-    """Indices of the words that belong to phrases, and their log-probabilities under the phrase model."""
-    places: list[int] = []
-    log_probs: list[float] = []
+def _phrase_model(words: Words, matches: Sequence[PhraseMatch]) -> np.ndarray:
+    """Log-probabilities of words under the phrase model, (n,); -inf for words that belong to no phrase."""
+    log_probs = np.full(len(words), -np.inf)
     for match in matches:
         end = match.start + match.n_words
-        places.extend(range(match.start, end))
-        log_probs.extend(match.origin.word_log_probs(words[match.start : end]))
-    return np.array(places), np.array(log_probs)
+        log_probs[match.start : end] = match.origin.word_log_probs(words[match.start : end])
+    return log_probs

@@ -88,14 +88,17 @@ def list_from_proto(message: pb.NBestList) -> NBestList:
 def phrases_from_proto(messages: Iterable[pb.Phrase]) -> tuple[Phrase, ...]:
     """Convert phrases; their weights are checked when they are compiled."""
     return tuple(
-        Phrase(part.text, part.weight if part.HasField("weight") else 1.0, tuple(part.spellings))
+        Phrase(part.text, part.weight if part.HasField("weight") else 1.0, tuple(part.spellings), part.slot)
         for part in messages
     )
 
 
 def phrases_to_proto(phrases: Iterable[Phrase]) -> list[pb.Phrase]:
     """Convert phrases for sending; raises TypeError or ValueError for what cannot be sent."""
-    return [pb.Phrase(text=part.text, weight=part.weight, spellings=part.spellings) for part in phrases]
+    return [
+        pb.Phrase(text=part.text, weight=part.weight, spellings=part.spellings, slot=part.slot)
+        for part in phrases
+    ]
 
 
 def _fields(message: pb.NBestList | pb.Hypothesis) -> Any:

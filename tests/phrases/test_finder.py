@@ -19,7 +19,7 @@ def find(phrases: PhraseFinder, text: str):
 def test_the_latest_sets_are_kept_within_bounds(monkeypatch):
     compiled = []
     monkeypatch.setattr(finder, "MAX_KEPT_NODES", 40)
-    monkeypatch.setattr(finder, "compile_phrases", lambda p, n: compiled.append(p) or compile_phrases(p, n))
+    monkeypatch.setattr(finder, "compile_phrases", lambda p, *a: compiled.append(p) or compile_phrases(p, *a))
     phrases = PhraseFinder(split, {})
     for index in range(MAX_KEPT):
         find(phrases, f"a{index} b")

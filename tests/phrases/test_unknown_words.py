@@ -13,7 +13,7 @@ from rescorer import Phrase
 from rescorer.lm.base import EdgeScores
 from rescorer.phrases.matching import find_matches
 from rescorer.phrases.phrase_set import ENTRY_PROBABILITY, compile_phrases
-from rescorer.phrases.unknown_words import credit_unknown_words
+from rescorer.phrases.unknown_words import adjust_for_phrases
 from rescorer.trie import build_trie
 
 MIXTURE = {"ngram": 0.25, "neural": 0.75}
@@ -57,7 +57,7 @@ def test_equals_one_word_at_a_time(hypotheses, known_by_ngram, known_by_network,
     matches = [find_matches([phrases], hypothesis) for hypothesis in hypotheses]
     sums = {name: np.zeros(len(hypotheses)) for name in (*MIXTURE, "mixture", "oov")}
     places = enumerate(range(len(hypotheses)))
-    credit_unknown_words(sums, trie, scores, MIXTURE, "ngram", hypotheses, matches, places)
+    adjust_for_phrases(sums, trie, scores, MIXTURE, "ngram", hypotheses, matches, places)
     for row, (hypothesis, found) in enumerate(zip(hypotheses, matches, strict=True)):
         expected = dict.fromkeys(sums, 0.0)
         edges = trie.path_edges(row)

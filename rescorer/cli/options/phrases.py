@@ -22,7 +22,7 @@ class PhraseOptions:
         typer.Option(
             metavar="FILE",
             help="Names and phrases that are expected in all lists, one per line; or JSON objects with text, "
-            "weight and spellings. Hypotheses get credits for those that they have.",
+            "weight, spellings and slot. Hypotheses get credits for those that they have.",
         ),
     ] = None
     phrase_list: Annotated[

@@ -54,7 +54,7 @@ class Candidate:
     terms: Mapping[str, float]
     """Weighted; they add up to the total."""
     phrases: tuple[str, ...] = ()
-    """The phrases that gave the component ``phrases``, as they stand in the hypothesis."""
+    """The phrases that gave the component ``phrases``, as they stand in the hypothesis, and their slots."""
     features: Mapping[str, Mapping[str, FeaturePart]] = field(default_factory=dict)
     """For each component of a reranker, its features by name; their terms add up to that of the component."""
     generated: Generated | None = None
@@ -194,7 +194,8 @@ def explain_list(
 
 
 def _quote_phrases(words: Words, matches: Sequence[PhraseMatch]) -> tuple[str, ...]:
-    return tuple(" ".join(words[match.start : match.start + match.n_words]) for match in matches)
+    quoted = ((" ".join(words[m.start : m.start + m.n_words]), m.slot) for m in matches)
+    return tuple(f"{phrase} ({slot})" if slot else phrase for phrase, slot in quoted)
 
 
 def encode_words(

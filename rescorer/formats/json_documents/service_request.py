@@ -13,14 +13,18 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 from typing import Any, get_args
 
 from rescorer.errors import FormatError, InputError, InvalidList
 from rescorer.formats.common import Write, add_location
-from rescorer.formats.conversation_fields import parse_phrases, parse_utterances, utterance_records
+from rescorer.formats.conversation_fields import (
+    parse_phrases,
+    parse_utterances,
+    phrase_records,
+    utterance_records,
+)
 from rescorer.formats.io.json_records import describe_type
 from rescorer.formats.io.json_stream import JsonStream, yield_late_errors
 from rescorer.formats.io.sniff import Sample
@@ -167,7 +171,8 @@ def _build_record(nbest: NBestList) -> dict[str, Any]:
     # in the message, each utterance and phrase is an object
     previous = utterance_records(nbest.previous)
     record |= {"previous": [{"text": p} if isinstance(p, str) else p for p in previous]} if previous else {}
-    record |= {"phrases": [asdict(phrase) for phrase in nbest.phrases]} if nbest.phrases else {}
+    phrases = phrase_records(nbest.phrases)
+    record |= {"phrases": [{"text": p} if isinstance(p, str) else p for p in phrases]} if phrases else {}
     return record | ({"fields": dict(nbest.fields)} if nbest.fields else {})
 
 

@@ -115,14 +115,16 @@ class Utterance(_message.Message):
     def __init__(self, text: _Optional[str] = ..., speaker: _Optional[str] = ..., confidence: _Optional[float] = ...) -> None: ...
 
 class Phrase(_message.Message):
-    __slots__ = ("text", "weight", "spellings")
+    __slots__ = ("text", "weight", "spellings", "slot")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_FIELD_NUMBER: _ClassVar[int]
     SPELLINGS_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
     text: str
     weight: float
     spellings: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, text: _Optional[str] = ..., weight: _Optional[float] = ..., spellings: _Optional[_Iterable[str]] = ...) -> None: ...
+    slot: str
+    def __init__(self, text: _Optional[str] = ..., weight: _Optional[float] = ..., spellings: _Optional[_Iterable[str]] = ..., slot: _Optional[str] = ...) -> None: ...
 
 class NBestList(_message.Message):
     __slots__ = ("id", "hypotheses", "streams", "context", "fields", "previous", "phrases")

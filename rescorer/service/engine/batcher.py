@@ -15,10 +15,17 @@ import numpy as np
 import structlog
 
 from rescorer.errors import ScoringError, Unavailable
+from rescorer.phrases.slots import MAX_READ, SlotScores
 from rescorer.service.engine.fair_queue import Work
 from rescorer.service.engine.offload import Offloader
 from rescorer.service.engine.two_level_queue import TwoLevelQueue
-from rescorer.service.engine.work_item import BatchScores, ItemScores, WorkItem, build_batch_trie
+from rescorer.service.engine.work_item import (
+    BatchScores,
+    ItemScores,
+    WorkItem,
+    build_batch_trie,
+    read_item_slots,
+)
 from rescorer.service.observability.timings import QUEUE, PhaseTiming, timings_from_seconds
 from rescorer.service.workers.pool import WorkerPool
 from rescorer.service.workers.time_limit import run_within
@@ -209,7 +216,8 @@ class Batcher:
         self._pool.record_success()
         partial = np.array([is_partial for item in items for is_partial in item.partial], dtype=bool)
         timings = [*timings, *timings_from_seconds(scored.seconds, began_at)]
-        batch = BatchScores(first.ranker, trie, scored.scores, partial, timings, scored.context_words)
+        slots = await self._score_slots(worker, items)
+        batch = BatchScores(first.ranker, trie, scored.scores, partial, timings, scored.context_words, slots)
         first_row = 0
         for item in items:
             rows = slice(first_row, first_row + len(item.words))
@@ -218,3 +226,16 @@ class Batcher:
                 queue = PhaseTiming(QUEUE, item.queued_at, began_at - item.queued_at)
                 item.future.set_result(ItemScores(batch, rows, item.indices, queue))
         self._on_scored(items, batch)
+
+    async def _score_slots(self, worker: Worker, items: Sequence[WorkItem]) -> SlotScores:
+        """Read the slots in the hypotheses of a batch by the n-grams that score it and have slots."""
+        label, only = items[0].kind
+        models = [name for name in items[0].ranker.bundle.slots if not only or name in only]
+        with_slots = [item for item in items if models and item.has_slots]
+        if not with_slots:
+            return {}
+        cost = 2**MAX_READ * sum(item.cost for item in with_slots)
+        readings, _ = await self._offloader.run(lambda: read_item_slots(items), cost, urgent=True)
+        scored = await run_within(self._pool.timeout_s, worker.score(label, readings.trie, models))
+        sums, _ = await self._offloader.run(lambda: readings.sum_scores(scored.scores), cost, urgent=True)
+        return sums

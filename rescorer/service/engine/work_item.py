@@ -17,6 +17,8 @@ from rescorer.lm.base import EdgeScores
 from rescorer.lm.caches import read_caches
 from rescorer.lm.context_stats import ContextWords
 from rescorer.lm.session_cache import Caches
+from rescorer.phrases.matching import PhraseMatch
+from rescorer.phrases.slots import SlotReadings, SlotScores, read_slots
 from rescorer.prepared_list import PreparedList
 from rescorer.profiling import Phase, phase
 from rescorer.service.observability.timings import PhaseTiming
@@ -32,6 +34,7 @@ class BatchScores:
         partial: (H,) bool, hypotheses whose end of sentence is not scored.
         timings: phases of the batch, starting with building its trie.
         context_words: context words that the networks needed.
+        slots: scores of the readings of hypotheses with slots.
     """
 
     def __init__(
@@ -42,9 +45,10 @@ class BatchScores:
         partial: np.ndarray,
         timings: Sequence[PhaseTiming],
         context_words: ContextWords,
+        slots: SlotScores,
     ) -> None:
         self.ranker, self.trie, self.scores, self.timings = ranker, trie, scores, timings
-        self.context_words = context_words
+        self.context_words, self.slots = context_words, slots
         self._partial = partial
         self._sums: dict[Hashable, dict[str, np.ndarray]] = {}
         self._caches: dict[Hashable, Caches] = {}
@@ -97,7 +101,7 @@ def collect_sums(
             list_sums = sums.setdefault(name, np.empty((len(prepared.words), *values.shape[1:])))
             list_sums[list(part.indices)] = values[part.rows]
         if prepared.matches:
-            part.batch.ranker.credit_unknown_words(
+            part.batch.ranker.adjust_for_phrases(
                 sums,
                 part.batch.trie,
                 part.batch.scores,
@@ -106,6 +110,7 @@ def collect_sums(
                 prepared.matches,
                 enumerate(part.indices, start=part.rows.start),
                 part.batch.read_caches(weights),
+                part.batch.slots,
             )
     return sums
 
@@ -125,6 +130,8 @@ class WorkItem:
     """How sure each previous utterance of the context is; empty: all are certain."""
     flatness: float
     """θ of the neural cache; 0: there is none."""
+    matches: Sequence[Sequence[PhraseMatch]]
+    """Phrases of each hypothesis."""
     deadline: float
     """Time after which the scores are of no use, in ``time.monotonic`` seconds."""
     only: tuple[str, ...] = ()
@@ -149,6 +156,11 @@ class WorkItem:
     def kind(self) -> tuple[str, tuple[str, ...]]:
         """Bundle and models; only items of the same kind can be scored together."""
         return self.ranker.bundle.label, self.only
+
+    @property
+    def has_slots(self) -> bool:
+        """Whether a phrase of a hypothesis has a slot."""
+        return any(match.slot for found in self.matches for match in found)
 
     def is_finished(self) -> bool:
         """Whether the item is scored, failed or cancelled; an item past its deadline fails now."""
@@ -185,6 +197,7 @@ def make_work_items(
             context,
             prepared.confidences,
             prepared.flatness,
+            [prepared.matches[i] if prepared.matches else () for i in indices],
             deadline,
             only,
             encode,
@@ -194,6 +207,16 @@ def make_work_items(
         )
         for indices, cost in plan_batches(words, contexts, max_batch_tokens, backward=backward)
     ]
+
+
+def read_item_slots(items: Sequence[WorkItem]) -> SlotReadings:
+    """The readings of the hypotheses of a batch that have phrases with slots."""
+    return read_slots(
+        [words for item in items for words in item.words],
+        [item.context for item in items for _ in item.words],
+        [found for item in items for found in item.matches],
+        [is_partial for item in items for is_partial in item.partial],
+    )
 
 
 def build_batch_trie(items: Sequence[WorkItem]) -> HypothesisTrie:

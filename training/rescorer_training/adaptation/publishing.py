@@ -31,7 +31,9 @@ def copy_models(
     Returns:
         The models' manifest entries, in the order of the source and then the new one.
     """
-    new = {"kind": "ngram", "path": f"{ngram.model}/{NGRAM_FILE}", "order": ngram.order}
+    new: dict[str, Any] = {"kind": "ngram", "path": f"{ngram.model}/{NGRAM_FILE}", "order": ngram.order}
+    slots = sorted(bundle.slots.get(ngram.model, ()))  # interpolation keeps all words
+    new |= {"slots": slots} if slots else {}
     entries: dict[str, Any] = {**bundle.manifest["models"], ngram.model: new}
     for name, entry in entries.items():
         for file in list_model_files(entry):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,13 +13,14 @@ from typing import Any
 import torch
 
 from rescorer.bundle import RERANKERS, TEXT, WEIGHTS, publish, read_rerankers, read_weights
-from rescorer.bundle.manifest import MAX_MODELS
+from rescorer.bundle.manifest import MAX_MODELS, MAX_SLOTS
 from rescorer.bundle.publishing import hash_files
-from rescorer.errors import ConfigError
+from rescorer.errors import ConfigError, quote
 from rescorer.lm.base import LanguageModel
 from rescorer.lm.checkpoint import load_model, save_model
 from rescorer.lm.files.arpa import is_arpa
 from rescorer.lm.files.network_files import NETWORK_FILES
+from rescorer.lm.ngrams import NgramModel
 from rescorer.lm.ngrams.reading import contains_words
 from rescorer.lm.ngrams.table_file import SUFFIX
 from rescorer.lm.vocabulary_alignment import align_vocabularies
@@ -39,6 +41,9 @@ from rescorer_training.recipe.bundles.models import (
     divide_weight,
 )
 from rescorer_training.recipe.bundles.tables import write_arpa_table
+
+SLOT = re.compile(r"\$[^\W\d]\w*")
+"""Words of a text that stand for phrases, such as ``$name``; amounts, such as ``$5``, do not."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +144,7 @@ def copy_models(parts: BundleParts, partial: Path) -> tuple[dict[str, Any], dict
     for name, source in parts.ngrams.items():
         entries[name] = _copy_ngram(source, partial / name, parts.tables)
         ngram = load_ngram(Folder(partial), name, entries[name])
-        entries[name]["order"] = ngram.order
+        entries[name] |= {"order": ngram.order, **describe_slots(ngram)}
         models[name] = ngram
     for name, source in parts.networks.items():
         _copy_network(source, partial / name, parts.half)
@@ -179,6 +184,21 @@ def _copy_ngram(source: Path, folder: Path, as_table: bool) -> dict[str, Any]:
 def describe_direction(backward: bool) -> dict[str, bool]:
     """The direction of a model for its manifest entry, which only backward models have."""
     return {"backward": True} if backward else {}
+
+
+def describe_slots(ngram: NgramModel) -> dict[str, list[str]]:
+    """The slots of an n-gram for its manifest entry: words like ``$name``; backward models use none.
+
+    Raises:
+        ConfigError: there are too many.
+    """
+    slots = [] if ngram.backward else sorted(filter(SLOT.fullmatch, ngram.vocabulary()))
+    if len(slots) > MAX_SLOTS:
+        raise ConfigError(
+            f"the n-gram {ngram.name!r} has {len(slots):,} words like {quote(slots[0])}, which are slots of "
+            f"phrases; expected at most {MAX_SLOTS:,}"
+        )
+    return {"slots": slots} if slots else {}
 
 
 def _copy_network(source: Path, folder: Path, half: bool) -> None:
